@@ -1,0 +1,1 @@
+"""Albertine: parameter-shared text encoders, from raw text to a served model."""

@@ -1,0 +1,51 @@
+"""What a person can cause, said once and clearly.
+
+Every error below prints as one message: what was wrong, where, and what to do. The command line turns it into that
+message and exit code 2. Anything else that escapes as a traceback is a bug of ours.
+"""
+
+from __future__ import annotations
+
+
+class AlbertineError(Exception):
+    """A problem that its reader can mend.
+
+    Args:
+        what: what is wrong, a sentence without a full stop.
+        where: the file, setting or row it concerns, if any.
+        remedy: what to do about it.
+    """
+
+    def __init__(self, what: str, *, where: object = None, remedy: str | None = None) -> None:
+        self.what, self.where, self.remedy = what, where, remedy
+        place = f"{where}: " if where is not None else ""
+        advice = f". {remedy}" if remedy else ""
+        super().__init__(f"{place}{what}{advice}")
+
+
+class SettingsError(AlbertineError):
+    """Settings with unknown, contradictory or impossible values."""
+
+
+class DataError(AlbertineError):
+    """A text file that is missing, empty, binary, truncated or wrongly encoded."""
+
+
+class TokenizerError(AlbertineError):
+    """A vocabulary that is missing, broken or does not fit the text or the model."""
+
+
+class CorpusError(AlbertineError):
+    """A prepared corpus that is incomplete, damaged or made with another tokenizer."""
+
+
+class ModelError(AlbertineError):
+    """A model folder that is missing, damaged or of a kind we cannot read."""
+
+
+class CheckpointError(AlbertineError):
+    """A checkpoint that is damaged or belongs to another run."""
+
+
+class RunError(AlbertineError):
+    """A run that cannot go on: folder in use, disk full, loss not finite."""

@@ -1,0 +1,121 @@
+"""The packed batch: one flat run of real tokens and the offsets of its sequences.
+
+Shape letters, used as suffixes everywhere: T packed tokens · S sequences · B batch · L length · H hidden · E embedding ·
+N heads · D head size · F feed-forward · V vocabulary · P predicted positions.
+
+Padding exists only at the outer edges; `from_padded` and `unpack` are those edges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A batch without padding.
+
+    Attributes:
+        input_ids: token ids, int64 (T,).
+        token_type_ids: segment ids, int64 (T,).
+        position_ids: position of each token in its own sequence, int64 (T,).
+        cu_seqlens: offsets of the sequences, int32 (S+1,), first 0, last T.
+        lengths: the same lengths as Python integers, so that no hot path waits for the device to learn them.
+    """
+
+    input_ids: Tensor
+    token_type_ids: Tensor
+    position_ids: Tensor
+    cu_seqlens: Tensor
+    lengths: tuple[int, ...]
+
+    @property
+    def num_tokens(self) -> int:
+        return self.input_ids.shape[0]
+
+    @property
+    def num_sequences(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def max_length(self) -> int:
+        return max(self.lengths, default=0)
+
+    @property
+    def first_tokens(self) -> Tensor:
+        """Row of the first token ([CLS]) of every sequence, int64 (S,)."""
+        return self.cu_seqlens[:-1].long()
+
+    def to(self, device: torch.device | str) -> Packed:
+        return replace(
+            self,
+            input_ids=self.input_ids.to(device, non_blocking=True),
+            token_type_ids=self.token_type_ids.to(device, non_blocking=True),
+            position_ids=self.position_ids.to(device, non_blocking=True),
+            cu_seqlens=self.cu_seqlens.to(device, non_blocking=True),
+        )
+
+
+def pack(
+    sequences: Sequence[np.ndarray | Sequence[int]],
+    token_type_ids: Sequence[np.ndarray | Sequence[int]] | None = None,
+) -> Packed:
+    """Put sequences of token ids end to end. Segment ids default to 0; positions count from 0 in each sequence."""
+    lengths = tuple(len(s) for s in sequences)
+    if not lengths or min(lengths) == 0:
+        raise ValueError("a packed batch needs at least one sequence and no empty one")
+    ids = np.concatenate([np.asarray(s, dtype=np.int64) for s in sequences])
+    types = (
+        np.zeros_like(ids)
+        if token_type_ids is None
+        else np.concatenate([np.asarray(t, dtype=np.int64) for t in token_type_ids])
+    )
+    if types.shape != ids.shape:
+        raise ValueError("segment ids and token ids differ in length")
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    positions = np.arange(ids.size) - np.repeat(offsets[:-1], lengths)
+    return Packed(
+        torch.from_numpy(ids), torch.from_numpy(types), torch.from_numpy(positions), torch.from_numpy(offsets), lengths
+    )
+
+
+def from_padded(
+    input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
+) -> tuple[Packed, Tensor]:
+    """Drop the padding of a Hugging Face-shaped batch.
+
+    Args:
+        input_ids: (B, L). attention_mask: (B, L), 1 for real tokens, anywhere in the row; default all real.
+        token_type_ids: (B, L); default 0.
+
+    Returns:
+        The packed batch, positions being the columns the tokens stood in, and the flat index (T,) into B·L of each
+        token, for `unpack`. Every row must hold at least one real token.
+    """
+    mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+    types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
+    lengths = mask.sum(1)
+    if bool((lengths == 0).any()):
+        raise ValueError("attention_mask leaves a sequence without a token")
+    index = mask.reshape(-1).nonzero().squeeze(1)
+    offsets = torch.zeros(len(lengths) + 1, dtype=torch.int32, device=input_ids.device)
+    offsets[1:] = lengths.cumsum(0)
+    packed = Packed(
+        input_ids.reshape(-1)[index].long(),
+        types.reshape(-1)[index].long(),
+        index % input_ids.shape[1],
+        offsets,
+        tuple(lengths.tolist()),
+    )
+    return packed, index
+
+
+def unpack(x_TH: Tensor, index: Tensor, batch: int, length: int) -> Tensor:
+    """Put packed rows back into a padded (B, L, …) tensor, zeros where there was padding."""
+    out = x_TH.new_zeros(batch * length, *x_TH.shape[1:])
+    return out.index_copy(0, index, x_TH).view(batch, length, *x_TH.shape[1:])

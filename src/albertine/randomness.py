@@ -1,0 +1,50 @@
+"""Randomness as a function, not a state.
+
+Every draw is named by (seed, purpose, key…), where the key is usually (epoch, sample). The same name gives the same
+numbers in any process, in any order, before and after a restart, so nothing about random state is ever saved.
+The generator is Philox, which is counter-based: the purpose becomes its key and the integers become its counter.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+
+import numpy as np
+import torch
+
+
+@lru_cache(maxsize=256)
+def _philox_key(seed: int, purpose: str) -> tuple[int, int]:
+    digest = hashlib.blake2b(f"{seed}\0{purpose}".encode(), digest_size=16).digest()
+    return int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little")
+
+
+def generator(seed: int, purpose: str, *key: int) -> np.random.Generator:
+    """NumPy generator for the draws named (seed, purpose, key…); at most three non-negative integers as key.
+
+    The lowest counter word counts the draws, so two different keys never overlap.
+    """
+    if len(key) > 3:
+        raise ValueError(f"at most three integers name a draw, got {key}")
+    words = [0, *(int(k) for k in key), *([0] * (3 - len(key)))]
+    return np.random.Generator(np.random.Philox(key=_philox_key(seed, purpose), counter=words))  # type: ignore[arg-type]
+
+
+def permutation(n: int, seed: int, purpose: str, *key: int) -> np.ndarray:
+    """A random order of range(n), int64, shape (n,)."""
+    return generator(seed, purpose, *key).permutation(n)
+
+
+def torch_seed(seed: int, purpose: str, *key: int) -> int:
+    """A 63-bit seed for a torch generator named (seed, purpose, key…)."""
+    name = "\0".join([str(seed), purpose, *(str(int(k)) for k in key)])
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little") >> 1
+
+
+def seed_torch(seed: int, purpose: str, *key: int) -> None:
+    """Set torch's own generators (CPU and every accelerator) to the draws named (seed, purpose, key…).
+
+    Called before each forward pass, it makes dropout a function of the step instead of a state to be saved.
+    """
+    torch.manual_seed(torch_seed(seed, purpose, *key))
