@@ -1,0 +1,170 @@
+"""Attention over a packed batch: the only file that knows kernels.
+
+Every kernel computes softmax(q·kᵀ/√D)·v inside each sequence and nothing across sequences. Queries may be
+fewer than keys (the last depth computes only the wanted rows), so queries and keys have their own offsets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from albertine.layout import Packed
+
+try:
+    # Since torch 2.11, CUDA only. Its keyword arguments changed with every release; the first seven positions
+    # did not.
+    from torch.nn.attention.varlen import varlen_attn
+except ImportError:  # pragma: no cover - depends on the installed torch
+    varlen_attn = None
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Which rows of a packed tensor belong to which sequence.
+
+    Attributes:
+        cu_seqlens: int32 (S+1,) offsets.
+        lengths: the same as Python integers, or None where learning them would stall the device.
+        longest: an upper bound of the lengths.
+    """
+
+    cu_seqlens: Tensor
+    lengths: tuple[int, ...] | None
+    longest: int
+
+    @classmethod
+    def of(cls, packed: Packed) -> Segments:
+        return cls(packed.cu_seqlens, packed.lengths, packed.max_length)
+
+    def known_lengths(self) -> tuple[int, ...]:
+        """The lengths, asking the device if need be."""
+        return self.lengths if self.lengths is not None else tuple(self.cu_seqlens.diff().tolist())
+
+
+@dataclass(frozen=True)
+class RowSubset:
+    """Wanted rows, sorted so that each sequence's are contiguous.
+
+    Attributes:
+        sorted_rows: int64 (R,) indices into T, ascending.
+        restore: int64 (R,) that puts results back in the order asked for, or None if that was ascending.
+        segments: the sequences of `sorted_rows`.
+    """
+
+    sorted_rows: Tensor
+    restore: Tensor | None
+    segments: Segments
+
+    @classmethod
+    def of(cls, rows: Tensor, packed: Packed) -> RowSubset:
+        """Sort `rows` (int64 (R,), indices into T; a row may be named at most twice) by sequence."""
+        ordered, order = torch.sort(rows, stable=True)
+        cu = torch.searchsorted(ordered, packed.cu_seqlens.long()).to(torch.int32)
+        bound = min(len(rows), 2 * packed.max_length)
+        if rows.device.type == "cpu":
+            lengths = tuple(cu.diff().tolist())
+            ascending = torch.equal(ordered, rows)
+            return cls(
+                ordered,
+                None if ascending else order.argsort(),
+                Segments(cu, lengths, max(lengths, default=0)),
+            )
+        # The kernel leaves queries beyond the bound unwritten, so a broken promise must fail loudly, yet
+        # without a stall.
+        torch._assert_async((cu.diff() <= bound).all())
+        return cls(ordered, order.argsort(), Segments(cu, None, bound))
+
+
+def attend(
+    q_RND: Tensor, k_TND: Tensor, v_TND: Tensor, queries: Segments, keys: Segments, dropout: float
+) -> Tensor:
+    """Attention within each sequence.
+
+    Args:
+        q_RND, k_TND, v_TND: packed queries, keys and values; strided views are fine, the last dimension
+            contiguous.
+        queries, keys: offsets of the same S sequences in R and in T.
+        dropout: probability for attention weights, 0 outside training.
+
+    Returns:
+        (R, N, D), contiguous.
+    """
+    if q_RND.device.type == "cpu":
+        return _attend_each(q_RND, k_TND, v_TND, queries, keys, dropout)
+    if varlen_attn is not None and dropout == 0.0 and q_RND.dtype in (torch.bfloat16, torch.float16):
+        # Dropout is hard-coded to zero in this kernel, and it knows only half precision.
+        out: Tensor = varlen_attn(
+            q_RND, k_TND, v_TND, queries.cu_seqlens, keys.cu_seqlens, queries.longest, keys.longest
+        )
+        return out
+    return attend_padded(q_RND, k_TND, v_TND, queries, keys, dropout)
+
+
+def _attend_each(
+    q_RND: Tensor, k_TND: Tensor, v_TND: Tensor, queries: Segments, keys: Segments, dropout: float
+) -> Tensor:
+    """A loop over sequences; neighbours of equal shape go into one call."""
+    shapes = list(zip(queries.known_lengths(), keys.known_lengths(), strict=True))
+    parts: list[Tensor] = []
+    q_at = k_at = 0
+    for (q_length, k_length), count in _runs(shapes):
+        q_end, k_end = q_at + count * q_length, k_at + count * k_length
+        if q_length:
+            parts.append(
+                F.scaled_dot_product_attention(
+                    _heads_first(q_RND[q_at:q_end], count),
+                    _heads_first(k_TND[k_at:k_end], count),
+                    _heads_first(v_TND[k_at:k_end], count),
+                    dropout_p=dropout,
+                )
+                .transpose(1, 2)
+                .reshape(count * q_length, *q_RND.shape[1:])
+            )
+        q_at, k_at = q_end, k_end
+    return parts[0] if len(parts) == 1 else torch.cat(parts) if parts else q_RND.contiguous()
+
+
+def _heads_first(x_TND: Tensor, count: int) -> Tensor:
+    return x_TND.unflatten(0, (count, -1)).transpose(1, 2)
+
+
+def _runs(shapes: list[tuple[int, int]]) -> list[tuple[tuple[int, int], int]]:
+    starts = [i for i in range(len(shapes)) if i == 0 or shapes[i] != shapes[i - 1]]
+    return [(shapes[a], b - a) for a, b in pairwise([*starts, len(shapes)])]
+
+
+def attend_padded(
+    q_RND: Tensor, k_TND: Tensor, v_TND: Tensor, queries: Segments, keys: Segments, dropout: float
+) -> Tensor:
+    """The same through one padded call: for attention dropout on CUDA, and wherever the packed kernel is
+    missing."""
+    q_lengths, k_lengths = queries.known_lengths(), keys.known_lengths()
+    q_index, _ = _padded_rows(q_lengths, q_RND.device)
+    k_index, k_real = _padded_rows(k_lengths, k_TND.device)
+    q_SLND = q_RND[q_index].view(len(q_lengths), -1, *q_RND.shape[1:])
+    k_SLND, v_SLND = (x[k_index].view(len(k_lengths), -1, *x.shape[1:]) for x in (k_TND, v_TND))
+    out_SNLD = F.scaled_dot_product_attention(
+        q_SLND.transpose(1, 2),
+        k_SLND.transpose(1, 2),
+        v_SLND.transpose(1, 2),
+        attn_mask=k_real[:, None, None, :],
+        dropout_p=dropout,
+    )
+    flat = out_SNLD.transpose(1, 2).reshape(-1, *q_RND.shape[1:])
+    _, q_real = _padded_rows(q_lengths, q_RND.device)
+    return flat[q_real.reshape(-1).nonzero().squeeze(1)]
+
+
+def _padded_rows(lengths: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor]:
+    """For each cell of the padded (S, L) grid its packed row (flat; 0 for padding) and whether it is real (S,
+    L)."""
+    sizes = torch.tensor(lengths, device=device)
+    columns = torch.arange(max(lengths), device=device)
+    real = columns < sizes[:, None]
+    starts = sizes.cumsum(0) - sizes
+    return torch.where(real, starts[:, None] + columns, 0).reshape(-1), real

@@ -1,0 +1,149 @@
+"""The two kinds of block: self-attention and feed-forward, each with the LayerNorm after it (post-LN).
+
+Weights live as separate float32 parameters, the way checkpoints name them and LAMB adapts them. A forward
+pass prepares each distinct block once (query, key and value fused, everything cast to the compute format) and
+applies the result at every depth that shares the block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from albertine.model.attention import RowSubset, Segments, attend
+from albertine.model.config import EncoderConfig
+
+
+class Dense(NamedTuple):
+    """A weight (out, in) and a bias (out,) in the compute format."""
+
+    weight: Tensor
+    bias: Tensor
+
+    @classmethod
+    def of(cls, *layers: nn.Linear, dtype: torch.dtype) -> Dense:
+        """The layers stacked into one, so that one product computes them all."""
+        weights: list[Tensor] = [layer.weight for layer in layers]
+        biases: list[Tensor] = [layer.bias for layer in layers]
+        if len(layers) == 1:
+            return cls(weights[0].to(dtype), biases[0].to(dtype))
+        return cls(torch.cat(weights).to(dtype), torch.cat(biases).to(dtype))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight, self.bias)
+
+
+class Norm(NamedTuple):
+    """LayerNorm's scale and shift in the compute format; its statistics are computed in float32 in any
+    case."""
+
+    weight: Tensor
+    bias: Tensor
+    eps: float
+
+    @classmethod
+    def of(cls, layer: nn.LayerNorm, dtype: torch.dtype) -> Norm:
+        return cls(layer.weight.to(dtype), layer.bias.to(dtype), layer.eps)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
+
+
+def activate(x: Tensor, name: str) -> Tensor:
+    """The feed-forward activation of that name; the tanh form of GELU is the one Google's code calls
+    "gelu"."""
+    if name == "relu":
+        return F.relu(x)
+    return F.gelu(x, approximate="tanh" if name == "gelu_new" else "none")
+
+
+@dataclass(frozen=True)
+class PreparedAttention:
+    """Self-attention, output product, residual and LayerNorm, with weights ready to multiply."""
+
+    qkv: Dense
+    output: Dense
+    norm: Norm
+    num_heads: int
+    dropout: float
+    attention_dropout: float
+
+    def __call__(self, x_TH: Tensor, keys: Segments, subset: RowSubset | None) -> Tensor:
+        """(T, H) to (T, H), or to (R, H) where only the rows of `subset` are wanted as queries."""
+        hidden = x_TH.shape[1]
+        if subset is None:
+            q, k, v = self.qkv(x_TH).unflatten(1, (3, self.num_heads, -1)).unbind(1)
+            queries, residual = keys, x_TH
+        else:
+            residual, queries = x_TH.index_select(0, subset.sorted_rows), subset.segments
+            q = F.linear(residual, self.qkv.weight[:hidden], self.qkv.bias[:hidden]).unflatten(
+                1, (self.num_heads, -1)
+            )
+            kv = F.linear(x_TH, self.qkv.weight[hidden:], self.qkv.bias[hidden:])
+            k, v = kv.unflatten(1, (2, self.num_heads, -1)).unbind(1)
+        context_RH = attend(q, k, v, queries, keys, self.attention_dropout).flatten(1)
+        return self.norm(residual + F.dropout(self.output(context_RH), self.dropout, self.dropout > 0))
+
+
+@dataclass(frozen=True)
+class PreparedFeedForward:
+    """Up, activation, down, residual and LayerNorm, with weights ready to multiply."""
+
+    intermediate: Dense
+    output: Dense
+    norm: Norm
+    activation: str
+    dropout: float
+
+    def __call__(self, x_TH: Tensor) -> Tensor:
+        y_TH = self.output(activate(self.intermediate(x_TH), self.activation))
+        return self.norm(x_TH + F.dropout(y_TH, self.dropout, self.dropout > 0))
+
+
+class AttentionBlock(nn.Module):
+    """Parameters of self-attention: 4(H²+H) and the 2H of its LayerNorm."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        hidden = config.hidden_size
+        self.config = config
+        self.query = nn.Linear(hidden, hidden)
+        self.key = nn.Linear(hidden, hidden)
+        self.value = nn.Linear(hidden, hidden)
+        self.output = nn.Linear(hidden, hidden)
+        self.layer_norm = nn.LayerNorm(hidden, config.layer_norm_eps)
+
+    def prepare(self, dtype: torch.dtype) -> PreparedAttention:
+        return PreparedAttention(
+            Dense.of(self.query, self.key, self.value, dtype=dtype),
+            Dense.of(self.output, dtype=dtype),
+            Norm.of(self.layer_norm, dtype),
+            self.config.num_attention_heads,
+            self.config.hidden_dropout_prob if self.training else 0.0,
+            self.config.attention_probs_dropout_prob if self.training else 0.0,
+        )
+
+
+class FeedForwardBlock(nn.Module):
+    """Parameters of the feed-forward: 2·H·F+F+H and the 2H of its LayerNorm."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.intermediate = nn.Linear(config.hidden_size, config.intermediate_size)
+        self.output = nn.Linear(config.intermediate_size, config.hidden_size)
+        self.layer_norm = nn.LayerNorm(config.hidden_size, config.layer_norm_eps)
+
+    def prepare(self, dtype: torch.dtype) -> PreparedFeedForward:
+        drops = self.training and self.config.feed_forward_dropout
+        return PreparedFeedForward(
+            Dense.of(self.intermediate, dtype=dtype),
+            Dense.of(self.output, dtype=dtype),
+            Norm.of(self.layer_norm, dtype),
+            self.config.hidden_act,
+            self.config.hidden_dropout_prob if drops else 0.0,
+        )

@@ -1,0 +1,39 @@
+"""Word, position and segment embeddings of width E, and the mapping to H."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from albertine.layout import Packed
+from albertine.model.block import Dense
+from albertine.model.config import EncoderConfig
+
+
+class Embeddings(nn.Module):
+    """Sum of three embeddings of width E → LayerNorm(E) → dropout → dense E→H (reference section 1.1).
+
+    The dense mapping has a bias and nothing after it, and exists only where the configuration says so.
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        width = config.embedding_size
+        self.dropout = config.hidden_dropout_prob
+        self.word = nn.Embedding(config.vocab_size, width)
+        self.position = nn.Embedding(config.max_position_embeddings, width)
+        self.token_type = nn.Embedding(config.type_vocab_size, width)
+        self.layer_norm = nn.LayerNorm(width, config.layer_norm_eps)
+        self.mapping = nn.Linear(width, config.hidden_size) if config.has_mapping else None
+
+    def forward(self, packed: Packed, dtype: torch.dtype) -> Tensor:
+        """(T, H) in `dtype`. The sum and its LayerNorm stay in float32: they are narrow, and everything rests
+        on them."""
+        x_TE = (
+            self.word(packed.input_ids)
+            + self.token_type(packed.token_type_ids)
+            + self.position(packed.position_ids)
+        )
+        x_TE = F.dropout(self.layer_norm(x_TE), self.dropout, self.training).to(dtype)
+        return x_TE if self.mapping is None else Dense.of(self.mapping, dtype=dtype)(x_TE)

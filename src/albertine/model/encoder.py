@@ -1,0 +1,123 @@
+"""The encoder: embeddings, then the blocks that the sharing plan names for each depth."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from albertine.errors import SettingsError
+from albertine.layout import Packed
+from albertine.model.attention import RowSubset, Segments
+from albertine.model.block import AttentionBlock, FeedForwardBlock, PreparedAttention, PreparedFeedForward
+from albertine.model.config import EncoderConfig
+from albertine.model.embeddings import Embeddings
+from albertine.precision import Precision, compute_dtype
+
+
+@dataclass(frozen=True)
+class EncoderOutput:
+    """What an encoder computed.
+
+    Attributes:
+        last_hidden: (T, H), or (R, H) in the order of the rows asked for.
+        hidden_states: with all_depths, the embeddings and every depth's output, each (T, H); else None.
+    """
+
+    last_hidden: Tensor
+    hidden_states: tuple[Tensor, ...] | None = None
+
+
+class Encoder(nn.Module):
+    """A parameter-shared transformer encoder over packed batches.
+
+    Attributes:
+        precision: format of the matrix products; parameters are float32 whatever it says.
+    """
+
+    def __init__(self, config: EncoderConfig, precision: Precision = "float32") -> None:
+        super().__init__()
+        self.config = config
+        self.precision: Precision = precision
+        self.embeddings = Embeddings(config)
+        plan = config.plan
+        self.attention = nn.ModuleList(AttentionBlock(config) for _ in range(plan.num_attention_blocks))
+        self.feed_forward = nn.ModuleList(
+            FeedForwardBlock(config) for _ in range(plan.num_feed_forward_blocks)
+        )
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The compute format on the device where the parameters are."""
+        return compute_dtype(self.precision, self.embeddings.word.weight.device)
+
+    def forward(
+        self,
+        packed: Packed,
+        *,
+        depth: int | None = None,
+        rows: Tensor | None = None,
+        all_depths: bool = False,
+    ) -> EncoderOutput:
+        """Encode a packed batch.
+
+        Args:
+            depth: how many depths to compute (an early exit), default all; 0 gives the embeddings.
+            rows: int64 (R,) indices into T, none more than twice: the only rows wanted from the last computed
+                depth, which then computes queries, output and feed-forward for these alone.
+            all_depths: also return the output of every depth, for analysis; not together with `rows`.
+
+        Raises:
+            SettingsError: depth outside 0..num_hidden_layers, a sequence longer than the position table, or
+                `rows` together with `all_depths`.
+        """
+        depth = self._checked(packed, depth, rows, all_depths)
+        x = self.embeddings(packed, self.dtype)
+        steps = self.prepare(depth)
+        keys = Segments.of(packed)
+        states = [x]
+        for attention, feed_forward in steps[:-1] if rows is not None else steps:
+            x = feed_forward(attention(x, keys, None))
+            if all_depths:
+                states.append(x)
+        if rows is not None:
+            x = _last_depth(x, steps[-1:], keys, rows, packed)
+        return EncoderOutput(x, tuple(states) if all_depths else None)
+
+    def prepare(self, depth: int) -> list[tuple[PreparedAttention, PreparedFeedForward]]:
+        """The blocks of the first `depth` depths, each distinct one cast and fused once."""
+        dtype, plan = self.dtype, self.config.plan
+        attention = {i: self.attention[i].prepare(dtype) for i in set(plan.attention[:depth])}
+        feed_forward = {i: self.feed_forward[i].prepare(dtype) for i in set(plan.feed_forward[:depth])}
+        return [(attention[plan.attention[d]], feed_forward[plan.feed_forward[d]]) for d in range(depth)]
+
+    def _checked(self, packed: Packed, depth: int | None, rows: Tensor | None, all_depths: bool) -> int:
+        depth = self.config.num_hidden_layers if depth is None else depth
+        if not 0 <= depth <= self.config.num_hidden_layers:
+            raise SettingsError(f"depth {depth} is outside 0..{self.config.num_hidden_layers}")
+        if packed.max_length > self.config.max_position_embeddings:
+            raise SettingsError(
+                f"a sequence of {packed.max_length} tokens is longer than the model's "
+                f"{self.config.max_position_embeddings} positions",
+                remedy="Truncate the text, or split it into windows",
+            )
+        if rows is not None and all_depths:
+            raise SettingsError("all_depths computes every row; ask for rows or for all_depths")
+        return depth
+
+
+def _last_depth(
+    x_TH: Tensor,
+    step: list[tuple[PreparedAttention, PreparedFeedForward]],
+    keys: Segments,
+    rows: Tensor,
+    packed: Packed,
+) -> Tensor:
+    """The last depth for the wanted rows alone; keys and values still come from all of T."""
+    if not step:
+        return x_TH.index_select(0, rows)
+    attention, feed_forward = step[0]
+    subset = RowSubset.of(rows, packed)
+    x_RH = feed_forward(attention(x_TH, keys, subset))
+    return x_RH if subset.restore is None else x_RH.index_select(0, subset.restore)

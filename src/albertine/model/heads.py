@@ -1,0 +1,60 @@
+"""The heads of pretraining: pooler, masked language model, and the two-way sentence head (SOP or NSP)."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from albertine.model.block import Dense, Norm, activate
+from albertine.model.config import EncoderConfig
+
+
+class Pooler(nn.Module):
+    """Dense H→H and tanh on the first token."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+
+    def forward(self, first_SH: Tensor) -> Tensor:
+        """(S, H) rows of [CLS] to (S, H), in their format."""
+        return torch.tanh(Dense.of(self.dense, dtype=first_SH.dtype)(first_SH))
+
+
+class MaskedLMHead(nn.Module):
+    """Dense H→E, activation, LayerNorm(E), then the word embeddings transposed and a bias (reference section
+    1.1).
+
+    With E = H this is BERT's head.
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.activation = config.hidden_act
+        self.dense = nn.Linear(config.hidden_size, config.embedding_size)
+        self.layer_norm = nn.LayerNorm(config.embedding_size, config.layer_norm_eps)
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+
+    def forward(self, rows_PH: Tensor, word_VE: Tensor) -> Tensor:
+        """(P, H) wanted rows to logits (P, V), tied to the word embeddings, in the format of the rows."""
+        dtype = rows_PH.dtype
+        x_PE = activate(Dense.of(self.dense, dtype=dtype)(rows_PH), self.activation)
+        return F.linear(Norm.of(self.layer_norm, dtype)(x_PE), word_VE.to(dtype), self.bias.to(dtype))
+
+
+class SentenceHead(nn.Module):
+    """Two logits from the pooled output; label 0 = in order (or truly next), 1 = swapped (or random).
+
+    Google's has no dropout; transformers' ALBERT has `classifier_dropout_prob` (reference section 1.11).
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.dropout = config.classifier_dropout_prob if config.sentence_dropout else 0.0
+        self.classifier = nn.Linear(config.hidden_size, 2)
+
+    def forward(self, pooled_SH: Tensor) -> Tensor:
+        """(S, H) to (S, 2)."""
+        x_SH = F.dropout(pooled_SH, self.dropout, self.training)
+        return Dense.of(self.classifier, dtype=x_SH.dtype)(x_SH)

@@ -1,0 +1,161 @@
+"""An encoder with its heads, called with padded batches from outside and packed ones from inside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from albertine.errors import SettingsError
+from albertine.layout import Packed, from_padded, unpack
+from albertine.model.config import EncoderConfig
+from albertine.model.encoder import Encoder
+from albertine.model.heads import MaskedLMHead, Pooler, SentenceHead
+from albertine.model.init import initialize
+from albertine.precision import Precision
+
+HEADS = frozenset({"pooler", "mlm", "sop", "nsp"})
+
+
+@dataclass(frozen=True)
+class ModelOutput:
+    """What a padded call returns.
+
+    Attributes:
+        last_hidden_state: (B, L, H), zeros at padding.
+        pooler_output: (B, H), or None without a pooler.
+        hidden_states: on request the embeddings and every depth's output, each (B, L, H).
+    """
+
+    last_hidden_state: Tensor
+    pooler_output: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+
+
+class Model(nn.Module):
+    """An encoder and the heads it was given.
+
+    Attributes:
+        config: shape, plan and semantics. encoder, pooler, mlm, sentence: the parts; a missing head is None.
+        sentence_objective: "sop", "nsp" or None: what the sentence head was made for.
+    """
+
+    def __init__(
+        self,
+        config: EncoderConfig,
+        heads: Iterable[str] = ("pooler",),
+        *,
+        seed: int = 0,
+        precision: Precision = "float32",
+    ) -> None:
+        """Build with random weights, unless the default device is "meta".
+
+        Args:
+            heads: any of "pooler", "mlm", and one of "sop" and "nsp"; a sentence head brings the pooler.
+            seed: the weights are a function of it.
+
+        Raises:
+            SettingsError: an unknown head, or both sentence heads.
+        """
+        super().__init__()
+        wanted = frozenset(heads)
+        if unknown := sorted(wanted - HEADS):
+            raise SettingsError(
+                f"unknown head `{unknown[0]}`", remedy=f"Known heads: {', '.join(sorted(HEADS))}"
+            )
+        if {"sop", "nsp"} <= wanted:
+            raise SettingsError("a model has one sentence head", remedy="Ask for sop or nsp")
+        self.config = config
+        self.sentence_objective = next(iter(wanted & {"sop", "nsp"}), None)
+        self.encoder = Encoder(config, precision)
+        self.pooler = Pooler(config) if wanted & {"pooler", "sop", "nsp"} else None
+        self.mlm = MaskedLMHead(config) if "mlm" in wanted else None
+        self.sentence = SentenceHead(config) if self.sentence_objective else None
+        if not self.encoder.embeddings.word.weight.is_meta:
+            initialize(self, config, seed)
+
+    @property
+    def heads(self) -> frozenset[str]:
+        """The names that would build this model again."""
+        present = {"pooler": self.pooler, "mlm": self.mlm}
+        names = {name for name, head in present.items() if head is not None}
+        return frozenset(names | ({self.sentence_objective} if self.sentence_objective else set()))
+
+    @property
+    def precision(self) -> Precision:
+        """Format of the matrix products: auto, float32 or bfloat16; parameters stay float32."""
+        return self.encoder.precision
+
+    @precision.setter
+    def precision(self, value: Precision) -> None:
+        self.encoder.precision = value
+
+    @property
+    def device(self) -> torch.device:
+        return self.encoder.embeddings.word.weight.device
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        hidden_states: bool = False,
+    ) -> ModelOutput:
+        """Encode a Hugging Face-shaped batch; padding costs nothing and changes nothing.
+
+        Args:
+            input_ids, attention_mask, token_type_ids: (B, L); the mask defaults to all real, the types to 0.
+            hidden_states: also return every depth.
+        """
+        packed, index = from_padded(input_ids, attention_mask, token_type_ids)
+        out = self.encoder(packed, all_depths=hidden_states)
+        batch, length = input_ids.shape
+        pooled = (
+            None if self.pooler is None else self.pooler(out.last_hidden.index_select(0, packed.first_tokens))
+        )
+        states = None
+        if out.hidden_states is not None:
+            states = tuple(unpack(x, index, batch, length) for x in out.hidden_states)
+        return ModelOutput(unpack(out.last_hidden, index, batch, length), pooled, states)
+
+    def pretraining_forward(self, packed: Packed, mlm_rows: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Logits of the pretraining heads; the last depth computes only the rows that they read.
+
+        Args:
+            mlm_rows: int64 (P,) rows in T of the masked positions, none twice.
+
+        Returns:
+            Masked-LM logits (P, V), and sentence logits (S, 2) or None without a sentence head.
+        """
+        if self.mlm is None:
+            raise SettingsError("this model has no masked-LM head", remedy='Build it with heads={"mlm", …}')
+        rows = mlm_rows if self.sentence is None else torch.cat([packed.first_tokens, mlm_rows])
+        x_RH = self.encoder(packed, rows=rows).last_hidden
+        first_SH, masked_PH = x_RH.split([len(rows) - len(mlm_rows), len(mlm_rows)])
+        sentence = None if self.sentence is None else self.sentence(self.pooled(first_SH))
+        return self.mlm(masked_PH, self.encoder.embeddings.word.weight), sentence
+
+    def pooled(self, first_SH: Tensor) -> Tensor:
+        """Pooler output (S, H) of the rows of the first tokens."""
+        if self.pooler is None:
+            raise SettingsError("this model has no pooler", remedy='Build it with heads={"pooler", …}')
+        pooled: Tensor = self.pooler(first_SH)
+        return pooled
+
+    def mlm_logits(self, rows_PH: Tensor) -> Tensor:
+        """Masked-LM logits (P, V) of encoder rows (P, H)."""
+        if self.mlm is None:
+            raise SettingsError("this model has no masked-LM head", remedy='Build it with heads={"mlm", …}')
+        logits: Tensor = self.mlm(rows_PH, self.encoder.embeddings.word.weight)
+        return logits
+
+    def sentence_logits(self, first_SH: Tensor) -> Tensor:
+        """Sentence logits (S, 2) of the rows of the first tokens (S, H)."""
+        if self.sentence is None:
+            raise SettingsError(
+                "this model has no sentence head", remedy='Build it with heads={"sop"} or {"nsp"}'
+            )
+        logits: Tensor = self.sentence(self.pooled(first_SH))
+        return logits

@@ -1,0 +1,115 @@
+"""The sharing plan: which weights each depth of an encoder uses.
+
+BERT is the plan in which every depth has its own blocks, ALBERT the one in which all depths use block 0; the
+paper's attention-only and FFN-only sharing (Table 4), groups and several inner blocks are other plans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from albertine.errors import SettingsError
+
+
+@dataclass(frozen=True)
+class SharingPlan:
+    """Block index per depth, for attention and for feed-forward separately.
+
+    Blocks are numbered in the order of their first use, so that equal ways of sharing are equal plans; other
+    numbers are renumbered on construction. Each LayerNorm belongs to the block whose output it normalises,
+    which is how the paper's parameter counts of Table 4 come out.
+
+    Raises:
+        SettingsError: no depth, depths that differ, or an index below zero.
+    """
+
+    attention: tuple[int, ...]
+    feed_forward: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.attention) != len(self.feed_forward) or not self.attention:
+            raise SettingsError(
+                f"a sharing plan names one attention and one feed-forward block per depth, "
+                f"got {len(self.attention)} and {len(self.feed_forward)}"
+            )
+        if min(*self.attention, *self.feed_forward) < 0:
+            raise SettingsError("a sharing plan cannot name a block below zero")
+        object.__setattr__(self, "attention", _in_order_of_use(self.attention))
+        object.__setattr__(self, "feed_forward", _in_order_of_use(self.feed_forward))
+
+    @classmethod
+    def shared(cls, depth: int) -> SharingPlan:
+        """All depths share everything: ALBERT."""
+        return cls((0,) * depth, (0,) * depth)
+
+    @classmethod
+    def unshared(cls, depth: int) -> SharingPlan:
+        """Nothing is shared: BERT."""
+        return cls(tuple(range(depth)), tuple(range(depth)))
+
+    @classmethod
+    def attention_only(cls, depth: int) -> SharingPlan:
+        """Attention shared, each depth its own feed-forward (paper, Table 4, 'shared-attention')."""
+        return cls((0,) * depth, tuple(range(depth)))
+
+    @classmethod
+    def feed_forward_only(cls, depth: int) -> SharingPlan:
+        """Feed-forward shared, each depth its own attention (paper, Table 4, 'shared-FFN')."""
+        return cls(tuple(range(depth)), (0,) * depth)
+
+    @classmethod
+    def grouped(cls, layers: int, groups: int, inner: int = 1) -> SharingPlan:
+        """Google's groups: layer l uses group floor(l·groups/layers), which applies `inner` distinct blocks
+        in turn.
+
+        The total depth is layers × inner (reference section 1.1).
+        """
+        if not 1 <= groups <= layers or inner < 1:
+            raise SettingsError(f"{groups} groups of {inner} inner blocks do not fit {layers} layers")
+        blocks = tuple(layer * groups // layers * inner + i for layer in range(layers) for i in range(inner))
+        return cls(blocks, blocks)
+
+    @property
+    def depth(self) -> int:
+        return len(self.attention)
+
+    @property
+    def num_attention_blocks(self) -> int:
+        return max(self.attention) + 1
+
+    @property
+    def num_feed_forward_blocks(self) -> int:
+        return max(self.feed_forward) + 1
+
+    @property
+    def is_unshared(self) -> bool:
+        return self == SharingPlan.unshared(self.depth)
+
+    def truncated(self, depth: int) -> SharingPlan:
+        """The plan of the first `depth` depths."""
+        if not 1 <= depth <= self.depth:
+            raise SettingsError(f"depth {depth} is outside 1..{self.depth}")
+        return SharingPlan(self.attention[:depth], self.feed_forward[:depth])
+
+    def groups(self) -> tuple[int, int, int] | None:
+        """(layers, groups, inner) if `grouped` can express this plan, else None; the fewest inner blocks
+        win."""
+        if self.attention != self.feed_forward:
+            return None
+        for inner in range(1, self.depth + 1):
+            layers, rest = divmod(self.depth, inner)
+            groups, odd = divmod(self.num_attention_blocks, inner)
+            if (
+                rest == 0
+                and odd == 0
+                and 1 <= groups <= layers
+                and self == SharingPlan.grouped(layers, groups, inner)
+            ):
+                return layers, groups, inner
+        return None
+
+
+def _in_order_of_use(blocks: Iterable[int]) -> tuple[int, ...]:
+    names: dict[int, int] = {}
+    return tuple(names.setdefault(block, len(names)) for block in blocks)

@@ -1,0 +1,111 @@
+"""Every published configuration (reference section 1.2) and the rows of the paper's studies, by name."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import replace
+
+from albertine.errors import SettingsError
+from albertine.model.config import Activation, EncoderConfig
+from albertine.model.plan import SharingPlan
+
+
+def _encoder(
+    hidden: int, depth: int, heads: int, *, vocab: int, embedding: int = 128, dropout: float = 0.0
+) -> EncoderConfig:
+    return EncoderConfig(
+        vocab_size=vocab,
+        embedding_size=embedding,
+        hidden_size=hidden,
+        num_attention_heads=heads,
+        intermediate_size=4 * hidden,
+        plan=SharingPlan.shared(depth),
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+    )
+
+
+def _chinese(
+    hidden: int, depth: int, heads: int, activation: Activation, init: float = 0.02
+) -> EncoderConfig:
+    config = _encoder(hidden, depth, heads, vocab=21128)
+    return replace(config, hidden_act=activation, initializer_range=init)
+
+
+def _bert(hidden: int, depth: int, heads: int, vocab: int) -> EncoderConfig:
+    config = _encoder(hidden, depth, heads, vocab=vocab, embedding=hidden, dropout=0.1)
+    # Google's BERT code, like its ALBERT code, calls the tanh approximation "gelu"; transformers reads that
+    # word as erf.
+    return config.with_plan(SharingPlan.unshared(depth))
+
+
+def _presets() -> dict[str, EncoderConfig]:
+    # xlarge has 16 heads of size 128, not H/64 = 32.
+    shapes = {
+        "base": (768, 12, 12),
+        "large": (1024, 24, 16),
+        "xlarge": (2048, 24, 16),
+        "xxlarge": (4096, 12, 64),
+    }
+    presets: dict[str, EncoderConfig] = {}
+    for size, shape in shapes.items():
+        v1_dropout = 0.0 if size == "xxlarge" else 0.1
+        presets[f"albert-{size}-v1"] = _encoder(*shape, vocab=30000, dropout=v1_dropout)
+        presets[f"albert-{size}-v2"] = _encoder(*shape, vocab=30000)
+    presets |= {
+        "albert-tiny-zh": _chinese(312, 4, 12, "gelu_new"),
+        "albert-small-zh": _chinese(384, 6, 12, "gelu_new"),
+        "albert-base-zh": _chinese(768, 12, 12, "relu"),
+        "albert-large-zh": _chinese(1024, 24, 16, "relu"),
+        "albert-xlarge-zh": _chinese(2048, 24, 16, "relu", init=0.014),
+        # 16 heads of size 256 here, unlike the English xxlarge.
+        "albert-xxlarge-zh": _chinese(4096, 12, 16, "relu", init=0.01),
+        "bert-base": _bert(768, 12, 12, 30522),
+        "bert-large": _bert(1024, 24, 16, 30522),
+        "bert-base-zh": _bert(768, 12, 12, 21128),
+    }
+    return presets
+
+
+PRESETS: dict[str, EncoderConfig] = _presets()
+"""Name → configuration; the names of the design page."""
+
+SHARING = {
+    "all": SharingPlan.shared,
+    "attention": SharingPlan.attention_only,
+    "ffn": SharingPlan.feed_forward_only,
+    "none": SharingPlan.unshared,
+}
+EMBEDDING_SIZES = (64, 128, 256, 768)
+
+
+def paper_row(
+    sharing: str = "all", embedding_size: int = 128, *, base: str = "albert-base-v2"
+) -> EncoderConfig:
+    """A row of the paper's Tables 3 and 4: `base` with another embedding size E and another way of sharing.
+
+    Args:
+        sharing: "all", "attention", "ffn" or "none".
+    """
+    if sharing not in SHARING:
+        raise SettingsError(f"unknown sharing `{sharing}`", remedy=f"Use one of {', '.join(SHARING)}")
+    config = preset(base)
+    return replace(config, embedding_size=embedding_size, plan=SHARING[sharing](config.num_hidden_layers))
+
+
+def paper_rows() -> dict[str, EncoderConfig]:
+    """The rows of Tables 3 and 4 by name, such as `albert-base-ffn-e768`."""
+    return {f"albert-base-{s}-e{e}": paper_row(s, e) for s in SHARING for e in EMBEDDING_SIZES}
+
+
+def preset(name: str) -> EncoderConfig:
+    """The configuration of a preset or a paper row; an unknown name is a SettingsError that suggests the
+    nearest."""
+    if name in PRESETS:
+        return PRESETS[name]
+    rows = paper_rows()
+    if name in rows:
+        return rows[name]
+    near = difflib.get_close_matches(name, [*PRESETS, *rows], n=1)
+    remedy = f"Did you mean `{near[0]}`?" if near else f"Known presets: {', '.join(PRESETS)}"
+    raise SettingsError(f"there is no preset `{name}`", remedy=remedy)
