@@ -1,0 +1,280 @@
+"""From sample numbers to pretraining batches: read the text, lay out the segments, mask, split over ranks."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from albertine.errors import CorpusError
+from albertine.layout import Packed
+from albertine.objectives.draws import uniforms
+from albertine.objectives.masking import MaskSettings, mask_batch
+from albertine.objectives.pairs import EpochPlan, PairSettings, Sentences, plan_epoch
+from albertine.objectives.spans import Shards, SpanReader
+
+Ints = NDArray[np.int64]
+Row = tuple[int, int]  # (epoch, sample of that epoch)
+
+
+class Vocabulary(Protocol):
+    """What building needs of a tokenizer."""
+
+    @property
+    def cls_id(self) -> int: ...
+
+    @property
+    def sep_id(self) -> int: ...
+
+    @property
+    def mask_id(self) -> int: ...
+
+    @property
+    def vocab_size(self) -> int: ...
+
+
+class Text(Sentences, Shards, Protocol):
+    """What building needs of a corpus: lengths to plan with and shards to read."""
+
+    def tokenizer(self) -> Vocabulary: ...
+
+
+class Specials(NamedTuple):
+    """The same four numbers without the tokenizer, cheap to hand to loader processes."""
+
+    cls_id: int
+    sep_id: int
+    mask_id: int
+    vocab_size: int
+
+
+@dataclass(frozen=True)
+class PretrainingBatch:
+    """One micro-batch.
+
+    Attributes:
+        packed: the masked samples, [CLS] A [SEP] B [SEP] or [CLS] A [SEP], segment ids 0 and 1.
+        mlm_positions: rows in T to predict, increasing, int64 (P,).
+        mlm_labels: original ids there, int64 (P,).
+        sentence_labels: int64 (S,), -100 where a sample has no sentence task; None where no sample can have
+            one.
+        sentence_count: labels that are not -100, known here so that no step waits for the device to count
+            them.
+        samples: (epoch, sample) of every sequence, int64 (S, 2).
+    """
+
+    packed: Packed
+    mlm_positions: Tensor
+    mlm_labels: Tensor
+    sentence_labels: Tensor | None
+    sentence_count: int
+    samples: Tensor
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many predictions each part of the loss is a sum of."""
+        counts = {"mlm": self.mlm_positions.shape[0]}
+        if self.sentence_labels is not None:
+            counts["sentence"] = self.sentence_count
+        return counts
+
+    @property
+    def num_tokens(self) -> int:
+        return self.packed.num_tokens
+
+    def to(self, device: torch.device | str) -> PretrainingBatch:
+        return replace(
+            self,
+            packed=self.packed.to(device),
+            mlm_positions=self.mlm_positions.to(device, non_blocking=True),
+            mlm_labels=self.mlm_labels.to(device, non_blocking=True),
+            sentence_labels=None
+            if self.sentence_labels is None
+            else self.sentence_labels.to(device, non_blocking=True),
+        )
+
+
+class BatchBuilder:
+    """Builds the batches of a run; a pure function of the corpus, the settings, the seed and the rows asked
+    for.
+
+    Masks are drawn here, so a sample is masked anew in every epoch and no masked copy of the text is ever
+    stored.
+    """
+
+    def __init__(
+        self,
+        corpus: Text,
+        pairs: PairSettings,
+        masks: MaskSettings,
+        seed: int,
+        vocabulary: Vocabulary | None = None,
+    ) -> None:
+        """Args: `vocabulary` is needed only where the corpus' own tokenizer is not to be asked."""
+        self.corpus, self.pairs, self.masks, self.seed = corpus, pairs, masks, seed
+        names = corpus.tokenizer() if vocabulary is None else vocabulary
+        self.specials = Specials(names.cls_id, names.sep_id, names.mask_id, names.vocab_size)
+        self._text = SpanReader(corpus)
+        self._plans: OrderedDict[int, EpochPlan] = OrderedDict()
+
+    def plan(self, epoch: int) -> EpochPlan:
+        """The samples of an epoch; the last two are kept, because a batch may straddle two epochs."""
+        if epoch in self._plans:
+            self._plans.move_to_end(epoch)
+            return self._plans[epoch]
+        self._plans[epoch] = plan = plan_epoch(self.corpus, self.pairs, self.seed, epoch)
+        if len(self._plans) > 2:
+            self._plans.popitem(last=False)
+        return plan
+
+    def rows(self, epoch: int) -> int:
+        """How many samples an epoch has; epochs differ by a few, because every epoch cuts the text anew."""
+        return len(self.plan(epoch))
+
+    def build(
+        self,
+        rows: Sequence[Row],
+        rank: int = 0,
+        world: int = 1,
+        *,
+        micro_batches: int | None = None,
+        micro_batch_tokens: int | None = None,
+    ) -> list[PretrainingBatch]:
+        """This rank's micro-batches of a global batch.
+
+        Args:
+            rows: the global batch; every rank passes the same.
+            micro_batches: how many per rank; default 1, or as many as `micro_batch_tokens` asks for.
+            micro_batch_tokens: most tokens of a micro-batch, exceeded only by a single sample that is longer.
+
+        Returns:
+            The micro-batches, all ranks' together holding every row once. With fewer rows than ranks times
+            micro-batches the last ones would be empty and are left out.
+        """
+        spans = _Spans.of(self, rows)
+        lengths = spans.lengths
+        bins = split(lengths, world, micro_batches, micro_batch_tokens)
+        return [self._micro_batch(spans.take(chosen)) for chosen in bins[rank] if len(chosen)]
+
+    def _micro_batch(self, spans: _Spans) -> PretrainingBatch:
+        lengths = spans.lengths
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        total = int(offsets[-1])
+        two = spans.b_length > 0
+        a_sep = offsets[:-1] + 1 + spans.a_length
+        special = np.zeros(total, dtype=bool)
+        special[offsets[:-1]] = special[a_sep] = special[offsets[1:] - 1] = True
+        ids = np.full(total, self.specials.sep_id, dtype=np.int64)
+        ids[offsets[:-1]] = self.specials.cls_id
+        starts = special.copy()
+        # A and B of a sample, then A and B of the next: the order in which ordinary tokens lie in the layout.
+        begin = np.stack([spans.a_start, spans.b_start], 1).reshape(-1)
+        size = np.stack([spans.a_length, spans.b_length], 1).reshape(-1)
+        ids[~special], starts[~special] = self._text.gather(begin[size > 0], size[size > 0])
+        position = np.arange(total) - np.repeat(offsets[:-1], lengths)
+        types = (position > np.repeat(1 + spans.a_length, lengths)).astype(np.int64)
+        draws = uniforms(
+            self.seed,
+            "masking",
+            spans.epochs.tolist(),
+            spans.samples.tolist(),
+            [self.masks.draws(n) for n in lengths.tolist()],
+        )
+        masked, where, labels = mask_batch(
+            ids,
+            starts,
+            special,
+            offsets,
+            draws,
+            self.masks,
+            mask_id=self.specials.mask_id,
+            vocab_size=self.specials.vocab_size,
+        )
+        packed = Packed(
+            torch.from_numpy(masked),
+            torch.from_numpy(types),
+            torch.from_numpy(position),
+            torch.from_numpy(offsets.astype(np.int32)),
+            tuple(lengths.tolist()),
+        )
+        return PretrainingBatch(
+            packed,
+            torch.from_numpy(where),
+            torch.from_numpy(labels),
+            None if self.pairs.kind == "none" else torch.from_numpy(spans.label),
+            int((two & (spans.label >= 0)).sum()),
+            torch.from_numpy(np.stack([spans.epochs, spans.samples], 1)),
+        )
+
+
+def split(
+    lengths: Ints, world: int, micro_batches: int | None = None, micro_batch_tokens: int | None = None
+) -> list[list[Ints]]:
+    """Indices of the samples of every micro-batch of every rank, balanced by length.
+
+    Samples are dealt out from long to short, forwards and backwards in turn (a snake), over all ranks and
+    micro-batches at once: so all carry nearly the same number of tokens and no rank waits for another.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    most = -(-len(lengths) // world)
+    count = micro_batches or 1
+    if micro_batch_tokens is not None and micro_batches is None:
+        count = max(1, -(-int(lengths.sum()) // (world * micro_batch_tokens)))
+    while True:
+        count = min(count, max(most, 1)) if micro_batches is None else count
+        bins = _snake(order, world * count)
+        heaviest = max((int(lengths[b].sum()) for b in bins), default=0)
+        if micro_batches or micro_batch_tokens is None or heaviest <= micro_batch_tokens or count >= most:
+            # Neighbours in the snake go to different ranks: bin i is micro-batch i // world of rank i %
+            # world.
+            return [bins[rank::world] for rank in range(world)]
+        count += 1
+
+
+def _snake(order: Ints, bins: int) -> list[Ints]:
+    lap, place = np.divmod(np.arange(len(order)), bins)
+    home = np.where(lap % 2 == 0, place, bins - 1 - place)
+    return [order[home == b] for b in range(bins)]
+
+
+@dataclass(frozen=True)
+class _Spans:
+    """The planned samples of a batch."""
+
+    epochs: Ints
+    samples: Ints
+    a_start: Ints
+    a_length: Ints
+    b_start: Ints
+    b_length: Ints
+    label: Ints
+
+    @classmethod
+    def of(cls, builder: BatchBuilder, rows: Sequence[Row]) -> _Spans:
+        epochs, samples = np.array(rows, dtype=np.int64).reshape(-1, 2).T
+        columns = np.empty((5, len(epochs)), dtype=np.int64)
+        for epoch in np.unique(epochs):
+            plan, here = builder.plan(int(epoch)), epochs == epoch
+            mine = samples[here]
+            if mine.min() < 0 or mine.max() >= len(plan):
+                raise CorpusError(
+                    f"has {len(plan)} samples in epoch {epoch}, and number {mine.max()} was asked for",
+                    remedy="The corpus or the settings changed since the run began; start a new run",
+                )
+            planned = (plan.a_start, plan.a_length, plan.b_start, plan.b_length, plan.label)
+            for i, values in enumerate(planned):
+                columns[i, here] = values[mine]
+        return cls(epochs, samples, *columns)
+
+    @property
+    def lengths(self) -> Ints:
+        return self.a_length + self.b_length + np.where(self.b_length > 0, 3, 2)
+
+    def take(self, chosen: Ints) -> _Spans:
+        return _Spans(*(getattr(self, field.name)[chosen] for field in fields(self)))

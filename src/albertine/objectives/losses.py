@@ -1,0 +1,65 @@
+"""The two pretraining losses: masked tokens and sentence order (or next sentence)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from albertine.layout import Packed
+from albertine.objectives.batch import PretrainingBatch
+
+IGNORED = -100
+
+
+class Part(NamedTuple):
+    """One part of a loss, as sums, so that micro-batches and ranks can be added before anything is divided.
+
+    Attributes:
+        loss_sum: sum of cross-entropies in nats, float32 scalar, with gradient.
+        count: how many predictions it sums.
+        correct: how many of them were right, int64 scalar.
+    """
+
+    loss_sum: Tensor
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody wants of a loss
+    correct: Tensor
+
+    @property
+    def mean(self) -> Tensor:
+        """Loss a prediction, with the reference's guard against a batch without any: sum / (count + 1e-5)."""
+        return self.loss_sum / (self.count + 1e-5)
+
+
+class PretrainingModel(Protocol):
+    """What the losses need of a model."""
+
+    def pretraining_forward(self, packed: Packed, mlm_rows: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Vocabulary logits (P, V) at the rows (P,) of T, and sentence logits (S, 2) or None."""
+        ...
+
+
+def pretraining_losses(model: PretrainingModel, batch: PretrainingBatch) -> dict[str, Part]:
+    """The parts of the loss of one micro-batch; its keys are those of `batch.counts`.
+
+    The reference's total is the sum of the two means, unweighted (ALBERT, section 3.1).
+    """
+    mlm_logits, sentence_logits = model.pretraining_forward(batch.packed, batch.mlm_positions)
+    parts = {"mlm": _part(mlm_logits, batch.mlm_labels, batch.counts["mlm"])}
+    if batch.sentence_labels is not None:
+        if sentence_logits is None:
+            raise ValueError("the batch has sentence labels and the model no sentence head")
+        parts["sentence"] = _part(sentence_logits, batch.sentence_labels, batch.sentence_count)
+    return parts
+
+
+def _part(logits: Tensor, labels: Tensor, count: int) -> Part:
+    # The softmax is taken in float32 whatever the logits' format; asking log_softmax for it saves a copy of
+    # (P, V).
+    scores = F.log_softmax(logits, dim=-1, dtype=torch.float32)
+    loss = F.nll_loss(scores, labels, reduction="sum", ignore_index=IGNORED)
+    with torch.no_grad():
+        correct = (logits.argmax(-1) == labels).sum()
+    return Part(loss, count, correct)

@@ -1,0 +1,246 @@
+"""Which sentences make a training sample: the packing rules of ALBERT and BERT, planned for a whole epoch at
+once.
+
+The rules are Google's (reference file, section 1.4). A document is cut into chunks of whole sentences that
+reach a target length; a chunk is split in two at a random sentence, and the pair is swapped (SOP) or its
+second half replaced by sentences of another document (NSP). Planning is vectorised: where a chunk that
+begins at sentence s ends depends on s alone once the draws are keyed by sentence, so "the next chunk" is a
+table, and walking it is the only loop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from albertine.errors import CorpusError, SettingsError
+from albertine.randomness import generator
+
+Array = NDArray[np.int64]
+
+NO_LABEL = -100
+# Documents that begin in the same million sentences are planned together, with one set of draws.
+BLOCK_SENTENCES = 1 << 20
+
+
+@dataclass(frozen=True)
+class PairSettings:
+    """How samples are cut from documents.
+
+    Attributes:
+        kind: "sop" sentence order, "nsp" next sentence, "none" complete sentences as one segment (RoBERTa's
+            way).
+        max_length: tokens of a sample, special tokens included.
+        short_probability: share of documents whose target length is drawn uniformly from [2, most] instead
+            of the most.
+        reference_defects: in SOP mode, give a chunk of one sentence a second segment from another document
+            and label 1, as the reference does. That lets topic give the answer away. By default such a chunk
+            stays in the data as one segment for masked prediction, without a sentence label.
+    """
+
+    kind: Literal["sop", "nsp", "none"] = "sop"
+    max_length: int = 128
+    short_probability: float = 0.1
+    reference_defects: bool = False
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("sop", "nsp", "none"):
+            raise SettingsError(
+                f"unknown kind of sentence pairs `{self.kind}`", remedy="Use sop, nsp or none"
+            )
+        if self.max_length < 8:
+            raise SettingsError("must be at least 8 to hold two segments", where="max_length")
+        if not 0 <= self.short_probability <= 1:
+            raise SettingsError("must lie between 0 and 1", where="short_probability")
+
+    @property
+    def room(self) -> int:
+        """Most ordinary tokens of a sample: the length without [CLS] and the one or two [SEP]."""
+        return self.max_length - (2 if self.kind == "none" else 3)
+
+
+class Sentences(Protocol):
+    """What planning needs of a corpus: lengths only, no token."""
+
+    @property
+    def document_offsets(self) -> NDArray[np.integer]: ...
+
+    @property
+    def sentence_lengths(self) -> NDArray[np.integer]: ...
+
+
+@dataclass(frozen=True)
+class EpochPlan:
+    """The samples of one epoch, in the order of the text; every array has one entry a sample.
+
+    Segment A is laid out first. `a_start` and `b_start` are global token offsets, after truncation;
+    `b_length` 0 means that there is no second segment. `label` is 1 for a swapped (SOP) or foreign (NSP)
+    second segment, 0 for the original order, -100 where the sample has no sentence task.
+    """
+
+    a_start: Array
+    a_length: NDArray[np.int32]
+    b_start: Array
+    b_length: NDArray[np.int32]
+    label: NDArray[np.int8]
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    @property
+    def lengths(self) -> NDArray[np.int32]:
+        """Tokens of each sample with its special tokens, int32."""
+        return self.a_length + self.b_length + np.where(self.b_length > 0, np.int32(3), np.int32(2))
+
+
+def token_offsets(corpus: Sentences) -> Array:
+    """Global offset of every sentence in tokens, int64 (sentences + 1,)."""
+    lengths = corpus.sentence_lengths
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+def plan_epoch(
+    corpus: Sentences, settings: PairSettings, seed: int, epoch: int, *, offsets: Array | None = None
+) -> EpochPlan:
+    """The samples of an epoch; the same for the same arguments, another cut of the text for every epoch.
+
+    Args:
+        offsets: `token_offsets(corpus)` if it is at hand already.
+
+    Raises:
+        CorpusError: no text at all, or a single document where pairs across documents are asked for.
+    """
+    documents = np.asarray(corpus.document_offsets, dtype=np.int64)
+    offsets = token_offsets(corpus) if offsets is None else offsets
+    if len(documents) < 2 or offsets[-1] == 0:
+        raise CorpusError("holds no text to train on", remedy="Prepare it again from files with text")
+    crosses = settings.kind == "nsp" or (settings.kind == "sop" and settings.reference_defects)
+    if crosses and len(documents) < 3:
+        raise CorpusError(
+            "has one document, and pairs across documents need two",
+            remedy="Use pairs: sop, or separate the documents",
+        )
+    block_of = documents[:-1] // BLOCK_SENTENCES
+    first = np.flatnonzero(np.diff(block_of, prepend=-1))
+    last = np.append(first[1:], len(block_of))
+    parts = []
+    for d0, d1 in zip(first.tolist(), last.tolist(), strict=True):
+        rng = generator(seed, "pairs", epoch, int(block_of[d0]))
+        parts.append(_plan_block(documents, offsets, d0, d1, settings, rng))
+    return EpochPlan(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def _plan_block(
+    documents: Array, offsets: Array, d0: int, d1: int, settings: PairSettings, rng: np.random.Generator
+) -> tuple[NDArray[Any], ...]:
+    """The columns of EpochPlan for documents d0 to d1."""
+    bounds = documents[d0 : d1 + 1]
+    sizes = np.diff(bounds)
+    s0, count = int(bounds[0]), int(bounds[-1] - bounds[0])
+    cum = offsets[s0 : s0 + count + 1]
+    target = np.repeat(_targets(len(sizes), settings, rng), sizes)
+    stop = np.repeat(bounds[1:] - s0, sizes)
+    here = np.arange(count)
+    if settings.kind == "none":
+        end = np.searchsorted(cum, cum[:-1] + target, side="right") - 1  # the last sentence that still fits
+    else:
+        end = np.searchsorted(cum, cum[:-1] + target, side="left")  # the sentence that reaches the target
+    end = np.minimum(np.maximum(end, here + 1), stop)
+    split, coin = rng.random(count), rng.random(count)
+    cut = np.minimum(here + 1 + (split * (end - here - 1)).astype(np.int64), np.maximum(end - 1, here + 1))
+    single = end - here == 1
+    if settings.kind == "nsp":
+        foreign = single | (coin < 0.5)
+    else:
+        foreign = single & (settings.kind == "sop" and settings.reference_defects)
+    # Sentences a foreign segment replaced are "pushed back": the next chunk begins right after segment A.
+    start = _walk(np.where(foreign, cut, end))
+    end, cut, target, coin = end[start], cut[start], target[start], coin[start]
+    foreign, single = foreign[start], single[start]
+
+    whole = single & ~foreign if settings.kind != "none" else np.ones(len(start), dtype=bool)
+    cut = np.where(whole, end, cut)
+    a_start, a_end, b_start, b_end = cum[start], cum[cut], cum[cut], cum[end]
+    label = np.where(whole, NO_LABEL, 0).astype(np.int8)
+    if foreign.any():
+        home = d0 + np.searchsorted(bounds, start[foreign] + s0, side="right") - 1
+        wanted = target[foreign] - (a_end - a_start)[foreign]
+        b_start[foreign], b_end[foreign] = _elsewhere(documents, offsets, home, wanted, rng)
+        label[foreign] = 1
+    if settings.kind == "sop":
+        swap = ~whole & ~foreign & (coin < 0.5)
+        a_start, b_start = np.where(swap, b_start, a_start), np.where(swap, a_start, b_start)
+        a_end, b_end = np.where(swap, b_end, a_end), np.where(swap, a_end, b_end)
+        label[swap] = 1
+    a_length, b_length = a_end - a_start, b_end - b_start
+    a_start, a_length, b_start, b_length = _truncate(a_start, a_length, b_start, b_length, settings, rng)
+    # Sentences without a token can only come from a hand-made corpus; a segment of them would be an empty
+    # segment.
+    real = (a_length > 0) & ((b_length > 0) | whole)
+    columns = (a_start, a_length.astype(np.int32), b_start, b_length.astype(np.int32), label)
+    return columns if real.all() else tuple(c[real] for c in columns)
+
+
+def _targets(documents: int, settings: PairSettings, rng: np.random.Generator) -> Array:
+    """Target length of every document, drawn once a document."""
+    short, size = rng.random(documents), rng.random(documents)
+    drawn = 2 + (size * (settings.room - 1)).astype(np.int64)
+    return np.where(short < settings.short_probability, drawn, settings.room)
+
+
+def _walk(following: Array) -> Array:
+    """The chain 0, following[0], following[following[0]], … up to the end of the table."""
+    table, stop = following.data, len(following)  # a memoryview: its items are integers, not NumPy scalars
+    chain: list[int] = []
+    at = 0
+    while at < stop:
+        chain.append(at)
+        at = table[at]
+    return np.array(chain, dtype=np.int64)
+
+
+def _elsewhere(
+    documents: Array, offsets: Array, home: Array, wanted: Array, rng: np.random.Generator
+) -> tuple[Array, Array]:
+    """Token spans that begin at a random sentence of another document and reach the wanted length or its end.
+
+    The reference draws a document ten times and then takes what it has; drawing from the others is the same
+    but for the 10th power of a small chance that the label would be wrong.
+    """
+    count = len(home)
+    other = (rng.random(count) * (len(documents) - 2)).astype(np.int64)
+    other += other >= home
+    size = documents[other + 1] - documents[other]
+    first = documents[other] + (rng.random(count) * size).astype(np.int64)
+    first = np.minimum(first, documents[other + 1] - 1)
+    end = np.searchsorted(offsets, offsets[first] + np.maximum(wanted, 1), side="left")
+    end = np.minimum(np.maximum(end, first + 1), documents[other + 1])
+    return offsets[first], offsets[end]
+
+
+def _truncate(
+    a_start: Array, a: Array, b_start: Array, b: Array, settings: PairSettings, rng: np.random.Generator
+) -> tuple[Array, Array, Array, Array]:
+    """Drop the tokens that exceed the room, one at a time from the longer segment, front or back with equal
+    chance.
+
+    Taking from the longer (on a tie, from B) until A + B = room ends in a closed form, and the number taken
+    from the front is binomial; so no loop over tokens is needed.
+    """
+    room = np.where(b > 0, settings.room, settings.max_length - 2)
+    over = a + b > room
+    keep_a = np.where(over, np.minimum(a, np.maximum(room - b, (room + 1) // 2)), a)
+    keep_a = np.where(over & (b == 0), room, keep_a)
+    keep_b = np.where(over & (b > 0), room - keep_a, b)
+    cut = np.flatnonzero(over)
+    front_a = rng.binomial((a - keep_a)[cut], 0.5)
+    front_b = rng.binomial((b - keep_b)[cut], 0.5)
+    a_start, b_start = a_start.copy(), b_start.copy()
+    a_start[cut] += front_a
+    b_start[cut] += front_b
+    return a_start, keep_a, b_start, keep_b
