@@ -6,8 +6,10 @@ fewer than keys (the last depth computes only the wanted rows), so queries and k
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -15,12 +17,18 @@ from torch import Tensor
 
 from albertine.layout import Packed
 
-try:
-    # Since torch 2.11, CUDA only. Its keyword arguments changed with every release; the first seven positions
-    # did not.
-    from torch.nn.attention.varlen import varlen_attn
-except ImportError:  # pragma: no cover - depends on the installed torch
-    varlen_attn = None
+
+def _packed_kernel() -> Callable[..., Any] | None:
+    """The unpadded kernel, CUDA only. Its keyword arguments changed with every release of torch; the first
+    seven positions did not."""
+    try:
+        from torch.nn.attention.varlen import varlen_attn
+    except ImportError:
+        return None
+    return varlen_attn
+
+
+PACKED_KERNEL = _packed_kernel()
 
 
 @dataclass(frozen=True)
@@ -96,9 +104,9 @@ def attend(
     """
     if q_RND.device.type == "cpu":
         return _attend_each(q_RND, k_TND, v_TND, queries, keys, dropout)
-    if varlen_attn is not None and dropout == 0.0 and q_RND.dtype in (torch.bfloat16, torch.float16):
+    if PACKED_KERNEL is not None and dropout == 0.0 and q_RND.dtype in (torch.bfloat16, torch.float16):
         # Dropout is hard-coded to zero in this kernel, and it knows only half precision.
-        out: Tensor = varlen_attn(
+        out: Tensor = PACKED_KERNEL(
             q_RND, k_TND, v_TND, queries.cu_seqlens, keys.cu_seqlens, queries.longest, keys.longest
         )
         return out
@@ -130,7 +138,7 @@ def _attend_each(
 
 
 def _heads_first(x_TND: Tensor, count: int) -> Tensor:
-    return x_TND.unflatten(0, (count, -1)).transpose(1, 2)
+    return x_TND.view(count, -1, *x_TND.shape[1:]).transpose(1, 2)
 
 
 def _runs(shapes: list[tuple[int, int]]) -> list[tuple[tuple[int, int], int]]:

@@ -76,17 +76,18 @@ class PreparedAttention:
         """(T, H) to (T, H), or to (R, H) where only the rows of `subset` are wanted as queries."""
         hidden = x_TH.shape[1]
         if subset is None:
-            q, k, v = self.qkv(x_TH).unflatten(1, (3, self.num_heads, -1)).unbind(1)
+            q, k, v = self._split(self.qkv(x_TH), 3)
             queries, residual = keys, x_TH
         else:
             residual, queries = x_TH.index_select(0, subset.sorted_rows), subset.segments
-            q = F.linear(residual, self.qkv.weight[:hidden], self.qkv.bias[:hidden]).unflatten(
-                1, (self.num_heads, -1)
-            )
-            kv = F.linear(x_TH, self.qkv.weight[hidden:], self.qkv.bias[hidden:])
-            k, v = kv.unflatten(1, (2, self.num_heads, -1)).unbind(1)
+            q_only = Dense(self.qkv.weight[:hidden], self.qkv.bias[:hidden])
+            kv_only = Dense(self.qkv.weight[hidden:], self.qkv.bias[hidden:])
+            (q,), (k, v) = self._split(q_only(residual), 1), self._split(kv_only(x_TH), 2)
         context_RH = attend(q, k, v, queries, keys, self.attention_dropout).flatten(1)
         return self.norm(residual + F.dropout(self.output(context_RH), self.dropout, self.dropout > 0))
+
+    def _split(self, x: Tensor, parts: int) -> tuple[Tensor, ...]:
+        return x.view(len(x), parts, self.num_heads, -1).unbind(1)
 
 
 @dataclass(frozen=True)

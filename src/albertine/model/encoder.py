@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -88,8 +89,13 @@ class Encoder(nn.Module):
     def prepare(self, depth: int) -> list[tuple[PreparedAttention, PreparedFeedForward]]:
         """The blocks of the first `depth` depths, each distinct one cast and fused once."""
         dtype, plan = self.dtype, self.config.plan
-        attention = {i: self.attention[i].prepare(dtype) for i in set(plan.attention[:depth])}
-        feed_forward = {i: self.feed_forward[i].prepare(dtype) for i in set(plan.feed_forward[:depth])}
+        attention = {
+            i: cast(AttentionBlock, self.attention[i]).prepare(dtype) for i in set(plan.attention[:depth])
+        }
+        feed_forward = {
+            i: cast(FeedForwardBlock, self.feed_forward[i]).prepare(dtype)
+            for i in set(plan.feed_forward[:depth])
+        }
         return [(attention[plan.attention[d]], feed_forward[plan.feed_forward[d]]) for d in range(depth)]
 
     def _checked(self, packed: Packed, depth: int | None, rows: Tensor | None, all_depths: bool) -> int:

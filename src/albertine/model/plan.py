@@ -6,7 +6,7 @@ paper's attention-only and FFN-only sharing (Table 4), groups and several inner 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from albertine.errors import SettingsError
@@ -92,22 +92,26 @@ class SharingPlan:
             raise SettingsError(f"depth {depth} is outside 1..{self.depth}")
         return SharingPlan(self.attention[:depth], self.feed_forward[:depth])
 
-    def groups(self) -> tuple[int, int, int] | None:
-        """(layers, groups, inner) if `grouped` can express this plan, else None; the fewest inner blocks
-        win."""
+    def groups(self, build: GroupRule | None = None) -> tuple[int, int, int] | None:
+        """(layers, groups, inner) if a grouping rule can express this plan, else None; fewest inner blocks
+        win.
+
+        Args:
+            build: (layers, groups, inner) → plan, by default `grouped`.
+        """
         if self.attention != self.feed_forward:
             return None
         for inner in range(1, self.depth + 1):
             layers, rest = divmod(self.depth, inner)
             groups, odd = divmod(self.num_attention_blocks, inner)
-            if (
-                rest == 0
-                and odd == 0
-                and 1 <= groups <= layers
-                and self == SharingPlan.grouped(layers, groups, inner)
-            ):
+            if rest or odd or not 1 <= groups <= layers:
+                continue
+            if self == (build or SharingPlan.grouped)(layers, groups, inner):
                 return layers, groups, inner
         return None
+
+
+GroupRule = Callable[[int, int, int], SharingPlan]
 
 
 def _in_order_of_use(blocks: Iterable[int]) -> tuple[int, ...]:

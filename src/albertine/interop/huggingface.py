@@ -1,0 +1,179 @@
+"""Model folders in the layout of Hugging Face: read and written for ALBERT and BERT, whole or backbone only.
+
+A plan that transformers cannot express is written with model_type "albertine" and our own names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from albertine.errors import ModelError, SettingsError
+from albertine.interop.huggingface_config import (
+    ModelType,
+    config_json,
+    model_type,
+    our_flags,
+    read_config,
+    read_model_type,
+)
+from albertine.interop.huggingface_names import TIED, canonical, entries, heads_in, is_tied
+from albertine.interop.keymap import check, to_ours, to_theirs
+from albertine.interop.weights import OpenWeights, open_weights, read_json
+from albertine.interop.writing import SavableTokenizer, write_folder
+from albertine.model.config import EncoderConfig
+from albertine.model.model import Model
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """What a model folder held.
+
+    Attributes:
+        model: the encoder with the pretraining heads found. config: its config.json as it stands.
+        extra: tensors of other heads (a fine-tuned classifier), by their names in the file.
+    """
+
+    model: Model
+    config: dict[str, Any]
+    extra: dict[str, Tensor]
+
+
+def load_model(folder: str | Path) -> Model:
+    """The model in a folder, in evaluation mode; heads of fine-tuned tasks are left aside (`read_folder` has
+    them).
+
+    Raises:
+        ModelError: anything missing, damaged, contradictory or of a kind we cannot compute.
+    """
+    return read_folder(folder).model
+
+
+def read_folder(folder: str | Path) -> ModelFolder:
+    """Everything in a model folder. Raises as `load_model`."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise ModelError("is not a folder", where=folder, remedy="Name the folder that holds config.json")
+    tree = read_json(folder / "config.json")
+    try:
+        kind = read_model_type(tree)
+        config = read_config(kind, tree)
+    except (SettingsError, TypeError, ValueError) as error:
+        raise ModelError(f"cannot be used: {error}", where=folder / "config.json") from error
+    with open_weights(folder) as weights:
+        return _assemble(kind, config, tree, weights, folder)
+
+
+def _assemble(
+    kind: ModelType, config: EncoderConfig, tree: dict[str, Any], weights: OpenWeights, folder: Path
+) -> ModelFolder:
+    files = canonical(kind, weights.shapes)
+    if kind == "albert" and config.embedding_size == config.hidden_size:
+        config = replace(config, embedding_mapping="always")
+    with torch.device("meta"):
+        model = Model(config, heads_in(kind, files, our_flags(tree)))
+    rules = entries(kind, config, model.state_dict())
+    check(rules, model.state_dict(), {name: weights.shapes[file] for name, file in files.items()}, folder)
+    known = {rule.theirs for rule in rules.values()}
+    others = [name for name in files if name not in known and not is_tied(kind, name)]
+    _refuse_unexpected(kind, others, folder)
+    state = to_ours(rules, lambda name: weights.read(files[name]), folder)
+    _check_tied(kind, files, weights, state, folder)
+    model.load_state_dict(state, assign=True)
+    if our_flags(tree).get("embedding_mapping") == "if_needed":
+        model = _without_identity(model)
+    extra = {name: weights.read(files[name]).clone() for name in others}
+    return ModelFolder(model.requires_grad_(True).eval(), tree, extra)
+
+
+def _refuse_unexpected(kind: ModelType, names: list[str], folder: Path) -> None:
+    """Tensors of the backbone or the pretraining heads that the configuration has no place for."""
+    ours = ("encoder.", "pooler.", "mlm.", "sentence.")
+    theirs = (f"{kind}.", "predictions.", "sop_classifier.", "cls.")
+    odd = [n for n in names if n.startswith(ours if kind == "albertine" else theirs)]
+    if odd:
+        raise ModelError(
+            f"has {odd[0]}"
+            + (f" and {len(odd) - 1} more tensors" if len(odd) > 1 else "")
+            + " that its configuration has no place for",
+            where=folder,
+            remedy="Use the config.json that was saved with these weights",
+        )
+
+
+def _check_tied(
+    kind: ModelType,
+    actual: Mapping[str, str],
+    weights: OpenWeights,
+    state: Mapping[str, Tensor],
+    folder: Path,
+) -> None:
+    twins = {"decoder.weight": "encoder.embeddings.word.weight", "decoder.bias": "mlm.bias"}
+    for name in TIED.get(kind, ()):
+        ours = twins[".".join(name.split(".")[-2:])]
+        if (
+            name in actual
+            and ours in state
+            and not torch.equal(weights.read(actual[name]).float(), state[ours])
+        ):
+            raise ModelError(
+                f"{name} is not tied to the embeddings",
+                where=folder,
+                remedy="Albertine's masked-LM head shares the word embeddings, as the papers have it",
+            )
+
+
+def _without_identity(model: Model) -> Model:
+    """Drop the identity mapping that `save_model` added for transformers; a mapping that has been trained
+    stays."""
+    mapping, config = model.encoder.embeddings.mapping, model.config
+    if mapping is None or config.embedding_size != config.hidden_size:
+        return model
+    if not torch.equal(mapping.weight, torch.eye(config.hidden_size)) or bool(mapping.bias.any()):
+        return model
+    with torch.device("meta"):
+        plain = Model(replace(config, embedding_mapping="if_needed"), model.heads)
+    kept = {k: v for k, v in model.state_dict(keep_vars=True).items() if ".mapping." not in k}
+    plain.load_state_dict(kept, assign=True)
+    return plain
+
+
+def save_model(
+    model: Model,
+    tokenizer: SavableTokenizer | None,
+    folder: str | Path,
+    *,
+    extra_tensors: Mapping[str, Tensor] | None = None,
+    extra_config: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a model folder, whole or not at all: config.json, model.safetensors, tokenizer files, README.md.
+
+    Args:
+        tokenizer: anything with save(folder); its special ids go into config.json.
+        extra_tensors, extra_config: other heads by their foreign names, and what config.json says of them;
+            they win over our values, so a task can name its own architecture.
+
+    Raises:
+        ModelError: `folder` is a file, or holds things that are no model folder, or cannot be written.
+    """
+    kind = model_type(model.config)
+    extra = {k: v.detach().cpu().contiguous() for k, v in (extra_tensors or {}).items()}
+    tensors = _tensors(kind, model) | extra
+    tree = config_json(model, tokenizer) | dict(extra_config or {})
+    write_folder(Path(folder), tensors, tree, tokenizer)
+
+
+def _tensors(kind: ModelType, model: Model) -> dict[str, Tensor]:
+    state: dict[str, Tensor] = model.state_dict()
+    if kind == "albert" and not model.config.has_mapping:
+        # transformers always has the mapping; the identity changes no number (multiplying by 1, adding
+        # zeros).
+        size = model.config.hidden_size
+        state["encoder.embeddings.mapping.weight"] = torch.eye(size)
+        state["encoder.embeddings.mapping.bias"] = torch.zeros(size)
+    return to_theirs(entries(kind, model.config, state), state)

@@ -1,0 +1,153 @@
+"""config.json in the terms of transformers, both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from albertine.errors import SettingsError
+from albertine.interop.huggingface_names import huggingface_plan
+from albertine.interop.writing import SavableTokenizer
+from albertine.model.config import EncoderConfig
+from albertine.model.model import Model
+from albertine.model.plan import SharingPlan
+
+ModelType = Literal["albert", "bert", "albertine"]
+TANH_GELUS = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_accurate")
+
+
+def read_model_type(tree: Mapping[str, Any]) -> ModelType:
+    kind = tree.get("model_type")
+    if kind is None and "embedding_size" in tree and "inner_group_num" in tree:
+        return "albert"  # the files of 2019 did not say
+    if kind not in ("albert", "bert", "albertine"):
+        raise SettingsError(f"model_type `{kind}` is not supported", remedy="Use an ALBERT or a BERT folder")
+    result: ModelType = kind
+    return result
+
+
+def read_config(kind: ModelType, tree: Mapping[str, Any]) -> EncoderConfig:
+    if kind == "albertine":
+        return EncoderConfig.from_dict(tree["encoder"] if isinstance(tree.get("encoder"), dict) else {})
+    refused = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
+    for name, only in refused.items():
+        if tree.get(name, only) != only:
+            raise SettingsError(f"{name} `{tree[name]}` is not supported")
+    flags = our_flags(tree)
+    act = tree.get("hidden_act", "gelu_new" if kind == "albert" else "gelu")
+    dropout = tree.get("classifier_dropout_prob" if kind == "albert" else "classifier_dropout")
+    hidden_dropout = tree.get("hidden_dropout_prob", 0.0 if kind == "albert" else 0.1)
+    return EncoderConfig(
+        vocab_size=_number(tree, "vocab_size"),
+        embedding_size=_number(tree, "embedding_size" if kind == "albert" else "hidden_size"),
+        hidden_size=_number(tree, "hidden_size"),
+        num_attention_heads=_number(tree, "num_attention_heads"),
+        intermediate_size=_number(tree, "intermediate_size"),
+        plan=_plan(kind, tree),
+        hidden_act="gelu_new" if act in TANH_GELUS else act,
+        hidden_dropout_prob=hidden_dropout,
+        attention_probs_dropout_prob=tree.get(
+            "attention_probs_dropout_prob", 0.0 if kind == "albert" else 0.1
+        ),
+        classifier_dropout_prob=hidden_dropout if dropout is None else dropout,
+        max_position_embeddings=tree.get("max_position_embeddings", 512),
+        type_vocab_size=tree.get("type_vocab_size", 2),
+        initializer_range=tree.get("initializer_range", 0.02),
+        layer_norm_eps=tree.get("layer_norm_eps", 1e-12),
+        pad_token_id=tree.get("pad_token_id") or 0,
+        embedding_mapping=flags.get("embedding_mapping", "if_needed"),
+        feed_forward_dropout=flags.get("feed_forward_dropout", True),
+        sentence_dropout=flags.get("sentence_dropout", False),
+        initialization=flags.get("initialization", "truncated_normal"),
+    )
+
+
+def _plan(kind: ModelType, tree: Mapping[str, Any]) -> SharingPlan:
+    layers = _number(tree, "num_hidden_layers", 4096)
+    if kind == "bert":
+        return SharingPlan.unshared(layers)
+    groups, inner = tree.get("num_hidden_groups", 1), tree.get("inner_group_num", 1)
+    if not (isinstance(groups, int) and isinstance(inner, int) and layers * inner <= 4096):
+        raise SettingsError(f"{groups} groups of {inner} inner blocks do not fit {layers} layers")
+    return huggingface_plan(layers, groups, inner)
+
+
+def _number(tree: Mapping[str, Any], name: str, cap: int = 1 << 24) -> int:
+    value = tree.get(name)
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= cap:
+        raise SettingsError(f"{name} must be a whole number from 1 to {cap}, got {value!r}")
+    return value
+
+
+def our_flags(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """What Albertine adds to a configuration that transformers reads: the points of semantics it has no word
+    for."""
+    flags = tree.get("albertine")
+    return flags if isinstance(flags, dict) else {}
+
+
+def model_type(config: EncoderConfig) -> ModelType:
+    """What transformers would call an encoder: bert, albert, or albertine if it has no word for it."""
+    if config.is_bert:
+        return "bert"
+    return "albert" if config.plan.groups(huggingface_plan) else "albertine"
+
+
+def config_json(model: Model, tokenizer: SavableTokenizer | None = None) -> dict[str, Any]:
+    """The config.json of a model."""
+    config, kind = model.config, model_type(model.config)
+    if kind == "albertine":
+        return {"model_type": kind, "encoder": config.to_dict(), "albertine": written_flags(model)}
+    tree: dict[str, Any] = {
+        "model_type": kind,
+        "architectures": [_architecture(kind, model)],
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.hidden_size,
+        "num_hidden_layers": config.num_hidden_layers,
+        "num_attention_heads": config.num_attention_heads,
+        "intermediate_size": config.intermediate_size,
+        "hidden_act": config.hidden_act,
+        "hidden_dropout_prob": config.hidden_dropout_prob,
+        "attention_probs_dropout_prob": config.attention_probs_dropout_prob,
+        "max_position_embeddings": config.max_position_embeddings,
+        "type_vocab_size": config.type_vocab_size,
+        "initializer_range": config.initializer_range,
+        "layer_norm_eps": config.layer_norm_eps,
+        "pad_token_id": config.pad_token_id,
+        "tie_word_embeddings": True,
+        "dtype": "float32",
+    }
+    if kind == "albert":
+        layers, groups, inner = config.plan.groups(huggingface_plan) or (0, 0, 0)
+        tree |= {
+            "embedding_size": config.embedding_size,
+            "num_hidden_layers": layers,
+            "num_hidden_groups": groups,
+            "inner_group_num": inner,
+            "classifier_dropout_prob": config.classifier_dropout_prob,
+            "bos_token_id": getattr(tokenizer, "cls_id", 2),
+            "eos_token_id": getattr(tokenizer, "sep_id", 3),
+        }
+        if getattr(tokenizer, "kind", None) == "wordpiece":
+            tree["tokenizer_class"] = "BertTokenizer"  # else transformers takes SentencePiece for any ALBERT
+    else:
+        tree["classifier_dropout"] = config.classifier_dropout_prob
+    return tree | {"albertine": written_flags(model)}
+
+
+def written_flags(model: Model) -> dict[str, Any]:
+    config = model.config
+    return {
+        "embedding_mapping": config.embedding_mapping,
+        "feed_forward_dropout": config.feed_forward_dropout,
+        "sentence_dropout": config.sentence_dropout,
+        "initialization": config.initialization,
+        "sentence_objective": model.sentence_objective,
+    }
+
+
+def _architecture(kind: str, model: Model) -> str:
+    name = {"albert": "Albert", "bert": "Bert"}[kind]
+    if model.mlm is None:
+        return f"{name}Model"
+    return f"{name}ForPreTraining" if model.sentence is not None else f"{name}ForMaskedLM"

@@ -1,0 +1,143 @@
+"""The names that transformers gives the parameters of ALBERT and BERT."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from albertine.errors import SettingsError
+from albertine.interop.keymap import KeyMap, Rule, dense, norm
+from albertine.model.config import EncoderConfig
+from albertine.model.plan import SharingPlan
+
+ATTENTION = "encoder.attention.{n}."
+FEED_FORWARD = "encoder.feed_forward.{n}."
+
+
+def huggingface_plan(layers: int, groups: int, inner: int) -> SharingPlan:
+    """The plan that transformers runs. Its floating-point division picks the group below in a few odd cases,
+    such as layer 9 of 18 in 14 groups, where Google's whole numbers (`SharingPlan.grouped`) do not."""
+    if not 1 <= groups <= layers or inner < 1:
+        raise SettingsError(f"{groups} groups of {inner} inner blocks do not fit {layers} layers")
+    blocks = tuple(
+        int(layer / (layers / groups)) * inner + i for layer in range(layers) for i in range(inner)
+    )
+    return SharingPlan(blocks, blocks)
+
+
+@lru_cache(maxsize=64)
+def _inner_blocks(plan: SharingPlan) -> int:
+    found = plan.groups(huggingface_plan)
+    if found is None:
+        raise SettingsError("this sharing plan has no ALBERT name")
+    return found[2]
+
+
+def _embeddings(base: str) -> tuple[Rule, ...]:
+    ours, theirs = "encoder.embeddings.", f"{base}.embeddings."
+    return (
+        Rule(f"{ours}word.weight", f"{theirs}word_embeddings.weight"),
+        Rule(f"{ours}position.weight", f"{theirs}position_embeddings.weight"),
+        Rule(f"{ours}token_type.weight", f"{theirs}token_type_embeddings.weight"),
+        *norm(f"{ours}layer_norm", f"{theirs}LayerNorm."),
+    )
+
+
+_ALBERT_BLOCK = "albert.encoder.albert_layer_groups.{group}.albert_layers.{inner}."
+_BERT_BLOCK = "bert.encoder.layer.{layer}."
+
+ALBERT = KeyMap(
+    (
+        *_embeddings("albert"),
+        *dense("encoder.embeddings.mapping", "albert.encoder.embedding_hidden_mapping_in."),
+        *(
+            rule
+            for part, name in (("query", "query"), ("key", "key"), ("value", "value"), ("output", "dense"))
+            for rule in dense(f"{ATTENTION}{part}", f"{_ALBERT_BLOCK}attention.{name}.")
+        ),
+        *norm(f"{ATTENTION}layer_norm", f"{_ALBERT_BLOCK}attention.LayerNorm."),
+        *dense(f"{FEED_FORWARD}intermediate", f"{_ALBERT_BLOCK}ffn."),
+        *dense(f"{FEED_FORWARD}output", f"{_ALBERT_BLOCK}ffn_output."),
+        *norm(f"{FEED_FORWARD}layer_norm", f"{_ALBERT_BLOCK}full_layer_layer_norm."),
+        *dense("pooler.dense", "albert.pooler."),
+        *dense("mlm.dense", "predictions.dense."),
+        *norm("mlm.layer_norm", "predictions.LayerNorm."),
+        Rule("mlm.bias", "predictions.bias"),
+        *dense("sentence.classifier", "sop_classifier.classifier."),
+    ),
+    lambda config, block: dict(
+        zip(("group", "inner"), divmod(block, _inner_blocks(config.plan)), strict=True)
+    ),
+)
+
+BERT = KeyMap(
+    (
+        *_embeddings("bert"),
+        *(
+            rule
+            for part in ("query", "key", "value")
+            for rule in dense(f"{ATTENTION}{part}", f"{_BERT_BLOCK}attention.self.{part}.")
+        ),
+        *dense(f"{ATTENTION}output", f"{_BERT_BLOCK}attention.output.dense."),
+        *norm(f"{ATTENTION}layer_norm", f"{_BERT_BLOCK}attention.output.LayerNorm."),
+        *dense(f"{FEED_FORWARD}intermediate", f"{_BERT_BLOCK}intermediate.dense."),
+        *dense(f"{FEED_FORWARD}output", f"{_BERT_BLOCK}output.dense."),
+        *norm(f"{FEED_FORWARD}layer_norm", f"{_BERT_BLOCK}output.LayerNorm."),
+        *dense("pooler.dense", "bert.pooler.dense."),
+        *dense("mlm.dense", "cls.predictions.transform.dense."),
+        *norm("mlm.layer_norm", "cls.predictions.transform.LayerNorm."),
+        Rule("mlm.bias", "cls.predictions.bias"),
+        *dense("sentence.classifier", "cls.seq_relationship."),
+    ),
+    lambda config, block: {"layer": block},
+)
+KEYMAPS: dict[str, KeyMap] = {"albert": ALBERT, "bert": BERT}
+TIED = {
+    "albert": ("predictions.decoder.weight", "predictions.decoder.bias"),
+    "bert": ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias"),
+}
+
+
+def entries(kind: str, config: EncoderConfig, names: Iterable[str]) -> dict[str, Rule]:
+    """Foreign name of each of our parameters; "albertine" folders keep our own."""
+    if kind == "albertine":
+        return {name: Rule(name, name) for name in names}
+    return KEYMAPS[kind].entries(config, names)
+
+
+def canonical(kind: str, names: Iterable[str]) -> dict[str, str]:
+    """Name as in a whole model → name in the file, for files of the backbone alone and the LayerNorm names
+    of 2018."""
+    base = f"{kind}."
+    whole = kind == "albertine" or any(n.startswith(base) for n in names)
+    result: dict[str, str] = {}
+    for name in names:
+        full = name if whole or not name.startswith(("embeddings.", "encoder.", "pooler.")) else base + name
+        full = full.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
+        if not full.endswith("embeddings.position_ids"):
+            result[full] = name
+    for tied, bias in ((t, t.replace("decoder.", "")) for t in TIED.get(kind, ()) if t.endswith("bias")):
+        if tied in result and bias not in result:
+            result[bias] = result.pop(tied)
+    return result
+
+
+def heads_in(kind: str, names: Mapping[str, str], flags: Mapping[str, Any]) -> set[str]:
+    if kind == "albertine":
+        pooler, mlm, sentence = "pooler.dense.weight", "mlm.bias", "sentence.classifier.weight"
+    else:
+        by_ours = {rule.ours: rule.theirs for rule in KEYMAPS[kind].rules}
+        pooler, mlm, sentence = (
+            by_ours[n] for n in ("pooler.dense.weight", "mlm.bias", "sentence.classifier.weight")
+        )
+    objective = flags.get("sentence_objective")
+    if objective not in ("sop", "nsp"):
+        objective = "nsp" if kind == "bert" else "sop"
+    found = {"pooler": pooler in names, "mlm": mlm in names, objective: sentence in names}
+    return {head for head, present in found.items() if present}
+
+
+def is_tied(kind: str, name: str) -> bool:
+    """Whether a tensor only repeats another."""
+    return name in TIED.get(kind, ())

@@ -1,0 +1,122 @@
+"""Weight files: safetensors only, one or several shards, read with every check that costs less than a wrong
+model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from albertine.errors import ModelError
+
+SINGLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+MAX_JSON = 20_000_000
+FLOATS = frozenset({"F16", "BF16", "F32", "F64"})
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".h5")
+
+
+@dataclass(frozen=True)
+class OpenWeights:
+    """Tensors that are open but not yet read.
+
+    Attributes:
+        shapes: shape of every tensor by name. read: gives one of them.
+    """
+
+    shapes: Mapping[str, tuple[int, ...]]
+    read: Callable[[str], Tensor]
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file of bounded size.
+
+    Raises:
+        ModelError: missing, too large, not JSON, or not an object.
+    """
+    if not path.is_file():
+        raise ModelError(
+            "is missing",
+            where=path,
+            remedy="Name the folder that holds config.json and model.safetensors; a broken copy lacks one",
+        )
+    if path.stat().st_size > MAX_JSON:
+        raise ModelError("is too large to be a configuration", where=path)
+    try:
+        tree = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError, OSError) as error:
+        raise ModelError(f"is not readable as JSON ({error})", where=path, remedy="Fetch it again") from error
+    if not isinstance(tree, dict):
+        raise ModelError("must hold one JSON object", where=path)
+    return tree
+
+
+@contextmanager
+def open_weights(folder: Path) -> Iterator[OpenWeights]:
+    """Open the safetensors of a model folder, one file or shards.
+
+    Raises:
+        ModelError: no weights, only pickled ones, a damaged file, a shard that is missing, an integer tensor.
+    """
+    with ExitStack() as stack:
+        shapes: dict[str, tuple[int, ...]] = {}
+        readers: dict[str, Callable[[str], Tensor]] = {}
+        for path in _files(folder):
+            for name, shape, read in _open(path, stack):
+                if name in shapes:
+                    raise ModelError(f"{name} is in two shards", where=path)
+                shapes[name], readers[name] = shape, read
+        yield OpenWeights(shapes, lambda name: readers[name](name))
+
+
+def _open(path: Path, stack: ExitStack) -> Iterator[tuple[str, tuple[int, ...], Callable[[str], Tensor]]]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        file = stack.enter_context(safe_open(path, framework="pt"))
+        for name in file.keys():  # noqa: SIM118 - not a dict
+            piece = file.get_slice(name)
+            if piece.get_dtype() not in FLOATS and not name.endswith("position_ids"):
+                raise ModelError(
+                    f"{name} is stored as {piece.get_dtype()}, weights are floating-point numbers", where=path
+                )
+            yield name, tuple(piece.get_shape()), file.get_tensor
+    except (SafetensorError, OSError) as error:
+        raise ModelError(
+            f"is not a whole safetensors file ({error})",
+            where=path,
+            remedy="It is cut short or damaged; copy it again",
+        ) from error
+
+
+def _files(folder: Path) -> list[Path]:
+    single, index = folder / SINGLE, folder / INDEX
+    if single.is_file():
+        return [single]
+    if index.is_file():
+        table = read_json(index).get("weight_map")
+        if not isinstance(table, dict) or not all(isinstance(v, str) for v in table.values()):
+            raise ModelError("has no weight_map of names to files", where=index)
+        return [_shard(folder, name) for name in sorted(set(table.values()))]
+    pickled = sorted(p.name for p in folder.iterdir() if p.suffix in PICKLES)
+    if pickled:
+        raise ModelError(
+            f"holds its weights only as {pickled[0]}, a format that can run code when it is read",
+            where=folder,
+            remedy="Save it as safetensors, for example with save_pretrained of a recent transformers",
+        )
+    raise ModelError(f"holds no {SINGLE}", where=folder, remedy="Fetch the missing file")
+
+
+def _shard(folder: Path, name: str) -> Path:
+    # A name with a folder in it could point anywhere on the machine.
+    if Path(name).name != name:
+        raise ModelError(f"the index names a file outside the folder: {name}", where=folder)
+    if not (folder / name).is_file():
+        raise ModelError("is missing, the index names it", where=folder / name, remedy="Fetch every shard")
+    return folder / name

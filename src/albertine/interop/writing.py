@@ -1,0 +1,124 @@
+"""Writing a model folder so that a reader finds the old one or the new one, never a mixture."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from albertine.errors import ModelError
+from albertine.interop.card import model_card
+from albertine.interop.weights import INDEX, SINGLE
+
+OURS = frozenset(
+    {
+        "config.json",
+        "README.md",
+        "spiece.model",
+        "special_tokens_map.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "vocab.txt",
+        SINGLE,
+        INDEX,
+    }
+)
+
+
+class SavableTokenizer(Protocol):
+    """What saving asks of a tokenizer."""
+
+    def save(self, folder: Path) -> None: ...
+
+
+def write_folder(
+    folder: Path, tensors: Mapping[str, Tensor], config: Mapping[str, Any], tokenizer: SavableTokenizer | None
+) -> None:
+    """Write beside, flush to the disk, then rename.
+
+    Files of another kind in a model folder that is replaced are carried over.
+
+    Raises:
+        ModelError: `folder` is a file or holds no model, or the disk refuses.
+    """
+    from safetensors.torch import save_file
+
+    if folder.exists() and not (
+        folder.is_dir() and (not any(folder.iterdir()) or (folder / "config.json").is_file())
+    ):
+        raise ModelError(
+            "exists and is not a model folder",
+            where=folder,
+            remedy="Name a new folder; nothing was overwritten",
+        )
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        try:
+            save_file(dict(tensors), beside / SINGLE, metadata={"format": "pt"})
+            text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
+            (beside / "config.json").write_text(text, encoding="utf-8")
+            (beside / "README.md").write_text(model_card(config, tensors), encoding="utf-8")
+            if tokenizer is not None:
+                tokenizer.save(beside)
+            _carry_over(folder, beside)
+            # mkdtemp makes the folder private; a model folder is as readable as any other.
+            beside.chmod(0o777 & ~_umask())
+            _flush(beside)
+            _exchange(beside, folder)
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+    except OSError as error:
+        raise ModelError(
+            f"cannot be written ({error})", where=folder, remedy="Free space or choose another folder"
+        ) from error
+
+
+def _carry_over(old: Path, new: Path) -> None:
+    if not old.is_dir():
+        return
+    for path in old.iterdir():
+        if path.name in OURS or path.suffix == ".safetensors" or (new / path.name).exists():
+            continue
+        if path.is_dir():
+            shutil.copytree(path, new / path.name, symlinks=True)
+        else:
+            shutil.copy2(path, new / path.name, follow_symlinks=False)
+
+
+def _exchange(new: Path, folder: Path) -> None:
+    if not folder.exists():
+        new.rename(folder)
+    else:
+        aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.old.", dir=folder.parent))
+        folder.rename(aside / folder.name)
+        new.rename(folder)
+        shutil.rmtree(aside, ignore_errors=True)
+    _flush_directory(folder.parent)
+
+
+def _flush(folder: Path) -> None:
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+    _flush_directory(folder)
+
+
+def _flush_directory(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
