@@ -1,0 +1,118 @@
+"""How many parameters, operations and bytes a configuration costs, before anything is allocated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from albertine.model.config import EncoderConfig
+from albertine.model.model import Model
+
+MASKED_SHARE = 0.15
+
+
+@dataclass(frozen=True)
+class Report:
+    """The costs of one configuration.
+
+    Attributes:
+        parts: parameters by part, as `parameters_by_part`.
+        without_pooler, backbone, everything: the three totals that papers quote (reference section 1.3).
+        training_flops, inference_flops: per token, by sequence length.
+        memory: bytes, as `memory`.
+    """
+
+    parts: dict[str, int]
+    without_pooler: int
+    backbone: int
+    everything: int
+    training_flops: dict[int, float]
+    inference_flops: dict[int, float]
+    memory: dict[str, int]
+
+
+def report(config: EncoderConfig, lengths: tuple[int, ...] = (128, 512)) -> Report:
+    """All of it, for the given sequence lengths that the position table holds."""
+    parts = parameters_by_part(config)
+    without_pooler = parts["embeddings"] + parts["mapping"] + parts["encoder"]
+    fitting = [length for length in lengths if length <= config.max_position_embeddings]
+    return Report(
+        parts,
+        without_pooler,
+        without_pooler + parts["pooler"],
+        sum(parts.values()),
+        {length: training_flops_per_token(config, length) for length in fitting},
+        {length: inference_flops_per_token(config, length) for length in fitting},
+        memory(config),
+    )
+
+
+def parameters_by_part(config: EncoderConfig) -> dict[str, int]:
+    """Parameters of embeddings, mapping, encoder (distinct blocks), pooler, mlm_head and sentence_head.
+
+    Counted on the modules themselves, built without memory; the tied output matrix counts once, as
+    embeddings.
+    """
+    model = _empty(config)
+    embeddings = model.encoder.embeddings
+    mapping = _count(embeddings.mapping)
+    return {
+        "embeddings": _count(embeddings) - mapping,
+        "mapping": mapping,
+        "encoder": _count(model.encoder.attention) + _count(model.encoder.feed_forward),
+        "pooler": _count(model.pooler),
+        "mlm_head": _count(model.mlm),
+        "sentence_head": _count(model.sentence),
+    }
+
+
+def training_flops_per_token(config: EncoderConfig, length: int, masked: float = MASKED_SHARE) -> float:
+    """Floating-point operations of one token forward and backward, matrix products only.
+
+    6·L·(4h²+2hf) + 12·L·h·s + 6·E·h + 6·m·(hE+EV), with L the depth (sharing saves none), s the sequence
+    length and m the share of masked positions, which alone pass the masked-LM head; 6·E·h only where there
+    is a mapping.
+    """
+    hidden, embedding = config.hidden_size, config.embedding_size
+    head = masked * (hidden * embedding + embedding * config.vocab_size)
+    return 3 * inference_flops_per_token(config, length) + 6 * head
+
+
+def inference_flops_per_token(config: EncoderConfig, length: int) -> float:
+    """Floating-point operations of one token forward through the encoder, no head: a third of the training terms."""
+    hidden, depth = config.hidden_size, config.num_hidden_layers
+    products = depth * (4 * hidden**2 + 2 * hidden * config.intermediate_size)
+    attention = 2 * depth * hidden * length
+    mapping = config.embedding_size * hidden if config.has_mapping else 0
+    return float(2 * (products + attention + mapping))
+
+
+def memory(config: EncoderConfig) -> dict[str, int]:
+    """Bytes of the weights with all pretraining heads, and of training state; activations are not in it.
+
+    weights_int8 is a byte per matrix element with one float32 scale a row, vectors in float32. Training
+    holds float32 weights, gradients and the two moments, which AdamW and LAMB share.
+    """
+    model = _empty(config)
+    count = _count(model)
+    matrices = [p for p in model.parameters() if p.ndim == 2]
+    in_matrices = sum(p.numel() for p in matrices)
+    scales = 4 * sum(p.shape[0] for p in matrices)
+    return {
+        "weights_float32": 4 * count,
+        "weights_bfloat16": 2 * count,
+        "weights_int8": in_matrices + scales + 4 * (count - in_matrices),
+        "training_adamw": 16 * count,
+        "training_lamb": 16 * count,
+    }
+
+
+def _empty(config: EncoderConfig) -> Model:
+    with torch.device("meta"):
+        return Model(config, {"mlm", "sop"})
+
+
+def _count(module: nn.Module | None) -> int:
+    return 0 if module is None else sum(p.numel() for p in module.parameters())
