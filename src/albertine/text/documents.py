@@ -1,0 +1,205 @@
+"""Documents out of files and folders: the one entrance for text, streaming, in a fixed order.
+
+A document is what sentence pairs are drawn from; it never crosses a file. Which format each file was taken
+for is told to `on_file`, so that a command can print what was decided.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from albertine.errors import DataError
+from albertine.text.formats import Shape, check_format, recognise, suffix
+from albertine.text.lines import TextLines, check_encoding, head_text
+from albertine.text.plain import READERS, Paragraphs
+from albertine.text.records import read_jsonl, read_parquet
+from albertine.text.streams import ByteStream, Limits, is_tar, tar_members, unpack
+
+_TEXT_SUFFIXES = {
+    "",
+    ".txt",
+    ".text",
+    ".md",
+    ".markdown",
+    ".json",
+    ".jsonl",
+    ".ndjson",
+    ".parquet",
+    ".tar",
+    ".tgz",
+    ".txz",
+}
+_ABOUT = ("readme", "license", "licence", "copying", "notice", "changelog")
+
+
+@dataclass(frozen=True)
+class Document:
+    """One document.
+
+    Args:
+        source: the file it came from, `archive:member` inside an archive.
+        paragraphs: its paragraphs in order, none empty, without line breaks.
+        presplit: each paragraph already is one sentence.
+    """
+
+    source: str
+    paragraphs: tuple[str, ...]
+    presplit: bool
+
+    @property
+    def characters(self) -> int:
+        """Length of the text, one character counted between paragraphs."""
+        return sum(map(len, self.paragraphs)) + max(0, len(self.paragraphs) - 1)
+
+
+@dataclass(frozen=True)
+class FileReport:
+    """How one file or archive member is read, and why; `format` is `empty` for one without text."""
+
+    source: str
+    format: str
+    reason: str
+
+
+def list_files(paths: Sequence[Path | str]) -> list[Path]:
+    """The files meant by `paths`: files as given, folders searched through in sorted order.
+
+    In a folder, hidden files, empty files, READMEs and licences, and files whose extension is not that of
+    text are passed over; a file named outright is always taken.
+
+    Raises:
+        DataError: a path that does not exist, an empty file named outright, or a folder without text files.
+    """
+    if not paths:
+        raise DataError("no text was named", remedy="Give files or folders of text")
+    files: list[Path] = []
+    for path in map(Path, paths):
+        if path.is_dir():
+            found = [f for f in _walk(path) if _is_text_name(f.name) and f.stat().st_size > 0]
+            if not found:
+                kinds = " ".join(sorted(_TEXT_SUFFIXES - {""}))
+                remedy = f"Files taken from folders: {kinds}, or without an extension; also .gz .xz .zst .bz2"
+                raise DataError("there is no text file in this folder", where=path, remedy=remedy)
+            files += found
+        elif not path.exists():
+            raise DataError("there is no such file or folder", where=path, remedy="Check the path")
+        elif not path.is_file():
+            raise DataError("is not a regular file", where=path, remedy="Write its content to a file first")
+        elif path.stat().st_size == 0:
+            raise DataError("is empty", where=path, remedy="Remove it from the list or write it again")
+        else:
+            files.append(path)
+    return files
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    for here, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        yield from (Path(here, name) for name in sorted(names) if not name.startswith("."))
+
+
+def _is_text_name(name: str) -> bool:
+    return suffix(name) in _TEXT_SUFFIXES and not name.lower().startswith(_ABOUT)
+
+
+def read_documents(
+    paths: Sequence[Path | str],
+    format: str = "auto",
+    text_field: str = "text",
+    *,
+    encoding: str = "utf-8",
+    limits: Limits | None = None,
+    on_file: Callable[[FileReport], None] | None = None,
+) -> Iterator[Document]:
+    """All documents in files and folders, in order, one in memory at a time.
+
+    Args:
+        paths: files and folders; see `list_files`.
+        format: one of `formats.FORMATS`; `auto` decides for each file from its extension and first 64 kB.
+        text_field: the field or column of JSON lines and Parquet that holds the text.
+        encoding: of text files; a UTF-8 byte order mark is accepted.
+        limits: what reading may cost.
+        on_file: called with a report before the first document of each file or archive member.
+
+    Raises:
+        DataError: at the call for missing files and unknown formats, while iterating for everything inside a
+        file.
+    """
+    check_format(format)
+    reader = _Reader(
+        format, text_field, check_encoding(encoding), limits or Limits(), on_file or (lambda _: None)
+    )
+    return reader.documents(list_files(paths))
+
+
+@dataclass(frozen=True)
+class _Reader:
+    format: str
+    text_field: str
+    encoding: str
+    limits: Limits
+    on_file: Callable[[FileReport], None]
+
+    def documents(self, files: list[Path]) -> Iterator[Document]:
+        for path in files:
+            count = 0
+            for document in self._file(path):
+                count += 1
+                yield document
+            if not count:
+                remedy = "Remove it from the list, or pass --format if it was read in the wrong one"
+                raise DataError("holds no text", where=path, remedy=remedy)
+
+    def _file(self, path: Path) -> Iterator[Document]:
+        with ExitStack() as stack:
+            try:
+                stream = ByteStream(stack.enter_context(path.open("rb", buffering=0)), str(path))
+            except OSError as error:
+                raise DataError(f"cannot be opened ({error.strerror})", where=path) from error
+            inside = unpack(stream, self.limits)
+            if is_tar(inside):
+                for member in tar_members(inside, self.limits):
+                    yield from self._archived(member)
+            else:
+                yield from self._stream(inside, path if inside is stream else None)
+
+    def _archived(self, member: ByteStream) -> Iterator[Document]:
+        base = member.name.rpartition(":")[2].rpartition("/")[2]
+        if not _is_text_name(base) or not member.head(1):
+            self.on_file(
+                FileReport(member.name, "empty" if not member.head(1) else "skipped", "not a text file")
+            )
+            return
+        inside = unpack(member, self.limits)
+        if is_tar(inside):
+            raise DataError(
+                "is an archive inside an archive", where=member.name, remedy="Unpack the outer one"
+            )
+        yield from self._stream(inside, None)
+
+    def _stream(self, stream: ByteStream, path: Path | None) -> Iterator[Document]:
+        if self.format == "parquet" or (self.format == "auto" and stream.head(4) == b"PAR1"):
+            shape = Shape("parquet", "begins with PAR1" if self.format == "auto" else "as asked")
+            self.on_file(FileReport(stream.name, shape.format, shape.reason))
+            found = read_parquet(stream, path, self.text_field, self.limits)
+        else:
+            head, whole = head_text(stream, self.encoding)
+            shape = recognise(stream.name, head, whole, self.format)
+            if shape.format == "parquet":
+                raise DataError("is damaged or no Parquet file", where=stream.name, remedy="Copy it again")
+            blank = whole and not head.strip("\ufeff \t\r\n\f\v\u3000")
+            self.on_file(FileReport(stream.name, "empty" if blank else shape.format, shape.reason))
+            found = iter(()) if blank else self._text(stream, shape)
+        presplit = shape.format == "lines"
+        for paragraphs in found:
+            yield Document(stream.name, paragraphs, presplit)
+
+    def _text(self, stream: ByteStream, shape: Shape) -> Iterator[Paragraphs]:
+        lines = TextLines(stream, self.encoding, self.limits)
+        if shape.format == "jsonl":
+            return read_jsonl(lines, self.text_field, self.limits)
+        return READERS[shape.format](lines, shape, self.limits)

@@ -1,0 +1,142 @@
+"""Text lines out of bytes: decoding, line ends, and the messages for bytes that are no text."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import re
+from collections.abc import Iterator
+
+from albertine.errors import DataError
+from albertine.text.streams import HEAD_BYTES, ByteStream, Limits
+
+_HAN = re.compile("[\u4e00-\u9fff]")
+
+
+def check_encoding(encoding: str) -> str:
+    """The Python name of a text encoding; raises DataError for one that does not exist."""
+    try:
+        found = codecs.lookup(encoding)
+        if not found._is_text_encoding:
+            raise LookupError
+    except LookupError as error:
+        raise DataError(
+            f"there is no text encoding `{encoding}`",
+            remedy="Usual ones: utf-8, gb18030, big5, utf-16, latin-1",
+        ) from error
+    return "utf-8-sig" if found.name == "utf-8" else found.name
+
+
+def _utf16_bom(head: bytes) -> bool:
+    return head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+
+
+def guess_encoding(head: bytes) -> str:
+    """A likely encoding of bytes that are not UTF-8 (utf-16, gb18030, big5, latin-1), for a message."""
+    if _utf16_bom(head):
+        return "utf-16"
+    high = sum(b >= 0x80 for b in head)
+    for encoding in ("gb18030", "big5"):
+        text = head.decode(encoding, errors="replace")
+        # Latin-1 accents also pair up into rare characters; real Chinese is nearly all common Han, two bytes
+        # each
+        if text.count("\ufffd") <= 1 + len(text) // 500 and len(_HAN.findall(text)) * 2 > 0.7 * high:
+            return encoding
+    return "latin-1"
+
+
+def _undecodable(name: str, line: int, head: bytes, encoding: str, reason: str) -> DataError:
+    shown = "utf-8" if encoding == "utf-8-sig" else encoding
+    guess = guess_encoding(head)
+    advice = f"Pass --encoding {guess} or convert it" if guess != shown else "Pass the right --encoding"
+    return DataError(f"is not {shown} text (line {line}: {reason})", where=name, remedy=advice)
+
+
+def _binary(name: str, where: str) -> DataError:
+    return DataError(
+        f"is a binary file, not text (NUL byte {where})",
+        where=name,
+        remedy="Name text files, or convert it to text",
+    )
+
+
+def head_text(stream: ByteStream, encoding: str) -> tuple[str, bool]:
+    """The first ~64 kB as text with `\\n` line ends, and whether that is the whole file.
+
+    Raises:
+        DataError: binary or undecodable bytes.
+    """
+    head = stream.head(HEAD_BYTES + 1)
+    whole = len(head) <= HEAD_BYTES
+    if encoding == "utf-8-sig" and _utf16_bom(head):
+        raise DataError("is UTF-16, not UTF-8", where=stream.name, remedy="Pass --encoding utf-16")
+    # checked before decoding: a binary file is rarely valid UTF-8, and "binary" is the more useful message
+    if encoding == "utf-8-sig" and b"\0" in head:
+        raise _binary(stream.name, f"at offset {head.index(0)}")
+    try:
+        text = codecs.getincrementaldecoder(encoding)("strict").decode(head, whole)
+    except UnicodeError as error:
+        line = head.count(b"\n", 0, getattr(error, "start", 0)) + 1
+        reason = getattr(error, "reason", str(error))
+        raise _undecodable(stream.name, line, head, encoding, reason) from error
+    return text.replace("\r\n", "\n").replace("\r", "\n"), whole
+
+
+class TextLines:
+    """The lines of a stream, without their ends. `number` is the number of the line given last, from 1."""
+
+    def __init__(self, stream: ByteStream, encoding: str, limits: Limits) -> None:
+        self.name = stream.name
+        self.number = 0
+        self._stream, self._encoding, self._limits = stream, encoding, limits
+
+    def __iter__(self) -> Iterator[str]:
+        rest: list[str] = []
+        waiting = 0
+        for text in self._text():
+            first, *others = text.split("\n")
+            rest.append(first)
+            waiting += len(first)
+            if waiting > self._limits.document_characters:
+                raise too_long(f"{self.name}:{self.number + 1}", self._limits, "a single line is")
+            if not others:
+                continue
+            self.number += 1
+            yield "".join(rest)
+            rest = [others.pop()]
+            waiting = len(rest[0])
+            for line in others:
+                self.number += 1
+                yield line
+        if waiting:
+            self.number += 1
+            yield "".join(rest)
+
+    def _text(self) -> Iterator[str]:
+        decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder(self._encoding)("strict"), True)
+        lines, block = 0, b"-"
+        while block:
+            block = self._stream.read()
+            try:
+                text = decoder.decode(block, final=not block)  # type: ignore[arg-type]
+            except UnicodeError as error:
+                # the line is counted in the block that failed; a start inside a carried-over byte is off by
+                # none
+                line = lines + block.count(b"\n", 0, getattr(error, "start", 0)) + 1
+                reason = getattr(error, "reason", str(error))
+                raise _undecodable(self.name, line, block[:HEAD_BYTES], self._encoding, reason) from error
+            if "\0" in text:
+                raise _binary(self.name, f"in line {lines + text.count(chr(10), 0, text.index(chr(0))) + 1}")
+            if "\ufeff" in text:
+                text = text.replace("\ufeff", "")  # left inside where files with marks were concatenated
+            lines += text.count("\n")
+            yield text
+
+
+def too_long(where: str, limits: Limits, subject: str) -> DataError:
+    """The error for a document or line beyond the limit."""
+    return DataError(
+        f"{subject} longer than {limits.document_characters:,} characters",
+        where=where,
+        remedy="The format is probably wrong, or blank lines between documents are missing: pass --format",
+    )

@@ -1,0 +1,241 @@
+"""Documents out of lines: sentences, paragraphs, wrapped books, Markdown, WikiExtractor and WikiText."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from albertine.errors import DataError
+from albertine.text.formats import Shape
+from albertine.text.lines import TextLines, too_long
+from albertine.text.streams import Limits
+
+Paragraphs = tuple[str, ...]
+
+
+class _Gather:
+    """The lines of the document at hand, counted against the limit."""
+
+    def __init__(self, lines: TextLines, limits: Limits) -> None:
+        self._lines, self._limits = lines, limits
+        self._kept: list[str] = []
+        self._size = 0
+
+    def add(self, line: str) -> None:
+        self._size += len(line) + 1
+        if self._size > self._limits.document_characters:
+            raise too_long(f"{self._lines.name}:{self._lines.number}", self._limits, "a document is")
+        self._kept.append(line)
+
+    def take(self) -> Paragraphs:
+        taken, self._kept, self._size = tuple(self._kept), [], 0
+        return taken
+
+
+def read_lines(lines: TextLines, shape: Shape, limits: Limits) -> Iterator[Paragraphs]:
+    """`lines` and `paragraphs`: documents end at blank lines, or with the file where the shape says so."""
+    gather = _Gather(lines, limits)
+    blank_ends = shape.blank_ends_document or shape.format == "lines"
+    for line in lines:
+        if text := line.strip():
+            gather.add(text)
+        elif blank_ends and (taken := gather.take()):
+            yield taken
+    if taken := gather.take():
+        yield taken
+
+
+def read_line_documents(lines: TextLines, shape: Shape, limits: Limits) -> Iterator[Paragraphs]:
+    """`documents`: every line that is not blank is a document."""
+    for line in lines:
+        if text := line.strip():
+            yield (text,)
+
+
+_HYPHENATED = re.compile(r"([^\W\d_]+)-\n[ \t]*([^\W\d_]+)")
+_WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
+_DASH_AT_END = re.compile(r"([-–—])\n[ \t]*")
+_WIDE_BREAK = re.compile(
+    "(?<=[\u2e80-\u9fff\uff00-\uff60”’]) ?\n[ \t\u3000]*(?=[\u2e80-\u9fff\uff00-\uff60“‘])"
+)
+_UNDERLINED = re.compile(r"(?<![^\W_])_([^_]{1,400})_(?![^\W_])")
+_BLANK = re.compile(r"\n[ \t\u3000\f\v]*(?:\n[ \t\u3000\f\v]*)+")
+
+
+def unwrap(text: str) -> list[str]:
+    """The paragraphs of hard-wrapped text, each joined into one line.
+
+    A hyphen at a line end stays (`well-⏎known`) unless the rest of the text writes the word without it.
+    Nothing goes between two Chinese characters, nor after a dash. `_Emphasis_`, as Project Gutenberg marks
+    it, loses its marks.
+    """
+    words: Counter[str] | None = None
+
+    def join(match: re.Match[str]) -> str:
+        nonlocal words
+        if words is None:
+            words = Counter(w.lower() for w in _WORD.findall(text))
+        first, second = match.group(1), match.group(2)
+        solid, dashed = words[(first + second).lower()], words[f"{first}-{second}".lower()]
+        return first + second if solid > dashed else f"{first}-{second}"
+
+    paragraphs = []
+    joined = _HYPHENATED.sub(join, text.replace("\u00ad\n", "").replace("\u00ad", ""))
+    for block in _BLANK.split(joined):
+        if "_" in block:
+            block = _UNDERLINED.sub(r"\1", block)
+        if "\n" in block:
+            block = _WIDE_BREAK.sub("", _DASH_AT_END.sub(r"\1", block))
+        if line := " ".join(block.split()):
+            paragraphs.append(line)
+    return paragraphs
+
+
+def read_book(lines: TextLines, shape: Shape, limits: Limits) -> Iterator[Paragraphs]:
+    """`book`: the file is one document."""
+    gather = _Gather(lines, limits)
+    for line in lines:
+        gather.add(line.rstrip())
+    if paragraphs := unwrap("\n".join(gather.take())):
+        yield tuple(paragraphs)
+
+
+_FRONT_MATTER = re.compile(r"\A\s*---\n.*?^---(?:\n|$|(?=#))", re.DOTALL | re.MULTILINE)
+_COMMENT = re.compile(r"<!--(?:(?!-->).)*-->", re.DOTALL)
+_FENCE = re.compile(r"^```.*?^```[ \t]*$", re.DOTALL | re.MULTILINE)
+_MARK = re.compile(r"^[ \t]*(?:#{1,6}[ \t]+|>[ \t]?|[-*+][ \t]+(?=\S))+", re.MULTILINE)
+_RULE = re.compile(r"^[ \t]*(?:[-*_][ \t]*){3,}$|^[ \t]*\|?[ \t:|-]{3,}\|?[ \t]*$", re.MULTILINE)
+_LINK = re.compile(r"!?\[([^\[\]]{0,500})\]\([^()\s]{0,1000}\)")
+_EMPHASIS = re.compile(r"(\*{1,3}|`)(?=\S)([^*`\n]{1,500}?)(?<=\S)\1")
+
+
+def read_markdown(lines: TextLines, shape: Shape, limits: Limits) -> Iterator[Paragraphs]:
+    """`markdown`: the file is one document; heading marks, front matter, comments, code, link targets go."""
+    gather = _Gather(lines, limits)
+    for line in lines:
+        gather.add(line)
+    text = _FRONT_MATTER.sub("", "\n".join(gather.take()))
+    for pattern in (_FENCE, _COMMENT, _RULE, _MARK):
+        text = pattern.sub("", text)
+    text = _EMPHASIS.sub(r"\2", _LINK.sub(r"\1", text))
+    if paragraphs := tuple(line for raw in text.split("\n") if (line := " ".join(raw.split()))):
+        yield paragraphs
+
+
+_DOC = re.compile(r"<doc\s[^>]*>\s*$")
+_DOC_TITLE = re.compile(r'\btitle="(.*?)"(?=\s+\w+=|\s*>)')
+_TAG = re.compile(r"</?[A-Za-z][A-Za-z0-9]{0,20}(?:\s[^<>]{0,300})?/?>")
+_HOLLOW = re.compile(r" ?[(（][\s,;:，；：、]*[)）]")
+_BRACKETS = re.compile(r"\[\[(?:[^\[\]|]{0,300}\|)?([^\[\]|]{0,300})\]\]|\{\{[^{}]{0,1000}\}\}")
+_MARKED = re.compile(r"[<{\[&(（']")
+_SECTION = re.compile(r"^(?:Section::::|BULLET::::[-*#:;]*\s*)+")
+_TABLE = ("{|", "|", "!", "</", "__")
+_VERB = re.compile(
+    r"\b(?:is|was|are|were|be|been|has|had|have|does|did|do|can|could|will|would|may|might|must|said|says"
+    r"|won|lost|died|born|became|made|took|went|came|left|served|moved|joined|played)\b"
+)
+_PRONOUN = ("He ", "She ", "It ", "They ", "We ", "I ", "You ", "This ", "These ", "There ", "His ", "Her ")
+
+
+def is_section_heading(line: str) -> bool:
+    """Whether a WikiExtractor line is a section heading such as `Career.` or `车站结构.` and no sentence.
+
+    WikiExtractor writes headings as paragraphs with a full stop. Chinese sentences end in 。, so a lone ASCII
+    stop decides; in English a short line without a verb we know, a pronoun in front or inner punctuation
+    counts.
+    """
+    if not line.endswith(".") or len(line) > 60 or line.endswith(".."):
+        return False
+    body = line[:-1]
+    if "\u4e00" <= body[-1:] <= "\u9fff" or body[-1:] in "》」）":
+        return not any(mark in body for mark in "。！？，")
+    if body.count(" ") > 7 or any(mark in body for mark in '.!?;"“') or body.startswith(_PRONOUN):
+        return False
+    return _VERB.search(body) is None
+
+
+def clean_wiki(line: str) -> str:
+    """One line of a WikiExtractor file without leftovers of templates, tables, tags and entities."""
+    if _MARKED.search(line):
+        if "&" in line:
+            line = html.unescape(line)
+        if "[[" in line or "{{" in line:
+            line = _BRACKETS.sub(lambda m: m.group(1) or "", line)
+        if "<" in line:
+            line = _TAG.sub(" ", line)
+        if "''" in line:
+            line = line.replace("'''", "").replace("''", "")
+        line = _HOLLOW.sub("", line)
+    return " ".join(line.split())
+
+
+def _wiki_paragraph(raw: str) -> str:
+    line = raw.strip()
+    if not line or line.startswith(_TABLE):
+        return ""
+    if line.startswith("Section::::"):
+        return ""
+    return clean_wiki(_SECTION.sub("", line))
+
+
+def read_wiki(lines: TextLines, shape: Shape, limits: Limits) -> Iterator[Paragraphs]:
+    """`wiki`: one document for each `<doc …>` that holds more than its title and headings.
+
+    Raises:
+        DataError: there is no `<doc …>` line in the file.
+    """
+    gather = _Gather(lines, limits)
+    title: str | None = None
+    seen = inside = False
+    for line in lines:
+        if line.startswith("<doc ") and _DOC.match(line):
+            if taken := gather.take():
+                yield taken
+            found = _DOC_TITLE.search(line)
+            title = html.unescape(found.group(1)) if found else None
+            seen = inside = True
+        elif line.startswith("</doc>"):
+            inside = False
+            if taken := gather.take():
+                yield taken
+        elif inside and (text := _wiki_paragraph(line)):
+            if title is not None and (text == title or line.strip() == title):
+                title = None  # the title is repeated as the first line of the article
+            elif not is_section_heading(text):
+                gather.add(text)
+    if taken := gather.take():
+        yield taken
+    if not seen:
+        raise DataError(
+            "has no <doc …> line, so it is no WikiExtractor file", where=lines.name, remedy="Pass --format"
+        )
+
+
+_HEADING = re.compile(r"^\s*=\s(?:=\s)*[^=].*=\s*$")
+_NEW_ARTICLE = re.compile(r"^\s*=\s[^=].*[^=\s]\s=\s*$")
+
+
+def read_wikitext(lines: TextLines, shape: Shape, limits: Limits) -> Iterator[Paragraphs]:
+    """`wikitext`: a `= Title =` line begins a document; deeper headings go; ` @-@ ` is joined again."""
+    gather = _Gather(lines, limits)
+    for line in lines:
+        if _NEW_ARTICLE.match(line):
+            if taken := gather.take():
+                yield taken
+        elif not _HEADING.match(line) and (text := line.strip()):
+            gather.add(text.replace(" @-@ ", "-").replace(" @,@ ", ",").replace(" @.@ ", "."))
+    if taken := gather.take():
+        yield taken
+
+
+READERS: dict[str, Callable[[TextLines, Shape, Limits], Iterator[Paragraphs]]] = {
+    "lines": read_lines,
+    "paragraphs": read_lines,
+    "documents": read_line_documents,
+    "book": read_book,
+    "markdown": read_markdown,
+    "wiki": read_wiki,
+    "wikitext": read_wikitext,
+}

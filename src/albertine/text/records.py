@@ -1,0 +1,120 @@
+"""Documents out of records: JSON lines and Parquet rows, by the name of the field that holds the text."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from albertine.errors import DataError
+from albertine.text.lines import TextLines, too_long
+from albertine.text.streams import ByteStream, Limits
+
+Paragraphs = tuple[str, ...]
+_BATCH_ROWS = 256
+
+
+def _paragraphs(value: Any, title: Any, where: str, field: str, limits: Limits) -> Paragraphs:
+    """The lines of a text, or of a list of texts; a first line that repeats the title goes."""
+    if value is None:
+        return ()
+    texts = value if isinstance(value, list) else [value]
+    if not all(isinstance(text, str) for text in texts):
+        raise DataError(
+            f"the field `{field}` holds {type(value).__name__}, not text",
+            where=where,
+            remedy="Pass --text-field",
+        )
+    if sum(map(len, texts)) > limits.document_characters:
+        raise too_long(where, limits, "a document is")
+    lines = [
+        line for text in texts for raw in text.splitlines() if (line := raw.strip("\ufeff \t\r\n\u3000"))
+    ]
+    if lines and isinstance(title, str) and lines[0] == title.strip():
+        del lines[0]
+    return tuple(line.replace("\0", "") for line in lines)
+
+
+def _no_field(field: str, names: list[str], where: str) -> DataError:
+    shown = ", ".join(f"`{name}`" for name in names[:12]) or "none"
+    return DataError(
+        f"has no field `{field}`", where=where, remedy=f"Pass --text-field; fields here: {shown}"
+    )
+
+
+def read_jsonl(lines: TextLines, field: str, limits: Limits) -> Iterator[Paragraphs]:
+    """One document for each line; blank lines are passed over.
+
+    Raises:
+        DataError: with file and line, for a line that is no JSON object or lacks the field.
+    """
+    for line in lines:
+        if not (text := line.strip()):
+            continue
+        where = f"{lines.name}:{lines.number}"
+        try:
+            record = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+            remedy = "Write one JSON object a line, without line breaks inside"
+            raise DataError(f"is not a line of JSON ({reason})", where=where, remedy=remedy) from error
+        if not isinstance(record, dict):
+            raise DataError(
+                f"holds a JSON {type(record).__name__}, not an object",
+                where=where,
+                remedy='Write one {"text": …} object a line',
+            )
+        if field not in record:
+            raise _no_field(field, list(record), where)
+        if paragraphs := _paragraphs(record[field], record.get("title"), where, field, limits):
+            yield paragraphs
+
+
+def read_parquet(stream: ByteStream, path: Path | None, field: str, limits: Limits) -> Iterator[Paragraphs]:
+    """One document for each row, a batch of rows in memory at a time.
+
+    Parquet keeps its index at the end, so only a plain file (`path`) is streamed; one inside an archive is
+    held in memory up to `limits.in_memory_bytes`.
+
+    Raises:
+        DataError: pyarrow missing, file damaged, field missing or not text.
+    """
+    name = stream.name
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        remedy = "pip install 'albertine[data]'"
+        raise DataError("is Parquet, which needs the `pyarrow` package", where=name, remedy=remedy) from error
+    damaged = "is damaged or no Parquet file"
+    try:
+        table = pq.ParquetFile(path if path is not None else _in_memory(stream, limits))
+        names = table.schema_arrow.names
+        if field not in names:
+            raise _no_field(field, names, name)
+        wanted = [field, "title"] if "title" in names and field != "title" else [field]
+        row = 0
+        for batch in table.iter_batches(batch_size=_BATCH_ROWS, columns=wanted):
+            titles = batch.column("title").to_pylist() if len(wanted) > 1 else [None] * batch.num_rows
+            for value, title in zip(batch.column(field).to_pylist(), titles, strict=True):
+                row += 1
+                if paragraphs := _paragraphs(value, title, f"{name}, row {row}", field, limits):
+                    yield paragraphs
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(
+            f"{damaged} ({str(error).splitlines()[0]})", where=name, remedy="Copy it again"
+        ) from error
+
+
+def _in_memory(stream: ByteStream, limits: Limits) -> io.BytesIO:
+    content = io.BytesIO()
+    while block := stream.read():
+        content.write(block)
+        if content.tell() > limits.in_memory_bytes:
+            raise DataError(
+                "is a large Parquet file in an archive", where=stream.name, remedy="Unpack it first"
+            )
+    content.seek(0)
+    return content

@@ -1,0 +1,216 @@
+"""Sentences out of paragraphs, for English and Chinese, by rules in linear time.
+
+Only white space between two sentences is ever dropped, and splitting a sentence again gives that sentence:
+every rule looks no further back than the sentence's own start. A wrong split costs more than a missed one
+(half sentences on both sides of a [SEP]), so doubtful stops do not split.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable
+from typing import Literal
+
+from albertine.errors import SettingsError
+from albertine.text.abbreviations import BEFORE_NUMBER, BEGINNERS, NEVER_LAST, SOMETIMES_LAST
+from albertine.text.documents import Document
+
+Language = Literal["en", "zh"]
+
+MAX_CHARACTERS: dict[str, int] = {"en": 1000, "zh": 500}
+
+# Each pattern takes the whole run of stops, closers and space where it starts and cannot fail after the first
+# character, so that a million dots cost one match and not a million tries.
+_EN_STOP = re.compile(r"[.!?…。！？]+[\"'”’»)\]}」』）]*(?:\[\d{1,3}\])*\s*")
+_ZH_STOP = re.compile(r"[。！？!?…｡.]+[\"'”’」』）)】〕\]》〉]*(?:\[\d{1,3}\])*\s*")
+
+_CLOSERS = "\"'”’»)]}」』）】〕》〉"
+_OPENERS = frozenset("\"'“‘«([{「『（《【¿¡_*")
+_CONTINUES = frozenset(",;:)]}-–—.…!?%/=+&|<>，、；：。！？）」』”’》〉】〕～·")
+_LAST_WORD = re.compile(r"(?:[^\W\d_]\.)*[^\W\d_]+(?:['’.][^\W\d_]+)*$")
+_NEXT_WORD = re.compile(r"[A-Za-z]+")
+_ROMAN = re.compile(r"[IVXLCM]+\b")
+_BACK = 28
+_QUOTE_WINDOW = 2000
+
+
+def guess_language(text: str) -> Language:
+    """`zh` if a fifth of the letters are Han characters, else `en`; looks at 20,000 characters."""
+    sample = text[:20_000]
+    han = len(re.findall("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]", sample))
+    letters = sum(map(str.isalpha, sample))
+    return "zh" if han and han >= 0.2 * letters else "en"
+
+
+def _begins_sentence(text: str, at: int) -> bool:
+    found = _NEXT_WORD.match(text, at)
+    if found is None:
+        return False
+    word = found.group()
+    if len(word) == 1 and text[found.end() : found.end() + 1] == ".":
+        return False  # an initial: J. A. Smith
+    return word in BEGINNERS or (len(word) > 1 and word.isupper() and word.capitalize() in BEGINNERS)
+
+
+def _full_stop_ends(text: str, start: int, stop: int, after: int) -> bool:
+    """Whether the full stop at `stop` ends the sentence begun at `start`; the next word is at `after`."""
+    found = _LAST_WORD.search(text, max(start, stop - _BACK), stop)
+    if found is None:
+        # "1. First" and "12. Twelfth": the number of a list item, if nothing stands before it
+        return not (stop - start <= 3 and text[start:stop].isdigit())
+    word = found.group()
+    if word in NEVER_LAST:
+        return False
+    begin = found.start()
+    if len(word) == 1 or "." in word:
+        if begin > start and text[begin - 1].isdigit() and "." not in word:
+            return True
+        if word in BEFORE_NUMBER and (text[after].isdigit() or _ROMAN.match(text, after)):
+            return False
+        return ord(word[0]) >= 0x2E80 or (_begins_sentence(text, after) and begin > start)
+    if word in BEFORE_NUMBER:
+        return not (text[after].isdigit() or _ROMAN.match(text, after))
+    if word in SOMETIMES_LAST:
+        return _begins_sentence(text, after)
+    # "IV. The fourth": the number of a chapter, if nothing stands before it
+    return not (begin == start and word.isupper() and _ROMAN.fullmatch(word))
+
+
+def _cut_english(text: str, start: int, stop: int, end: int) -> int:
+    """Where to cut after the stops and closers in `text[stop:end]`, 0 for nowhere."""
+    if text[stop] in "。！？":
+        return _cut_chinese(text, start, stop, end)
+    if not text[end - 1].isspace():
+        return 0  # 3.14, example.com, U.S.A
+    after = end
+    limit = min(len(text) - 1, end + 4)
+    while text[after] in _OPENERS and after < limit:
+        after += 1
+    first = text[after]
+    if first.islower() or first in _CONTINUES:
+        return 0
+    if text[stop] == "." and text[stop + 1] not in ".!?…" and not _full_stop_ends(text, start, stop, after):
+        return 0
+    return end
+
+
+def _cut_chinese(text: str, start: int, stop: int, end: int) -> int:
+    """Where to cut after the stops and closers in `text[stop:end]`, 0 for nowhere."""
+    following = text[end]
+    if end == stop + 1 and text[stop] == "。":  # nine cases of ten
+        return 0 if following in _CONTINUES else end
+    run = text[stop:end].rstrip()
+    stops = run.rstrip(_CLOSERS + "0123456789[")
+    closers = run[len(stops) :]
+    if closers[:1] in ('"', "'") and not _closes(text, start, stop, closers[0]):
+        end = stop + len(stops)  # a straight quote that opens the next sentence
+        following, closers = closers[0], ""
+    if following in _CONTINUES or (closers and following == "的"):
+        return 0  # “……？”，他说 and “谁？”的问题
+    full = any(mark in stops for mark in "。！？｡")
+    if not full:
+        return _cut_half_width(text, start, stop, end, stops, closers)
+    if "》" in closers or "〉" in closers:
+        return 0  # 《你是谁？》 is a title
+    if any(mark in closers for mark in "）)】〕]") and "。" not in stops and "[" not in closers:
+        return 0  # a remark（真的吗？）inside a sentence
+    return end
+
+
+def _cut_half_width(text: str, start: int, stop: int, end: int, stops: str, closers: str) -> int:
+    """The rule for . ! ? and … in Chinese text, where they may belong to a foreign word."""
+    spaced = text[end - 1].isspace()
+    chinese_before = stop > start and ord(text[stop - 1]) >= 0x2E80
+    if "!" in stops or "?" in stops:
+        if chinese_before:
+            return end
+        return _cut_english(text, start, stop, end) if spaced else 0
+    if stops == "." and chinese_before:
+        return end if spaced and stop - start > 3 else 0  # 约翰.史密斯, 一. 总则
+    if stops == ".":
+        return _cut_english(text, start, stop, end) if spaced else 0
+    # an ellipsis only trails off, unless a quotation ends with it
+    return end if closers and closers[0] in "”’」』\"'" else 0
+
+
+def _closes(text: str, start: int, stop: int, quote: str) -> bool:
+    """Whether a straight quote after `stop` closes: an odd number of them stand before it in the sentence."""
+    return text.count(quote, max(start, stop - _QUOTE_WINDOW), stop) % 2 == 1
+
+
+_RULES: dict[str, tuple[re.Pattern[str], Callable[[str, int, int, int], int]]] = {
+    "en": (_EN_STOP, _cut_english),
+    "zh": (_ZH_STOP, _cut_chinese),
+}
+
+
+def split_sentences(paragraph: str, language: Language, *, max_characters: int | None = None) -> list[str]:
+    """The sentences of one paragraph, without white space at their ends.
+
+    Args:
+        paragraph: text; line breaks in it count as spaces.
+        language: whose rules to use; either finds the other's unmistakable stops.
+        max_characters: cut longer sentences at a space or comma, or anywhere if there is none; default
+            `MAX_CHARACTERS` (1000 for English, 500 for Chinese).
+
+    Returns:
+        Sentences none of which is empty; joined, they hold every non-space character of the paragraph in
+        order.
+    """
+    limit = MAX_CHARACTERS[language] if max_characters is None else max_characters
+    if limit < 16:
+        raise SettingsError(f"the longest sentence must be at least 16 characters, not {limit}")
+    text = paragraph.strip()
+    if not text:
+        return []
+    pattern, rule = _RULES[language]
+    pieces: list[str] = []
+    start, size = 0, len(text)
+    for match in pattern.finditer(text):
+        stop, end = match.span()
+        if end == size:
+            break
+        if cut := rule(text, start, stop, end):
+            pieces.append(text[start:cut].rstrip())
+            start = cut
+    pieces.append(text[start:])
+    if size > limit and any(len(piece) > limit for piece in pieces):
+        return [part for piece in pieces for part in _cut_long(piece, limit, language)]
+    return pieces
+
+
+def _cut_long(sentence: str, limit: int, language: str) -> list[str]:
+    """Parts of at most `limit` characters, cut in their second half after the best mark there."""
+    parts = []
+    start = 0
+    while len(sentence) - start > limit:
+        end = _break(sentence, start + limit // 2, start + limit, language)
+        if part := sentence[start:end].strip():
+            parts.append(part)
+        start = end
+    if part := sentence[start:].strip():
+        parts.append(part)
+    return parts
+
+
+def _break(text: str, low: int, high: int, language: str) -> int:
+    for marks in ("；;", "，,", "、：: ") if language == "zh" else ("; ", " "):
+        places = [text.rfind(mark, low, high) for mark in (marks if language == "zh" else [marks])]
+        if (best := max(places)) >= 0:
+            return best + 1
+    end = high
+    while end > high - 16 and (unicodedata.combining(text[end]) or text[end] == "\u200d"):
+        end -= 1  # keep an accent with its letter
+    return end
+
+
+def document_sentences(
+    document: Document, language: Language, *, max_characters: int | None = None
+) -> list[str]:
+    """The sentences of a document in order; one already split keeps its own, cut only where over-long."""
+    if not document.presplit:
+        split = [split_sentences(p, language, max_characters=max_characters) for p in document.paragraphs]
+        return [sentence for sentences in split for sentence in sentences]
+    limit = MAX_CHARACTERS[language] if max_characters is None else max_characters
+    return [part for line in document.paragraphs for part in _cut_long(line, limit, language)]

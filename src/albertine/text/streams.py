@@ -1,0 +1,206 @@
+"""Bytes out of files: plain, compressed, or members of a tar, never written to disk and never unbounded.
+
+What a file is follows from its first bytes, not from its name, because renamed downloads are common.
+Compressed input is fed to the decompressor a few hundred bytes at a time, so that even a bomb yields a
+bounded block per call, and the ratio of bytes out to bytes in is checked after each
+(ecosystem_reliability.md, promise F5).
+"""
+
+from __future__ import annotations
+
+import bz2
+import lzma
+import tarfile
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from albertine.errors import DataError
+
+HEAD_BYTES = 1 << 16
+_FEED_BYTES = 1024
+_BLOCK_BYTES = 1 << 18
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What reading may cost at most.
+
+    Args:
+        document_characters: longest document; more means that the format was misjudged.
+        ratio: bytes out per byte in, for one compressed stream, once `ratio_after` bytes came out.
+        ratio_after: bytes that may come out before the ratio counts.
+        unpacked_bytes: bytes that one compressed file may unpack to.
+        members: files in one archive.
+        in_memory_bytes: size of a file that cannot be streamed where it lies (Parquet in an archive).
+    """
+
+    document_characters: int = 64_000_000
+    ratio: int = 250
+    ratio_after: int = 32 << 20
+    unpacked_bytes: int = 1 << 40
+    members: int = 5_000_000
+    in_memory_bytes: int = 512 << 20
+
+
+class Readable(Protocol):
+    """Anything with `read(n)`."""
+
+    def read(self, size: int = -1, /) -> bytes: ...
+
+
+class ByteStream:
+    """A forward-only stream whose first bytes can be looked at before reading."""
+
+    def __init__(self, raw: Readable, name: str) -> None:
+        self.name = name
+        self._raw = raw
+        self._ahead = b""
+
+    def head(self, size: int = HEAD_BYTES) -> bytes:
+        """The first bytes still unread, fewer than `size` only at the end of the stream."""
+        if len(self._ahead) < size:
+            parts, have = [self._ahead], len(self._ahead)
+            while have < size and (block := self._raw.read(size - have)):
+                parts.append(block)
+                have += len(block)
+            self._ahead = b"".join(parts)
+        return self._ahead[:size]
+
+    def read(self, size: int = _BLOCK_BYTES) -> bytes:
+        """At most `size` bytes; empty only at the end."""
+        if self._ahead:
+            block, self._ahead = self._ahead[:size], self._ahead[size:]
+            return block
+        return self._raw.read(size)
+
+
+_MAGIC = {"gzip": b"\x1f\x8b", "xz": b"\xfd7zXZ\x00", "zstd": b"\x28\xb5\x2f\xfd", "bzip2": b"BZh"}
+_SUFFIX = {".gz": "gzip", ".tgz": "gzip", ".xz": "xz", ".txz": "xz", ".zst": "zstd", ".bz2": "bzip2"}
+
+
+def _decompressor(kind: str, name: str) -> Callable[[], Any]:
+    if kind == "gzip":
+        return lambda: zlib.decompressobj(wbits=31)
+    if kind == "xz":
+        return lambda: lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=512 << 20)
+    if kind == "bzip2":
+        return bz2.BZ2Decompressor
+    try:
+        import zstandard
+    except ImportError as error:
+        raise DataError(
+            "is compressed with zstd, which needs the `zstandard` package",
+            where=name,
+            remedy="pip install 'albertine[data]'",
+        ) from error
+    # 128 MiB is the window the zstd program itself accepts without --long
+    return lambda: zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj()
+
+
+def _broken(kind: str, name: str, why: str) -> DataError:
+    return DataError(f"is damaged or cut off ({kind}: {why})", where=name, remedy="Download or copy it again")
+
+
+class _Unpacked:
+    """The bytes inside one compressed stream of any number of concatenated frames."""
+
+    def __init__(self, source: ByteStream, kind: str, limits: Limits) -> None:
+        self._source, self._kind, self._limits = source, kind, limits
+        self._make = _decompressor(kind, source.name)
+        self._engine = self._make()
+        self._pending = b""
+        self._taken = self._given = 0
+        self._ready = bytearray()
+
+    def read(self, size: int = -1, /) -> bytes:
+        wanted = _BLOCK_BYTES if size < 0 else size
+        while len(self._ready) < wanted and self._feed():
+            pass
+        block = bytes(self._ready[:wanted])
+        del self._ready[:wanted]
+        return block
+
+    def _feed(self) -> bool:
+        """Unpack a little more; False at the end of the stream."""
+        name = self._source.name
+        block = self._pending or self._source.read(_FEED_BYTES)
+        self._pending = b""
+        if not block:
+            if not self._engine.eof:
+                raise _broken(self._kind, name, "the file ends too early")
+            return False
+        if self._engine.eof:
+            block = block.lstrip(b"\0")  # archivers pad with zeros between and after streams
+            if not block:
+                return True
+            self._engine = self._make()
+        self._pending = block[_FEED_BYTES:]
+        try:
+            out = self._engine.decompress(block[:_FEED_BYTES])
+        except Exception as error:
+            # zstandard has an error class of its own; every one of them means the same to the reader
+            raise _broken(self._kind, name, str(error)) from error
+        self._taken += min(len(block), _FEED_BYTES) - len(self._engine.unused_data)
+        self._pending = self._engine.unused_data + self._pending
+        self._given += len(out)
+        self._ready += out
+        self._check()
+        return True
+
+    def _check(self) -> None:
+        limits = self._limits
+        if self._given > limits.unpacked_bytes:
+            raise DataError(f"unpacks to more than {limits.unpacked_bytes:,} bytes", where=self._source.name)
+        if self._given > limits.ratio_after and self._given > limits.ratio * max(1, self._taken):
+            raise DataError(
+                f"unpacks to more than {limits.ratio} times its size, as no text does",
+                where=self._source.name,
+                remedy="If you trust it, unpack it yourself first",
+            )
+
+
+def _suffix(name: str) -> str:
+    return Path(name).suffix.lower()
+
+
+def unpack(stream: ByteStream, limits: Limits) -> ByteStream:
+    """The stream itself, or what is inside if its first bytes say that it is compressed."""
+    head = stream.head(8)
+    kind = next((k for k, magic in _MAGIC.items() if head.startswith(magic)), None)
+    promised = _SUFFIX.get(_suffix(stream.name))
+    if promised and head and kind is None:
+        raise DataError(f"is named {_suffix(stream.name)} but holds no {promised} data", where=stream.name)
+    if head.startswith((b"PK\x03\x04", b"7z\xbc\xaf", b"Rar!")):
+        raise DataError(
+            "is a zip, 7z or rar archive, which is not read", where=stream.name, remedy="Unpack it first"
+        )
+    return ByteStream(_Unpacked(stream, kind, limits), stream.name) if kind else stream
+
+
+def is_tar(stream: ByteStream) -> bool:
+    """Whether the stream holds a tar archive (POSIX and GNU headers both carry `ustar`)."""
+    return stream.head(512)[257:262] == b"ustar"
+
+
+def tar_members(stream: ByteStream, limits: Limits) -> Iterator[ByteStream]:
+    """The regular files in a tar, in its order; directories, links, devices and hidden files are passed over.
+
+    Nothing is extracted, so a member's name is only ever a label, whatever it contains.
+    """
+    try:
+        with tarfile.open(fileobj=stream, mode="r|") as archive:  # type: ignore[call-overload]
+            for count, member in enumerate(archive):
+                if count >= limits.members:
+                    raise DataError(f"holds more than {limits.members:,} members", where=stream.name)
+                base = member.name.rsplit("/", 1)[-1]
+                if not member.isreg() or base.startswith(".") or "__MACOSX/" in member.name:
+                    continue
+                content = archive.extractfile(member)
+                if content is not None:
+                    yield ByteStream(content, f"{stream.name}:{member.name}")
+                archive.members = []  # tarfile keeps every header otherwise: memory grows with the archive
+    except (tarfile.TarError, EOFError) as error:
+        raise _broken("tar", stream.name, str(error)) from error
