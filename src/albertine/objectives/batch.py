@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -267,7 +267,13 @@ class _Spans:
                     f"has {len(plan)} samples in epoch {epoch}, and number {mine.max()} was asked for",
                     remedy="The corpus or the settings changed since the run began; start a new run",
                 )
-            planned = (plan.a_start, plan.a_length, plan.b_start, plan.b_length, plan.label)
+            planned: list[NDArray[Any]] = [
+                plan.a_start,
+                plan.a_length,
+                plan.b_start,
+                plan.b_length,
+                plan.label,
+            ]
             for i, values in enumerate(planned):
                 columns[i, here] = values[mine]
         return cls(epochs, samples, *columns)

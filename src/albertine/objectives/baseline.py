@@ -1,0 +1,65 @@
+"""What a model that ignores its input would score: the unigram baseline of masked prediction.
+
+A masked-LM accuracy says little alone, because a few pieces make up much of any text. This is the figure to
+beat, over the very same masked positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from albertine.errors import CorpusError
+from albertine.objectives.batch import PretrainingBatch
+from albertine.objectives.spans import Shards
+
+
+def count_tokens(corpus: Shards, vocab_size: int) -> NDArray[np.int64]:
+    """How often each token occurs in a corpus, int64 (V,)."""
+    counts = np.zeros(vocab_size, dtype=np.int64)
+    for index in range(corpus.num_shards):
+        counts += np.bincount(corpus.shard(index).tokens, minlength=vocab_size)
+    return counts
+
+
+@dataclass(frozen=True)
+class BaselineScore:
+    """The baseline over some masked positions: accuracy, mean cross-entropy in nats, and how many
+    positions."""
+
+    accuracy: float
+    cross_entropy: float
+    count: int
+
+
+class Unigram:
+    """Predicts the training frequencies everywhere, and so always guesses the commonest token.
+
+    Args:
+        counts: occurrences of every token in the training text, (V,).
+        smoothing: added to every count, so that a token the training text lacks costs a finite number of
+            nats.
+    """
+
+    def __init__(self, counts: NDArray[np.integer], smoothing: float = 1.0) -> None:
+        if counts.sum() == 0:
+            raise CorpusError("holds no token to count", remedy="Prepare it again from files with text")
+        smoothed = counts + smoothing
+        self.log_probabilities: NDArray[np.float64] = np.log(smoothed / smoothed.sum())
+        self.guess = int(counts.argmax())
+
+    def score(self, labels: NDArray[np.integer]) -> BaselineScore:
+        """The score over the original ids at the masked positions, (P,)."""
+        if len(labels) == 0:
+            return BaselineScore(0.0, 0.0, 0)
+        return BaselineScore(
+            float(np.mean(labels == self.guess)), float(-self.log_probabilities[labels].mean()), len(labels)
+        )
+
+    def score_batches(self, batches: Iterable[PretrainingBatch]) -> BaselineScore:
+        """The score over every masked position of some batches."""
+        labels = [batch.mlm_labels.cpu().numpy() for batch in batches]
+        return self.score(np.concatenate(labels) if labels else np.empty(0, dtype=np.int64))

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from albertine.layout import Packed
+from albertine.model.config import EncoderConfig
+from albertine.model.model import Model
+from albertine.model.plan import SharingPlan
+from albertine.objectives.batch import BatchBuilder, PretrainingBatch
+from albertine.objectives.losses import Part, pretraining_losses
+from albertine.objectives.masking import MaskSettings
+from albertine.objectives.pairs import PairSettings
+from tests.objectives.standin import SPECIALS, random_corpus
+
+
+class Fixed:
+    """A model that answers with the logits it was given."""
+
+    def __init__(self, mlm: Tensor, sentence: Tensor | None) -> None:
+        self.mlm, self.sentence = mlm, sentence
+
+    def pretraining_forward(self, packed: Packed, mlm_rows: Tensor) -> tuple[Tensor, Tensor | None]:
+        assert len(mlm_rows) == len(self.mlm)
+        return self.mlm, self.sentence
+
+
+def batch_of(labels: list[int], sentence: list[int] | None) -> PretrainingBatch:
+    count = len(sentence or [0])
+    ids = torch.arange(4 * count)
+    packed = Packed(ids, ids * 0, ids % 4, torch.arange(0, 4 * count + 1, 4, dtype=torch.int32), (4,) * count)
+    labelled = None if sentence is None else torch.tensor(sentence)
+    return PretrainingBatch(
+        packed,
+        torch.arange(len(labels)),
+        torch.tensor(labels, dtype=torch.int64),
+        labelled,
+        0 if labelled is None else int((labelled >= 0).sum()),
+        torch.zeros(count, 2, dtype=torch.int64),
+    )
+
+
+def test_sums_counts_and_hits_by_hand() -> None:
+    log2, log3 = math.log(2), math.log(3)
+    mlm = torch.tensor([[log3, 0.0], [0.0, 0.0], [0.0, log3]], requires_grad=True)
+    sentence = torch.tensor([[0.0, log3], [9.0, 0.0], [log3, 0.0]], requires_grad=True)
+    parts = pretraining_losses(Fixed(mlm, sentence), batch_of([0, 0, 0], [1, -100, 1]))
+    # -log(3/4) - log(1/2) - log(1/4), and -log(3/4) - log(1/4); the sample without a label counts nowhere.
+    assert parts["mlm"].loss_sum.item() == pytest.approx(2 * log2 - log3 + log2 + 2 * log2)
+    assert parts["sentence"].loss_sum.item() == pytest.approx(4 * log2 - log3)
+    assert (parts["mlm"].count, parts["sentence"].count) == (3, 2)
+    assert (int(parts["mlm"].correct), int(parts["sentence"].correct)) == (2, 1)
+    assert parts["mlm"].mean.item() == pytest.approx(parts["mlm"].loss_sum.item() / (3 + 1e-5), rel=1e-7)
+    sum(p.loss_sum for p in parts.values()).backward()  # type: ignore[union-attr]
+    assert mlm.grad is not None and sentence.grad is not None
+    torch.testing.assert_close(mlm.grad[1], torch.tensor([-0.5, 0.5]))
+    assert sentence.grad[1].tolist() == [0.0, 0.0]
+
+
+def test_softmax_of_bfloat16_logits_is_taken_in_float32() -> None:
+    torch.manual_seed(0)
+    logits = (torch.randn(64, 5000) * 4).bfloat16()
+    labels = torch.randint(0, 5000, (64,))
+    part = pretraining_losses(Fixed(logits, None), batch_of(labels.tolist(), None))["mlm"]
+    exact = torch.nn.functional.cross_entropy(logits.double(), labels, reduction="sum")
+    assert part.loss_sum.dtype == torch.float32
+    assert part.loss_sum.item() == pytest.approx(exact.item(), rel=1e-6)
+
+
+def test_nothing_to_predict_is_a_loss_of_zero() -> None:
+    logits = torch.zeros(0, 7, requires_grad=True)
+    parts = pretraining_losses(Fixed(logits, torch.zeros(2, 2)), batch_of([], [-100, -100]))
+    for part in parts.values():
+        assert isinstance(part, Part)
+        assert (part.loss_sum.item(), part.count, int(part.correct)) == (0, 0, 0)
+        assert part.mean.item() == 0
+
+
+def test_sentence_labels_need_a_sentence_head() -> None:
+    with pytest.raises(ValueError, match="no sentence head"):
+        pretraining_losses(Fixed(torch.zeros(1, 5), None), batch_of([1], [0]))
+
+
+@pytest.mark.parametrize(("kind", "heads"), [("sop", {"mlm", "sop"}), ("none", {"mlm"})])
+def test_a_real_model_learns_one_batch(kind: str, heads: set[str]) -> None:
+    torch.manual_seed(0)
+    config = EncoderConfig(
+        vocab_size=SPECIALS.vocab_size,
+        embedding_size=16,
+        hidden_size=32,
+        num_attention_heads=2,
+        intermediate_size=64,
+        plan=SharingPlan.shared(2),
+        max_position_embeddings=64,
+    )
+    model = Model(config, heads=heads)
+    made = BatchBuilder(random_corpus(3, 30), PairSettings(kind, 64), MaskSettings(), 1)  # type: ignore[arg-type]
+    [batch] = made.build([(0, r) for r in range(24)])
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    history = []
+    for _ in range(25):
+        parts = pretraining_losses(model, batch)
+        assert {name: part.count for name, part in parts.items()} == batch.counts
+        history.append({name: part.mean.item() for name, part in parts.items()})
+        optimizer.zero_grad()
+        torch.stack([part.mean for part in parts.values()]).sum().backward()
+        optimizer.step()
+    assert history[0]["mlm"] == pytest.approx(math.log(SPECIALS.vocab_size), rel=0.05)
+    assert all(history[-1][name] < 0.9 * history[0][name] for name in history[0])
