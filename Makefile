@@ -1,0 +1,51 @@
+# `make demo` and `make test` set up everything they need in .venv; nothing but Python 3.11+ has to be there before.
+
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+INSTALL := $(PY) -m pip --disable-pip-version-check --quiet install --constraint constraints.txt --editable
+
+# An editable install remembers where it was made, so a folder that was moved or copied is installed again.
+ifneq "$(shell cat $(VENV)/.place 2>/dev/null)" "$(CURDIR)"
+MOVED := moved
+endif
+
+.PHONY: help demo test check moved
+.NOTPARALLEL:
+
+help:
+	@echo "make demo    raw text to a pretrained ALBERT in a few minutes"
+	@echo "make test    the whole test suite"
+	@echo "make check   formatting, lint and types"
+
+demo: $(VENV)/.installed-demo
+	@$(PY) -m albertine demo
+
+# Two single-threaded workers beat one worker with two threads: most tests are too small for a second thread.
+test: $(VENV)/.installed-dev
+	@OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false \
+		$(PY) -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile $(TESTS)
+
+check: $(VENV)/.installed-dev
+	@$(PY) -m ruff format --check .
+	@$(PY) -m ruff check .
+	@$(PY) -m mypy
+
+$(VENV)/.created:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Albertine needs Python 3.11 or later; name one: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.installed-demo: pyproject.toml constraints.txt $(VENV)/.created $(MOVED)
+	@echo "Installing Albertine and what the demo needs into $(VENV), once; this takes a minute or two."
+	@$(INSTALL) '.[plots]'
+	@rm -f $(VENV)/.installed-dev
+	@echo "$(CURDIR)" > $(VENV)/.place
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml constraints.txt $(VENV)/.created $(MOVED)
+	@echo "Installing Albertine and what its tests need into $(VENV), once; this takes a few minutes."
+	@$(INSTALL) '.[dev]'
+	@echo "$(CURDIR)" > $(VENV)/.place
+	@touch $(VENV)/.installed-demo $@
