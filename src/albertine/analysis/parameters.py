@@ -81,7 +81,7 @@ def training_flops_per_token(config: EncoderConfig, length: int, masked: float =
 
 
 def inference_flops_per_token(config: EncoderConfig, length: int) -> float:
-    """Floating-point operations of one token forward through the encoder, no head: a third of the training terms."""
+    """Operations of one token forward through the encoder, no head: a third of the training terms."""
     hidden, depth = config.hidden_size, config.num_hidden_layers
     products = depth * (4 * hidden**2 + 2 * hidden * config.intermediate_size)
     attention = 2 * depth * hidden * length
@@ -90,7 +90,7 @@ def inference_flops_per_token(config: EncoderConfig, length: int) -> float:
 
 
 def memory(config: EncoderConfig) -> dict[str, int]:
-    """Bytes of the weights with all pretraining heads, and of training state; activations are not in it.
+    """Bytes of the weights with all pretraining heads, and of training state without activations.
 
     weights_int8 is a byte per matrix element with one float32 scale a row, vectors in float32. Training
     holds float32 weights, gradients and the two moments, which AdamW and LAMB share.

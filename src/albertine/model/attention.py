@@ -116,29 +116,20 @@ def attend(
 def _attend_each(
     q_RND: Tensor, k_TND: Tensor, v_TND: Tensor, queries: Segments, keys: Segments, dropout: float
 ) -> Tensor:
-    """A loop over sequences; neighbours of equal shape go into one call."""
-    shapes = list(zip(queries.known_lengths(), keys.known_lengths(), strict=True))
-    parts: list[Tensor] = []
-    q_at = k_at = 0
-    for (q_length, k_length), count in _runs(shapes):
-        q_end, k_end = q_at + count * q_length, k_at + count * k_length
-        if q_length:
-            parts.append(
-                F.scaled_dot_product_attention(
-                    _heads_first(q_RND[q_at:q_end], count),
-                    _heads_first(k_TND[k_at:k_end], count),
-                    _heads_first(v_TND[k_at:k_end], count),
-                    dropout_p=dropout,
-                )
-                .transpose(1, 2)
-                .reshape(count * q_length, *q_RND.shape[1:])
-            )
-        q_at, k_at = q_end, k_end
+    """A loop over sequences; neighbours of equal shape go into one call.
+
+    `split` and not slices: the backward of a slice fills a tensor of all T rows with zeros, for every sequence.
+    """
+    runs = _runs(list(zip(queries.known_lengths(), keys.known_lengths(), strict=True)))
+    q_parts = q_RND.split([count * q_length for (q_length, _), count in runs])
+    sizes = [count * k_length for (_, k_length), count in runs]
+    parts = []
+    for (_, count), q, k, v in zip(runs, q_parts, k_TND.split(sizes), v_TND.split(sizes), strict=True):
+        if len(q):
+            q, k, v = (x.view(count, -1, *x.shape[1:]).transpose(1, 2) for x in (q, k, v))
+            out_SNLD = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout)
+            parts.append(out_SNLD.transpose(1, 2).reshape(-1, *q_RND.shape[1:]))
     return parts[0] if len(parts) == 1 else torch.cat(parts) if parts else q_RND.contiguous()
-
-
-def _heads_first(x_TND: Tensor, count: int) -> Tensor:
-    return x_TND.view(count, -1, *x_TND.shape[1:]).transpose(1, 2)
 
 
 def _runs(shapes: list[tuple[int, int]]) -> list[tuple[tuple[int, int], int]]:
