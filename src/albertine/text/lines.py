@@ -93,7 +93,7 @@ class TextLines:
     def __iter__(self) -> Iterator[str]:
         rest: list[str] = []
         waiting = 0
-        for text in self._text():
+        for text in self.blocks():
             first, *others = text.split("\n")
             rest.append(first)
             waiting += len(first)
@@ -112,7 +112,8 @@ class TextLines:
             self.number += 1
             yield "".join(rest)
 
-    def _text(self) -> Iterator[str]:
+    def blocks(self) -> Iterator[str]:
+        """The text in blocks of some 256 kB, with `\n` line ends; instead of lines, not beside them."""
         decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder(self._encoding)("strict"), True)
         lines, block = 0, b"-"
         while block:

@@ -54,40 +54,64 @@ def read_line_documents(lines: TextLines, shape: Shape, limits: Limits) -> Itera
             yield (text,)
 
 
-_HYPHENATED = re.compile(r"([^\W\d_]+)-\n[ \t]*([^\W\d_]+)")
-_WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
-_DASH_AT_END = re.compile(r"([-–—])\n[ \t]*")
-_WIDE_BREAK = re.compile(
-    "(?<=[\u2e80-\u9fff\uff00-\uff60”’]) ?\n[ \t\u3000]*(?=[\u2e80-\u9fff\uff00-\uff60“‘])"
-)
-_UNDERLINED = re.compile(r"(?<![^\W_])_([^_]{1,400})_(?![^\W_])")
+def _whole(lines: TextLines, limits: Limits) -> str:
+    """All text of a file that is one document."""
+    parts: list[str] = []
+    size = 0
+    for part in lines.blocks():
+        size += len(part)
+        if size > limits.document_characters:
+            raise too_long(lines.name, limits, "a document (here: the whole file) is")
+        parts.append(part)
+    return "".join(parts)
+
+
+# Patterns begin with a rare literal wherever they can: the search skips ahead instead of trying every letter.
+_HYPHENATED = re.compile(r"-[ \t]*\n[ \t]*([^\W\d_]+)")
+_WORD_AT_END = re.compile(r"[^\W\d_]+$")
+_DASH_AT_END = re.compile(r"([-–—])[ \t]*\n[ \t]*")
+_WIDE = "[\u2e80-\u9fff\uff00-\uff60“”‘’…—]"
+_HAS_WIDE = re.compile("[\u2e80-\u9fff]")
+_WIDE_BREAK = re.compile(f"\n[ \t\u3000]*(?<={_WIDE}\n)(?={_WIDE})")
+_UNDERLINED = re.compile(r"_(?<![^\W_]_)([^_]{1,400})_(?![^\W_])")
 _BLANK = re.compile(r"\n[ \t\u3000\f\v]*(?:\n[ \t\u3000\f\v]*)+")
+
+
+def _join_hyphens(text: str) -> str:
+    """Words broken at a line end, put together: without the hyphen if the text has more without than with."""
+    words: Counter[str] | None = None
+
+    def join(match: re.Match[str]) -> str:
+        nonlocal words
+        at = match.start()
+        before = _WORD_AT_END.search(text[max(0, at - 40) : at])
+        if before is None:
+            return match.group()
+        if words is None:
+            words = Counter(text.lower().split())
+        first, second = before.group().lower(), match.group(1).lower()
+        return ("" if words[first + second] > words[f"{first}-{second}"] else "-") + match.group(1)
+
+    return _HYPHENATED.sub(join, text) if "-" in text else text
 
 
 def unwrap(text: str) -> list[str]:
     """The paragraphs of hard-wrapped text, each joined into one line.
 
     A hyphen at a line end stays (`well-⏎known`) unless the rest of the text writes the word without it.
-    Nothing goes between two Chinese characters, nor after a dash. `_Emphasis_`, as Project Gutenberg marks
-    it, loses its marks.
+    Nothing goes between two Chinese characters, nor after a dash. `_Emphasis_`, as Project Gutenberg marks it,
+    loses its marks.
     """
-    words: Counter[str] | None = None
-
-    def join(match: re.Match[str]) -> str:
-        nonlocal words
-        if words is None:
-            words = Counter(w.lower() for w in _WORD.findall(text))
-        first, second = match.group(1), match.group(2)
-        solid, dashed = words[(first + second).lower()], words[f"{first}-{second}".lower()]
-        return first + second if solid > dashed else f"{first}-{second}"
-
+    if "\u00ad" in text:
+        text = text.replace("\u00ad\n", "").replace("\u00ad", "")
     paragraphs = []
-    joined = _HYPHENATED.sub(join, text.replace("\u00ad\n", "").replace("\u00ad", ""))
-    for block in _BLANK.split(joined):
+    for block in _BLANK.split(_join_hyphens(text)):
         if "_" in block:
             block = _UNDERLINED.sub(r"\1", block)
-        if "\n" in block:
-            block = _WIDE_BREAK.sub("", _DASH_AT_END.sub(r"\1", block))
+        if "-" in block or not block.isascii():
+            block = _DASH_AT_END.sub(r"\1", block)
+            if _HAS_WIDE.search(block):
+                block = _WIDE_BREAK.sub("", block)
         if line := " ".join(block.split()):
             paragraphs.append(line)
     return paragraphs
@@ -95,10 +119,7 @@ def unwrap(text: str) -> list[str]:
 
 def read_book(lines: TextLines, shape: Shape, limits: Limits) -> Iterator[Paragraphs]:
     """`book`: the file is one document."""
-    gather = _Gather(lines, limits)
-    for line in lines:
-        gather.add(line.rstrip())
-    if paragraphs := unwrap("\n".join(gather.take())):
+    if paragraphs := unwrap(_whole(lines, limits)):
         yield tuple(paragraphs)
 
 
@@ -113,10 +134,7 @@ _EMPHASIS = re.compile(r"(\*{1,3}|`)(?=\S)([^*`\n]{1,500}?)(?<=\S)\1")
 
 def read_markdown(lines: TextLines, shape: Shape, limits: Limits) -> Iterator[Paragraphs]:
     """`markdown`: the file is one document; heading marks, front matter, comments, code, link targets go."""
-    gather = _Gather(lines, limits)
-    for line in lines:
-        gather.add(line)
-    text = _FRONT_MATTER.sub("", "\n".join(gather.take()))
+    text = _FRONT_MATTER.sub("", _whole(lines, limits))
     for pattern in (_FENCE, _COMMENT, _RULE, _MARK):
         text = pattern.sub("", text)
     text = _EMPHASIS.sub(r"\2", _LINK.sub(r"\1", text))
@@ -127,9 +145,11 @@ def read_markdown(lines: TextLines, shape: Shape, limits: Limits) -> Iterator[Pa
 _DOC = re.compile(r"<doc\s[^>]*>\s*$")
 _DOC_TITLE = re.compile(r'\btitle="(.*?)"(?=\s+\w+=|\s*>)')
 _TAG = re.compile(r"</?[A-Za-z][A-Za-z0-9]{0,20}(?:\s[^<>]{0,300})?/?>")
-_HOLLOW = re.compile(r" ?[(（][\s,;:，；：、]*[)）]")
+_HOLLOW = re.compile(r"[(（][\s,;:，；：、]*[)）]")
+_HOLLOW_SPACED = re.compile(" ?" + _HOLLOW.pattern)
+_HALF_HOLLOW = re.compile(r"([(（])[\s,;:，；：、]+")
+_VARIANTS = re.compile(r"-\{([^{}]{0,500})\}-")
 _BRACKETS = re.compile(r"\[\[(?:[^\[\]|]{0,300}\|)?([^\[\]|]{0,300})\]\]|\{\{[^{}]{0,1000}\}\}")
-_MARKED = re.compile(r"[<{\[&(（']")
 _SECTION = re.compile(r"^(?:Section::::|BULLET::::[-*#:;]*\s*)+")
 _TABLE = ("{|", "|", "!", "</", "__")
 _VERB = re.compile(
@@ -158,17 +178,24 @@ def is_section_heading(line: str) -> bool:
 
 def clean_wiki(line: str) -> str:
     """One line of a WikiExtractor file without leftovers of templates, tables, tags and entities."""
-    if _MARKED.search(line):
-        if "&" in line:
-            line = html.unescape(line)
-        if "[[" in line or "{{" in line:
-            line = _BRACKETS.sub(lambda m: m.group(1) or "", line)
-        if "<" in line:
-            line = _TAG.sub(" ", line)
-        if "''" in line:
-            line = line.replace("'''", "").replace("''", "")
-        line = _HOLLOW.sub("", line)
-    return " ".join(line.split())
+    if "&" in line:
+        line = html.unescape(line)
+    if "{" in line or "[[" in line:
+        line = _BRACKETS.sub(lambda m: m.group(1) or "", _VARIANTS.sub(_first_variant, line))
+    if "<" in line:
+        line = _TAG.sub(" ", line)
+    if "''" in line:
+        line = line.replace("'''", "").replace("''", "")
+    if _HOLLOW.search(line):
+        line = _HOLLOW_SPACED.sub("", line)
+    line = _HALF_HOLLOW.sub(r"\1", line)
+    return " ".join(line.split()) if "  " in line or "\xa0" in line else line
+
+
+def _first_variant(match: re.Match[str]) -> str:
+    """What `-{zh-hans:计算机;zh-hant:電腦;}-` shows: its first variant, or its text if it has none."""
+    first = match.group(1).split(";")[0]
+    return first.rpartition(":")[2].rpartition("|")[2].strip()
 
 
 def _wiki_paragraph(raw: str) -> str:

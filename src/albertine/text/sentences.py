@@ -31,6 +31,7 @@ _CONTINUES = frozenset(",;:)]}-–—.…!?%/=+&|<>，、；：。！？）」�
 _LAST_WORD = re.compile(r"(?:[^\W\d_]\.)*[^\W\d_]+(?:['’.][^\W\d_]+)*$")
 _NEXT_WORD = re.compile(r"[A-Za-z]+")
 _ROMAN = re.compile(r"[IVXLCM]+\b")
+_ABBREVIATIONS = NEVER_LAST | BEFORE_NUMBER | SOMETIMES_LAST
 _BACK = 28
 _QUOTE_WINDOW = 2000
 
@@ -55,39 +56,47 @@ def _begins_sentence(text: str, at: int) -> bool:
 
 def _full_stop_ends(text: str, start: int, stop: int, after: int) -> bool:
     """Whether the full stop at `stop` ends the sentence begun at `start`; the next word is at `after`."""
-    found = _LAST_WORD.search(text, max(start, stop - _BACK), stop)
-    if found is None:
+    begin = max(start, stop - _BACK)
+    begin = max(begin, text.rfind(" ", begin, stop) + 1)
+    word = text[begin:stop]
+    if len(word) > 1 and word.isalpha():
+        if word not in _ABBREVIATIONS:
+            # "IV. The fourth": the number of a chapter, if nothing stands before it
+            return not (begin == start and _ROMAN.fullmatch(word))
+    elif found := _LAST_WORD.search(word):
+        begin += found.start()
+        word = found.group()
+    else:
         # "1. First" and "12. Twelfth": the number of a list item, if nothing stands before it
         return not (stop - start <= 3 and text[start:stop].isdigit())
-    word = found.group()
+    return _abbreviation_ends(text, start, begin, word, after)
+
+
+def _abbreviation_ends(text: str, start: int, begin: int, word: str, after: int) -> bool:
+    """The rule for a stop after `word` at `begin`, which may be an abbreviation, an initial or an acronym."""
     if word in NEVER_LAST:
         return False
-    begin = found.start()
-    if len(word) == 1 or "." in word:
-        if begin > start and text[begin - 1].isdigit() and "." not in word:
-            return True
-        if word in BEFORE_NUMBER and (text[after].isdigit() or _ROMAN.match(text, after)):
-            return False
-        return ord(word[0]) >= 0x2E80 or (_begins_sentence(text, after) and begin > start)
-    if word in BEFORE_NUMBER:
-        return not (text[after].isdigit() or _ROMAN.match(text, after))
-    if word in SOMETIMES_LAST:
-        return _begins_sentence(text, after)
-    # "IV. The fourth": the number of a chapter, if nothing stands before it
-    return not (begin == start and word.isupper() and _ROMAN.fullmatch(word))
+    initial = len(word) == 1
+    if initial and begin > start and text[begin - 1].isdigit():
+        return True  # Section 10a.
+    if word in BEFORE_NUMBER and (text[after].isdigit() or _ROMAN.match(text, after)):
+        return False
+    if initial or "." in word:
+        return ord(word[0]) >= 0x2E80 or (begin > start and _begins_sentence(text, after))
+    return word not in SOMETIMES_LAST or _begins_sentence(text, after)
 
 
 def _cut_english(text: str, start: int, stop: int, end: int) -> int:
     """Where to cut after the stops and closers in `text[stop:end]`, 0 for nowhere."""
-    if text[stop] in "。！？":
-        return _cut_chinese(text, start, stop, end)
     if not text[end - 1].isspace():
-        return 0  # 3.14, example.com, U.S.A
+        return _cut_chinese(text, start, stop, end) if text[stop] in "。！？" else 0  # 3.14, example.com
     after = end
-    limit = min(len(text) - 1, end + 4)
-    while text[after] in _OPENERS and after < limit:
-        after += 1
-    first = text[after]
+    first = text[end]
+    if first in _OPENERS:
+        limit = min(len(text) - 1, end + 4)
+        while text[after] in _OPENERS and after < limit:
+            after += 1
+        first = text[after]
     if first.islower() or first in _CONTINUES:
         return 0
     if text[stop] == "." and text[stop + 1] not in ".!?…" and not _full_stop_ends(text, start, stop, after):
@@ -166,16 +175,14 @@ def split_sentences(paragraph: str, language: Language, *, max_characters: int |
         return []
     pattern, rule = _RULES[language]
     pieces: list[str] = []
-    start, size = 0, len(text)
+    start, last = 0, len(text)
     for match in pattern.finditer(text):
         stop, end = match.span()
-        if end == size:
-            break
-        if cut := rule(text, start, stop, end):
+        if end < last and (cut := rule(text, start, stop, end)):
             pieces.append(text[start:cut].rstrip())
             start = cut
     pieces.append(text[start:])
-    if size > limit and any(len(piece) > limit for piece in pieces):
+    if last > limit and any(len(piece) > limit for piece in pieces):
         return [part for piece in pieces for part in _cut_long(piece, limit, language)]
     return pieces
 
