@@ -163,3 +163,9 @@ def test_split_holds_every_sample_once_and_is_balanced(
     assert max(loads) - min(loads) <= max(sizes)  # a snake's bins differ by less than one sample
     if tokens and not micro_batches:
         assert all(load <= tokens or len(b) == 1 for load, b in zip(loads, flat, strict=True))
+
+
+def test_split_is_a_snake() -> None:
+    """Dealing out in one direction would give the first rank the longest sample of every lap."""
+    loads = [sum(int(np.arange(3, 131)[b].sum()) for b in rank) for rank in split(np.arange(3, 131), 4, 2)]
+    assert len(set(loads)) == 1

@@ -20,13 +20,12 @@ def uniforms(
     generator costs ten times as much as to draw the numbers of one sample.
     """
     draws = generator(seed, purpose)
-    state: Any = draws.bit_generator.state
-    counter, full = state["state"]["counter"], state["buffer_pos"]
+    state: Any = draws.bit_generator.state  # a copy, taken before any draw: nothing left over in its buffer
+    counter = state["state"]["counter"]
     out = np.empty(int(np.sum(sizes)), dtype=np.float64)
     at = 0
     for epoch, sample, size in zip(epochs, samples, sizes, strict=True):
         counter[:] = (0, epoch, sample, 0)
-        state["buffer_pos"] = full  # nothing left of the numbers drawn under the former name
         draws.bit_generator.state = state
         draws.random(out=out[at : at + size])
         at += size
