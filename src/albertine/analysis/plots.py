@@ -1,0 +1,127 @@
+"""Every figure in one style: PNG files through matplotlib, and curves in a terminal from braille dots."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from albertine.errors import RunError
+
+Curve = Sequence[tuple[float, float]]
+"""Points (x, y) in order of x."""
+
+_COLOURS = ("#1f5fa8", "#c8501e", "#3a7d44", "#7a4d9e", "#8a6d1b")
+_DOTS = (
+    (0x01, 0x08),
+    (0x02, 0x10),
+    (0x04, 0x20),
+    (0x40, 0x80),
+)  # braille bits by row, then column, of a cell
+
+
+def save_curves(
+    path: Path,
+    curves: Mapping[str, Curve],
+    *,
+    title: str,
+    x: str = "step",
+    y: str = "loss",
+    levels: Mapping[str, float] | None = None,
+) -> Path:
+    """Draw curves into a PNG.
+
+    Args:
+        path: the file; folders above it are made.
+        curves: by name. Points that are not finite leave a gap.
+        levels: horizontal lines by name, such as a baseline.
+
+    Raises:
+        RunError: matplotlib is not installed.
+    """
+    try:
+        # The Agg canvas needs no display, and using it without pyplot leaves no global state behind.
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise RunError("matplotlib is not installed", remedy="pip install 'albertine[plots]'") from error
+    figure = Figure(figsize=(7.0, 4.2), dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    for index, (name, points) in enumerate(curves.items()):
+        marker = "o" if len(points) <= 12 else None
+        axes.plot(
+            *_columns(points), label=name, color=_COLOURS[index % len(_COLOURS)], lw=1.6, marker=marker, ms=4
+        )
+    for name, level in (levels or {}).items():
+        axes.axhline(level, label=name, color="#777777", lw=1.0, ls="--")
+    axes.set(title=title, xlabel=x, ylabel=y)
+    axes.grid(color="#dddddd", lw=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+    if curves or levels:
+        axes.legend(frameon=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+    return path
+
+
+def _columns(points: Curve) -> tuple[list[float], list[float]]:
+    return [p[0] for p in points], [p[1] if math.isfinite(p[1]) else math.nan for p in points]
+
+
+def terminal_curve(
+    points: Curve, *, width: int = 64, height: int = 10, x: str = "step", y: str = "loss"
+) -> str:
+    """A curve as lines of text: braille dots, two by four a character, with the ranges of both axes.
+
+    Args:
+        points: those that are not finite are left out.
+        width, height: of the drawing in characters, without the labels at its left.
+
+    Returns:
+        height + 2 lines, or one line that says there is nothing to draw.
+    """
+    finite = [(a, b) for a, b in points if math.isfinite(a) and math.isfinite(b)]
+    if not finite:
+        return f"(no {y} to draw yet)"
+    first, last = min(a for a, _ in finite), max(a for a, _ in finite)
+    values = _resample(finite, 2 * width, first, last)
+    low, high = (bound(v for v in values if v is not None) for bound in (min, max))
+    cells = [[0] * width for _ in range(height)]
+    previous: int | None = None
+    for column, value in enumerate(values):
+        if value is None:
+            continue
+        row = round((4 * height - 1) * (high - value) / (high - low)) if high > low else 2 * height
+        # A steep piece is drawn through all rows between its ends, so that the curve does not fall apart.
+        start = row if previous is None else previous
+        for r in range(min(row, start), max(row, start) + 1):
+            cells[r // 4][column // 2] |= _DOTS[r % 4][column % 2]
+        previous = row
+    labels = [f"{high:.3g}", *[""] * (height - 2), f"{low:.3g}"] if height > 1 else [f"{high:.3g}"]
+    margin = max(map(len, labels))
+    lines = [y]
+    lines += [
+        f"{label:>{margin}} ┤{''.join(chr(0x2800 + bits) for bits in line)}"
+        for label, line in zip(labels, cells, strict=True)
+    ]
+    ends = f"{first:g}", f"{last:g} {x}"
+    lines.append(" " * (margin + 2) + ends[0] + ends[1].rjust(width - len(ends[0])))
+    return "\n".join(lines)
+
+
+def _resample(points: Curve, columns: int, first: float, last: float) -> list[float | None]:
+    """The mean of the points that fall in each column, with straight lines over empty columns."""
+    sums, counts = [0.0] * columns, [0] * columns
+    for a, b in points:
+        column = round((columns - 1) * (a - first) / (last - first)) if last > first else 0
+        sums[column] += b
+        counts[column] += 1
+    known = [i for i in range(columns) if counts[i]]
+    values: list[float | None] = [sums[i] / counts[i] if counts[i] else None for i in range(columns)]
+    for left, right in pairwise(known):
+        start, end = sums[left] / counts[left], sums[right] / counts[right]
+        for i in range(left + 1, right):
+            values[i] = start + (end - start) * (i - left) / (right - left)
+    return values

@@ -1,0 +1,116 @@
+"""The table of verbs, and what becomes of an error.
+
+Every verb lives in a module of its own that imports nothing heavy, so that `albertine --help` stays instant.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import signal
+import sys
+from types import FrameType
+from typing import Annotated, NoReturn
+
+import typer
+
+from albertine import __version__
+from albertine.cli import convert, doctor, info, predict
+from albertine.errors import AlbertineError
+
+FAILED, WRONG, INTERRUPTED, TERMINATED = 1, 2, 130, 143
+
+
+def build() -> typer.Typer:
+    """The whole command; rich help on a terminal, plain text elsewhere, since boxes help nobody in a file."""
+    on_terminal = sys.stdout.isatty() and sys.stderr.isatty()
+    app = typer.Typer(
+        name="albertine",
+        help="Pretrain, study and convert parameter-shared text encoders: ALBERT and its family.",
+        no_args_is_help=True,
+        rich_markup_mode="rich" if on_terminal else None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_root)
+    for verb in (info, predict, convert, doctor):
+        verb.register(app)
+    return app
+
+
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=lambda wanted: _version(wanted), is_eager=True, help="Print it."),
+    ] = False,
+) -> None: ...
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"albertine {__version__}")
+        raise typer.Exit
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        arguments: without the program's name; those of the process by default.
+
+    Returns:
+        The exit code.
+    """
+    signal.signal(signal.SIGTERM, _terminate)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without Unicode shows ? for what it lacks
+    try:
+        build()(arguments, prog_name="albertine")
+    except SystemExit as leaving:
+        return _finish(leaving.code if isinstance(leaving.code, int) else FAILED)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except AlbertineError as error:
+        return _say(str(error), WRONG)
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            return _quiet()
+        if error.filename is None and error.errno != errno.ENOSPC:
+            raise
+        return _say(_plain_words(error), WRONG)
+    return _finish(0)
+
+
+def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+    # A run that must save first puts its own handler in place of this one.
+    raise SystemExit(TERMINATED)
+
+
+def _finish(code: int) -> int:
+    """Flush here, where a reader that went away is no error, rather than while the interpreter shuts down."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return _quiet()
+    return code
+
+
+def _quiet() -> int:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return FAILED
+
+
+def _say(message: str, code: int) -> int:
+    typer.echo(f"albertine: {message}", err=True)
+    return code
+
+
+def _plain_words(error: OSError) -> str:
+    where = f"{error.filename}: " if error.filename is not None else ""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"{where}the disk is full. Free some space and give the same command again"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"{where}may not be opened or written. Check its owner and permissions"
+    return f"{where}{(error.strerror or str(error)).lower()}. Check the path"

@@ -1,0 +1,105 @@
+"""The examinations behind `albertine doctor`."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from importlib import metadata
+from pathlib import Path
+
+import torch
+
+from albertine.cli.show import size
+from albertine.errors import ModelError
+from albertine.precision import fast_bfloat16
+
+_LIBRARIES = ("torch", "numpy", "safetensors", "tokenizers", "sentencepiece", "pydantic", "typer", "rich")
+_OPTIONAL = {
+    "matplotlib": "plots",
+    "tensorboard": "track",
+    "jieba": "zh",
+    "pyarrow": "data",
+    "zstandard": "data",
+    "transformers": "dev",
+}
+
+
+def machine() -> dict[str, str]:
+    """Versions and resources, each as a name and a sentence."""
+    facts = {"albertine": metadata.version("albertine"), "python": platform.python_version()}
+    facts |= {name: metadata.version(name) for name in _LIBRARIES}
+    for name, extra in _OPTIONAL.items():
+        try:
+            facts[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            facts[name] = f"not installed; pip install 'albertine[{extra}]' brings it"
+    cpu, gpu = torch.device("cpu"), torch.cuda.is_available()
+    facts["processor"] = (
+        f"{platform.machine()}, {_cores()} cores for this process, {torch.get_num_threads()} torch threads"
+    )
+    facts["bfloat16 on the processor"] = (
+        "in hardware" if fast_bfloat16(cpu) else "emulated, slow; auto takes float32"
+    )
+    facts["accelerator"] = torch.cuda.get_device_name() if gpu else "none"
+    if gpu:
+        facts["bfloat16 on the accelerator"] = (
+            "in hardware" if fast_bfloat16(torch.device("cuda")) else "emulated, slow"
+        )
+    total, available = _memory()
+    facts["memory"] = f"{size(total)}, {size(available)} free" if total else "unknown"
+    disk = shutil.disk_usage(Path.cwd())
+    facts["disk here"] = f"{size(disk.total)}, {size(disk.free)} free"
+    return facts
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _memory() -> tuple[int, int]:
+    """Total and available bytes, the limit of a container included; zeros where the system does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0, 0
+    kilobytes = {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)}
+    total, available = kilobytes["MemTotal"] * 1024, kilobytes.get("MemAvailable", 0) * 1024
+    try:
+        limit = int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii"))
+        used = int(Path("/sys/fs/cgroup/memory.current").read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return total, available
+    return min(total, limit), min(available, max(0, limit - used))
+
+
+def check_folder(folder: Path, *, full: bool) -> str:
+    """One sentence that says a folder is whole.
+
+    Args:
+        full: also read every byte and compare hashes, or, for a model, every number.
+
+    Raises:
+        AlbertineError: what is wrong with it.
+    """
+    if (folder / "config.json").is_file():
+        return _check_model(folder, full)
+    raise ModelError(
+        "holds no model, corpus or run", where=folder, remedy="Name a folder that Albertine wrote"
+    )
+
+
+def _check_model(folder: Path, full: bool) -> str:
+    import albertine
+
+    model = albertine.load(folder)
+    parameters = sum(p.numel() for p in model.parameters())
+    if full:
+        odd = [name for name, p in model.named_parameters() if not bool(p.isfinite().all())]
+        if odd:
+            raise ModelError(
+                f"{odd[0]} holds numbers that are not finite",
+                where=folder,
+                remedy="Take an earlier checkpoint",
+            )
+    return f"a model with {parameters:,} parameters, {'every number finite' if full else 'all tensors there'}"

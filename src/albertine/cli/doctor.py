@@ -1,0 +1,38 @@
+"""`albertine doctor`: what this machine offers, and whether a folder is whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from albertine.cli import show
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the command table."""
+    app.command("doctor")(doctor)
+
+
+def doctor(
+    folders: Annotated[
+        list[Path] | None, typer.Argument(metavar="FOLDER...", help="Model, corpus or run folders to check.")
+    ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="Read every byte of the folders and compare hashes.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Versions, threads, bfloat16, memory and disk; with folders, whether they are complete and undamaged."""
+    from albertine.cli.checkup import check_folder, machine
+
+    if not folders:
+        found = machine()
+        show.as_json(found) if json else show.facts("This machine", found)
+        return
+    verdicts = {str(folder): check_folder(folder, full=full) for folder in folders}
+    if json:
+        show.as_json(verdicts)
+    for name, verdict in {} if json else verdicts.items():
+        typer.echo(f"{name}: {verdict}")

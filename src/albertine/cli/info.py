@@ -1,0 +1,165 @@
+"""`albertine info`: what a model costs, before anything is trained or loaded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from albertine.cli import show
+
+if TYPE_CHECKING:
+    from albertine.analysis.parameters import Report
+    from albertine.model.config import EncoderConfig
+    from albertine.model.plan import SharingPlan
+
+DEFAULT_LENGTHS = [128, 512]
+
+_PARTS = {
+    "embeddings": "embeddings",
+    "mapping": "embedding-to-hidden mapping",
+    "encoder": "encoder blocks",
+    "pooler": "pooler",
+    "mlm_head": "masked-LM head (output matrix tied)",
+    "sentence_head": "sentence head",
+}
+_MEMORY = {
+    "weights_float32": "weights, float32",
+    "weights_bfloat16": "weights, bfloat16",
+    "weights_int8": "weights, int8",
+    "training_adamw": "training state, AdamW or LAMB",
+}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the command table."""
+    app.command("info")(info)
+
+
+def info(
+    what: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="PRESET|FILE|FOLDER",
+            help="A preset, a config.json, a recipe, or a model, corpus or run folder.",
+        ),
+    ] = None,
+    length: Annotated[
+        list[int] | None, typer.Option("--length", min=1, help="Sequence length for FLOPs; may be repeated.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Parameters by part, FLOPs per token, memory and sharing plan; without an argument, the presets."""
+    if what is None:
+        _presets(json)
+        return
+    from albertine.cli.lookup import Found, look_up
+
+    found = look_up(what)
+    if isinstance(found, Found):
+        _facts(found, json)
+    else:
+        _model(what, found, length or DEFAULT_LENGTHS, json)
+
+
+def _presets(json: bool) -> None:
+    from albertine.analysis.parameters import parameters_by_part
+    from albertine.model.presets import PRESETS
+
+    if json:
+        show.as_json({name: sum(parameters_by_part(c).values()) for name, c in PRESETS.items()})
+        return
+    columns = ("preset", "depth", "hidden", "embedding", "heads", "vocabulary", "parameters")
+    rows = [
+        (
+            name,
+            config.num_hidden_layers,
+            config.hidden_size,
+            config.embedding_size,
+            config.num_attention_heads,
+            show.count(config.vocab_size),
+            show.count(sum(parameters_by_part(config).values())),
+        )
+        for name, config in PRESETS.items()
+    ]
+    show.table(columns, rows)
+    typer.echo(
+        "Parameters include the pooler and both pretraining heads. "
+        "The rows of the paper's tables are presets too: albert-base-{all,attention,ffn,none}-e{64,128,256,768}."
+    )
+
+
+def _facts(found: Any, json: bool) -> None:
+    if json:
+        show.as_json(found.facts)
+        return
+    show.facts(found.kind, found.facts)
+
+
+def _model(name: str, config: EncoderConfig, lengths: list[int], json: bool) -> None:
+    from albertine.analysis.parameters import report
+
+    fitting = tuple(n for n in lengths if n <= config.max_position_embeddings)
+    found = report(config, fitting or (config.max_position_embeddings,))
+    plan = sharing_in_words(config.plan)
+    if json:
+        show.as_json({"name": name, "encoder": config.to_dict(), "sharing": plan, **_as_data(found)})
+        return
+    show.heading(f"{name}: {plan}")
+    rows = [(_PARTS[part], show.count(number)) for part, number in found.parts.items()]
+    rows += [
+        ("encoder with embeddings, without pooler", show.count(found.without_pooler)),
+        ("with pooler", show.count(found.backbone)),
+        ("with all pretraining heads", show.count(found.everything)),
+    ]
+    show.table(("part", "parameters"), rows)
+    flops = [
+        (f"length {n}", show.operations(found.training_flops[n]), show.operations(found.inference_flops[n]))
+        for n in found.training_flops
+    ]
+    show.table(("per token", "training", "inference"), flops)
+    show.table(("memory", "bytes"), [(text, show.size(found.memory[key])) for key, text in _MEMORY.items()])
+    typer.echo("Training state is weights, gradients and two moments in float32; activations come on top.")
+
+
+def _as_data(found: Report) -> dict[str, Any]:
+    return {
+        "parameters": {
+            **found.parts,
+            "without_pooler": found.without_pooler,
+            "with_pooler": found.backbone,
+            "everything": found.everything,
+        },
+        "training_flops_per_token": found.training_flops,
+        "inference_flops_per_token": found.inference_flops,
+        "memory_bytes": found.memory,
+    }
+
+
+def sharing_in_words(plan: SharingPlan) -> str:
+    """A sharing plan as a sentence a person can check against a paper."""
+    depths = f"{plan.depth} depths" if plan.depth > 1 else "1 depth"
+    if plan.attention == plan.feed_forward:
+        return f"{depths}, {_share(plan.attention, 'block')}"
+    attention = _share(plan.attention, "attention block")
+    return f"{depths}, {attention}, {_share(plan.feed_forward, 'feed-forward block')}"
+
+
+def _share(blocks: tuple[int, ...], noun: str) -> str:
+    number = max(blocks) + 1
+    if number == 1:
+        return f"one {noun} used at every depth" if len(blocks) > 1 else f"one {noun}"
+    if number == len(blocks):
+        return f"each with its own {noun}"
+    # For example 0-5 and 6-11 of twelve depths; an alternating plan lists its depths one by one.
+    users = [[d for d, b in enumerate(blocks) if b == block] for block in range(number)]
+    return f"{number} {noun}s: " + "; ".join(
+        f"{_span(depths)} use number {i}" for i, depths in enumerate(users)
+    )
+
+
+def _span(depths: list[int]) -> str:
+    first, last = depths[0] + 1, depths[-1] + 1
+    if len(depths) == last - first + 1 and len(depths) > 1:
+        return f"{first} to {last}"
+    return ", ".join(str(d + 1) for d in depths)

@@ -1,0 +1,74 @@
+"""`albertine predict`: ask a trained model."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from albertine.cli import show
+
+if TYPE_CHECKING:
+    from albertine.inference.predictor import Guess
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the command table."""
+    group = typer.Typer(help="Ask a trained model.", no_args_is_help=True)
+    group.command("fill-mask")(fill_mask)
+    group.command("order")(order)
+    app.add_typer(group, name="predict")
+
+
+def fill_mask(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Model folder.")],
+    text: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TEXT...", help="Texts with [MASK]; without any, lines of stdin."),
+    ] = None,
+    top: Annotated[int, typer.Option("--top", min=1, help="Candidates for each mask.")] = 5,
+    json: Annotated[bool, typer.Option("--json", help="Print a JSON object for each text.")] = False,
+) -> None:
+    """The likeliest words under every [MASK]."""
+    from json import dumps
+
+    from albertine.inference.predictor import Predictor
+
+    predictor = Predictor(model)
+    for line in text or _lines():
+        masks = predictor.fill_mask(line, top_k=top)
+        if json:
+            found = [[{"token": g.token, "probability": g.probability} for g in guesses] for guesses in masks]
+            typer.echo(dumps({"text": line, "masks": found}, ensure_ascii=False))
+        else:
+            typer.echo(line)
+            for guesses in masks:
+                typer.echo(f"  {in_words(guesses)}")
+
+
+def order(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Model folder.")],
+    first: Annotated[str, typer.Argument(help="A passage.")],
+    second: Annotated[str, typer.Argument(help="The passage said to follow it.")],
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """How likely the first passage is to come before the second."""
+    from albertine.inference.predictor import Predictor
+
+    probability = Predictor(model).sentence_order([(first, second)])[0]
+    show.as_json({"in_order": probability}) if json else typer.echo(
+        f"{probability:.1%} that they stand in order"
+    )
+
+
+def in_words(guesses: list[Guess]) -> str:
+    """Candidates on one line: `the 21 %, his 9 %`."""
+    return ", ".join(f"{guess.token.replace('▁', '')} {100 * guess.probability:.0f} %" for guess in guesses)
+
+
+def _lines() -> list[str]:
+    if sys.stdin.isatty():
+        raise typer.BadParameter("give a text with [MASK], or pipe lines in", param_hint="TEXT")
+    return [line.rstrip("\n") for line in sys.stdin if line.strip()]

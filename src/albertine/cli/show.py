@@ -1,0 +1,144 @@
+"""What a command prints: tables and bars on a terminal, plain lines and JSON elsewhere."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+
+
+def on_terminal() -> bool:
+    """Whether a person is looking at standard output."""
+    return sys.stdout.isatty()
+
+
+def heading(text: str) -> None:
+    """A line that begins a part of a report."""
+    typer.secho(text, bold=True) if on_terminal() else typer.echo(text)
+
+
+def as_json(data: Any) -> None:
+    """`data` as indented JSON, Chinese written as it is."""
+    typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str | None = None) -> None:
+    """A table, first column to the left and the others to the right; aligned plain text off a terminal."""
+    cells = [[str(value) for value in row] for row in rows]
+    if on_terminal():
+        _rich_table(columns, cells, title)
+    else:
+        _plain_table(columns, cells, title)
+
+
+def facts(title: str, values: Mapping[str, object]) -> None:
+    """Names and values in two columns under a title."""
+    from rich.cells import cell_len
+
+    width = max(map(cell_len, values))
+    heading(title)
+    for name, value in values.items():
+        typer.echo(f"  {name}{' ' * (width - cell_len(name))}  {value}")
+
+
+def _rich_table(columns: Sequence[str], cells: list[list[str]], title: str | None) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    drawn = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
+    for index, name in enumerate(columns):
+        drawn.add_column(name, justify="right" if index else "left", overflow="fold")
+    for row in cells:
+        drawn.add_row(*map(escape, row))
+    Console().print(drawn)
+
+
+def _plain_table(columns: Sequence[str], cells: list[list[str]], title: str | None) -> None:
+    from rich.cells import cell_len  # counts the two columns that a Chinese character takes
+
+    lines = [list(columns), *cells]
+    widths = [max(cell_len(line[i]) for line in lines) for i in range(len(columns))]
+    if title:
+        typer.echo(title)
+    for line in lines:
+        gaps = [" " * (width - cell_len(text)) for width, text in zip(widths, line, strict=True)]
+        first, *rest = [
+            text + gap if i == 0 else gap + text for i, (text, gap) in enumerate(zip(line, gaps, strict=True))
+        ]
+        typer.echo("  ".join([first, *rest]).rstrip())
+    typer.echo()
+
+
+def count(number: float) -> str:
+    """A whole number with separators: 11,683,584."""
+    return f"{number:,.0f}"
+
+
+def size(number: float) -> str:
+    """Bytes in decimal units: 46.7 MB."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if number < 1000:
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1000
+    return f"{number:.1f} TB"
+
+
+def operations(number: float) -> str:
+    """Floating-point operations in decimal units: 597 MFLOP."""
+    for unit in ("", "k", "M", "G"):
+        if number < 1000:
+            return f"{number:.3g} {unit}FLOP"
+        number /= 1000
+    return f"{number:.3g} TFLOP"
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Callable[[int, int | None], None]]:
+    """A progress bar with rate and time left on a terminal, a line every ten per cent elsewhere.
+
+    Yields:
+        update(done, total): how much is done of how much, `total` None where nobody knows.
+    """
+    if not sys.stderr.isatty():
+        yield _lines(what)
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _lines(what: str) -> Callable[[int, int | None], None]:
+    told = -1
+
+    def update(done: int, total: int | None) -> None:
+        nonlocal told
+        tenth = 10 * done // total if total else 0
+        if tenth > told:
+            told = tenth
+            typer.echo(f"{what}: {done:,} of {total:,}" if total else f"{what} ...", err=True)
+
+    return update
