@@ -134,6 +134,14 @@ def test_rows_that_do_not_exist_are_refused(corpus: MemoryCorpus) -> None:
     made.build([(0, made.rows(0) - 1)])
 
 
+def test_another_process_gets_the_recipe_and_builds_the_same(corpus: MemoryCorpus) -> None:
+    made = builder(corpus)
+    first = as_samples(made.build(some_rows(20)))
+    make, recipe = made.__reduce__()
+    assert not any(isinstance(x, np.ndarray) for x in recipe)
+    assert as_samples(make(*recipe).build(some_rows(20))) == first
+
+
 def test_only_two_plans_are_kept(corpus: MemoryCorpus) -> None:
     made = builder(corpus)
     plans = [made.plan(epoch) for epoch in (0, 1)]

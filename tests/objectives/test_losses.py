@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -84,6 +85,16 @@ def test_sentence_labels_need_a_sentence_head() -> None:
         pretraining_losses(Fixed(torch.zeros(1, 5), None), batch_of([1], [0]))
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Threads cost more than they give on a model this small, above all on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize(("kind", "heads"), [("sop", {"mlm", "sop"}), ("none", {"mlm"})])
 def test_a_real_model_learns_one_batch(kind: str, heads: set[str]) -> None:
     torch.manual_seed(0)

@@ -167,6 +167,13 @@ def test_none_takes_as_many_complete_sentences_as_fit() -> None:
     assert plan.lengths.max() == 34
 
 
+def test_a_lone_segment_is_a_window_anywhere_in_a_long_sentence() -> None:
+    plan = plan_epoch(MemoryCorpus([[300]] * 20_000), PairSettings("sop", 64, short_probability=0), 1, 0)
+    start = plan.a_start - 300 * np.arange(20_000)
+    assert (plan.a_length == 62).all() and start.min() == 0 and start.max() == 300 - 62
+    assert np.abs(np.bincount(start) / 20_000 - 1 / 239).max() < 0.0025
+
+
 def test_chunk_of_one_sentence_stays_as_one_segment_and_is_a_foreign_pair_with_the_defect() -> None:
     corpus = MemoryCorpus([[70], [5, 90, 6], [80]] * 200)
     fixed = plan_epoch(corpus, PairSettings("sop", 64), 1, 0)

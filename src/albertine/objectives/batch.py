@@ -120,8 +120,20 @@ class BatchBuilder:
         self.corpus, self.pairs, self.masks, self.seed = corpus, pairs, masks, seed
         names = corpus.tokenizer() if vocabulary is None else vocabulary
         self.specials = Specials(names.cls_id, names.sep_id, names.mask_id, names.vocab_size)
-        self._text = SpanReader(corpus)
+        self._text: SpanReader | None = None
         self._plans: OrderedDict[int, EpochPlan] = OrderedDict()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A loader process that is spawned gets the recipe, not the text: it maps the shards and plans by
+        # itself.
+        return BatchBuilder, (self.corpus, self.pairs, self.masks, self.seed, self.specials)
+
+    @property
+    def text(self) -> SpanReader:
+        """The corpus' tokens, mapped when first asked for."""
+        if self._text is None:
+            self._text = SpanReader(self.corpus)
+        return self._text
 
     def plan(self, epoch: int) -> EpochPlan:
         """The samples of an epoch; the last two are kept, because a batch may straddle two epochs."""
@@ -176,7 +188,7 @@ class BatchBuilder:
         # A and B of a sample, then A and B of the next: the order in which ordinary tokens lie in the layout.
         begin = np.stack([spans.a_start, spans.b_start], 1).reshape(-1)
         size = np.stack([spans.a_length, spans.b_length], 1).reshape(-1)
-        ids[~special], starts[~special] = self._text.gather(begin[size > 0], size[size > 0])
+        ids[~special], starts[~special] = self.text.gather(begin[size > 0], size[size > 0])
         position = np.arange(total) - np.repeat(offsets[:-1], lengths)
         types = (position > np.repeat(1 + spans.a_length, lengths)).astype(np.int64)
         draws = uniforms(

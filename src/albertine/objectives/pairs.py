@@ -238,7 +238,9 @@ def _truncate(
     keep_a = np.where(over & (b == 0), room, keep_a)
     keep_b = np.where(over & (b > 0), room - keep_a, b)
     cut = np.flatnonzero(over)
-    front_a = rng.binomial((a - keep_a)[cut], 0.5)
+    surplus = (a - keep_a)[cut]
+    anywhere = rng.integers(0, surplus, endpoint=True)
+    front_a = np.where(b[cut] > 0, rng.binomial(surplus, 0.5), anywhere)
     front_b = rng.binomial((b - keep_b)[cut], 0.5)
     a_start, b_start = a_start.copy(), b_start.copy()
     a_start[cut] += front_a
