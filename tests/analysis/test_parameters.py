@@ -14,7 +14,6 @@ TABLE = {
     "albert-large-v2": (3906048, 132096, 12596224, 1049600, 161456, 2050, 16634368, 17683968, 17847474),
     "albert-xlarge-v2": (3906048, 264192, 50358272, 4196352, 292528, 4098, 54528512, 58724864, 59021490),
     "albert-xxlarge-v2": (
-        
         3906048,
         528384,
         201379840,
@@ -24,8 +23,6 @@ TABLE = {
         205814272,
         222595584,
         223158450,
-    ,
-        ,
     ),
     "albert-tiny-zh": (2770432, 40248, 1172184, 97656, 61448, 626, 3982864, 4080520, 4142594),
     "albert-small-zh": (2770432, 49536, 1774464, 147840, 70664, 770, 4594432, 4742272, 4813706),
@@ -33,7 +30,6 @@ TABLE = {
     "albert-large-zh": (2770432, 132096, 12596224, 1049600, 152584, 2050, 15498752, 16548352, 16702986),
     "albert-xlarge-zh": (2770432, 264192, 50358272, 4196352, 283656, 4098, 53392896, 57589248, 57877002),
     "albert-xxlarge-zh": (
-        
         2770432,
         528384,
         201379840,
@@ -43,8 +39,6 @@ TABLE = {
         204678656,
         221459968,
         222013962,
-    ,
-        ,
     ),
     "bert-base": (23837184, 0, 85054464, 590592, 622650, 1538, 108891648, 109482240, 110106428),
     "bert-large": (31782912, 0, 302309376, 1049600, 1082170, 2050, 334092288, 335141888, 336226108),
@@ -96,9 +90,9 @@ def test_unshared_after_conversion(name):
 @pytest.mark.parametrize("size", FLOPS)
 def test_training_operations_per_token(size):
     config = preset(f"albert-{size}-zh" if size in ("tiny", "small") else f"albert-{size}-v2")
-    if size in ("tiny", "small"):
-        config = replace(config, vocab_size=30000)
-    assert training_flops_per_token(config, 512) == pytest.approx(FLOPS[size], rel=0.015)
+    assert training_flops_per_token(replace(config, vocab_size=30000), 512) == pytest.approx(
+        FLOPS[size], rel=0.015
+    )
 
 
 def test_sharing_saves_memory_and_no_operations():
