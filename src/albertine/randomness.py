@@ -42,6 +42,11 @@ def torch_seed(seed: int, purpose: str, *key: int) -> int:
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little") >> 1
 
 
+def torch_generator(seed: int, purpose: str, *key: int) -> torch.Generator:
+    """A torch generator on the CPU for the draws named (seed, purpose, key…)."""
+    return torch.Generator().manual_seed(torch_seed(seed, purpose, *key))
+
+
 def seed_torch(seed: int, purpose: str, *key: int) -> None:
     """Set torch's own generators (CPU and every accelerator) to the draws named (seed, purpose, key…).
 

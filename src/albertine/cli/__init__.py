@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def main() -> None:
-    """Run the command line and exit: 0 done, 1 failed, 2 wrong usage or input, 130 on Ctrl-C, 143 on SIGTERM."""
+    """Run the command line and exit with its code: 0, 1 failed, 2 wrong usage or input, 130, 143."""
     from albertine.cli.app import run
 
     raise SystemExit(run())

@@ -85,7 +85,7 @@ def _presets(json: bool) -> None:
     show.table(columns, rows)
     typer.echo(
         "Parameters include the pooler and both pretraining heads. "
-        "The rows of the paper's tables are presets too: albert-base-{all,attention,ffn,none}-e{64,128,256,768}."
+        "Rows of the paper's tables are presets too: albert-base-{all,attention,ffn,none}-e{64,128,256,768}."
     )
 
 

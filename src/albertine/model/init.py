@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from albertine.model.config import EncoderConfig
-from albertine.randomness import torch_seed
+from albertine.randomness import torch_generator
 
 
 def initialize(model: nn.Module, config: EncoderConfig, seed: int) -> None:
@@ -19,7 +19,7 @@ def initialize(model: nn.Module, config: EncoderConfig, seed: int) -> None:
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.ndim == 2:
-                _fill(parameter, config, torch.Generator().manual_seed(torch_seed(seed, f"init/{name}")))
+                _fill(parameter, config, torch_generator(seed, f"init/{name}"))
             elif name.endswith("layer_norm.weight"):
                 parameter.fill_(1.0)
             else:

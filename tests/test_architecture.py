@@ -1,0 +1,225 @@
+"""Rules that keep the package in one piece, read off its source: rooms, single owners, no pickle, sizes."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "src" / "albertine"
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+# From the top down; a room may import what stands below it, or less where ALLOWED says so.
+ROOMS = (
+    "cli",
+    "serving",
+    "experiments",
+    "analysis",
+    "pretraining",
+    "tasks",
+    "evaluation",
+    "inference",
+    "interop",
+    "training",
+    "objectives",
+    "corpus",
+    "text",
+    "model",
+)
+GROUND = {"layout", "randomness", "precision", "settings", "errors"}
+ALLOWED: dict[str, set[str]] = {
+    "model": set(),
+    "text": set(),
+    "corpus": {"text"},
+    "training": set(),
+    "objectives": {"corpus", "text", "model"},
+    "interop": {"model", "text"},
+}
+FOREIGN = (
+    r"albert_layer_groups|attention\.self\.|full_layer_layer_norm|sop_classifier|seq_relationship|LayerNorm\.(?:weight|bias|gamma|beta)"
+)
+KERNELS = r"scaled_dot_product_attention|varlen_attn|flash_attn|sdpa_kernel|flex_attention"
+PICKLES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
+NETWORK = {"requests", "httpx", "urllib.request", "urllib3", "http.client", "huggingface_hub", "aiohttp"}
+# Types and pure functions of the random modules that hold no state.
+STATELESS = {"np.random.Generator", "np.random.Philox"}
+
+
+def room(path: Path) -> str:
+    """The room of a source file, `ground` for the ground floor, `` for the package's own front door."""
+    parts = path.relative_to(PACKAGE).parts
+    if len(parts) > 1:
+        return parts[0]
+    return "" if path.stem in ("__init__", "__main__") else "ground"
+
+
+def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Every imported module with its line, also inside functions."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            # `from albertine import cli` names a module too.
+            deeper = [f"{node.module}.{alias.name}" for alias in node.names] if "." not in node.module else []
+            yield from ((node.lineno, name) for name in [node.module, *deeper])
+
+
+def dotted(node: ast.expr) -> str:
+    """`np.random.rand` for the expression of that name, empty for any other."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute) and (base := dotted(node.value)):
+        return f"{base}.{node.attr}"
+    return ""
+
+
+def calls(tree: ast.AST) -> Iterator[tuple[int, str, ast.Call]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            yield node.lineno, dotted(node.func), node
+
+
+Rule = Callable[[str, str, ast.AST], Iterator[str]]
+"""(room, source, tree) → what breaks the rule."""
+
+
+def upward_imports(here: str, source: str, tree: ast.AST) -> Iterator[str]:
+    if here == "":
+        return
+    below = {"ground": set[str]()} | {r: set(ROOMS[i + 1 :]) for i, r in enumerate(ROOMS)} | ALLOWED
+    for line, module in imports(tree):
+        top, _, rest = module.partition(".")
+        there = rest.split(".")[0]
+        if top != "albertine" or not there or there in GROUND or there == here or there == "__version__":
+            continue
+        if there in ROOMS and there not in below[here]:
+            yield f"line {line}: {here} imports {module}"
+
+
+def kernels(here: str, source: str, tree: ast.AST) -> Iterator[str]:
+    yield from re.findall(KERNELS, source)
+
+
+def foreign_names(here: str, source: str, tree: ast.AST) -> Iterator[str]:
+    if here == "interop":
+        return
+    yield from re.findall(FOREIGN, source)
+    yield from (
+        f"line {line}: imports transformers" for line, name in imports(tree) if name == "transformers"
+    )
+
+
+def generators(here: str, source: str, tree: ast.AST) -> Iterator[str]:
+    yield from (f"line {line}: imports random" for line, name in imports(tree) if name == "random")
+    for line, name, _ in calls(tree):
+        numpy_state = re.match(r"(np|numpy)\.random\.", name) and name not in STATELESS
+        if numpy_state or re.fullmatch(r"torch\.(\w+\.)?(Generator|manual_seed(_all)?|seed)", name):
+            yield f"line {line}: {name}"
+
+
+def code_in_data(here: str, source: str, tree: ast.AST) -> Iterator[str]:
+    """F1: nothing that could run what a file says."""
+    for line, name in imports(tree):
+        if name in PICKLES:
+            yield f"line {line}: imports {name}"
+    for line, name, call in calls(tree):
+        unsafe = {
+            k.arg for k in call.keywords if not (isinstance(k.value, ast.Constant) and not k.value.value)
+        }
+        if name in {"eval", "exec", "torch.load", "yaml.load", "yaml.unsafe_load", "yaml.full_load"}:
+            yield f"line {line}: {name}"
+        if unsafe & {"allow_pickle", "trust_remote_code"}:
+            yield f"line {line}: {name} with {unsafe}"
+
+
+def network(here: str, source: str, tree: ast.AST) -> Iterator[str]:
+    yield from (f"line {line}: imports {name}" for line, name in imports(tree) if name in NETWORK)
+
+
+def sizes(here: str, source: str, tree: ast.AST) -> Iterator[str]:
+    if (lines := source.count("\n")) > 500:
+        yield f"{lines} lines"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            if length > 60:
+                yield f"{node.name} has {length} lines"
+
+
+# Rule, the file that alone may break it, and a line that breaks it, so that no rule can fall asleep.
+RULES: dict[str, tuple[Rule, str | None, str]] = {
+    "imports point downwards": (upward_imports, None, "from albertine.corpus.reader import Corpus"),
+    "only attention.py knows kernels": (
+        kernels,
+        "model/attention.py",
+        "F.scaled_dot_product_attention(q, k, v)",
+    ),
+    "only interop knows foreign names": (foreign_names, None, "name = 'sop_classifier.weight'"),
+    "only randomness.py makes generators": (generators, "randomness.py", "np.random.default_rng(0)"),
+    "no code in data": (code_in_data, None, "np.load(path, allow_pickle=True)"),
+    "no network": (network, None, "import urllib.request"),
+    "files and functions are small": (sizes, None, "def f():\n" + "    x = 1\n" * 61),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_rule(name: str) -> None:
+    rule, owner, broken = RULES[name]
+    assert list(rule("model", broken, ast.parse(broken))), "the rule no longer sees what it forbids"
+    problems = []
+    for path in FILES:
+        relative = path.relative_to(PACKAGE).as_posix()
+        if relative != owner:
+            source = path.read_text(encoding="utf-8")
+            problems += [f"{relative}: {found}" for found in rule(room(path), source, ast.parse(source))]
+    assert not problems, "\n".join(problems)
+
+
+def test_every_room_is_known() -> None:
+    folders = {p.name for p in PACKAGE.iterdir() if p.is_dir() and any(p.glob("*.py"))}
+    assert folders <= set(ROOMS)
+    assert {room(path) for path in FILES} <= {"", "ground", *ROOMS}
+    assert {p.stem for p in FILES if room(p) == "ground"} == GROUND
+
+
+def tracked_files() -> list[Path]:
+    """What git tracks, or every file of the source folders where this is no git checkout."""
+    try:
+        listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
+        paths = [ROOT / name for name in listed.decode().split("\0") if name]
+    except (OSError, subprocess.CalledProcessError):
+        folders = (ROOT / name for name in ("src", "tests", "docs", "recipes", "benchmarks"))
+        paths = [path for folder in folders for path in folder.rglob("*") if "__pycache__" not in path.parts]
+    return [path for path in paths if path.is_file()]
+
+
+MACHINE = (
+    re.compile(r"(?<![\w.])/(?:home|root|work|farm|Users)/\w"),
+    re.compile(r"pypi\.org|pythonhosted|(?:extra-)?index-url|find-links|https?://[^\s)>\"]*/simple\b"),
+)
+
+
+def test_no_machine_paths_or_registry_hosts() -> None:
+    assert MACHINE[0].search("see /home/" + "me") and MACHINE[1].search("--index-" + "url x")
+    problems = []
+    for path in tracked_files():
+        if path.suffix in (".xz", ".png", ".gz") or path == Path(__file__).resolve():
+            continue
+        text = path.read_text(encoding="utf-8", errors="replace")
+        for pattern in MACHINE:
+            problems += [f"{path.relative_to(ROOT)}: {hit.group()}" for hit in pattern.finditer(text)]
+    assert not problems, "\n".join(problems)
+
+
+def test_no_large_file_is_tracked() -> None:
+    large = [
+        f"{p.relative_to(ROOT)}: {p.stat().st_size:,}"
+        for p in tracked_files()
+        if p.stat().st_size > 2_000_000
+    ]
+    assert not large, "\n".join(large)
