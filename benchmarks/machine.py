@@ -1,0 +1,89 @@
+"""The machine a benchmark ran on, and where its result is written."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+PACKAGES = (
+    *("albertine", "torch", "numpy", "tokenizers", "sentencepiece", "safetensors"),
+    *("transformers", "datasets", "accelerate", "onnxruntime", "openvino", "jieba"),
+)
+
+
+def _cpu() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return platform.processor() or platform.machine()
+    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return found.group(1).strip() if found else platform.machine()
+
+
+def _gpu() -> str | None:
+    import torch
+
+    return str(torch.cuda.get_device_name(0)) if torch.cuda.is_available() else None
+
+
+def _vectors() -> str:
+    """The widest instructions of the processor that matrix products profit from."""
+    try:
+        flags = set(Path("/proc/cpuinfo").read_text().split())
+    except OSError:
+        return platform.machine()
+    for flag, name in (("amx_tile", "amx"), ("avx512f", "avx512"), ("avx2", "avx2"), ("asimd", "neon")):
+        if flag in flags:
+            return name
+    return platform.machine()
+
+
+def hardware() -> str:
+    """Folder name of this kind of machine: `2-core-amd-epyc-avx2`, or the name of the GPU."""
+    if gpu := _gpu():
+        name = gpu
+    else:
+        words = re.sub(r"\(.*?\)|@.*|\bCPU\b|\b\d+-Core\b|\bProcessor\b", " ", _cpu()).split()
+        # the model number is left out: clouds hand out several under one name
+        kind = " ".join(word for word in words if not any(c.isdigit() for c in word)) or "cpu"
+        name = f"{len(os.sched_getaffinity(0))}-core-{kind}-{_vectors()}"
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def describe() -> dict[str, Any]:
+    """Hardware, versions and load, as every result file states them."""
+    versions = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "hardware": hardware(),
+        "cpu": _cpu(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(memory / 2**30, 1),
+        "gpu": _gpu(),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "versions": versions,
+        "load_average": [round(x, 2) for x in os.getloadavg()],
+    }
+
+
+def save_result(name: str, result: dict[str, Any]) -> Path:
+    """Write `result` as `benchmarks/results/<hardware>/<date>-<name>.json` and say where."""
+    folder = RESULTS / hardware()
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{datetime.now(UTC):%Y-%m-%d}-{name}.json"
+    path.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    print(f"written: {path}")
+    return path
