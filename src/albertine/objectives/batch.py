@@ -62,10 +62,8 @@ class PretrainingBatch:
         packed: the masked samples, [CLS] A [SEP] B [SEP] or [CLS] A [SEP], segment ids 0 and 1.
         mlm_positions: rows in T to predict, increasing, int64 (P,).
         mlm_labels: original ids there, int64 (P,).
-        sentence_labels: int64 (S,), -100 where a sample has no sentence task; None where no sample can have
-            one.
-        sentence_count: labels that are not -100, known here so that no step waits for the device to count
-            them.
+        sentence_labels: int64 (S,), -100 where a sample has no sentence task; None where none can have one.
+        sentence_count: labels that are not -100, so that no step waits for the device to count them.
         samples: (epoch, sample) of every sequence, int64 (S, 2).
     """
 
@@ -101,11 +99,9 @@ class PretrainingBatch:
 
 
 class BatchBuilder:
-    """Builds the batches of a run; a pure function of the corpus, the settings, the seed and the rows asked
-    for.
+    """Builds the batches of a run: a pure function of corpus, settings, seed and the rows asked for.
 
-    Masks are drawn here, so a sample is masked anew in every epoch and no masked copy of the text is ever
-    stored.
+    Masks are drawn here, so a sample is masked anew in every epoch, and no masked copy of the text is stored.
     """
 
     def __init__(
@@ -124,8 +120,7 @@ class BatchBuilder:
         self._plans: OrderedDict[int, EpochPlan] = OrderedDict()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A loader process that is spawned gets the recipe, not the text: it maps the shards and plans by
-        # itself.
+        # A spawned loader process gets the recipe, not the text: it maps the shards and plans by itself.
         return BatchBuilder, (self.corpus, self.pairs, self.masks, self.seed, self.specials)
 
     @property
@@ -163,7 +158,7 @@ class BatchBuilder:
         Args:
             rows: the global batch; every rank passes the same.
             micro_batches: how many per rank; default 1, or as many as `micro_batch_tokens` asks for.
-            micro_batch_tokens: most tokens of a micro-batch, exceeded only by a single sample that is longer.
+            micro_batch_tokens: most tokens of a micro-batch, or the longest sample where that is more.
 
         Returns:
             The micro-batches, all ranks' together holding every row once. With fewer rows than ranks times
@@ -234,25 +229,25 @@ def split(
     micro-batches at once: so all carry nearly the same number of tokens and no rank waits for another.
     """
     order = np.argsort(-lengths, kind="stable")
-    most = -(-len(lengths) // world)
     count = micro_batches or 1
-    if micro_batch_tokens is not None and micro_batches is None:
-        count = max(1, -(-int(lengths.sum()) // (world * micro_batch_tokens)))
-    while True:
-        count = min(count, max(most, 1)) if micro_batches is None else count
-        bins = _snake(order, world * count)
-        heaviest = max((int(lengths[b].sum()) for b in bins), default=0)
-        if micro_batches or micro_batch_tokens is None or heaviest <= micro_batch_tokens or count >= most:
-            # Neighbours in the snake go to different ranks: bin i is micro-batch i // world of rank i %
-            # world.
-            return [bins[rank::world] for rank in range(world)]
-        count += 1
+    if micro_batches is None and micro_batch_tokens is not None:
+        limit = max(micro_batch_tokens, int(lengths.max(initial=1)))
+        count = max(1, -(-int(lengths.sum()) // (world * limit)))
+        while np.bincount(_snake(len(order), world * count), lengths[order]).max(initial=0) > limit:
+            count += 1 + count // 32  # by more than one, for limits so tight that many counts would be tried
+    bins = world * count
+    home = _snake(len(order), bins)
+    dealt = np.split(
+        order[np.argsort(home, kind="stable")], np.cumsum(np.bincount(home, minlength=bins))[:-1]
+    )
+    # Neighbours in the snake are micro-batches of different ranks.
+    return [dealt[rank::world] for rank in range(world)]
 
 
-def _snake(order: Ints, bins: int) -> list[Ints]:
-    lap, place = np.divmod(np.arange(len(order)), bins)
-    home = np.where(lap % 2 == 0, place, bins - 1 - place)
-    return [order[home == b] for b in range(bins)]
+def _snake(count: int, bins: int) -> Ints:
+    """The bin of every one of `count` things."""
+    lap, place = np.divmod(np.arange(count), bins)
+    return np.where(lap % 2 == 0, place, bins - 1 - place)
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 The rules are the ALBERT paper's, section 3.1, in the form of Google's code (reference file, section 1.4):
 words are visited in random order; at each an n-gram length is drawn with p(n) proportional to 1/n; the
 n-gram is shortened until it fits what is left of the budget, and dropped if it meets one already taken.
-Every token taken is replaced by [MASK] in 80 % of cases, kept in 10 % and replaced by a random token in 10
-%, each on its own.
+Every token taken is replaced by [MASK] in 80 of 100 cases, kept in 10 and replaced by a random token in 10,
+each on its own.
 
 A batch is masked at once. Only the walk over the words is a Python loop, over integers and with a bit per
 word for what is taken: about twenty turns for a sample of 128 tokens.
@@ -30,16 +30,13 @@ class MaskSettings:
     """How tokens are masked.
 
     Attributes:
-        probability: share of a sample's tokens to predict, special tokens counted as the reference counts
-            them.
+        probability: share of a sample's tokens to predict; special tokens count, as in the reference.
         ngram: longest run of units masked together.
         favor_shorter: p(n) proportional to 1/n; otherwise the same weights in reverse.
         whole_word: the units are words; otherwise single tokens.
         permutation: also shuffle further n-grams among themselves and predict them (as many tokens again).
-        max_predictions: a fixed limit on top. The reference's 20 leaves 4 % of a sample of 512, so there is
-            none.
-        reference_defects: let an n-gram, or a word cut by truncation, run across the [SEP] between the
-            segments.
+        max_predictions: a fixed limit on top. The reference's 20 are 4 % of a sample of 512: no default.
+        reference_defects: let an n-gram, or the rest of a word cut by truncation, run across the [SEP].
     """
 
     probability: float = 0.15
@@ -72,8 +69,7 @@ class MaskSettings:
         return np.cumsum(weights / weights.sum())[:-1]
 
     def draws(self, length: int) -> int:
-        """How many uniform numbers a sample uses: order, n-gram length and fate of each token; twice to
-        permute."""
+        """How many uniform numbers a sample uses: order, n-gram length and fate of each token."""
         return length * (6 if self.permutation else 3)
 
 
@@ -100,8 +96,7 @@ def mask_batch(
             reference: with 30,000 pieces that is one [SEP] in 400,000 tokens, not worth a deviation.
 
     Returns:
-        The masked ids (T,), the positions to predict (P,) in increasing order, and the original ids there
-        (P,).
+        The masked ids (T,), the increasing positions to predict (P,), and the original ids there (P,).
     """
     lengths = np.diff(offsets)
     numbers = _rows(draws, lengths, 6 if settings.permutation else 3)
@@ -189,8 +184,7 @@ class _Units:
         return cls(where, np.append(first, len(where)), room, samples)
 
     def tokens(self, runs: tuple[Ints, Ints]) -> Ints:
-        """Positions (T), in increasing order, of the tokens in runs of units given by their first unit and
-        size."""
+        """Increasing positions (T) of the tokens in runs of units, given by first unit and size."""
         first, size = runs
         edges = np.zeros(len(self.where) + 1, dtype=np.int64)
         edges[self.place[first]] += 1

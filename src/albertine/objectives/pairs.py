@@ -1,5 +1,4 @@
-"""Which sentences make a training sample: the packing rules of ALBERT and BERT, planned for a whole epoch at
-once.
+"""Which sentences make a training sample: the packing rules of ALBERT and BERT, a whole epoch at once.
 
 The rules are Google's (reference file, section 1.4). A document is cut into chunks of whole sentences that
 reach a target length; a chunk is split in two at a random sentence, and the pair is swapped (SOP) or its
@@ -31,8 +30,8 @@ class PairSettings:
     """How samples are cut from documents.
 
     Attributes:
-        kind: "sop" sentence order, "nsp" next sentence, "none" complete sentences as one segment (RoBERTa's
-            way).
+        kind: "sop" sentence order, "nsp" next sentence, "none" one segment of complete sentences, as many as
+            fit (RoBERTa's way).
         max_length: tokens of a sample, special tokens included.
         short_probability: share of documents whose target length is drawn uniformly from [2, most] instead
             of the most.
@@ -135,55 +134,84 @@ def plan_epoch(
     return EpochPlan(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
+@dataclass(frozen=True)
+class _Chunks:
+    """Runs of consecutive sentences of one document; sentences are counted from the block's first."""
+
+    start: Array
+    cut: Array  # first sentence of the second segment; `end` where there is none
+    end: Array
+    target: Array  # tokens wanted
+    coin: NDArray[np.float64]  # uniform; NSP has used it where a chunk could be foreign or not
+    foreign: NDArray[np.bool_]  # the second segment comes from another document
+
+    @property
+    def alone(self) -> NDArray[np.bool_]:
+        """No second segment."""
+        return np.logical_and(self.cut == self.end, ~self.foreign)
+
+
 def _plan_block(
     documents: Array, offsets: Array, d0: int, d1: int, settings: PairSettings, rng: np.random.Generator
 ) -> tuple[NDArray[Any], ...]:
     """The columns of EpochPlan for documents d0 to d1."""
     bounds = documents[d0 : d1 + 1]
-    sizes = np.diff(bounds)
-    s0, count = int(bounds[0]), int(bounds[-1] - bounds[0])
-    cum = offsets[s0 : s0 + count + 1]
-    target = np.repeat(_targets(len(sizes), settings, rng), sizes)
-    stop = np.repeat(bounds[1:] - s0, sizes)
-    here = np.arange(count)
-    if settings.kind == "none":
-        end = np.searchsorted(cum, cum[:-1] + target, side="right") - 1  # the last sentence that still fits
-    else:
-        end = np.searchsorted(cum, cum[:-1] + target, side="left")  # the sentence that reaches the target
-    end = np.minimum(np.maximum(end, here + 1), stop)
-    split, coin = rng.random(count), rng.random(count)
-    cut = np.minimum(here + 1 + (split * (end - here - 1)).astype(np.int64), np.maximum(end - 1, here + 1))
-    single = end - here == 1
-    if settings.kind == "nsp":
-        foreign = single | (coin < 0.5)
-    else:
-        foreign = single & (settings.kind == "sop" and settings.reference_defects)
-    # Sentences a foreign segment replaced are "pushed back": the next chunk begins right after segment A.
-    start = _walk(np.where(foreign, cut, end))
-    end, cut, target, coin = end[start], cut[start], target[start], coin[start]
-    foreign, single = foreign[start], single[start]
-
-    whole = single & ~foreign if settings.kind != "none" else np.ones(len(start), dtype=bool)
-    cut = np.where(whole, end, cut)
-    a_start, a_end, b_start, b_end = cum[start], cum[cut], cum[cut], cum[end]
-    label = np.where(whole, NO_LABEL, 0).astype(np.int8)
+    cum = offsets[bounds[0] : bounds[-1] + 1]
+    chunks = _cut_chunks(bounds - bounds[0], cum, settings, rng)
+    foreign, alone = chunks.foreign, chunks.alone
+    a_start, a_end = cum[chunks.start], cum[chunks.cut]
+    b_start, b_end = a_end.copy(), cum[chunks.end]
+    label = np.where(alone, NO_LABEL, 0).astype(np.int8)
     if foreign.any():
-        home = d0 + np.searchsorted(bounds, start[foreign] + s0, side="right") - 1
-        wanted = target[foreign] - (a_end - a_start)[foreign]
+        home = d0 + np.searchsorted(bounds, bounds[0] + chunks.start[foreign], side="right") - 1
+        wanted = (chunks.target - (a_end - a_start))[foreign]
         b_start[foreign], b_end[foreign] = _elsewhere(documents, offsets, home, wanted, rng)
         label[foreign] = 1
     if settings.kind == "sop":
-        swap = ~whole & ~foreign & (coin < 0.5)
+        swap = ~alone & ~foreign & (chunks.coin < 0.5)
         a_start, b_start = np.where(swap, b_start, a_start), np.where(swap, a_start, b_start)
         a_end, b_end = np.where(swap, b_end, a_end), np.where(swap, a_end, b_end)
         label[swap] = 1
     a_length, b_length = a_end - a_start, b_end - b_start
     a_start, a_length, b_start, b_length = _truncate(a_start, a_length, b_start, b_length, settings, rng)
-    # Sentences without a token can only come from a hand-made corpus; a segment of them would be an empty
-    # segment.
-    real = (a_length > 0) & ((b_length > 0) | whole)
+    # Sentences without a token can only come from a hand-made corpus, and would make an empty segment.
+    real = (a_length > 0) & ((b_length > 0) | alone)
     columns = (a_start, a_length.astype(np.int32), b_start, b_length.astype(np.int32), label)
-    return columns if real.all() else tuple(c[real] for c in columns)
+    return columns if real.all() else tuple(column[real] for column in columns)
+
+
+def _cut_chunks(bounds: Array, cum: Array, settings: PairSettings, rng: np.random.Generator) -> _Chunks:
+    """Cut the documents between `bounds` (in sentences) into chunks and each chunk in two.
+
+    `cum` are the token offsets of the sentences. Everything is first worked out for a chunk that would begin
+    at any sentence; the walk then keeps the sentences where one does.
+    """
+    sizes = np.diff(bounds)
+    count = int(bounds[-1])
+    target = np.repeat(_targets(len(sizes), settings, rng), sizes)
+    here = np.arange(count)
+    if settings.kind == "none":
+        end = (
+            np.searchsorted(cum, cum[:-1] + target, side="right") - 1
+        )  # after the last sentence that still fits
+    else:
+        end = np.searchsorted(
+            cum, cum[:-1] + target, side="left"
+        )  # after the sentence that reaches the target
+    end = np.minimum(np.maximum(end, here + 1), np.repeat(bounds[1:], sizes))
+    split, coin = rng.random(count), rng.random(count)
+    single = end - here == 1
+    cut = np.where(single, end, here + 1 + (split * (end - here - 1)).astype(np.int64))
+    foreign = np.zeros(count, dtype=bool)
+    if settings.kind == "none":
+        cut = end
+    elif settings.kind == "nsp":
+        foreign = single | (coin < 0.5)
+    elif settings.reference_defects:
+        foreign = single
+    # Sentences a foreign segment replaced are "pushed back": the next chunk begins right after segment A.
+    start = _walk(np.where(foreign, cut, end))
+    return _Chunks(start, cut[start], end[start], target[start], coin[start], foreign[start])
 
 
 def _targets(documents: int, settings: PairSettings, rng: np.random.Generator) -> Array:
@@ -226,8 +254,7 @@ def _elsewhere(
 def _truncate(
     a_start: Array, a: Array, b_start: Array, b: Array, settings: PairSettings, rng: np.random.Generator
 ) -> tuple[Array, Array, Array, Array]:
-    """Drop the tokens that exceed the room, one at a time from the longer segment, front or back with equal
-    chance.
+    """Drop the tokens beyond the room, one at a time from the longer segment, at either end by a coin.
 
     Taking from the longer (on a tie, from B) until A + B = room ends in a closed form, and the number taken
     from the front is binomial; so no loop over tokens is needed.
