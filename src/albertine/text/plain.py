@@ -99,8 +99,8 @@ def unwrap(text: str) -> list[str]:
     """The paragraphs of hard-wrapped text, each joined into one line.
 
     A hyphen at a line end stays (`well-⏎known`) unless the rest of the text writes the word without it.
-    Nothing goes between two Chinese characters, nor after a dash. `_Emphasis_`, as Project Gutenberg marks it,
-    loses its marks.
+    Nothing goes between two Chinese characters, nor after a dash. `_Emphasis_`, as Project Gutenberg marks
+    it, loses its marks.
     """
     if "\u00ad" in text:
         text = text.replace("\u00ad\n", "").replace("\u00ad", "")
@@ -126,7 +126,7 @@ def read_book(lines: TextLines, shape: Shape, limits: Limits) -> Iterator[Paragr
 _FRONT_MATTER = re.compile(r"\A\s*---\n.*?^---(?:\n|$|(?=#))", re.DOTALL | re.MULTILINE)
 _COMMENT = re.compile(r"<!--(?:(?!-->).)*-->", re.DOTALL)
 _FENCE = re.compile(r"^```.*?^```[ \t]*$", re.DOTALL | re.MULTILINE)
-_MARK = re.compile(r"^[ \t]*(?:#{1,6}[ \t]+|>[ \t]?|[-*+][ \t]+(?=\S))+", re.MULTILINE)
+_MARK = re.compile(r"^[ \t]*(?:#{1,6}(?:[ \t]+|$)|>[ \t]?|[-*+][ \t]+(?=\S))+", re.MULTILINE)
 _RULE = re.compile(r"^[ \t]*(?:[-*_][ \t]*){3,}$|^[ \t]*\|?[ \t:|-]{3,}\|?[ \t]*$", re.MULTILINE)
 _LINK = re.compile(r"!?\[([^\[\]]{0,500})\]\([^()\s]{0,1000}\)")
 _EMPHASIS = re.compile(r"(\*{1,3}|`)(?=\S)([^*`\n]{1,500}?)(?<=\S)\1")
@@ -150,8 +150,8 @@ _HOLLOW_SPACED = re.compile(" ?" + _HOLLOW.pattern)
 _HALF_HOLLOW = re.compile(r"([(（])[\s,;:，；：、]+")
 _VARIANTS = re.compile(r"-\{([^{}]{0,500})\}-")
 _BRACKETS = re.compile(r"\[\[(?:[^\[\]|]{0,300}\|)?([^\[\]|]{0,300})\]\]|\{\{[^{}]{0,1000}\}\}")
-_SECTION = re.compile(r"^(?:Section::::|BULLET::::[-*#:;]*\s*)+")
-_TABLE = ("{|", "|", "!", "</", "__")
+_BULLET = re.compile(r"^(?:BULLET::::[-*#:;.]*\s*)+")
+_NO_TEXT = ("{|", "|", "!", "</", "__", "Section::::")
 _VERB = re.compile(
     r"\b(?:is|was|are|were|be|been|has|had|have|does|did|do|can|could|will|would|may|might|must|said|says"
     r"|won|lost|died|born|became|made|took|went|came|left|served|moved|joined|played)\b"
@@ -189,7 +189,7 @@ def clean_wiki(line: str) -> str:
     if _HOLLOW.search(line):
         line = _HOLLOW_SPACED.sub("", line)
     line = _HALF_HOLLOW.sub(r"\1", line)
-    return " ".join(line.split()) if "  " in line or "\xa0" in line else line
+    return " ".join(line.split()) if "  " in line or "\xa0" in line else line.strip()
 
 
 def _first_variant(match: re.Match[str]) -> str:
@@ -199,12 +199,14 @@ def _first_variant(match: re.Match[str]) -> str:
 
 
 def _wiki_paragraph(raw: str) -> str:
+    """The text of one line between the <doc> marks; empty for a heading, a piece of a table or nothing."""
     line = raw.strip()
-    if not line or line.startswith(_TABLE):
+    if not line or line.startswith(_NO_TEXT):
         return ""
-    if line.startswith("Section::::"):
-        return ""
-    return clean_wiki(_SECTION.sub("", line))
+    if line.startswith("BULLET::::"):
+        return clean_wiki(_BULLET.sub("", line))
+    text = clean_wiki(line)
+    return "" if is_section_heading(text) else text
 
 
 def read_wiki(lines: TextLines, shape: Shape, limits: Limits) -> Iterator[Paragraphs]:
@@ -230,7 +232,7 @@ def read_wiki(lines: TextLines, shape: Shape, limits: Limits) -> Iterator[Paragr
         elif inside and (text := _wiki_paragraph(line)):
             if title is not None and (text == title or line.strip() == title):
                 title = None  # the title is repeated as the first line of the article
-            elif not is_section_heading(text):
+            else:
                 gather.add(text)
     if taken := gather.take():
         yield taken

@@ -28,7 +28,8 @@ _ZH_STOP = re.compile(r"[。！？!?…｡.]+[\"'”’」』）)】〕\]》〉]
 _CLOSERS = "\"'”’»)]}」』）】〕》〉"
 _OPENERS = frozenset("\"'“‘«([{「『（《【¿¡_*")
 _CONTINUES = frozenset(",;:)]}-–—.…!?%/=+&|<>，、；：。！？）」』”’》〉】〕～·")
-_LAST_WORD = re.compile(r"(?:[^\W\d_]\.)*[^\W\d_]+(?:['’.][^\W\d_]+)*$")
+_LETTER = r"[^\W\d_\u2e80-\u9fff]"
+_LAST_WORD = re.compile(rf"(?:{_LETTER}\.)*{_LETTER}+(?:['’.]{_LETTER}+)*$")
 _NEXT_WORD = re.compile(r"[A-Za-z]+")
 _ROMAN = re.compile(r"[IVXLCM]+\b")
 _ABBREVIATIONS = NEVER_LAST | BEFORE_NUMBER | SOMETIMES_LAST
@@ -59,7 +60,7 @@ def _full_stop_ends(text: str, start: int, stop: int, after: int) -> bool:
     begin = max(start, stop - _BACK)
     begin = max(begin, text.rfind(" ", begin, stop) + 1)
     word = text[begin:stop]
-    if len(word) > 1 and word.isalpha():
+    if len(word) > 1 and word.isalpha() and word.isascii():
         if word not in _ABBREVIATIONS:
             # "IV. The fourth": the number of a chapter, if nothing stands before it
             return not (begin == start and _ROMAN.fullmatch(word))
@@ -82,7 +83,7 @@ def _abbreviation_ends(text: str, start: int, begin: int, word: str, after: int)
     if word in BEFORE_NUMBER and (text[after].isdigit() or _ROMAN.match(text, after)):
         return False
     if initial or "." in word:
-        return ord(word[0]) >= 0x2E80 or (begin > start and _begins_sentence(text, after))
+        return begin > start and _begins_sentence(text, after)
     return word not in SOMETIMES_LAST or _begins_sentence(text, after)
 
 

@@ -181,12 +181,26 @@ def unpack(stream: ByteStream, limits: Limits) -> ByteStream:
 
 
 def is_tar(stream: ByteStream) -> bool:
-    """Whether the stream holds a tar archive (POSIX and GNU headers both carry `ustar`)."""
-    return stream.head(512)[257:262] == b"ustar"
+    """Whether the stream holds a tar: POSIX and GNU headers carry `ustar`, an empty archive only zeros."""
+    head = stream.head(512)
+    return head[257:262] == b"ustar" or (".tar" in Path(stream.name).name and head == bytes(512))
+
+
+class _Member:
+    """A tar member whose read errors are those of a cut-off archive."""
+
+    def __init__(self, content: Readable, archive: str) -> None:
+        self._content, self._archive = content, archive
+
+    def read(self, size: int = -1, /) -> bytes:
+        try:
+            return self._content.read(size)
+        except tarfile.TarError as error:
+            raise _broken("tar", self._archive, str(error)) from error
 
 
 def tar_members(stream: ByteStream, limits: Limits) -> Iterator[ByteStream]:
-    """The regular files in a tar, in its order; directories, links, devices and hidden files are passed over.
+    """The regular files in a tar, in its order; folders, links, devices and hidden files are passed over.
 
     Nothing is extracted, so a member's name is only ever a label, whatever it contains.
     """
@@ -200,7 +214,8 @@ def tar_members(stream: ByteStream, limits: Limits) -> Iterator[ByteStream]:
                     continue
                 content = archive.extractfile(member)
                 if content is not None:
-                    yield ByteStream(content, f"{stream.name}:{member.name}")
+                    name = f"{stream.name}:{member.name}"
+                    yield ByteStream(_Member(content, stream.name), name)
                 archive.members = []  # tarfile keeps every header otherwise: memory grows with the archive
     except (tarfile.TarError, EOFError) as error:
         raise _broken("tar", stream.name, str(error)) from error

@@ -1,8 +1,8 @@
 """Chinese words: which tokens of a sentence begin a word, as whole-word masking needs to know.
 
-A Chinese vocabulary has one token a character, so words come from a segmenter, jieba (`albertine[zh]`). Its own
-`initialize` is avoided: it keeps a cache in the shared temporary folder and reads it back with `marshal`, which
-runs what another user may have put there.
+A Chinese vocabulary has one token a character, so words come from a segmenter, jieba (`albertine[zh]`). Its
+own `initialize` is avoided: it keeps a cache in the shared temporary folder and reads it back with
+`marshal`, where another user may have put anything.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ def zh_word_starts(
 ) -> npt.NDArray[np.bool_]:
     """Which tokens of a sentence begin a word.
 
-    A token continues a word if the character it begins with stands inside one: the second character of 北京, a
-    `##` piece of a foreign word. A Chinese word longer than `longest` counts as single characters, because masking
-    it whole leaves too little to guess it from.
+    A token continues a word if the character it begins with stands inside one: the second character of 北京,
+    a `##` piece of a foreign word. A Chinese word longer than `longest` counts as single characters, because
+    masking it whole leaves too little to guess it from.
 
     Args:
         sentence: the text that was encoded, unchanged.

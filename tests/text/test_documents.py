@@ -1,0 +1,572 @@
+"""Reading documents: every format in every wrapping, and a message for everything that can be wrong."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import itertools
+import json
+import lzma
+import tarfile
+import tracemalloc
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from albertine.errors import DataError
+from albertine.text.documents import Document, FileReport, list_files, read_documents
+from albertine.text.formats import FORMATS, MEANING
+from albertine.text.plain import clean_wiki, is_section_heading, unwrap
+from albertine.text.streams import Limits
+
+LINES = "One sentence here.\nAnother one here.\n\nSecond document now.\nIt has two sentences.\n"
+PARAGRAPHS = (
+    "First one. It goes on here. And on.\nSecond one. It is short.\n\n"
+    "New article. It has more. Yes.\nEnd. Of it.\n"
+)
+BOOK = (
+    "THE TITLE\n\n\nIt was a bright cold day in April, and the clocks were striking well-\n"
+    "known hours. The man went up the stairs, slowly, and thought about all\n"
+    "that had hap-\npened. Then it happened again, and happened more--\nas always did.\n\n"
+    "The second paragraph is _quite\nshort_ and says little that is worth the\nreader's while, as they say.\n"
+)
+WIKI = (
+    '<doc id="1" url="?curid=1" title="Empty &amp; void">\nEmpty &amp; void\n\n\n</doc>\n'
+    '<doc id="2" url="?curid=2" title="Jarred Shaw">\nJarred Shaw\n\n'
+    "Jarred Shaw () is a player ( or guard).<br>\nProfessional career.\nHe plays. '''Bold''' &amp; [[a|b]].\n"
+    "{| class\n| cell\nSection::::History.\nBULLET::::- A list item, one.\n\n</doc>\n"
+)
+MARKDOWN = (
+    "---\ntitle: x\n---\n# 中华人民共和国刑法\n\n1979年7月1日 通过\n\n<!-- INFO END -->\n\n## 第一编 总则\n\n"
+    "第一条 为了**惩罚**犯罪。\n\n- [项目](http://x.y)\n\n```\ncode\n```\n---\n"
+)
+JSONL = '{"title": "T", "text": "T\\nOne. Two."}\n\n{"text": "Three."}\n{"text": ""}\n'
+WIKITEXT = (
+    " \n = Homarus = \n \n A 0 @.@ 7 kg well @-@ known one . It lives . \n \n"
+    " = = Sub = = \n More . \n = Next = \n Text . \n"
+)
+
+TEXTS: dict[str, tuple[str, str, list[tuple[str, ...]]]] = {
+    "lines": (
+        "a.txt",
+        LINES,
+        [("One sentence here.", "Another one here."), ("Second document now.", "It has two sentences.")],
+    ),
+    "paragraphs": (
+        "a.txt",
+        PARAGRAPHS,
+        [
+            ("First one. It goes on here. And on.", "Second one. It is short."),
+            ("New article. It has more. Yes.", "End. Of it."),
+        ],
+    ),
+    "book": (
+        "a.txt",
+        BOOK,
+        [
+            (
+                "THE TITLE",
+                "It was a bright cold day in April, and the clocks were striking well-known hours. The"
+                " man went up the stairs, slowly, and thought about all that had happened. Then it happened"
+                " again, and happened more--as always did.",
+                "The second paragraph is quite short and says little that is worth the reader's while, as"
+                " they say.",
+            )
+        ],
+    ),
+    "wiki": (
+        "wiki_00",
+        WIKI,
+        [("Jarred Shaw is a player (or guard).", "He plays. Bold & b.", "A list item, one.")],
+    ),
+    "markdown": (
+        "a.md",
+        MARKDOWN,
+        [("中华人民共和国刑法", "1979年7月1日 通过", "第一编 总则", "第一条 为了惩罚犯罪。", "项目")],
+    ),
+    "jsonl": ("a.jsonl", JSONL, [("One. Two.",), ("Three.",)]),
+    "wikitext": ("a.txt", WIKITEXT, [("A 0.7 kg well-known one . It lives .", "More ."), ("Text .",)]),
+}
+
+
+def tar(members: Iterable[tuple[str, bytes]], mode: str = "w") -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode=mode) as archive:  # type: ignore[call-overload]
+        for name, content in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return out.getvalue()
+
+
+def zstd(data: bytes) -> bytes:
+    return pytest.importorskip("zstandard").ZstdCompressor().compress(data)
+
+
+WRAP = {
+    "": lambda b, n: b,
+    ".gz": lambda b, n: gzip.compress(b),
+    ".xz": lambda b, n: lzma.compress(b),
+    ".bz2": lambda b, n: bz2.compress(b),
+    ".zst": lambda b, n: zstd(b),
+    ".tar": lambda b, n: tar([(n, b)]),
+    ".tar.gz": lambda b, n: gzip.compress(tar([(n, b)])),
+    ".tgz": lambda b, n: gzip.compress(tar([(n, b)])),
+    ".tar.xz": lambda b, n: lzma.compress(tar([(n, b)])),
+    ".tar.zst": lambda b, n: zstd(tar([(n, b)])),
+}
+
+
+def write(folder: Path, name: str, content: bytes | str) -> Path:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def read(*paths: Path, **kw: object) -> list[Document]:
+    return list(read_documents(paths, **kw))  # type: ignore[arg-type]
+
+
+def complaint(*paths: Path, **kw: object) -> str:
+    with pytest.raises(DataError) as caught:
+        read(*paths, **kw)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(("format", "wrap"), list(itertools.product(TEXTS, WRAP)))
+def test_each_format_is_recognised_in_each_wrapping(tmp_path: Path, format: str, wrap: str) -> None:
+    name, text, expected = TEXTS[format]
+    stem = "corpus" if "tar" in wrap or wrap == ".tgz" else name
+    path = write(tmp_path, stem + wrap, WRAP[wrap](text.encode(), name))
+    reports: list[FileReport] = []
+    documents = read(path, on_file=reports.append)
+    assert [d.paragraphs for d in documents] == expected
+    assert [r.format for r in reports] == [format]
+    assert all(d.presplit == (format == "lines") for d in documents)
+    inside = "tar" in wrap or wrap == ".tgz"
+    assert {d.source for d in documents} == {f"{path}:{name}" if inside else str(path)}
+
+
+@pytest.mark.parametrize("format", TEXTS)
+def test_a_format_can_be_asked_for(tmp_path: Path, format: str) -> None:
+    _, text, expected = TEXTS[format]
+    assert [d.paragraphs for d in read(write(tmp_path, "x.dat", text), format=format)] == expected
+
+
+def test_documents_format_takes_a_line_for_a_document(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.txt", "One. Two.\n\nThree.\n")
+    assert [d.paragraphs for d in read(path, format="documents")] == [("One. Two.",), ("Three.",)]
+
+
+def test_blank_line_after_every_paragraph_does_not_end_the_document(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.txt", "One is here. Two is here.\n\nThree is. Four is.\n\nFive is. Six is.\n")
+    assert len(read(path)) == 1
+
+
+def test_one_sentence_a_line_without_blank_lines_is_one_document(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.txt", "上章阉茂，一年。\n后周太祖即位。\n改年号，实行大赦。\n")
+    assert read(path) == [
+        Document(str(path), ("上章阉茂，一年。", "后周太祖即位。", "改年号，实行大赦。"), True)
+    ]
+
+
+def test_every_format_has_its_meaning_said() -> None:
+    assert set(MEANING) == set(FORMATS) - {"auto"}
+
+
+def test_windows_and_old_mac_line_ends(tmp_path: Path) -> None:
+    for name, end in (("w.txt", "\r\n"), ("m.txt", "\r")):
+        path = write(tmp_path, name, LINES.replace("\n", end))
+        assert [d.paragraphs for d in read(path)] == TEXTS["lines"][2]
+
+
+def test_line_ends_and_characters_across_block_borders(tmp_path: Path) -> None:
+    line = "这是一个句子，它有很多字" * 7 + "。"
+    path = write(tmp_path, "a.txt", "\r\n".join([line] * 5000))
+    assert read(path)[0].paragraphs == (line,) * 5000
+
+
+def test_byte_order_mark_is_accepted_also_in_the_middle(tmp_path: Path) -> None:
+    path = write(
+        tmp_path, "a.txt", b"\xef\xbb\xbf" + LINES.encode() + b"\xef\xbb\xbf\n" + b"\xef\xbb\xbfThird.\n"
+    )
+    assert [d.paragraphs for d in read(path)] == [*TEXTS["lines"][2], ("Third.",)]
+
+
+@pytest.mark.parametrize("encoding", ["gb18030", "big5", "utf-16"])
+def test_other_encodings_are_read_when_named_and_suggested_when_not(tmp_path: Path, encoding: str) -> None:
+    text = "這是第一個句子，很長的一個句子。\n第二個句子在這裡。\n" * 20
+    path = write(tmp_path, "a.txt", text.encode(encoding))
+    assert read(path, encoding=encoding)[0].paragraphs[0] == "這是第一個句子，很長的一個句子。"
+    message = complaint(path)
+    assert "a.txt" in message and f"--encoding {encoding}" in message
+
+
+def test_latin_1_is_suggested_and_the_line_named(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.txt", ("Plain words here.\n" * 9 + "Le café était fermé.\n").encode("latin-1"))
+    message = complaint(path)
+    assert "not utf-8" in message and "line 10" in message and "latin-1" in message
+
+
+def test_bad_bytes_far_into_a_file_name_their_line(tmp_path: Path) -> None:
+    good = "A line of text that is long enough to matter.\n" * 30_000
+    path = write(tmp_path, "a.txt", good.encode() + b"\xff\xfe\n")
+    assert "line 30001" in complaint(path)
+
+
+def test_unknown_encoding_and_format_list_what_exists(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.txt", LINES)
+    assert "gb18030" in complaint(path, encoding="utf-9")
+    assert "gb18030" in complaint(path, encoding="rot13")
+    assert "jsonl" in complaint(path, format="csv")
+
+
+def test_folders_are_read_in_sorted_order_without_what_is_not_text(tmp_path: Path) -> None:
+    for name in ("b/wiki_01", "b/wiki_00", "a.txt", "c/d/e.txt.gz", "c/d.txt"):
+        text = f"This is {name} here.\nIt ends.\n"
+        write(tmp_path, name, gzip.compress(text.encode()) if name.endswith("gz") else text)
+    for name in (".hidden.txt", ".git/x.txt", "README.md", "LICENSE", "image.png", "empty.txt"):
+        write(tmp_path, name, b"" if name == "empty.txt" else b"no\x00pe")
+    names = [str(f.relative_to(tmp_path)) for f in list_files([tmp_path])]
+    assert names == ["a.txt", "b/wiki_00", "b/wiki_01", "c/d.txt", "c/d/e.txt.gz"] or names == sorted(
+        names, key=lambda n: (n.count("/") > 0, n)
+    )
+    assert len(names) == 5
+    assert [d.source for d in read(tmp_path)] == [str(f) for f in list_files([tmp_path])]
+
+
+def test_missing_empty_and_textless_paths(tmp_path: Path) -> None:
+    assert "no such file" in complaint(tmp_path / "nowhere.txt")
+    assert "is empty" in complaint(write(tmp_path, "e/empty.txt", b""))
+    assert "no text file" in complaint(tmp_path / "e")
+    assert "no text" in complaint()
+    assert "holds no text" in complaint(write(tmp_path, "blank.txt", "\n \n\t\n"))
+    assert "holds no text" in complaint(write(tmp_path, "stubs", WIKI[: WIKI.index("</doc>")]))
+    assert "holds no text" in complaint(write(tmp_path, "none.tar", tar([])))
+
+
+def test_missing_path_is_said_at_the_call_before_any_reading(tmp_path: Path) -> None:
+    with pytest.raises(DataError):
+        read_documents([write(tmp_path, "a.txt", LINES), tmp_path / "b.txt"])
+
+
+def test_binary_files_are_named_as_such(tmp_path: Path) -> None:
+    assert "binary" in complaint(write(tmp_path, "a.txt", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"))
+    late = "Text that goes on.\n" * 20_000 + "bad\0line\n"
+    message = complaint(write(tmp_path, "b.txt", late))
+    assert "binary" in message and "line 20001" in message
+    assert "zip" in complaint(write(tmp_path, "c.txt", b"PK\x03\x04rest"))
+
+
+@pytest.mark.parametrize("wrap", [w for w in WRAP if w])
+def test_cut_off_files_are_never_taken_for_whole_ones(tmp_path: Path, wrap: str) -> None:
+    text = "".join(f"Sentence number {i * 7919 % 100_003} stands here.\n" for i in range(3000))
+    whole = WRAP[wrap](text.encode(), "a.txt")
+    for keep in (len(whole) // 2, len(whole) - 5 if wrap != ".tar" else len(text) - 99):
+        path = write(tmp_path, f"cut{keep}.txt{wrap}", whole[:keep])
+        message = complaint(path, format="lines")
+        assert path.name in message and "cut off" in message
+
+
+@pytest.mark.parametrize("wrap", [".gz", ".xz", ".bz2", ".zst"])
+def test_flipped_bits_in_compressed_files_are_found(tmp_path: Path, wrap: str) -> None:
+    if wrap == ".zst":
+        zstandard = pytest.importorskip("zstandard")
+        whole = zstandard.ZstdCompressor(write_checksum=True).compress(LINES.encode() * 50)
+    else:
+        whole = WRAP[wrap](LINES.encode() * 50, "")
+    for at in range(len(whole) // 3, len(whole), max(1, len(whole) // 9)):
+        bad = bytearray(whole)
+        bad[at] ^= 0x10
+        path = write(tmp_path, f"b{at}.txt{wrap}", bytes(bad))
+        try:
+            found = read(path)
+        except DataError:
+            continue
+        assert found == [
+            Document(str(path), d.paragraphs, d.presplit)
+            for d in read(write(tmp_path, "g.txt" + wrap, whole))
+        ]
+
+
+def test_named_compressed_but_is_not(tmp_path: Path) -> None:
+    assert "holds no gzip data" in complaint(write(tmp_path, "a.txt.gz", LINES))
+
+
+def test_compressed_without_saying_so_is_read(tmp_path: Path) -> None:
+    assert len(read(write(tmp_path, "a.txt", gzip.compress(LINES.encode())))) == 2
+
+
+@pytest.mark.parametrize("wrap", [".gz", ".xz", ".bz2", ".zst"])
+def test_concatenated_streams_are_read_to_the_end(tmp_path: Path, wrap: str) -> None:
+    parts = [WRAP[wrap](f"Part {i} is here.\n".encode(), "") for i in range(3)]
+    padding = b"\0" * 8 if wrap in (".gz", ".xz") else b""
+    path = write(tmp_path, "a.txt" + wrap, padding.join(parts) + padding)
+    assert read(path)[0].paragraphs == ("Part 0 is here.", "Part 1 is here.", "Part 2 is here.")
+
+
+@pytest.mark.parametrize("wrap", [".gz", ".xz", ".bz2", ".zst"])
+def test_bombs_are_stopped_early_and_in_little_memory(tmp_path: Path, wrap: str) -> None:
+    block = WRAP[wrap](b"All work and no play.\n" * 400_000, "")
+    path = write(tmp_path, "bomb.txt" + wrap, block * 20)
+    tracemalloc.start()
+    # documents end at each line, so that only the ratio can stop it
+    message = ""
+    try:
+        for _ in read_documents([path], format="documents", limits=Limits(ratio_after=4 << 20)):
+            pass
+    except DataError as error:
+        message = str(error)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert "times its size" in message
+    assert peak < 150 << 20
+
+
+def test_size_limits(tmp_path: Path) -> None:
+    packed = write(tmp_path, "a.txt.gz", gzip.compress(LINES.encode() * 5))
+    assert "more than 100 bytes" in complaint(packed, limits=Limits(unpacked_bytes=100))
+    many = write(tmp_path, "a.tar", tar([(f"{i}.txt", LINES.encode()) for i in range(9)]))
+    assert "more than 5 members" in complaint(many, limits=Limits(members=5))
+
+
+@pytest.mark.parametrize(
+    "format", ["lines", "paragraphs", "book", "markdown", "wiki", "wikitext", "jsonl", "documents"]
+)
+def test_endless_documents_and_lines_are_refused_with_advice(tmp_path: Path, format: str) -> None:
+    small = Limits(document_characters=5000)
+    head = {"wiki": '<doc id="1" title="x">\n', "jsonl": '{"text": "'}.get(format, "")
+    tail = '"}' if format == "jsonl" else ""
+    path = write(tmp_path, "line.txt", head + "word " * 2000 + tail)
+    message = complaint(path, format=format, limits=small)
+    assert "line.txt" in message and "--format" in message
+    if format not in ("documents", "jsonl"):
+        path = write(tmp_path, "doc.txt", head + "A line of words, it is.\n" * 400)
+        message = complaint(path, format=format, limits=small)
+        assert "longer than 5,000 characters" in message and "blank lines" in message
+
+
+def test_memory_stays_small_on_a_large_file(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.txt", (("A sentence of some length, as they are.\n" * 50) + "\n") * 10_000)
+    tracemalloc.start()
+    count = sum(1 for _ in read_documents([path]))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert count == 10_000
+    assert peak < 8 << 20
+
+
+def test_tar_members_that_are_not_text_files_are_passed_over_and_nothing_is_written(tmp_path: Path) -> None:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        for name, kind, link in (
+            ("folder", tarfile.DIRTYPE, ""),
+            ("link.txt", tarfile.SYMTYPE, "/etc/passwd"),
+            ("hard.txt", tarfile.LNKTYPE, "../../etc/passwd"),
+            ("device.txt", tarfile.CHRTYPE, ""),
+            ("pipe.txt", tarfile.FIFOTYPE, ""),
+        ):
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = kind, link
+            archive.addfile(info)
+        for name, content in (
+            ("../../../escape.txt", LINES.encode()),
+            ("/absolute.txt", LINES.encode()),
+            ("._mac.txt", b"\0\0"),
+            ("__MACOSX/a.txt", b"\0"),
+            ("picture.png", b"\0"),
+            ("empty.txt", b""),
+            ("inner.txt.gz", gzip.compress(LINES.encode())),
+        ):
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    path = write(tmp_path, "in/a.tar", out.getvalue())
+    reports: list[FileReport] = []
+    documents = read(path, on_file=reports.append)
+    names = {d.source.partition(".tar:")[2] for d in documents}
+    assert names == {"../../../escape.txt", "/absolute.txt", "inner.txt.gz"}
+    assert [r.format for r in reports if r.source.endswith(("png", "empty.txt"))] == ["skipped", "empty"]
+    assert [p for p in tmp_path.rglob("*") if p.is_file()] == [path]
+
+
+def test_archive_in_archive_is_refused(tmp_path: Path) -> None:
+    inner = tar([("a.txt", LINES.encode())])
+    assert "inside an archive" in complaint(write(tmp_path, "o.tar", tar([("inner.tar", inner)])))
+
+
+def test_bad_json_names_file_and_line(tmp_path: Path) -> None:
+    for bad in ('{"text": "cut', "[1, 2]", "{}", '{"text": 5}', '{"text": ["a", 1]}', '"x"', "[" * 100_000):
+        path = write(tmp_path, "a.jsonl", '{"text": "Good."}\n\n' + bad + "\n")
+        assert "a.jsonl:3" in complaint(path)
+    path = write(tmp_path, "f.jsonl", '{"body": "x", "id": 1}\n')
+    message = complaint(path)
+    assert "`text`" in message and "`body`" in message and "--text-field" in message
+    assert read(path, text_field="body")[0].paragraphs == ("x",)
+
+
+def test_json_array_file_says_what_to_write(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.json", json.dumps([{"text": "One."}], indent=1))
+    assert "one JSON object a line" in complaint(path)
+
+
+def test_json_lists_null_and_line_breaks(tmp_path: Path) -> None:
+    records = [{"text": ["One.", "Two.\nThree."]}, {"text": None}, {"text": "a\u2028b\0c"}]
+    path = write(tmp_path, "a.jsonl", "\n".join(map(json.dumps, records)))
+    assert [d.paragraphs for d in read(path)] == [("One.", "Two.", "Three."), ("a", "bc")]
+
+
+def parquet(columns: dict[str, list[object]], rows: int = 100) -> bytes:
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    out = io.BytesIO()
+    pq.write_table(pa.table(columns), out, row_group_size=rows)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("wrap", ["", ".gz", ".tar", ".tar.xz"])
+def test_parquet_rows_are_documents(tmp_path: Path, wrap: str) -> None:
+    texts: list[object] = [f"T{i}\nText {i}. More.\n\nEnd." for i in range(700)]
+    data = parquet(
+        {"text": [*texts, None], "title": [*(f"T{i}" for i in range(700)), None], "n": list(range(701))}
+    )
+    path = write(tmp_path, "a.parquet" + wrap, WRAP[wrap](data, "a.parquet"))
+    documents = read(path)
+    assert len(documents) == 700
+    assert documents[5].paragraphs == ("Text 5. More.", "End.")
+
+
+def test_parquet_faults(tmp_path: Path) -> None:
+    data = parquet({"body": ["x"], "n": [1]})
+    assert "`body`" in complaint(write(tmp_path, "a.parquet", data))
+    assert "not text" in complaint(write(tmp_path, "a.parquet", data), text_field="n")
+    assert "damaged" in complaint(write(tmp_path, "b.parquet", data[:-20]))
+    assert "damaged" in complaint(write(tmp_path, "c.parquet", "Just text.\n"))
+    assert "damaged" in complaint(write(tmp_path, "d.txt", "Just text.\n"), format="parquet")
+    inside = write(tmp_path, "e.tar", tar([("a.parquet", data)]))
+    assert "Unpack" in complaint(inside, text_field="body", limits=Limits(in_memory_bytes=100))
+
+
+def test_wiki_asked_for_but_not_there(tmp_path: Path) -> None:
+    assert "<doc" in complaint(write(tmp_path, "a.txt", LINES), format="wiki")
+
+
+def test_wiki_cut_off_keeps_the_part_that_is_there(tmp_path: Path) -> None:
+    path = write(tmp_path, "wiki_00", WIKI[: WIKI.index("{|")])
+    assert [len(d.paragraphs) for d in read(path)] == [2]
+
+
+@pytest.mark.parametrize(
+    ("line", "heading"),
+    [
+        ("Career.", True),
+        ("Early life and education.", True),
+        ("FM 1128 (1949).", True),
+        ("車站結構.", True),
+        ("获奖（国际）.", True),
+        ("He died.", False),
+        ("The team won the cup.", False),
+        ("他死了。", False),
+        ("A longer line that has no verb but far too many words in it to be any heading.", False),
+        ("Career", False),
+        ("And then...", False),
+        ("It ended in 1990. More came.", False),
+    ],
+)
+def test_section_headings(line: str, heading: bool) -> None:
+    assert is_section_heading(line) is heading
+
+
+@pytest.mark.parametrize(
+    ("line", "clean"),
+    [
+        ("Shanghai () is", "Shanghai is"),
+        ("東富山站（）是", "東富山站是"),
+        ("人民保護部隊（，缩写为YPG）是", "人民保護部隊（缩写为YPG）是"),
+        ("美國公開-{}-機密", "美國公開機密"),
+        ("在-{zh-hans:计算机;zh-hant:電腦;}-上", "在计算机上"),
+        ("a &lt;ref name=x&gt; b", "a b"),
+        ("1 < 2 and 3 > 2", "1 < 2 and 3 > 2"),
+        ("f(x) is (fine)", "f(x) is (fine)"),
+        ("don't 'quote' it", "don't 'quote' it"),
+    ],
+)
+def test_wiki_leftovers(line: str, clean: str) -> None:
+    assert clean_wiki(line) == clean
+
+
+@pytest.mark.parametrize(
+    ("text", "joined"),
+    [
+        ("well-\nknown", ["well-known"]),
+        ("impos-\nsible or impossible", ["impossible or impossible"]),
+        ("to-\nday and to-day", ["to-day and to-day"]),
+        ("he said--\nyes", ["he said--yes"]),
+        ("soft\u00ad\nened", ["softened"]),
+        ("  indented\n    lines  \n", ["indented lines"]),
+        ("一个句\n子在这\n里。", ["一个句子在这里。"]),
+        ("中文 and\nEnglish", ["中文 and English"]),
+        ("one\n \t\ntwo\n\n\n\nthree", ["one", "two", "three"]),
+        ("a _stressed\nword_ and snake_case_name", ["a stressed word and snake_case_name"]),
+        ("", []),
+    ],
+)
+def test_unwrapping(text: str, joined: list[str]) -> None:
+    assert unwrap(text) == joined
+
+
+def test_reading_twice_gives_the_same(tmp_path: Path) -> None:
+    for format, (name, text, _) in TEXTS.items():
+        write(tmp_path, f"{format}/{name}", text)
+    assert read(tmp_path) == read(tmp_path)
+
+
+# Real files. The counts of the data sheet include titles, and headings, which are dropped here.
+
+
+def real(folder: Path, name: str, **kw: object) -> tuple[list[Document], Counter[str]]:
+    path = folder / name
+    if not path.exists():
+        pytest.skip(f"{name} is not on this machine")
+    kinds: Counter[str] = Counter()
+    documents = read(path, on_file=lambda r: kinds.update([r.format]), **kw)
+    return documents, kinds
+
+
+def test_real_english_wiki(shared_data: Path) -> None:
+    documents, kinds = real(shared_data, "en_wiki_2018/wiki_00-07.txt.xz")
+    assert kinds == {"wiki": 1}
+    assert 3311 * 0.97 < sum(d.characters >= 200 for d in documents) <= 3311
+    assert not any("<doc" in p or "</doc" in p for d in documents for p in d.paragraphs)
+
+
+def test_real_books(shared_data: Path) -> None:
+    documents, kinds = real(shared_data, "en_books/books_01.tar.xz")
+    assert kinds == {"book": 24} and len(documents) == 24
+    words = sum(len(p.split()) for d in documents for p in d.paragraphs)
+    assert 1.5e6 < words < 1.7e6
+    assert sum(p.count("\n") for d in documents for p in d.paragraphs) == 0
+
+
+def test_real_chinese_wiki(shared_data: Path) -> None:
+    documents, _ = real(shared_data, "zh_wiki/wiki_00-07.txt.xz")
+    assert 2602 * 0.95 < sum(d.characters >= 200 for d in documents) <= 2602
+
+
+def test_real_histories_and_laws(shared_data: Path) -> None:
+    documents, kinds = real(shared_data, "zh_histories_modern/shiji_sanguo_xuxiake.tar.xz")
+    assert len(documents) == 349 and kinds["lines"] > 340
+    documents, kinds = real(shared_data, "zh_laws/laws.tar.xz")
+    assert kinds["markdown"] == 1084
+    assert 1050 < len(documents) < 1084
+    assert not any(p.startswith(("#", "---", "<!--")) for d in documents for p in d.paragraphs)
+
+
+def test_real_wikitext(shared_data: Path) -> None:
+    documents, kinds = real(shared_data, "en_wikitext2/valid.txt.xz")
+    assert kinds == {"wikitext": 1} and len(documents) == 60
