@@ -148,7 +148,8 @@ class _Chunks:
     @property
     def alone(self) -> NDArray[np.bool_]:
         """No second segment."""
-        return np.logical_and(self.cut == self.end, ~self.foreign)
+        alone: NDArray[np.bool_] = (self.cut == self.end) & ~self.foreign
+        return alone
 
 
 def _plan_block(
