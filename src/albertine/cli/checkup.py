@@ -11,8 +11,11 @@ from pathlib import Path
 import torch
 
 from albertine.cli.show import size
+from albertine.corpus.reader import Corpus
 from albertine.errors import ModelError
 from albertine.precision import fast_bfloat16
+from albertine.text.documents import read_documents
+from albertine.text.tokenizer import Tokenizer
 
 _LIBRARIES = ("torch", "numpy", "safetensors", "tokenizers", "sentencepiece", "pydantic", "typer", "rich")
 _OPTIONAL = {
@@ -23,6 +26,8 @@ _OPTIONAL = {
     "zstandard": "data",
     "transformers": "dev",
 }
+
+MEASURED_CHARACTERS = 2_000_000
 
 
 def machine() -> dict[str, str]:
@@ -84,9 +89,19 @@ def check_folder(folder: Path, *, full: bool) -> str:
     """
     if (folder / "config.json").is_file():
         return _check_model(folder, full)
+    if any((folder / name).is_file() for name in ("manifest.json", "prepare.json")):
+        return _check_corpus(folder, full)
     raise ModelError(
         "holds no model, corpus or run", where=folder, remedy="Name a folder that Albertine wrote"
     )
+
+
+def _check_corpus(folder: Path, full: bool) -> str:
+    corpus = Corpus(folder)
+    corpus.verify(full=full)
+    corpus.tokenizer()
+    how = "every byte as the manifest says" if full else "all files there with the right size and edges"
+    return f"a corpus of {corpus.manifest.tokens:,} tokens, {how}"
 
 
 def _check_model(folder: Path, full: bool) -> str:
@@ -103,3 +118,20 @@ def _check_model(folder: Path, full: bool) -> str:
                 remedy="Take an earlier checkpoint",
             )
     return f"a model with {parameters:,} parameters, {'every number finite' if full else 'all tensors there'}"
+
+
+def fit_of(tokenizer: Tokenizer, paths: list[Path]) -> dict[str, object]:
+    """How a vocabulary fits a text: characters a token and the share of unknown tokens, at its start."""
+    characters = tokens = unknown = 0
+    for document in read_documents(paths):
+        for paragraph in document.paragraphs:
+            ids = tokenizer.encode(paragraph)
+            characters, tokens = characters + len(paragraph), tokens + len(ids)
+            unknown += ids.count(tokenizer.unk_id)
+        if characters >= MEASURED_CHARACTERS:
+            break
+    return {
+        "measured on": f"{characters:,} characters",
+        "characters a token": f"{characters / max(tokens, 1):.2f}",
+        "unknown tokens": f"{unknown / max(tokens, 1):.3%}",
+    }

@@ -42,10 +42,20 @@ def look_up(what: str) -> EncoderConfig | Found:
         raise
 
 
+def look_up_model(what: str) -> EncoderConfig:
+    """As `look_up`, for what must be a model."""
+    found = look_up(what)
+    if isinstance(found, Found):
+        raise ModelError(f"is a {found.kind} and no model", where=what)
+    return found
+
+
 def _folder(folder: Path) -> EncoderConfig | Found:
     for inner in ("config.json", "final/config.json", "best/config.json"):
         if (folder / inner).is_file():
             return _file(folder / inner)
+    if any((folder / name).is_file() for name in ("manifest.json", "prepare.json")):
+        return _corpus(folder)
     raise ModelError(
         "holds no model, corpus or run",
         where=folder,
@@ -53,9 +63,44 @@ def _folder(folder: Path) -> EncoderConfig | Found:
     )
 
 
+def _corpus(folder: Path) -> Found:
+    from albertine.corpus.manifest import SPLITS, load_manifest
+
+    manifest = load_manifest(folder)
+    facts: dict[str, Any] = {
+        "language": manifest.language,
+        "tokenizer": f"{manifest.tokenizer['kind']}, {manifest.vocab_size:,} pieces",
+        "documents read": f"{manifest.documents_read:,}",
+        "dropped": ", ".join(f"{number:,} {why}" for why, number in manifest.dropped.items() if number)
+        or "none",
+    }
+    for split in SPLITS:
+        counts = [f"{manifest.count(what, split):,} {what}" for what in ("documents", "sentences", "tokens")]
+        facts[split] = ", ".join(counts)
+    facts["unknown tokens"] = f"{manifest.unknown_share:.3%}"
+    facts["sources"] = ", ".join(str(source["path"]) for source in manifest.sources)
+    return Found("corpus", facts)
+
+
 def _file(path: Path) -> EncoderConfig | Found:
     from albertine.interop.huggingface_config import read_config, read_model_type
     from albertine.interop.weights import read_json
 
+    if path.suffix in (".yaml", ".yml"):
+        return _recipe(path)
     tree = read_json(path)
     return read_config(read_model_type(tree), tree)
+
+
+def _recipe(path: Path) -> EncoderConfig:
+    """The encoder of a recipe, with the preset's vocabulary, since its corpus may not exist yet."""
+    from albertine.model.presets import preset
+    from albertine.pretraining.choose import encoder_config
+    from albertine.pretraining.settings import PretrainingSettings
+    from albertine.settings import load
+
+    settings = load(PretrainingSettings, path)
+    if settings.model.preset is None:
+        return look_up_model(str(settings.model.start_from))
+    vocabulary = preset(settings.model.preset).vocab_size
+    return encoder_config(settings.model, vocabulary, settings.objective.max_length)

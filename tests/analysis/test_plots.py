@@ -1,0 +1,51 @@
+"""Curves as PNG files and in the terminal."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from albertine.analysis.plots import save_curves, terminal_curve
+
+
+def dots(line: str) -> list[int]:
+    """The columns of a line that hold braille dots."""
+    drawing = line.split("┤")[1]
+    return [i for i, character in enumerate(drawing) if character != "\u2800"]
+
+
+def test_a_falling_line_runs_from_corner_to_corner() -> None:
+    lines = terminal_curve([(x, 39.0 - x) for x in range(40)], width=20, height=5, y="loss").split("\n")
+    assert len(lines) == 7 and lines[0] == "loss"
+    assert [min(dots(line)) for line in lines[1:-1]] == sorted(min(dots(line)) for line in lines[1:-1])
+    assert dots(lines[1])[0] == 0 and dots(lines[5])[-1] == 19
+    assert {i for line in lines[1:-1] for i in dots(line)} == set(range(20)), "the line has a gap"
+    assert lines[1].startswith("39 ┤") and lines[5].startswith(" 0 ┤")
+    assert lines[-1].split() == ["0", "39", "step"]
+
+
+def test_a_jump_stays_connected() -> None:
+    lines = terminal_curve([(0, 0.0), (1, 0.0), (1.01, 10.0), (2, 10.0)], width=10, height=6).split("\n")
+    assert all(dots(line) for line in lines[1:-1])
+
+
+@pytest.mark.parametrize("points", [[(1, 5.0)], [(1, 5.0), (2, 5.0)]])
+def test_flat_or_single(points: list[tuple[float, float]]) -> None:
+    assert sum(bool(dots(line)) for line in terminal_curve(points).split("\n")[1:-1]) == 1
+
+
+def test_points_that_are_not_finite_are_left_out() -> None:
+    drawn = terminal_curve([(1, 1.0), (2, math.nan), (3, math.inf), (4, 2.0)])
+    assert drawn == terminal_curve([(1, 1.0), (4, 2.0)])
+    assert terminal_curve([(1, math.nan)]) == "(no loss to draw yet)"
+
+
+def test_png(tmp_path: Path) -> None:
+    path = tmp_path / "图 1" / "loss.png"
+    save_curves(
+        path, {"training": [(1, 3.0), (2, math.inf), (3, 2.0)]}, title="Loss", levels={"unigram": 2.5}
+    )
+    assert path.read_bytes().startswith(b"\x89PNG\r\n")
+    assert path.stat().st_size > 5_000

@@ -1,0 +1,145 @@
+"""The command as a person or a script meets it: help, wrong usage, exit codes, pipes and signals."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from albertine.cli import info
+from albertine.cli.app import build, run
+from tests.cli.conftest import Command
+
+COMMAND = [sys.executable, "-m", "albertine"]
+HEAVY = ("torch", "numpy", "transformers", "pyarrow", "matplotlib", "tokenizers", "sentencepiece", "rich")
+
+
+def verbs() -> list[str]:
+    app = build()
+    return [c.name or "" for c in app.registered_commands] + [g.name or "" for g in app.registered_groups]
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["pretrain", "--help"], ["predict", "--help"]]
+)
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    script = (
+        "import sys; from albertine.cli.app import run; code = run(sys.argv[1:]); "
+        f"heavy = [m for m in {HEAVY!r} if m in sys.modules]; print('heavy:', heavy); sys.exit(code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.endswith("heavy: []\n")
+
+
+def test_every_verb_has_help(albertine: Command) -> None:
+    for verb in verbs():
+        outcome = albertine(verb, "--help")
+        assert outcome.code == 0 and f"albertine {verb}" in outcome.out
+
+
+def test_help_in_a_file_is_plain(albertine: Command) -> None:
+    for arguments in (["--help"], ["info", "--help"], ["info"], ["info", "albert-base-v2"]):
+        assert not re.search(r"[\x1b\u2500-\u257f]", albertine(*arguments).out)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["inof"], "info"),
+        (["pretrian"], "pretrain"),
+        (["info", "--jsn"], "--json"),
+        (["info", "albert-bas-v2"], "albert-base-v2"),
+        (["predict", "fill-masks"], "fill-mask"),
+    ],
+)
+def test_wrong_words_suggest_the_near_one(albertine: Command, arguments: list[str], hint: str) -> None:
+    outcome = albertine(*arguments)
+    assert outcome.code == 2 and hint in outcome.err and "Traceback" not in outcome.err
+
+
+def test_an_error_is_one_message_and_exit_code_2(albertine: Command) -> None:
+    outcome = albertine("info", "no/such/folder")
+    assert outcome.code == 2 and outcome.out == ""
+    assert outcome.err == "albertine: no/such/folder: there is no such file or folder. Check the path\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "says"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device", "runs/a"), 2, "runs/a: the disk is full"),
+        (OSError(errno.ENOSPC, "No space left on device"), 2, "the disk is full"),
+        (PermissionError(errno.EACCES, "Permission denied", "x"), 2, "x: may not be opened"),
+        (FileNotFoundError(errno.ENOENT, "No such file", "y"), 2, "y: no such file"),
+        (KeyboardInterrupt(), 130, ""),
+        (SystemExit(143), 143, ""),
+        (SystemExit(1), 1, ""),
+    ],
+)
+def test_exit_codes(
+    albertine: Command, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, says: str
+) -> None:
+    def fail(json: bool) -> None:
+        raise error
+
+    monkeypatch.setattr(info, "_presets", fail)
+    outcome = albertine("info")
+    assert outcome.code == code and says in outcome.err and "Traceback" not in outcome.err
+
+
+def test_our_own_bugs_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(json: bool) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(info, "_presets", fail)
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(ZeroDivisionError):
+        run(["info"])
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    script = (
+        "import sys, time, pathlib; from albertine.cli import info; from albertine.cli.app import run\n"
+        "def wait(json):\n    pathlib.Path('ready').touch(); time.sleep(60)\n"
+        "info._presets = wait; sys.exit(run(['info']))"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 30
+    while not (tmp_path / "ready").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == code and "Traceback" not in said
+
+
+def test_a_reader_that_leaves_early_is_no_error() -> None:
+    process = subprocess.Popen([*COMMAND, "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout and process.stderr
+    process.stdout.close()
+    said = process.stderr.read()
+    process.wait(timeout=30)
+    assert said == b""
+
+
+def test_without_a_terminal_or_a_locale() -> None:
+    environment = {"PATH": os.environ["PATH"], "PYTHONIOENCODING": "ascii", "HOME": "/nonexistent"}
+    done = subprocess.run(
+        [*COMMAND, "info", "没有"],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 2 and b"Traceback" not in done.stderr and b"there is no preset" in done.stderr

@@ -1,0 +1,76 @@
+"""`albertine info`: the figures of the paper, for presets, files and folders."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import albertine as package
+from albertine.cli.info import sharing_in_words
+from albertine.model.plan import SharingPlan
+from tests.cli.conftest import Command
+
+
+def test_presets_are_listed_with_their_counts(albertine: Command) -> None:
+    lines = {line.split()[0]: line.split()[-1] for line in albertine("info").out.splitlines() if line.strip()}
+    assert set(package.presets()) <= set(lines)
+    assert lines["albert-base-v2"] == "11,813,810"
+    assert json.loads(albertine("info", "--json").out)["albert-base-v2"] == 11_813_810
+
+
+def test_a_preset(albertine: Command) -> None:
+    out = albertine("info", "albert-base-v2").out
+    for figure in (
+        "3,906,048",
+        "99,072",
+        "7,087,872",
+        "590,592",
+        "128,688",
+        "11,683,584",
+        "one block used at every depth",
+    ):
+        assert figure in out
+
+
+def test_lengths(albertine: Command) -> None:
+    found = json.loads(albertine("info", "albert-base-v2", "--length", 64, "--json").out)
+    assert list(found["training_flops_per_token"]) == ["64"]
+    # 6·(L·(4h² + 2hf) + Eh) + 12·L·h·s + 6·0.15·(hE + EV), with L 12, h 768, f 3072, E 128, s 64.
+    products = 12 * (4 * 768**2 + 2 * 768 * 3072) + 128 * 768
+    expected = 6 * products + 12 * 12 * 768 * 64 + 6 * 0.15 * (768 * 128 + 128 * 30000)
+    assert found["training_flops_per_token"]["64"] == pytest.approx(expected)
+
+
+def test_a_config_file_and_a_folder_with_chinese_and_spaces(albertine: Command, tmp_path: Path) -> None:
+    folder = tmp_path / "模型 一"
+    package.save(package.load("albert-tiny-zh"), None, folder)
+    expected = json.loads(albertine("info", "albert-tiny-zh", "--json").out)["parameters"]
+    for what in (folder, folder / "config.json"):
+        assert (
+            json.loads(albertine("info", what, "--json").out)["parameters"]["encoder"] == expected["encoder"]
+        )
+
+
+def test_a_recipe(albertine: Command) -> None:
+    recipe = Path(__file__).parents[2] / "recipes" / "albert-base-en.yaml"
+    assert "11,683,584" in albertine("info", recipe).out
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        (SharingPlan.shared(12), "12 depths, one block used at every depth"),
+        (SharingPlan.unshared(12), "12 depths, each with its own block"),
+        (SharingPlan.shared(1), "1 depth, one block"),
+        (SharingPlan.grouped(12, 2), "12 depths, 2 blocks: 1 to 6 use number 0; 7 to 12 use number 1"),
+        (SharingPlan.grouped(2, 1, 2), "4 depths, 2 blocks: 1, 3 use number 0; 2, 4 use number 1"),
+        (
+            SharingPlan.feed_forward_only(3),
+            "3 depths, each with its own attention block, one feed-forward block used at every depth",
+        ),
+    ],
+)
+def test_sharing_in_words(plan: SharingPlan, words: str) -> None:
+    assert sharing_in_words(plan) == words
