@@ -1,0 +1,105 @@
+"""What happens to a text before SentencePiece sees it (`google-research/albert:tokenization.py`,
+preprocess_text).
+
+White space is collapsed, the text is brought to NFKD and loses its combining marks, then its capitals. Each
+step
+works inside words: white space is neither cased nor part of any decomposition, so cleaning a text equals
+    cleaning
+its words one by one. The word cache of `sentencepiece.py` rests on that.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import unicodedata
+from dataclasses import dataclass
+from functools import lru_cache
+
+SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+@lru_cache(maxsize=1)
+def combining_class() -> str:
+    """All characters of non-zero combining class, as the inside of a regular expression's character class.
+
+    This is what the reference drops. It is not the category Mn that accent strippers elsewhere use: variation
+    selectors and many Indic vowel signs are Mn but stay, a few spacing marks go.
+    """
+    codes = [c for c in range(0x300, sys.maxunicode + 1) if unicodedata.combining(chr(c))]
+    runs: list[list[int]] = []
+    for code in codes:
+        if runs and code == runs[-1][1] + 1:
+            runs[-1][1] = code
+        else:
+            runs.append([code, code])
+    return "".join(chr(a) if a == b else f"{chr(a)}-{chr(b)}" for a, b in runs)
+
+
+@lru_cache(maxsize=1)
+def _combining() -> re.Pattern[str]:
+    return re.compile(f"[{combining_class()}]+")
+
+
+def well_formed(text: str) -> str:
+    """The text with every lone surrogate replaced by U+FFFD, as decoding broken input with "replace" gives.
+
+    A lone surrogate is no character: it cannot be written as UTF-8, which both tokenizer libraries need.
+    """
+    return text if text.isascii() else SURROGATE.sub("\ufffd", text)
+
+
+@dataclass(frozen=True)
+class Cleaning:
+    """How text is cleaned.
+
+    Attributes:
+        lower: small letters only (ALBERT yes, XLNet no).
+        keep_accents: leave the text unnormalised and its combining marks in place.
+        replace_quotes: turn `` and '' into ". XLNet's reference and transformers do; Google's ALBERT does
+            not.
+    """
+
+    lower: bool = True
+    keep_accents: bool = False
+    replace_quotes: bool = False
+
+    def __call__(self, text: str) -> str:
+        """The cleaned text: words parted by single spaces, nothing at either end (but see below).
+
+        NFKD turns a few characters, such as the free-standing ¨, into a space and a mark. Such a space is
+        left for SentencePiece's own normalisation to remove, as in the reference.
+        """
+        text = " ".join(well_formed(text).split())
+        if self.replace_quotes:
+            text = text.replace("``", '"').replace("''", '"')
+        if not self.keep_accents and not text.isascii():
+            text = _combining().sub("", unicodedata.normalize("NFKD", text))
+        return text.lower() if self.lower else text
+
+    def with_origins(self, text: str) -> tuple[str, list[int]]:
+        """The cleaned text and, for each of its characters, where in `text` it came from."""
+        clean = self(text)
+        origins: list[int] = []
+        end = 0
+        for word in text.split():
+            start = text.index(word, end)
+            if end:
+                origins.append(start - 1)  # the one space left of those between two words
+            end = start + len(word)
+            if word.isascii() and not self.replace_quotes:
+                origins.extend(range(start, end))
+            else:
+                origins.extend(start + at for at, stop in self._units(word) for _ in self(word[at:stop]))
+        if len(origins) != len(clean):  # no known text does this; offsets then stay in range but are coarse
+            origins = [min(at, len(text) - 1) for at in range(len(clean))]
+        return clean, origins
+
+    def _units(self, word: str) -> list[tuple[int, int]]:
+        """What is cleaned together: single characters, and the two halves of a quotation mark."""
+        units, at = [], 0
+        while at < len(word):
+            stop = at + (2 if self.replace_quotes and word[at : at + 2] in ("``", "''") else 1)
+            units.append((at, stop))
+            at = stop
+        return units

@@ -1,0 +1,181 @@
+"""Our tokenizers in the form of the `tokenizers` library: what transformers' AutoTokenizer reads.
+
+A folder written here needs no code of ours: `tokenizer.json` holds the whole pipeline and
+    `tokenizer_config.json`
+names a class that takes it as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+
+from albertine.errors import TokenizerError
+from albertine.text.cleaning import combining_class
+from albertine.text.modelproto import SPACE
+
+if TYPE_CHECKING:
+    from albertine.text.sentencepiece import SentencePieceTokenizer
+    from albertine.text.wordpiece import WordPieceTokenizer
+
+DIGIT_COMMA_PENALTY = 100.0
+
+
+def wordpiece_backend(tokenizer: WordPieceTokenizer) -> Tokenizer:
+    """BERT's pipeline as the library has it, without special pieces: text is text."""
+    from albertine.text.wordpiece import LONGEST_WORD
+
+    vocabulary = {piece: i for i, piece in enumerate(tokenizer.pieces)}
+    backend = Tokenizer(
+        models.WordPiece(vocabulary, unk_token=tokenizer.special.unk, max_input_chars_per_word=LONGEST_WORD)
+    )
+    backend.normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=tokenizer.chinese,
+        strip_accents=tokenizer.strip_accents,
+        lowercase=tokenizer.lower,
+    )
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.WordPiece(prefix="##")
+    return backend
+
+
+def sentencepiece_backend(tokenizer: SentencePieceTokenizer) -> Tokenizer:
+    """The SentencePiece pipeline as a Unigram model of the library.
+
+    The digit-comma rule has no counterpart there. As in transformers, pieces such as "▁2000," are made so
+    unlikely that none is chosen; numbers may then be cut at other digits than by the rule.
+
+    Raises:
+        TokenizerError: not a unigram model.
+    """
+    proto = tokenizer.proto
+    if proto.model_type != 1:
+        raise TokenizerError(
+            "only unigram models of SentencePiece can be written as tokenizer.json",
+            remedy="Train with model_type unigram, as ALBERT does",
+        )
+    ends = {
+        i
+        for i, p in enumerate(proto.pieces)
+        if len(p.text) > 1 and p.text[-1] == "," and p.text[-2].isdigit()
+    }
+    vocabulary = [
+        (piece.text, piece.score - (DIGIT_COMMA_PENALTY if i in ends else 0.0))
+        for i, piece in enumerate(proto.pieces)
+    ]
+    backend = Tokenizer(
+        models.Unigram(vocabulary, unk_id=tokenizer.unk_id, byte_fallback=proto.byte_fallback)
+    )
+    backend.normalizer = _normalizer(tokenizer)
+    prepend = "always" if proto.add_dummy_prefix else "never"
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.WhitespaceSplit(),
+            pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme=prepend, split=False),
+        ]
+    )
+    backend.decoder = decoders.Metaspace(replacement=SPACE, prepend_scheme=prepend)
+    return backend
+
+
+def _normalizer(tokenizer: SentencePieceTokenizer) -> Any:
+    cleaning = tokenizer.cleaning
+    # Python's split() parts words at these control characters, the library does not
+    steps: list[Any] = [normalizers.Replace(Regex("[\\x1c-\\x1f]"), " ")]
+    if cleaning.replace_quotes:
+        steps += [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
+    if not cleaning.keep_accents:
+        # StripAccents would drop other characters than the reference does (see combining_class)
+        steps += [normalizers.NFKD(), normalizers.Replace(Regex(f"[{combining_class()}]"), "")]
+    if cleaning.lower:
+        # the library lowers character by character and would miss the final sigma
+        steps += [normalizers.Replace(Regex("(?<=\\p{L})Σ(?!\\p{L})"), "ς"), normalizers.Lowercase()]
+    if tokenizer.proto.charsmap:
+        steps.append(normalizers.Precompiled(tokenizer.proto.charsmap))
+    return normalizers.Sequence(steps)
+
+
+def _add_special(backend: Tokenizer, tokenizer: SentencePieceTokenizer | WordPieceTokenizer) -> None:
+    special = tokenizer.special
+    ids = sorted(tokenizer.special_ids)
+    backend.add_special_tokens(
+        [AddedToken(tokenizer.id_to_piece(i), special=True, normalized=False) for i in ids]
+    )
+    cls, sep = special.cls, special.sep
+    if tokenizer.cls_last:
+        single, pair = f"$A:0 {sep}:0 {cls}:2", f"$A:0 {sep}:0 $B:1 {sep}:1 {cls}:2"
+    else:
+        single, pair = f"{cls}:0 $A:0 {sep}:0", f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1"
+    backend.post_processor = processors.TemplateProcessing(
+        single=single, pair=pair, special_tokens=[(cls, tokenizer.cls_id), (sep, tokenizer.sep_id)]
+    )
+
+
+def _config(tokenizer: SentencePieceTokenizer | WordPieceTokenizer) -> dict[str, Any]:
+    special = tokenizer.special
+    return {
+        "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+        "pad_token": special.pad,
+        "unk_token": special.unk,
+        "cls_token": special.cls,
+        "sep_token": special.sep,
+        "mask_token": special.mask,
+        "model_max_length": 512,
+        "clean_up_tokenization_spaces": False,
+    }
+
+
+def save_sentencepiece(tokenizer: SentencePieceTokenizer, folder: Path) -> None:
+    """Write `spiece.model`, `tokenizer.json` and `tokenizer_config.json` into a folder."""
+    from albertine.text.sentencepiece import MODEL_FILE
+
+    backend = sentencepiece_backend(tokenizer)
+    _add_special(backend, tokenizer)
+    cleaning = tokenizer.cleaning
+    config = _config(tokenizer) | {
+        # transformers' AlbertTokenizer would rebuild the pipeline and replace `` and ''; this class takes the
+        # file
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "do_lower_case": cleaning.lower,
+        "keep_accents": cleaning.keep_accents,
+        "replace_quotes": cleaning.replace_quotes,
+        "padding_side": "left" if tokenizer.cls_last else "right",
+    }
+    if tokenizer.cls_last:
+        config["pad_token_type_id"] = 3
+    _write(folder, MODEL_FILE, tokenizer.model, backend, config)
+
+
+def save_wordpiece(tokenizer: WordPieceTokenizer, folder: Path) -> None:
+    """Write `vocab.txt`, `tokenizer.json` and `tokenizer_config.json` into a folder."""
+    from albertine.text.wordpiece import VOCABULARY_FILE
+
+    backend = wordpiece_backend(tokenizer)
+    _add_special(backend, tokenizer)
+    config = _config(tokenizer) | {
+        "tokenizer_class": "BertTokenizer",
+        "do_lower_case": tokenizer.lower,
+        "strip_accents": tokenizer.strip_accents,
+        "tokenize_chinese_chars": tokenizer.chinese,
+    }
+    _write(
+        folder, VOCABULARY_FILE, "".join(f"{p}\n" for p in tokenizer.pieces).encode("utf-8"), backend, config
+    )
+
+
+def _write(folder: Path, name: str, vocabulary: bytes, backend: Tokenizer, config: dict[str, Any]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {
+        name: vocabulary,
+        "tokenizer.json": backend.to_str(pretty=False).encode("utf-8"),
+        "tokenizer_config.json": (json.dumps(config, indent=2, ensure_ascii=False) + "\n").encode("utf-8"),
+    }
+    for file, data in files.items():
+        beside = folder / f".{file}.{os.getpid()}"
+        beside.write_bytes(data)
+        beside.replace(folder / file)

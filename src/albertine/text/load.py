@@ -1,0 +1,108 @@
+"""Find the tokenizer in a folder or file and open it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from albertine.errors import TokenizerError
+from albertine.text.cleaning import Cleaning
+from albertine.text.sentencepiece import MODEL_FILE, SentencePieceTokenizer
+from albertine.text.tokenizer import Tokenizer
+from albertine.text.wordpiece import VOCABULARY_FILE, WordPieceTokenizer
+
+CONFIG_FILE = "tokenizer_config.json"
+MAX_BYTES = 64 * 2**20
+
+
+def load_tokenizer(path: str | Path) -> Tokenizer:
+    """The tokenizer in a folder or vocabulary file; its kind is told by the files, never by the model's name.
+
+    A folder with `vocab.txt` is WordPiece, also when its model is an ALBERT: all Chinese ones are. One with
+    `spiece.model` (or a single other *.model) is SentencePiece. `tokenizer_config.json` beside the vocabulary
+    is
+    honoured: do_lower_case, keep_accents, strip_accents, tokenize_chinese_chars, replace_quotes.
+
+    Raises:
+        TokenizerError: nothing there, several vocabularies, or one that is damaged.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise TokenizerError(
+            "there is no such file or folder", where=path, remedy="Check the path of the tokenizer"
+        )
+    file = path if path.is_file() else _vocabulary_in(path)
+    if file.stat().st_size > MAX_BYTES:
+        raise TokenizerError("is larger than 64 MB, which no vocabulary is", where=file)
+    config = _config(file.parent / CONFIG_FILE)
+    data = file.read_bytes()
+    if not data.strip():
+        raise TokenizerError("is empty", where=file, remedy="Copy the vocabulary of the model again")
+    if file.suffix == ".txt":
+        return WordPieceTokenizer(
+            _lines(data, file),
+            lower=_flag(config, "do_lower_case", True),
+            strip_accents=None if config.get("strip_accents") is None else bool(config["strip_accents"]),
+            chinese=_flag(config, "tokenize_chinese_chars", True),
+            where=file,
+        )
+    plain = SentencePieceTokenizer(data, where=file)
+    default = plain.cleaning
+    cleaning = Cleaning(
+        lower=_flag(config, "do_lower_case", default.lower),
+        keep_accents=_flag(config, "keep_accents", default.keep_accents),
+        replace_quotes=_flag(config, "replace_quotes", default.replace_quotes),
+    )
+    return plain if cleaning == default else SentencePieceTokenizer(data, cleaning, where=file)
+
+
+def _vocabulary_in(folder: Path) -> Path:
+    for name in (VOCABULARY_FILE, MODEL_FILE):
+        if (folder / name).is_file():
+            return folder / name
+    found = sorted(folder.glob("*.model")) or sorted(folder.glob("vocab*.txt"))
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise TokenizerError(
+            f"holds several vocabularies ({', '.join(f.name for f in found)})",
+            where=folder,
+            remedy="Name one of them",
+        )
+    raise TokenizerError(
+        f"holds no tokenizer: neither {VOCABULARY_FILE} nor {MODEL_FILE}",
+        where=folder,
+        remedy="Copy the vocabulary of the model into the folder",
+    )
+
+
+def _config(file: Path) -> dict[str, Any]:
+    if not file.is_file():
+        return {}
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, UnicodeDecodeError) as error:
+        raise TokenizerError(f"is not readable as JSON ({error})", where=file) from error
+    if not isinstance(config, dict):
+        raise TokenizerError("must hold a JSON object", where=file)
+    return config
+
+
+def _flag(config: dict[str, Any], key: str, default: bool) -> bool:
+    value = config.get(key, default)
+    return default if value is None else bool(value)
+
+
+def _lines(data: bytes, file: Path) -> list[str]:
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise TokenizerError(
+            f"is not UTF-8 (byte {error.start})", where=file, remedy="Convert the vocabulary to UTF-8"
+        ) from error
+    # not splitlines(): vocabularies hold U+2028 and other line separators as pieces
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    while lines and not lines[-1]:
+        lines.pop()
+    return lines

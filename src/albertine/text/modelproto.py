@@ -1,0 +1,194 @@
+"""The parts of a SentencePiece model file that decide how text is cut, read from its protocol-buffer bytes.
+
+sentencepiece itself does not show them, and the protobuf package is too much to ask for a few fields. Field
+numbers are those of `google/sentencepiece:src/sentencepiece_model.proto`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+SPACE = "▁"
+
+
+class PieceType(IntEnum):
+    """What a piece is for."""
+
+    NORMAL = 1
+    UNKNOWN = 2
+    CONTROL = 3
+    USER_DEFINED = 4
+    UNUSED = 5
+    BYTE = 6
+
+
+_TYPES = {int(t): t for t in PieceType}
+_FLOAT = struct.Struct("<f")
+
+
+class Piece(NamedTuple):
+    """One entry of the vocabulary; its id is its place."""
+
+    text: str
+    score: float
+    type: PieceType
+
+
+@dataclass(frozen=True)
+class ModelProto:
+    """What is read of a model file.
+
+    Attributes:
+        pieces: the vocabulary in the order of ids.
+        model_type: 1 unigram, 2 BPE, 3 word, 4 character.
+        byte_fallback: unknown characters become bytes instead of the unknown piece.
+        whitespace_suffix: the space marker stands behind words instead of before them.
+        normalizer: name of the normalisation rule, such as "nmt_nfkc".
+        charsmap: the rule itself, compiled; empty for the identity.
+        add_dummy_prefix, remove_extra_whitespaces, escape_whitespaces: as in NormalizerSpec.
+    """
+
+    pieces: tuple[Piece, ...]
+    model_type: int
+    byte_fallback: bool
+    whitespace_suffix: bool
+    normalizer: str
+    charsmap: bytes
+    add_dummy_prefix: bool
+    remove_extra_whitespaces: bool
+    escape_whitespaces: bool
+
+    @property
+    def cuts_at_spaces(self) -> bool:
+        """Whether encoding a text is encoding its words one after another.
+
+        It is if no piece reaches over a space and the space marker is a piece of its own: then every way to
+            cut
+        a text has a cut before each marker, so the best way is the best way for each word. A known marker
+        also keeps runs of unknown characters in neighbouring words from becoming one unknown piece.
+        """
+        usable = {PieceType.NORMAL, PieceType.USER_DEFINED}
+        pieces = [piece.text for piece in self.pieces if piece.type in usable]
+        return (
+            self.model_type in (1, 2)
+            and not self.whitespace_suffix
+            and self.add_dummy_prefix
+            and self.remove_extra_whitespaces
+            and self.escape_whitespaces
+            and self.normalizer in ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity")
+            and SPACE in pieces
+            and not any(SPACE in text[1:] or " " in text for text in pieces)
+        )
+
+
+def parse(data: bytes) -> ModelProto:
+    """Read a model file.
+
+    Raises:
+        ValueError: the bytes are not a SentencePiece model.
+    """
+    pieces: list[Piece] = []
+    trainer, normalizer = b"", b""
+    for number, value in _fields(data):
+        if number == 1:
+            pieces.append(_piece(_message(value)))
+        elif number == 2:
+            trainer = _message(value)
+        elif number == 3:
+            normalizer = _message(value)
+    if not pieces:
+        raise ValueError("holds no pieces")
+    train, norm = dict(_fields(trainer)), dict(_fields(normalizer))
+    return ModelProto(
+        pieces=tuple(pieces),
+        model_type=_number(train.get(3, 1)),
+        byte_fallback=bool(train.get(35, 0)),
+        whitespace_suffix=bool(train.get(24, 0)),
+        normalizer=_message(norm.get(1, b"")).decode("utf-8"),
+        charsmap=_message(norm.get(2, b"")),
+        add_dummy_prefix=bool(norm.get(3, 1)),
+        remove_extra_whitespaces=bool(norm.get(4, 1)),
+        escape_whitespaces=bool(norm.get(5, 1)),
+    )
+
+
+class Cut(NamedTuple):
+    """A piece as the library cut it, with the bytes of the (UTF-8) input that it stands for."""
+
+    text: str
+    token: int
+    begin: int
+    end: int
+
+
+def parse_cuts(data: bytes) -> list[Cut]:
+    """The pieces in a serialised SentencePieceText, the form with offsets that all releases give."""
+    cuts = []
+    for number, value in _fields(data):
+        if number == 2:
+            piece = dict(_fields(_message(value)))
+            token, begin, end = (_number(piece.get(field, 0)) for field in (2, 4, 5))
+            cuts.append(Cut(_message(piece.get(1, b"")).decode("utf-8"), token, begin, end))
+    return cuts
+
+
+def _piece(data: bytes) -> Piece:
+    # the layout that every writer uses is read directly: a vocabulary holds tens of thousands of these
+    size = data[1] if len(data) > 1 else 0
+    if size < 0x80 and len(data) in (size + 7, size + 9) and data[0] == 0x0A and data[size + 2] == 0x15:
+        kind = _TYPES[1] if len(data) == size + 7 else _TYPES.get(data[-1] if data[-2] == 0x18 else 0)
+        if kind:
+            return Piece(data[2 : size + 2].decode("utf-8"), _FLOAT.unpack_from(data, size + 3)[0], kind)
+    fields = dict(_fields(data))
+    score = _FLOAT.unpack(_message(fields.get(2, b"\0\0\0\0")))[0]
+    return Piece(_message(fields.get(1, b"")).decode("utf-8"), score, PieceType(_number(fields.get(3, 1))))
+
+
+def _message(value: int | bytes) -> bytes:
+    if isinstance(value, int):
+        raise ValueError("a field has the wrong type")
+    return value
+
+
+def _number(value: int | bytes) -> int:
+    if isinstance(value, bytes):
+        raise ValueError("a field has the wrong type")
+    return value
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Field numbers and values of a message: integers for varints, bytes for everything else."""
+    at = 0
+    while at < len(data):
+        key, at = _varint(data, at)
+        wire = key & 7
+        if wire == 0:
+            number, at = _varint(data, at)
+            yield key >> 3, number
+            continue
+        if wire == 2:
+            size, at = _varint(data, at)
+        elif wire in (1, 5):
+            size = 8 if wire == 1 else 4
+        else:
+            raise ValueError(f"unknown wire type {wire}")
+        if at + size > len(data):
+            raise ValueError("ends in the middle of a field")
+        yield key >> 3, data[at : at + size]
+        at += size
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        if at >= len(data) or shift > 63:
+            raise ValueError("ends in the middle of a number")
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return value, at

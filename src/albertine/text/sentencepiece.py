@@ -1,0 +1,199 @@
+"""The SentencePiece tokenizer of English ALBERT and of XLNet (`google-research/albert:tokenization.py`)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from albertine.errors import TokenizerError
+from albertine.text.cleaning import Cleaning
+from albertine.text.modelproto import SPACE, ModelProto, PieceType, parse, parse_cuts
+from albertine.text.tokenizer import Spans, SpecialPieces, Tokenizer
+from albertine.text.wordcache import WordCache
+
+MODEL_FILE = "spiece.model"
+ALBERT = SpecialPieces("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
+XLNET = SpecialPieces("<pad>", "<unk>", "<cls>", "<sep>", "<mask>")
+
+# The reference's idea of punctuation when it looks for word starts: ASCII without ' < = >
+_PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
+_KNOWN = _PUNCTUATION | frozenset("abcdefghijklmnopqrstuvwxyz")
+
+
+class SentencePieceTokenizer(Tokenizer):
+    """Cleaning, SentencePiece, and the digit-comma rule: a piece that ends in a digit and a comma gives up
+    its comma.
+
+    Args:
+        model: bytes of a SentencePiece model file.
+        cleaning: how the text is cleaned first; None for what the vocabulary's family does (ALBERT: small
+            letters, no accents, quotes as they are; XLNet: capitals kept, `` and '' become ").
+        where: named in error messages.
+
+    Raises:
+        TokenizerError: not a SentencePiece model, or one without the special pieces of ALBERT or XLNet.
+    """
+
+    kind = "sentencepiece"
+
+    def __init__(self, model: bytes, cleaning: Cleaning | None = None, *, where: object = None) -> None:
+        self.model = model
+        self.proto = _read(model, where)
+        special = _special_pieces(self.proto, where)
+        xlnet = special == XLNET
+        self.cleaning = cleaning or (Cleaning(lower=False, replace_quotes=True) if xlnet else Cleaning())
+        super().__init__(
+            [piece.text for piece in self.proto.pieces],
+            special,
+            _fingerprint(model, self.cleaning),
+            cls_last=xlnet,
+            more_special=[i for i, p in enumerate(self.proto.pieces) if p.type is PieceType.CONTROL],
+        )
+        self._digit_comma = frozenset(
+            i for i, piece in enumerate(self._pieces) if _ends_in_digit_comma(piece)
+        )
+        self._comma = self.piece_to_id(",")
+        self._open()
+
+    def _open(self) -> None:
+        from sentencepiece import SentencePieceProcessor
+
+        self._library = SentencePieceProcessor(model_proto=self.model)
+        self._words = WordCache(self._encode_part)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k not in ("_library", "_words")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._open()
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text, without special pieces. A lone surrogate in it counts as U+FFFD."""
+        if self.proto.cuts_at_spaces:
+            return list(chain.from_iterable(map(self._words.__getitem__, text.split())))
+        return list(self._encode_part(text))
+
+    def _encode_part(self, text: str) -> tuple[int, ...]:
+        """What the reference does with a whole text; also right for a single word (see `cuts_at_spaces`)."""
+        clean = self.cleaning(text)
+        ids: list[int] = self._library.encode(clean)
+        if (self._comma == self.unk_id and "," in clean) or not self._digit_comma.isdisjoint(ids):
+            pieces = self._library.encode(clean, out_type=str)
+            ids = [self.piece_to_id(p) for piece in pieces for p in self._without_comma(piece)]
+        return tuple(ids)
+
+    def _without_comma(self, piece: str) -> list[str]:
+        """The digit-comma rule for one piece."""
+        if not _ends_in_digit_comma(piece):
+            return [piece]
+        parts: list[str] = self._library.encode(piece[:-1].replace(SPACE, ""), out_type=str)
+        if not piece.startswith(SPACE) and parts[0].startswith(SPACE):
+            # a piece encoded alone is taken for a word and gets a marker that the original had not
+            parts = parts[1:] if parts[0] == SPACE else [parts[0][1:], *parts[1:]]
+        return [*parts, ","]
+
+    def encode_spans(self, text: str) -> Spans:
+        """The ids of `encode` with the characters of the given text that each token came from."""
+        spans = Spans([], [], [])
+        if not self.proto.cuts_at_spaces:
+            self._spans_of(text, 0, spans)
+            return spans
+        end = 0
+        for word in text.split():
+            start = text.index(word, end)
+            end = start + len(word)
+            self._spans_of(word, start, spans)
+        return spans
+
+    def _spans_of(self, part: str, base: int, spans: Spans) -> None:
+        clean, origins = self.cleaning.with_origins(part)
+        data = clean.encode("utf-8")
+        # from a byte of the clean text to the character of `part` that it came from
+        sizes = (1 if c < "\x80" else len(c.encode("utf-8")) for c in clean)
+        where = [origin for origin, size in zip(origins, sizes, strict=True) for _ in range(size)]
+        where.append(len(part))
+        for cut in parse_cuts(self._library.encode(clean, out_type="serialized_proto")):
+            begin = cut.begin
+            while begin < cut.end and data[begin] == 0x20:  # the space before a word is not part of it
+                begin += 1
+            parts = self._without_comma(cut.text)
+            for place, sub in enumerate(parts):
+                last = place == len(parts) - 1
+                stop = cut.end if last else min(begin + len(sub.replace(SPACE, "").encode("utf-8")), cut.end)
+                spans.ids.append(cut.token if len(parts) == 1 else self.piece_to_id(sub))
+                spans.starts.append(base + where[begin])
+                spans.ends.append(base + (where[stop - 1] + 1 if stop > begin else where[begin]))
+                begin = stop
+
+    def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
+        """Readable text for token ids; special pieces are left out, or written between spaces."""
+        words: list[str] = []
+        run: list[int] = []
+        for token in ids:
+            if token not in self.special_ids:
+                run.append(int(token))
+                continue
+            words.append(self._library.decode(run))
+            run = []
+            if not skip_special or token == self.unk_id:
+                words.append(self.id_to_piece(token))
+        words.append(self._library.decode(run))
+        return " ".join(word for word in words if word)
+
+    def save(self, folder: str | Path) -> None:
+        """Write `spiece.model`, `tokenizer.json` and `tokenizer_config.json`."""
+        from albertine.text.fast import save_sentencepiece
+
+        save_sentencepiece(self, Path(folder))
+
+    @staticmethod
+    def _is_start(piece: str) -> bool:
+        """The reference's rule (albert_family.md 1.4): ▁…, <…, punctuation, or anything not plain English."""
+        if piece.startswith((SPACE, "<")) or piece in _PUNCTUATION:
+            return True
+        return not all(c.lower() in _KNOWN for c in piece)
+
+
+def _ends_in_digit_comma(piece: str) -> bool:
+    return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
+
+
+def _read(model: bytes, where: object) -> ModelProto:
+    try:
+        proto = parse(model)
+    except (ValueError, UnicodeDecodeError) as error:
+        raise TokenizerError(
+            f"is not a SentencePiece model ({error})",
+            where=where,
+            remedy="Give the .model file that `albertine tokenizer train` or spm_train wrote",
+        ) from error
+    texts = [piece.text for piece in proto.pieces]
+    if len(set(texts)) != len(texts):
+        raise TokenizerError(
+            "holds the same piece twice", where=where, remedy="Train or fetch the model again"
+        )
+    return proto
+
+
+def _special_pieces(proto: ModelProto, where: object) -> SpecialPieces:
+    texts = {piece.text for piece in proto.pieces}
+    for special in (ALBERT, XLNET):
+        needed = vars(special).values()
+        if texts.issuperset(needed):
+            return special
+    missing = ", ".join(piece for piece in vars(ALBERT).values() if piece not in texts)
+    raise TokenizerError(
+        f"lacks the pieces {missing}, which the model needs",
+        where=where,
+        remedy="Train one with `albertine tokenizer`, or spm_train with --pad_id and --control_symbols",
+    )
+
+
+def _fingerprint(model: bytes, cleaning: Cleaning) -> str:
+    settings = json.dumps({"kind": "sentencepiece", **vars(cleaning)}, sort_keys=True)
+    return hashlib.sha256(settings.encode() + b"\0" + model).hexdigest()

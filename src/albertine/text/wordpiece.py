@@ -1,0 +1,164 @@
+"""The WordPiece tokenizer of BERT and of every Chinese ALBERT (`google-research/bert:tokenization.py`)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from albertine.errors import TokenizerError
+from albertine.text.cleaning import well_formed
+from albertine.text.tokenizer import Spans, SpecialPieces, Tokenizer
+from albertine.text.wordcache import WordCache
+
+VOCABULARY_FILE = "vocab.txt"
+BERT = SpecialPieces("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+LONGEST_WORD = (
+    100  # characters; longer words are unknown. transformers' value; Google's 200 differs for no real word
+)
+
+# The blocks that BERT calls Chinese characters and sets apart
+HAN = "㐀-䶿一-鿿豈-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002ceaf\U0002f800-\U0002fa1f"
+_HAN_OR_REST = re.compile(f"[{HAN}]|[^ \\t\\n\\r\\u3000{HAN}]+")
+_REST = re.compile("[^ \\t\\n\\r\\u3000]+")
+
+
+class WordPieceTokenizer(Tokenizer):
+    """Clean, set Chinese characters apart, lower, strip accents, split at punctuation, then longest match
+    first.
+
+    The rules are carried out by the `tokenizers` library; words and characters met before come from a
+    dictionary.
+
+    Args:
+        pieces: the vocabulary in the order of ids.
+        lower: small letters only.
+        strip_accents: drop accents; None does so if `lower`, as in the original.
+        chinese: each Chinese character is a word.
+        where: named in error messages.
+
+    Raises:
+        TokenizerError: a vocabulary that is empty, has duplicates or lacks a special piece.
+    """
+
+    kind = "wordpiece"
+
+    def __init__(
+        self,
+        pieces: Sequence[str],
+        *,
+        lower: bool = True,
+        strip_accents: bool | None = None,
+        chinese: bool = True,
+        where: object = None,
+    ) -> None:
+        _check(pieces, where)
+        self.lower, self.strip_accents, self.chinese = lower, strip_accents, chinese
+        super().__init__(pieces, BERT, _fingerprint(pieces, lower, strip_accents, chinese))
+        # without BERT's rule for Chinese characters, a cut beside one would split words
+        self._parts = _HAN_OR_REST if chinese else _REST
+        self._open()
+
+    def _open(self) -> None:
+        from albertine.text.fast import wordpiece_backend
+
+        self._library = wordpiece_backend(self)
+        self._words = WordCache(self._encode_part)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k not in ("_library", "_words")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._open()
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text, without special pieces. A lone surrogate in it counts as U+FFFD."""
+        # str.split also cuts at \x0b, \x0c and \x1c-\x1f, which BERT deletes instead: no cut there
+        plain = text.isascii() and text.isprintable()
+        parts = text.split() if plain else self._parts.findall(text)
+        return list(chain.from_iterable(map(self._words.__getitem__, parts)))
+
+    def _encode_part(self, part: str) -> tuple[int, ...]:
+        return tuple(self._library.encode(well_formed(part), add_special_tokens=False).ids)
+
+    def encode_spans(self, text: str) -> Spans:
+        """The ids of `encode` with the characters of the given text that each token came from."""
+        encoding = self._library.encode(well_formed(text), add_special_tokens=False)
+        starts, ends = zip(*encoding.offsets, strict=True) if encoding.offsets else ((), ())
+        return Spans(encoding.ids, list(starts), list(ends))
+
+    def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
+        """Readable text for token ids: no space beside Chinese characters nor before closing punctuation."""
+        hidden = self.special_ids - {self.unk_id} if skip_special else frozenset()
+        text = ""
+        for token in ids:
+            if token in hidden:
+                continue
+            piece = self.id_to_piece(int(token))
+            if piece.startswith("##"):
+                text += piece[2:]
+            elif text and _is_spaced(text[-1], piece):
+                text += " " + piece
+            else:
+                text += piece
+        return text
+
+    def save(self, folder: str | Path) -> None:
+        """Write `vocab.txt`, `tokenizer.json` and `tokenizer_config.json`."""
+        from albertine.text.fast import save_wordpiece
+
+        save_wordpiece(self, Path(folder))
+
+    @property
+    def pieces(self) -> tuple[str, ...]:
+        """The vocabulary in the order of ids."""
+        return self._pieces
+
+    @staticmethod
+    def _is_start(piece: str) -> bool:
+        return not piece.startswith("##")
+
+
+_WIDE = re.compile(f"[{HAN}\u3000-\u303f\uff00-\uffef]")
+_CLOSING = frozenset(".,!?;:)]}%'\"")
+
+
+def _is_spaced(before: str, piece: str) -> bool:
+    return not (_WIDE.match(before) or _WIDE.match(piece[0]) or piece in _CLOSING or before in "([{")
+
+
+def _check(pieces: Sequence[str], where: object) -> None:
+    missing = [piece for piece in vars(BERT).values() if piece not in pieces]
+    if missing:
+        raise TokenizerError(
+            f"is a vocabulary without {', '.join(missing)}",
+            where=where,
+            remedy="Use the vocab.txt that belongs to the model, one piece a line",
+        )
+    if len(set(pieces)) != len(pieces):
+        seen: dict[str, int] = {}
+        for line, piece in enumerate(pieces, start=1):
+            if piece in seen:
+                raise TokenizerError(
+                    f"holds {piece!r} twice, in lines {seen[piece]} and {line}, so ids are not clear",
+                    where=where,
+                    remedy="Use the vocab.txt that belongs to the model, unchanged",
+                )
+            seen[piece] = line
+
+
+def _fingerprint(pieces: Sequence[str], lower: bool, strip_accents: bool | None, chinese: bool) -> str:
+    settings = {
+        "kind": "wordpiece",
+        "lower": lower,
+        "strip_accents": lower if strip_accents is None else strip_accents,
+        "chinese": chinese,
+    }
+    return hashlib.sha256(
+        json.dumps(settings, sort_keys=True).encode() + "\n".join(["", *pieces]).encode()
+    ).hexdigest()
