@@ -74,6 +74,7 @@ _WIDE = "[\u2e80-\u9fff\uff00-\uff60“”‘’…—]"
 _HAS_WIDE = re.compile("[\u2e80-\u9fff]")
 _WIDE_BREAK = re.compile(f"\n[ \t\u3000]*(?<={_WIDE}\n)(?={_WIDE})")
 _UNDERLINED = re.compile(r"_(?<![^\W_]_)([^_]{1,400})_(?![^\W_])")
+_NO_SPACE = str.maketrans("", "", " \t\n\u3000")
 _BLANK = re.compile(r"\n[ \t\u3000\f\v]*(?:\n[ \t\u3000\f\v]*)+")
 
 
@@ -95,6 +96,14 @@ def _join_hyphens(text: str) -> str:
     return _HYPHENATED.sub(join, text) if "-" in text else text
 
 
+def _drawn(block: str) -> bool:
+    """Whether a block is a table or rule drawn with characters."""
+    if "|" not in block and "----" not in block and "====" not in block and "* *" not in block:
+        return False
+    signs = block.translate(_NO_SPACE)
+    return sum(map(str.isalnum, signs)) < 0.6 * len(signs)
+
+
 def unwrap(text: str) -> list[str]:
     """The paragraphs of hard-wrapped text, each joined into one line.
 
@@ -106,6 +115,8 @@ def unwrap(text: str) -> list[str]:
         text = text.replace("\u00ad\n", "").replace("\u00ad", "")
     paragraphs = []
     for block in _BLANK.split(_join_hyphens(text)):
+        if _drawn(block):
+            continue
         if "_" in block:
             block = _UNDERLINED.sub(r"\1", block)
         if "-" in block or not block.isascii():

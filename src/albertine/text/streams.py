@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import bz2
 import lzma
+import re
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -77,7 +78,12 @@ class ByteStream:
         return self._raw.read(size)
 
 
-_MAGIC = {"gzip": b"\x1f\x8b", "xz": b"\xfd7zXZ\x00", "zstd": b"\x28\xb5\x2f\xfd", "bzip2": b"BZh"}
+_MAGIC = {
+    "gzip": re.compile(rb"\x1f\x8b"),
+    "xz": re.compile(rb"\xfd7zXZ\0"),
+    "zstd": re.compile(rb"\x28\xb5\x2f\xfd"),
+    "bzip2": re.compile(rb"BZh[1-9]1AY&SY"),
+}
 _SUFFIX = {".gz": "gzip", ".tgz": "gzip", ".xz": "xz", ".txz": "xz", ".zst": "zstd", ".bz2": "bzip2"}
 
 
@@ -168,8 +174,8 @@ def _suffix(name: str) -> str:
 
 def unpack(stream: ByteStream, limits: Limits) -> ByteStream:
     """The stream itself, or what is inside if its first bytes say that it is compressed."""
-    head = stream.head(8)
-    kind = next((k for k, magic in _MAGIC.items() if head.startswith(magic)), None)
+    head = stream.head(10)
+    kind = next((k for k, magic in _MAGIC.items() if magic.match(head)), None)
     promised = _SUFFIX.get(_suffix(stream.name))
     if promised and head and kind is None:
         raise DataError(f"is named {_suffix(stream.name)} but holds no {promised} data", where=stream.name)
