@@ -1,0 +1,104 @@
+"""Work done ahead of time in other processes, handed over in order: the same for any number of them."""
+
+from __future__ import annotations
+
+import signal
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Generic, TypeVar
+
+from torch.utils.data import DataLoader, Dataset
+
+from albertine.corpus.parcel import Parcel, unwrap, wrap
+from albertine.errors import AlbertineError, RunError
+
+Order = TypeVar("Order")
+T = TypeVar("T")
+
+
+class WorkerTraceback(Exception):
+    """Where in a loader process an error arose."""
+
+
+class Loader(Generic[Order, T]):
+    """Applies `build` to every order, in `workers` processes; results come in the order of the orders.
+
+    Args:
+        build: a pure function of its order. What it returns crosses a process border: tensors in tuples,
+            lists, dicts and dataclasses, and anything plain.
+        orders: read lazily and never far ahead, so they may be endless.
+        workers: 0 builds in this process.
+        ahead: results that each process prepares beyond the one in use.
+
+    Raises:
+        AlbertineError: as `build` raised it, in this process, whichever process it arose in.
+        RunError: a process was killed.
+    """
+
+    def __init__(
+        self, build: Callable[[Order], T], orders: Iterable[Order], workers: int = 0, *, ahead: int = 2
+    ) -> None:
+        self.build, self.orders, self.workers, self.ahead = build, orders, workers, ahead
+
+    def __iter__(self) -> Iterator[T]:
+        if self.workers == 0:
+            return map(self.build, self.orders)
+        return self._from_processes()
+
+    def _from_processes(self) -> Iterator[T]:
+        loader = DataLoader(
+            _Build(self.build),
+            sampler=self.orders,
+            batch_size=None,
+            collate_fn=_same,
+            num_workers=self.workers,
+            prefetch_factor=self.ahead,
+            worker_init_fn=_start_worker,
+        )
+        results = iter(loader)
+        while True:
+            try:
+                parcel = next(results)
+            except StopIteration:
+                return
+            except RuntimeError as error:
+                # torch reports a dead process only by the text of its message
+                if "worker" in str(error):
+                    remedy = "Out of memory is the usual reason; use fewer workers or a smaller batch"
+                    raise RunError(f"a loader process died ({error})", remedy=remedy) from error
+                raise
+            if isinstance(parcel, _Failure):
+                raise parcel.error from WorkerTraceback(parcel.where)
+            yield unwrap(parcel)
+
+
+class _Failure:
+    """An error on its way to the parent process."""
+
+    def __init__(self, error: Exception) -> None:
+        self.where = traceback.format_exc()
+        # an error of ours survives the journey; of others only the text surely does
+        told = RuntimeError(f"{type(error).__name__}: {error}")
+        self.error = error if isinstance(error, AlbertineError) else told
+
+
+class _Build(Dataset[Parcel | _Failure]):
+    def __init__(self, build: Callable[[Any], Any]) -> None:
+        self.build = build
+
+    def __getitem__(self, order: Any) -> Parcel | _Failure:
+        try:
+            return wrap(self.build(order))
+        except Exception as error:
+            return _Failure(error)
+
+
+def _same(item: Any) -> Any:
+    return item
+
+
+def _start_worker(_: int) -> None:
+    # Signals go to the whole process group. The parent decides what they mean; a loader process that obeyed
+    # them would take the batches away from a parent that still wants to save. It ends when the parent does.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)

@@ -1,0 +1,168 @@
+"""A prepared corpus, read by index: any sentence or span of it without reading the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from albertine.corpus.manifest import SPLITS, load_manifest
+from albertine.corpus.shards import REPAIR, Shard, check_file, part_path, token_dtype
+from albertine.errors import CorpusError
+
+if TYPE_CHECKING:
+    from albertine.text.tokenizer import Tokenizer
+
+Ints = NDArray[np.int64]
+
+
+class Corpus:
+    """One split of a corpus folder.
+
+    Opening compares the size, the first and the last bytes of every file with the manifest, so that a
+    missing, truncated or swapped shard is found at once; `verify(full=True)` reads everything. Shards are
+    mapped when first asked for, in each process by itself.
+
+    Args:
+        folder: made by `prepare`.
+        split: `train` or `heldout`.
+
+    Raises:
+        CorpusError: the folder is no corpus, is unfinished, or a file does not agree with the manifest.
+    """
+
+    def __init__(self, folder: Path | str, split: str = "train") -> None:
+        if split not in SPLITS:
+            remedy = f"One of {', '.join(SPLITS)}"
+            raise CorpusError(f"there is no split `{split}`", where=folder, remedy=remedy)
+        self.folder, self.split = Path(folder), split
+        self.manifest = load_manifest(self.folder)
+        self._records = self.manifest.splits[split]
+        self._shards: dict[int, Shard] = {}
+        self._first_sentence = _offsets([r.sentences for r in self._records])
+        self._documents: Ints | None = None
+        self._lengths: NDArray[np.int32] | None = None
+        self.verify()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # a loader process maps the shards by itself
+        return {**self.__dict__, "_shards": {}, "_documents": None, "_lengths": None}
+
+    @property
+    def language(self) -> str:
+        return self.manifest.language
+
+    @property
+    def num_documents(self) -> int:
+        return self.manifest.count("documents", self.split)
+
+    @property
+    def num_sentences(self) -> int:
+        return self.manifest.count("sentences", self.split)
+
+    @property
+    def num_tokens(self) -> int:
+        return self.manifest.count("tokens", self.split)
+
+    @property
+    def num_shards(self) -> int:
+        return len(self._records)
+
+    def shard(self, index: int) -> Shard:
+        """Shard `index`, mapped."""
+        found = self._shards.get(index)
+        if found is None:
+            record = self._records[index]
+            dtype = token_dtype(self.manifest.vocab_size)
+            found = self._shards[index] = Shard(self.folder / self.split, index, record, dtype)
+        return found
+
+    @property
+    def document_offsets(self) -> Ints:
+        """Offsets of the documents in all sentences of the split, int64 (documents+1,)."""
+        if self._documents is None:
+            parts = [self.shard(i).documents[:-1] + self._first_sentence[i] for i in range(self.num_shards)]
+            self._documents = np.concatenate([*parts, self._first_sentence[-1:]])
+        return self._documents
+
+    @property
+    def sentence_lengths(self) -> NDArray[np.int32]:
+        """Tokens of every sentence of the split, int32 (sentences,)."""
+        if self._lengths is None:
+            parts = [np.diff(self.shard(i).sentences).astype(np.int32) for i in range(self.num_shards)]
+            self._lengths = np.concatenate([np.zeros(0, np.int32), *parts])
+        return self._lengths
+
+    def sentence_tokens(self, sentence: int) -> NDArray[np.unsignedinteger[Any]]:
+        """Token ids of one sentence, a view into the file."""
+        return self.span(sentence, sentence + 1)[0]
+
+    def span(self, start: int, end: int) -> tuple[NDArray[np.unsignedinteger[Any]], NDArray[np.bool_]]:
+        """Token ids and word starts of the sentences start:end; a view where one shard holds them all."""
+        if not 0 <= start < end <= self.num_sentences:
+            raise IndexError(f"sentences {start}:{end} of {self.num_sentences}")
+        tokens, words = [], []
+        index = int(np.searchsorted(self._first_sentence, start, side="right")) - 1
+        while start < end:
+            shard, base = self.shard(index), int(self._first_sentence[index])
+            stop = min(end, int(self._first_sentence[index + 1]))
+            first, last = int(shard.sentences[start - base]), int(shard.sentences[stop - base])
+            tokens.append(shard.tokens[first:last])
+            words.append(shard.words(first, last))
+            start, index = stop, index + 1
+        if len(tokens) == 1:
+            return tokens[0], words[0]
+        return np.concatenate(tokens), np.concatenate(words)
+
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer in the folder.
+
+        Raises:
+            CorpusError: it is not the one the text was prepared with.
+        """
+        from albertine.text.load import load_tokenizer
+
+        tokenizer = load_tokenizer(self.folder / "tokenizer")
+        if tokenizer.fingerprint != self.manifest.tokenizer["fingerprint"]:
+            raise CorpusError(
+                "is not the tokenizer this corpus was prepared with",
+                where=self.folder / "tokenizer",
+                remedy=REPAIR,
+            )
+        return tokenizer
+
+    def verify(self, full: bool = False) -> None:
+        """Compare the files with the manifest; with `full` every byte, offset and token id, of both splits.
+
+        Raises:
+            CorpusError: names the first file that is wrong and what to do.
+        """
+        for name, record in self.manifest.files(None if full else self.split):
+            check_file(self.folder / name, record, full=full)
+        for split in SPLITS if full else (self.split,):
+            for index, shard in enumerate(self.manifest.splits[split]):
+                if shard.max_id >= self.manifest.vocab_size:
+                    raise _foreign_ids(part_path(self.folder / split, index, "tokens"), shard.max_id)
+                if full:
+                    self._verify_content(split, index)
+
+    def _verify_content(self, split: str, index: int) -> None:
+        folder, record = self.folder / split, self.manifest.splits[split][index]
+        shard = Shard(folder, index, record, token_dtype(self.manifest.vocab_size))
+        if int(shard.tokens.max(initial=0)) >= self.manifest.vocab_size:
+            raise _foreign_ids(part_path(folder, index, "tokens"), int(shard.tokens.max(initial=0)))
+        for part, total in (("sentences", record.tokens), ("documents", record.sentences)):
+            offsets = getattr(shard, part)
+            if offsets[0] != 0 or offsets[-1] != total or bool((np.diff(offsets) < 1).any()):
+                what = "holds offsets that do not increase from 0 to the end"
+                raise CorpusError(what, where=part_path(folder, index, part), remedy=REPAIR)
+
+
+def _foreign_ids(path: Path, largest: int) -> CorpusError:
+    return CorpusError(f"holds token {largest}, which the vocabulary lacks", where=path, remedy=REPAIR)
+
+
+def _offsets(lengths: list[int]) -> Ints:
+    return np.concatenate([[0], np.cumsum(np.array(lengths, dtype=np.int64))]).astype(np.int64)
