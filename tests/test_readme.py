@@ -1,0 +1,88 @@
+"""The README tells the truth: its commands run, its links lead somewhere, two commands set everything up."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.toy import RUN, demo_text
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", ROOT / "docs" / "zh" / "README.md", ROOT / "docs" / "guide.md"]
+TOURS = {"en": ROOT / "README.md", "zh": ROOT / "docs" / "zh" / "README.md"}
+
+
+def blocks(page: Path, language: str = "bash") -> list[str]:
+    """The fenced blocks of a page in one language; `bash` marks what a reader can run."""
+    return re.findall(
+        rf"^```{language}\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
+
+
+def commands(page: Path) -> list[list[str]]:
+    lines = [line for block in blocks(page) for line in block.splitlines()]
+    return [shlex.split(line) for line in lines if line.strip()]
+
+
+def make_targets() -> set[str]:
+    return set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+
+
+@pytest.mark.parametrize("page", TOURS.values(), ids=TOURS)
+def test_exactly_two_commands_set_up(page: Path) -> None:
+    assert [words for words in commands(page) if words[0] == "make"] == [["make", "demo"], ["make", "test"]]
+    assert not [
+        words for words in commands(page) if words[0] in ("pip", "pip3", "python", "python3", "git", "sudo")
+    ]
+    assert {"demo", "test", "check"} <= make_targets()
+
+
+def test_continuous_integration_runs_what_the_readme_says() -> None:
+    script = ROOT / ".ci" / "run"
+    lines = script.read_text(encoding="utf-8").splitlines()
+    assert os.access(script, os.X_OK) and "set -euo pipefail" in lines
+    assert [line for line in lines if line.startswith("make")] == ["make check", "make test"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_links_and_named_paths_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#]+)\)", text):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}"
+    for path in re.findall(r"\b(?:recipes|data/demo|docs)/[\w./-]*\w", text):
+        assert (ROOT / path).exists() or (page.parent / path).exists(), f"{page.name} names {path}"
+
+
+@pytest.mark.parametrize("language", TOURS)
+def test_the_tour_runs(language: str, tmp_path: Path) -> None:
+    where = tmp_path / "a folder"
+    demo_text(language, where / "my-text", 700_000)
+    (where / "recipes").symlink_to(ROOT / "recipes")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    ran = []
+    for words in commands(TOURS[language]):
+        if words[0] != "albertine":
+            continue
+        toy = RUN if words[1] == "pretrain" else []
+        done = subprocess.run(
+            [sys.executable, "-m", *words, *toy],
+            cwd=where,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == 0, f"{shlex.join(words)}\n{done.stdout}\n{done.stderr}"
+        ran.append(words[1])
+    assert {"prepare", "pretrain", "evaluate", "predict"} <= set(ran)
+    assert (where / "runs" / "mine" / "final" / "model.safetensors").is_file()
+    if language == "en":
+        for block in blocks(TOURS[language], "python"):
+            subprocess.run([sys.executable, "-c", block], cwd=where, env=environment, check=True, timeout=120)

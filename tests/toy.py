@@ -1,0 +1,43 @@
+"""Small inputs and small runs for tests that go the whole way."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+
+DEMO = Path(__file__).resolve().parents[1] / "data" / "demo"
+ARCHIVES = {"en": DEMO / "english.tar.xz", "zh": DEMO / "chinese.tar.xz"}
+
+MODEL = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_attention_heads": 2,
+    "num_hidden_layers": 2,
+}
+# Any recipe with these is two steps of a model that takes no time.
+RUN = [
+    *(f"model.change.{key}={value}" for key, value in MODEL.items()),
+    "objective.max_length=32",
+    "training.minutes=null",
+    "training.steps=2",
+    "training.batch_size=4",
+    "training.workers=0",
+    "watching.evaluate_sequences=8",
+    "watching.tensorboard=false",
+]
+
+
+def demo_text(language: str, folder: Path, size: int) -> Path:
+    """The first files of a demo archive, `size` bytes or a little more, unpacked into `folder`."""
+    taken = 0
+    with tarfile.open(ARCHIVES[language]) as tar:
+        for member in tar:
+            content = tar.extractfile(member)
+            if content is None or taken >= size:
+                continue
+            data = content.read()
+            taken += len(data)
+            path = folder / member.name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+    return folder
