@@ -78,10 +78,18 @@ class WordPieceTokenizer(Tokenizer):
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text, without special pieces. A lone surrogate in it counts as U+FFFD."""
+        return list(chain.from_iterable(map(self._words.__getitem__, self.parts(text))))
+
+    def parts(self, text: str) -> list[str]:
+        """The text cut at spaces and around Chinese characters, so that each part can be encoded alone."""
         # str.split also cuts at \x0b, \x0c and \x1c-\x1f, which BERT deletes instead: no cut there
         plain = text.isascii() and text.isprintable()
-        parts = text.split() if plain else self._parts.findall(text)
-        return list(chain.from_iterable(map(self._words.__getitem__, parts)))
+        return text.split() if plain else self._parts.findall(text)
+
+    def words(self, text: str) -> list[str]:
+        """The words that are looked up in the vocabulary: cleaned, lowered, split at punctuation."""
+        clean = self._library.normalizer.normalize_str(text)
+        return [word for word, _ in self._library.pre_tokenizer.pre_tokenize_str(clean)]
 
     def _encode_part(self, part: str) -> tuple[int, ...]:
         return tuple(self._library.encode(well_formed(part), add_special_tokens=False).ids)
