@@ -29,6 +29,18 @@ MOST_WORDS = 2_000_000  # different words kept while counting
 MOST_FED = 10_000_000  # word occurrences handed to the WordPiece trainer
 
 
+class VocabularyTooLarge(TokenizerError):
+    """The text does not hold as many pieces as asked for; `largest` is how many it does."""
+
+    def __init__(self, vocab_size: int, largest: int) -> None:
+        self.largest = largest
+        super().__init__(
+            f"the text is too short for a vocabulary of {vocab_size:,} pieces; "
+            f"the largest possible is {largest:,}",
+            remedy=f"Give more text, or set vocab_size (--vocab-size) to {largest} or less",
+        )
+
+
 def train_sentencepiece(
     sentences: Iterable[str],
     folder: str | Path,
@@ -139,7 +151,7 @@ def train_wordpiece(
         raise _too_small(vocab_size, len(pieces))
     pieces += _longer_pieces(usable, pieces, vocab_size, min_frequency)
     if len(pieces) < vocab_size:
-        raise _too_large(vocab_size, len(pieces))
+        raise VocabularyTooLarge(vocab_size, len(pieces))
     tokenizer = WordPieceTokenizer(pieces, lower=lower, strip_accents=strip_accents, chinese=chinese)
     tokenizer.save(folder)
     return tokenizer
@@ -262,13 +274,6 @@ def _no_text() -> TokenizerError:
     )
 
 
-def _too_large(vocab_size: int, largest: int) -> TokenizerError:
-    return TokenizerError(
-        f"the text is too short for {vocab_size:,} pieces; the largest vocabulary possible is {largest:,}",
-        remedy=f"Give more text, or set vocab_size (--vocab-size) to {largest} or less",
-    )
-
-
 def _too_small(vocab_size: int, smallest: int) -> TokenizerError:
     return TokenizerError(
         f"a vocabulary of {vocab_size:,} pieces is too small: the characters of the text take {smallest:,}",
@@ -279,7 +284,7 @@ def _too_small(vocab_size: int, smallest: int) -> TokenizerError:
 def _too_large_or_small(error: Exception, vocab_size: int) -> TokenizerError:
     message = " ".join(str(error).split())
     if largest := re.search(r"value <= (\d+)", message):
-        return _too_large(vocab_size, int(largest[1]))
+        return VocabularyTooLarge(vocab_size, int(largest[1]))
     if smallest := re.search(r"\d+ vs (\d+)", message):
         return _too_small(vocab_size, int(smallest[1]))
     return TokenizerError(
