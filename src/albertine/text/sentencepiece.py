@@ -64,6 +64,7 @@ class SentencePieceTokenizer(Tokenizer):
 
         self._library = SentencePieceProcessor(model_proto=self.model)
         self._words = WordCache(self._encode_part)
+        self._by_words = self.proto.cuts_at_spaces  # a look at every piece: once, not for every text
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k not in ("_library", "_words")}
@@ -74,7 +75,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text, without special pieces. A lone surrogate in it counts as U+FFFD."""
-        if self.proto.cuts_at_spaces:
+        if self._by_words:
             return list(chain.from_iterable(map(self._words.__getitem__, text.split())))
         return list(self._encode_part(text))
 
@@ -100,7 +101,7 @@ class SentencePieceTokenizer(Tokenizer):
     def encode_spans(self, text: str) -> Spans:
         """The ids of `encode` with the characters of the given text that each token came from."""
         spans = Spans([], [], [])
-        if not self.proto.cuts_at_spaces:
+        if not self._by_words:
             self._spans_of(text, 0, spans)
             return spans
         end = 0
