@@ -1,0 +1,371 @@
+"""Checkpoints that are whole or not there: written beside, hashed, flushed, renamed; checked before they
+are believed.
+
+A checkpoint is a folder `step-N` with `model.safetensors`, `optimizer.safetensors`, `state.json` and
+`manifest.json`, which holds the size and SHA-256 of the other three. `latest` names the newest for people
+and other tools; loading trusts only what the manifests prove.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load as tensors_from
+from safetensors.torch import save as bytes_of
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from albertine.errors import CheckpointError, SettingsError
+from albertine.training.files import explained, replace_durably, sync_folder, write_durably
+
+FORMAT = 1
+MODEL, OPTIMIZER, STATE, MANIFEST, LATEST = (
+    "model.safetensors",
+    "optimizer.safetensors",
+    "state.json",
+    "manifest.json",
+    "latest",
+)
+
+log = logging.getLogger("albertine.training")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint that was read and found whole: tensors by name, and the state of the run as plain data."""
+
+    path: Path
+    step: int
+    model: dict[str, Tensor]
+    optimizer: dict[str, Tensor]
+    state: dict[str, Any]
+
+
+class CheckpointStore:
+    """The checkpoints of one run.
+
+    Args:
+        folder: holds `step-N` and `latest`; made at the first save.
+        keep: how many to keep, at least 2, because the newest may turn out to be damaged.
+    """
+
+    def __init__(self, folder: Path, keep: int = 3) -> None:
+        if keep < 2:
+            raise SettingsError(
+                "at least two checkpoints have to be kept", remedy="The newest one may be damaged by a crash"
+            )
+        self.folder, self.keep = folder, keep
+        self._damaged: set[int] = set()
+
+    def steps(self) -> list[int]:
+        """Steps of the checkpoints present, increasing; not checked."""
+        if not self.folder.is_dir():
+            return []
+        names = (path.name.removeprefix("step-") for path in self.folder.glob("step-*") if path.is_dir())
+        return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
+
+    def path(self, step: int) -> Path:
+        return self.folder / f"step-{step}"
+
+    def save(
+        self,
+        step: int,
+        model: Mapping[str, Tensor],
+        optimizer: Mapping[str, Tensor],
+        state: Mapping[str, Any],
+    ) -> Path:
+        """Write a checkpoint; when this returns it is on the disk, and whatever happens before, the older
+        ones are.
+
+        Raises:
+            RunError: the disk is full or not writable.
+        """
+        with explained(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._sweep()
+            # The names begin with a dot until they are whole, so that no reader takes them for a checkpoint.
+            beside, old, target = (
+                self.folder / f".step-{step}.new",
+                self.folder / f".step-{step}.old",
+                self.path(step),
+            )
+            try:
+                beside.mkdir()
+                files = {
+                    MODEL: bytes_of(dict(model)),
+                    OPTIMIZER: bytes_of(dict(optimizer)),
+                    STATE: _json(state),
+                }
+                for name, data in files.items():
+                    write_durably(beside / name, data)
+                write_durably(beside / MANIFEST, _manifest(step, files))
+                sync_folder(beside)
+                if target.exists():
+                    os.rename(target, old)
+                os.rename(beside, target)
+                sync_folder(self.folder)
+            except OSError:
+                shutil.rmtree(beside, ignore_errors=True)
+                raise
+            shutil.rmtree(old, ignore_errors=True)
+            self._damaged.discard(step)
+            replace_durably(self.folder / LATEST, f"step-{step}\n".encode())
+            self._prune()
+        return target
+
+    def load(self, *, strict: bool = False) -> Checkpoint | None:
+        """The newest checkpoint that is whole, or None where there is none at all.
+
+        A damaged one is passed over with a warning; it is not deleted before a newer one is whole.
+
+        Raises:
+            CheckpointError: all are damaged; or, if `strict`, the newest is.
+        """
+        steps, problems = self.steps(), []
+        for step in reversed(steps):
+            try:
+                found = read(self.path(step))
+            except CheckpointError as error:
+                if strict:
+                    raise
+                self._damaged.add(step)
+                problems.append(str(error))
+                log.warning("DAMAGED CHECKPOINT, going back to the one before: %s", error)
+                continue
+            if problems:
+                log.warning("going on from step %d instead of step %d", found.step, steps[-1])
+            return found
+        if problems:
+            raise CheckpointError(
+                f"none of the {len(problems)} checkpoints is whole; the newest: {problems[0]}",
+                where=self.folder,
+                remedy="Begin again under another name, or delete the folder",
+            )
+        return None
+
+    def abandon_after(self, step: int) -> None:
+        """Put later checkpoints out of the way of a run that deliberately goes on from an earlier one."""
+        with explained(self.folder):
+            for later in self.steps():
+                if later > step:
+                    aside = self.folder / f"abandoned-step-{later}"
+                    shutil.rmtree(aside, ignore_errors=True)
+                    os.rename(self.path(later), aside)
+                    log.warning(
+                        "step %d is later than the checkpoint asked for; kept as %s", later, aside.name
+                    )
+
+    def _sweep(self) -> None:
+        for rest in [*self.folder.glob(".step-*.new"), *self.folder.glob(".step-*.old")]:
+            shutil.rmtree(rest, ignore_errors=True)
+
+    def _prune(self) -> None:
+        """Delete all but the newest `keep` that look whole; those found damaged go first and do not count."""
+        kept = 0
+        for step in reversed(self.steps()):
+            if step not in self._damaged and kept < self.keep and _looks_whole(self.path(step)):
+                kept += 1
+                continue
+            # Renamed first: a folder half deleted must not look like a checkpoint.
+            doomed = self.folder / f".step-{step}.old"
+            os.rename(self.path(step), doomed)
+            shutil.rmtree(doomed, ignore_errors=True)
+        self._damaged &= set(self.steps())
+
+
+def read(path: Path) -> Checkpoint:
+    """Read one checkpoint, every byte checked against its manifest.
+
+    Raises:
+        CheckpointError: anything is missing, of another size or changed.
+    """
+    step, files = _read_manifest(path)
+    contents = {name: _read_checked(path / name, *facts) for name, facts in files.items()}
+    try:
+        state = json.loads(contents[STATE])
+        return Checkpoint(path, step, tensors_from(contents[MODEL]), tensors_from(contents[OPTIMIZER]), state)
+    except (
+        Exception
+    ) as error:  # a hash that fits proves these are the bytes we wrote, so only another version can do this
+        raise CheckpointError(f"was written by an incompatible version ({error})", where=path) from error
+
+
+def model_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters and persistent buffers by name, each tensor once, however many names share it."""
+    seen: dict[Tensor, str] = {}
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        seen.setdefault(tensor, name)
+    return {name: tensor.detach() for tensor, name in seen.items()}
+
+
+def optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
+    """The optimiser's tensors under the names of their parameters, `parameter/key`."""
+    names: dict[Tensor, str] = {p: name for name, p in model.named_parameters()}
+    found = {
+        f"{names[p]}/{key}": value for p, entry in optimizer.state.items() for key, value in entry.items()
+    }
+    odd = [name for name, value in found.items() if not isinstance(value, Tensor)]
+    if odd:
+        raise TypeError(f"optimiser state that is not a tensor: {odd}")
+    return {name: value.detach() for name, value in found.items()}
+
+
+@torch.no_grad()
+def restore(checkpoint: Checkpoint, model: nn.Module, optimizer: Optimizer) -> None:
+    """Put a checkpoint into a model and its optimiser. On a mismatch neither is touched.
+
+    Raises:
+        CheckpointError: names or shapes differ; the message lists how.
+    """
+    current, parameters = model_tensors(model), dict(model.named_parameters())
+    problems = differences(_shapes(checkpoint.model), _shapes(current))
+    for name, value in checkpoint.optimizer.items():
+        parameter = parameters.get(name.rsplit("/", 1)[0])
+        if parameter is None:
+            problems.append(f"optimiser state {name}: no such parameter now")
+        elif value.ndim and value.shape != parameter.shape:
+            problems.append(
+                f"optimiser state {name}: checkpoint {list(value.shape)}, now {list(parameter.shape)}"
+            )
+    if problems:
+        raise CheckpointError(
+            f"does not fit this model: {_few(problems)}",
+            where=checkpoint.path,
+            remedy="Resume with the settings of that run",
+        )
+    for name, tensor in current.items():
+        tensor.copy_(checkpoint.model[name])
+    optimizer.state.clear()
+    for name, value in checkpoint.optimizer.items():
+        owner, key = name.rsplit("/", 1)
+        parameter = parameters[owner]
+        # Copied, because the tensors that were read share one buffer, which would stay alive as a whole.
+        optimizer.state[parameter][key] = value.to(parameter.device, copy=True)
+
+
+def check_fingerprint(checkpoint: Checkpoint, fingerprint: Mapping[str, Any]) -> None:
+    """Refuse to go on with other settings than those that decide the result.
+
+    Raises:
+        CheckpointError: lists every key that differs, with both values.
+    """
+    problems = differences(checkpoint.state.get("fingerprint", {}), json.loads(_json(fingerprint)))
+    if problems:
+        raise CheckpointError(
+            f"belongs to a run with other settings: {_few(problems)}",
+            where=checkpoint.path,
+            remedy="Set them back, or begin a new run under another name",
+        )
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Lines `key: checkpoint A, now B` for all keys of two nested mappings whose values differ."""
+    lines: list[str] = []
+    for key in sorted({*before, *now}):
+        name = f"{prefix}{key}"
+        if key not in before:
+            lines.append(f"{name}: not in the checkpoint, now {_short(now[key])}")
+        elif key not in now:
+            lines.append(f"{name}: checkpoint {_short(before[key])}, now absent")
+        elif isinstance(before[key], dict) and isinstance(now[key], dict):
+            lines += differences(before[key], now[key], f"{name}.")
+        elif before[key] != now[key] or type(before[key]) is not type(now[key]):
+            lines.append(f"{name}: checkpoint {_short(before[key])}, now {_short(now[key])}")
+    return lines
+
+
+def checkpoint_bytes(model: nn.Module, moments: int = 2) -> int:
+    """About the size of a checkpoint: the weights, and as much again for every moment the optimiser keeps."""
+    return sum(t.numel() * t.element_size() for t in model_tensors(model).values()) * (1 + moments)
+
+
+def _manifest(step: int, files: Mapping[str, bytes]) -> bytes:
+    facts = {
+        name: {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in files.items()
+    }
+    return _sealed({"format": FORMAT, "step": step, "files": facts})
+
+
+def _sealed(tree: Mapping[str, Any]) -> bytes:
+    # The manifest proves the other files, and its own hash proves the manifest.
+    return _json({**tree, "manifest_sha256": hashlib.sha256(_json(tree)).hexdigest()})
+
+
+def _read_manifest(path: Path) -> tuple[int, dict[str, tuple[int, str]]]:
+    if not path.is_dir():
+        raise CheckpointError("there is no such checkpoint", where=path)
+    try:
+        raw = (path / MANIFEST).read_bytes()
+        tree = json.loads(raw)
+        tree.pop("manifest_sha256")
+        whole = _sealed(tree) == raw
+        step, form = tree["step"], tree["format"]
+        files = {name: (facts["size"], facts["sha256"]) for name, facts in tree["files"].items()}
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{MANIFEST} is missing", where=path) from error
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{MANIFEST} is damaged ({error})", where=path) from error
+    if not whole:
+        raise CheckpointError(f"{MANIFEST} is damaged", where=path)
+    if form != FORMAT or set(files) != {MODEL, OPTIMIZER, STATE}:
+        raise CheckpointError(
+            f"has format {form}, this version reads {FORMAT}",
+            where=path,
+            remedy="Use the version that wrote it",
+        )
+    if path.name.startswith("step-") and path.name != f"step-{step}":
+        raise CheckpointError(f"holds step {step}, so the folder was renamed", where=path)
+    return step, files
+
+
+def _read_checked(path: Path, size: int, sha256: str) -> bytes:
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{path.name} is missing", where=path.parent) from error
+    except OSError as error:
+        raise CheckpointError(f"{path.name} cannot be read ({error.strerror})", where=path.parent) from error
+    if len(data) != size:
+        raise CheckpointError(f"{path.name} has {len(data)} bytes instead of {size}", where=path.parent)
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise CheckpointError(
+            f"{path.name} was changed after it was written (SHA-256 differs)", where=path.parent
+        )
+    return data
+
+
+def _looks_whole(path: Path) -> bool:
+    """The quick test for pruning: manifest and sizes. Hashes are for loading."""
+    try:
+        _, files = _read_manifest(path)
+        return all((path / name).stat().st_size == size for name, (size, _) in files.items())
+    except (CheckpointError, OSError):
+        return False
+
+
+def _json(tree: Mapping[str, Any]) -> bytes:
+    # NaN is not JSON and would not compare equal to itself in a fingerprint.
+    return (json.dumps(tree, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
+
+
+def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    return {name: f"{list(t.shape)} {str(t.dtype).removeprefix('torch.')}" for name, t in tensors.items()}
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value) if not isinstance(value, str) else value
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _few(lines: list[str], most: int = 12) -> str:
+    rest = len(lines) - most
+    return "; ".join(lines[:most]) + (f"; and {rest} more" if rest > 0 else "")

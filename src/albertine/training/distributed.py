@@ -1,0 +1,134 @@
+"""The processes of a run: who I am, and sums over all of us.
+
+Albertine runs under `torchrun` and needs three things of it: to add tensors over all ranks, to decide
+together, and to know who writes files. With one process every function here returns its argument, so
+nothing else asks how many there are.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import torch
+from torch import Tensor, nn
+
+from albertine.errors import RunError
+
+
+@dataclass(frozen=True)
+class World:
+    """One process among `size`.
+
+    Attributes:
+        rank, size: this process and how many there are.
+        device: where this process computes.
+    """
+
+    rank: int = 0
+    size: int = 1
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    @property
+    def main(self) -> bool:
+        """Whether this process writes the files and speaks to the user."""
+        return self.rank == 0
+
+    def add(self, tensor: Tensor) -> Tensor:
+        """The sum over all ranks, in place; every rank gets the same bits."""
+        if self.size > 1:
+            torch.distributed.all_reduce(tensor)
+        return tensor
+
+    def add_numbers(self, numbers: Sequence[float]) -> list[float]:
+        """Sums over all ranks of a few host numbers, exact for integers below 2**53; never waits for an
+        accelerator.
+        """
+        if self.size == 1:
+            return list(numbers)
+        total: list[float] = self.add(torch.tensor(numbers, dtype=torch.float64)).tolist()
+        return total
+
+    def any(self, flag: bool) -> bool:
+        """Whether any rank says yes."""
+        return self.add_numbers([float(flag)])[0] > 0
+
+    def from_main(self, number: float) -> float:
+        """The main process' number, on every rank."""
+        return self.add_numbers([number if self.main else 0.0])[0]
+
+    def share_weights(self, model: nn.Module) -> None:
+        """Give every rank the main process' parameters and buffers."""
+        if self.size == 1:
+            return
+        with torch.no_grad():
+            for tensor in [*model.parameters(), *model.buffers()]:
+                torch.distributed.broadcast(tensor, src=0)
+
+    def add_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Sum gradients over all ranks by one flat all-reduce; a parameter without a gradient here counts
+        as zero.
+
+        A shared parameter has one gradient however many depths use it, so a sum after the backward pass
+        moves exactly what is needed. DistributedDataParallel would send per micro-batch and divide by ranks
+        that hold unequal numbers of predictions.
+        """
+        if self.size == 1:
+            return
+        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+        flat = self.add(torch.cat([g.reshape(-1) for g in grads]))
+        torch._foreach_copy_(
+            grads,
+            [f.view_as(g) for f, g in zip(torch.split(flat, [g.numel() for g in grads]), grads, strict=True)],
+        )
+        for parameter, grad in zip(parameters, grads, strict=True):
+            parameter.grad = grad
+
+
+def start(device: torch.device | str | None = None, *, timeout_minutes: float = 30) -> World:
+    """Join the processes that `torchrun` started, or stand alone where it did not.
+
+    Args:
+        device: default: this process' GPU where there is one, else the CPU.
+        timeout_minutes: how long a rank waits for the others before it gives up.
+
+    Raises:
+        RunError: torchrun's environment is incomplete.
+    """
+    local = int(os.environ.get("LOCAL_RANK", "0"))
+    place = torch.device(device) if device is not None else _default_device(local)
+    if place.type == "cuda":
+        torch.cuda.set_device(place)
+    if "WORLD_SIZE" not in os.environ or int(os.environ["WORLD_SIZE"]) == 1:
+        return World(device=place)
+    missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
+    if missing:
+        raise RunError(
+            f"WORLD_SIZE is set and {', '.join(missing)} is not", remedy="Start the run with torchrun"
+        )
+    # Both backends: gradients go by NCCL, and the few host numbers of a step by gloo, so that they cost no
+    # device wait.
+    backend = "cpu:gloo,cuda:nccl" if place.type == "cuda" else "gloo"
+    torch.distributed.init_process_group(backend, timeout=timedelta(minutes=timeout_minutes))
+    return World(torch.distributed.get_rank(), torch.distributed.get_world_size(), place)
+
+
+def stop(world: World) -> None:
+    """Leave the processes joined by `start`."""
+    if world.size > 1:
+        torch.distributed.destroy_process_group()
+
+
+def trainable(model: nn.Module) -> list[nn.Parameter]:
+    """The parameters that are trained, each once, in the model's order."""
+    return [p for p in _unique(model.parameters()) if p.requires_grad]
+
+
+def _unique(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
+    return list(dict.fromkeys(parameters))
+
+
+def _default_device(local_rank: int) -> torch.device:
+    return torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu")

@@ -1,0 +1,248 @@
+"""Watching a run: updates that are not finite, and learning that does not happen.
+
+Pretraining ALBERT from scratch fails in a few known ways: the masked-LM loss stays where a model that
+ignores its input is (6.6 to 7.3 nats with 30,000 pieces), a run collapses midway (accuracy .45 to .06),
+sentence order stays a coin toss. Most reports come down to 0.00176, the published learning rate for batch
+4096, with a smaller batch (albert_family.md, section 5).
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from albertine.errors import RunError
+from albertine.training.schedules import scale_learning_rate
+
+PUBLISHED = {"lamb": (0.00176, 4096), "adamw": (1e-4, 256)}
+"""Published peak learning rates and the batches they belong to: ALBERT; BERT and RoBERTa."""
+
+_SMOOTH = 5  # readings in a median: two odd ones in a row are noise
+_WINDOW = 12  # readings a verdict looks back on, the patience spread over them
+
+
+@dataclass
+class NonFinite:
+    """What to do about a step whose loss or gradient is not finite; its update was never made.
+
+    Attributes:
+        policy: `stop` ends the run, `skip` goes on with the next batch.
+        limit: how many steps of a run may be skipped.
+        skipped: how many were; part of a checkpoint.
+    """
+
+    policy: Literal["stop", "skip"] = "stop"
+    limit: int = 10
+    skipped: int = 0
+
+    def met(self, step: int, cursor: Mapping[str, Any] | None) -> None:
+        """Count a step.
+
+        Raises:
+            RunError: the policy is to stop, or the limit is reached.
+        """
+        self.skipped += 1
+        if self.policy == "skip" and self.skipped <= self.limit:
+            return
+        often = f" for the {self.skipped}th time" if self.skipped > 1 else ""
+        raise RunError(
+            f"the loss or its gradient is not finite at step {step}{often}; the weights stay as they were",
+            where=f"batch after {dict(cursor)}" if cursor else "first batch",
+            remedy="Lower training.learning_rate or lengthen training.warmup; "
+            "training.precision=float32 tells whether the number format is to blame",
+        )
+
+
+AlarmKind = Literal["plateau", "divergence", "collapse", "sentence_chance", "sentence_collapse"]
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """A way of not learning.
+
+    Attributes:
+        kind: its name. step: when it was noticed.
+        what: what is seen, with numbers. advice: what to change, most likely first.
+    """
+
+    kind: AlarmKind
+    step: int
+    what: str
+    advice: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.kind.upper().replace('_', ' ')}: {self.what}. " + " ".join(self.advice)
+
+
+@dataclass
+class Watch:
+    """Looks at every metrics line and names what goes wrong, each thing once until it has passed.
+
+    Attributes:
+        unigram_entropy: cross-entropy in nats of guessing masked pieces by their frequency alone; where a
+            stuck model stays.
+        unigram_accuracy: accuracy of always guessing the commonest piece.
+        learning_rate: the peak. batch_size: sequences per update. optimizer: `lamb` or `adamw`.
+        warmup: share of the run. total_steps: None for a run by the clock.
+        mlm, sentence: names of the two parts in the metrics.
+        patience: steps after the warm-up before a plateau counts; default a tenth of the run, at least
+            1000. A healthy run also rests at the unigram loss for a while.
+    """
+
+    unigram_entropy: float
+    learning_rate: float
+    batch_size: int
+    unigram_accuracy: float = 0.05
+    optimizer: str = "lamb"
+    warmup: float = 0.0
+    total_steps: int | None = None
+    mlm: str = "mlm"
+    sentence: str = "sentence"
+    patience: int | None = None
+    _readings: dict[str, deque[float]] = field(default_factory=dict)
+    _best: dict[str, float] = field(default_factory=dict)
+    _history: list[tuple[int, float, float]] = field(default_factory=list)
+    _raised: set[AlarmKind] = field(default_factory=set)
+
+    def see(self, row: Mapping[str, Any], progress: float) -> list[Alarm]:
+        """Take in a metrics line; returns the alarms that begin with it.
+
+        Args:
+            row: with `step`, and of the parts those keys that there are; others are ignored.
+            progress: share of the run that is done.
+        """
+        loss = self._median(row, f"{self.mlm}_loss")
+        accuracy = self._median(row, f"{self.mlm}_accuracy")
+        order = self._median(row, f"{self.sentence}_accuracy")
+        if loss is None or accuracy is None:
+            return []
+        step = int(row["step"])
+        past = self._past_warmup(step, progress)
+        self._remember(step, loss, order if order is not None else float("nan"), progress)
+        found: dict[AlarmKind, bool] = {
+            "plateau": past >= self._patience(step, progress) and self._stuck(step, loss, progress),
+            "divergence": self._diverges(loss, past >= self._patience(step, progress)),
+            "collapse": self._fell(f"{self.mlm}_accuracy", accuracy, self.unigram_accuracy, 3.0, 0.5),
+        }
+        if order is not None:
+            found["sentence_collapse"] = self._fell(f"{self.sentence}_accuracy", order, 0.5, 1.3, 0.25)
+            # A model that has not begun to read words cannot order sentences, so the plateau alone is named.
+            found["sentence_chance"] = not found["plateau"] and self._coin_toss(step, progress, past)
+        begun = [kind for kind, there in found.items() if there and kind not in self._raised]
+        self._raised = {kind for kind, there in found.items() if there}
+        return [self._alarm(kind, step, row, loss) for kind in begun]
+
+    def _median(self, row: Mapping[str, Any], key: str) -> float | None:
+        value = row.get(key)
+        if not isinstance(value, int | float):
+            return None
+        readings = self._readings.setdefault(key, deque(maxlen=_SMOOTH))
+        readings.append(float(value))
+        return statistics.median(readings)
+
+    def _full(self, key: str) -> bool:
+        return len(self._readings[key]) == _SMOOTH
+
+    def _total(self, step: int, progress: float) -> float:
+        return float(self.total_steps or step / max(progress, 1e-9))
+
+    def _past_warmup(self, step: int, progress: float) -> float:
+        return step - self.warmup * self._total(step, progress)
+
+    def _patience(self, step: int, progress: float) -> float:
+        return self.patience or max(1000.0, self._total(step, progress) / 10)
+
+    def _remember(self, step: int, loss: float, order: float, progress: float) -> None:
+        # Readings closer together than a twelfth of the patience say nothing new.
+        if not self._history or step - self._history[-1][0] >= self._patience(step, progress) / _WINDOW:
+            self._history.append((step, loss, order))
+        oldest = step - 2.5 * self._patience(step, progress)
+        while len(self._history) > 2 and self._history[1][0] <= oldest:
+            self._history.pop(0)
+
+    def _since(self, begin: float) -> list[tuple[int, float, float]]:
+        return [reading for reading in self._history if reading[0] >= begin]
+
+    def _stuck(self, step: int, loss: float, progress: float) -> bool:
+        """No better than a guess by frequency, and no longer getting better: a tenth of a nat in the whole
+        patience.
+        """
+        recent = self._since(step - self._patience(step, progress))
+        if loss < self.unigram_entropy - 0.4 or len(recent) < _WINDOW / 2:
+            return False
+        half = len(recent) // 2
+        before, after = (statistics.fmean(r[1] for r in part) for part in (recent[:half], recent[half:]))
+        return before - after < 0.05
+
+    def _diverges(self, loss: float, late: bool) -> bool:
+        """Worse than a guess by frequency, either long after the start or after having been better."""
+        key = f"{self.mlm}_loss"
+        if self._full(key):
+            self._best[key] = min(self._best.get(key, loss), loss)
+        return loss > self.unigram_entropy + 1.0 and (late or loss > self._best.get(key, loss) + 1.0)
+
+    def _coin_toss(self, step: int, progress: float, past: float) -> bool:
+        wait = 2 * self._patience(step, progress)
+        recent = [order for _, _, order in self._since(step - wait) if order == order]
+        return past >= wait and len(recent) >= _WINDOW and statistics.fmean(recent) < 0.53
+
+    def _fell(self, key: str, value: float, floor: float, above: float, share: float) -> bool:
+        """Whether an accuracy that once stood well above its floor lost most of that height."""
+        if self._full(key):
+            self._best[key] = max(self._best.get(key, 0.0), value)
+        best = self._best.get(key, 0.0)
+        return best > floor * above and value - floor < share * (best - floor)
+
+    def _alarm(self, kind: AlarmKind, step: int, row: Mapping[str, Any], loss: float) -> Alarm:
+        mlm, order = f"{self.mlm}_accuracy", f"{self.sentence}_accuracy"
+        level = f"{self.unigram_entropy:.2f}"
+        what = {
+            "plateau": f"the masked-LM loss stays at {loss:.2f} nats; a blind model has {level}",
+            "divergence": f"the masked-LM loss is {loss:.2f} nats; guessing by frequency has {level}",
+            "collapse": f"masked-LM accuracy fell {self._fall(mlm, row)}",
+            "sentence_chance": "sentence accuracy stays a coin toss while masked words are being learned",
+            "sentence_collapse": f"sentence accuracy fell {self._fall(order, row)}",
+        }[kind]
+        return Alarm(kind, step, what, self._advice(kind, step))
+
+    def _fall(self, key: str, row: Mapping[str, Any]) -> str:
+        return f"from {100 * self._best.get(key, 0.0):.1f}% to {100 * float(row.get(key, 0.0)):.1f}%"
+
+    def _advice(self, kind: AlarmKind, step: int) -> tuple[str, ...]:
+        if kind == "sentence_chance":
+            return (
+                "Sentence order is learned after words: give it more steps.",
+                "If masked-LM accuracy has long been good, look at the data: sentences split wrongly, or "
+                "documents of one sentence, leave nothing to order.",
+            )
+        warm = f"Warm up for longer: training.warmup={min(0.2, max(0.05, 2 * self.warmup)):g}."
+        if kind == "plateau":
+            wait = (
+                f"{step * self.batch_size:,} sequences were seen so far; if the rate is right, this takes "
+                "more steps or a larger batch (the published run saw 512,000,000)."
+            )
+            return self._rate_advice(), warm, wait
+        if kind == "divergence":
+            return self._rate_advice(), warm
+        return (
+            self._rate_advice(),
+            warm,
+            "Begin a new run from the last good checkpoint; this one would repeat it.",
+        )
+
+    def _rate_advice(self) -> str:
+        published, batch = PUBLISHED.get(self.optimizer, PUBLISHED["adamw"])
+        fitting = scale_learning_rate(published, batch, self.batch_size)
+        rate = self.learning_rate
+        if rate > 1.25 * fitting:
+            return (
+                f"The learning rate {rate:.3g} is too large for batch {self.batch_size}: {published:g} fits "
+                f"{batch}. The square-root rule gives training.learning_rate={fitting:.2g}."
+            )
+        return (
+            f"The learning rate {rate:.3g} fits batch {self.batch_size} by the square-root rule; try half of "
+            f"it, training.learning_rate={rate / 2:.2g}."
+        )

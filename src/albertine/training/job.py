@@ -1,0 +1,133 @@
+"""What a training run is made of: its parts, its settings, its state and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from torch import nn
+from torch.optim import Optimizer
+
+from albertine.errors import SettingsError
+from albertine.training.distributed import World
+from albertine.training.guards import Watch
+from albertine.training.progress import Reporter
+from albertine.training.run_folder import RunFolder
+from albertine.training.schedules import Schedule
+from albertine.training.step import LossFunction, MicroBatch
+
+Cursor = dict[str, Any]
+"""Where in the data a batch ends, as plain JSON data; only its maker understands it. `epoch` in it is
+shown.
+"""
+
+Drawn = tuple[Cursor, list[MicroBatch]]
+
+
+@dataclass(frozen=True)
+class LoopSettings:
+    """How long to train, how fast to learn, how often to look.
+
+    Attributes:
+        schedule: from progress to the share of `learning_rate`, the peak.
+        steps, minutes: the end of the run, exactly one of them; minutes add up over restarts.
+        seed: names the dropout draws.
+        clip: largest gradient norm.
+        log_every, evaluate_every, checkpoint_every: in steps.
+        keep: checkpoints kept, at least 2.
+        best: name of the score that picks the best model, and whether it is to be `min` or `max`.
+        non_finite, skip_limit: see `NonFinite`.
+        stop_on_alarm: end the run at the first alarm instead of warning.
+        tensorboard: also write event files, where tensorboard is installed.
+    """
+
+    schedule: Schedule
+    learning_rate: float
+    steps: int | None = None
+    minutes: float | None = None
+    seed: int = 0
+    clip: float | None = 1.0
+    log_every: int = 10
+    evaluate_every: int = 500
+    checkpoint_every: int = 500
+    keep: int = 3
+    best: tuple[str, Literal["min", "max"]] | None = None
+    non_finite: Literal["stop", "skip"] = "stop"
+    skip_limit: int = 10
+    stop_on_alarm: bool = False
+    tensorboard: bool = True
+
+    def __post_init__(self) -> None:
+        if (self.steps is None) == (self.minutes is None):
+            raise SettingsError(
+                "the length of the run is unclear", remedy="Give steps or minutes, and not both"
+            )
+
+    def progress(self, step: int, elapsed: float) -> float:
+        """Share of the run that is done after `step` steps and `elapsed` seconds."""
+        return step / self.steps if self.steps is not None else elapsed / (60 * (self.minutes or 1))
+
+
+@dataclass
+class Job:
+    """All that a run is made of.
+
+    Attributes:
+        batches: from a cursor (None at the start) to the batches after it: (cursor after the batch,
+            micro-batches of this rank). A stream that ends, ends the run.
+        evaluate: from a function to call between its batches, so that a signal is heard, to scores, which
+            are the same on every rank. None: the run is not evaluated.
+        folder: entered, so that it is locked.
+        fingerprint: the settings that decide the result, as JSON data; a checkpoint with another one is
+            refused.
+        on_best: called by the main process with the folder and scores whenever the best score is beaten.
+    """
+
+    model: nn.Module
+    optimizer: Optimizer
+    batches: Callable[[Cursor | None], Iterable[Drawn]]
+    loss_fn: LossFunction
+    settings: LoopSettings
+    folder: RunFolder
+    evaluate: Callable[[Callable[[], None]], Mapping[str, float]] | None = None
+    fingerprint: Mapping[str, Any] = field(default_factory=dict)
+    world: World = field(default_factory=World)
+    watch: Watch | None = None
+    reporter: Reporter | None = None
+    on_best: Callable[[int, Mapping[str, float]], None] | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended.
+
+    Attributes:
+        done: False if a signal ended it early; it was saved and can be resumed.
+        exit_code: 0, or 128 + the signal: 143 SIGTERM, 130 Ctrl-C, 138 SIGUSR1.
+        scores: of the last evaluation.
+    """
+
+    done: bool
+    exit_code: int
+    step: int
+    tokens: int
+    elapsed: float
+    scores: Mapping[str, float]
+
+
+@dataclass
+class State:
+    """What a checkpoint holds besides tensors."""
+
+    step: int = 0
+    cursor: Cursor | None = None
+    tokens: int = 0
+    elapsed: float = 0.0
+    lr: float = 0.0
+    skipped: int = 0
+    saved: int = -1
+    evaluated: int = -1
+    best: float | None = None
+    scores: dict[str, float] = field(default_factory=dict)
+    window: dict[str, Any] | None = None

@@ -1,0 +1,214 @@
+"""The training loop: draw a batch, make a step, write numbers, sometimes evaluate, sometimes save.
+
+Everything that decides the result is in the weights, the optimiser and `State`, and all three are in every
+checkpoint; so a run that was killed and resumed ends with the same bits as one that was not. This holds on
+the same machine with the same versions, threads and number of ranks, and for runs counted in steps, not in
+minutes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from albertine.errors import RunError
+from albertine.training.checkpoints import CheckpointStore, checkpoint_bytes, model_tensors, optimizer_tensors
+from albertine.training.files import ensure_space
+from albertine.training.guards import NonFinite
+from albertine.training.job import Cursor, Drawn, Job, Outcome
+from albertine.training.progress import Reporter
+from albertine.training.recorder import Recorder
+from albertine.training.resuming import restored_state
+from albertine.training.signals import Signals, StopRequested
+from albertine.training.step import MicroBatch, train_step
+
+MARGIN = 64 << 20
+COLLECT_EVERY = 1000
+
+
+def train(job: Job, resume: str | Path = "auto", *, strict: bool = False) -> Outcome:
+    """Train until the end of the run or a signal.
+
+    Args:
+        resume: `auto` goes on from the newest whole checkpoint, if any; `never` wants a folder without one;
+            a path goes on from that checkpoint.
+        strict: refuse a damaged newest checkpoint instead of going back to the one before.
+
+    Raises:
+        CheckpointError: nothing whole to go on from, or it belongs to another run.
+        RunError: disk full, loss not finite, or an alarm that was to stop the run. What was saved stays.
+    """
+    with job.reporter or Reporter(quiet=not job.world.main) as reporter:
+        return _Run(job, reporter, resume, strict).go()
+
+
+class _Run:
+    def __init__(self, job: Job, reporter: Reporter, resume: str | Path, strict: bool) -> None:
+        self.job, self.settings, self.world = job, job.settings, job.world
+        self.store = CheckpointStore(job.folder.checkpoints, self.settings.keep)
+        if self.world.main:
+            # What it keeps, one more while writing, and a margin for everything else.
+            count = max(2, self.settings.keep + 1 - len(self.store.steps()))
+            ensure_space(job.folder.path, count * checkpoint_bytes(job.model) + MARGIN)
+        self.world.share_weights(job.model)
+        self.state = restored_state(job, self.store, resume, strict=strict)
+        self.recorder = Recorder(job, reporter, self.state)
+        self.non_finite = NonFinite(self.settings.non_finite, self.settings.skip_limit, self.state.skipped)
+        self.signals = Signals()
+        # A rank that stops alone, in mid-step or in mid-evaluation, would leave the others waiting in a
+        # sum. Of many ranks none does: they agree on it when they draw a batch.
+        self.poll: Callable[[], None] = self.signals.poll if self.world.size == 1 else lambda: None
+
+    def go(self) -> Outcome:
+        self.job.model.train()
+        with (
+            self.signals,
+            _collector_off(),
+            contextlib.closing(self.recorder),
+            contextlib.ExitStack() as stack,
+        ):
+            try:
+                if self._due(self.settings.evaluate_every):
+                    self._evaluate()  # where a signal came between a step and its evaluation
+                self._steps(stack)
+                self._numbers()
+                self._evaluate()
+                self._save()
+            except StopRequested:
+                self._save()
+                self.recorder.say(f"asked to stop; saved at step {self.state.step}")
+                return self._outcome(self.signals.exit_code)
+        return self._outcome(0)
+
+    def _steps(self, stack: contextlib.ExitStack) -> None:
+        batches: Iterator[Drawn] | None = None
+        while self.settings.steps is None or self.state.step < self.settings.steps:
+            if batches is None:
+                batches = iter(self.job.batches(self.state.cursor))
+                stack.callback(getattr(batches, "close", lambda: None))
+            drawn, elapsed = self._draw(batches)
+            if drawn is None or self.settings.progress(self.state.step, elapsed) >= 1:
+                return
+            self._step(*drawn, elapsed)
+            if self._due(self.settings.log_every):
+                self._numbers()
+            if self._due(self.settings.evaluate_every):
+                self._evaluate()
+            if self._due(self.settings.checkpoint_every):
+                self._save()
+            if self._due(COLLECT_EVERY):
+                gc.collect()
+
+    def _draw(self, batches: Iterator[Drawn]) -> tuple[Drawn | None, float]:
+        """The next batch, None at the end of the data, and the time that all ranks agree on."""
+        drawn: Drawn | None = None
+        # A rank that is asked to stop while it waits says so to the others below.
+        with contextlib.suppress(StopRequested), self.signals.interruptible():
+            drawn = next(batches, None)
+        elapsed = self.recorder.elapsed if self.world.main else 0.0
+        asked, empty, elapsed = self.world.add_numbers(
+            [self.signals.received is not None, drawn is None, elapsed]
+        )
+        if asked:
+            raise StopRequested
+        return (None if empty else drawn), elapsed
+
+    def _step(self, cursor: Cursor, micro_batches: list[MicroBatch], elapsed: float) -> None:
+        job, state, settings = self.job, self.state, self.settings
+        state.lr = settings.learning_rate * settings.schedule(settings.progress(state.step, elapsed))
+        report = train_step(
+            job.model,
+            micro_batches,
+            job.loss_fn,
+            job.optimizer,
+            lr=state.lr,
+            step=state.step,
+            seed=settings.seed,
+            clip=settings.clip,
+            world=self.world,
+            between=self.poll,
+        )
+        if not report.finite:
+            try:
+                self.non_finite.met(state.step + 1, state.cursor)
+            except RunError:
+                self._save()
+                raise
+            state.skipped = self.non_finite.skipped
+            self.recorder.skipped(state, cursor, report)
+        state.step, state.cursor, state.tokens = state.step + 1, cursor, state.tokens + report.tokens
+        self.recorder.step(state, report, elapsed)
+
+    def _numbers(self) -> None:
+        alarms = self.recorder.numbers(self.state)
+        if self.settings.stop_on_alarm and self.world.any(bool(alarms)):
+            self._save()
+            if not alarms:
+                raise RunError("another rank raised an alarm")
+            raise RunError(alarms[0].what, where=alarms[0].kind, remedy=" ".join(alarms[0].advice))
+
+    def _evaluate(self) -> None:
+        """Score the model after this step, once."""
+        job, state = self.job, self.state
+        if job.evaluate is None or state.evaluated == state.step:
+            return
+        scores = {name: float(value) for name, value in job.evaluate(self.poll).items()}
+        job.model.train()
+        state.evaluated = state.step
+        state.scores = {name: value for name, value in scores.items() if math.isfinite(value)}
+        self.recorder.scores(state.step, scores)
+        name, wanted = self.settings.best or ("", "min")
+        score = state.scores.get(name, math.nan) * (-1 if wanted == "max" else 1)
+        if score < (math.inf if state.best is None else state.best):
+            state.best = score
+            if job.on_best is not None and self.world.main:
+                job.on_best(state.step, scores)
+
+    def _save(self) -> None:
+        """Write a checkpoint of this step, once; if the main process cannot, all end."""
+        state, error = self.state, None
+        if state.saved == state.step:
+            return
+        if self.world.main:
+            try:
+                self.recorder.sync()
+                self.store.save(state.step, *self._tensors(), self._saved_state())
+            except RunError as failure:
+                error = failure
+        if self.world.any(error is not None):
+            raise error or RunError("the main process could not save; its message says why")
+        state.saved = state.step
+
+    def _tensors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        return model_tensors(self.job.model), optimizer_tensors(self.job.model, self.job.optimizer)
+
+    def _saved_state(self) -> dict[str, Any]:
+        state = self.state
+        state.elapsed, state.window = self.recorder.elapsed, self.recorder.window.saved()
+        return {**asdict(state), "saved": state.step, "fingerprint": dict(self.job.fingerprint)}
+
+    def _outcome(self, code: int) -> Outcome:
+        state = self.state
+        return Outcome(code == 0, code, state.step, state.tokens, self.recorder.elapsed, state.scores)
+
+    def _due(self, every: int) -> bool:
+        return self.state.step > 0 and self.state.step % every == 0
+
+
+@contextlib.contextmanager
+def _collector_off() -> Iterator[None]:
+    """Without the garbage collector, whose pauses fall on single steps; the loop calls it when it suits."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

@@ -1,0 +1,145 @@
+"""What a run measures: sums over the steps of a window, one JSON line per window, TensorBoard beside it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from albertine.training.files import explained, replace_durably
+from albertine.training.step import StepReport
+
+TIMINGS = ("elapsed", "tokens_per_second")
+"""The only keys of a metrics line that differ between a resumed run and one that was never interrupted."""
+
+
+class Window:
+    """Sums over the steps since the last metrics line; part of a checkpoint, so that a line spans a
+    restart.
+    """
+
+    def __init__(self, saved: Mapping[str, Any] | None = None) -> None:
+        saved = saved or {"steps": 0, "tokens": 0, "grad_norm": 0.0, "parts": {}}
+        self.steps: int = saved["steps"]
+        self.tokens: int = saved["tokens"]
+        self.grad_norm: float = saved["grad_norm"]
+        self.parts: dict[str, list[float]] = {name: list(sums) for name, sums in saved["parts"].items()}
+
+    def add(self, report: StepReport) -> None:
+        """Count a step whose update was made."""
+        self.steps += 1
+        self.tokens += report.tokens
+        self.grad_norm += report.grad_norm
+        for name, part in report.parts.items():
+            sums = self.parts.setdefault(name, [0.0, 0, 0])
+            for i, value in enumerate((part.loss_sum, part.count, part.correct)):
+                sums[i] += value
+
+    def means(self) -> dict[str, float]:
+        """Loss (nats a prediction) and accuracy of every part, their total, the mean gradient norm."""
+        row: dict[str, float] = {}
+        for name, (loss, count, correct) in sorted(self.parts.items()):
+            if count:
+                row[f"{name}_loss"] = loss / count
+                row[f"{name}_accuracy"] = correct / count
+        row["loss"] = sum(value for key, value in row.items() if key.endswith("_loss"))
+        if self.steps:
+            row["grad_norm"] = self.grad_norm / self.steps
+        return row
+
+    def saved(self) -> dict[str, Any]:
+        return vars(self)
+
+
+class MetricsFile:
+    """`metrics.jsonl`: one JSON object a line, each with the `step` after which it was written."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with explained(path):
+            self._file = path.open("a", encoding="utf-8")
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        """Append a line; what is not a finite number becomes null, because JSON has no NaN.
+
+        Raises:
+            RunError: the disk is full.
+        """
+        with explained(self.path):
+            self._file.write(json.dumps(_plain(row), ensure_ascii=False) + "\n")
+            self._file.flush()
+
+    def sync(self) -> None:
+        """Flush to the disk: before a checkpoint, so that the lines up to its step are as safe as it is."""
+        with explained(self.path):
+            os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The lines of a metrics file; a last line torn by a crash is left out. Empty without the file."""
+    rows: list[dict[str, Any]] = []
+    if not path.is_file():
+        return rows
+    for line in path.read_bytes().split(b"\n"):
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(row, dict) and isinstance(row.get("step"), int):
+            rows.append(row)
+    return rows
+
+
+def cut_metrics(path: Path, step: int) -> None:
+    """Drop every line written after `step`, which a resumed run will write again."""
+    if path.is_file():
+        kept = [row for row in read_metrics(path) if row["step"] <= step]
+        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in kept)
+        with explained(path):
+            replace_durably(path, text.encode())
+
+
+class TensorBoard:
+    """The same numbers for TensorBoard.
+
+    Args:
+        folder: of the event files.
+        step: where the run goes on; events after it are hidden.
+    """
+
+    def __init__(self, folder: Path, step: int) -> None:
+        # Here and not above: the import takes seconds and reports of its own on standard error.
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer = SummaryWriter(str(folder), purge_step=step + 1)
+
+    def write(self, row: Mapping[str, Any], prefix: str = "train") -> None:
+        for key, value in row.items():
+            if isinstance(value, int | float) and key != "step" and math.isfinite(value):
+                self._writer.add_scalar(f"{prefix}/{key}", value, row["step"])
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def open_tensorboard(folder: Path, step: int) -> TensorBoard | None:
+    """A writer, or None where tensorboard is not installed."""
+    try:
+        return TensorBoard(folder, step)
+    except ImportError:
+        return None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

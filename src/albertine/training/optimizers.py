@@ -1,0 +1,124 @@
+"""LAMB as Google released it, AdamW from torch, and which parameters decay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal, overload
+
+import torch
+from torch import Tensor, nn
+from torch.optim import AdamW, Optimizer
+
+from albertine.errors import SettingsError
+
+OptimizerKind = Literal["lamb", "adamw"]
+
+
+def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """Two groups: matrices, which decay (and adapt, in LAMB), and biases and LayerNorm weights, which do
+    neither.
+
+    Google excludes by name (`LayerNorm`, `layer_norm`, `bias`; albert_family.md 1.5); every other vector is
+    excluded too. A parameter that many depths share is one parameter, so LAMB adapts it as one matrix.
+    """
+    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    matrices = [p for name, p in named if not is_excluded(name, p)]
+    others = [p for name, p in named if is_excluded(name, p)]
+    groups = [
+        {"params": matrices, "weight_decay": weight_decay, "adapt": True},
+        {"params": others, "weight_decay": 0.0, "adapt": False},
+    ]
+    return [group for group in groups if group["params"]]
+
+
+def is_excluded(name: str, parameter: Tensor) -> bool:
+    """Whether a parameter takes part in neither weight decay nor layer adaptation."""
+    return parameter.ndim < 2 or "norm" in name.lower() or "bias" in name.rsplit(".", 1)[-1]
+
+
+def build_optimizer(
+    model: nn.Module,
+    kind: OptimizerKind,
+    *,
+    weight_decay: float = 0.01,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-6,
+) -> Optimizer:
+    """The optimiser of a run; its learning rate is given to every step. Defaults are the ALBERT paper's.
+
+    Raises:
+        SettingsError: an unknown kind.
+    """
+    groups = parameter_groups(model, weight_decay)
+    if kind == "lamb":
+        return Lamb(groups, betas=betas, eps=eps)
+    if kind == "adamw":
+        # Fused is five times the for-loop on a CPU; it wants all parameters on one device that has the
+        # kernel.
+        fused = {p.device.type for p in model.parameters()} <= {"cpu", "cuda"}
+        return AdamW(groups, lr=0.0, betas=betas, eps=eps, fused=fused)
+    raise SettingsError(f"unknown optimiser `{kind}`", remedy="Use lamb or adamw")
+
+
+class Lamb(Optimizer):
+    """LAMB by the formula of google-research/albert (albert_family.md 1.5).
+
+    m and v are Adam's moments without bias correction; u = m / (sqrt(v) + eps) + decay * w; w -= lr * (|w|
+    / |u|) * u, where the ratio is 1 if either norm is 0. The ratio is not clamped. Groups with `adapt`
+    False take the ratio 1.
+
+    Args:
+        params: groups as `parameter_groups` makes them.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[dict[str, Any]] | Iterable[Tensor],
+        lr: float = 0.0,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.0,
+    ) -> None:
+        super().__init__(
+            params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "adapt": True}
+        )
+
+    @overload
+    def step(self, closure: None = None) -> None: ...
+    @overload
+    def step(self, closure: Any) -> float: ...
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> float | None:
+        """Update every parameter that has a gradient. A closure is not supported."""
+        if closure is not None:
+            raise ValueError("Lamb computes no loss itself")
+        for group in self.param_groups:
+            weights = [p for p in group["params"] if p.grad is not None]
+            for weight in weights:
+                if not self.state[weight]:
+                    self.state[weight] = {
+                        "exp_avg": torch.zeros_like(weight),
+                        "exp_avg_sq": torch.zeros_like(weight),
+                    }
+            if weights:
+                m, v = ([self.state[w][key] for w in weights] for key in ("exp_avg", "exp_avg_sq"))
+                _lamb(weights, [w.grad for w in weights if w.grad is not None], m, v, group)
+        return None
+
+
+def _lamb(w: list[Tensor], g: list[Tensor], m: list[Tensor], v: list[Tensor], group: dict[str, Any]) -> None:
+    beta1, beta2 = group["betas"]
+    torch._foreach_lerp_(m, g, 1 - beta1)
+    torch._foreach_mul_(v, beta2)
+    torch._foreach_addcmul_(v, g, g, 1 - beta2)
+    root = list(torch._foreach_sqrt(v))
+    torch._foreach_add_(root, group["eps"])
+    u = list(torch._foreach_div(m, root))
+    if group["weight_decay"]:
+        torch._foreach_add_(u, w, alpha=group["weight_decay"])
+    if not group["adapt"]:
+        torch._foreach_add_(w, u, alpha=-group["lr"])
+        return
+    w_norm, u_norm = torch.stack(torch._foreach_norm(w)), torch.stack(torch._foreach_norm(u))
+    ratio = torch.where((w_norm > 0) & (u_norm > 0), w_norm / u_norm, 1.0)
+    torch._foreach_addcmul_(w, u, list(ratio.unbind()), -group["lr"])

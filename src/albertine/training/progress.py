@@ -1,0 +1,124 @@
+"""How far a run is: a bar on a terminal, a plain line now and then elsewhere."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+
+class Reporter:
+    """Shows a run to a person; give `quiet=True` on every rank but the main one.
+
+    Args:
+        console: default: standard error.
+        every: seconds between plain lines where there is no terminal.
+    """
+
+    def __init__(self, console: Console | None = None, *, every: float = 30.0, quiet: bool = False) -> None:
+        self.console = console or Console(stderr=True)
+        self.every, self.quiet = every, quiet
+        self._bar: Progress | None = None
+        self._task: Any = None
+        self._said = float("-inf")
+        self._text = ""
+        self._warnings = _Warnings(self)
+
+    def __enter__(self) -> Reporter:
+        logging.getLogger("albertine.training").addHandler(self._warnings)
+        if not self.quiet and self.console.is_terminal:
+            self._bar = Progress(
+                TextColumn("[bold]{task.description}"),
+                BarColumn(bar_width=24),
+                TaskProgressColumn(),
+                TextColumn("{task.fields[numbers]}"),
+                TimeElapsedColumn(),
+                TextColumn("left {task.fields[left]}"),
+                console=self.console,
+                transient=False,
+                refresh_per_second=4,
+            )
+            self._task = self._bar.add_task("starting", total=1.0, numbers="", left="?")
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        logging.getLogger("albertine.training").removeHandler(self._warnings)
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def step(self, step: int, progress: float, left: float | None) -> None:
+        """After every step.
+
+        Args:
+            progress: share of the run that is done.
+            left: seconds to its end, None while unknown.
+        """
+        if self._bar is not None:
+            self._bar.update(
+                self._task,
+                description=f"step {step}",
+                completed=progress,
+                numbers=self._text,
+                left=clock(left),
+            )
+        elif not self.quiet and self._text and time.monotonic() - self._said >= self.every:
+            self._line(f"step {step}  {100 * progress:.0f}%  {self._text}  left {clock(left)}")
+
+    def numbers(self, row: Mapping[str, Any]) -> None:
+        """After every metrics line: what `step` shows from then on."""
+        self._text = summary(row)
+
+    def note(self, text: str) -> None:
+        """A line of its own, above the bar."""
+        if not self.quiet:
+            self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def _line(self, text: str) -> None:
+        self._said = time.monotonic()
+        self.note(text)
+
+
+class _Warnings(logging.Handler):
+    """Puts warnings above the bar instead of through it."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        super().__init__(logging.WARNING)
+        self.reporter = reporter
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.reporter.note(f"{record.levelname.lower()}: {record.getMessage()}")
+
+
+def summary(row: Mapping[str, Any]) -> str:
+    """The numbers of a metrics line that a person watches, in one short line."""
+    words = []
+    for key, value in row.items():
+        if not isinstance(value, int | float):
+            continue
+        if key.endswith("_accuracy"):
+            words.append(f"{key.removesuffix('_accuracy')} {100 * value:.1f}%")
+        elif key == "loss" or key.endswith("_loss"):
+            words.append(f"{key.replace('_', ' ')} {value:.3f}")
+    if "lr" in row:
+        words.append(f"lr {row['lr']:.2e}")
+    if "tokens_per_second" in row:
+        words.append(f"{row['tokens_per_second']:,.0f} tokens/s")
+    return "  ".join(words)
+
+
+def clock(seconds: float | None) -> str:
+    """`1:02:03`, `4:05`, or `?`."""
+    if seconds is None:
+        return "?"
+    minutes, rest = divmod(round(max(0.0, seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,120 @@
+"""Everything a run tells: metrics file, TensorBoard, progress, log and alarms."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from albertine.training.guards import Alarm
+from albertine.training.job import Job, State
+from albertine.training.metrics import (
+    MetricsFile,
+    TensorBoard,
+    Window,
+    cut_metrics,
+    open_tensorboard,
+    read_metrics,
+)
+from albertine.training.progress import Reporter, summary
+from albertine.training.step import StepReport
+
+log = logging.getLogger("albertine.training")
+
+
+class Recorder:
+    """Tells of a run from `state` on; forgets what an earlier process told after that step.
+
+    Every rank has one and keeps the same sums; only the main one writes and speaks.
+    """
+
+    def __init__(self, job: Job, reporter: Reporter, state: State) -> None:
+        self.job, self.reporter = job, reporter
+        self.window = Window(state.window)
+        self._before, self._began = state.elapsed, time.monotonic()
+        self._last_time, self._last_tokens = self._began, state.tokens
+        self._metrics: MetricsFile | None = None
+        self._tensorboard: TensorBoard | None = None
+        folder = job.folder
+        if job.world.main:
+            cut_metrics(folder.metrics, state.step)
+            self._metrics = MetricsFile(folder.metrics)
+            if job.settings.tensorboard:
+                self._tensorboard = open_tensorboard(folder.tensorboard, state.step)
+        # The alarms' memory is the metrics file itself, so it needs no place in a checkpoint.
+        for row in read_metrics(folder.metrics) if job.watch is not None else ():
+            self._alarms(row)
+        if state.step:
+            self.say(f"going on from step {state.step}")
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds of training over all restarts, by this rank's clock."""
+        return self._before + time.monotonic() - self._began
+
+    def say(self, text: str) -> None:
+        log.info("%s", text)
+        self.reporter.note(text)
+
+    def step(self, state: State, report: StepReport, elapsed: float) -> None:
+        """After every step."""
+        if report.finite:
+            self.window.add(report)
+        progress = self.job.settings.progress(state.step, elapsed)
+        left = elapsed * (1 / progress - 1) if progress > 0 else None
+        self.reporter.step(state.step, min(1.0, progress), left)
+
+    def numbers(self, state: State) -> list[Alarm]:
+        """Write the means over the steps since the last time, if any was made; returns the alarms they
+        raise.
+        """
+        if not self.window.steps:
+            return []
+        now = time.monotonic()
+        row: dict[str, Any] = {"step": state.step}
+        if state.cursor and "epoch" in state.cursor:
+            row["epoch"] = state.cursor["epoch"]
+        row |= self.window.means() | {"lr": state.lr, "tokens": state.tokens, "elapsed": self.elapsed}
+        row["tokens_per_second"] = (state.tokens - self._last_tokens) / max(now - self._last_time, 1e-9)
+        self._last_time, self._last_tokens, self.window = now, state.tokens, Window()
+        self._write(row, "train", row)
+        self.reporter.numbers(row)
+        alarms = self._alarms(row)
+        for alarm in alarms:
+            log.warning("%s", alarm)
+        return alarms
+
+    def scores(self, step: int, scores: Mapping[str, float]) -> None:
+        """Write the scores of an evaluation."""
+        self._write({"step": step, "evaluation": scores}, "held_out", {"step": step, **scores})
+        self.say(f"step {step}  held out: {summary(scores)}")
+
+    def skipped(self, state: State, cursor: Mapping[str, Any], report: StepReport) -> None:
+        """Write down which batch was left out because its loss or gradient was not finite."""
+        log.warning(
+            "step %d skipped, not finite; data after %s up to %s", state.step + 1, state.cursor, cursor
+        )
+        row = {"after": state.cursor, "up_to": cursor, "grad_norm": report.grad_norm}
+        self._write({"step": state.step + 1, "skipped": row}, "", {})
+
+    def sync(self) -> None:
+        """Make the lines written so far as safe as the checkpoint that is about to be written."""
+        if self._metrics is not None:
+            self._metrics.sync()
+
+    def close(self) -> None:
+        for writer in (self._metrics, self._tensorboard):
+            if writer is not None:
+                writer.close()
+
+    def _write(self, row: Mapping[str, Any], kind: str, curves: Mapping[str, Any]) -> None:
+        if self._metrics is not None:
+            self._metrics.write(row)
+        if self._tensorboard is not None:
+            self._tensorboard.write(curves, kind)
+
+    def _alarms(self, row: Mapping[str, Any]) -> list[Alarm]:
+        if self.job.watch is None:
+            return []
+        return self.job.watch.see(row, self.job.settings.progress(row["step"], row.get("elapsed", 0.0)))

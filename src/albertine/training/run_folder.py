@@ -1,0 +1,213 @@
+"""The folder of a run, which explains itself: settings, environment, metrics, log, checkpoints, best and
+final model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import logging
+import os
+import platform
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from albertine.errors import AlbertineError, RunError
+from albertine.training.checkpoints import differences
+from albertine.training.files import explained, replace_durably
+
+PACKAGES = ("albertine", "torch", "numpy", "safetensors", "tokenizers", "sentencepiece")
+DECISIVE = ("python", "versions", "threads", "device", "cpu", "world_size")
+"""Facts of the environment on which the last bits of a result depend."""
+
+log = logging.getLogger("albertine.training")
+
+# A POSIX lock belongs to the process: it would be granted to the same process twice.
+_held: set[Path] = set()
+
+
+class RunFolder:
+    """A run's folder, locked against a second process while entered.
+
+    Args:
+        path: holds `settings.yaml`, `environment.json`, `metrics.jsonl`, `log.txt`, `tensorboard/`,
+            `plots/`, `checkpoints/`, `best/` and `final/`; made when entered.
+        main: False on every rank but the main one, where entering and describing do nothing.
+
+    Raises:
+        RunError: on entering, if another process uses the folder; the message names it.
+    """
+
+    def __init__(self, path: Path, *, main: bool = True) -> None:
+        self.path, self.main = path, main
+        self.settings = path / "settings.yaml"
+        self.environment = path / "environment.json"
+        self.metrics = path / "metrics.jsonl"
+        self.log = path / "log.txt"
+        self.tensorboard = path / "tensorboard"
+        self.plots = path / "plots"
+        self.checkpoints = path / "checkpoints"
+        self.best = path / "best"
+        self.final = path / "final"
+        self._lock_file = path / "lock"
+        self._lock: int | None = None
+        self._handler: logging.Handler | None = None
+
+    def __enter__(self) -> RunFolder:
+        if not self.main:
+            return self
+        with explained(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._take_lock()
+            self._handler = logging.FileHandler(self.log, encoding="utf-8")
+        self._handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        log.addHandler(self._handler)
+        log.setLevel(logging.INFO)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if isinstance(error, AlbertineError):
+            log.error("the run ended: %s", error)
+        elif isinstance(error, Exception):
+            log.error("the run ended by a bug", exc_info=error)
+        if self._handler is not None:
+            log.removeHandler(self._handler)
+            self._handler.close()
+            self._handler = None
+        if self._lock is not None:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._lock, 0)
+            os.close(self._lock)  # and with it goes the lock
+            _held.discard(self._lock_file.resolve())
+            self._lock = None
+
+    def describe(self, settings: str, environment: Mapping[str, Any]) -> None:
+        """Write down the settings (YAML) and the environment; says so where a resumed run finds another
+        one.
+        """
+        if not self.main:
+            return
+        before = self._environment_before()
+        if before is not None:
+            changed = differences(
+                {key: before.get(key) for key in DECISIVE}, {key: environment.get(key) for key in DECISIVE}
+            )
+            for line in changed:
+                log.warning(
+                    "the environment changed since the run began: %s", line.replace("checkpoint", "then")
+                )
+            if changed:
+                log.warning(
+                    "the run goes on with the same data; its last bits may differ from an uninterrupted one"
+                )
+        with explained(self.path):
+            replace_durably(self.settings, settings.encode())
+            text = json.dumps(environment, indent=2, ensure_ascii=False) + "\n"
+            replace_durably(self.environment, text.encode())
+
+    def _environment_before(self) -> dict[str, Any] | None:
+        try:
+            found = json.loads(self.environment.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return found if isinstance(found, dict) else None
+
+    def _take_lock(self) -> None:
+        name = self._lock_file.resolve()
+        if name in _held:
+            raise self._in_use(f"process {os.getpid()} on {socket.gethostname()}, which is this one")
+        handle = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = _holder(handle)
+            os.close(handle)
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                raise self._in_use(f"process {holder['pid']} on {holder['host']}") from error
+            raise  # a file system without locks: refusing beats two writers
+        # A POSIX lock dies with its process, so an old name in the file is only a trace of a crash.
+        if (old := _holder(handle))["pid"] != "?":
+            log.warning(
+                "the process %s on %s that used this folder is gone; going on", old["pid"], old["host"]
+            )
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
+        self._lock = handle
+        _held.add(name)
+
+    def _in_use(self, holder: str) -> RunError:
+        return RunError(
+            f"is in use by {holder}",
+            where=self.path,
+            remedy="Wait until it ends, stop it, or choose another name",
+        )
+
+
+def environment(seed: int, *, device: str = "cpu", world_size: int = 1) -> dict[str, Any]:
+    """What a result depends on besides the settings: versions, commit, machine, threads, seed, command."""
+    import torch
+
+    return {
+        "python": platform.python_version(),
+        "versions": {name: _version(name) for name in PACKAGES},
+        "commit": _commit(),
+        "host": socket.gethostname(),
+        "system": platform.platform(),
+        "cpu": _cpu(),
+        "cores": os.cpu_count(),
+        "device": torch.cuda.get_device_name() if device.startswith("cuda") else device,
+        "world_size": world_size,
+        "threads": torch.get_num_threads(),
+        "seed": seed,
+        "command": sys.argv,
+    }
+
+
+def _holder(handle: int) -> dict[str, Any]:
+    try:
+        found = json.loads(os.pread(handle, 4096, 0))
+        return {"pid": found["pid"], "host": found["host"]}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {"pid": "?", "host": "?"}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    """The commit of our own source where it is a git checkout, not that of the folder we are called in."""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"],
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() or None
+
+
+def _cpu() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

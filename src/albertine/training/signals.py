@@ -1,0 +1,79 @@
+"""Being asked to stop: the first signal lets the run save and leave, a second one ends it at once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType, TracebackType
+from typing import Any
+
+ASKING = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+"""Terminal, scheduler, and the early warning that Slurm sends with --signal=USR1@60."""
+
+
+class StopRequested(BaseException):
+    """Raised where a run may stop. A BaseException, so that no `except Exception` on its way keeps the run
+    alive.
+    """
+
+
+class Signals:
+    """While entered, SIGTERM, SIGINT and SIGUSR1 ask the run to stop instead of ending the process.
+
+    Outside the main thread, where Python allows no handlers, it stays deaf.
+    """
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        self._interruptible = False
+        self._process = os.getpid()
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Signals:
+        if threading.current_thread() is threading.main_thread():
+            for number in ASKING:
+                self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    @property
+    def exit_code(self) -> int:
+        """143 after SIGTERM, 130 after Ctrl-C, 138 after SIGUSR1; 143 where only another rank was asked."""
+        return 128 + (self.received or signal.SIGTERM)
+
+    def poll(self) -> None:
+        """Stop here if asked to."""
+        if self.received is not None:
+            raise StopRequested
+
+    @contextlib.contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Within, a signal ends even a blocking wait. Only for code that changes nothing of the run."""
+        self.poll()
+        self._interruptible = True
+        try:
+            yield
+        finally:
+            self._interruptible = False
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._process:
+            # A forked loader process inherits this handler. Ctrl-C reaches the whole group: its parent
+            # decides.
+            if number == signal.SIGTERM:
+                os._exit(128 + number)
+            return
+        if self.received is not None:
+            os._exit(128 + number)
+        self.received = number
+        if self._interruptible:
+            self._interruptible = False
+            raise StopRequested

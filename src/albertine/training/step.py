@@ -1,0 +1,159 @@
+"""One optimiser update as a function of the model and its micro-batches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from albertine.randomness import seed_torch
+from albertine.training.distributed import World, trainable
+
+
+class LossPart(Protocol):
+    """A part of a loss as sums over its predictions: nats (float32 with gradient), how many, how many
+    right.
+    """
+
+    @property
+    def loss_sum(self) -> Tensor: ...
+    @property
+    def count(self) -> Any: ...
+    @property
+    def correct(self) -> Tensor: ...
+
+
+class MicroBatch(Protocol):
+    """What a step needs of a micro-batch: how many predictions each part of its loss sums, and how many
+    tokens it has.
+    """
+
+    @property
+    def counts(self) -> dict[str, int]: ...
+    @property
+    def num_tokens(self) -> int: ...
+    def to(self, device: torch.device | str) -> Any: ...
+
+
+LossFunction = Callable[[Any, Any], Mapping[str, LossPart]]
+
+
+@dataclass(frozen=True)
+class PartSum:
+    """A part of the loss over all micro-batches and ranks: sum in nats, number of predictions, number
+    right.
+    """
+
+    loss_sum: float
+    count: int
+    correct: int
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """What a step did, in plain numbers that are the same on every rank.
+
+    Attributes:
+        parts: the sums of each part of the loss.
+        grad_norm: Euclidean norm of the whole gradient before clipping.
+        tokens: real tokens read by all ranks.
+        finite: whether loss and gradient were finite; if not, nothing was changed.
+    """
+
+    parts: dict[str, PartSum]
+    grad_norm: float
+    tokens: int
+    finite: bool
+
+
+def train_step(
+    model: nn.Module,
+    micro_batches: Sequence[MicroBatch],
+    loss_fn: LossFunction,
+    optimizer: Optimizer,
+    *,
+    lr: float,
+    step: int = 0,
+    seed: int = 0,
+    clip: float | None = None,
+    world: World | None = None,
+    parts: Sequence[str] | None = None,
+    between: Callable[[], None] = lambda: None,
+) -> StepReport:
+    """Forward and backward over the micro-batches, one update of the weights.
+
+    Each part of the loss is divided by its number of predictions over all micro-batches and ranks, so the
+    way a global batch is cut up never changes the result. A step whose loss or gradient is not finite
+    changes nothing; all ranks decide so together, because they decide on sums over all ranks.
+
+    Args:
+        micro_batches: this rank's; their union over the ranks is the global batch.
+        loss_fn: gives the parts of the loss of a micro-batch, named as in its `counts`.
+        lr: learning rate of this update.
+        step, seed: name the dropout draws, together with rank and micro-batch; no generator state outlives
+            the call.
+        clip: largest gradient norm, or None.
+        parts: names of the parts; needed only where a rank can have no micro-batch to learn them from.
+        between: called before each micro-batch. What it raises leaves the weights as they were.
+    """
+    world = world or World()
+    names = sorted(parts if parts is not None else {n for b in micro_batches for n in b.counts})
+    here = [float(sum(b.counts.get(n, 0) for b in micro_batches)) for n in names]
+    *counts, tokens = world.add_numbers([*here, float(sum(b.num_tokens for b in micro_batches))])
+    total = dict(zip(names, counts, strict=True))
+
+    optimizer.zero_grad(set_to_none=True)
+    sums = torch.zeros(len(names), 2, dtype=torch.float64, device=world.device)
+    for index, batch in enumerate(micro_batches):
+        between()
+        seed_torch(seed, "dropout", step, world.rank, index)
+        _backward(loss_fn(model, batch.to(world.device)), total, sums)
+
+    parameters = trainable(model)
+    used = torch.tensor([p.grad is not None for p in parameters], dtype=torch.float64, device=world.device)
+    world.add_gradients(parameters)
+    norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+    norm = norm.double().to(world.device)
+    broken = (~torch.isfinite(norm)).double()
+    # Everything a step tells goes to the host in one transfer, the only wait for the device in a step. It
+    # has to come before the update: that is what makes a step that is not finite harmless.
+    flat = world.add(torch.cat([sums.view(-1), broken.view(1), used]))
+    numbers, grad_norm = flat.tolist(), float(norm)
+    loss_sums, (flag, *users) = numbers[: 2 * len(names)], numbers[2 * len(names) :]
+    finite = flag == 0 and all(math.isfinite(x) for x in loss_sums)
+    if finite:
+        for parameter, count in zip(parameters, users, strict=True):
+            if not count:  # not part of the loss on any rank: it must not decay away
+                parameter.grad = None
+        too_long = clip is not None and grad_norm > clip
+        _update(optimizer, parameters, lr, clip / grad_norm if clip is not None and too_long else None)
+    optimizer.zero_grad(set_to_none=True)
+    pairs = zip(names, loss_sums[::2], loss_sums[1::2], strict=True)
+    told = {name: PartSum(loss, int(total[name]), int(correct)) for name, loss, correct in pairs}
+    return StepReport(told, grad_norm, int(tokens), finite)
+
+
+def _backward(losses: Mapping[str, LossPart], total: Mapping[str, float], sums: Tensor) -> None:
+    """Add the gradient of this micro-batch's share, and its sums to `sums`, a row for every name in
+    `total`.
+    """
+    terms = [part.loss_sum / total[name] for name, part in losses.items() if total[name]]
+    if terms:
+        torch.autograd.backward(torch.stack(terms).sum())
+    for row, name in enumerate(total):
+        if name in losses:
+            part = losses[name]
+            sums[row] += torch.stack([part.loss_sum.detach().double(), part.correct.double()])
+
+
+def _update(optimizer: Optimizer, parameters: Sequence[nn.Parameter], lr: float, scale: float | None) -> None:
+    if scale is not None:
+        torch._foreach_mul_([p.grad for p in parameters if p.grad is not None], scale)
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+    optimizer.step()
