@@ -1,4 +1,4 @@
-"""Make a vocabulary from text: SentencePiece as English ALBERT has it, WordPiece as BERT and Chinese ALBERT do.
+"""Make a vocabulary from text: SentencePiece as ALBERT has it, WordPiece as BERT and Chinese ALBERT have it.
 
 Both are functions of the sentences and the settings alone: the same text gives the same bytes on any machine
 with the same libraries, and memory stays bounded whatever the length of the text.
