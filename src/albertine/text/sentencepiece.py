@@ -56,7 +56,6 @@ class SentencePieceTokenizer(Tokenizer):
         self._digit_comma = frozenset(
             i for i, piece in enumerate(self._pieces) if _ends_in_digit_comma(piece)
         )
-        self._by_word = self.proto.cuts_at_spaces  # looks at every piece: once is enough
         self._comma = self.piece_to_id(",")
         self._open()
 
@@ -65,7 +64,7 @@ class SentencePieceTokenizer(Tokenizer):
 
         self._library = SentencePieceProcessor(model_proto=self.model)
         self._words = WordCache(self._encode_part)
-        self._by_words = self._by_word  # a look at every piece: once, not for every text
+        self._by_words = self.proto.cuts_at_spaces  # a look at every piece: once, not for every text
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k not in ("_library", "_words")}
