@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from albertine.corpus.manifest import Manifest
 from albertine.errors import ModelError
 from albertine.model.config import EncoderConfig
 
@@ -64,9 +65,13 @@ def _folder(folder: Path) -> EncoderConfig | Found:
 
 
 def _corpus(folder: Path) -> Found:
-    from albertine.corpus.manifest import SPLITS, load_manifest
+    from albertine.corpus.manifest import load_manifest
 
-    manifest = load_manifest(folder)
+    return Found("corpus", corpus_facts(load_manifest(folder)))
+
+
+def corpus_facts(manifest: Manifest) -> dict[str, Any]:
+    """What a person wants to know of a corpus, in the order of a report."""
     facts: dict[str, Any] = {
         "language": manifest.language,
         "tokenizer": f"{manifest.tokenizer['kind']}, {manifest.vocab_size:,} pieces",
@@ -74,12 +79,12 @@ def _corpus(folder: Path) -> Found:
         "dropped": ", ".join(f"{number:,} {why}" for why, number in manifest.dropped.items() if number)
         or "none",
     }
-    for split in SPLITS:
+    for split in manifest.splits:
         counts = [f"{manifest.count(what, split):,} {what}" for what in ("documents", "sentences", "tokens")]
         facts[split] = ", ".join(counts)
     facts["unknown tokens"] = f"{manifest.unknown_share:.3%}"
     facts["sources"] = ", ".join(str(source["path"]) for source in manifest.sources)
-    return Found("corpus", facts)
+    return facts
 
 
 def _file(path: Path) -> EncoderConfig | Found:

@@ -8,11 +8,13 @@ from typing import Annotated
 import typer
 
 from albertine.cli import show
+from albertine.cli.options import Language, VocabularyKind
 
 
 def register(app: typer.Typer) -> None:
     """Add the verb to the command table."""
     group = typer.Typer(help="Train a vocabulary, or look into one.", no_args_is_help=True)
+    group.command("train")(train)
     group.command("encode")(encode)
     group.command("inspect")(inspect)
     app.add_typer(group, name="tokenizer")
@@ -66,3 +68,38 @@ def inspect(
 
         facts |= fit_of(loaded, text)
     show.as_json(facts) if json else show.facts(str(tokenizer), facts)
+
+
+def train(
+    text: Annotated[list[Path], typer.Argument(metavar="TEXT...", help="Files and folders of text.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the vocabulary.")],
+    kind: Annotated[
+        VocabularyKind | None,
+        typer.Option("--kind", help="Default: sentencepiece for English, wordpiece for Chinese."),
+    ] = None,
+    vocab_size: Annotated[
+        int | None, typer.Option("--vocab-size", min=16, help="Pieces in all; default: what fits the text.")
+    ] = None,
+    language: Annotated[Language, typer.Option("--language", help="Whose sentences.")] = Language.auto,
+    format: Annotated[
+        str, typer.Option("--format", help="Format of the text; default: recognised.")
+    ] = "auto",
+    text_field: Annotated[str, typer.Option("--text-field", help="Of JSON lines and Parquet.")] = "text",
+    encoding: Annotated[str, typer.Option("--encoding", help="Of text files.")] = "utf-8",
+) -> None:
+    """Make a vocabulary from text: the SentencePiece of ALBERT or the WordPiece of BERT."""
+    from albertine.cli import vocabulary
+    from albertine.cli.source import Source
+
+    source = Source(text, format, text_field, encoding)
+    spoken = source.language(language.value)
+    with show.progress("sentences read") as update:
+        made = vocabulary.train(
+            source,
+            output,
+            spoken,
+            kind=kind.value if kind else None,
+            vocab_size=vocab_size,
+            progress=lambda number: update(number, None),
+        )
+    typer.echo(f"{output}: a {made.kind} vocabulary of {made.vocab_size:,} pieces")

@@ -1,0 +1,132 @@
+"""`albertine demo`: raw text to two small models that fill in masked words, in a few minutes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from albertine.cli import show
+from albertine.cli.evaluate import print_scores
+from albertine.cli.predict import in_words
+
+if TYPE_CHECKING:
+    from albertine.corpus.manifest import Manifest
+    from albertine.pretraining.demo import Language
+    from albertine.pretraining.run import Result
+    from albertine.pretraining.settings import PretrainingSettings
+
+NAMES = {"en": "English", "zh": "Chinese"}
+HELD_OUT = 0.06
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the command table."""
+    app.command("demo")(demo)
+
+
+def demo(
+    minutes: Annotated[
+        float, typer.Option("--minutes", min=0.01, help="Of pretraining, for each language.")
+    ] = 1.0,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where runs and corpora go.")] = Path("runs"),
+    texts: Annotated[Path, typer.Option("--texts", help="Folder of the demo text.")] = Path("data/demo"),
+    language: Annotated[str, typer.Option("--language", help="en, zh or both.")] = "both",
+) -> None:
+    """Make a vocabulary and a corpus, pretrain an ALBERT and show what it learned: English, then Chinese."""
+    from albertine.pretraining.demo import LANGUAGES, demo_texts
+
+    chosen = [one for one in LANGUAGES if language in (one.code, "both")]
+    if not chosen:
+        raise typer.BadParameter(f"`{language}` is none of en, zh and both", param_hint="--language")
+    found = demo_texts(texts)
+    for one in chosen:
+        show.heading(f"\n{NAMES[one.code]}")
+        if not _one(one, found[one.code], output, minutes):
+            raise typer.Exit(130)
+
+
+def _one(language: Language, paths: list[Path], output: Path, minutes: float) -> bool:
+    """One language, from text to report; False if it was stopped."""
+    from albertine.pretraining.demo import demo_settings
+    from albertine.pretraining.run import pretrain
+
+    corpus = output / f"corpus-demo-{language.code}"
+    manifest = _prepare(language, paths, corpus)
+    typer.echo(
+        f"{manifest.documents:,} documents, {manifest.sentences:,} sentences, {manifest.tokens:,} tokens; "
+        f"{manifest.count('documents', 'heldout')} documents are held out.\n"
+        f"A {manifest.tokenizer['kind']} vocabulary of {manifest.vocab_size:,} pieces was made from them."
+    )
+    settings = demo_settings(language, corpus, output, minutes)
+    typer.echo(f"Pretraining {_model_in_words(settings, manifest)} for {minutes:g} min.")
+    result = pretrain(settings)
+    if result.outcome.done:
+        _show(language, result, corpus)
+    return result.outcome.done
+
+
+def _prepare(language: Language, paths: list[Path], corpus: Path) -> Manifest:
+    from albertine.cli.source import Source
+    from albertine.cli.vocabulary import vocabulary_for
+    from albertine.corpus.prepare import prepare
+
+    source = Source(paths)
+    code = source.language(language.code)
+    with show.progress("sentences for the vocabulary") as update:
+        tokenizer = vocabulary_for(
+            source,
+            corpus,
+            code,
+            vocab_size=language.vocab_size,
+            shrink=True,
+            progress=lambda number: update(number, None),
+        )
+    with show.progress("bytes prepared") as update:
+        return prepare(
+            paths,
+            corpus,
+            tokenizer,
+            code,
+            held_out=HELD_OUT,
+            progress=lambda now: update(now.bytes_read, now.bytes_total),
+        )
+
+
+def _model_in_words(settings: PretrainingSettings, manifest: Manifest) -> str:
+    from albertine.analysis.parameters import parameters_by_part
+    from albertine.cli.info import sharing_in_words
+    from albertine.pretraining.choose import encoder_config
+
+    config = encoder_config(settings.model, manifest.vocab_size, settings.objective.max_length)
+    parameters = sum(parameters_by_part(config).values())
+    return f"an ALBERT of {parameters:,} parameters ({sharing_in_words(config.plan)})"
+
+
+def _show(language: Language, result: Result, corpus: Path) -> None:
+    from shlex import quote
+
+    from albertine.analysis.plots import terminal_curve
+    from albertine.cli.scores import held_out_scores
+    from albertine.inference.predictor import Predictor
+    from albertine.pretraining.curves import curve
+
+    run, final = result.folder, result.folder / "final"
+    typer.echo(f"\n{terminal_curve(curve(run / 'metrics.jsonl', 'mlm_loss'), y='loss of masked words')}\n")
+    predictor = Predictor(final)
+    typer.echo("Its guesses for masked words:")
+    for text in language.masked:
+        for guesses in predictor.fill_mask(text, top_k=4):
+            typer.echo(f"  {text}  {in_words(guesses)}")
+    typer.echo()
+    print_scores(held_out_scores(final, corpus))
+    show.facts(
+        f"Run folder {run}",
+        {
+            "curves": f"{run / 'plots'}/*.png",
+            "again on held-out text": f"albertine evaluate {quote(str(final))} {quote(str(corpus))}",
+            "ask it yourself": f"albertine predict fill-mask {quote(str(final))} {quote(language.masked[0])}",
+            "what it costs": f"albertine info {quote(str(final))}",
+        },
+    )

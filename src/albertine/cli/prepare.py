@@ -1,0 +1,156 @@
+"""`albertine prepare`: text to a corpus folder, with a vocabulary of its own or a given one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from albertine.cli import show
+from albertine.cli.options import Language, VocabularyKind, Words
+
+if TYPE_CHECKING:
+    from albertine.cli.source import Source
+    from albertine.corpus.manifest import Manifest
+    from albertine.text.documents import FileReport
+    from albertine.text.tokenizer import Tokenizer
+
+MOST_LISTED = 8
+FEW_SENTENCES = 2.0
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the command table."""
+    app.command("prepare")(prepare)
+
+
+def prepare(
+    text: Annotated[list[Path], typer.Argument(metavar="TEXT...", help="Files and folders of text.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Corpus folder.")],
+    tokenizer: Annotated[
+        Path | None, typer.Option("--tokenizer", "-t", help="Its folder or file; default: train one.")
+    ] = None,
+    vocab_size: Annotated[
+        int | None, typer.Option("--vocab-size", min=16, help="To train; default: what fits the text.")
+    ] = None,
+    kind: Annotated[
+        VocabularyKind | None,
+        typer.Option("--kind", help="To train; default: sentencepiece for English, wordpiece for Chinese."),
+    ] = None,
+    language: Annotated[Language, typer.Option("--language", help="Whose sentences.")] = Language.auto,
+    words: Annotated[Words, typer.Option("--words", help="Words of whole-word masking.")] = Words.pieces,
+    format: Annotated[
+        str, typer.Option("--format", help="Format of the text; default: recognised.")
+    ] = "auto",
+    text_field: Annotated[str, typer.Option("--text-field", help="Of JSON lines and Parquet.")] = "text",
+    encoding: Annotated[str, typer.Option("--encoding", help="Of text files.")] = "utf-8",
+    held_out: Annotated[
+        float | None, typer.Option("--held-out", help="Share of documents; default 0.01, more of few.")
+    ] = None,
+    min_characters: Annotated[
+        int, typer.Option("--min-characters", min=0, help="Shorter documents are dropped.")
+    ] = 200,
+    keep_duplicates: Annotated[
+        bool, typer.Option("--keep-duplicates", help="Keep documents that occur again.")
+    ] = False,
+    workers: Annotated[int | None, typer.Option("--workers", min=1, help="Default: one a processor.")] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Which documents are held out.")] = 1,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Text to a corpus: read, split into sentences, tokenize, hold some documents out."""
+    from albertine.cli.source import Source
+    from albertine.errors import SettingsError
+
+    if tokenizer is not None and (vocab_size is not None or kind is not None):
+        raise SettingsError(
+            "a given tokenizer is not trained", remedy="Leave out --tokenizer, or the other two"
+        )
+    source = Source(text, format, text_field, encoding)
+    vocabulary = _vocabulary(source, output, tokenizer, vocab_size, kind, language)
+    files: list[FileReport] = []
+    from albertine.corpus.prepare import prepare as run
+
+    with show.progress("bytes read") as update:
+        manifest = run(
+            text,
+            output,
+            vocabulary,
+            source.language(language.value),
+            format=format,
+            text_field=text_field,
+            encoding=encoding,
+            workers=workers,
+            min_characters=min_characters,
+            held_out=source.survey.held_out if held_out is None else held_out,
+            deduplicate=not keep_duplicates,
+            words=words.value,
+            seed=seed,
+            progress=lambda now: update(now.bytes_read, now.bytes_total),
+            on_file=files.append,
+        )
+    _tell(output, manifest, files, json)
+
+
+def _vocabulary(
+    source: Source,
+    output: Path,
+    tokenizer: Path | None,
+    vocab_size: int | None,
+    kind: VocabularyKind | None,
+    language: Language,
+) -> Tokenizer:
+    import albertine
+    from albertine.cli.vocabulary import vocabulary_for
+
+    if tokenizer is not None:
+        return albertine.load_tokenizer(tokenizer)
+    with show.progress("sentences for the vocabulary") as update:
+        return vocabulary_for(
+            source,
+            output,
+            source.language(language.value),
+            kind=kind.value if kind else None,
+            vocab_size=vocab_size,
+            progress=lambda number: update(number, None),
+        )
+
+
+def _tell(output: Path, manifest: Manifest, files: list[FileReport], json: bool) -> None:
+    from albertine.cli.lookup import corpus_facts
+
+    facts = corpus_facts(manifest)
+    if json:
+        show.as_json(facts | {"formats": _formats(files)})
+        return
+    if len(files) > MOST_LISTED:
+        formats = ", ".join(f"{number:,} {name}" for name, number in _formats(files).items())
+        typer.echo(f"{len(files):,} files read: {formats}")
+    else:
+        for report in files:
+            typer.echo(f"{report.source}: read as {report.format}, {report.reason}")
+    show.facts(f"Corpus {output}", facts)
+    for warning in _warnings(manifest):
+        typer.echo(f"albertine: {warning}", err=True)
+
+
+def _formats(files: list[FileReport]) -> dict[str, int]:
+    from collections import Counter
+
+    return dict(Counter(report.format for report in files).most_common())
+
+
+def _warnings(manifest: Manifest) -> list[str]:
+    """What is no error yet, but will disappoint later."""
+    found = []
+    if not manifest.count("documents", "heldout"):
+        found.append(
+            "no document fell to the held-out part, and pretraining needs some to judge itself. "
+            "Cut the text into more documents, or give a larger --held-out share and another --output"
+        )
+    if manifest.sentences < FEW_SENTENCES * manifest.documents:
+        found.append(
+            "most documents are a single sentence, so there are few sentence pairs. "
+            "Check --format, or pretrain with objective.pairs=none"
+        )
+    return found

@@ -1,0 +1,73 @@
+"""`albertine pretrain`: one run, from a recipe and overrides to a model folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from albertine.cli import show
+
+if TYPE_CHECKING:
+    from albertine.pretraining.run import Result
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the command table."""
+    app.command("pretrain")(pretrain)
+
+
+def pretrain(
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="KEY.SUB=VALUE...", help="Settings, over those of --config.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option("--config", "-c", help="Recipe, a YAML file.")] = None,
+    resume: Annotated[
+        str,
+        typer.Option("--resume", metavar="auto|never|PATH", help="Go on with a run, or from a checkpoint."),
+    ] = "auto",
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Refuse a damaged newest checkpoint instead of using the one before."),
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print all settings and stop.")] = False,
+) -> None:
+    """Pretrain an encoder. The same command goes on with a run that was interrupted."""
+    from albertine.pretraining.settings import PretrainingSettings
+    from albertine.settings import dump, load
+
+    settings = load(PretrainingSettings, config, overrides or [])
+    if dry_run:
+        typer.echo(dump(settings), nl=False)
+        return
+    from albertine.pretraining.run import pretrain as run
+
+    result = run(settings, resume=resume, strict=strict)
+    _tell(result)
+    raise typer.Exit(result.outcome.exit_code)
+
+
+def _tell(result: Result) -> None:
+    outcome, folder = result.outcome, result.folder
+    if not outcome.done:
+        typer.echo(f"Stopped at step {outcome.step:,} and saved; the same command goes on from there.")
+        return
+    show.facts(
+        f"Done after {outcome.step:,} steps and {outcome.tokens:,} tokens",
+        {
+            "model": folder / "final",
+            "numbers": folder / "metrics.jsonl",
+            "curves": folder / "plots",
+            "held out": ", ".join(f"{name} {value:.3f}" for name, value in outcome.scores.items()),
+            "without skill": f"mlm_loss {result.baseline.cross_entropy:.3f}, "
+            f"mlm_accuracy {result.baseline.accuracy:.3f}, sentence_accuracy 0.500",
+        },
+    )
+    typer.echo(f"Next: albertine evaluate {_quoted(folder / 'final')} CORPUS")
+
+
+def _quoted(path: Path) -> str:
+    from shlex import quote
+
+    return quote(str(path))

@@ -1,0 +1,90 @@
+"""A vocabulary from the user's own text, for `tokenizer train`, `prepare` and the demo."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Literal
+
+from albertine.cli.source import Source
+from albertine.text.load import load_tokenizer
+from albertine.text.sentences import Language, document_sentences
+from albertine.text.tokenizer import Tokenizer
+from albertine.text.train import VocabularyTooLarge, train_sentencepiece, train_wordpiece
+
+Kind = Literal["sentencepiece", "wordpiece"]
+KIND: dict[str, Kind] = {"en": "sentencepiece", "zh": "wordpiece"}
+CHARACTERS_A_PIECE = 400  # so that the rarest pieces still occur often enough to be learned
+SMALLEST, LARGEST, LARGEST_WORDPIECE = 4_000, 30_000, 21_128
+
+
+def train(
+    source: Source,
+    folder: Path,
+    language: Language,
+    *,
+    kind: Kind | None = None,
+    vocab_size: int | None = None,
+    shrink: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> Tokenizer:
+    """Train and save a vocabulary.
+
+    Args:
+        kind: default SentencePiece for English and WordPiece for Chinese, as the published models have.
+        vocab_size: default a size that fits the text: a piece for every 400 characters, 4,000 to 30,000; for
+            WordPiece as many as the text holds, at most 21,128.
+        shrink: take the largest vocabulary that the text allows where it does not allow `vocab_size`.
+
+    Raises:
+        TokenizerError: no text, or `vocab_size` is too large or too small for it.
+    """
+    kind = kind or KIND[language]
+    make = train_sentencepiece if kind == "sentencepiece" else train_wordpiece
+
+    def sentences() -> Iterator[str]:
+        for document in source.documents():
+            yield from document_sentences(document, language)
+
+    if vocab_size is None:
+        shrink = True
+        characters = source.survey.characters // CHARACTERS_A_PIECE
+        fitting = min(LARGEST, max(SMALLEST, characters))
+        vocab_size = LARGEST_WORDPIECE if kind == "wordpiece" else fitting
+    try:
+        return make(sentences(), folder, vocab_size, progress=progress)
+    except VocabularyTooLarge as error:
+        if not shrink:
+            raise
+        return make(sentences(), folder, error.largest, progress=progress)
+
+
+def vocabulary_for(
+    source: Source,
+    corpus: Path,
+    language: Language,
+    *,
+    kind: Kind | None = None,
+    vocab_size: int | None = None,
+    shrink: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> Tokenizer:
+    """The vocabulary that an earlier, perhaps interrupted `prepare` of `corpus` trained, or a new one.
+
+    Arguments and errors as `train`.
+    """
+    if (corpus / "tokenizer").is_dir():
+        found = load_tokenizer(corpus / "tokenizer")
+        if kind in (None, found.kind) and (shrink or vocab_size in (None, found.vocab_size)):
+            return found
+    with tempfile.TemporaryDirectory() as folder:
+        return train(
+            source,
+            Path(folder),
+            language,
+            kind=kind,
+            vocab_size=vocab_size,
+            shrink=shrink,
+            progress=progress,
+        )
