@@ -118,13 +118,15 @@ def _attend_each(
 ) -> Tensor:
     """A loop over sequences; neighbours of equal shape go into one call.
 
-    `split` and not slices: the backward of a slice fills a tensor of all T rows with zeros, for every sequence.
+    Split, not sliced: the backward of a slice fills a tensor of all T rows with zeros, once for every
+    sequence.
     """
     runs = _runs(list(zip(queries.known_lengths(), keys.known_lengths(), strict=True)))
-    q_parts = q_RND.split([count * q_length for (q_length, _), count in runs])
+    q_parts = torch.split(q_RND, [count * q_length for (q_length, _), count in runs])
     sizes = [count * k_length for (_, k_length), count in runs]
     parts = []
-    for (_, count), q, k, v in zip(runs, q_parts, k_TND.split(sizes), v_TND.split(sizes), strict=True):
+    k_parts, v_parts = torch.split(k_TND, sizes), torch.split(v_TND, sizes)
+    for (_, count), q, k, v in zip(runs, q_parts, k_parts, v_parts, strict=True):
         if len(q):
             q, k, v = (x.view(count, -1, *x.shape[1:]).transpose(1, 2) for x in (q, k, v))
             out_SNLD = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout)

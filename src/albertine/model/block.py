@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from albertine.model.attention import RowSubset, Segments, attend
 from albertine.model.config import EncoderConfig
+from albertine.model.kept import Kept
 
 
 class Dense(NamedTuple):
@@ -87,7 +88,7 @@ class PreparedAttention:
         return self.norm(residual + F.dropout(self.output(context_RH), self.dropout, self.dropout > 0))
 
     def _split(self, x: Tensor, parts: int) -> tuple[Tensor, ...]:
-        return x.view(len(x), parts, self.num_heads, -1).unbind(1)
+        return x.view(len(x), parts, self.num_heads, x.shape[1] // (parts * self.num_heads)).unbind(1)
 
 
 @dataclass(frozen=True)
@@ -117,8 +118,13 @@ class AttentionBlock(nn.Module):
         self.value = nn.Linear(hidden, hidden)
         self.output = nn.Linear(hidden, hidden)
         self.layer_norm = nn.LayerNorm(hidden, config.layer_norm_eps)
+        self._kept: Kept[PreparedAttention] = Kept()
 
     def prepare(self, dtype: torch.dtype) -> PreparedAttention:
+        """Fused and cast, once per forward pass."""
+        return self._kept.get(self, dtype, self._prepare)
+
+    def _prepare(self, dtype: torch.dtype) -> PreparedAttention:
         return PreparedAttention(
             Dense.of(self.query, self.key, self.value, dtype=dtype),
             Dense.of(self.output, dtype=dtype),
@@ -138,8 +144,13 @@ class FeedForwardBlock(nn.Module):
         self.intermediate = nn.Linear(config.hidden_size, config.intermediate_size)
         self.output = nn.Linear(config.intermediate_size, config.hidden_size)
         self.layer_norm = nn.LayerNorm(config.hidden_size, config.layer_norm_eps)
+        self._kept: Kept[PreparedFeedForward] = Kept()
 
     def prepare(self, dtype: torch.dtype) -> PreparedFeedForward:
+        """Cast, once per forward pass."""
+        return self._kept.get(self, dtype, self._prepare)
+
+    def _prepare(self, dtype: torch.dtype) -> PreparedFeedForward:
         drops = self.training and self.config.feed_forward_dropout
         return PreparedFeedForward(
             Dense.of(self.intermediate, dtype=dtype),

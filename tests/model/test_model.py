@@ -1,0 +1,191 @@
+"""Heads, the padded call, initial weights, presets and configurations."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+import albertine
+from albertine.errors import ModelError, SettingsError
+from albertine.model.config import EncoderConfig
+from albertine.model.model import Model
+from albertine.model.plan import SharingPlan
+from albertine.model.presets import PRESETS, paper_row, paper_rows, preset
+from tests import reference
+from tests.model import builders
+
+
+def test_pretraining_heads_equal_the_reference_and_the_padded_call():
+    model, batch = builders.model(SharingPlan.grouped(4, 2)), builders.packed([5, 9, 1, 9])
+    rows = torch.tensor([22, 1, 7, 14])
+    ids, mask, types = builders.padded(batch)
+    with torch.no_grad():
+        logits, sentence = model.pretraining_forward(batch, rows)
+        hidden = reference.encode(model, ids, mask, types)[-1]
+        flat = torch.cat([row[:n] for row, n in zip(hidden, batch.lengths, strict=True)])
+        output = model(ids, mask, types, hidden_states=True)
+    torch.testing.assert_close(logits, reference.mlm_logits(model, flat[rows]), atol=5e-5, rtol=1e-4)
+    torch.testing.assert_close(sentence, reference.sentence_logits(model, hidden), atol=2e-5, rtol=1e-4)
+    torch.testing.assert_close(model.mlm_logits(flat[rows]), logits, atol=5e-5, rtol=1e-4)
+    torch.testing.assert_close(
+        model.sentence_logits(flat[batch.first_tokens]), sentence, atol=2e-5, rtol=1e-4
+    )
+    torch.testing.assert_close(output.last_hidden_state[mask.bool()], flat, atol=2e-5, rtol=1e-4)
+    assert not output.last_hidden_state[~mask.bool()].any()
+    assert [tuple(s.shape) for s in output.hidden_states] == [(4, 9, 24)] * 5
+    torch.testing.assert_close(output.pooler_output, model.pooled(flat[batch.first_tokens]))
+
+
+def test_masked_rows_may_include_first_tokens_and_may_be_none():
+    model, batch = builders.model(), builders.packed([3, 4])
+    logits, sentence = model.pretraining_forward(batch, torch.tensor([0, 3]))
+    nothing, same = model.pretraining_forward(batch, torch.tensor([], dtype=torch.long))
+    assert (logits.shape, nothing.shape) == ((2, builders.VOCABULARY), (0, builders.VOCABULARY))
+    torch.testing.assert_close(sentence, same)
+
+
+def test_heads_asked_for_are_heads_present():
+    assert Model(builders.config(), {"mlm"}).heads == {"mlm"}
+    assert Model(builders.config(), {"nsp"}).heads == {"pooler", "nsp"}
+    bare = Model(builders.config(), ())
+    assert bare(torch.tensor([[5, 6]])).pooler_output is None
+    logits, sentence = Model(builders.config(), {"mlm"}).pretraining_forward(
+        builders.packed([3]), torch.tensor([1])
+    )
+    assert logits.shape == (1, builders.VOCABULARY)
+    assert sentence is None
+    for ask in (
+        lambda: bare.pretraining_forward(builders.packed([3]), torch.tensor([1])),
+        lambda: bare.mlm_logits(torch.zeros(1, 24)),
+        lambda: bare.pooled(torch.zeros(1, 24)),
+        lambda: bare.sentence_logits(torch.zeros(1, 24)),
+        lambda: Model(builders.config(), {"sop", "nsp"}),
+        lambda: Model(builders.config(), {"mlm", "other"}),
+    ):
+        with pytest.raises(SettingsError):
+            ask()
+
+
+def test_sentence_dropout_only_in_the_semantics_of_transformers():
+    config = builders.config()
+    google, other = (Model(c, {"sop"}).train().sentence for c in (config, config.huggingface()))
+    x = torch.randn(50, 24)
+    assert torch.equal(google(x), google(x))
+    assert not torch.equal(other(x), other(x))
+
+
+def test_truncated_normal_is_cut_at_two_sigma():
+    weight = Model(builders.config(vocab_size=4000, initializer_range=0.02)).encoder.embeddings.word.weight
+    assert weight.abs().max() <= 0.04
+    # A normal cut at two sigma keeps .8796 of its standard deviation.
+    assert weight.std().item() == pytest.approx(0.02 * 0.8796, rel=0.02)
+    assert abs(weight.mean().item()) < 1e-3
+
+
+def test_normal_initialisation_is_uncut_with_a_zero_padding_row():
+    config = builders.config(vocab_size=4000, initializer_range=0.02, pad_token_id=3).huggingface()
+    weight = Model(config).encoder.embeddings.word.weight
+    assert weight.abs().max() > 0.06
+    assert weight.std().item() == pytest.approx(0.02, rel=0.02)
+    assert not weight[3].any()
+
+
+def test_other_parameters_start_at_zero_and_one():
+    for name, parameter in Model(builders.config(), {"mlm", "sop"}).named_parameters():
+        if parameter.ndim == 1:
+            assert parameter.unique().tolist() == [1.0 if name.endswith("layer_norm.weight") else 0.0], name
+
+
+def test_weights_are_a_function_of_seed_and_name():
+    config = builders.config()
+    small, large = Model(config, (), seed=4).state_dict(), Model(config, {"mlm", "sop"}, seed=4).state_dict()
+    assert all(torch.equal(large[name], value) for name, value in small.items())
+    other = Model(config, (), seed=5).encoder.embeddings.word.weight
+    assert not torch.equal(other, small["encoder.embeddings.word.weight"])
+
+
+def test_a_fresh_model_is_a_fair_guesser():
+    model = Model(preset("albert-tiny-zh"), {"mlm"}).eval()
+    with torch.no_grad():
+        logits, _ = model.pretraining_forward(builders.packed([20, 30]), torch.arange(1, 15))
+    loss = torch.nn.functional.cross_entropy(logits, torch.arange(14) + 500)
+    assert loss.item() == pytest.approx(math.log(21128), abs=0.3)
+
+
+def test_huggingface_semantics_of_bert_differ_only_in_initialisation():
+    bert = preset("bert-base")
+    assert bert.huggingface() == replace(bert, initialization="normal")
+    albert = preset("albert-base-v1").huggingface()
+    assert (albert.embedding_mapping, albert.feed_forward_dropout, albert.sentence_dropout) == (
+        "always",
+        False,
+        True,
+    )
+
+
+def test_traps_in_the_presets():
+    assert (
+        preset("albert-xlarge-v1").num_attention_heads == preset("albert-xlarge-v2").num_attention_heads == 16
+    )
+    assert preset("albert-xxlarge-v2").num_attention_heads == 64
+    assert preset("albert-xxlarge-zh").num_attention_heads == 16
+    assert [preset(f"albert-{s}-v1").hidden_dropout_prob for s in ("base", "xlarge", "xxlarge")] == [
+        0.1,
+        0.1,
+        0.0,
+    ]
+    assert {preset(f"albert-{s}-v2").attention_probs_dropout_prob for s in ("base", "xxlarge")} == {0.0}
+    assert [preset(f"albert-{s}-zh").hidden_act for s in ("tiny", "small")] == ["gelu_new"] * 2
+    assert {preset(f"albert-{s}-zh").hidden_act for s in ("base", "large", "xlarge", "xxlarge")} == {"relu"}
+    assert [preset(f"albert-{s}-zh").initializer_range for s in ("large", "xlarge", "xxlarge")] == [
+        0.02,
+        0.014,
+        0.01,
+    ]
+    assert preset("bert-large").plan.is_unshared
+    assert {c.classifier_dropout_prob for c in PRESETS.values()} == {0.1}
+
+
+def test_paper_rows_by_name():
+    assert len(paper_rows()) == 16
+    assert preset("albert-base-ffn-e768") == paper_row("ffn", 768)
+    assert paper_row("ffn", 768).has_mapping is False
+    with pytest.raises(SettingsError, match="sharing"):
+        paper_row("some")
+
+
+def test_load_by_preset_name_and_by_a_wrong_one():
+    model = albertine.load("albert-tiny-zh", seed=2)
+    assert model.heads == {"pooler", "mlm", "sop"}
+    assert not model.training
+    assert "albert-tiny-zh" in albertine.presets()
+    with pytest.raises(ModelError, match="albert-base-v2"):
+        albertine.load("albert-base-v3")
+
+
+def test_configuration_round_trip_as_plain_data():
+    config = builders.config(SharingPlan.attention_only(3), hidden_act="relu")
+    assert EncoderConfig.from_dict(config.to_dict()) == config
+    with pytest.raises(SettingsError):
+        EncoderConfig.from_dict({"vocab_size": 3})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"hidden_size": 25},
+        {"vocab_size": 0},
+        {"vocab_size": True},
+        {"vocab_size": 10**12},
+        {"hidden_act": "swish"},
+        {"hidden_dropout_prob": 1.0},
+        {"attention_probs_dropout_prob": float("nan")},
+        {"layer_norm_eps": 0.0},
+        {"pad_token_id": 53},
+        {"embedding_mapping": "never"},
+    ],
+)
+def test_impossible_configurations_are_refused(change):
+    with pytest.raises(SettingsError):
+        builders.config(**change)
