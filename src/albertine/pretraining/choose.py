@@ -1,0 +1,89 @@
+"""The model a pretraining run begins with."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from difflib import get_close_matches
+
+from albertine.errors import ModelError, SettingsError
+from albertine.interop.huggingface import load_model
+from albertine.model.config import EncoderConfig
+from albertine.model.model import Model
+from albertine.model.plan import SharingPlan
+from albertine.model.presets import SHARING, preset
+from albertine.pretraining.settings import ModelChoice, ObjectiveChoice, PretrainingSettings
+
+
+def encoder_config(choice: ModelChoice, vocab_size: int, max_length: int) -> EncoderConfig:
+    """The preset with its changes, the corpus' vocabulary, and positions for the longest sample.
+
+    Raises:
+        SettingsError: an unknown preset or field, or values that do not fit together.
+    """
+    assert choice.preset is not None
+    base = preset(choice.preset)
+    changes = dict(choice.change)
+    depth = changes.pop("num_hidden_layers", base.num_hidden_layers)
+    known = {field.name for field in fields(base)} - {"plan", "vocab_size"}
+    for name in changes:
+        if name not in known:
+            near = get_close_matches(name, [*known, "num_hidden_layers"], n=1)
+            hint = f"Did you mean `{near[0]}`?" if near else f"Known: {', '.join(sorted(known))}"
+            raise SettingsError(f"unknown field `{name}` in model.change", remedy=hint)
+    plan = base.plan
+    if choice.sharing != "preset":
+        plan = SHARING[choice.sharing](depth)
+    elif depth != base.num_hidden_layers:
+        if not isinstance(depth, int) or depth < 1:
+            raise SettingsError(
+                f"model.change.num_hidden_layers must be a whole number above 0, got {depth!r}"
+            )
+        plan = SharingPlan.unshared(depth) if base.plan.is_unshared else SharingPlan.shared(depth)
+    try:
+        config = replace(base, plan=plan, vocab_size=vocab_size, **changes)
+    except TypeError as error:
+        raise SettingsError(f"model.change holds a value of the wrong kind ({error})") from error
+    if max_length > config.max_position_embeddings:
+        raise SettingsError(
+            f"objective.max_length {max_length} is more than the {config.max_position_embeddings} positions",
+            remedy=f"Set model.change.max_position_embeddings={max_length}, or a shorter max_length",
+        )
+    return config
+
+
+def heads_of(objective: ObjectiveChoice) -> frozenset[str]:
+    """The heads the objective trains."""
+    return frozenset({"mlm", "pooler"} | ({objective.pairs} if objective.pairs != "none" else set()))
+
+
+def first_model(settings: PretrainingSettings, vocab_size: int) -> Model:
+    """New weights from the seed, or those of `model.start_from`.
+
+    Raises:
+        ModelError: the folder to start from lacks a head, or has another vocabulary than the corpus.
+    """
+    choice, objective = settings.model, settings.objective
+    if choice.start_from is None:
+        config = encoder_config(choice, vocab_size, objective.max_length)
+        return Model(config, heads_of(objective), seed=settings.seed, precision=settings.training.precision)
+    model = load_model(choice.start_from)
+    if model.config.vocab_size != vocab_size:
+        raise ModelError(
+            f"knows {model.config.vocab_size} pieces and the corpus was prepared with {vocab_size}",
+            where=choice.start_from,
+            remedy="Prepare the corpus with this model's tokenizer",
+        )
+    if objective.max_length > model.config.max_position_embeddings:
+        raise ModelError(
+            f"has {model.config.max_position_embeddings} positions, fewer than objective.max_length",
+            where=choice.start_from,
+            remedy="Set a shorter objective.max_length",
+        )
+    if missing := sorted(heads_of(objective) - model.heads):
+        raise ModelError(
+            f"has no {missing[0]} head to go on training",
+            where=choice.start_from,
+            remedy="Start from a pretraining checkpoint, or change objective.pairs",
+        )
+    model.precision = settings.training.precision
+    return model

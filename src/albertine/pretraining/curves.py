@@ -1,0 +1,59 @@
+"""The curves of a run, from its metrics file to `plots/`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+from albertine.analysis.plots import Curve, save_curves
+from albertine.errors import RunError
+from albertine.training.metrics import read_metrics
+from albertine.training.run_folder import RunFolder
+
+log = logging.getLogger("albertine.training")
+
+
+def curve(metrics: Path, key: str, *, held_out: bool = False) -> Curve:
+    """(step, value) of one number of a run.
+
+    Args:
+        key: such as `mlm_loss` or `sentence_accuracy`.
+        held_out: as judged on held-out documents instead of on the training batches.
+    """
+    rows = read_metrics(metrics)
+    if held_out:
+        rows = [{"step": row["step"], **row["evaluation"]} for row in rows if "evaluation" in row]
+    return [(row["step"], row[key]) for row in rows if isinstance(row.get(key), int | float)]
+
+
+def draw(folder: RunFolder, levels: Mapping[str, float]) -> list[Path]:
+    """Loss and accuracy curves as PNG; none, and a line in the log, where matplotlib is not installed.
+
+    Args:
+        levels: horizontal lines by name in the picture of the loss.
+    """
+    pictures = []
+    try:
+        for part, what in (("mlm", "masked words"), ("sentence", "sentence pairs")):
+            for number in ("loss", "accuracy"):
+                key = f"{part}_{number}"
+                curves = {
+                    name: points
+                    for name, points in (
+                        ("training", curve(folder.metrics, key)),
+                        ("held out", curve(folder.metrics, key, held_out=True)),
+                    )
+                    if points
+                }
+                if curves:
+                    lines = (
+                        levels if key == "mlm_loss" else {"chance": 0.5} if key == "sentence_accuracy" else {}
+                    )
+                    path = folder.plots / f"{key}.png"
+                    pictures.append(
+                        save_curves(path, curves, title=f"{folder.path.name}: {what}", y=number, levels=lines)
+                    )
+    except RunError as error:
+        log.info("no plots: %s", error)
+    return pictures

@@ -1,0 +1,113 @@
+"""The whole way in a few minutes, on text that ships with the repository: what `make demo` runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from albertine.errors import DataError
+from albertine.pretraining.settings import PretrainingSettings
+from albertine.settings import resolve
+
+Say = Callable[[str], None]
+
+MODEL = {
+    "hidden_size": 128,
+    "intermediate_size": 512,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 2,
+    "embedding_size": 64,
+    "max_position_embeddings": 128,
+}
+
+
+@dataclass(frozen=True)
+class Language:
+    """What the demo does with one language."""
+
+    code: str
+    archive: str
+    vocab_size: int
+    masked: tuple[str, ...]
+    learning_rate: float = 4e-3
+
+
+LANGUAGES = (
+    Language(
+        "en",
+        "english.tar.xz",
+        4000,
+        (
+            "She looked at him and [MASK] nothing.",
+            "He sat down by the [MASK] and read a letter.",
+            "Mrs. [MASK] was very glad to see her sister.",
+        ),
+    ),
+    Language(
+        "zh",
+        "chinese.tar.xz",
+        3000,
+        (
+            "中华人[MASK]共和国劳动法",
+            "违反本法规[MASK]的，依法承担责任。",
+            "当事人应当按照合[MASK]的约定履行义务。",
+        ),
+    ),
+)
+
+
+def demo_texts(folder: Path = Path("data/demo")) -> dict[str, list[Path]]:
+    """The demo's text by language.
+
+    Raises:
+        DataError: the folder of the demo text is not there.
+    """
+    texts = {language.code: [folder / language.archive] for language in LANGUAGES}
+    for paths in texts.values():
+        for path in paths:
+            if not path.is_file():
+                raise DataError(
+                    "the demo text is not there",
+                    where=path,
+                    remedy="Run the demo from the root of the repository, or name the folder with --texts",
+                )
+    return texts
+
+
+def free_name(output: Path, name: str) -> str:
+    """`name`, or `name-2`, `name-3` …: the first that is free in `output`, so that nothing is overwritten."""
+    candidate, number = name, 1
+    while (output / candidate).exists():
+        number += 1
+        candidate = f"{name}-{number}"
+    return candidate
+
+
+def demo_settings(language: Language, corpus: Path, output: Path, minutes: float) -> PretrainingSettings:
+    """A run small enough to learn something in a minute on two cores."""
+    return resolve(
+        PretrainingSettings,
+        {
+            "name": free_name(output, f"demo-{language.code}"),
+            "output": output,
+            "corpus": corpus,
+            "model": {"preset": "albert-tiny-zh", "change": MODEL},
+            "objective": {"max_length": 64, "pairs": "sop"},
+            "training": {
+                "batch_size": 32,
+                "minutes": minutes,
+                "optimizer": "adamw",
+                "learning_rate": language.learning_rate,
+                "warmup": 0.05,
+                "workers": 0,
+            },
+            "watching": {
+                "log_every": 20,
+                "evaluate_every": 200,
+                "evaluate_sequences": 256,
+                "checkpoint_every": 1000,
+                "tensorboard": False,
+            },
+        },
+    )

@@ -1,0 +1,187 @@
+"""One pretraining run: corpus, objective, model and loop brought together; settings in, a model out."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from albertine.corpus.manifest import NAME as MANIFEST
+from albertine.corpus.reader import Corpus
+from albertine.interop.huggingface import save_model
+from albertine.model.model import Model
+from albertine.objectives.baseline import BaselineScore, Unigram, count_tokens
+from albertine.objectives.losses import pretraining_losses
+from albertine.pretraining.choose import first_model
+from albertine.pretraining.curves import draw
+from albertine.pretraining.data import Batches, held_out_batches
+from albertine.pretraining.held_out import judge
+from albertine.pretraining.settings import PretrainingSettings
+from albertine.settings import dump
+from albertine.text.tokenizer import Tokenizer
+from albertine.training.distributed import World, start, stop
+from albertine.training.guards import Watch
+from albertine.training.job import Job, LoopSettings, Outcome
+from albertine.training.loop import train
+from albertine.training.optimizers import build_optimizer
+from albertine.training.progress import Reporter
+from albertine.training.run_folder import RunFolder, environment
+from albertine.training.schedules import make_schedule
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run ended, and what a model that ignores its input scores on the same held-out positions."""
+
+    folder: Path
+    outcome: Outcome
+    baseline: BaselineScore
+
+
+def pretrain(
+    settings: PretrainingSettings,
+    *,
+    resume: str | Path = "auto",
+    strict: bool = False,
+    reporter: Reporter | None = None,
+) -> Result:
+    """Pretrain, or go on with a run that was interrupted. Under `torchrun` every process calls this.
+
+    Args:
+        resume: `auto` goes on from the newest whole checkpoint of the run's folder, `never` wants a new
+            folder, a path goes on from that checkpoint.
+        strict: refuse a damaged newest checkpoint instead of going back to the one before.
+        reporter: shows the run; by default a progress bar on a terminal and plain lines elsewhere.
+
+    Returns:
+        The run's folder, with the trained model in `final/` if the run is done.
+
+    Raises:
+        AlbertineError: settings, corpus, checkpoint or disk do not allow it; the message says what to do.
+    """
+    if settings.training.threads:
+        torch.set_num_threads(settings.training.threads)
+    world = start()
+    try:
+        corpus = Corpus(settings.corpus)
+        tokenizer = corpus.tokenizer()
+        model = first_model(settings, tokenizer.vocab_size).to(world.device)
+        with RunFolder(settings.folder, main=world.main) as folder:
+            folder.describe(
+                dump(settings), environment(settings.seed, device=str(world.device), world_size=world.size)
+            )
+            return _run(settings, folder, corpus, tokenizer, model, world, resume, strict, reporter)
+    finally:
+        stop(world)
+
+
+def _run(
+    settings: PretrainingSettings,
+    folder: RunFolder,
+    corpus: Corpus,
+    tokenizer: Tokenizer,
+    model: Model,
+    world: World,
+    resume: str | Path,
+    strict: bool,
+    reporter: Reporter | None,
+) -> Result:
+    held_out = held_out_batches(
+        settings.corpus,
+        settings.objective,
+        seed=settings.seed,
+        sequences=settings.watching.evaluate_sequences,
+        rank=world.rank,
+        world=world.size,
+    )
+    baseline = Unigram(count_tokens(corpus, tokenizer.vocab_size)).score_batches(held_out)
+
+    def evaluate(poll: Callable[[], None]) -> Mapping[str, float]:
+        return judge(model, held_out, device=world.device, add_up=world.add, poll=poll)
+
+    def keep_best(step: int, scores: Mapping[str, float]) -> None:
+        save_model(model, tokenizer, folder.best)
+
+    outcome = train(
+        Job(
+            model=model,
+            optimizer=build_optimizer(
+                model, settings.training.optimizer, weight_decay=settings.training.weight_decay
+            ),
+            batches=partial(_batches, corpus, settings, world),
+            loss_fn=pretraining_losses,
+            settings=loop_settings(settings),
+            folder=folder,
+            evaluate=evaluate,
+            fingerprint=fingerprint(settings, model, tokenizer),
+            world=world,
+            watch=_watch(settings, baseline),
+            reporter=reporter,
+            on_best=keep_best,
+        ),
+        resume,
+        strict=strict,
+    )
+    if world.main:
+        if outcome.done:
+            save_model(model, tokenizer, folder.final)
+        draw(folder, {"unigram baseline": baseline.cross_entropy})
+    return Result(folder.path, outcome, baseline)
+
+
+def _batches(
+    corpus: Corpus, settings: PretrainingSettings, world: World, cursor: dict[str, Any] | None
+) -> Batches:
+    return Batches(corpus, settings, cursor, world.rank, world.size)
+
+
+def loop_settings(settings: PretrainingSettings) -> LoopSettings:
+    """What the training loop has to know of the settings."""
+    training, watching = settings.training, settings.watching
+    return LoopSettings(
+        schedule=make_schedule(training.schedule, warmup=training.warmup, decay=training.decay),
+        learning_rate=training.rate,
+        steps=training.steps,
+        minutes=training.minutes,
+        seed=settings.seed,
+        clip=training.clip,
+        log_every=watching.log_every,
+        evaluate_every=watching.evaluate_every,
+        checkpoint_every=watching.checkpoint_every,
+        keep=watching.keep,
+        best=("mlm_accuracy", "max"),  # as Google chose its checkpoints
+        stop_on_alarm=watching.stop_on_alarm,
+        tensorboard=watching.tensorboard,
+    )
+
+
+def fingerprint(settings: PretrainingSettings, model: Model, tokenizer: Tokenizer) -> dict[str, Any]:
+    """All that decides the result of a run. A checkpoint with another fingerprint is not gone on from."""
+    training = settings.training.model_dump(mode="json", exclude={"workers", "threads"})
+    return {
+        "seed": settings.seed,
+        "corpus": hashlib.sha256((settings.corpus / MANIFEST).read_bytes()).hexdigest(),
+        "tokenizer": tokenizer.fingerprint,
+        "model": {**model.config.to_dict(), "heads": sorted(model.heads)},
+        "start_from": str(settings.model.start_from) if settings.model.start_from else None,
+        "objective": settings.objective.model_dump(mode="json"),
+        "training": training,
+    }
+
+
+def _watch(settings: PretrainingSettings, baseline: BaselineScore) -> Watch:
+    training = settings.training
+    return Watch(
+        unigram_entropy=baseline.cross_entropy,
+        unigram_accuracy=baseline.accuracy,
+        learning_rate=training.rate,
+        batch_size=training.batch_size,
+        optimizer=training.optimizer,
+        warmup=training.warmup,
+        total_steps=training.steps,
+    )

@@ -1,0 +1,135 @@
+"""Everything a pretraining run can be told, with the defaults that follow the paper where it gives one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from albertine.precision import Precision
+from albertine.settings import Settings
+
+BASE_BATCH, LAMB_RATE = (
+    4096,
+    0.00176,
+)  # ALBERT, section 4.1; the rate belongs to that batch and to no smaller one
+ADAMW_RATE, ADAMW_BATCH = 1e-4, 256  # BERT and RoBERTa at batch 256
+
+
+class ModelChoice(Settings):
+    """Which encoder: a preset, perhaps changed, or a model folder to go on from."""
+
+    preset: str | None = Field(None, description="name of a preset; `albertine info` lists them")
+    start_from: Path | None = Field(None, description="model folder whose weights to go on from")
+    sharing: Literal["preset", "all", "attention", "ffn", "none"] = Field(
+        "preset", description="what all depths share"
+    )
+    change: dict[str, Any] = Field(
+        {}, description="fields of the encoder to change, for example hidden_size: 256"
+    )
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> ModelChoice:
+        if (self.preset is None) == (self.start_from is None):
+            raise ValueError("give model.preset or model.start_from, and not both")
+        if self.start_from is not None and (self.change or self.sharing != "preset"):
+            raise ValueError(
+                "model.change and model.sharing belong to a preset; weights to go on from bring their own"
+            )
+        return self
+
+
+class Masking(Settings):
+    """Masked-LM choices, section 3.1 of the ALBERT paper."""
+
+    probability: float = Field(0.15, gt=0, lt=1)
+    ngram: int = Field(
+        3, ge=1, le=10, description="longest run of words masked together; p(n) is proportional to 1/n"
+    )
+    favor_shorter: bool = True
+    whole_word: bool = True
+    permutation: bool = Field(False, description="also shuffle further n-grams and predict them")
+    max_predictions: int | None = Field(
+        None, ge=1, description="Google's fixed limit (20); default 15 % of the length"
+    )
+
+
+class ObjectiveChoice(Settings):
+    """What is predicted."""
+
+    pairs: Literal["sop", "nsp", "none"] = "sop"
+    max_length: int = Field(128, ge=8)
+    short_probability: float = Field(0.1, ge=0, le=1)
+    reference_defects: bool = Field(False, description="reproduce the reference's cross-document pairs")
+    masking: Masking = Masking()
+
+
+class TrainingChoice(Settings):
+    """How it is optimised and for how long."""
+
+    batch_size: int = Field(256, ge=1, description="sequences per update, over all processes")
+    micro_batch_tokens: int = Field(
+        16384, ge=64, description="most tokens in one forward pass of one process"
+    )
+    steps: int | None = Field(None, ge=1)
+    minutes: float | None = Field(
+        None, gt=0, description="wall-clock budget instead of steps, counted over restarts"
+    )
+    optimizer: Literal["lamb", "adamw"] = "lamb"
+    learning_rate: float | None = Field(
+        None,
+        gt=0,
+        description="default: 0.00176 at 4096 (lamb), 1e-4 at 256 (adamw), scaled by the square root",
+    )
+    schedule: Literal["linear", "wsd", "constant"] = "linear"
+    warmup: float = Field(0.025, ge=0, lt=1, description="share of the run; the paper's 3125 of 125000")
+    decay: float = Field(0.2, gt=0, le=1, description="share of the run over which wsd decays")
+    weight_decay: float = Field(0.01, ge=0)
+    clip: float | None = Field(1.0, gt=0)
+    precision: Precision = "auto"
+    workers: int = Field(1, ge=0, description="processes that draw masks ahead of time")
+    threads: int | None = Field(None, ge=1, description="default: what torch chooses")
+
+    @model_validator(mode="after")
+    def _one_length(self) -> TrainingChoice:
+        if (self.steps is None) == (self.minutes is None):
+            raise ValueError("give training.steps or training.minutes, and not both")
+        return self
+
+    @property
+    def rate(self) -> float:
+        """The peak learning rate: given, or the published one scaled with the square root of the batch."""
+        if self.learning_rate is not None:
+            return self.learning_rate
+        base, batch = (LAMB_RATE, BASE_BATCH) if self.optimizer == "lamb" else (ADAMW_RATE, ADAMW_BATCH)
+        return float(base * (self.batch_size / batch) ** 0.5)
+
+
+class Watching(Settings):
+    """How often to look and to save; `every` counts steps."""
+
+    log_every: int = Field(10, ge=1)
+    evaluate_every: int = Field(500, ge=1)
+    evaluate_sequences: int = Field(512, ge=1, description="held-out sequences judged each time")
+    checkpoint_every: int = Field(500, ge=1)
+    keep: int = Field(3, ge=2, description="checkpoints kept")
+    tensorboard: bool = True
+    stop_on_alarm: bool = False
+
+
+class PretrainingSettings(Settings):
+    """One pretraining run."""
+
+    name: str = Field(pattern=r"^[^/\\\x00]+$", description="name of the run's folder")
+    output: Path = Field(Path("runs"), description="folder that holds the runs")
+    seed: int = Field(1, ge=0)
+    corpus: Path
+    model: ModelChoice
+    objective: ObjectiveChoice = ObjectiveChoice()
+    training: TrainingChoice
+    watching: Watching = Watching()
+
+    @property
+    def folder(self) -> Path:
+        return self.output / self.name
