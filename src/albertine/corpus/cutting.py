@@ -1,0 +1,110 @@
+"""From a stream of documents to the text of shards: what is dropped, what is held out, where a shard ends.
+
+All of it follows from the stream alone, so the shards do not depend on who encodes them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from albertine.corpus.duplicates import SeenDigests, content_digest
+from albertine.corpus.manifest import SPLITS
+from albertine.text.documents import Document
+
+_PULSE = 200_000
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What happens to a document.
+
+    Args:
+        min_characters: shorter documents are dropped.
+        held_out: share of documents kept for evaluation.
+        shard_characters: a shard ends with the document that reaches this.
+        seed: which documents are held out.
+    """
+
+    min_characters: int
+    held_out: float
+    shard_characters: int
+    seed: int
+
+    def split_of(self, digest: bytes) -> str:
+        """`train` or `heldout`: a function of the document's content, whatever stands around it."""
+        key = self.seed.to_bytes(8, "little")
+        draw = int.from_bytes(hashlib.blake2b(digest, digest_size=8, key=key).digest(), "little")
+        return "heldout" if draw < self.held_out * 2**64 else "train"
+
+
+@dataclass
+class Tally:
+    """What went by so far; `text_bytes` is UTF-8 of all documents read."""
+
+    documents: int = 0
+    short: int = 0
+    duplicate: int = 0
+    text_bytes: int = 0
+
+
+@dataclass
+class Job:
+    """The text of one shard."""
+
+    split: str
+    index: int
+    documents: list[tuple[bool, tuple[str, ...]]] = field(default_factory=list)
+    characters: int = 0
+    text: str = ""
+    """SHA-256 of the documents in order"""
+
+
+def cut(
+    documents: Iterable[Document],
+    rules: Rules,
+    seen: SeenDigests | None,
+    tally: Tally,
+    pulse: Callable[[], None],
+) -> Iterator[Job]:
+    """The text of every shard, in the order in which they are full.
+
+    Args:
+        seen: digests of documents already taken; None to keep duplicates.
+        tally: counted up as documents go by.
+        pulse: called every few hundred thousand characters.
+    """
+    open_jobs = {split: Job(split, 0) for split in SPLITS}
+    hashes = {split: hashlib.sha256() for split in SPLITS}
+    since_pulse = 0
+    for document in documents:
+        characters = document.characters
+        tally.documents += 1
+        since_pulse += characters
+        if since_pulse >= _PULSE:
+            pulse()
+            since_pulse = 0
+        digest = content_digest(document.paragraphs)
+        text = "\n".join(document.paragraphs).encode("utf-8", "surrogatepass")
+        tally.text_bytes += len(text) + 1
+        if characters < rules.min_characters:
+            tally.short += 1
+            continue
+        if seen is not None and not seen.add(digest):
+            tally.duplicate += 1
+            continue
+        split = rules.split_of(digest)
+        job = open_jobs[split]
+        job.documents.append((document.presplit, document.paragraphs))
+        job.characters += characters
+        hashes[split].update(b"%d\0%d\0" % (document.presplit, len(text)))
+        hashes[split].update(text)
+        if job.characters >= rules.shard_characters:
+            job.text = hashes[split].hexdigest()
+            open_jobs[split], hashes[split] = Job(split, job.index + 1), hashlib.sha256()
+            yield job
+    for split, job in open_jobs.items():
+        if job.documents:
+            job.text = hashes[split].hexdigest()
+            yield job

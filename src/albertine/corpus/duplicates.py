@@ -1,0 +1,82 @@
+"""Which documents have been seen: a set of 128-bit digests in a file, not in memory."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+START_SLOTS = 1 << 16
+_CHUNK = 1 << 16
+
+
+def content_digest(paragraphs: Sequence[str]) -> bytes:
+    """128 bits of a document's letters: spaces, paragraph borders and case do not count."""
+    text = "".join(paragraphs).replace(" ", "").lower()
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+class SeenDigests:
+    """A set of digests by open addressing in a memory-mapped file, which the kernel may write out and drop.
+
+    A hundred million documents take 4.3 GB of disk and hardly any memory. The file is unlinked while it is
+    open, so nothing is left behind, whatever ends the process.
+
+    Raises:
+        OSError: the disk is full. Every byte is reserved beforehand, because writing to a mapped hole on a
+            full disk would kill the process.
+    """
+
+    def __init__(self, folder: Path, slots: int = START_SLOTS) -> None:
+        self._folder = folder
+        self._count = 0
+        self._table = self._new_table(slots)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def _new_table(self, slots: int) -> np.memmap[Any, np.dtype[np.uint64]]:
+        path = self._folder / f"seen-{os.getpid()}-{slots}.tmp"
+        try:
+            with path.open("xb") as file:
+                os.posix_fallocate(file.fileno(), 0, slots * 16)
+            return np.memmap(path, dtype=np.uint64, mode="r+", shape=(slots, 2))
+        finally:
+            path.unlink(missing_ok=True)
+
+    def add(self, digest: bytes) -> bool:
+        """Put a 16-byte digest into the set; False if it was there already."""
+        low, high = (int(x) for x in np.frombuffer(digest, dtype=np.uint64))
+        low = low or 1  # (0, 0) marks a free slot
+        table, last = self._table, len(self._table) - 1
+        at = low & last
+        while table[at, 0]:
+            if table[at, 0] == low and table[at, 1] == high:
+                return False
+            at = (at + 1) & last
+        table[at, 0], table[at, 1] = low, high
+        self._count += 1
+        if self._count > 0.6 * len(table):
+            self._grow()
+        return True
+
+    def _grow(self) -> None:
+        old, table = self._table, self._new_table(2 * len(self._table))
+        last = np.uint64(len(table) - 1)
+        for start in range(0, len(old), _CHUNK):
+            rows = np.asarray(old[start : start + _CHUNK])
+            rows = rows[rows[:, 0] != 0]
+            at = rows[:, 0] & last
+            while len(rows):
+                free = table[at, 0] == 0
+                _, first = np.unique(at, return_index=True)
+                placed = np.zeros(len(rows), dtype=np.bool_)
+                placed[first] = True
+                placed &= free
+                table[at[placed]] = rows[placed]
+                rows, at = rows[~placed], (at[~placed] + np.uint64(1)) & last
+        self._table = table

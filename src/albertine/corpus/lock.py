@@ -1,0 +1,80 @@
+"""One process at a time on a folder (promise T13 of ecosystem_reliability.md)."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from albertine.errors import RunError
+
+NAME = ".lock"
+GRACE_SECONDS = 10.0
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _holder(path: Path) -> tuple[int, str]:
+    try:
+        tree = json.loads(path.read_text(encoding="utf-8"))
+        return int(tree["pid"]), str(tree["host"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0, "unknown"
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of `folder`, which must exist.
+
+    The kernel gives the lock back when its holder and the holder's worker processes are gone, whatever ended
+    them, so a lock file left behind locks nothing. Workers of a holder that was killed get `GRACE_SECONDS` to
+    finish.
+
+    Raises:
+        RunError: another process has it; says which.
+    """
+    path = folder / NAME
+    handle = _acquire(path)
+    try:
+        os.ftruncate(handle, 0)
+        os.write(handle, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(handle)
+
+
+def _acquire(path: Path) -> int:
+    waiting = time.monotonic() + GRACE_SECONDS
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # the last holder may have removed the file between our opening and locking it
+            if path.exists() and os.fstat(handle).st_ino == path.stat().st_ino:
+                return handle
+            os.close(handle)
+        except BlockingIOError:
+            os.close(handle)
+            pid, host = _holder(path)
+            orphans = pid and host == socket.gethostname() and not _alive(pid)
+            if not orphans or time.monotonic() > waiting:
+                raise RunError(
+                    f"is in use by process {pid} on {host}",
+                    where=path.parent,
+                    remedy="Wait for it, stop it, or name another folder",
+                ) from None
+            time.sleep(0.1)

@@ -1,0 +1,419 @@
+"""Text to a corpus folder: stream, drop, hold out, cut, and encode in several processes.
+
+The bytes depend on the text, the tokenizer and the settings, never on the number of processes. Every shard is
+whole or absent, the manifest comes last, and the same call goes on where an interrupted one stopped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from albertine import __version__
+from albertine.corpus.cutting import Job, Rules, Tally, cut
+from albertine.corpus.duplicates import SeenDigests
+from albertine.corpus.encode import Words, encode_job
+from albertine.corpus.lock import locked
+from albertine.corpus.manifest import NAME, SPLITS, Manifest, ShardRecord, load_manifest, shard_stem
+from albertine.corpus.shards import (
+    check_file,
+    file_record,
+    finished_shard,
+    sync_folder,
+    write_file,
+    write_shard,
+)
+from albertine.corpus.space import check_space, disk_errors, estimate
+from albertine.corpus.workers import WorkerPool
+from albertine.errors import CorpusError, SettingsError, TokenizerError
+from albertine.text.documents import FileReport, list_files, read_documents
+from albertine.text.sentences import Language
+from albertine.text.tokenizer import Tokenizer
+
+PLAN = "prepare.json"
+UNKNOWN_LIMIT = 0.2
+_ENOUGH_TOKENS = 200_000
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far `prepare` is; bytes are those of the files as they lie on disk."""
+
+    bytes_read: int
+    bytes_total: int
+    documents: int
+    tokens: int
+
+
+@dataclass(frozen=True)
+class _Options:
+    """Everything but text, tokenizer and folder."""
+
+    language: Language
+    format: str
+    text_field: str
+    encoding: str
+    workers: int
+    deduplicate: bool
+    words: Words
+    rules: Rules
+    allow_unknown: bool
+
+
+def prepare(
+    paths: Sequence[Path | str],
+    folder: Path | str,
+    tokenizer: Tokenizer,
+    language: Language,
+    *,
+    format: str = "auto",
+    text_field: str = "text",
+    encoding: str = "utf-8",
+    workers: int | None = None,
+    min_characters: int = 200,
+    held_out: float = 0.01,
+    deduplicate: bool = True,
+    shard_characters: int = 8_000_000,
+    words: Words = "pieces",
+    seed: int = 1,
+    allow_unknown: bool = False,
+    progress: Callable[[Progress], None] | None = None,
+    on_file: Callable[[FileReport], None] | None = None,
+) -> Manifest:
+    """Make a corpus folder from text, or finish or repair one that the same call began.
+
+    Args:
+        paths: files and folders of text; see `text.documents.read_documents`, also for format, text_field,
+            encoding and on_file.
+        folder: new or empty, or left by the same call.
+        workers: processes that encode, beside this one that reads; 1 does all in this process; default one a
+            processor.
+        min_characters: shorter documents are dropped.
+        held_out: share of documents kept apart for evaluation, chosen by their content.
+        deduplicate: drop documents with the same letters as an earlier one.
+        shard_characters: text of a shard.
+        words: what counts as a word in whole-word masking: `pieces` by the tokenizer's spelling, `jieba` by
+            Chinese segmentation.
+        seed: which documents are held out.
+        allow_unknown: accept a tokenizer that knows less than 80 % of the text.
+        progress: called now and then.
+
+    Raises:
+        DataError: text that cannot be read.
+        CorpusError: nothing is left of the text, or the folder belongs to another call.
+        TokenizerError: more than a fifth of the tokens are unknown.
+        RunError: the folder is in use, the disk full, or a process was killed; the same call goes on later.
+    """
+    rules = Rules(min_characters, held_out, shard_characters, seed)
+    count = workers if workers is not None else len(os.sched_getaffinity(0))
+    options = _Options(
+        language, format, text_field, encoding, count, deduplicate, words, rules, allow_unknown
+    )
+    _check(options)
+    files = [list_files([path]) for path in paths]
+    folder = Path(folder)
+    new = not folder.exists()
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with locked(folder):
+            run = _Run(folder, tokenizer, options, _plan(paths, files, tokenizer, options))
+            try:
+                return run.result(paths, files, progress, on_file)
+            except (TokenizerError, CorpusError):
+                if not run.foreign:
+                    run.discard()
+                raise
+            finally:
+                run.sweep()
+                if new and set(os.listdir(folder)) <= {".lock"}:
+                    shutil.rmtree(folder)
+
+
+def _check(options: _Options) -> None:
+    if options.workers < 1:
+        raise SettingsError(f"workers must be at least 1, not {options.workers}")
+    if not 0 <= options.rules.held_out < 1:
+        raise SettingsError(f"held_out is a share from 0 to below 1, not {options.rules.held_out}")
+    if options.rules.shard_characters < 1 or options.rules.min_characters < 0 or options.rules.seed < 0:
+        raise SettingsError("shard_characters must be positive, min_characters and seed not negative")
+    if options.language not in ("en", "zh"):
+        raise SettingsError(f"there are no sentence rules for `{options.language}`", remedy="Use en or zh")
+    if options.words not in ("pieces", "jieba"):
+        raise SettingsError(f"words are `pieces` or `jieba`, not `{options.words}`")
+
+
+def _plan(
+    paths: Sequence[Path | str], files: Sequence[Sequence[Path]], tokenizer: Tokenizer, options: _Options
+) -> dict[str, Any]:
+    """What decides the content of the folder; two calls that differ in it must not share one."""
+    sources = []
+    for path, found in zip(paths, files, strict=True):
+        names = hashlib.sha256()
+        for file in found:
+            inside = file.relative_to(path).as_posix() if Path(path).is_dir() else file.name
+            names.update(f"{inside}\0{file.stat().st_size}\n".encode("utf-8", "surrogateescape"))
+        size = sum(file.stat().st_size for file in found)
+        sources.append({"path": str(path), "files": len(found), "bytes": size, "listing": names.hexdigest()})
+    rules = options.rules
+    return {
+        "language": options.language,
+        "tokenizer": {
+            "kind": tokenizer.kind,
+            "vocab_size": tokenizer.vocab_size,
+            "fingerprint": tokenizer.fingerprint,
+        },
+        "settings": {
+            "format": options.format,
+            "text_field": options.text_field,
+            "encoding": options.encoding,
+            "min_characters": rules.min_characters,
+            "held_out": rules.held_out,
+            "deduplicate": options.deduplicate,
+            "shard_characters": rules.shard_characters,
+            "words": options.words,
+            "seed": rules.seed,
+        },
+        "sources": sources,
+    }
+
+
+@dataclass
+class _Run:
+    """One call on a locked folder."""
+
+    folder: Path
+    tokenizer: Tokenizer
+    options: _Options
+    plan: dict[str, Any]
+    foreign: bool = True
+    records: dict[tuple[str, int], ShardRecord] = field(default_factory=dict)
+    tally: Tally = field(default_factory=Tally)
+    tokens: int = 0
+    unknown: int = 0
+
+    def result(
+        self,
+        paths: Sequence[Path | str],
+        files: Sequence[Sequence[Path]],
+        progress: Callable[[Progress], None] | None,
+        on_file: Callable[[FileReport], None] | None,
+    ) -> Manifest:
+        self._claim()
+        everything = [file for group in files for file in group]
+        if (made := self._up_to_date(everything)) is not None:
+            return made
+        self.foreign = False
+        begin = time.monotonic()
+        check_space(self.folder, estimate(everything))
+        self._begin()
+        self._encode(paths, everything, progress, on_file)
+        return self._finish(begin)
+
+    def _claim(self) -> None:
+        """Refuse a folder that another call, or something else, has filled."""
+        there = sorted(name for name in os.listdir(self.folder) if not name.startswith("."))
+        if not there:
+            return
+        if NAME not in there and PLAN not in there:
+            raise CorpusError(
+                f"holds other files ({', '.join(there[:3])})", where=self.folder, remedy="Name a new folder"
+            )
+        if PLAN in there:
+            try:
+                before = json.loads((self.folder / PLAN).read_text(encoding="utf-8"))
+            except ValueError:
+                before = {}
+        else:
+            manifest = load_manifest(self.folder)
+            before = {key: getattr(manifest, key) for key in self.plan}
+        if changes := _differences(before, self.plan):
+            raise CorpusError(
+                "was prepared with other settings: " + "; ".join(changes),
+                where=self.folder,
+                remedy="Name another folder, or delete this one first",
+            )
+
+    def _up_to_date(self, files: list[Path]) -> Manifest | None:
+        """The manifest, if the folder is complete, undamaged and younger than every source."""
+        path = self.folder / NAME
+        if not path.is_file() or (self.folder / PLAN).is_file():
+            return None
+        if max(file.stat().st_mtime_ns for file in files) >= path.stat().st_mtime_ns:
+            return None
+        manifest = load_manifest(self.folder)
+        try:
+            for name, record in manifest.files():
+                check_file(self.folder / name, record, full=True)
+        except CorpusError:
+            return None
+        return manifest
+
+    def _begin(self) -> None:
+        write_file(self.folder / PLAN, (json.dumps(self.plan, indent=1, ensure_ascii=False) + "\n").encode())
+        (self.folder / NAME).unlink(missing_ok=True)
+        self.sweep()
+        beside = self.folder / "tokenizer.tmp"
+        self.tokenizer.save(beside)
+        shutil.rmtree(self.folder / "tokenizer", ignore_errors=True)
+        beside.rename(self.folder / "tokenizer")
+        for split in SPLITS:
+            (self.folder / split).mkdir(exist_ok=True)
+        sync_folder(self.folder)
+
+    def _encode(
+        self,
+        paths: Sequence[Path | str],
+        files: list[Path],
+        progress: Callable[[Progress], None] | None,
+        on_file: Callable[[FileReport], None] | None,
+    ) -> None:
+        options = self.options
+        total = sum(file.stat().st_size for file in files)
+        stamp = hashlib.sha256(json.dumps([__version__, self.plan], sort_keys=True).encode()).hexdigest()
+        read = 0
+
+        def count_bytes(more: int) -> None:
+            nonlocal read
+            read += more
+
+        def report() -> None:
+            if progress is not None:
+                progress(Progress(min(read, total), total, self.tally.documents, self.tokens))
+
+        def pulse() -> None:
+            pool.poll()
+            report()
+
+        def work(job: Job) -> tuple[str, int, ShardRecord]:
+            arrays, unknown, empty = encode_job(job, self.tokenizer, options.language, options.words)
+            where = self.folder / job.split
+            record = write_shard(
+                where, job.index, arrays, unknown=unknown, empty_documents=empty, text=job.text, stamp=stamp
+            )
+            return job.split, job.index, record
+
+        seen = SeenDigests(self.folder) if options.deduplicate else None
+        with WorkerPool(work, self._take, options.workers) as pool:
+            documents = read_documents(
+                paths, options.format, options.text_field, encoding=options.encoding, on_file=on_file
+            )
+            for job in cut(documents, options.rules, seen, self.tally, pulse):
+                done = finished_shard(self.folder / job.split, job.index, text=job.text, stamp=stamp)
+                if done is not None:
+                    self._take((job.split, job.index, done))
+                else:
+                    pool.put(job)
+                report()
+            pool.finish()
+        report()
+
+    def _take(self, result: tuple[str, int, ShardRecord]) -> None:
+        split, index, record = result
+        self.records[split, index] = record
+        self.tokens += record.tokens
+        self.unknown += record.unknown
+        if self.tokens >= _ENOUGH_TOKENS:
+            self._check_unknown()
+
+    def _check_unknown(self) -> None:
+        share = self.unknown / max(1, self.tokens)
+        if share > UNKNOWN_LIMIT and not self.options.allow_unknown:
+            raise TokenizerError(
+                f"does not fit this text: {share:.0%} of the tokens are unknown to it",
+                where=f"tokenizer ({self.tokenizer.kind}, {self.tokenizer.vocab_size:,} pieces)",
+                remedy="Use a tokenizer of the text's language, train one on it, or allow unknown tokens",
+            )
+
+    def _finish(self, begin: float) -> Manifest:
+        self._check_unknown()
+        tally, dropped = self.tally, {"short": self.tally.short, "duplicate": self.tally.duplicate}
+        dropped["empty"] = sum(record.empty_documents for record in self.records.values())
+        splits = {
+            split: [self.records[key] for key in sorted(self.records) if key[0] == split] for split in SPLITS
+        }
+        manifest = Manifest(
+            **self.plan,
+            documents_read=tally.documents,
+            dropped=dropped,
+            splits=splits,
+            tokenizer_files={
+                path.name: file_record(path) for path in sorted((self.folder / "tokenizer").iterdir())
+            },
+            megabytes_per_second=tally.text_bytes / 1e6 / max(1e-9, time.monotonic() - begin),
+        )
+        self._check_content(manifest)
+        self._remove_others(manifest)
+        write_file(self.folder / NAME, manifest.dump().encode())
+        sync_folder(self.folder)
+        (self.folder / PLAN).unlink(missing_ok=True)
+        return manifest
+
+    def _check_content(self, manifest: Manifest) -> None:
+        rules = self.options.rules
+        if not manifest.documents:
+            raise CorpusError(
+                f"nothing is left of {manifest.documents_read:,} documents: {self.tally.short:,} had fewer "
+                f"than {rules.min_characters} characters, {self.tally.duplicate:,} were duplicates, "
+                f"{manifest.dropped['empty']:,} had no token",
+                where=", ".join(str(source["path"]) for source in self.plan["sources"]),
+                remedy="Lower min_characters, or choose the format that tells documents apart correctly",
+            )
+        if not manifest.count("documents", "train"):
+            raise CorpusError(
+                f"all {manifest.documents:,} documents fell to the held-out part",
+                remedy="Give more text, or a smaller held_out share",
+            )
+
+    def _remove_others(self, manifest: Manifest) -> None:
+        """Shards of an earlier call on more text."""
+        for split in SPLITS:
+            keep = {shard_stem(index) for index in range(len(manifest.splits[split]))}
+            for path in (self.folder / split).iterdir():
+                if path.name.split(".")[0] not in keep:
+                    path.unlink()
+
+    def sweep(self) -> None:
+        """Remove what a killed process left half-written."""
+        shutil.rmtree(self.folder / "tokenizer.tmp", ignore_errors=True)
+        for place in (self.folder, *(self.folder / split for split in SPLITS)):
+            for path in place.glob("*.tmp"):
+                with suppress(OSError):
+                    path.unlink()
+
+    def discard(self) -> None:
+        """Remove all that this call wrote: other settings are needed, for which none of it is of use."""
+        for name in (*SPLITS, "tokenizer"):
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+        for name in (NAME, PLAN):
+            (self.folder / name).unlink(missing_ok=True)
+
+
+def _differences(before: Any, now: Any, name: str = "") -> list[str]:
+    """Readable `name: before → now` for every leaf that differs."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        keys = list(dict.fromkeys([*before, *now]))
+        return [
+            line
+            for key in keys
+            for line in _differences(before.get(key), now.get(key), f"{name}.{key}" if name else str(key))
+        ]
+    if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
+        return [
+            line
+            for i, (a, b) in enumerate(zip(before, now, strict=True))
+            for line in _differences(a, b, f"{name}[{i}]")
+        ]
+    return [] if before == now else [f"{name}: {_brief(before)} → {_brief(now)}"]
+
+
+def _brief(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:57] + "..."

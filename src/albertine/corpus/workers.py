@@ -1,0 +1,143 @@
+"""A few processes that work through jobs, never more than two jobs a process waiting or in hand.
+
+Not `concurrent.futures`: its queue is unbounded, and it cannot end its processes at once.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import traceback
+from collections import deque
+from collections.abc import Callable
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from albertine.errors import AlbertineError, RunError
+
+J = TypeVar("J")
+R = TypeVar("R")
+
+
+class WorkerPool(Generic[J, R]):
+    """Runs `work` on jobs in `count` processes; with one, in this process.
+
+    Args:
+        work: a function of a job; forked processes have it as it is here.
+        done: called in this process with every job's result, in the order in which they are ready.
+
+    Raises:
+        AlbertineError or OSError: as `work` raised it.
+        RunError: a process died.
+    """
+
+    def __init__(self, work: Callable[[J], R], done: Callable[[R], None], count: int) -> None:
+        self._work, self._done = work, done
+        self._waiting: deque[J] = deque()
+        self._idle: list[Connection] = []
+        self._processes: dict[Connection, BaseProcess] = {}
+        methods = multiprocessing.get_all_start_methods()
+        # a forked child needs no guard around the caller's main module and nothing sent to it
+        context: Any = multiprocessing.get_context("fork" if "fork" in methods else None)
+        for _ in range(count if count > 1 else 0):
+            ours, theirs = context.Pipe()
+            inherited = [*self._processes, ours]
+            process = context.Process(target=_serve, args=(work, theirs, inherited), daemon=True)
+            process.start()
+            theirs.close()
+            self._processes[ours] = process
+            self._idle.append(ours)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for connection, process in self._processes.items():
+            connection.close()
+            if kind is not None:
+                process.terminate()
+        for process in self._processes.values():
+            process.join(5)
+            if process.is_alive():
+                process.kill()
+                process.join()
+
+    def put(self, job: J) -> None:
+        """Take a job; waits while as many jobs as there are processes are waiting for one."""
+        if not self._processes:
+            self._done(self._work(job))
+            return
+        self._waiting.append(job)
+        self.poll()
+        while len(self._waiting) >= len(self._processes):
+            self.poll(None)
+
+    def finish(self) -> None:
+        """Wait for all jobs."""
+        while self._waiting or len(self._idle) < len(self._processes):
+            self.poll(None)
+
+    def poll(self, timeout: float | None = 0.0) -> None:
+        """Take results that are ready and give waiting jobs out; `timeout` None waits for one result."""
+        busy = [c for c in self._processes if c not in self._idle]
+        for connection in wait(busy, 0.0 if self._waiting and self._idle else timeout) if busy else ():
+            assert isinstance(connection, Connection)
+            try:
+                result = connection.recv()
+            except (EOFError, ConnectionResetError):
+                raise self._death(connection) from None
+            self._idle.append(connection)
+            if isinstance(result, _Failure):
+                raise result.error from RuntimeError(result.trace)
+            self._done(result)
+        while self._waiting and self._idle:
+            connection = self._idle.pop()
+            try:
+                connection.send(self._waiting.popleft())
+            except (BrokenPipeError, ConnectionResetError):
+                raise self._death(connection) from None
+
+    def _death(self, connection: Connection) -> RunError:
+        process = self._processes[connection]
+        process.join(5)
+        code = process.exitcode or 0
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+        remedy = "If memory ran out, use fewer workers; run the same command again, finished shards are kept"
+        return RunError(f"a worker process {how}", remedy=remedy)
+
+
+class _Failure:
+    """An error on its way to the parent process."""
+
+    def __init__(self, error: Exception) -> None:
+        self.trace = traceback.format_exc()
+        # these two survive the journey; of any other only the text surely does
+        passes = isinstance(error, (AlbertineError, OSError))
+        self.error = error if passes else RuntimeError(f"{type(error).__name__}: {error}")
+
+
+def _serve(work: Callable[[Any], Any], connection: Connection, inherited: list[Connection]) -> None:
+    # Ctrl-C reaches the whole process group; the parent answers it for all.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    for other in inherited:
+        other.close()  # or this process would keep the pipes of a dead parent open
+    while True:
+        try:
+            job = connection.recv()
+        except (EOFError, OSError):
+            return
+        try:
+            result = work(job)
+        except Exception as error:
+            result = _Failure(error)
+        try:
+            connection.send(result)
+        except OSError:
+            return
