@@ -8,6 +8,7 @@ sentence order stays a coin toss. Most reports come down to 0.00176, the publish
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import deque
 from collections.abc import Mapping
@@ -47,7 +48,7 @@ class NonFinite:
         self.skipped += 1
         if self.policy == "skip" and self.skipped <= self.limit:
             return
-        often = f" for the {self.skipped}th time" if self.skipped > 1 else ""
+        often = f", {self.skipped} times in all" if self.skipped > 1 else ""
         raise RunError(
             f"the loss or its gradient is not finite at step {step}{often}; the weights stay as they were",
             where=f"batch after {dict(cursor)}" if cursor else "first batch",
@@ -88,7 +89,7 @@ class Watch:
         learning_rate: the peak. batch_size: sequences per update. optimizer: `lamb` or `adamw`.
         warmup: share of the run. total_steps: None for a run by the clock.
         mlm, sentence: names of the two parts in the metrics.
-        patience: steps after the warm-up before a plateau counts; default a tenth of the run, at least
+        patience: steps after the warm-up before a plateau counts; default 15 % of the run, at least
             1000. A healthy run also rests at the unigram loss for a while.
     """
 
@@ -105,7 +106,7 @@ class Watch:
     _readings: dict[str, deque[float]] = field(default_factory=dict)
     _best: dict[str, float] = field(default_factory=dict)
     _history: list[tuple[int, float, float]] = field(default_factory=list)
-    _raised: set[AlarmKind] = field(default_factory=set)
+    _raised: dict[AlarmKind, int] = field(default_factory=dict)
 
     def see(self, row: Mapping[str, Any], progress: float) -> list[Alarm]:
         """Take in a metrics line; returns the alarms that begin with it.
@@ -130,10 +131,17 @@ class Watch:
         if order is not None:
             found["sentence_collapse"] = self._fell(f"{self.sentence}_accuracy", order, 0.5, 1.3, 0.25)
             # A model that has not begun to read words cannot order sentences, so the plateau alone is named.
-            found["sentence_chance"] = not found["plateau"] and self._coin_toss(step, progress, past)
-        begun = [kind for kind, there in found.items() if there and kind not in self._raised]
-        self._raised = {kind for kind, there in found.items() if there}
+            stuck = found["plateau"] or self._lately("plateau", step, progress)
+            fell = found["sentence_collapse"]
+            found["sentence_chance"] = not stuck and not fell and self._coin_toss(step, progress, past)
+        found["plateau"] = found["plateau"] and not found["collapse"]
+        begun = [kind for kind, there in found.items() if there and not self._lately(kind, step, progress)]
+        self._raised |= {kind: step for kind, there in found.items() if there}
         return [self._alarm(kind, step, row, loss) for kind in begun]
+
+    def _lately(self, kind: AlarmKind, step: int, progress: float) -> bool:
+        """Whether a thing was seen so lately that it counts as still there: noise repeats no alarm."""
+        return kind in self._raised and step - self._raised[kind] <= self._patience(step, progress) / 2
 
     def _median(self, row: Mapping[str, Any], key: str) -> float | None:
         value = row.get(key)
@@ -153,7 +161,7 @@ class Watch:
         return step - self.warmup * self._total(step, progress)
 
     def _patience(self, step: int, progress: float) -> float:
-        return self.patience or max(1000.0, self._total(step, progress) / 10)
+        return self.patience or max(1000.0, 0.15 * self._total(step, progress))
 
     def _remember(self, step: int, loss: float, order: float, progress: float) -> None:
         # Readings closer together than a twelfth of the patience say nothing new.
@@ -167,11 +175,9 @@ class Watch:
         return [reading for reading in self._history if reading[0] >= begin]
 
     def _stuck(self, step: int, loss: float, progress: float) -> bool:
-        """No better than a guess by frequency, and no longer getting better: a tenth of a nat in the whole
-        patience.
-        """
+        """Little better than a guess by frequency, and not getting better in the whole patience."""
         recent = self._since(step - self._patience(step, progress))
-        if loss < self.unigram_entropy - 0.4 or len(recent) < _WINDOW / 2:
+        if loss < self.unigram_entropy - 0.6 or len(recent) < _WINDOW / 2:
             return False
         half = len(recent) // 2
         before, after = (statistics.fmean(r[1] for r in part) for part in (recent[:half], recent[half:]))
@@ -186,8 +192,9 @@ class Watch:
 
     def _coin_toss(self, step: int, progress: float, past: float) -> bool:
         wait = 2 * self._patience(step, progress)
-        recent = [order for _, _, order in self._since(step - wait) if order == order]
-        return past >= wait and len(recent) >= _WINDOW and statistics.fmean(recent) < 0.53
+        recent = [order for _, _, order in self._since(step - wait) if not math.isnan(order)]
+        last = recent[-len(recent) // 3 :]
+        return past >= wait and len(recent) >= _WINDOW and max(map(statistics.fmean, (recent, last))) < 0.53
 
     def _fell(self, key: str, value: float, floor: float, above: float, share: float) -> bool:
         """Whether an accuracy that once stood well above its floor lost most of that height."""

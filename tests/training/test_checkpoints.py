@@ -1,0 +1,373 @@
+"""Checkpoints under crashes, damage, full disks and foreign settings."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from albertine.errors import CheckpointError, RunError, SettingsError
+from albertine.training.checkpoints import (
+    LATEST,
+    MANIFEST,
+    MODEL,
+    OPTIMIZER,
+    STATE,
+    CheckpointStore,
+    check_fingerprint,
+    model_tensors,
+    optimizer_tensors,
+    read,
+    restore,
+)
+from albertine.training.files import ensure_space
+from albertine.training.optimizers import OptimizerKind, build_optimizer
+from albertine.training.step import train_step
+from tests.training.toy import Toy, toy_batches, toy_loss
+
+
+def save(store: CheckpointStore, step: int) -> None:
+    """A checkpoint that can be told from every other one."""
+    weights = {"w": torch.full((5, 3), float(step)), "b": torch.arange(4.0) + step}
+    store.save(
+        step, weights, {"w/exp_avg": torch.full((5, 3), step / 7)}, {"step": step, "cursor": {"row": step}}
+    )
+
+
+def holds(store: CheckpointStore, step: int) -> bool:
+    found = store.load()
+    return found is not None and found.step == step and bool((found.model["w"] == step).all())
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> CheckpointStore:
+    made = CheckpointStore(tmp_path / "checkpoints", keep=2)
+    for step in (10, 20):
+        save(made, step)
+    return made
+
+
+def test_what_was_saved_is_loaded(store: CheckpointStore) -> None:
+    found = store.load()
+    assert found is not None and found.step == 20
+    assert found.state == {"step": 20, "cursor": {"row": 20}}
+    assert torch.equal(found.optimizer["w/exp_avg"], torch.full((5, 3), 20 / 7))
+    assert (store.folder / LATEST).read_text() == "step-20\n"
+    assert sorted(p.name for p in store.path(20).iterdir()) == [MANIFEST, MODEL, OPTIMIZER, STATE]
+
+
+def test_nothing_to_load(tmp_path: Path) -> None:
+    assert CheckpointStore(tmp_path / "none").load() is None
+
+
+def test_pruning_keeps_the_newest(store: CheckpointStore) -> None:
+    for step in (30, 40, 100):
+        save(store, step)
+    assert store.steps() == [40, 100]
+
+
+def test_one_checkpoint_is_not_enough(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="two"):
+        CheckpointStore(tmp_path, keep=1)
+
+
+def test_saving_the_same_step_again(store: CheckpointStore) -> None:
+    (store.path(20) / MODEL).write_bytes(b"damaged")
+    save(store, 20)
+    assert holds(store, 20) and store.steps() == [10, 20]
+    assert not list(store.folder.glob(".*"))
+
+
+# T3: a kill at every step of writing.
+
+WRITING = ("open", "write", "fsync", "close", "mkdir", "rename", "replace", "unlink", "rmdir")
+
+
+class Dying:
+    """Counts the calls that change the disk and ends the process at one of them, a write after half of its
+    bytes.
+    """
+
+    def __init__(self, at: int) -> None:
+        self.at, self.calls = at, 0
+
+    def around(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self.calls += 1
+            if self.calls == self.at:
+                if name == "write":
+                    real(args[0], args[1][: len(args[1]) // 2])
+                os._exit(9)
+            return real(*args, **kwargs)
+
+        return call
+
+
+def dies_while(work: Callable[[], None], at: int) -> bool:
+    """Do `work` in a forked process that dies at its call number `at`; False if it got through before."""
+    child = os.fork()
+    if child == 0:
+        dying = Dying(at)
+        for name in WRITING:
+            setattr(os, name, dying.around(name, getattr(os, name)))
+        try:
+            work()
+            os._exit(0)
+        except BaseException:
+            os._exit(1)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert status in (0, 9), "saving failed instead of dying"
+    return status == 9
+
+
+@pytest.mark.parametrize("case", ["new", "again"])
+def test_a_kill_anywhere_leaves_a_whole_checkpoint(store: CheckpointStore, tmp_path: Path, case: str) -> None:
+    step = 30 if case == "new" else 20
+    deaths, seen = 0, set()
+    while True:
+        copy = CheckpointStore(tmp_path / f"copy-{deaths}", keep=2)
+        shutil.copytree(store.folder, copy.folder)
+        if not dies_while(lambda made=copy: save(made, step), deaths + 1):  # type: ignore[misc]
+            break
+        deaths += 1
+        found = copy.load(strict=True)  # strict: no half checkpoint may even be seen
+        assert found is not None
+        assert found.step in ((20, 30) if case == "new" else (10, 20)), f"death at call {deaths}"
+        assert bool((found.model["w"] == found.step).all())
+        seen.add(found.step)
+        save(copy, 40)  # and what the crash left behind is no hindrance
+        assert holds(copy, 40) and len(copy.steps()) == 2 and not list(copy.folder.glob(".*"))
+    assert deaths > 25 and len(seen) == 2
+
+
+# T4: damage.
+
+
+def flip(path: Path, place: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[place // 8] ^= 1 << (place % 8)
+    path.write_bytes(data)
+
+
+def test_every_flipped_bit_is_found(store: CheckpointStore) -> None:
+    draws = random.Random(4)
+    whole = {p.name: p.read_bytes() for p in store.path(20).iterdir()}
+    for _ in range(200):
+        name = draws.choice(sorted(whole))
+        flip(store.path(20) / name, draws.randrange(8 * len(whole[name])))
+        with pytest.raises(CheckpointError):
+            read(store.path(20))
+        (store.path(20) / name).write_bytes(whole[name])
+    assert read(store.path(20)).step == 20
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "state missing": lambda p: (p / STATE).unlink(),
+    "state empty": lambda p: (p / STATE).write_bytes(b""),
+    "weights missing": lambda p: (p / MODEL).unlink(),
+    "weights truncated": lambda p: os.truncate(p / MODEL, 100),
+    "weights longer": lambda p: (p / MODEL).write_bytes((p / MODEL).read_bytes() + b"\0"),
+    "weights bit": lambda p: flip(p / MODEL, 8 * 90),
+    "optimizer missing": lambda p: (p / OPTIMIZER).unlink(),
+    "optimizer truncated": lambda p: os.truncate(p / OPTIMIZER, 10),
+    "optimizer bit": lambda p: flip(p / OPTIMIZER, 8 * 80),
+    "manifest missing": lambda p: (p / MANIFEST).unlink(),
+    "manifest empty": lambda p: (p / MANIFEST).write_bytes(b""),
+    "manifest of another kind": lambda p: (p / MANIFEST).write_text("[1]"),
+    "weights of another checkpoint": lambda p: shutil.copy(p.parent / "step-10" / MODEL, p / MODEL),
+    "a folder for a file": lambda p: ((p / STATE).unlink(), (p / STATE).mkdir()),
+    "another checkpoint renamed": lambda p: (shutil.rmtree(p), shutil.copytree(p.parent / "step-10", p)),
+    "empty folder": lambda p: (shutil.rmtree(p), p.mkdir()),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_damage_is_told_and_the_one_before_is_taken(
+    store: CheckpointStore, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    DAMAGE[kind](store.path(20))
+    with pytest.raises(CheckpointError, match="step-20"):
+        store.load(strict=True)
+    with caplog.at_level(logging.WARNING, logger="albertine.training"):
+        assert holds(store, 10)
+    assert "DAMAGED" in caplog.text and "step 10 instead of step 20" in caplog.text
+    save(store, 20)
+    assert holds(store, 20)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"step-999\n", b"\xff\x00"])
+def test_latest_is_only_a_sign(store: CheckpointStore, content: bytes | None) -> None:
+    (store.folder / LATEST).unlink()
+    if content is not None:
+        (store.folder / LATEST).write_bytes(content)
+    assert holds(store, 20)
+
+
+def test_all_damaged_is_no_reason_to_begin_again_silently(store: CheckpointStore) -> None:
+    for step in (10, 20):
+        (store.path(step) / MODEL).unlink()
+    with pytest.raises(CheckpointError, match="none of the 2"):
+        store.load()
+
+
+def test_a_damaged_one_does_not_count_as_kept(store: CheckpointStore) -> None:
+    (store.path(20) / MODEL).unlink()
+    assert holds(store, 10)
+    save(store, 30)
+    assert store.steps() == [10, 30]
+
+
+def test_going_on_from_an_earlier_one_puts_the_later_aside(store: CheckpointStore) -> None:
+    store.abandon_after(10)
+    assert store.steps() == [10] and (store.folder / "abandoned-step-20").is_dir()
+    assert holds(store, 10)
+
+
+# T10: a full disk.
+
+
+def test_full_disk_keeps_the_old_one(store: CheckpointStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, count = os.write, 0
+    while True:
+        calls = 0
+
+        def write(handle: int, data: bytes, limit: int = count) -> int:
+            nonlocal calls
+            calls += 1
+            if calls > limit:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return real(handle, data)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", write)
+            try:
+                save(store, 30)
+                break
+            except RunError as error:
+                assert "disk is full" in str(error) and "Free some space" in str(error)
+        found = store.load(strict=True)
+        assert found is not None and found.step in (20, 30)
+        assert not list(store.folder.glob(".step-*"))
+        count += 1
+    assert count == 5 and holds(store, 30)
+
+
+def test_space_is_asked_for_before_the_start(tmp_path: Path) -> None:
+    ensure_space(tmp_path, 1)
+    with pytest.raises(RunError, match=r"free and the checkpoints need 1,000,000,000,000 MB"):
+        ensure_space(tmp_path, 10**18)
+
+
+# T12: another model, other settings.
+
+
+def trained(kind: OptimizerKind = "lamb") -> tuple[Toy, torch.optim.Optimizer]:
+    model = Toy()
+    optimizer = build_optimizer(model, kind)
+    train_step(model, next(toy_batches(None))[1], toy_loss, optimizer, lr=0.1)
+    return model, optimizer
+
+
+@pytest.mark.parametrize("kind", ["lamb", "adamw"])
+def test_model_and_optimiser_come_back(tmp_path: Path, kind: OptimizerKind) -> None:
+    model, optimizer = trained(kind)
+    store = CheckpointStore(tmp_path)
+    store.save(1, model_tensors(model), optimizer_tensors(model, optimizer), {})
+    fresh = Toy()
+    with torch.no_grad():
+        for p in fresh.parameters():
+            p.zero_()
+    fresh_optimizer = build_optimizer(fresh, kind)
+    found = store.load()
+    assert found is not None
+    restore(found, fresh, fresh_optimizer)
+    before, after = model_tensors(model), model_tensors(fresh)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    old, new = optimizer_tensors(model, optimizer), optimizer_tensors(fresh, fresh_optimizer)
+    assert old.keys() == new.keys() and all(torch.equal(old[name], new[name]) for name in old)
+
+
+def test_shared_tensors_are_saved_once() -> None:
+    model = Toy()
+    model.parity.register_parameter("tied", model.embedding.weight)
+    names = set(model_tensors(model))
+    assert "embedding.weight" in names and "parity.tied" not in names
+
+
+def test_another_model_is_refused_untouched(tmp_path: Path) -> None:
+    model, optimizer = trained()
+    store = CheckpointStore(tmp_path)
+    store.save(1, model_tensors(model), optimizer_tensors(model, optimizer), {})
+    other = Toy()
+    other.shared = torch.nn.Linear(16, 17)
+    other.extra = torch.nn.Linear(2, 2)
+    del other.spare
+    before = {name: t.clone() for name, t in model_tensors(other).items()}
+    with pytest.raises(CheckpointError) as error:
+        restore(read(store.path(1)), other, build_optimizer(other, "lamb"))
+    for clue in (
+        "shared.weight: checkpoint [16, 16]",
+        "now [17, 16]",
+        "extra.weight: not in",
+        "spare.bias",
+        "now absent",
+    ):
+        assert clue in str(error.value)
+    assert all(torch.equal(before[name], t) for name, t in model_tensors(other).items())
+
+
+FINGERPRINT: dict[str, Any] = {
+    "seed": 1,
+    "corpus": {"tokenizer": "a1", "files": "b2", "language": "en"},
+    "model": {"hidden_size": 64, "plan": [0, 0, 0], "act": "gelu_new", "norm_eps": 1e-12},
+    "objective": {"pairs": "sop", "max_length": 128, "whole_word": True},
+    "training": {"batch_size": 256, "optimizer": "lamb", "learning_rate": 1e-3, "steps": 100, "clip": None},
+}
+
+CHANGES: list[tuple[str, Any]] = [
+    ("seed", 2),
+    ("corpus.tokenizer", "zz"),
+    ("corpus.files", "zz"),
+    ("corpus.language", "zh"),
+    ("model.hidden_size", 128),
+    ("model.plan", [0, 1, 2]),
+    ("model.act", "relu"),
+    ("model.norm_eps", 1e-6),
+    ("objective.pairs", "nsp"),
+    ("objective.max_length", 512),
+    ("objective.whole_word", False),
+    ("objective.whole_word", 1),
+    ("training.batch_size", 255),
+    ("training.optimizer", "adamw"),
+    ("training.learning_rate", 1.0000001e-3),
+    ("training.steps", 101),
+    ("training.clip", 1.0),
+    ("training.extra", "new key"),
+    ("objective", None),
+]
+
+
+@pytest.mark.parametrize(("key", "value"), CHANGES)
+def test_other_settings_are_refused_by_name(tmp_path: Path, key: str, value: Any) -> None:
+    store = CheckpointStore(tmp_path)
+    store.save(1, {"w": torch.zeros(1)}, {}, {"fingerprint": FINGERPRINT})
+    found = read(store.path(1))
+    check_fingerprint(found, FINGERPRINT)
+    changed = json.loads(json.dumps(FINGERPRINT))
+    node = changed
+    *parents, leaf = key.split(".")
+    for name in parents:
+        node = node[name]
+    node[leaf] = value
+    with pytest.raises(CheckpointError, match="other settings") as error:
+        check_fingerprint(found, changed)
+    assert f"{key}: " in str(error.value)

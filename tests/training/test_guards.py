@@ -1,0 +1,176 @@
+"""Alarms on made-up curves: each failure is named, healthy runs are left in peace."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from albertine.errors import RunError
+from albertine.randomness import generator
+from albertine.training.guards import Alarm, NonFinite, Watch
+
+UNIGRAM = 7.0
+Curve = Callable[[float], tuple[float, float, float]]
+"""From progress to masked-LM loss and accuracy and sentence accuracy."""
+
+
+def watch(**changes: Any) -> Watch:
+    values: dict[str, Any] = {
+        "unigram_entropy": UNIGRAM,
+        "unigram_accuracy": 0.05,
+        "learning_rate": 0.00044,
+        "batch_size": 256,
+        "optimizer": "lamb",
+        "warmup": 0.05,
+        "total_steps": 20_000,
+    }
+    return Watch(**(values | changes))
+
+
+def run(curve: Curve, noise: float = 1.0, every: int = 50, seed: int = 0, **changes: Any) -> list[Alarm]:
+    """All alarms of a run along a curve, with the noise of windows of some hundred predictions."""
+    guard, alarms = watch(**changes), []
+    draws = generator(seed, "curve")
+    total = 20_000
+    for step in range(every, total + 1, every):
+        loss, accuracy, order = curve(step / total)
+        row = {
+            "step": step,
+            "mlm_loss": loss + noise * draws.normal(0, 0.08),
+            "mlm_accuracy": float(np.clip(accuracy + noise * draws.normal(0, 0.01), 0, 1)),
+            "sentence_accuracy": float(np.clip(order + noise * draws.normal(0, 0.03), 0, 1)),
+        }
+        alarms += guard.see(row, step / total)
+    return alarms
+
+
+def healthy(p: float) -> tuple[float, float, float]:
+    """From ln V to a short rest at the unigram loss, then down."""
+    loss = max(2.6, 10.3 - 3.4 * min(1, p / 0.02) - 4.2 * (1 - math.exp(-6 * max(0, p - 0.08))))
+    return loss, max(0.05, 0.62 - 0.075 * max(0.0, loss - 2.6)), 0.5 + 0.4 / (1 + math.exp(-25 * (p - 0.25)))
+
+
+def slow(p: float) -> tuple[float, float, float]:
+    """A small batch: rests at the unigram loss for a while, sentence order only after a third of the run."""
+    loss = 6.95 - 2.2 * (1 - math.exp(-2 * max(0.0, p - 0.13))) + 3.3 * math.exp(-p / 0.01)
+    return loss, 0.05 + 0.13 * max(0.0, 6.9 - loss), 0.5 + 0.25 / (1 + math.exp(-20 * (p - 0.3)))
+
+
+def bumpy(p: float) -> tuple[float, float, float]:
+    """Healthy, with two spikes of one reading each and a soft setback."""
+    loss, accuracy, order = healthy(p)
+    if round(p * 400) in (150, 300):
+        return 9.5, 0.02, 0.5
+    return loss + (0.5 if 0.5 < p < 0.55 else 0.0), accuracy * (0.8 if 0.5 < p < 0.55 else 1.0), order
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("curve", [healthy, slow, bumpy])
+def test_healthy_runs_raise_no_alarm(curve: Curve, seed: int) -> None:
+    assert run(curve, seed=seed) == []
+
+
+def test_a_run_that_learns_everything_at_once_raises_none() -> None:
+    assert run(lambda p: (0.5, 0.9, 0.99)) == []
+
+
+def plateau(p: float) -> tuple[float, float, float]:
+    return 7.05 + 3.2 * math.exp(-p / 0.01), 0.05, 0.5
+
+
+def test_plateau_with_the_published_rate_names_the_rate_for_the_batch() -> None:
+    alarms = run(plateau, learning_rate=0.00176)
+    assert [a.kind for a in alarms] == ["plateau"]  # once, and not also for the sentences
+    assert alarms[0].step <= 5000
+    text = str(alarms[0])
+    assert "PLATEAU" in text and "7.00" in text
+    assert "training.learning_rate=0.00044" in text and "0.00176 fits 4096" in text
+    assert "training.warmup=0.1" in text and "sequences were seen" in text
+
+
+@pytest.mark.parametrize("level", [6.65, 7.27])
+def test_plateaus_as_reported(level: float) -> None:
+    assert [a.kind for a in run(lambda p: (level, 0.06, 0.5))] == ["plateau"]
+
+
+def test_plateau_with_a_fitting_rate_does_not_blame_its_size() -> None:
+    (alarm,) = run(plateau, learning_rate=0.00044)
+    assert "fits batch 256" in str(alarm) and "training.learning_rate=0.00022" in str(alarm)
+
+
+def collapse(p: float) -> tuple[float, float, float]:
+    loss, accuracy, order = healthy(p)
+    return (loss, accuracy, order) if p < 0.7 else (7.1, 0.06, 0.5)
+
+
+def test_collapse_of_both_is_named() -> None:
+    alarms = run(collapse)
+    kinds = [a.kind for a in alarms]
+    assert sorted(kinds) == ["collapse", "sentence_collapse"]
+    first = next(a for a in alarms if a.kind == "collapse")
+    assert 14_000 < first.step <= 14_000 + 6 * 50
+    assert "fell from 60" in first.what and "last good checkpoint" in str(first)
+
+
+def test_sentence_order_alone_collapses() -> None:
+    def curve(p: float) -> tuple[float, float, float]:
+        return *healthy(p)[:2], (0.92 if p < 0.6 else 0.51)
+
+    assert [a.kind for a in run(curve)] == ["sentence_collapse"]
+
+
+def test_sentence_order_that_never_begins() -> None:
+    alarms = run(lambda p: (*healthy(p)[:2], 0.5))
+    assert [a.kind for a in alarms] == ["sentence_chance"]
+    assert "sentences split wrongly" in str(alarms[0])
+
+
+def test_divergence() -> None:
+    def curve(p: float) -> tuple[float, float, float]:
+        return healthy(p) if p < 0.3 else (12.0, 0.01, 0.5)
+
+    kinds = {a.kind for a in run(curve, learning_rate=0.00176)}
+    assert "divergence" in kinds and "collapse" in kinds
+
+
+def test_a_high_start_is_no_divergence() -> None:
+    guard = watch()
+    assert not any(
+        guard.see({"step": s, "mlm_loss": 10.3, "mlm_accuracy": 0.0}, s / 20_000) for s in range(10, 900, 10)
+    )
+
+
+def test_an_alarm_comes_again_after_it_has_passed() -> None:
+    def curve(p: float) -> tuple[float, float, float]:
+        loss, accuracy, order = healthy(p)
+        return (loss, 0.06 if 0.5 < p < 0.6 or p > 0.8 else accuracy, order)
+
+    assert [a.kind for a in run(curve)].count("collapse") == 2
+
+
+def test_a_run_by_the_clock_and_without_sentences() -> None:
+    guard = watch(total_steps=None)
+    alarms = []
+    for step in range(50, 20_001, 50):
+        alarms += guard.see({"step": step, "mlm_loss": 7.1, "mlm_accuracy": 0.05}, step / 20_000)
+    assert [a.kind for a in alarms] == ["plateau"]
+
+
+def test_rows_of_other_kinds_are_passed_over() -> None:
+    guard = watch()
+    assert guard.see({"step": 5, "evaluation": {"mlm_loss": 7.0}}, 0.1) == []
+    assert guard.see({"step": 6, "mlm_loss": None, "mlm_accuracy": None}, 0.1) == []
+
+
+def test_not_finite_stops_or_skips_up_to_a_limit() -> None:
+    with pytest.raises(RunError, match="not finite at step 7"):
+        NonFinite("stop").met(7, None)
+    guard = NonFinite("skip", limit=2)
+    guard.met(1, {"row": 1})
+    guard.met(2, {"row": 2})
+    with pytest.raises(RunError, match="3 times in all"):
+        guard.met(3, {"row": 3})

@@ -1,0 +1,62 @@
+"""Metrics lines: windows, NaN, torn lines, going back to a step."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from albertine.training.metrics import MetricsFile, Window, cut_metrics, open_tensorboard, read_metrics
+from albertine.training.step import PartSum, StepReport
+
+
+def report(loss: float, count: int, correct: int, norm: float) -> StepReport:
+    return StepReport({"mlm": PartSum(loss, count, correct), "sentence": PartSum(0.0, 0, 0)}, norm, 100, True)
+
+
+def test_a_window_weighs_predictions_and_survives_json() -> None:
+    window = Window()
+    window.add(report(30.0, 10, 4, 1.0))
+    window = Window(json.loads(json.dumps(window.saved())))
+    window.add(report(10.0, 30, 2, 3.0))
+    assert window.means() == {"mlm_loss": 1.0, "mlm_accuracy": 0.15, "loss": 1.0, "grad_norm": 2.0}
+    assert window.steps == 2 and window.tokens == 200
+
+
+def test_lines(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    file = MetricsFile(path)
+    file.write({"step": 1, "loss": float("nan"), "evaluation": {"a": float("inf")}})
+    file.write({"step": 2, "名": "甲"})
+    file.sync()
+    file.close()
+    assert read_metrics(path) == [
+        {"step": 1, "loss": None, "evaluation": {"a": None}},
+        {"step": 2, "名": "甲"},
+    ]
+
+
+def test_going_back_drops_later_and_torn_lines(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(
+        "".join(json.dumps({"step": s, "loss": s / 3}) + "\n" for s in (5, 10, 15)) + '{"step": 20, "lo'
+    )
+    assert [row["step"] for row in read_metrics(path)] == [5, 10, 15]
+    cut_metrics(path, 10)
+    assert path.read_text() == "".join(json.dumps({"step": s, "loss": s / 3}) + "\n" for s in (5, 10))
+    cut_metrics(tmp_path / "absent.jsonl", 3)
+
+
+def test_tensorboard_gets_the_numbers(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    writer = open_tensorboard(tmp_path, 0)
+    assert writer is not None
+    writer.write({"step": 4, "loss": 1.5, "evaluation": {"x": 1}, "bad": float("nan")})
+    writer.close()
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    assert events.Tags()["scalars"] == ["train/loss"]
+    assert [(e.step, e.value) for e in events.Scalars("train/loss")] == [(4, 1.5)]

@@ -1,0 +1,59 @@
+"""What a person sees: a bar on a terminal, few lines elsewhere."""
+
+from __future__ import annotations
+
+import io
+import logging
+
+import pytest
+from rich.console import Console
+
+from albertine.training.progress import Reporter, clock, summary
+
+ROW = {
+    "step": 10,
+    "mlm_loss": 6.5,
+    "mlm_accuracy": 0.125,
+    "loss": 7.2,
+    "lr": 4.4e-4,
+    "tokens_per_second": 12345.6,
+    "elapsed": 3.0,
+}
+
+
+def shown(terminal: bool, steps: int, **changes: float) -> str:
+    text = io.StringIO()
+    console = Console(file=text, force_terminal=terminal, width=160)
+    with Reporter(console, **changes) as reporter:  # type: ignore[arg-type]
+        reporter.numbers(ROW)
+        for step in range(steps):
+            reporter.step(step, step / steps, 60.0)
+        logging.getLogger("albertine.training").warning("look [here]")
+    return text.getvalue()
+
+
+def test_a_file_gets_a_line_now_and_then() -> None:
+    lines = shown(False, 1000, every=3600.0).splitlines()
+    assert lines == [
+        "step 0  0%  mlm loss 6.500  mlm 12.5%  loss 7.200  lr 4.40e-04  12,346 tokens/s  left 1:00",
+        "warning: look [here]",
+    ]
+    assert len(shown(False, 5, every=0.0).splitlines()) == 6
+
+
+def test_a_terminal_gets_a_bar() -> None:
+    text = shown(True, 200)
+    assert "step 199" in text and "mlm 12.5%" in text and "left 1:00" in text and "look [here]" in text
+
+
+def test_quiet_says_nothing() -> None:
+    assert shown(False, 10, quiet=True) == shown(True, 10, quiet=True) == ""
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(None, "?"), (0, "0:00"), (65.4, "1:05"), (3723, "1:02:03")])
+def test_clock(seconds: float | None, text: str) -> None:
+    assert clock(seconds) == text
+
+
+def test_summary_leaves_out_what_is_no_number() -> None:
+    assert summary({"mlm_loss": None, "evaluation": {}, "sentence_accuracy": 0.5}) == "sentence 50.0%"

@@ -1,0 +1,167 @@
+"""A step is a function of the model and the global batch, however the batch is cut up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from albertine.training.optimizers import OptimizerKind, build_optimizer
+from albertine.training.step import StepReport, train_step
+from tests.training.toy import Toy, ToyBatch, ToyPart, rows, toy_loss
+
+
+def whole_batch(size: int = 24) -> ToyBatch:
+    ids, labels = (torch.from_numpy(x) for x in rows(0, size))
+    return ToyBatch(ids, labels)
+
+
+def cut(batch: ToyBatch, sizes: list[int]) -> list[ToyBatch]:
+    return [ToyBatch(i, n) for i, n in zip(batch.ids.split(sizes), batch.labels.split(sizes), strict=True)]
+
+
+def mlm_only(model: nn.Module, batch: Any) -> dict[str, ToyPart]:
+    return {"mlm": toy_loss(model, batch)["mlm"]}
+
+
+def step(
+    micro_batches: list[ToyBatch], kind: OptimizerKind = "lamb", dropout: float = 0.0, **changes: Any
+) -> tuple[Toy, StepReport]:
+    model = Toy(dropout).double()
+    arguments: dict[str, Any] = {"lr": 0.1, "loss_fn": toy_loss} | changes
+    loss_fn = arguments.pop("loss_fn")
+    report = train_step(model, micro_batches, loss_fn, build_optimizer(model, kind), **arguments)
+    return model, report
+
+
+def weights(model: nn.Module) -> torch.Tensor:
+    return torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+
+
+@pytest.mark.parametrize("kind", ["lamb", "adamw"])
+@pytest.mark.parametrize("sizes", [[12, 12], [2, 20, 2], [4] * 6])
+def test_cutting_the_batch_changes_nothing(kind: OptimizerKind, sizes: list[int]) -> None:
+    # The mlm part reads every row and so is cut anywhere; which rows the sentence part reads depends on the
+    # cut.
+    whole, parts = (step(b, kind, loss_fn=mlm_only) for b in ([whole_batch()], cut(whole_batch(), sizes)))
+    torch.testing.assert_close(weights(parts[0]), weights(whole[0]), rtol=1e-9, atol=1e-11)
+    assert parts[1].parts["mlm"].loss_sum == pytest.approx(whole[1].parts["mlm"].loss_sum)
+    assert parts[1].grad_norm == pytest.approx(whole[1].grad_norm)
+    assert parts[1].tokens == 24 and parts[1].parts["mlm"].count == 24
+
+
+def test_every_part_is_divided_by_its_own_count() -> None:
+    batches = cut(whole_batch(), [4, 20])
+    model, report = step(batches)
+    reference = Toy(0.0).double()
+    found = [toy_loss(reference, b) for b in batches]
+    loss = sum(f["mlm"].loss_sum for f in found) / 24 + sum(f["sentence"].loss_sum for f in found) / 12
+    torch.autograd.backward(loss)
+    norm = torch.cat([p.grad.reshape(-1) for p in reference.parameters() if p.grad is not None]).norm()
+    assert report.grad_norm == pytest.approx(float(norm))
+    assert report.parts["sentence"].count == 12
+    assert report.parts["mlm"].correct == sum(int(f["mlm"].correct) for f in found)
+    assert not torch.equal(weights(model), weights(reference))
+
+
+def test_a_part_without_predictions_is_no_division_by_zero() -> None:
+    _, report = step(cut(whole_batch(3), [1, 1, 1]))
+    assert report.finite and report.parts["sentence"].count == 0 and report.parts["mlm"].count == 3
+
+
+def test_clipping() -> None:
+    _, loose = step([whole_batch()], "adamw", clip=None)
+    limit = loose.grad_norm / 2
+    seen: list[float] = []
+
+    class Looking(torch.optim.SGD):
+        def step(self, closure: Any = None) -> None:
+            grads = [p.grad for group in self.param_groups for p in group["params"] if p.grad is not None]
+            seen.append(float(torch.nn.utils.get_total_norm(grads)))
+
+    for clip in (limit, 2 * loose.grad_norm):
+        model = Toy(0.0).double()
+        report = train_step(
+            model, [whole_batch()], toy_loss, Looking(model.parameters(), lr=0), lr=0, clip=clip
+        )
+        assert report.grad_norm == pytest.approx(loose.grad_norm)
+    assert seen == pytest.approx([limit, loose.grad_norm])
+
+
+def poisoned(where: str) -> Callable[[nn.Module, Any], dict[str, ToyPart]]:
+    def loss_fn(model: nn.Module, batch: Any) -> dict[str, ToyPart]:
+        parts = toy_loss(model, batch)
+        mlm = parts["mlm"]
+        if where == "loss":
+            return parts | {"mlm": mlm._replace(loss_sum=mlm.loss_sum * float("nan"))}
+        # A loss that is finite with a gradient that is not: the root at zero.
+        zero = (model.get_parameter("shared.weight") * 0).sum()
+        return parts | {"mlm": mlm._replace(loss_sum=mlm.loss_sum + zero.sqrt())}
+
+    return loss_fn
+
+
+@pytest.mark.parametrize("where", ["loss", "gradient"])
+@pytest.mark.parametrize("kind", ["lamb", "adamw"])
+def test_a_step_that_is_not_finite_changes_nothing(where: str, kind: OptimizerKind) -> None:
+    model = Toy(0.0)
+    optimizer = build_optimizer(model, kind)
+    assert train_step(model, [whole_batch()], toy_loss, optimizer, lr=0.1).finite
+    before = weights(model)
+    state = {p: {k: v.clone() for k, v in entry.items()} for p, entry in optimizer.state.items()}
+    report = train_step(model, cut(whole_batch(), [12, 12]), poisoned(where), optimizer, lr=0.1, clip=1.0)
+    assert not report.finite
+    assert torch.equal(weights(model), before)
+    for p, entry in state.items():
+        assert all(torch.equal(optimizer.state[p][k], v) for k, v in entry.items())
+
+
+def test_an_unused_parameter_does_not_decay_away() -> None:
+    model, _ = step([whole_batch()])
+    assert torch.equal(model.spare.weight, Toy(0.0).double().spare.weight)
+
+
+def test_dropout_is_named_by_seed_step_and_micro_batch() -> None:
+    batches = cut(whole_batch(), [12, 12])
+
+    def norm(**changes: Any) -> float:
+        torch.rand(7)  # whatever state the generator is in
+        return step(batches, dropout=0.5, **changes)[1].grad_norm
+
+    assert norm(step=3, seed=1) == norm(step=3, seed=1)
+    assert len({norm(step=3, seed=1), norm(step=4, seed=1), norm(step=3, seed=2)}) == 3
+    twice = cut(ToyBatch(whole_batch().ids.repeat(2), whole_batch().labels.repeat(2)), [24, 24])
+    sums: list[float] = []
+
+    def noting(model: nn.Module, batch: Any) -> dict[str, ToyPart]:
+        parts = toy_loss(model, batch)
+        sums.append(float(parts["mlm"].loss_sum.detach()))
+        return parts
+
+    step(twice, dropout=0.5, loss_fn=noting)
+    assert sums[0] != sums[1]
+
+
+def test_stopping_between_micro_batches_leaves_everything() -> None:
+    model = Toy(0.0)
+    before = weights(model)
+    calls = []
+
+    def between() -> None:
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_step(
+            model,
+            cut(whole_batch(), [12, 12]),
+            toy_loss,
+            build_optimizer(model, "lamb"),
+            lr=0.1,
+            between=between,
+        )
+    assert torch.equal(weights(model), before)
