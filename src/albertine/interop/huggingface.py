@@ -17,12 +17,13 @@ from albertine.errors import ModelError, SettingsError
 from albertine.interop.huggingface_config import (
     ModelType,
     config_json,
+    inner_blocks,
     model_type,
     our_flags,
     read_config,
     read_model_type,
 )
-from albertine.interop.huggingface_names import TIED, canonical, entries, heads_in, is_tied
+from albertine.interop.huggingface_names import TIED, canonical, entries, heads_in, huggingface_plan, is_tied
 from albertine.interop.keymap import check, to_ours, to_theirs
 from albertine.interop.weights import OpenWeights, open_weights, read_json
 from albertine.interop.writing import SavableTokenizer, write_folder
@@ -77,7 +78,7 @@ def _assemble(
         config = replace(config, embedding_mapping="always")
     with torch.device("meta"):
         model = Model(config, heads_in(kind, files, our_flags(tree)))
-    rules = entries(kind, config, model.state_dict())
+    rules = entries(kind, model.state_dict(), inner_blocks(tree))
     check(rules, model.state_dict(), {name: weights.shapes[file] for name, file in files.items()}, folder)
     known = {rule.theirs for rule in rules.values()}
     others = [name for name in files if name not in known and not is_tied(kind, name)]
@@ -159,8 +160,16 @@ def save_model(
             they win over our values, so a task can name its own architecture.
 
     Raises:
-        ModelError: `folder` is a file, or holds things that are no model folder, or cannot be written.
+        ModelError: `folder` is a file, or holds things that are no model folder, or cannot be written; the
+            tokenizer has more pieces than the model has embeddings.
     """
+    size = getattr(tokenizer, "vocab_size", 0)
+    if size > model.config.vocab_size:
+        raise ModelError(
+            f"the tokenizer has {size} pieces, the model {model.config.vocab_size} embeddings",
+            where=folder,
+            remedy="Save the tokenizer that the model was trained with",
+        )
     kind = model_type(model.config)
     extra = {k: v.detach().cpu().contiguous() for k, v in (extra_tensors or {}).items()}
     tensors = _tensors(kind, model) | extra
@@ -176,4 +185,5 @@ def _tensors(kind: ModelType, model: Model) -> dict[str, Tensor]:
         size = model.config.hidden_size
         state["encoder.embeddings.mapping.weight"] = torch.eye(size)
         state["encoder.embeddings.mapping.bias"] = torch.zeros(size)
-    return to_theirs(entries(kind, model.config, state), state)
+    _, _, inner = model.config.plan.groups(huggingface_plan) or (0, 0, 1)
+    return to_theirs(entries(kind, state, inner), state)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from albertine.errors import SettingsError
 from albertine.interop.huggingface_names import huggingface_plan
 from albertine.interop.writing import SavableTokenizer
-from albertine.model.config import EncoderConfig
+from albertine.model.config import MAX_DEPTH, EncoderConfig
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 
@@ -63,13 +63,18 @@ def read_config(kind: ModelType, tree: Mapping[str, Any]) -> EncoderConfig:
 
 
 def _plan(kind: ModelType, tree: Mapping[str, Any]) -> SharingPlan:
-    layers = _number(tree, "num_hidden_layers", 4096)
+    layers = _number(tree, "num_hidden_layers", MAX_DEPTH)
     if kind == "bert":
         return SharingPlan.unshared(layers)
-    groups, inner = tree.get("num_hidden_groups", 1), tree.get("inner_group_num", 1)
-    if not (isinstance(groups, int) and isinstance(inner, int) and layers * inner <= 4096):
+    groups, inner = tree.get("num_hidden_groups", 1), inner_blocks(tree)
+    if not (isinstance(groups, int) and layers * inner <= MAX_DEPTH):
         raise SettingsError(f"{groups} groups of {inner} inner blocks do not fit {layers} layers")
     return huggingface_plan(layers, groups, inner)
+
+
+def inner_blocks(tree: Mapping[str, Any]) -> int:
+    """How many blocks a group of this configuration applies in turn; 1 where the word is unknown."""
+    return _number({"inner_group_num": 1} | dict(tree), "inner_group_num", MAX_DEPTH)
 
 
 def _number(tree: Mapping[str, Any], name: str, cap: int = 1 << 24) -> int:
@@ -113,7 +118,7 @@ def config_json(model: Model, tokenizer: SavableTokenizer | None = None) -> dict
         "type_vocab_size": config.type_vocab_size,
         "initializer_range": config.initializer_range,
         "layer_norm_eps": config.layer_norm_eps,
-        "pad_token_id": config.pad_token_id,
+        "pad_token_id": getattr(tokenizer, "pad_id", config.pad_token_id),
         "tie_word_embeddings": True,
         "dtype": "float32",
     }

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from typing import Any
 
 from albertine.errors import SettingsError
 from albertine.interop.keymap import KeyMap, Rule, dense, norm
-from albertine.model.config import EncoderConfig
 from albertine.model.plan import SharingPlan
 
 ATTENTION = "encoder.attention.{n}."
@@ -24,14 +22,6 @@ def huggingface_plan(layers: int, groups: int, inner: int) -> SharingPlan:
         int(layer / (layers / groups)) * inner + i for layer in range(layers) for i in range(inner)
     )
     return SharingPlan(blocks, blocks)
-
-
-@lru_cache(maxsize=64)
-def _inner_blocks(plan: SharingPlan) -> int:
-    found = plan.groups(huggingface_plan)
-    if found is None:
-        raise SettingsError("this sharing plan has no ALBERT name")
-    return found[2]
 
 
 def _embeddings(base: str) -> tuple[Rule, ...]:
@@ -66,9 +56,7 @@ ALBERT = KeyMap(
         Rule("mlm.bias", "predictions.bias"),
         *dense("sentence.classifier", "sop_classifier.classifier."),
     ),
-    lambda config, block: dict(
-        zip(("group", "inner"), divmod(block, _inner_blocks(config.plan)), strict=True)
-    ),
+    lambda block, inner: {"group": block // inner, "inner": block % inner},
 )
 
 BERT = KeyMap(
@@ -90,7 +78,7 @@ BERT = KeyMap(
         Rule("mlm.bias", "cls.predictions.bias"),
         *dense("sentence.classifier", "cls.seq_relationship."),
     ),
-    lambda config, block: {"layer": block},
+    lambda block, inner: {"layer": block},
 )
 KEYMAPS: dict[str, KeyMap] = {"albert": ALBERT, "bert": BERT}
 TIED = {
@@ -99,16 +87,15 @@ TIED = {
 }
 
 
-def entries(kind: str, config: EncoderConfig, names: Iterable[str]) -> dict[str, Rule]:
+def entries(kind: str, names: Iterable[str], inner: int = 1) -> dict[str, Rule]:
     """Foreign name of each of our parameters; "albertine" folders keep our own."""
     if kind == "albertine":
         return {name: Rule(name, name) for name in names}
-    return KEYMAPS[kind].entries(config, names)
+    return KEYMAPS[kind].entries(names, inner)
 
 
 def canonical(kind: str, names: Iterable[str]) -> dict[str, str]:
-    """Name as in a whole model → name in the file, for files of the backbone alone and the LayerNorm names
-    of 2018."""
+    """Name as in a whole model → name in the file: files of a backbone alone, the LayerNorm names of 2018."""
     base = f"{kind}."
     whole = kind == "albertine" or any(n.startswith(base) for n in names)
     result: dict[str, str] = {}
@@ -124,6 +111,7 @@ def canonical(kind: str, names: Iterable[str]) -> dict[str, str]:
 
 
 def heads_in(kind: str, names: Mapping[str, str], flags: Mapping[str, Any]) -> set[str]:
+    """The pretraining heads of which there is at least one tensor."""
     if kind == "albertine":
         pooler, mlm, sentence = "pooler.dense.weight", "mlm.bias", "sentence.classifier.weight"
     else:

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from albertine.errors import ModelError
-from albertine.model.config import EncoderConfig
 
 BLOCK = re.compile(r"^(encoder\.(?:attention|feed_forward)\.)(\d+)\.")
 SHOWN = 4
@@ -37,21 +36,24 @@ class KeyMap:
 
     Attributes:
         rules: every parameter that a model can have, each of our names once.
-        fields: (configuration, our block number) → the numbers that stand in the foreign name of that block.
+        fields: (our block number, inner blocks of a group) → the numbers in the foreign name of that block.
     """
 
     rules: tuple[Rule, ...]
-    fields: Callable[[EncoderConfig, int], dict[str, int]]
+    fields: Callable[[int, int], dict[str, int]]
 
-    def entries(self, config: EncoderConfig, names: Iterable[str]) -> dict[str, Rule]:
-        """For each of our `names` the rule, foreign name filled in; KeyError if the format has no such
-        part."""
+    def entries(self, names: Iterable[str], inner: int = 1) -> dict[str, Rule]:
+        """For each of our `names` its rule, foreign name filled in; KeyError if the format has no such part.
+
+        Args:
+            inner: blocks in a group. The plan alone does not tell: two groups of two are also four of one.
+        """
         by_name = {rule.ours: rule for rule in self.rules}
         result: dict[str, Rule] = {}
         for name in names:
             found = BLOCK.match(name)
             rule = by_name[BLOCK.sub(r"\1{n}.", name)]
-            theirs = rule.theirs.format(**self.fields(config, int(found[2]))) if found else rule.theirs
+            theirs = rule.theirs.format(**self.fields(int(found[2]), inner)) if found else rule.theirs
             result[name] = Rule(name, theirs, rule.transposed)
         return result
 
