@@ -39,14 +39,14 @@ def encode_job(
                     sentences.append(len(tokens))
         if len(sentences) - 1 > documents[-1]:
             documents.append(len(sentences) - 1)
-    ids = np.frombuffer(tokens, dtype=np.uintc) if tokens else np.zeros(0, np.uintc)
+    flat = np.frombuffer(tokens, dtype=np.uintc) if tokens else np.zeros(0, np.uintc)
     offsets = np.frombuffer(sentences, dtype=np.int64)
-    begins = np.concatenate(starts) if words == "jieba" and starts else tokenizer.word_starts(ids)
+    begins = np.concatenate(starts) if words == "jieba" and starts else tokenizer.word_starts(flat)
     # the first token of a sentence never continues a word of the sentence before it
     begins[offsets[:-1]] = True
-    unknown = int(np.count_nonzero(ids == tokenizer.unk_id))
+    unknown = int(np.count_nonzero(flat == tokenizer.unk_id))
     arrays = ShardArrays(
-        ids.astype(token_dtype(tokenizer.vocab_size)),
+        flat.astype(token_dtype(tokenizer.vocab_size)),
         offsets,
         np.frombuffer(documents, dtype=np.int64),
         begins,

@@ -303,7 +303,12 @@ class _Run:
         seen = SeenDigests(self.folder) if options.deduplicate else None
         with WorkerPool(work, self._take, options.workers) as pool:
             documents = read_documents(
-                paths, options.format, options.text_field, encoding=options.encoding, on_file=on_file
+                paths,
+                options.format,
+                options.text_field,
+                encoding=options.encoding,
+                on_file=on_file,
+                on_bytes=count_bytes,
             )
             for job in cut(documents, options.rules, seen, self.tally, pulse):
                 done = finished_shard(self.folder / job.split, job.index, text=job.text, stamp=stamp)

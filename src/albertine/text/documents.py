@@ -17,7 +17,7 @@ from albertine.text.formats import Shape, check_format, recognise, suffix
 from albertine.text.lines import TextLines, check_encoding, head_text
 from albertine.text.plain import READERS, Paragraphs
 from albertine.text.records import read_jsonl, read_parquet
-from albertine.text.streams import ByteStream, Limits, is_tar, tar_members, unpack
+from albertine.text.streams import ByteStream, Limits, Readable, is_tar, tar_members, unpack
 
 _TEXT_SUFFIXES = {
     "",
@@ -114,6 +114,7 @@ def read_documents(
     encoding: str = "utf-8",
     limits: Limits | None = None,
     on_file: Callable[[FileReport], None] | None = None,
+    on_bytes: Callable[[int], None] | None = None,
 ) -> Iterator[Document]:
     """All documents in files and folders, in order, one in memory at a time.
 
@@ -124,6 +125,8 @@ def read_documents(
         encoding: of text files; a UTF-8 byte order mark is accepted.
         limits: what reading may cost.
         on_file: called with a report before the first document of each file or archive member.
+        on_bytes: called with every number of bytes more that were read of the files as they lie on disk; in
+            the end they add up to the files' sizes.
 
     Raises:
         DataError: at the call for missing files and unknown formats, while iterating for everything inside a
@@ -131,9 +134,28 @@ def read_documents(
     """
     check_format(format)
     reader = _Reader(
-        format, text_field, check_encoding(encoding), limits or Limits(), on_file or (lambda _: None)
+        format,
+        text_field,
+        check_encoding(encoding),
+        limits or Limits(),
+        on_file or (lambda _: None),
+        on_bytes or (lambda _: None),
     )
     return reader.documents(list_files(paths))
+
+
+class _Counted:
+    """A file that tells how much of it was read."""
+
+    def __init__(self, raw: Readable, on_bytes: Callable[[int], None]) -> None:
+        self._raw, self._on_bytes = raw, on_bytes
+        self.total = 0
+
+    def read(self, size: int = -1, /) -> bytes:
+        block = self._raw.read(size)
+        self.total += len(block)
+        self._on_bytes(len(block))
+        return block
 
 
 @dataclass(frozen=True)
@@ -143,6 +165,7 @@ class _Reader:
     encoding: str
     limits: Limits
     on_file: Callable[[FileReport], None]
+    on_bytes: Callable[[int], None]
 
     def documents(self, files: list[Path]) -> Iterator[Document]:
         for path in files:
@@ -157,7 +180,8 @@ class _Reader:
     def _file(self, path: Path) -> Iterator[Document]:
         with ExitStack() as stack:
             try:
-                stream = ByteStream(stack.enter_context(path.open("rb", buffering=0)), str(path))
+                raw = _Counted(stack.enter_context(path.open("rb", buffering=0)), self.on_bytes)
+                stream = ByteStream(raw, str(path))
             except OSError as error:
                 raise DataError(f"cannot be opened ({error.strerror})", where=path) from error
             inside = unpack(stream, self.limits)
@@ -166,6 +190,8 @@ class _Reader:
                     yield from self._archived(member)
             else:
                 yield from self._stream(inside, path if inside is stream else None)
+            # Parquet is read past the stream, and a tar ends before its padding does
+            self.on_bytes(max(0, path.stat().st_size - raw.total))
 
     def _archived(self, member: ByteStream) -> Iterator[Document]:
         base = member.name.rpartition(":")[2].rpartition("/")[2]
