@@ -21,7 +21,6 @@ import time
 from pathlib import Path
 
 from albertine.pretraining.demo import demo_texts
-
 from benchmarks.machine import describe, save_result
 
 OVERRIDES = (

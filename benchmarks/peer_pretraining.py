@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from albertine.corpus.reader import Corpus
 from torch.utils.data import Dataset
 from transformers import (
     AlbertConfig,
@@ -34,6 +33,7 @@ from transformers import (
     TrainingArguments,
 )
 
+from albertine.corpus.reader import Corpus
 from albertine.layout import unpack
 from albertine.model.presets import preset
 from albertine.objectives.batch import PretrainingBatch

@@ -1,0 +1,158 @@
+"""Albertine and transformers pretrain the same tiny ALBERT on the same text for the same time, in turn.
+
+    python -m benchmarks.pretraining en --shared ../shared/data --minutes 30 --save
+    python -m benchmarks.pretraining zh --shared ../shared/data --minutes 15 --save
+
+English is `en_wiki_2018` and `en_books` with ALBERT's vocabulary of 30,000 pieces, Chinese `zh_wiki` and
+`zh_histories_modern` with BERT's of 21,128. The encoder is ALBERT tiny: 4 depths of 312, E = 128. Our clock
+includes the held-out evaluations, that of transformers does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from albertine.corpus.prepare import prepare
+from albertine.pretraining.run import pretrain
+from albertine.pretraining.settings import PretrainingSettings
+from albertine.settings import resolve
+from albertine.text.load import load_tokenizer
+from albertine.training.metrics import read_metrics
+from benchmarks.machine import RESULTS, describe, hardware, save_result
+
+TEXT = {
+    "en": (("en_wiki_2018", "en_books"), "tokenizers/albert-en-30k"),
+    "zh": (("zh_wiki", "zh_histories_modern"), "tokenizers/bert-zh-21128"),
+}
+BATCH, LENGTH, RATE, WARMUP, HELD_OUT = 16, 128, 1e-3, 0.05, 256
+
+
+def settings(language: str, folder: Path, minutes: float) -> PretrainingSettings:
+    """Our half of the comparison."""
+    return resolve(
+        PretrainingSettings,
+        {
+            "name": f"tiny-{language}",
+            "output": folder / "runs",
+            "corpus": folder / language,
+            "model": {"preset": "albert-tiny-zh"},
+            "objective": {"max_length": LENGTH},
+            "training": {
+                "minutes": minutes,
+                "batch_size": BATCH,
+                "optimizer": "adamw",
+                "learning_rate": RATE,
+                "warmup": WARMUP,
+            },
+            "watching": {
+                "log_every": 25,
+                "evaluate_every": 400,
+                "evaluate_sequences": HELD_OUT,
+                "checkpoint_every": 400,
+                "tensorboard": False,
+            },
+        },
+    )
+
+
+def our_curve(chosen: PretrainingSettings) -> list[dict[str, float]]:
+    """Held-out scores over the minutes of our run, and the unigram baseline of the same positions."""
+    rows = read_metrics(chosen.folder / "metrics.jsonl")
+    minutes = {row["step"]: row["elapsed"] / 60 for row in rows if "elapsed" in row}
+    tokens = {row["step"]: row["tokens"] for row in rows if "tokens" in row}
+    return [
+        {
+            "step": row["step"],
+            "minutes": minutes[row["step"]],
+            "tokens": tokens[row["step"]],
+            **row["evaluation"],
+        }
+        for row in rows
+        if "evaluation" in row and row["step"] in minutes
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("language", choices=sorted(TEXT))
+    parser.add_argument("--shared", type=Path, default=Path("../shared/data"), help="folder of the data sets")
+    parser.add_argument(
+        "--folder", type=Path, default=Path("runs/benchmark"), help="where corpus and runs go"
+    )
+    parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--only", choices=("albertine", "transformers"))
+    parser.add_argument("--save", action="store_true", help="write the result under benchmarks/results")
+    arguments = parser.parse_args()
+    language, corpus = arguments.language, arguments.folder / arguments.language
+    sources, vocabulary = TEXT[language]
+    manifest = prepare(
+        [arguments.shared / source for source in sources],
+        corpus,
+        load_tokenizer(arguments.shared / vocabulary),
+        language,
+    )
+    print(f"{manifest.documents:,} documents, {manifest.tokens:,} tokens")
+    result: dict[str, Any] = {"machine": describe(), "language": language, "minutes": arguments.minutes}
+    result |= {"batch": BATCH, "length": LENGTH, "learning_rate": RATE, "training_tokens": manifest.tokens}
+    if arguments.only != "transformers":
+        chosen = settings(language, arguments.folder, arguments.minutes)
+        done = pretrain(chosen)
+        result["albertine"] = our_curve(chosen)
+        result["unigram_baseline"] = {
+            "mlm_loss": done.baseline.cross_entropy,
+            "mlm_accuracy": done.baseline.accuracy,
+        }
+        if arguments.save:
+            save_result(f"pretraining-{language}-albertine", result)
+    if arguments.only != "albertine":
+        name = f"pretraining-{language}-transformers"
+        command = [
+            *(sys.executable, "-m", "benchmarks.peer_pretraining", str(corpus)),
+            *("--minutes", str(arguments.minutes), "--batch-size", str(BATCH), "--max-length", str(LENGTH)),
+            *("--learning-rate", str(RATE), "--warmup", str(WARMUP), "--held-out-sequences", str(HELD_OUT)),
+            *(("--save", name) if arguments.save else ()),
+        ]
+        subprocess.run(command, check=True)
+    compare(language)
+
+
+def compare(language: str) -> None:
+    """Say how long each took to the other's final loss, from the newest results on this hardware."""
+    curves = {}
+    for who in ("albertine", "transformers"):
+        files = sorted((RESULTS / hardware()).glob(f"*-pretraining-{language}-{who}.json"))
+        if not files:
+            return
+        found = json.loads(files[-1].read_text(encoding="utf-8"))
+        curves[who] = found["curve" if who == "transformers" else "albertine"]
+    theirs, ours = curves["transformers"], curves["albertine"]
+    reached = time_to_reach(ours, theirs[-1]["mlm_loss"])
+    print(f"transformers after {theirs[-1]['minutes']:.1f} min: {theirs[-1]['mlm_loss']:.3f} nats")
+    print(f"albertine    after {ours[-1]['minutes']:.1f} min: {ours[-1]['mlm_loss']:.3f} nats")
+    if reached is not None:
+        share = reached / theirs[-1]["minutes"]
+        print(f"albertine reaches the loss of transformers in {reached:.1f} min, {share:.2f} of the time")
+
+
+def time_to_reach(curve: list[dict[str, float]], loss: float) -> float | None:
+    """Minutes after which a curve is at `loss` or below, on straight lines between its points."""
+    before = None
+    for row in curve:
+        if row["mlm_loss"] <= loss:
+            if before is None or before["mlm_loss"] == row["mlm_loss"]:
+                return row["minutes"]
+            share = (before["mlm_loss"] - loss) / (before["mlm_loss"] - row["mlm_loss"])
+            return before["minutes"] + share * (row["minutes"] - before["minutes"])
+        before = row
+    return None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""Write docs/performance.md and its pictures from the newest results on each kind of hardware.
+
+python -m benchmarks.table
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from albertine.analysis.plots import save_curves
+from benchmarks.machine import RESULTS
+from benchmarks.pretraining import time_to_reach
+
+DOCS = Path(__file__).parents[1] / "docs"
+Result = dict[str, Any]
+
+HEAD = """# Performance
+
+Written by `python -m benchmarks.table` from the files under `benchmarks/results/`; each was made by the
+command above its table. Compare ratios: they come from one run on one machine. Absolute times move with it.
+"""
+
+
+def newest(hardware: Path, name: str) -> Result | None:
+    """The newest result of that name, with its date."""
+    files = sorted(hardware.glob(f"????-??-??-{name}.json"))
+    if not files:
+        return None
+    result: Result = json.loads(files[-1].read_text(encoding="utf-8"))
+    return {**result, "date": files[-1].name[:10]}
+
+
+def table(columns: list[str], rows: list[list[str]]) -> str:
+    lines = [columns, ["---", *["---:"] * (len(columns) - 1)], *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def training_step(hardware: Path) -> Iterator[str]:
+    if (found := newest(hardware, "training-step")) is None:
+        return
+    yield "## Training step, ALBERT-base\n\n`python -m benchmarks.training_step --save`, "
+    yield f"{found['date']}. Eight "
+    yield "sequences of at most 128 tokens, 57 % of the padded batch real; forward and backward; fastest of "
+    yield f"{found['rounds']} rounds (one for bfloat16 where it is emulated).\n\n"
+    yield table(
+        ["variant", "ms", "loss"],
+        [[name, f"{row['min_ms']:,.0f}", f"{row['loss']:.4f}"] for name, row in found["runs"].items()],
+    )
+    yield "\n" + table(["ratio", "times faster"], [[n, f"{r:.2f}"] for n, r in found["ratios"].items()])
+
+
+def kill_resume(hardware: Path) -> Iterator[str]:
+    if (found := newest(hardware, "kill-resume")) is None:
+        return
+    same = found["sha256_killed"] == found["sha256_uninterrupted"]
+    yield "## Killed and resumed\n\n`python -m benchmarks.kill_resume --save`, "
+    yield f"{found['date']}: {found['kills']} times "
+    yield f"SIGKILL in a run of {found['steps']} steps ({found['optimizer'].upper()}, "
+    yield "dropout, accumulation, two loader "
+    yield f"processes). The final weights are {'identical to' if same else 'NOT those of'} "
+    yield "the uninterrupted run's: "
+    yield f"SHA-256 `{found['sha256_killed'][:16]}…`.\n"
+
+
+def pretraining(hardware: Path, language: str) -> Iterator[str]:
+    ours = newest(hardware, f"pretraining-{language}-albertine")
+    if ours is None:
+        return
+    name = {"en": "English", "zh": "Chinese"}[language]
+    theirs = newest(hardware, f"pretraining-{language}-transformers")
+    curves = {"Albertine": ours["albertine"], **({"transformers": theirs["curve"]} if theirs else {})}
+    picture = f"pictures/pretraining-{language}-{hardware.name}.png"
+    save_curves(
+        DOCS / picture,
+        {who: [(row["minutes"], row["mlm_loss"]) for row in curve] for who, curve in curves.items()},
+        title=f"ALBERT tiny, {name}: held-out loss of masked words",
+        x="minutes",
+        y="nats",
+        levels={"unigram baseline": ours["unigram_baseline"]["mlm_loss"]},
+    )
+    yield f"## Pretraining a tiny ALBERT, {name}\n\n`python -m benchmarks.pretraining {language} --minutes "
+    yield f"{ours['minutes']:g} --save`, {ours['date']}. Batch {ours['batch']}, length "
+    yield f"{ours['length']}, AdamW at "
+    yield f"{ours['learning_rate']:g}; {ours['training_tokens']:,} tokens of text. Small "
+    yield "pretraining: a curve to "
+    yield "compare by, not a model to use.\n\n"
+    rows = [
+        [
+            who,
+            f"{curve[-1]['minutes']:.1f}",
+            f"{curve[-1]['step']:,}",
+            f"{curve[-1]['mlm_loss']:.3f}",
+            f"{curve[-1]['mlm_accuracy']:.1%}",
+            f"{curve[-1]['sentence_accuracy']:.1%}",
+        ]
+        for who, curve in curves.items()
+    ]
+    base = ours["unigram_baseline"]
+    rows.append(
+        ["unigram, chance", "", "", f"{base['mlm_loss']:.3f}", f"{base['mlm_accuracy']:.1%}", "50.0%"]
+    )
+    yield table(["", "minutes", "updates", "MLM loss", "MLM accuracy", "SOP accuracy"], rows)
+    if theirs and (reached := time_to_reach(ours["albertine"], theirs["curve"][-1]["mlm_loss"])) is not None:
+        whole = theirs["curve"][-1]["minutes"]
+        yield f"\nAlbertine is at the final loss of transformers after {reached:.1f} of "
+        yield f"{whole:.1f} minutes: "
+        yield f"{reached / whole:.2f} of the time.\n"
+    yield f"\n![held-out loss over time]({picture})\n"
+
+
+def prepared(hardware: Path) -> Iterator[str]:
+    if (found := newest(hardware, "prepare")) is None:
+        return
+    yield f"## Preparing a corpus\n\n`python -m benchmarks.prepare`, {found['date']}.\n\n"
+    yield table(["", ""], [[key, str(value)] for key, value in found["summary"].items()])
+
+
+PARTS: tuple[Callable[[Path], Iterator[str]], ...] = (
+    training_step,
+    lambda hardware: pretraining(hardware, "en"),
+    lambda hardware: pretraining(hardware, "zh"),
+    prepared,
+    kill_resume,
+)
+
+
+def main() -> None:
+    pages = [HEAD]
+    for hardware in sorted(path for path in RESULTS.iterdir() if path.is_dir()):
+        pages.append(f"\n# {hardware.name}\n")
+        pages += [f"\n{text}" for part in PARTS if (text := "".join(part(hardware)))]
+    (DOCS / "performance.md").write_text("".join(pages), encoding="utf-8")
+    print(f"written: {DOCS / 'performance.md'}")
+
+
+if __name__ == "__main__":
+    main()
