@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import traceback
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
@@ -46,16 +47,20 @@ class Loader(Generic[Order, T]):
         return self._from_processes()
 
     def _from_processes(self) -> Iterator[T]:
-        loader = DataLoader(
-            _Build(self.build),
-            sampler=self.orders,
-            batch_size=None,
-            collate_fn=_same,
-            num_workers=self.workers,
-            prefetch_factor=self.ahead,
-            worker_init_fn=_start_worker,
-        )
-        results = iter(loader)
+        with warnings.catch_warnings():
+            # torch advises against more processes than processors; their number was asked for
+            warnings.filterwarnings("ignore", "This DataLoader will create")
+            results = iter(
+                DataLoader(
+                    _Build(self.build),
+                    sampler=self.orders,
+                    batch_size=None,
+                    collate_fn=_same,
+                    num_workers=self.workers,
+                    prefetch_factor=self.ahead,
+                    worker_init_fn=_start_worker,
+                )
+            )
         while True:
             try:
                 parcel = next(results)

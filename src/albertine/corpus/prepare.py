@@ -6,7 +6,6 @@ whole or absent, the manifest comes last, and the same call goes on where an int
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -17,12 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from albertine import __version__
 from albertine.corpus.cutting import Job, Rules, Tally, cut
 from albertine.corpus.duplicates import SeenDigests
 from albertine.corpus.encode import Words, encode_job
 from albertine.corpus.lock import locked
 from albertine.corpus.manifest import NAME, SPLITS, Manifest, ShardRecord, load_manifest, shard_stem
+from albertine.corpus.plan import PLAN, Options, claim, make_plan, stamp
 from albertine.corpus.shards import (
     check_file,
     file_record,
@@ -33,12 +32,11 @@ from albertine.corpus.shards import (
 )
 from albertine.corpus.space import check_space, disk_errors, estimate
 from albertine.corpus.workers import WorkerPool
-from albertine.errors import CorpusError, SettingsError, TokenizerError
+from albertine.errors import CorpusError, TokenizerError
 from albertine.text.documents import FileReport, list_files, read_documents
 from albertine.text.sentences import Language
 from albertine.text.tokenizer import Tokenizer
 
-PLAN = "prepare.json"
 UNKNOWN_LIMIT = 0.2
 _ENOUGH_TOKENS = 200_000
 
@@ -51,21 +49,6 @@ class Progress:
     bytes_total: int
     documents: int
     tokens: int
-
-
-@dataclass(frozen=True)
-class _Options:
-    """Everything but text, tokenizer and folder."""
-
-    language: Language
-    format: str
-    text_field: str
-    encoding: str
-    workers: int
-    deduplicate: bool
-    words: Words
-    rules: Rules
-    allow_unknown: bool
 
 
 def prepare(
@@ -114,17 +97,15 @@ def prepare(
     """
     rules = Rules(min_characters, held_out, shard_characters, seed)
     count = workers if workers is not None else len(os.sched_getaffinity(0))
-    options = _Options(
-        language, format, text_field, encoding, count, deduplicate, words, rules, allow_unknown
-    )
-    _check(options)
+    options = Options(language, format, text_field, encoding, count, deduplicate, words, rules, allow_unknown)
+    options.check()
     files = [list_files([path]) for path in paths]
     folder = Path(folder)
     new = not folder.exists()
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with locked(folder):
-            run = _Run(folder, tokenizer, options, _plan(paths, files, tokenizer, options))
+            run = _Run(folder, tokenizer, options, make_plan(paths, files, tokenizer, options))
             try:
                 return run.result(paths, files, progress, on_file)
             except (TokenizerError, CorpusError):
@@ -137,61 +118,13 @@ def prepare(
                     shutil.rmtree(folder)
 
 
-def _check(options: _Options) -> None:
-    if options.workers < 1:
-        raise SettingsError(f"workers must be at least 1, not {options.workers}")
-    if not 0 <= options.rules.held_out < 1:
-        raise SettingsError(f"held_out is a share from 0 to below 1, not {options.rules.held_out}")
-    if options.rules.shard_characters < 1 or options.rules.min_characters < 0 or options.rules.seed < 0:
-        raise SettingsError("shard_characters must be positive, min_characters and seed not negative")
-    if options.language not in ("en", "zh"):
-        raise SettingsError(f"there are no sentence rules for `{options.language}`", remedy="Use en or zh")
-    if options.words not in ("pieces", "jieba"):
-        raise SettingsError(f"words are `pieces` or `jieba`, not `{options.words}`")
-
-
-def _plan(
-    paths: Sequence[Path | str], files: Sequence[Sequence[Path]], tokenizer: Tokenizer, options: _Options
-) -> dict[str, Any]:
-    """What decides the content of the folder; two calls that differ in it must not share one."""
-    sources = []
-    for path, found in zip(paths, files, strict=True):
-        names = hashlib.sha256()
-        for file in found:
-            inside = file.relative_to(path).as_posix() if Path(path).is_dir() else file.name
-            names.update(f"{inside}\0{file.stat().st_size}\n".encode("utf-8", "surrogateescape"))
-        size = sum(file.stat().st_size for file in found)
-        sources.append({"path": str(path), "files": len(found), "bytes": size, "listing": names.hexdigest()})
-    rules = options.rules
-    return {
-        "language": options.language,
-        "tokenizer": {
-            "kind": tokenizer.kind,
-            "vocab_size": tokenizer.vocab_size,
-            "fingerprint": tokenizer.fingerprint,
-        },
-        "settings": {
-            "format": options.format,
-            "text_field": options.text_field,
-            "encoding": options.encoding,
-            "min_characters": rules.min_characters,
-            "held_out": rules.held_out,
-            "deduplicate": options.deduplicate,
-            "shard_characters": rules.shard_characters,
-            "words": options.words,
-            "seed": rules.seed,
-        },
-        "sources": sources,
-    }
-
-
 @dataclass
 class _Run:
     """One call on a locked folder."""
 
     folder: Path
     tokenizer: Tokenizer
-    options: _Options
+    options: Options
     plan: dict[str, Any]
     foreign: bool = True
     records: dict[tuple[str, int], ShardRecord] = field(default_factory=dict)
@@ -206,7 +139,7 @@ class _Run:
         progress: Callable[[Progress], None] | None,
         on_file: Callable[[FileReport], None] | None,
     ) -> Manifest:
-        self._claim()
+        claim(self.folder, self.plan)
         everything = [file for group in files for file in group]
         if (made := self._up_to_date(everything)) is not None:
             return made
@@ -217,30 +150,6 @@ class _Run:
         self._encode(paths, everything, progress, on_file)
         return self._finish(begin)
 
-    def _claim(self) -> None:
-        """Refuse a folder that another call, or something else, has filled."""
-        there = sorted(name for name in os.listdir(self.folder) if not name.startswith("."))
-        if not there:
-            return
-        if NAME not in there and PLAN not in there:
-            raise CorpusError(
-                f"holds other files ({', '.join(there[:3])})", where=self.folder, remedy="Name a new folder"
-            )
-        if PLAN in there:
-            try:
-                before = json.loads((self.folder / PLAN).read_text(encoding="utf-8"))
-            except ValueError:
-                before = {}
-        else:
-            manifest = load_manifest(self.folder)
-            before = {key: getattr(manifest, key) for key in self.plan}
-        if changes := _differences(before, self.plan):
-            raise CorpusError(
-                "was prepared with other settings: " + "; ".join(changes),
-                where=self.folder,
-                remedy="Name another folder, or delete this one first",
-            )
-
     def _up_to_date(self, files: list[Path]) -> Manifest | None:
         """The manifest, if the folder is complete, undamaged and younger than every source."""
         path = self.folder / NAME
@@ -248,8 +157,8 @@ class _Run:
             return None
         if max(file.stat().st_mtime_ns for file in files) >= path.stat().st_mtime_ns:
             return None
-        manifest = load_manifest(self.folder)
         try:
+            manifest = load_manifest(self.folder)
             for name, record in manifest.files():
                 check_file(self.folder / name, record, full=True)
         except CorpusError:
@@ -277,7 +186,7 @@ class _Run:
     ) -> None:
         options = self.options
         total = sum(file.stat().st_size for file in files)
-        stamp = hashlib.sha256(json.dumps([__version__, self.plan], sort_keys=True).encode()).hexdigest()
+        mark = stamp(self.plan)
         read = 0
 
         def count_bytes(more: int) -> None:
@@ -296,7 +205,7 @@ class _Run:
             arrays, unknown, empty = encode_job(job, self.tokenizer, options.language, options.words)
             where = self.folder / job.split
             record = write_shard(
-                where, job.index, arrays, unknown=unknown, empty_documents=empty, text=job.text, stamp=stamp
+                where, job.index, arrays, unknown=unknown, empty_documents=empty, text=job.text, stamp=mark
             )
             return job.split, job.index, record
 
@@ -311,7 +220,7 @@ class _Run:
                 on_bytes=count_bytes,
             )
             for job in cut(documents, options.rules, seen, self.tally, pulse):
-                done = finished_shard(self.folder / job.split, job.index, text=job.text, stamp=stamp)
+                done = finished_shard(self.folder / job.split, job.index, text=job.text, stamp=mark)
                 if done is not None:
                     self._take((job.split, job.index, done))
                 else:
@@ -399,26 +308,3 @@ class _Run:
             shutil.rmtree(self.folder / name, ignore_errors=True)
         for name in (NAME, PLAN):
             (self.folder / name).unlink(missing_ok=True)
-
-
-def _differences(before: Any, now: Any, name: str = "") -> list[str]:
-    """Readable `name: before → now` for every leaf that differs."""
-    if isinstance(before, dict) and isinstance(now, dict):
-        keys = list(dict.fromkeys([*before, *now]))
-        return [
-            line
-            for key in keys
-            for line in _differences(before.get(key), now.get(key), f"{name}.{key}" if name else str(key))
-        ]
-    if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
-        return [
-            line
-            for i, (a, b) in enumerate(zip(before, now, strict=True))
-            for line in _differences(a, b, f"{name}[{i}]")
-        ]
-    return [] if before == now else [f"{name}: {_brief(before)} → {_brief(now)}"]
-
-
-def _brief(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 60 else text[:57] + "..."

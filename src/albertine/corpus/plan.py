@@ -1,0 +1,152 @@
+"""What a call of `prepare` is asked to do, and whether a folder was begun by a call that asked the same."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from albertine import __version__
+from albertine.corpus.cutting import Rules
+from albertine.corpus.encode import Words
+from albertine.corpus.manifest import NAME, load_manifest
+from albertine.errors import CorpusError, SettingsError
+from albertine.text.sentences import Language
+from albertine.text.tokenizer import Tokenizer
+
+PLAN = "prepare.json"
+"""Written first and removed last: a folder with it is not finished."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """Everything but text, tokenizer and folder."""
+
+    language: Language
+    format: str
+    text_field: str
+    encoding: str
+    workers: int
+    deduplicate: bool
+    words: Words
+    rules: Rules
+    allow_unknown: bool
+
+    def check(self) -> None:
+        """Raises SettingsError for values that cannot be."""
+        if self.workers < 1:
+            raise SettingsError(f"workers must be at least 1, not {self.workers}")
+        if not 0 <= self.rules.held_out < 1:
+            raise SettingsError(f"held_out is a share from 0 to below 1, not {self.rules.held_out}")
+        if self.rules.shard_characters < 1 or self.rules.min_characters < 0 or self.rules.seed < 0:
+            raise SettingsError("shard_characters must be positive, min_characters and seed not negative")
+        if self.language not in ("en", "zh"):
+            raise SettingsError(f"there are no sentence rules for `{self.language}`", remedy="Use en or zh")
+        if self.words not in ("pieces", "jieba"):
+            raise SettingsError(f"words are `pieces` or `jieba`, not `{self.words}`")
+
+
+def make_plan(
+    paths: Sequence[Path | str], files: Sequence[Sequence[Path]], tokenizer: Tokenizer, options: Options
+) -> dict[str, Any]:
+    """What decides the content of the folder; of JSON values."""
+    sources = []
+    for path, found in zip(paths, files, strict=True):
+        names = hashlib.sha256()
+        for file in found:
+            inside = file.relative_to(path).as_posix() if Path(path).is_dir() else file.name
+            names.update(f"{inside}\0{file.stat().st_size}\n".encode("utf-8", "surrogateescape"))
+        size = sum(file.stat().st_size for file in found)
+        sources.append({"path": str(path), "files": len(found), "bytes": size, "listing": names.hexdigest()})
+    rules = options.rules
+    return {
+        "language": options.language,
+        "tokenizer": {
+            "kind": tokenizer.kind,
+            "vocab_size": tokenizer.vocab_size,
+            "fingerprint": tokenizer.fingerprint,
+        },
+        "settings": {
+            "format": options.format,
+            "text_field": options.text_field,
+            "encoding": options.encoding,
+            "min_characters": rules.min_characters,
+            "held_out": rules.held_out,
+            "deduplicate": options.deduplicate,
+            "shard_characters": rules.shard_characters,
+            "words": options.words,
+            "seed": rules.seed,
+        },
+        "sources": sources,
+    }
+
+
+def stamp(plan: dict[str, Any]) -> str:
+    """Digest of what decides the bytes of a shard beside its text."""
+    rest = {key: value for key, value in plan.items() if key != "sources"}
+    return hashlib.sha256(json.dumps([__version__, rest], sort_keys=True).encode()).hexdigest()
+
+
+def claim(folder: Path, plan: dict[str, Any]) -> None:
+    """Refuse a folder that holds something else than the corpus of `plan`, whole or in part.
+
+    The sources of an unfinished corpus may have changed, since every shard is compared with its text; those
+    of a finished one may not, because runs may depend on it. Where they lie does not matter.
+
+    Raises:
+        CorpusError: names what differs.
+    """
+    there = sorted(name for name in os.listdir(folder) if not name.startswith("."))
+    if there and NAME not in there and PLAN not in there:
+        raise CorpusError(
+            f"holds other files ({', '.join(there[:3])})", where=folder, remedy="Name a new folder"
+        )
+    if changes := _differences(_without_paths(_earlier(folder, plan)), _without_paths(plan)):
+        raise CorpusError(
+            "was prepared with other settings: " + "; ".join(changes),
+            where=folder,
+            remedy="Name another folder, or delete this one first",
+        )
+
+
+def _earlier(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
+    """The plan that the folder was made by; this one, where there is none or none that can be read."""
+    try:
+        if (folder / PLAN).is_file():
+            return {**json.loads((folder / PLAN).read_text(encoding="utf-8")), "sources": plan["sources"]}
+        manifest = load_manifest(folder)
+        return {key: getattr(manifest, key) for key in plan}
+    except (ValueError, TypeError, CorpusError):
+        return plan
+
+
+def _without_paths(plan: dict[str, Any]) -> dict[str, Any]:
+    sources = [{k: v for k, v in source.items() if k != "path"} for source in plan["sources"]]
+    return {**plan, "sources": sources}
+
+
+def _differences(before: Any, now: Any, name: str = "") -> list[str]:
+    """Readable `name: before → now` for every leaf that differs."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        keys = list(dict.fromkeys([*before, *now]))
+        return [
+            line
+            for key in keys
+            for line in _differences(before.get(key), now.get(key), f"{name}.{key}" if name else str(key))
+        ]
+    if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
+        return [
+            line
+            for i, (a, b) in enumerate(zip(before, now, strict=True))
+            for line in _differences(a, b, f"{name}[{i}]")
+        ]
+    return [] if before == now else [f"{name}: {_brief(before)} → {_brief(now)}"]
+
+
+def _brief(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:57] + "..."

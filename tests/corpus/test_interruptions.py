@@ -1,0 +1,235 @@
+"""Preparing that is stopped: nothing half-written is ever taken for whole, and the same call goes on."""
+
+from __future__ import annotations
+
+import errno
+import json
+import multiprocessing
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from albertine.corpus import prepare as module
+from albertine.corpus import shards
+from albertine.corpus.lock import locked
+from albertine.corpus.prepare import Progress, prepare
+from albertine.corpus.shards import finished_shard
+from albertine.errors import CorpusError, RunError
+from albertine.text.tokenizer import Tokenizer
+from tests.corpus.texts import content, letter_tokenizer, library
+
+FORK = multiprocessing.get_context("fork")
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    return letter_tokenizer(tmp_path_factory.mktemp("vocabulary"))
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return library(tmp_path_factory.mktemp("text"), 120)
+
+
+@pytest.fixture(scope="module")
+def whole(text: Path, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The corpus as it is when nothing interrupts."""
+    folder = tmp_path_factory.mktemp("whole") / "corpus"
+    run(text, folder, tokenizer)
+    return content(folder)
+
+
+def run(text: Path, folder: Path, tokenizer: Tokenizer, workers: int = 1, **options: Any) -> None:
+    given = {"format": "lines", "held_out": 0.1, "shard_characters": 6000, **options}
+    prepare([text], folder, tokenizer, "en", workers=workers, **given)
+
+
+def check_unfinished(folder: Path) -> int:
+    """No manifest, nothing half-written, every recorded shard whole; how many are recorded."""
+    assert not (folder / "manifest.json").exists() and (folder / "prepare.json").exists()
+    assert not list(folder.rglob("*.tmp"))
+    records = list(folder.glob("*/shard-*.json"))
+    for path in records:
+        tree = json.loads(path.read_text())
+        index = int(path.stem.removeprefix("shard-"))
+        assert finished_shard(path.parent, index, text=tree["text"], stamp=tree["stamp"]) is not None
+    return len(records)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("after", [1, 2, 4, 9, 23])
+def test_disk_full(
+    tmp_path: Path,
+    text: Path,
+    tokenizer: Tokenizer,
+    whole: dict[str, bytes],
+    monkeypatch: pytest.MonkeyPatch,
+    workers: int,
+    after: int,
+) -> None:
+    """The disk is full at one of the writes: of the plan, of any file of a shard, of its record."""
+    left = [after]
+
+    def fsync(handle: int) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shards.os, "fsync", fsync)
+        with pytest.raises(RunError, match="the disk is full") as caught:
+            run(text, tmp_path / "corpus", tokenizer, workers)
+    assert "run the same command again" in str(caught.value)
+    check_unfinished(tmp_path / "corpus")
+    run(text, tmp_path / "corpus", tokenizer, workers)
+    assert content(tmp_path / "corpus") == whole
+
+
+def test_a_killed_worker_is_named_and_work_is_kept(
+    tmp_path: Path, text: Path, tokenizer: Tokenizer, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = module.encode_job
+
+    def encode(job: Any, *rest: Any) -> Any:
+        if (job.split, job.index) == ("train", 5):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(job, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "encode_job", encode)
+        with pytest.raises(RunError, match="a worker process was killed by SIGKILL"):
+            run(text, tmp_path / "corpus", tokenizer, 2)
+    assert check_unfinished(tmp_path / "corpus") >= 2
+    times = {p: p.stat().st_mtime_ns for p in (tmp_path / "corpus/train").glob("shard-0000[01]*")}
+    run(text, tmp_path / "corpus", tokenizer, 2)
+    assert content(tmp_path / "corpus") == whole
+    assert {p: p.stat().st_mtime_ns for p in times} == times, "finished shards are not made again"
+
+
+def test_an_error_in_a_worker_arrives_as_itself(
+    tmp_path: Path, text: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(error: Exception) -> Callable[..., Any]:
+        def encode(*_: Any) -> Any:
+            raise error
+
+        return encode
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "encode_job", fail(RunError("no luck", where="here", remedy="Try")))
+        with pytest.raises(RunError) as caught:
+            run(text, tmp_path / "a", tokenizer, 2)
+        assert (caught.value.what, caught.value.where, caught.value.remedy) == ("no luck", "here", "Try")
+        patch.setattr(module, "encode_job", fail(ZeroDivisionError("odd")))
+        with pytest.raises(RuntimeError, match="ZeroDivisionError: odd") as other:
+            run(text, tmp_path / "b", tokenizer, 2)
+        assert "in encode" in str(other.value.__cause__), "the place in the worker is told"
+
+
+def start(text: Path, folder: Path, tokenizer: Tokenizer, workers: int) -> Any:
+    """`prepare` in a process group of its own; the exit code is 7 for a KeyboardInterrupt."""
+
+    def main() -> None:
+        os.setsid()
+        slow = module.encode_job
+
+        def encode(*given: Any) -> Any:
+            time.sleep(0.02)
+            return slow(*given)
+
+        module.encode_job = encode
+        try:
+            run(text, folder, tokenizer, workers)
+        except KeyboardInterrupt:
+            os._exit(7)
+        os._exit(0)
+
+    process = FORK.Process(target=main)
+    process.start()
+    return process
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.002)
+
+
+def group_is_gone(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def test_killed_at_any_moment(
+    tmp_path: Path, text: Path, tokenizer: Tokenizer, whole: dict[str, bytes]
+) -> None:
+    """SIGKILL to the parent alone; its workers end by themselves, and the next call waits for them."""
+    folder = tmp_path / "corpus"
+    for number in range(8):
+        process = start(text, folder, tokenizer, 2)
+        wait_for((folder / ".lock").exists)
+        time.sleep(0.012 * number)
+        process.kill()
+        process.join()
+        if (folder / "manifest.json").exists():
+            break
+    run(text, folder, tokenizer, 2)
+    assert content(folder) == whole
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_ctrl_c_is_clean(tmp_path: Path, text: Path, tokenizer: Tokenizer, workers: int) -> None:
+    folder = tmp_path / "corpus"
+    process = start(text, folder, tokenizer, workers)
+    wait_for((folder / "train" / "shard-00002.json").exists)
+    os.killpg(process.pid, signal.SIGINT)
+    process.join(20)
+    assert process.exitcode == 7
+    wait_for(lambda: group_is_gone(process.pid), 5)
+    assert not (folder / ".lock").exists()
+    assert check_unfinished(folder) >= 3
+
+
+def test_an_interruption_between_documents_is_clean(
+    tmp_path: Path, text: Path, tokenizer: Tokenizer, whole: dict[str, bytes]
+) -> None:
+    def interrupt(now: Progress) -> None:
+        if now.documents > 40:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(text, tmp_path / "corpus", tokenizer, 2, progress=interrupt)
+    check_unfinished(tmp_path / "corpus")
+    with pytest.raises(CorpusError, match=r"settings.seed: 1 → 2"):
+        run(text, tmp_path / "corpus", tokenizer, seed=2)
+    run(text, tmp_path / "corpus", tokenizer, 2)
+    assert content(tmp_path / "corpus") == whole
+
+
+def test_two_at_once_are_refused(tmp_path: Path, text: Path, tokenizer: Tokenizer) -> None:
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    with locked(folder):
+        with pytest.raises(RunError, match=f"in use by process {os.getpid()} on {socket.gethostname()}"):
+            run(text, folder, tokenizer)
+        assert (folder / ".lock").exists()
+    run(text, folder, tokenizer)
+    assert not (folder / ".lock").exists()
+
+
+def test_a_stale_lock_is_recovered(tmp_path: Path, text: Path, tokenizer: Tokenizer) -> None:
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    (folder / ".lock").write_text(json.dumps({"pid": 2**22 - 1, "host": socket.gethostname()}))
+    run(text, folder, tokenizer)
+    assert (folder / "manifest.json").exists() and not (folder / ".lock").exists()

@@ -1,0 +1,190 @@
+"""Work in other processes: same results in the same order, errors as themselves, no hanging."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count, islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+
+from albertine.corpus.loader import Loader, WorkerTraceback
+from albertine.corpus.order import steps
+from albertine.corpus.parcel import unwrap, wrap
+from albertine.corpus.reader import Corpus
+from albertine.errors import DataError, RunError
+from tests.corpus.handmade import write_corpus
+
+
+@dataclass(frozen=True)
+class Inner:
+    ids: torch.Tensor
+    lengths: tuple[int, ...]
+
+
+class Pair(NamedTuple):
+    left: torch.Tensor
+    right: str
+
+
+@dataclass(frozen=True)
+class Outer:
+    inner: Inner
+    labels: torch.Tensor | None
+    notes: dict[str, Any]
+
+
+def same(a: Any, b: Any) -> bool:
+    if isinstance(a, torch.Tensor):
+        return a.dtype == b.dtype and torch.equal(a, b)
+    if isinstance(a, (Inner, Outer)):
+        return type(a) is type(b) and all(
+            same(x, y) for x, y in zip(vars(a).values(), vars(b).values(), strict=True)
+        )
+    if isinstance(a, (list, tuple)):
+        return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
+    return bool(a == b)
+
+
+def example(number: int) -> tuple[int, list[Outer]]:
+    tensor = torch.arange(number)
+    inner = Inner(tensor, tuple(range(number)))
+    notes = {
+        "pair": Pair(tensor.bool(), "x"),
+        "half": tensor.view(1, -1, 1).bfloat16(),
+        "one": torch.tensor(2.5),
+    }
+    return number, [Outer(inner, None if number % 2 else tensor.int(), notes)] * (number % 3)
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_parcels_come_back_equal(number: int) -> None:
+    assert same(unwrap(wrap(example(number))), example(number))
+
+
+def test_a_parcel_is_a_single_tensor() -> None:
+    """However many tensors: each costs a file descriptor on its way between processes."""
+    many = [torch.ones(n) for n in range(1, 2000)]
+    (result,) = Loader(lambda _: many, [0], 1)
+    assert same(result, many)
+
+
+@pytest.mark.parametrize("workers", [0, 2, 4])
+def test_results_do_not_depend_on_workers(workers: int) -> None:
+    def build(number: int) -> tuple[int, list[Outer]]:
+        time.sleep(0.004 * (number % 3))
+        return example(number)
+
+    results = list(Loader(build, range(20), workers))
+    assert same(results, [example(n) for n in range(20)])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_of_a_corpus(tmp_path: Path, workers: int) -> None:
+    """Mapped shards are opened by each process for itself, and endless orders are read only as needed."""
+    parts = write_corpus(tmp_path / "corpus", [9, 7])
+    corpus = Corpus(tmp_path / "corpus")
+
+    def build(order: Any) -> tuple[Any, torch.Tensor]:
+        cursor, rows = order
+        tokens = np.concatenate([corpus.sentence_tokens(row) for _, row in rows])
+        return cursor, torch.from_numpy(tokens.astype(np.int64))
+
+    orders = steps(lambda _: corpus.num_sentences, 8, seed=1)
+    found = list(islice(Loader(build, orders, workers), 12))
+    expected = [build(o) for o in islice(steps(lambda _: corpus.num_sentences, 8, seed=1), 12)]
+    assert all(a[0] == b[0] and torch.equal(a[1], b[1]) for a, b in zip(found, expected, strict=True))
+    assert sum(len(p.tokens) for p in parts) == corpus.num_tokens
+
+
+def test_orders_are_read_little_ahead() -> None:
+    taken: list[int] = []
+
+    def orders() -> Iterator[int]:
+        for number in count():
+            taken.append(number)
+            yield number
+
+    results = iter(Loader(lambda n: n, orders(), 2, ahead=3))
+    assert [next(results) for _ in range(5)] == [0, 1, 2, 3, 4]
+    assert len(taken) <= 5 + 2 * 3
+    del results
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_errors_of_ours_arrive_as_themselves(workers: int) -> None:
+    def build(number: int) -> int:
+        if number == 3:
+            raise DataError("is odd", where="row 3", remedy="Remove it")
+        return number
+
+    results = iter(Loader(build, range(9), workers))
+    assert [next(results) for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(DataError) as caught:
+        next(results)
+    assert (caught.value.what, caught.value.where, caught.value.remedy) == ("is odd", "row 3", "Remove it")
+
+
+def test_other_errors_say_where_they_arose() -> None:
+    def build(number: int) -> float:
+        return 1 / number
+
+    with pytest.raises(RuntimeError, match="ZeroDivisionError: division by zero") as caught:
+        list(Loader(build, [1, 0], 1))
+    assert isinstance(caught.value.__cause__, WorkerTraceback)
+    assert "return 1 / number" in str(caught.value.__cause__)
+
+
+def test_a_killed_process_is_told_and_does_not_hang() -> None:
+    def build(number: int) -> int:
+        if number == 4:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return number
+
+    with pytest.raises(RunError, match="a loader process died"):
+        list(Loader(build, range(30), 2))
+
+
+def test_processes_use_one_thread_and_ignore_signals() -> None:
+    def build(_: int) -> tuple[int, bool]:
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGINT)
+        return torch.get_num_threads(), signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+
+    assert list(Loader(build, [0], 1)) == [(1, True)]
+
+
+def test_ctrl_c_ends_everything() -> None:
+    def main() -> None:
+        os.setsid()
+        timer = threading.Timer(0.8, lambda: os.killpg(0, signal.SIGINT))
+        timer.start()
+        try:
+            for _ in Loader(lambda n: time.sleep(0.05) or torch.ones(n + 1), count(), 2):
+                pass
+        except KeyboardInterrupt:
+            os._exit(7)
+
+    process = multiprocessing.get_context("fork").Process(target=main)
+    process.start()
+    process.join(20)
+    assert process.exitcode == 7
+    end = time.monotonic() + 15
+    while True:
+        try:
+            os.killpg(process.pid, 0)
+        except ProcessLookupError:
+            return
+        assert time.monotonic() < end, "loader processes are left behind"
+        time.sleep(0.05)

@@ -1,0 +1,321 @@
+"""Preparing: what is in the folder, for any number of processes, and what a person reads when it cannot."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import os
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from albertine.corpus import prepare as module
+from albertine.corpus.manifest import Manifest
+from albertine.corpus.prepare import Progress, prepare
+from albertine.corpus.reader import Corpus
+from albertine.errors import CorpusError, DataError, RunError, SettingsError, TokenizerError
+from albertine.text.documents import read_documents
+from albertine.text.sentences import document_sentences
+from albertine.text.tokenizer import Tokenizer
+from tests.corpus.texts import content, document, letter_tokenizer, library, write_lines
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    return letter_tokenizer(tmp_path_factory.mktemp("vocabulary"))
+
+
+def run(text: Path, folder: Path, tokenizer: Tokenizer, **options: Any) -> Manifest:
+    given = {"workers": 1, "format": "lines", "held_out": 0.1, "shard_characters": 6000, **options}
+    return prepare([text], folder, tokenizer, "en", **given)
+
+
+def sentences_of(corpus: Corpus, tokenizer: Tokenizer) -> list[list[list[int]]]:
+    """All documents of a corpus as lists of sentences of ids."""
+    offsets = corpus.document_offsets.tolist()
+    return [[corpus.sentence_tokens(i).tolist() for i in range(a, b)] for a, b in pairwise(offsets)]
+
+
+def test_the_corpus_is_the_text(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    text = library(tmp_path)
+    manifest = run(text, tmp_path / "corpus", tokenizer)
+    train, heldout = Corpus(tmp_path / "corpus"), Corpus(tmp_path / "corpus", "heldout")
+    train.verify(full=True)
+    assert train.num_shards > 3 and heldout.num_documents > 1
+    expected = [
+        [tokenizer.encode(s) for s in document_sentences(d, "en")] for d in read_documents([text], "lines")
+    ]
+    found = [*sentences_of(train, tokenizer), *sentences_of(heldout, tokenizer)]
+    assert sorted(found) == sorted(expected) and len(expected) == 60
+    # order is kept within a split
+    kept = sentences_of(train, tokenizer)
+    assert kept == [d for d in expected if d in kept]
+    assert manifest.documents == 60 and manifest.documents_read == 60
+    assert (
+        manifest.tokens == train.num_tokens + heldout.num_tokens == sum(len(s) for d in expected for s in d)
+    )
+    assert train.tokenizer().fingerprint == tokenizer.fingerprint
+
+
+def test_word_starts_follow_the_pieces(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    run(library(tmp_path), tmp_path / "corpus", tokenizer)
+    corpus = Corpus(tmp_path / "corpus")
+    ids, starts = corpus.span(0, 40)
+    assert starts.any() and not starts.all()
+    assert np.array_equal(starts, ~np.array([tokenizer.id_to_piece(int(i)).startswith("##") for i in ids]))
+
+
+def test_same_bytes_for_any_number_of_workers(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    text = library(tmp_path, 80)
+    for workers in (1, 2, 4):
+        run(text, tmp_path / f"corpus{workers}", tokenizer, workers=workers)
+    one = content(tmp_path / "corpus1")
+    assert content(tmp_path / "corpus2") == one and content(tmp_path / "corpus4") == one
+    assert not any(name.startswith(".") or name.endswith(".tmp") or name == "prepare.json" for name in one)
+
+
+def test_held_out_depends_on_the_document_alone(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    documents = [document(i, 12) for i in range(60)]
+    write_lines(tmp_path / "a.txt", documents)
+    write_lines(tmp_path / "b.txt", [document(999, 30), *documents[::-1]])
+    for name in "ab":
+        run(tmp_path / f"{name}.txt", tmp_path / name, tokenizer, held_out=0.2)
+    a, b = ({str(d) for d in sentences_of(Corpus(tmp_path / n, "heldout"), tokenizer)} for n in "ab")
+    assert 4 <= len(a) <= 25 and a <= b and len(b - a) <= 1
+    run(tmp_path / "a.txt", tmp_path / "other", tokenizer, held_out=0.2, seed=2)
+    assert {str(d) for d in sentences_of(Corpus(tmp_path / "other", "heldout"), tokenizer)} != a
+
+
+def test_short_and_duplicate_documents_are_dropped(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    whole = [document(i, 10) for i in range(30)]
+    shouting = [s.upper().replace(" ", "  ") for s in whole[3]]
+    text = write_lines(tmp_path / "t.txt", [*whole, ["The old man."], whole[7], shouting, whole[7]])
+    manifest = run(text, tmp_path / "corpus", tokenizer)
+    assert manifest.dropped == {"short": 1, "duplicate": 3, "empty": 0}
+    assert manifest.documents == 30
+    kept = run(text, tmp_path / "kept", tokenizer, deduplicate=False, min_characters=0)
+    assert kept.documents == 34 and kept.dropped == {"short": 0, "duplicate": 0, "empty": 0}
+
+
+def test_sentences_and_documents_without_a_token_are_left_out(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    silent = "\u200b" * 20  # zero-width: cleaned away
+    documents = [[*document(i, 6), silent] for i in range(8)]
+    text = write_lines(tmp_path / "t.txt", [*documents, [silent] * 20])
+    manifest = run(text, tmp_path / "corpus", tokenizer, held_out=0.0)
+    assert manifest.dropped["empty"] == 1 and manifest.documents == 8
+    assert Corpus(tmp_path / "corpus").sentence_lengths.min() >= 1
+    assert Corpus(tmp_path / "corpus").num_sentences == 48
+
+
+def test_an_endless_sentence_is_cut_and_kept(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    text = write_lines(tmp_path / "t.txt", [["river " * 20_000, "x" * 50_000], document(1, 9)])
+    run(text, tmp_path / "corpus", tokenizer, held_out=0.0)
+    corpus = Corpus(tmp_path / "corpus")
+    corpus.verify(full=True)
+    assert corpus.num_tokens > 20_000 and corpus.sentence_lengths.max() <= 1000
+
+
+def test_chinese_words_by_segmentation(tmp_path: Path) -> None:
+    pytest.importorskip("jieba")
+    sentence = "我们明天去北京大学看朋友。"
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *sorted(set(sentence))]
+    (tmp_path / "vocab.txt").write_text("\n".join(vocabulary) + "\n", encoding="utf-8")
+    from albertine.text.load import load_tokenizer
+
+    text = write_lines(tmp_path / "t.txt", [[sentence] * 30])
+    options: dict[str, Any] = {"format": "lines", "workers": 1, "held_out": 0.0, "min_characters": 1}
+    for words in ("pieces", "jieba"):
+        prepare([text], tmp_path / words, load_tokenizer(tmp_path), "zh", words=words, **options)
+    ids, plain = Corpus(tmp_path / "pieces").span(0, 1)
+    same, words = Corpus(tmp_path / "jieba").span(0, 1)
+    assert plain.all() and np.array_equal(ids, same)
+    assert not words.all(), "a segmenter finds words of two characters"
+    assert words[0] and not words[1], "我们 is one word"
+
+
+def test_progress_ends_at_the_size_of_the_files(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    text = library(tmp_path, 400)
+    packed = tmp_path / "text.txt.xz"
+    packed.write_bytes(lzma.compress(text.read_bytes()))
+    seen: list[Progress] = []
+    manifest = run(packed, tmp_path / "corpus", tokenizer, progress=seen.append)
+    assert len(seen) > 5
+    assert all(a.bytes_read <= b.bytes_read and a.tokens <= b.tokens for a, b in pairwise(seen))
+    assert seen[-1].bytes_read == seen[-1].bytes_total == packed.stat().st_size
+    assert (seen[-1].documents, seen[-1].tokens) == (400, manifest.tokens)
+    assert manifest.megabytes_per_second and manifest.megabytes_per_second > 0
+
+
+def test_a_complete_corpus_is_not_made_again(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    text = library(tmp_path)
+    os.utime(text, (1, 1))
+    first = run(text, tmp_path / "corpus", tokenizer)
+    before = {p: p.stat().st_mtime_ns for p in (tmp_path / "corpus").rglob("*")}
+    assert run(text, tmp_path / "corpus", tokenizer) == first
+    assert {p: p.stat().st_mtime_ns for p in (tmp_path / "corpus").rglob("*")} == before
+
+
+@pytest.mark.parametrize("name", ["train/shard-00002.tokens.npy", "tokenizer/vocab.txt"])
+@pytest.mark.parametrize("damage", ["flip", "remove"])
+def test_preparing_again_repairs(tmp_path: Path, tokenizer: Tokenizer, name: str, damage: str) -> None:
+    text = library(tmp_path)
+    os.utime(text, (1, 1))
+    run(text, tmp_path / "corpus", tokenizer)
+    whole, victim = content(tmp_path / "corpus"), tmp_path / "corpus" / name
+    sound = {p: p.stat().st_mtime_ns for p in (tmp_path / "corpus/train").glob("shard-0000[0134]*")}
+    if damage == "flip":
+        data = bytearray(victim.read_bytes())
+        data[len(data) // 2] ^= 1
+        victim.write_bytes(data)
+    else:
+        victim.unlink()
+    run(text, tmp_path / "corpus", tokenizer)
+    assert content(tmp_path / "corpus") == whole
+    assert sound and {p: p.stat().st_mtime_ns for p in sound} == sound, "sound shards are not written again"
+
+
+def test_changed_text_of_the_same_size_is_noticed(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    text = library(tmp_path)
+    run(text, tmp_path / "corpus", tokenizer)
+    before = content(tmp_path / "corpus")
+    changed = text.read_text().replace("home", "hoom", 1)
+    text.write_text(changed)
+    run(text, tmp_path / "corpus", tokenizer)
+    after = content(tmp_path / "corpus")
+    assert {n for n in after if n.startswith("train") and after[n] != before[n]} != set()
+    run(text, tmp_path / "fresh", tokenizer)
+    assert content(tmp_path / "fresh") == after
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"min_characters": 100}, "settings.min_characters: 200 → 100"),
+        ({"held_out": 0.2}, "settings.held_out: 0.1 → 0.2"),
+        ({"seed": 5}, "settings.seed: 1 → 5"),
+        ({"deduplicate": False}, "settings.deduplicate: true → false"),
+        ({"shard_characters": 7000}, "settings.shard_characters: 6000 → 7000"),
+        ({"tokenizer": "other"}, "tokenizer.vocab_size"),
+        ({"text": "other"}, r"sources\[0\].bytes"),
+    ],
+)
+def test_another_call_on_the_folder_is_refused(
+    tmp_path: Path, tokenizer: Tokenizer, options: dict[str, Any], message: str
+) -> None:
+    text = library(tmp_path)
+    run(text, tmp_path / "corpus", tokenizer)
+    before = content(tmp_path / "corpus")
+    if options.pop("tokenizer", None):
+        tokenizer = letter_tokenizer(tmp_path / "other", without="z")
+    if options.pop("text", None):
+        text = library(tmp_path / "more", 70, seed=1)
+    with pytest.raises(CorpusError, match=message) as caught:
+        run(text, tmp_path / "corpus", tokenizer, **options)
+    assert caught.value.remedy
+    assert content(tmp_path / "corpus") == before
+
+
+def test_a_folder_with_other_files_is_left_alone(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "thesis.doc").write_text("precious")
+    with pytest.raises(CorpusError, match=r"holds other files \(thesis.doc\)"):
+        run(library(tmp_path), tmp_path / "corpus", tokenizer)
+    assert content(tmp_path / "corpus") == {"thesis.doc": b"precious"}
+
+
+def test_nothing_left_says_why(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    text = write_lines(tmp_path / "t.txt", [["The old man went home."]] * 7 + [document(1, 9)] * 3)
+    with pytest.raises(CorpusError, match="10 documents: 10 had fewer than 5000 characters, 0 were dup"):
+        run(text, tmp_path / "corpus", tokenizer, min_characters=5000)
+    assert not (tmp_path / "corpus").exists()
+    with pytest.raises(CorpusError, match="fell to the held-out part"):
+        run(text, tmp_path / "corpus", tokenizer, held_out=1 - 1e-12)
+
+
+def test_a_tokenizer_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+    text = library(tmp_path)
+    poor = letter_tokenizer(tmp_path / "poor", without="aeo")
+    with pytest.raises(TokenizerError, match=r"\d\d% of the tokens are unknown") as caught:
+        run(text, tmp_path / "corpus", poor)
+    assert "train one" in str(caught.value.remedy)
+    assert not (tmp_path / "corpus").exists()
+    assert run(text, tmp_path / "corpus", poor, allow_unknown=True).unknown_share > 0.2
+
+
+def test_a_full_disk_is_foreseen(
+    tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = library(tmp_path)
+    usage = type("usage", (), {"free": 1_000_000})
+    monkeypatch.setattr("albertine.corpus.space.shutil.disk_usage", lambda _: usage)
+    with pytest.raises(RunError, match="1 MB free and the corpus will take about 34 MB"):
+        run(text, tmp_path / "corpus", tokenizer)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"workers": 0},
+        {"held_out": 1.0},
+        {"held_out": -0.1},
+        {"min_characters": -1},
+        {"shard_characters": 0},
+        {"words": "spaces"},
+    ],
+)
+def test_impossible_options_are_refused(
+    tmp_path: Path, tokenizer: Tokenizer, options: dict[str, Any]
+) -> None:
+    with pytest.raises(SettingsError):
+        run(library(tmp_path), tmp_path / "corpus", tokenizer, **options)
+    assert not (tmp_path / "corpus").exists()
+
+
+def test_text_that_cannot_be_read_is_named_and_work_is_kept(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    text = library(tmp_path)
+    bad = tmp_path / "zz.txt"
+    bad.write_bytes(b"\xff\xfe\xfa broken")
+    with pytest.raises(DataError, match=r"zz\.txt"):
+        prepare(
+            [text, bad], tmp_path / "corpus", tokenizer, "en", workers=2, shard_characters=6000, held_out=0.1
+        )
+    done = {p: p.stat().st_mtime_ns for p in (tmp_path / "corpus/train").glob("*.npy")}
+    assert done
+    with pytest.raises(CorpusError, match="not prepared to the end"):
+        Corpus(tmp_path / "corpus")
+    write_lines(bad, [document(5, 20)])
+    prepare([text, bad], tmp_path / "corpus", tokenizer, "en", workers=2, shard_characters=6000, held_out=0.1)
+    again = {p: p.stat().st_mtime_ns for p in done}
+    assert sum(again[p] == done[p] for p in done) >= len(done) - 8, (
+        "only the last shard of each split may change"
+    )
+
+
+def test_the_manifest_is_plain_json_without_times(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    run(library(tmp_path), tmp_path / "corpus", tokenizer)
+    tree = json.loads((tmp_path / "corpus/manifest.json").read_text())
+    assert tree["format"] == "albertine-corpus"
+    assert "megabytes_per_second" not in tree and not any("time" in key for key in tree)
+
+
+def test_demo_text(tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Real books: the corpus decodes to the text it was made from."""
+    archive = Path(__file__).parents[2] / "data" / "demo" / "english.tar.xz"
+    monkeypatch.setattr(module, "_ENOUGH_TOKENS", 10_000)
+    manifest = prepare(
+        [archive], tmp_path / "c", tokenizer, "en", workers=2, allow_unknown=True, held_out=0.2
+    )
+    corpus = Corpus(tmp_path / "c")
+    assert manifest.tokens > 500_000 and manifest.sentences > 3_000
+    first = next(iter(read_documents([archive])))
+    begin = document_sentences(first, "en")[:3]
+    starts = corpus.document_offsets[:-1].tolist()
+    texts = [[corpus.sentence_tokens(i + k).tolist() for k in range(3)] for i in starts]
+    heldout = Corpus(tmp_path / "c", "heldout")
+    texts += [
+        [heldout.sentence_tokens(i + k).tolist() for k in range(3)] for i in heldout.document_offsets[:-1]
+    ]
+    assert [tokenizer.encode(s) for s in begin] in texts
