@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from albertine.layout import pack
-from albertine.model.attention import RowSubset, Segments, attend, attend_padded
+from albertine.model.attention import RowSubset, Segments, _attend_packed, _bounded, attend, attend_padded
 
 
 def heads(rows, seed):
@@ -47,3 +47,35 @@ def test_restoring_gives_back_the_order_asked_for(rows):
     restored = subset.sorted_rows if subset.restore is None else subset.sorted_rows[subset.restore]
     assert torch.equal(restored, wanted)
     assert sum(subset.segments.known_lengths()) == len(rows)
+
+
+def stand_in(q, k, v, cu_q, cu_k, max_q, max_k):
+    """What the CUDA kernel does with its seven arguments: offsets only, and nothing beyond the bounds."""
+    assert q.shape[2] % 8 == 0
+    out = torch.full_like(q, float("nan"))
+    for a, b, c, d in zip(cu_q[:-1], cu_q[1:], cu_k[:-1], cu_k[1:], strict=True):
+        b, d = min(b, a + max_q), min(d, c + max_k)
+        weights = (torch.einsum("qnd,knd->nqk", q[a:b], k[c:d]) / q.shape[2] ** 0.5).softmax(-1)
+        out[a:b] = torch.einsum("nqk,knd->qnd", weights, v[c:d])
+    return out
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=7), st.data())
+def test_the_packed_call_passes_offsets_that_need_no_lengths(lengths, data):
+    batch = pack([[1] * n for n in lengths])
+    keys = Segments.of(batch)
+    rows = data.draw(st.lists(st.integers(0, sum(lengths) - 1), unique=True, min_size=1))
+    subset = RowSubset.of(torch.tensor(rows + rows[:2]), batch)
+    queries = _bounded(subset.segments.cu_seqlens, 2 * batch.max_length)
+    assert queries.known_lengths() == subset.segments.known_lengths()
+    k, v = (heads(sum(lengths), seed) for seed in range(2))
+    q = heads(len(rows) + len(rows[:2]), 3)
+    expected = attend(q, k, v, subset.segments, keys, 0.0)
+    torch.testing.assert_close(_attend_packed(stand_in, q, k, v, queries, keys), expected)
+    torch.testing.assert_close(attend_padded(q, k, v, queries, keys, 0.0), expected)
+
+
+def test_more_queries_than_the_kernel_was_told_of_fail_loudly():
+    with pytest.raises(RuntimeError):
+        _bounded(torch.tensor([0, 5], dtype=torch.int32), 4)

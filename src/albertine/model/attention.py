@@ -73,19 +73,18 @@ class RowSubset:
         """Sort `rows` (int64 (R,), indices into T; a row may be named at most twice) by sequence."""
         ordered, order = torch.sort(rows, stable=True)
         cu = torch.searchsorted(ordered, packed.cu_seqlens.long()).to(torch.int32)
-        bound = min(len(rows), 2 * packed.max_length)
-        if rows.device.type == "cpu":
-            lengths = tuple(cu.diff().tolist())
-            ascending = torch.equal(ordered, rows)
-            return cls(
-                ordered,
-                None if ascending else order.argsort(),
-                Segments(cu, lengths, max(lengths, default=0)),
-            )
-        # The kernel leaves queries beyond the bound unwritten, so a broken promise must fail loudly, yet
-        # without a stall.
-        torch._assert_async((cu.diff() <= bound).all())
-        return cls(ordered, order.argsort(), Segments(cu, None, bound))
+        if rows.device.type != "cpu":
+            return cls(ordered, order.argsort(), _bounded(cu, min(len(rows), 2 * packed.max_length)))
+        lengths = tuple(cu.diff().tolist())
+        restore = None if torch.equal(ordered, rows) else order.argsort()
+        return cls(ordered, restore, Segments(cu, lengths, max(lengths, default=0)))
+
+
+def _bounded(cu_seqlens: Tensor, bound: int) -> Segments:
+    """Segments whose lengths stay on the device."""
+    # The kernel leaves queries beyond the bound unwritten: fail loudly, yet without waiting.
+    torch._assert_async((cu_seqlens.diff() <= bound).all())
+    return Segments(cu_seqlens, None, bound)
 
 
 def attend(
@@ -100,17 +99,30 @@ def attend(
         dropout: probability for attention weights, 0 outside training.
 
     Returns:
-        (R, N, D), contiguous.
+        (R, N, D).
     """
     if q_RND.device.type == "cpu":
         return _attend_each(q_RND, k_TND, v_TND, queries, keys, dropout)
-    if PACKED_KERNEL is not None and dropout == 0.0 and q_RND.dtype in (torch.bfloat16, torch.float16):
-        # Dropout is hard-coded to zero in this kernel, and it knows only half precision.
-        out: Tensor = PACKED_KERNEL(
-            q_RND, k_TND, v_TND, queries.cu_seqlens, keys.cu_seqlens, queries.longest, keys.longest
-        )
-        return out
-    return attend_padded(q_RND, k_TND, v_TND, queries, keys, dropout)
+    # The packed kernel has no dropout, knows only half precision, and heads of at most 256.
+    half = q_RND.dtype in (torch.bfloat16, torch.float16)
+    if PACKED_KERNEL is None or dropout > 0.0 or not half or q_RND.shape[2] > 256:
+        return attend_padded(q_RND, k_TND, v_TND, queries, keys, dropout)
+    return _attend_packed(PACKED_KERNEL, q_RND, k_TND, v_TND, queries, keys)
+
+
+def _attend_packed(
+    kernel: Callable[..., Any], q_RND: Tensor, k_TND: Tensor, v_TND: Tensor, queries: Segments, keys: Segments
+) -> Tensor:
+    """The CUDA kernel. It wants a multiple of 8 as head size, so zeros fill it up; albert-tiny has 26."""
+    size = q_RND.shape[2]
+    if extra := -size % 8:
+        # The kernel divides by the square root of the filled size; its scale argument is not a stable one.
+        q_RND = q_RND * ((size + extra) / size) ** 0.5
+        q_RND, k_TND, v_TND = (F.pad(x, (0, extra)) for x in (q_RND, k_TND, v_TND))
+    out: Tensor = kernel(
+        q_RND, k_TND, v_TND, queries.cu_seqlens, keys.cu_seqlens, queries.longest, keys.longest
+    )
+    return out[..., :size]
 
 
 def _attend_each(

@@ -1,0 +1,67 @@
+"""Operations on a plan: unshare, share again, grow, cut."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+
+from albertine.errors import SettingsError
+from albertine.model.plan import SharingPlan
+from albertine.model.replan import replan
+from tests.model import builders
+
+
+def outputs(model, lengths=(5, 3)):
+    with torch.no_grad():
+        return model.encoder(builders.packed(list(lengths)), all_depths=True).hidden_states
+
+
+@settings(max_examples=20, deadline=None)
+@given(builders.plans())
+def test_unsharing_changes_no_output_and_shares_again_without_loss(plan):
+    model = builders.model(plan)
+    apart = replan(model, SharingPlan.unshared(plan.depth))
+    assert all(torch.equal(a, b) for a, b in zip(outputs(model), outputs(apart), strict=True))
+    together = replan(apart, plan)
+    assert together.config == model.config
+    assert all(torch.equal(together.state_dict()[n], v) for n, v in model.state_dict().items())
+
+
+def test_blocks_apart_train_apart_and_no_longer_merge():
+    model = builders.model()
+    apart = replan(model, SharingPlan.unshared(3))
+    with torch.no_grad():
+        apart.encoder.attention[1].query.weight.add_(3.0)
+    kept = model.encoder.attention[0].query.weight
+    assert torch.equal(apart.encoder.attention[0].query.weight, kept)
+    with pytest.raises(SettingsError, match="differ"):
+        replan(apart, SharingPlan.shared(3))
+    mean = replan(apart, SharingPlan.shared(3), merge="mean")
+    torch.testing.assert_close(mean.encoder.attention[0].query.weight, kept + 1.0)
+
+
+def test_a_shared_model_grows_by_looping_on():
+    model = builders.model(SharingPlan.shared(2))
+    grown = replan(model, SharingPlan.shared(4))
+    assert sum(p.numel() for p in grown.parameters()) == sum(p.numel() for p in model.parameters())
+    assert all(torch.equal(a, b) for a, b in zip(outputs(model), outputs(grown)[:3], strict=True))
+    assert not torch.equal(outputs(grown)[4], outputs(model)[2])
+
+
+def test_chosen_depths_of_an_unshared_model():
+    model = builders.model(SharingPlan.unshared(3))
+    twice = replan(model, SharingPlan.unshared(4), source=[0, 0, 2, 2])
+    with torch.no_grad():
+        for new, old in enumerate([0, 0, 2, 2]):
+            assert torch.equal(
+                twice.encoder.attention[new].key.weight, model.encoder.attention[old].key.weight
+            )
+    for source in ([0, 1], [0, 1, 2, 3]):
+        with pytest.raises(SettingsError, match="source"):
+            replan(model, SharingPlan.unshared(4), source=source)
+
+
+def test_a_new_plan_can_be_trained():
+    apart = replan(builders.model().train(), SharingPlan.unshared(3))
+    assert apart.training
+    apart.encoder(builders.packed([4])).last_hidden[:, 0].sum().backward()
+    assert all(p.grad is not None for p in apart.encoder.parameters())
