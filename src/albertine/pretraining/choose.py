@@ -5,12 +5,17 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from difflib import get_close_matches
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
 from albertine.errors import ModelError, SettingsError
 from albertine.interop.huggingface import load_model
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.model.presets import SHARING, preset
+from albertine.objectives.baseline import Unigram
 from albertine.pretraining.settings import ModelChoice, ObjectiveChoice, PretrainingSettings
 
 
@@ -56,16 +61,23 @@ def heads_of(objective: ObjectiveChoice) -> frozenset[str]:
     return frozenset({"mlm", "pooler"} | ({objective.pairs} if objective.pairs != "none" else set()))
 
 
-def first_model(settings: PretrainingSettings, vocab_size: int) -> Model:
+def first_model(settings: PretrainingSettings, counts: NDArray[np.int64]) -> Model:
     """New weights from the seed, or those of `model.start_from`.
+
+    Args:
+        counts: occurrences of every piece in the corpus, (V,).
 
     Raises:
         ModelError: the folder to start from lacks a head, or has another vocabulary than the corpus.
     """
-    choice, objective = settings.model, settings.objective
+    choice, objective, vocab_size = settings.model, settings.objective, len(counts)
     if choice.start_from is None:
         config = encoder_config(choice, vocab_size, objective.max_length)
-        return Model(config, heads_of(objective), seed=settings.seed, precision=settings.training.precision)
+        model = Model(config, heads_of(objective), seed=settings.seed, precision=settings.training.precision)
+        if choice.output_bias == "unigram" and model.mlm is not None:
+            with torch.no_grad():
+                model.mlm.bias.copy_(torch.from_numpy(Unigram(counts).log_probabilities))
+        return model
     model = load_model(choice.start_from)
     if model.config.vocab_size != vocab_size:
         raise ModelError(

@@ -9,7 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from albertine.corpus.manifest import NAME as MANIFEST
 from albertine.corpus.reader import Corpus
@@ -70,12 +72,13 @@ def pretrain(
     try:
         corpus = Corpus(settings.corpus)
         tokenizer = corpus.tokenizer()
-        model = first_model(settings, tokenizer.vocab_size).to(world.device)
+        counts = count_tokens(corpus, tokenizer.vocab_size)
+        model = first_model(settings, counts).to(world.device)
         with RunFolder(settings.folder, main=world.main) as folder:
             folder.describe(
                 dump(settings), environment(settings.seed, device=str(world.device), world_size=world.size)
             )
-            return _run(settings, folder, corpus, tokenizer, model, world, resume, strict, reporter)
+            return _run(settings, folder, corpus, tokenizer, counts, model, world, resume, strict, reporter)
     finally:
         stop(world)
 
@@ -85,6 +88,7 @@ def _run(
     folder: RunFolder,
     corpus: Corpus,
     tokenizer: Tokenizer,
+    counts: NDArray[np.int64],
     model: Model,
     world: World,
     resume: str | Path,
@@ -99,7 +103,7 @@ def _run(
         rank=world.rank,
         world=world.size,
     )
-    baseline = Unigram(count_tokens(corpus, tokenizer.vocab_size)).score_batches(held_out)
+    baseline = Unigram(counts).score_batches(held_out)
 
     def evaluate(poll: Callable[[], None]) -> Mapping[str, float]:
         return judge(model, held_out, device=world.device, add_up=world.add, poll=poll)
@@ -168,7 +172,7 @@ def fingerprint(settings: PretrainingSettings, model: Model, tokenizer: Tokenize
         "corpus": hashlib.sha256((settings.corpus / MANIFEST).read_bytes()).hexdigest(),
         "tokenizer": tokenizer.fingerprint,
         "model": {**model.config.to_dict(), "heads": sorted(model.heads)},
-        "start_from": str(settings.model.start_from) if settings.model.start_from else None,
+        "start": settings.model.model_dump(mode="json", include={"start_from", "output_bias"}),
         "objective": settings.objective.model_dump(mode="json"),
         "training": training,
     }

@@ -25,6 +25,11 @@ class ModelChoice(Settings):
     sharing: Literal["preset", "all", "attention", "ffn", "none"] = Field(
         "preset", description="what all depths share"
     )
+    output_bias: Literal["zeros", "unigram"] = Field(
+        "zeros",
+        description="start of the masked-LM bias: Google's zeros, or the log frequencies of the corpus, "
+        "which saves the steps in which a model learns nothing else",
+    )
     change: dict[str, Any] = Field(
         {}, description="fields of the encoder to change, for example hidden_size: 256"
     )
@@ -33,9 +38,10 @@ class ModelChoice(Settings):
     def _one_origin(self) -> ModelChoice:
         if (self.preset is None) == (self.start_from is None):
             raise ValueError("give model.preset or model.start_from, and not both")
-        if self.start_from is not None and (self.change or self.sharing != "preset"):
+        own = bool(self.change) or (self.sharing, self.output_bias) != ("preset", "zeros")
+        if self.start_from is not None and own:
             raise ValueError(
-                "model.change and model.sharing belong to a preset; weights to go on from bring their own"
+                "model.change, sharing and output_bias belong to a preset; weights bring their own"
             )
         return self
 

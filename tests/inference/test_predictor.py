@@ -1,0 +1,81 @@
+"""Asking a model folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from albertine.errors import DataError, ModelError
+from albertine.inference.predictor import Predictor
+from albertine.interop.huggingface import save_model
+from albertine.model.model import Model
+from albertine.pretraining.choose import encoder_config
+from albertine.pretraining.settings import ModelChoice
+from albertine.text.load import load_tokenizer
+from tests.toy import MODEL
+
+
+@pytest.fixture(scope="module")
+def folder(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random Chinese model with both heads, beside its vocabulary."""
+    where = tmp_path_factory.mktemp("model") / "中文 model"
+    tokenizer = load_tokenizer(shared_data / "tokenizers" / "bert-zh-21128")
+    choice = ModelChoice(preset="albert-tiny-zh", change=MODEL)
+    save_model(
+        Model(encoder_config(choice, tokenizer.vocab_size, 64), {"mlm", "sop"}, seed=3), tokenizer, where
+    )
+    return where
+
+
+def test_fill_mask_agrees_with_transformers(folder: Path) -> None:
+    from transformers import pipeline
+
+    theirs = pipeline("fill-mask", model=str(folder), top_k=3)("今天天气[MASK]好。")
+    ours = Predictor(folder).fill_mask("今天天气[MASK]好。", top_k=3)[0]
+    assert [g.token_id for g in ours] == [t["token"] for t in theirs]
+    # transformers counts special pieces among the candidates; five of 21128 shift a probability by so much
+    assert [g.probability for g in ours] == pytest.approx([t["score"] for t in theirs], rel=1e-3)
+
+
+def test_every_mask_is_answered_in_order(folder: Path) -> None:
+    predictor = Predictor(folder)
+    both = predictor.fill_mask("北[MASK]的[MASK]天", top_k=2)
+    assert len(both) == 2
+    assert all(len(guesses) == 2 for guesses in both)
+    assert all(guesses[0].probability >= guesses[1].probability for guesses in both)
+
+
+def test_sentence_order_is_the_same_alone_and_together(folder: Path) -> None:
+    predictor = Predictor(folder)
+    pairs = [("他来了。", "他走了，再也没有回来。"), ("天黑了。", "灯亮了。")]
+    together = predictor.sentence_order(pairs)
+    alone = [predictor.sentence_order([pair])[0] for pair in pairs]
+    assert together == pytest.approx(alone, abs=1e-6)
+    assert all(0 < p < 1 for p in together)
+
+
+def test_what_a_model_cannot_answer_is_said(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no \[MASK\]"):
+        Predictor(folder).fill_mask("没有")
+    tokenizer = load_tokenizer(folder)
+    config = encoder_config(ModelChoice(preset="albert-tiny-zh", change=MODEL), tokenizer.vocab_size, 64)
+    save_model(Model(config, {"pooler"}), tokenizer, tmp_path / "plain")
+    with pytest.raises(ModelError, match="no masked-LM head"):
+        Predictor(tmp_path / "plain").fill_mask("[MASK]")
+    with pytest.raises(ModelError, match="no sentence head"):
+        Predictor(tmp_path / "plain").sentence_order([("a", "b")])
+
+
+def test_a_tokenizer_of_another_model_is_refused(folder: Path, tmp_path: Path) -> None:
+    small = encoder_config(ModelChoice(preset="albert-tiny-zh", change=MODEL), 100, 64)
+    save_model(Model(small, {"mlm"}), None, tmp_path / "other")
+    load_tokenizer(folder).save(tmp_path / "other")
+    with pytest.raises(ModelError, match="21128"):
+        Predictor(tmp_path / "other")
+
+
+def test_precision_changes_little(folder: Path) -> None:
+    full = Predictor(folder, precision="float32").fill_mask("今[MASK]", top_k=1)[0][0]
+    half = Predictor(folder, precision="bfloat16").fill_mask("今[MASK]", top_k=1)[0][0]
+    assert half.probability == pytest.approx(full.probability, rel=0.05)

@@ -1,0 +1,64 @@
+"""A small corpus from the demo text, and settings for runs that take seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from albertine.corpus.prepare import prepare
+from albertine.pretraining.settings import PretrainingSettings
+from albertine.settings import resolve
+from albertine.text.documents import read_documents
+from albertine.text.load import load_tokenizer
+from albertine.text.sentences import document_sentences
+from albertine.text.train import train_sentencepiece
+from tests.toy import MODEL, demo_text
+
+Build = Callable[..., PretrainingSettings]
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """About 150 kB of novels, cut at chapters, with a vocabulary of 500 pieces."""
+    folder = tmp_path_factory.mktemp("pre training")
+    text = demo_text("en", folder / "text", 150_000)
+    sentences = (s for d in read_documents([text]) for s in document_sentences(d, "en"))
+    train_sentencepiece(sentences, folder / "vocabulary", vocab_size=500)
+    prepare([text], folder / "corpus", load_tokenizer(folder / "vocabulary"), "en", workers=1, held_out=0.3)
+    return folder / "corpus"
+
+
+@pytest.fixture
+def build(corpus: Path, tmp_path: Path) -> Build:
+    """Settings of a toy run in a fresh folder; keyword arguments change parts of them."""
+
+    def make(**changes: Any) -> PretrainingSettings:
+        tree: dict[str, Any] = {
+            "name": "toy",
+            "output": tmp_path / "runs",
+            "corpus": corpus,
+            "model": {"preset": "albert-tiny-zh", "change": {**MODEL, "hidden_dropout_prob": 0.1}},
+            "objective": {"max_length": 32},
+            "training": {
+                "steps": 8,
+                "batch_size": 8,
+                "micro_batch_tokens": 100,
+                "learning_rate": 0.01,
+                "workers": 0,
+            },
+            "watching": {
+                "log_every": 2,
+                "evaluate_every": 4,
+                "evaluate_sequences": 8,
+                "checkpoint_every": 3,
+                "tensorboard": False,
+            },
+        }
+        for part, values in changes.items():
+            tree[part] = {**tree[part], **values} if isinstance(tree.get(part), dict) else values
+        return resolve(PretrainingSettings, tree)
+
+    return make

@@ -1,0 +1,281 @@
+"""Whole runs: what they leave behind, that interruption changes nothing, and what they refuse."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from albertine.corpus.reader import Corpus
+from albertine.errors import AlbertineError, CheckpointError, CorpusError, ModelError, RunError
+from albertine.interop.huggingface import load_model
+from albertine.pretraining.data import Batches, held_out_batches
+from albertine.pretraining.held_out import judge
+from albertine.pretraining.run import pretrain
+from albertine.pretraining.settings import PretrainingSettings
+from albertine.settings import dump
+from albertine.training.metrics import read_metrics
+from albertine.training.progress import Reporter
+from tests.pretraining.conftest import Build
+
+
+def run(settings: PretrainingSettings, resume: str = "auto") -> Path:
+    result = pretrain(settings, resume=resume, reporter=Reporter(quiet=True))
+    assert result.outcome.done
+    return result.folder
+
+
+def weights(folder: Path) -> str:
+    return hashlib.sha256((folder / "final" / "model.safetensors").read_bytes()).hexdigest()
+
+
+def test_a_run_leaves_what_the_contract_says(build: Build) -> None:
+    settings = build()
+    folder = run(settings)
+    for name in ("settings.yaml", "environment.json", "metrics.jsonl", "log.txt", "plots/mlm_loss.png"):
+        assert (folder / name).stat().st_size > 0, name
+    for name in ("best", "final"):
+        assert load_model(folder / name).heads == {"pooler", "mlm", "sop"}
+    assert sorted(p.name for p in (folder / "checkpoints").glob("step-*")) == ["step-3", "step-6", "step-8"]
+    rows = read_metrics(folder / "metrics.jsonl")
+    assert [row["step"] for row in rows if "evaluation" in row] == [4, 8]
+    assert {"mlm_loss", "mlm_accuracy", "sentence_accuracy", "lr", "grad_norm", "tokens"} <= rows[0].keys()
+
+
+def test_the_final_model_scores_what_the_run_said(build: Build, corpus: Path) -> None:
+    settings = build()
+    folder = run(settings)
+    said = [row["evaluation"] for row in read_metrics(folder / "metrics.jsonl") if "evaluation" in row][-1]
+    batches = held_out_batches(corpus, settings.objective, seed=settings.seed, sequences=8)
+    scores = judge(load_model(folder / "final"), batches)
+    assert scores == pytest.approx(said, abs=1e-6)
+
+
+def test_transformers_loads_the_final_model(build: Build) -> None:
+    folder = run(build())
+    from transformers import AlbertForPreTraining, AutoTokenizer, pipeline
+
+    tokenizer = AutoTokenizer.from_pretrained(folder / "final")
+    theirs = AlbertForPreTraining.from_pretrained(folder / "final").eval()
+    text = tokenizer("It was a dark night.", "She went home.", return_tensors="pt")
+    assert text["token_type_ids"].sum() > 0
+    ours = load_model(folder / "final")
+    with torch.no_grad():
+        hidden = ours(**text).last_hidden_state
+        assert torch.allclose(hidden, theirs.albert(**text).last_hidden_state, atol=1e-5)
+        assert torch.allclose(ours.sentence_logits(hidden[:, 0]), theirs(**text).sop_logits, atol=1e-5)
+    best = pipeline("fill-mask", model=str(folder / "final"))("It was a [MASK] night.")[0]
+    assert best["score"] > 0
+
+
+def test_objectives_without_pairs_and_with_next_sentence(build: Build) -> None:
+    none = run(build(name="none", objective={"pairs": "none"}))
+    assert load_model(none / "final").heads == {"pooler", "mlm"}
+    assert not any("sentence_loss" in row for row in read_metrics(none / "metrics.jsonl"))
+    nsp = build(
+        name="nsp",
+        objective={"pairs": "nsp"},
+        model={"preset": "bert-base", "change": {"num_hidden_layers": 2}},
+    )
+    nsp = nsp.model_copy(
+        update={"model": nsp.model.model_copy(update={"change": {**nsp.model.change, "hidden_size": 24}})}
+    )
+    nsp = nsp.model_copy(
+        update={
+            "model": nsp.model.model_copy(
+                update={
+                    "change": {
+                        **nsp.model.change,
+                        "embedding_size": 24,
+                        "num_attention_heads": 2,
+                        "intermediate_size": 32,
+                    }
+                }
+            )
+        }
+    )
+    assert load_model(run(nsp) / "final").heads == {"pooler", "mlm", "nsp"}
+
+
+def test_a_signal_saves_and_the_resumed_run_is_the_same_run(build: Build) -> None:
+    straight = run(build(name="straight"))
+    settings = build(name="stopped")
+    # The signal comes while the second of the four micro-batches or evaluations after it is under way.
+    seen = threading.Event()
+
+    class Stopper(Reporter):
+        def step(self, step: int, progress: float, left: float | None) -> None:
+            if step == 5 and not seen.is_set():
+                seen.set()
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    result = pretrain(settings, reporter=Stopper(quiet=True))
+    assert not result.outcome.done
+    assert result.outcome.exit_code == 143
+    assert not (result.folder / "final").exists()
+    assert weights(run(settings)) == weights(straight)
+    timings = {"elapsed", "tokens_per_second"}
+    lines = [
+        [{k: v for k, v in row.items() if k not in timings} for row in read_metrics(f / "metrics.jsonl")]
+        for f in (straight, result.folder)
+    ]
+    assert lines[0] == lines[1]
+
+
+def test_another_micro_batch_size_is_the_same_batch(build: Build) -> None:
+    small = run(build(name="small", model={"change": {"hidden_size": 32, "num_attention_heads": 2}}))
+    rows = read_metrics(small / "metrics.jsonl")
+    large = run(
+        build(
+            name="large",
+            model={"change": {"hidden_size": 32, "num_attention_heads": 2}},
+            training={"micro_batch_tokens": 4000},
+        )
+    )
+    other = read_metrics(large / "metrics.jsonl")
+    for a, b in zip(rows, other, strict=True):
+        if "mlm_loss" in a:
+            assert a["tokens"] == b["tokens"]
+            assert a["mlm_loss"] == pytest.approx(b["mlm_loss"], rel=1e-4)
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+def test_two_processes_train_the_same_model(build: Build, tmp_path: Path) -> None:
+    change = {"change": {**build().model.change, "hidden_dropout_prob": 0.0}}
+    alone = run(build(name="one", model=change))
+    settings = build(name="two", model=change)
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(dump(settings), encoding="utf-8")
+    environment = {
+        **os.environ,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "WORLD_SIZE": "2",
+    }
+    command = [sys.executable, "-m", "albertine", "pretrain", "--config", str(recipe)]
+    processes = [
+        subprocess.Popen(
+            command,
+            env={**environment, "RANK": r, "LOCAL_RANK": r},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        for r in ("0", "1")
+    ]
+    for process in processes:
+        output, _ = process.communicate(timeout=120)
+        assert process.returncode == 0, output.decode()
+    for name, tensor in load_file(alone / "final" / "model.safetensors").items():
+        other = load_file(settings.folder / "final" / "model.safetensors")[name]
+        assert torch.allclose(tensor, other, atol=2e-4), name
+
+
+def test_the_stream_does_not_depend_on_ranks(build: Build, corpus: Path) -> None:
+    settings = build()
+    opened = Corpus(corpus)
+    alone = iter(Batches(opened, settings, None))
+    ranks = [iter(Batches(opened, settings, None, rank, 2)) for rank in range(2)]
+    for _ in range(5):
+        cursor, batches = next(alone)
+        shares = [next(rank) for rank in ranks]
+        assert all(share[0] == cursor for share in shares)
+
+        def samples(found: list) -> set[tuple[int, int]]:  # type: ignore[type-arg]
+            return {tuple(row) for batch in found for row in batch.samples.tolist()}
+
+        assert samples(batches) == samples(shares[0][1]) | samples(shares[1][1])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"seed": 2},
+        {"model": {"change": {"hidden_size": 64, "num_attention_heads": 2}}},
+        {"model": {"sharing": "none"}},
+        {"objective": {"max_length": 31}},
+        {"objective": {"pairs": "none"}},
+        {"objective": {"masking": {"ngram": 1}}},
+        {"training": {"batch_size": 9}},
+        {"training": {"learning_rate": 0.02}},
+        {"training": {"optimizer": "adamw"}},
+        {"training": {"steps": 9}},
+        {"training": {"schedule": "wsd"}},
+        {"training": {"clip": None}},
+    ],
+    ids=str,
+)
+def test_a_checkpoint_of_another_run_is_refused(build: Build, changes: dict[str, object]) -> None:
+    folder = run(build(training={"steps": 1}, watching={"evaluate_every": 100}))
+    before = weights(folder)
+    training = {"steps": 1, **(changes.get("training") or {})}  # type: ignore[dict-item]
+    with pytest.raises(CheckpointError) as refused:
+        run(build(watching={"evaluate_every": 100}, **{**changes, "training": training}))
+    assert str(refused.value).count("checkpoint")
+    assert weights(folder) == before
+
+
+def test_never_refuses_a_folder_that_has_a_run(build: Build) -> None:
+    settings = build(training={"steps": 1})
+    run(settings)
+    with pytest.raises(RunError, match="earlier run"):
+        run(settings, "never")
+
+
+def test_two_runs_in_one_folder(build: Build) -> None:
+    settings = build()
+    errors: list[AlbertineError] = []
+
+    class Second(Reporter):
+        def step(self, step: int, progress: float, left: float | None) -> None:
+            if step == 2:
+                try:
+                    pretrain(settings, reporter=Reporter(quiet=True))
+                except AlbertineError as error:
+                    errors.append(error)
+
+    pretrain(settings, reporter=Second(quiet=True))
+    assert len(errors) == 1
+    assert "in use" in str(errors[0])
+
+
+def test_going_on_from_a_model_folder(build: Build) -> None:
+    first = run(build(name="first"))
+    second = build(name="second", model={"preset": None, "change": {}, "start_from": first / "final"})
+    assert load_model(run(second) / "final").config == load_model(first / "final").config
+    with pytest.raises(ModelError, match="no nsp head"):
+        run(
+            second.model_copy(
+                update={"name": "third", "objective": build(objective={"pairs": "nsp"}).objective}
+            )
+        )
+
+
+def test_no_held_out_documents(build: Build, corpus: Path, tmp_path: Path) -> None:
+    from albertine.corpus.prepare import prepare
+    from tests.toy import demo_text
+
+    text = demo_text("en", tmp_path / "text", 30_000)
+    prepare([text], tmp_path / "whole", Corpus(corpus).tokenizer(), "en", workers=1, held_out=0)
+    with pytest.raises(CorpusError, match="no held-out documents"):
+        run(build(corpus=tmp_path / "whole"))
+
+
+def test_metrics_are_plain_json(build: Build) -> None:
+    folder = run(build(training={"steps": 2}))
+    for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
+        json.loads(line, parse_constant=lambda name: pytest.fail(name))

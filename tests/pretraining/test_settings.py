@@ -1,0 +1,80 @@
+"""What a person can set, and what they are told when it does not fit."""
+
+from __future__ import annotations
+
+import pytest
+
+from albertine.errors import SettingsError
+from albertine.model.plan import SharingPlan
+from albertine.pretraining.choose import encoder_config
+from albertine.pretraining.settings import ModelChoice, PretrainingSettings
+from albertine.settings import dump, override, resolve
+
+GOOD = {
+    "name": "a",
+    "corpus": "corpora/a",
+    "model": {"preset": "albert-base-v2"},
+    "training": {"steps": 10},
+}
+
+
+def test_settings_survive_being_written_down() -> None:
+    import yaml
+
+    settings = resolve(PretrainingSettings, GOOD)
+    assert resolve(PretrainingSettings, yaml.safe_load(dump(settings))) == settings
+
+
+@pytest.mark.parametrize(
+    ("assignment", "message"),
+    [
+        ("training.batchsize=3", "did you mean `training.batch_size`"),
+        ("objective.masking.n_gram=2", "did you mean `objective.masking.ngram`"),
+        ("training.minutes=3", "steps or training.minutes, and not both"),
+        ("training.steps=null", "steps or training.minutes"),
+        ("model.start_from=folder", "model.preset or model.start_from, and not both"),
+        ("objective.pairs=sopp", "objective.pairs"),
+        ("training.learning_rate=-1", "training.learning_rate"),
+        ("name=a/b", "name"),
+        ("watching.keep=1", "watching.keep"),
+    ],
+)
+def test_wrong_settings_are_named(assignment: str, message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        resolve(PretrainingSettings, override(GOOD, [assignment]))
+
+
+def test_the_published_rate_is_scaled_with_the_root_of_the_batch() -> None:
+    def rate(**training: object) -> float:
+        return resolve(PretrainingSettings, {**GOOD, "training": {"steps": 1, **training}}).training.rate
+
+    assert rate(batch_size=4096) == pytest.approx(0.00176)
+    assert rate(batch_size=256) == pytest.approx(0.00044)
+    assert rate(batch_size=1024, optimizer="adamw") == pytest.approx(2e-4)
+    assert rate(batch_size=1024, learning_rate=0.5) == 0.5
+
+
+def test_encoder_follows_preset_changes_and_vocabulary() -> None:
+    config = encoder_config(
+        ModelChoice(preset="albert-base-v2", sharing="attention", change={"num_hidden_layers": 3}), 777, 128
+    )
+    assert config.vocab_size == 777
+    assert config.plan == SharingPlan.attention_only(3)
+    bert = encoder_config(ModelChoice(preset="bert-base", change={"num_hidden_layers": 2}), 777, 128)
+    assert bert.plan == SharingPlan.unshared(2)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"hiden_size": 3}, "Did you mean `hidden_size`"),
+        ({"hidden_size": 100}, "multiple of num_attention_heads"),
+        ({"hidden_size": "wide"}, "hidden_size"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers"),
+        ({"max_position_embeddings": 64}, "objective.max_length 128"),
+        ({"vocab_size": 5}, "unknown field `vocab_size`"),
+    ],
+)
+def test_impossible_encoders_are_refused(change: dict[str, object], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        encoder_config(ModelChoice(preset="albert-base-v2", change=change), 777, 128)
