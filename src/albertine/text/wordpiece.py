@@ -21,8 +21,12 @@ LONGEST_WORD = (
     100  # characters; longer words are unknown. transformers' value; Google's 200 differs for no real word
 )
 
-# The blocks that BERT calls Chinese characters and sets apart
-HAN = "㐀-䶿一-鿿豈-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002ceaf\U0002f800-\U0002fa1f"
+# The blocks that BERT calls Chinese characters and sets apart. Escaped: normalising this file would turn the
+# first compatibility ideograph into an ordinary one, and the range with it into half of all scripts.
+HAN = (
+    r"\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+    r"\U00020000-\U0002a6df\U0002a700-\U0002ceaf\U0002f800-\U0002fa1f"
+)
 _HAN_OR_REST = re.compile(f"[{HAN}]|[^ \\t\\n\\r\\u3000{HAN}]+")
 _REST = re.compile("[^ \\t\\n\\r\\u3000]+")
 
