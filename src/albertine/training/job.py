@@ -118,7 +118,13 @@ class Outcome:
 
 @dataclass
 class State:
-    """What a checkpoint holds besides tensors."""
+    """What a checkpoint holds besides tensors.
+
+    Attributes:
+        cursor: after the last batch in use. tokens, elapsed: read and spent, over all restarts.
+        saved, evaluated: steps at which that was last done.
+        window, lines: sums since the last metrics line, and how many lines there were.
+    """
 
     step: int = 0
     cursor: Cursor | None = None
@@ -131,3 +137,4 @@ class State:
     best: float | None = None
     scores: dict[str, float] = field(default_factory=dict)
     window: dict[str, Any] | None = None
+    lines: int = 0

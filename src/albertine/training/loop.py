@@ -172,14 +172,15 @@ class _Run:
                 job.on_best(state.step, scores)
 
     def _save(self) -> None:
-        """Write a checkpoint of this step, once; if the main process cannot, all end."""
+        """Write a checkpoint, unless nothing happened since the last; if the main process cannot, all end."""
         state, error = self.state, None
-        if state.saved == state.step:
+        if state.saved == state.step and state.lines == self.recorder.lines:
             return
+        saved = self._saved_state()
         if self.world.main:
             try:
                 self.recorder.sync()
-                self.store.save(state.step, *self._tensors(), self._saved_state())
+                self.store.save(state.step, *self._tensors(), saved)
             except RunError as failure:
                 error = failure
         if self.world.any(error is not None):
@@ -191,7 +192,8 @@ class _Run:
 
     def _saved_state(self) -> dict[str, Any]:
         state = self.state
-        state.elapsed, state.window = self.recorder.elapsed, self.recorder.window.saved()
+        state.elapsed, state.lines = self.recorder.elapsed, self.recorder.lines
+        state.window = self.recorder.window.saved()
         return {**asdict(state), "saved": state.step, "fingerprint": dict(self.job.fingerprint)}
 
     def _outcome(self, code: int) -> Outcome:

@@ -96,11 +96,13 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def cut_metrics(path: Path, step: int) -> None:
-    """Drop every line written after `step`, which a resumed run will write again."""
+def cut_metrics(path: Path, lines: int) -> None:
+    """Keep the first lines of a metrics file: those that were there when a checkpoint was made.
+
+    What comes after them a resumed run will write again.
+    """
     if path.is_file():
-        kept = [row for row in read_metrics(path) if row["step"] <= step]
-        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in kept)
+        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in read_metrics(path)[:lines])
         with explained(path):
             replace_durably(path, text.encode())
 

@@ -24,21 +24,21 @@ log = logging.getLogger("albertine.training")
 
 
 class Recorder:
-    """Tells of a run from `state` on; forgets what an earlier process told after that step.
+    """Tells of a run from `state` on; forgets what an earlier process told after it.
 
     Every rank has one and keeps the same sums; only the main one writes and speaks.
     """
 
     def __init__(self, job: Job, reporter: Reporter, state: State) -> None:
         self.job, self.reporter = job, reporter
-        self.window = Window(state.window)
+        self.window, self.lines = Window(state.window), state.lines
         self._before, self._began = state.elapsed, time.monotonic()
         self._last_time, self._last_tokens = self._began, state.tokens
         self._metrics: MetricsFile | None = None
         self._tensorboard: TensorBoard | None = None
         folder = job.folder
         if job.world.main:
-            cut_metrics(folder.metrics, state.step)
+            cut_metrics(folder.metrics, state.lines)
             self._metrics = MetricsFile(folder.metrics)
             if job.settings.tensorboard:
                 self._tensorboard = open_tensorboard(folder.tensorboard, state.step)
@@ -109,6 +109,7 @@ class Recorder:
                 writer.close()
 
     def _write(self, row: Mapping[str, Any], kind: str, curves: Mapping[str, Any]) -> None:
+        self.lines += 1
         if self._metrics is not None:
             self._metrics.write(row)
         if self._tensorboard is not None:

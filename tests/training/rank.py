@@ -1,0 +1,110 @@
+"""One rank of the toy job under torchrun's environment; writes what it ended with.
+
+python -m tests.training.rank CASE FOLDER
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from albertine.errors import AlbertineError
+from albertine.training.checkpoints import model_tensors
+from albertine.training.distributed import start, stop
+from albertine.training.job import Job
+from albertine.training.loop import train
+from albertine.training.optimizers import build_optimizer
+from albertine.training.progress import Reporter
+from albertine.training.run_folder import RunFolder
+from tests.training.toy import Toy, toy_batches, toy_loss, toy_settings
+
+
+def one_rank(case: str, path: Path) -> None:
+    world = start("cpu")
+    model = Toy(dropout=0.0)
+    if world.rank == 1:
+        with torch.no_grad():  # ranks that begin apart are brought together
+            model.shared.weight.add_(1.0)
+    calls = [0]
+
+    def loss_fn(model: Any, batch: Any) -> Any:
+        calls[0] += 1
+        parts = toy_loss(model, batch)
+        if case == "poison" and world.rank == 1 and calls[0] == 9:
+            parts["mlm"] = parts["mlm"]._replace(loss_sum=parts["mlm"].loss_sum * float("nan"))
+        if case == "signal" and world.rank == 1 and calls[0] == 9:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return parts
+
+    def evaluate(poll: Callable[[], None]) -> dict[str, float]:
+        here = torch.tensor([float(world.rank + 1)], dtype=torch.float64)
+        return {"mlm_loss": float(world.add(here))}
+
+    def batches(cursor: Mapping[str, Any] | None) -> Any:
+        # The same micro-batches in all, whatever the number of ranks.
+        return toy_batches(cursor, micro=4 // world.size, rank=world.rank, world=world.size)
+
+    job = Job(
+        model=model,
+        optimizer=build_optimizer(model, "lamb"),
+        batches=batches,
+        loss_fn=loss_fn,
+        settings=toy_settings(steps=20, clip=0.5),
+        folder=RunFolder(path / "run", main=world.main),
+        evaluate=evaluate,
+        world=world,
+        reporter=Reporter(quiet=True),
+    )
+    try:
+        with job.folder:
+            outcome = train(job)
+        told = {"step": outcome.step, "exit_code": outcome.exit_code, "scores": dict(outcome.scores)}
+    except AlbertineError as error:
+        told = {"error": str(error)}
+    save_file(
+        {k: v.contiguous() for k, v in model_tensors(model).items()}, path / f"rank-{world.rank}.safetensors"
+    )
+    (path / f"{case}-{world.rank}.json").write_text(json.dumps(told))
+    stop(world)
+
+
+def launch(case: str, size: int, path: Path) -> None:
+    path.mkdir(exist_ok=True)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    children = []
+    for rank in range(size):
+        if (child := os.fork()) == 0:
+            here = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "MASTER_PORT": port}
+            os.environ |= {"MASTER_ADDR": "127.0.0.1"} | {key: str(value) for key, value in here.items()}
+            try:
+                one_rank(case, path)
+                os._exit(0)
+            except BaseException:
+                traceback.print_exc()
+                os._exit(1)
+        children.append(child)
+    if codes := [code for child in children if (code := os.waitpid(child, 0)[1])]:
+        raise SystemExit(f"{case}: {codes}")
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    for job in sys.argv[1:]:
+        case, size, path = job.split(":")
+        launch(case, int(size), Path(path))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""Two ranks over gloo: the same model as one, the same decisions on both."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from albertine.errors import RunError
+from albertine.training.distributed import World, start
+from albertine.training.metrics import TIMINGS, read_metrics
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What the ranks of a run told, their weights, and the run's folder."""
+
+    told: list[dict[str, Any]]
+    weights: list[dict[str, Tensor]]
+    run: Path
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        return [row for row in read_metrics(self.run / "metrics.jsonl") if "loss" in row]
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
+    """All runs of this file; `resumed` goes on in the folder of the one that a signal stopped."""
+    base = tmp_path_factory.mktemp("ranks")
+    sizes = {"one": 1, "two": 2, "poison": 2, "signal": 2, "resumed": 2}
+    places = {name: base / ("signal" if name == "resumed" else name) for name in sizes}
+    words = [f"{name}:{sizes[name]}:{place}" for name, place in places.items()]
+    command = [sys.executable, "-m", "tests.training.rank", *words]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    result: dict[str, Ended] = {}
+    for name, place in places.items():
+        files = [place / f"{name}-{rank}" for rank in range(sizes[name])]
+        told = [json.loads(file.with_suffix(".json").read_text()) for file in files]
+        weights = [load_file(file.with_suffix(".safetensors")) for file in files]
+        result[name] = Ended(told, weights, place / "run")
+    return result
+
+
+def equal(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_two_ranks_are_one(ended: dict[str, Ended]) -> None:
+    one, two = ended["one"], ended["two"]
+    assert two.told[0] == two.told[1] and two.told[0]["step"] == 20
+    assert two.told[0]["scores"] == {"mlm_loss": 3.0}
+    assert equal(*two.weights), "the ranks drifted apart"
+    for name, value in one.weights[0].items():
+        error = float((two.weights[0][name] - value).norm() / value.norm().clamp_min(1e-9))
+        assert error <= 1e-6, f"{name}: {error:.1e}"
+    for row, other in zip(two.rows, one.rows, strict=True):
+        for key in set(row) - set(TIMINGS):
+            assert row[key] == pytest.approx(other[key], rel=1e-5), key
+
+
+def test_not_finite_on_one_rank_stops_both_with_equal_weights(ended: dict[str, Ended]) -> None:
+    """T8: call 9 of rank 1 is in step 5."""
+    poison = ended["poison"]
+    assert all("not finite at step 5" in told["error"] for told in poison.told)
+    assert equal(*poison.weights)
+    assert all(bool(torch.isfinite(t).all()) for t in poison.weights[0].values())
+    assert equal(load_file(poison.run / "checkpoints" / "step-4" / "model.safetensors"), poison.weights[0])
+
+
+def test_a_signal_to_one_rank_stops_both_and_loses_no_step(ended: dict[str, Ended]) -> None:
+    assert [(told["step"], told["exit_code"]) for told in ended["signal"].told] == [(5, 143), (5, 143)]
+    resumed, straight = ended["resumed"], ended["two"]
+    assert resumed.told[0]["step"] == 20
+    assert equal(resumed.weights[0], straight.weights[0]) and equal(*resumed.weights)
+    assert (resumed.run / "log.txt").read_text().count("resumed from") == 1
+
+
+def test_an_incomplete_environment_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(RunError, match="torchrun"):
+        start("cpu")
+
+
+def test_alone_every_sum_is_its_argument() -> None:
+    world = World()
+    assert world.main and world.add_numbers([1.5, 2]) == [1.5, 2] and not world.any(False) and world.any(True)
+    assert world.from_main(3.0) == 3.0 and torch.equal(world.add(torch.ones(2)), torch.ones(2))

@@ -1,0 +1,31 @@
+"""T1 with real processes: SIGKILL at random moments, and the finished weights do not know."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from albertine.training.metrics import TIMINGS, read_metrics
+
+ROOT = Path(__file__).resolve().parents[2]
+KILLS = 6
+
+
+def told(path: Path) -> list[dict[str, object]]:
+    return [
+        {k: v for k, v in row.items() if k not in TIMINGS} for row in read_metrics(path / "metrics.jsonl")
+    ]
+
+
+def test_killed_runs_end_with_the_same_bits(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.training.kill_driver", str(tmp_path), str(KILLS), "1"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    for kind, result in json.loads(done.stdout.splitlines()[-1]).items():
+        assert result["last"] == 0 and result["same"], (kind, result, done.stderr)
+        assert len(result["codes"]) == KILLS and result["codes"].count(-9) >= 3, result
+        # Asked politely, a run saves and says so; 0 if it was done, -15 if it had not yet begun to listen.
+        assert set(result["codes"][3::4]) <= {143, 0, -15}, result
+        assert told(tmp_path / kind) == told(tmp_path / f"{kind}-killed")

@@ -1,0 +1,356 @@
+"""A run that is interrupted, however and wherever, ends with the bits of one that was not."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from albertine.errors import CheckpointError, RunError, SettingsError
+from albertine.training.checkpoints import model_tensors, optimizer_tensors
+from albertine.training.guards import Watch
+from albertine.training.job import Job, Outcome
+from albertine.training.loop import train
+from albertine.training.metrics import TIMINGS, read_metrics
+from albertine.training.optimizers import OptimizerKind, build_optimizer
+from albertine.training.run_folder import RunFolder
+from tests.training.toy import Toy, run_toy, toy_batches, toy_evaluate, toy_job, toy_loss, toy_settings
+
+
+class Killed(Exception):
+    """Ends a run without any clean-up of ours."""
+
+
+def same(a: Job, b: Job) -> bool:
+    for before, after in (
+        (model_tensors(a.model), model_tensors(b.model)),
+        (optimizer_tensors(a.model, a.optimizer), optimizer_tensors(b.model, b.optimizer)),
+    ):
+        if before.keys() != after.keys() or not all(
+            torch.equal(before[name], after[name]) for name in before
+        ):
+            return False
+    return True
+
+
+def told(path: Path) -> list[dict[str, Any]]:
+    """The metrics without the times."""
+    return [
+        {k: v for k, v in row.items() if k not in TIMINGS} for row in read_metrics(path / "metrics.jsonl")
+    ]
+
+
+def run_until(path: Path, kind: OptimizerKind, step: int, **changes: Any) -> None:
+    """A run that dies while it makes step number `step`."""
+
+    def dying(cursor: Mapping[str, Any] | None) -> Iterator[Any]:
+        for count, drawn in enumerate(toy_batches(cursor), start=int(cursor["row"]) // 12 if cursor else 0):
+            if count + 1 == step:
+                raise Killed
+            yield drawn
+
+    with RunFolder(path) as folder, pytest.raises(Killed):
+        job = toy_job(folder, kind, **changes)
+        job.batches = dying
+        train(job)
+
+
+# T1, T2: exact resume.
+
+
+@pytest.mark.parametrize("kind", ["lamb", "adamw"])
+def test_resumed_three_times_is_the_same_run(tmp_path: Path, kind: OptimizerKind) -> None:
+    straight, outcome = run_toy(tmp_path / "straight", kind)
+    for step in (7, 18, 33):
+        run_until(tmp_path / "killed", kind, step)
+    killed, again = run_toy(tmp_path / "killed", kind)
+    assert outcome.done and again.done and again.step == 40 and again.tokens == outcome.tokens == 480
+    assert again.scores == outcome.scores
+    assert same(straight, killed)
+    assert told(tmp_path / "straight") == told(tmp_path / "killed")
+    fresh = toy_job(RunFolder(tmp_path / "x"), kind)
+    assert not same(straight, fresh)
+
+
+def test_an_older_checkpoint_leads_to_the_same_end(tmp_path: Path) -> None:
+    straight, _ = run_toy(tmp_path / "straight")
+    run_toy(tmp_path / "run")
+    job, _ = run_toy(tmp_path / "run", resume=tmp_path / "run" / "checkpoints" / "step-30")
+    assert same(straight, job) and told(tmp_path / "straight") == told(tmp_path / "run")
+
+
+def test_a_damaged_newest_checkpoint_costs_steps_and_not_the_result(tmp_path: Path) -> None:
+    straight, _ = run_toy(tmp_path / "straight")
+    run_until(tmp_path / "run", "lamb", 18)
+    os.truncate(tmp_path / "run" / "checkpoints" / "step-15" / "model.safetensors", 50)
+    with pytest.raises(CheckpointError, match="step-15"), RunFolder(tmp_path / "run") as folder:
+        train(toy_job(folder), strict=True)
+    job, _ = run_toy(tmp_path / "run")
+    assert same(straight, job) and told(tmp_path / "straight") == told(tmp_path / "run")
+    log = (tmp_path / "run" / "log.txt").read_text()
+    assert "DAMAGED" in log and "going on from step 10" in log
+
+
+def test_a_finished_run_is_not_run_again(tmp_path: Path) -> None:
+    run_toy(tmp_path)
+    before = told(tmp_path)
+
+    def never(cursor: object) -> Iterator[Any]:
+        raise AssertionError("asked for data")
+
+    with RunFolder(tmp_path) as folder:
+        job = toy_job(folder)
+        job.batches = never
+        assert train(job).step == 40
+    assert told(tmp_path) == before
+
+
+def test_resume_never_and_other_settings(tmp_path: Path) -> None:
+    run_toy(tmp_path, steps=6)
+    with pytest.raises(RunError, match="earlier run"):
+        run_toy(tmp_path, resume="never")
+    with (
+        RunFolder(tmp_path) as folder,
+        pytest.raises(CheckpointError, match=r"data\.seed: checkpoint 3, now 4"),
+    ):
+        job = toy_job(folder)
+        job.fingerprint = {"optimizer": "lamb", "data": {"seed": 4, "batch": 12}}
+        train(job)
+
+
+# T11: signals.
+
+
+def send(number: int = signal.SIGTERM) -> None:
+    os.kill(os.getpid(), number)
+
+
+def sent_in(place: str, number: int) -> Callable[[Job], None]:
+    """Make a job send itself a signal in mid-step, in mid-evaluation or while it waits for data, once."""
+    left = [1]
+
+    def once(here: int, at: int) -> None:
+        if here >= at and left:
+            left.clear()
+            send(number)
+
+    def change(job: Job) -> None:
+        calls = [0]
+
+        def loss_fn(model: nn.Module, batch: Any) -> Any:
+            calls[0] += 1
+            once(calls[0], 2 * 13 + 1)  # the first of two micro-batches of step 14
+            return toy_loss(model, batch)
+
+        def evaluate(poll: Callable[[], None]) -> dict[str, float]:
+            once(calls[0], 2 * 16)
+            return toy_evaluate(job.model)(poll)
+
+        def batches(cursor: Mapping[str, Any] | None) -> Iterator[Any]:
+            for drawn in toy_batches(cursor):
+                if calls[0] >= 2 * 13 and left:
+                    once(1, 1)
+                    time.sleep(30)  # data that do not come
+                yield drawn
+
+        if place == "step":
+            job.loss_fn = loss_fn
+        else:
+            job.loss_fn = lambda model, batch: (calls.__setitem__(0, calls[0] + 1), toy_loss(model, batch))[1]
+            job.evaluate, job.batches = (
+                (evaluate, toy_batches) if place == "evaluation" else (job.evaluate, batches)
+            )
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("place", "number", "code", "step"),
+    [
+        ("step", signal.SIGTERM, 143, 13),
+        ("evaluation", signal.SIGINT, 130, 16),
+        ("data", signal.SIGUSR1, 138, 13),
+    ],
+)
+def test_a_signal_saves_without_losing_a_step(
+    tmp_path: Path, place: str, number: int, code: int, step: int
+) -> None:
+    straight, _ = run_toy(tmp_path / "straight")
+    before = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)]
+    with RunFolder(tmp_path / "run") as folder:
+        job = toy_job(folder)
+        sent_in(place, number)(job)
+        began = time.monotonic()
+        outcome = train(job)
+    assert (outcome.done, outcome.exit_code, outcome.step) == (False, code, step)
+    assert time.monotonic() - began < 10
+    assert (tmp_path / "run" / "checkpoints" / "latest").read_text() == f"step-{step}\n"
+    assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)] == before
+    job, outcome = run_toy(tmp_path / "run")
+    assert outcome.done and same(straight, job)
+    assert told(tmp_path / "straight") == told(tmp_path / "run")
+
+
+# T8: not finite.
+
+
+def poisoned(steps: set[int]) -> Callable[[nn.Module, Any], Any]:
+    calls = [0]
+
+    def loss_fn(model: nn.Module, batch: Any) -> Any:
+        calls[0] += 1
+        parts = toy_loss(model, batch)
+        if (calls[0] + 1) // 2 in steps:
+            parts["mlm"] = parts["mlm"]._replace(loss_sum=parts["mlm"].loss_sum * float("inf"))
+        return parts
+
+    return loss_fn
+
+
+def test_stop_at_a_loss_that_is_not_finite_and_save_what_is_good(tmp_path: Path) -> None:
+    with RunFolder(tmp_path) as folder, pytest.raises(RunError, match="not finite at step 8"):
+        job = toy_job(folder)
+        job.loss_fn = poisoned({8})
+        train(job)
+    assert all(bool(torch.isfinite(t).all()) for t in model_tensors(job.model).values())
+    straight, _ = run_toy(tmp_path / "straight")
+    resumed, outcome = run_toy(tmp_path)
+    assert outcome.step == 40 and same(straight, resumed)
+
+
+def test_skip_and_write_down_which_data(tmp_path: Path) -> None:
+    with RunFolder(tmp_path) as folder:
+        job = toy_job(folder, non_finite="skip", skip_limit=2)
+        job.loss_fn = poisoned({8, 11})
+        assert train(job).step == 40
+    rows = [row for row in told(tmp_path) if "skipped" in row]
+    assert [row["step"] for row in rows] == [8, 11]
+    assert rows[0]["skipped"]["after"]["row"] == 84 and rows[0]["skipped"]["up_to"]["row"] == 96
+    state = json.loads((tmp_path / "checkpoints" / "step-40" / "state.json").read_text())
+    assert state["skipped"] == 2 and state["tokens"] == 480
+    with RunFolder(tmp_path / "more") as folder, pytest.raises(RunError, match="3 times in all"):
+        job = toy_job(folder, non_finite="skip", skip_limit=2)
+        job.loss_fn = poisoned({8, 11, 30})
+        train(job)
+
+
+# The rest of the loop.
+
+
+def test_metrics_lines(tmp_path: Path) -> None:
+    run_toy(tmp_path)
+    rows = read_metrics(tmp_path / "metrics.jsonl")
+    lines = [row for row in rows if "evaluation" not in row]
+    assert [row["step"] for row in lines] == [*range(3, 40, 3), 40]
+    assert [row["step"] for row in rows if "evaluation" in row] == [8, 16, 24, 32, 40]
+    wanted = {"step", "epoch", "loss", "lr", "grad_norm", "tokens", "elapsed", "tokens_per_second"}
+    wanted |= {f"{part}_{what}" for part in ("mlm", "sentence") for what in ("loss", "accuracy")}
+    assert all(set(row) == wanted for row in lines)
+    assert lines[0]["lr"] == pytest.approx(0.02 * 2 / 4)  # the third step, two of forty done, warm-up four
+    assert lines[0]["tokens"] == 36 and lines[0]["loss"] == lines[0]["mlm_loss"] + lines[0]["sentence_loss"]
+    assert lines[-1]["mlm_loss"] < lines[0]["mlm_loss"]
+
+
+def test_best_scores_are_reported_once_each(tmp_path: Path) -> None:
+    seen: list[tuple[int, float]] = []
+    with RunFolder(tmp_path) as folder:
+        job = toy_job(folder)
+        job.on_best = lambda step, scores: seen.append((step, scores["mlm_loss"]))
+        train(job)
+    losses = [row["evaluation"]["mlm_loss"] for row in told(tmp_path) if "evaluation" in row]
+    expected = [(8 * (i + 1), x) for i, x in enumerate(losses) if x < min(losses[:i], default=9e9)]
+    assert seen == expected and len(seen) >= 2
+
+
+def test_a_budget_of_time_adds_up_over_restarts(tmp_path: Path) -> None:
+    _, first = run_toy(tmp_path, steps=None, minutes=0.02, checkpoint_every=10**9, evaluate_every=10**9)
+    assert first.done and 1.2 <= first.elapsed < 6 and first.step > 10
+    rates = [row["lr"] for row in told(tmp_path) if "lr" in row]
+    assert max(rates) > 0.01 and rates[-1] < 0.005
+    _, second = run_toy(tmp_path, steps=None, minutes=0.02, checkpoint_every=10**9, evaluate_every=10**9)
+    assert second.step == first.step
+
+
+def test_the_end_of_the_data_ends_the_run(tmp_path: Path) -> None:
+    def short(cursor: Mapping[str, Any] | None) -> Iterator[Any]:
+        for _, drawn in zip(range(9), toy_batches(cursor), strict=False):
+            yield drawn
+
+    with RunFolder(tmp_path) as folder:
+        job = toy_job(folder)
+        job.batches = short
+        outcome: Outcome = train(job)
+    assert outcome.done and outcome.step == 9
+    assert (tmp_path / "checkpoints" / "latest").read_text() == "step-9\n"
+
+
+@pytest.mark.parametrize("stop", [False, True])
+def test_alarms_are_told_and_may_stop_the_run(tmp_path: Path, stop: bool) -> None:
+    def run() -> Outcome:
+        with RunFolder(tmp_path) as folder:
+            job = toy_job(folder, stop_on_alarm=stop, learning_rate=0.0)
+            job.watch = Watch(
+                unigram_entropy=2.5, learning_rate=0.00176, batch_size=12, total_steps=40, patience=12
+            )
+            return train(job)
+
+    if not stop:
+        assert run().done
+    else:
+        with pytest.raises(RunError, match=r"training\.learning_rate=9\.5e-05"):
+            run()
+        # What has been told is known from the metrics after a restart, and the user has decided to go on.
+        assert run().done
+    log = (tmp_path / "log.txt").read_text()
+    assert log.count("WARNING PLATEAU") + log.count("WARNING DIVERGENCE") == 1
+
+
+def test_the_garbage_collector_comes_back(tmp_path: Path) -> None:
+    states: list[bool] = []
+
+    def loss_fn(model: nn.Module, batch: Any) -> Any:
+        states.append(gc.isenabled())
+        return toy_loss(model, batch)
+
+    with RunFolder(tmp_path) as folder:
+        job = toy_job(folder, steps=2)
+        job.loss_fn = loss_fn
+        train(job)
+    assert not any(states) and gc.isenabled()
+
+
+def test_a_full_disk_is_refused_before_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 1000})())
+    with pytest.raises(RunError, match="the disk has"):
+        run_toy(tmp_path)
+
+
+@pytest.mark.parametrize("changes", [{"steps": None}, {"minutes": 1.0}])
+def test_one_length_is_wanted(changes: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError, match="steps or minutes"):
+        toy_settings(**changes)
+
+
+def test_memory_stays_flat(tmp_path: Path) -> None:
+    """T14, shortened: the collector is off, so a cycle in every step would show."""
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    sizes: list[int] = []
+    model = Toy()
+    with RunFolder(tmp_path) as folder:
+        job = toy_job(folder, steps=900, log_every=50, evaluate_every=300, checkpoint_every=10**9)
+        job.model, job.optimizer = model, build_optimizer(model, "lamb")
+        job.evaluate = lambda poll: (sizes.append(resident()), {"mlm_loss": 1.0})[1]
+        train(job)
+    assert sizes[-1] < 1.02 * sizes[0]

@@ -1,0 +1,83 @@
+"""Signals: the first is kept for a moment that suits, the second ends the process at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from albertine.training.signals import Signals, StopRequested
+
+
+def test_the_first_waits_for_a_poll() -> None:
+    with Signals() as signals:
+        signals.poll()
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.01)
+        assert signals.received == signal.SIGINT and signals.exit_code == 130
+        with pytest.raises(StopRequested):
+            signals.poll()
+        with pytest.raises(StopRequested), signals.interruptible():
+            pytest.fail("a wait was begun although the run is to stop")
+
+
+def test_a_wait_ends_at_once() -> None:
+    with Signals() as signals:
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        began = time.monotonic()
+        with pytest.raises(StopRequested), signals.interruptible():
+            time.sleep(20)
+        assert time.monotonic() - began < 5 and signals.exit_code == 143
+
+
+def forked(first: int, second: int | None) -> int:
+    """Exit code of a process that gets one or two signals in `Signals` and would leave with 7."""
+    child = os.fork()
+    if child == 0:
+        with Signals():
+            os.kill(os.getpid(), first)
+            time.sleep(0.01)
+            if second is not None:
+                os.kill(os.getpid(), second)
+                time.sleep(5)
+        os._exit(7)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "code"),
+    [
+        (signal.SIGTERM, None, 7),
+        (signal.SIGTERM, signal.SIGTERM, 143),
+        (signal.SIGUSR1, signal.SIGINT, 130),
+    ],
+)
+def test_the_second_ends_it(first: int, second: int | None, code: int) -> None:
+    assert forked(first, second) == code
+
+
+def test_a_child_process_is_not_spoken_to() -> None:
+    with Signals() as signals:
+        child = os.fork()
+        if child == 0:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.01)
+            os._exit(5 if signals.received is None else 6)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5
+
+
+def test_outside_the_main_thread_it_is_deaf() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    seen: list[object] = []
+
+    def work() -> None:
+        with Signals() as signals:
+            seen.append(signal.getsignal(signal.SIGTERM) == before and signals.received is None)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [True]
