@@ -40,9 +40,7 @@ ALLOWED: dict[str, set[str]] = {
     "objectives": {"corpus", "text", "model"},
     "interop": {"model", "text"},
 }
-FOREIGN = (
-    r"albert_layer_groups|attention\.self\.|full_layer_layer_norm|sop_classifier|seq_relationship|LayerNorm\.(?:weight|bias|gamma|beta)"
-)
+FOREIGN = r"albert_layer_groups|attention\.self\.|full_layer_layer_norm|sop_classifier|seq_relationship|LayerNorm\.(?:weight|bias|gamma|beta)"
 KERNELS = r"scaled_dot_product_attention|varlen_attn|flash_attn|sdpa_kernel|flex_attention"
 PICKLES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 NETWORK = {"requests", "httpx", "urllib.request", "urllib3", "http.client", "huggingface_hub", "aiohttp"}

@@ -1,0 +1,73 @@
+"""Every recipe runs, two steps at toy size, to a model folder that loads; its header says what to expect."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import albertine
+from albertine.cli.source import Source
+from albertine.cli.vocabulary import train
+from albertine.corpus.prepare import prepare
+from albertine.pretraining.run import pretrain
+from albertine.pretraining.settings import PretrainingSettings
+from albertine.settings import load
+from tests.toy import RUN, demo_text
+
+RECIPES = sorted((Path(__file__).resolve().parents[1] / "recipes").glob("*.yaml"))
+
+
+@pytest.fixture(scope="module")
+def corpora(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A small corpus for each language."""
+    folder = tmp_path_factory.mktemp("recipes")
+    found = {}
+    for language in ("en", "zh"):
+        source = Source([demo_text(language, folder / f"text-{language}", 200_000)])
+        code = source.language(language)
+        tokenizer = train(source, folder / f"vocabulary-{language}", code, vocab_size=3000, shrink=True)
+        prepare(source.paths, folder / language, tokenizer, code, held_out=0.3, workers=1)
+        found[language] = folder / language
+    return found
+
+
+def test_there_are_the_recipes_that_the_readme_names() -> None:
+    names = {path.stem for path in RECIPES}
+    assert {
+        "albert-tiny-en",
+        "albert-tiny-zh",
+        "albert-small-en",
+        "albert-base-en",
+        "bert-base-en",
+        "roberta-base-en",
+    } <= names
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_header(recipe: Path) -> None:
+    header = [line[1:].strip() for line in recipe.read_text(encoding="utf-8").splitlines() if line[:1] == "#"]
+    said = {
+        m[1]: m[2] for line in header if (m := re.match(r"(command|hardware|time|expected): +(\S.*)", line))
+    }
+    assert set(said) == {"command", "hardware", "time", "expected"}
+    assert any(f"pretrain --config recipes/{recipe.name}" in line for line in header)
+    assert load(PretrainingSettings, recipe).name == recipe.stem
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_two_steps(recipe: Path, corpora: dict[str, Path], tmp_path: Path) -> None:
+    corpus = corpora["zh" if recipe.stem.endswith("-zh") else "en"]
+    full = load(PretrainingSettings, recipe)
+    toy = [*RUN, f"corpus={json.dumps(str(corpus))}", f"output={json.dumps(str(tmp_path))}"]
+    result = pretrain(load(PretrainingSettings, recipe, toy))
+    assert result.outcome.done and result.outcome.step == 2
+    model = albertine.load(result.folder / "final")
+    expected = {"mlm", full.objective.pairs} - {"none"}
+    assert expected <= model.heads
+    assert ("sentence_accuracy" in result.outcome.scores) == (full.objective.pairs != "none")
+    assert albertine.load_tokenizer(result.folder / "final").fingerprint == (
+        albertine.load_tokenizer(corpus / "tokenizer").fingerprint
+    )
