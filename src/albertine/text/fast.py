@@ -16,7 +16,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 
 from albertine.errors import TokenizerError
 from albertine.text.cleaning import combining_class
-from albertine.text.modelproto import SPACE
+from albertine.text.modelproto import SPACE, ends_in_digit_comma
 
 if TYPE_CHECKING:
     from albertine.text.sentencepiece import SentencePieceTokenizer
@@ -59,14 +59,9 @@ def sentencepiece_backend(tokenizer: SentencePieceTokenizer) -> Tokenizer:
             "only unigram models of SentencePiece can be written as tokenizer.json",
             remedy="Train with model_type unigram, as ALBERT does",
         )
-    ends = {
-        i
-        for i, p in enumerate(proto.pieces)
-        if len(p.text) > 1 and p.text[-1] == "," and p.text[-2].isdigit()
-    }
     vocabulary = [
-        (piece.text, piece.score - (DIGIT_COMMA_PENALTY if i in ends else 0.0))
-        for i, piece in enumerate(proto.pieces)
+        (piece.text, piece.score - (DIGIT_COMMA_PENALTY if ends_in_digit_comma(piece.text) else 0.0))
+        for piece in proto.pieces
     ]
     backend = Tokenizer(
         models.Unigram(vocabulary, unk_id=tokenizer.unk_id, byte_fallback=proto.byte_fallback)
@@ -169,6 +164,13 @@ def save_wordpiece(tokenizer: WordPieceTokenizer, folder: Path) -> None:
 
 
 def _write(folder: Path, name: str, vocabulary: bytes, backend: Tokenizer, config: dict[str, Any]) -> None:
+    other = {"vocab.txt": "spiece.model", "spiece.model": "vocab.txt"}[name]
+    if (folder / other).exists():
+        raise TokenizerError(
+            f"already holds a {other}, so two tokenizers would be in one folder",
+            where=folder,
+            remedy="Save into an empty folder, or remove the other tokenizer first",
+        )
     folder.mkdir(parents=True, exist_ok=True)
     files = {
         name: vocabulary,

@@ -10,9 +10,11 @@ from albertine.errors import TokenizerError
 from albertine.text.cleaning import Cleaning
 from albertine.text.sentencepiece import MODEL_FILE, SentencePieceTokenizer
 from albertine.text.tokenizer import Tokenizer
+from albertine.text.tokenizer_json import read_tokenizer_json
 from albertine.text.wordpiece import VOCABULARY_FILE, WordPieceTokenizer
 
 CONFIG_FILE = "tokenizer_config.json"
+FAST_FILE = "tokenizer.json"
 MAX_BYTES = 64 * 2**20
 
 
@@ -20,9 +22,9 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     """The tokenizer in a folder or vocabulary file; its kind is told by the files, never by the model's name.
 
     A folder with `vocab.txt` is WordPiece, also when its model is an ALBERT: all Chinese ones are. One with
-    `spiece.model` (or a single other *.model) is SentencePiece. `tokenizer_config.json` beside the vocabulary
-    is
-    honoured: do_lower_case, keep_accents, strip_accents, tokenize_chinese_chars, replace_quotes.
+    `spiece.model` (or a single other *.model) is SentencePiece. Without either, `tokenizer.json` is read.
+    `tokenizer_config.json` beside the vocabulary is honoured: do_lower_case, keep_accents, strip_accents,
+    tokenize_chinese_chars, replace_quotes.
 
     Raises:
         TokenizerError: nothing there, several vocabularies, or one that is damaged.
@@ -39,6 +41,8 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     data = file.read_bytes()
     if not data.strip():
         raise TokenizerError("is empty", where=file, remedy="Copy the vocabulary of the model again")
+    if file.suffix == ".json":
+        return read_tokenizer_json(file)
     if file.suffix == ".txt":
         return WordPieceTokenizer(
             _lines(data, file),
@@ -62,6 +66,8 @@ def _vocabulary_in(folder: Path) -> Path:
         if (folder / name).is_file():
             return folder / name
     found = sorted(folder.glob("*.model")) or sorted(folder.glob("vocab*.txt"))
+    if not found and (folder / FAST_FILE).is_file():
+        return folder / FAST_FILE
     if len(found) == 1:
         return found[0]
     if found:
@@ -71,7 +77,7 @@ def _vocabulary_in(folder: Path) -> Path:
             remedy="Name one of them",
         )
     raise TokenizerError(
-        f"holds no tokenizer: neither {VOCABULARY_FILE} nor {MODEL_FILE}",
+        f"holds no tokenizer: no {VOCABULARY_FILE}, {MODEL_FILE} or {FAST_FILE}",
         where=folder,
         remedy="Copy the vocabulary of the model into the folder",
     )

@@ -7,12 +7,17 @@ numbers are those of `google/sentencepiece:src/sentencepiece_model.proto`.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
 SPACE = "▁"
+
+
+def ends_in_digit_comma(piece: str) -> bool:
+    """Whether a piece, such as "▁2000,", falls under the digit-comma rule (albert_family.md 1.6)."""
+    return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
 
 
 class PieceType(IntEnum):
@@ -134,6 +139,32 @@ def parse_cuts(data: bytes) -> list[Cut]:
             token, begin, end = (_number(piece.get(field, 0)) for field in (2, 4, 5))
             cuts.append(Cut(_message(piece.get(1, b"")).decode("utf-8"), token, begin, end))
     return cuts
+
+
+def serialize(pieces: Sequence[Piece], charsmap: bytes, *, byte_fallback: bool = False) -> bytes:
+    """A unigram model file with these pieces and this normalisation rule ("nmt_nfkc" if there is one)."""
+    parts = []
+    for piece in pieces:
+        text = piece.text.encode("utf-8")
+        body = _field(1, text) + b"\x15" + _FLOAT.pack(piece.score) + b"\x18" + _encode_varint(piece.type)
+        parts.append(_field(1, body))
+    trainer = b"\x18\x01" + b"\x20" + _encode_varint(len(pieces))
+    if byte_fallback:
+        trainer += _encode_varint(35 << 3) + b"\x01"
+    normalizer = _field(1, b"nmt_nfkc" if charsmap else b"identity") + _field(2, charsmap)
+    return b"".join([*parts, _field(2, trainer), _field(3, normalizer)])
+
+
+def _field(number: int, data: bytes) -> bytes:
+    return _encode_varint(number << 3 | 2) + _encode_varint(len(data)) + data
+
+
+def _encode_varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
 
 
 def _piece(data: bytes) -> Piece:

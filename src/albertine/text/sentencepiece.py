@@ -11,7 +11,7 @@ from typing import Any
 
 from albertine.errors import TokenizerError
 from albertine.text.cleaning import Cleaning
-from albertine.text.modelproto import SPACE, ModelProto, PieceType, parse, parse_cuts
+from albertine.text.modelproto import SPACE, ModelProto, PieceType, ends_in_digit_comma, parse, parse_cuts
 from albertine.text.tokenizer import Spans, SpecialPieces, Tokenizer
 from albertine.text.wordcache import WordCache
 
@@ -53,9 +53,7 @@ class SentencePieceTokenizer(Tokenizer):
             cls_last=xlnet,
             more_special=[i for i, p in enumerate(self.proto.pieces) if p.type is PieceType.CONTROL],
         )
-        self._digit_comma = frozenset(
-            i for i, piece in enumerate(self._pieces) if _ends_in_digit_comma(piece)
-        )
+        self._digit_comma = frozenset(i for i, piece in enumerate(self._pieces) if ends_in_digit_comma(piece))
         self._comma = self.piece_to_id(",")
         self._open()
 
@@ -90,7 +88,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     def _without_comma(self, piece: str) -> list[str]:
         """The digit-comma rule for one piece."""
-        if not _ends_in_digit_comma(piece):
+        if not ends_in_digit_comma(piece):
             return [piece]
         parts: list[str] = self._library.encode(piece[:-1].replace(SPACE, ""), out_type=str)
         if not piece.startswith(SPACE) and parts[0].startswith(SPACE):
@@ -158,10 +156,6 @@ class SentencePieceTokenizer(Tokenizer):
         if piece.startswith((SPACE, "<")) or piece in _PUNCTUATION:
             return True
         return not all(c.lower() in _KNOWN for c in piece)
-
-
-def _ends_in_digit_comma(piece: str) -> bool:
-    return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
 
 
 def _read(model: bytes, where: object) -> ModelProto:
