@@ -19,10 +19,10 @@ ROOMS = (
     "cli",
     "serving",
     "experiments",
-    "analysis",
     "pretraining",
     "tasks",
     "evaluation",
+    "analysis",  # below pretraining: docs/decisions/003
     "inference",
     "interop",
     "training",

@@ -16,6 +16,7 @@ from albertine.errors import ModelError
 from albertine.precision import fast_bfloat16
 from albertine.text.documents import read_documents
 from albertine.text.tokenizer import Tokenizer
+from albertine.training.checkpoints import CheckpointStore, read
 
 _LIBRARIES = ("torch", "numpy", "safetensors", "tokenizers", "sentencepiece", "pydantic", "typer", "rich")
 _OPTIONAL = {
@@ -91,6 +92,8 @@ def check_folder(folder: Path, *, full: bool) -> str:
         return _check_model(folder, full)
     if any((folder / name).is_file() for name in ("manifest.json", "prepare.json")):
         return _check_corpus(folder, full)
+    if (folder / "checkpoints").is_dir():
+        return _check_run(folder, full)
     raise ModelError(
         "holds no model, corpus or run", where=folder, remedy="Name a folder that Albertine wrote"
     )
@@ -102,6 +105,17 @@ def _check_corpus(folder: Path, full: bool) -> str:
     corpus.tokenizer()
     how = "every byte as the manifest says" if full else "all files there with the right size and edges"
     return f"a corpus of {corpus.manifest.tokens:,} tokens, {how}"
+
+
+def _check_run(folder: Path, full: bool) -> str:
+    store = CheckpointStore(folder / "checkpoints")
+    steps = store.steps()
+    for step in steps:
+        read(store.path(step))  # every byte, as any reader of a checkpoint does
+    newest = f", the newest of step {steps[-1]:,}" if steps else ""
+    told = f"a run with {len(steps)} whole checkpoints{newest}"
+    models = [name for name in ("best", "final") if (folder / name).is_dir()]
+    return "; ".join([told, *(f"{name}: {_check_model(folder / name, full)}" for name in models)])
 
 
 def _check_model(folder: Path, full: bool) -> str:

@@ -52,7 +52,7 @@ def look_up_model(what: str) -> EncoderConfig:
 
 
 def _folder(folder: Path) -> EncoderConfig | Found:
-    for inner in ("config.json", "final/config.json", "best/config.json"):
+    for inner in ("config.json", "final/config.json", "best/config.json", "settings.yaml"):
         if (folder / inner).is_file():
             return _file(folder / inner)
     if any((folder / name).is_file() for name in ("manifest.json", "prepare.json")):

@@ -1,0 +1,208 @@
+"""The verbs on a small run of their own: what they print, and how they answer to wrong input."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from albertine.cli.app import run
+from albertine.cli.source import Source, Survey
+from tests.cli.conftest import Command
+from tests.toy import RUN, demo_text
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with text, a corpus and a finished run of two steps."""
+    home = tmp_path_factory.mktemp("a home")
+    text = demo_text("en", home / "text", 200_000)
+    assert run(["prepare", str(text), "-o", str(home / "corpus"), "--workers", "1"]) == 0
+    assert run(["pretrain", *settings(home, "done")]) == 0
+    return home
+
+
+def settings(home: Path, name: str, *more: str) -> list[str]:
+    return [
+        f"name={name}",
+        f"output={json.dumps(str(home / 'runs'))}",
+        f"corpus={json.dumps(str(home / 'corpus'))}",
+        "model.preset=albert-tiny-zh",
+        *RUN,
+        *more,
+    ]
+
+
+def test_prepare_says_what_it_read(albertine: Command, home: Path, tmp_path: Path) -> None:
+    files = sorted((home / "text").rglob("*.txt"))[:2]
+    vocabulary = ["--tokenizer", home / "corpus" / "tokenizer", "--held-out", 0]
+    outcome = albertine("prepare", *files, "-o", tmp_path / "c", *vocabulary)
+    assert outcome.code == 0
+    assert all(f"{file}: read as book, lines of up to" in outcome.out for file in files)
+    many = albertine("prepare", home / "text", "-o", tmp_path / "d", *vocabulary).out
+    assert "files read:" in many and "book" in many and "read as" not in many
+
+
+def test_prepare_again_is_the_same(albertine: Command, home: Path) -> None:
+    before = (home / "corpus" / "manifest.json").read_bytes()
+    outcome = albertine("prepare", home / "text", "-o", home / "corpus", "--workers", 1, "--json")
+    assert outcome.code == 0 and json.loads(outcome.out)["language"] == "en"
+    assert (home / "corpus" / "manifest.json").read_bytes() == before
+
+
+def test_prepare_warns_before_pretraining_would_fail(albertine: Command, home: Path, tmp_path: Path) -> None:
+    held_out = ["--held-out", "0", "--tokenizer", home / "corpus" / "tokenizer"]
+    outcome = albertine("prepare", home / "text", "-o", tmp_path / "none", *held_out)
+    assert outcome.code == 0 and "no document fell to the held-out part" in outcome.err
+    outcome = albertine("pretrain", *settings(home, "x", f"corpus={json.dumps(str(tmp_path / 'none'))}"))
+    assert outcome.code == 2 and "--held-out" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("survey", "share"),
+    [
+        (Survey(2000, 10**6, False, "en"), 0.01),
+        (Survey(1500, 10**6, True, "en"), 0.01),
+        (Survey(100, 10**6, True, "en"), 0.1),
+        (Survey(3, 10**6, True, "en"), 0.2),
+    ],
+)
+def test_held_out_share(survey: Survey, share: float) -> None:
+    assert survey.held_out == pytest.approx(share)
+
+
+def test_the_language_is_guessed(home: Path, tmp_path: Path) -> None:
+    assert Source([home / "text"]).language() == "en"
+    assert Source([demo_text("zh", tmp_path, 1)]).language() == "zh"
+
+
+def test_dry_run_prints_settings_that_load_again(albertine: Command, home: Path, tmp_path: Path) -> None:
+    outcome = albertine("pretrain", "--dry-run", *settings(home, "dry"))
+    tree = yaml.safe_load(outcome.out)
+    assert tree["training"]["steps"] == 2 and tree["objective"]["masking"]["ngram"] == 3
+    assert not (home / "runs" / "dry").exists()
+    (tmp_path / "again.yaml").write_text(outcome.out, encoding="utf-8")
+    assert albertine("pretrain", "--dry-run", "--config", tmp_path / "again.yaml").out == outcome.out
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ("trainng.steps=3", "training"),
+        ("training.stepps=3", "did you mean `training.steps`?"),
+        ("steps", "is not an override"),
+        ("training.minutes=3", "training.steps or training.minutes, and not both"),
+        ("model.change.hiden_size=3", "Did you mean `hidden_size`?"),
+        ("model.preset=albert-tiny-zz", "albert-tiny-zh"),
+        ("corpus=nowhere", "there is no such corpus folder"),
+        ("objective.max_length=600", "512 positions"),
+    ],
+)
+def test_wrong_settings(albertine: Command, home: Path, wrong: str, says: str) -> None:
+    outcome = albertine("pretrain", *settings(home, "wrong", wrong))
+    assert outcome.code == 2 and says in outcome.err and outcome.err.count("\n") == 1
+
+
+def test_resume_never_keeps_an_earlier_run(albertine: Command, home: Path) -> None:
+    outcome = albertine("pretrain", *settings(home, "done"), "--resume", "never")
+    assert outcome.code == 2 and "Choose another name" in outcome.err
+    assert (home / "runs" / "done" / "final" / "model.safetensors").is_file()
+
+
+def test_evaluate(albertine: Command, home: Path) -> None:
+    final, corpus = home / "runs" / "done" / "final", home / "corpus"
+    words, order = json.loads(albertine("evaluate", final, corpus, "--sequences", 40, "--json").out)
+    assert words["task"] == "mlm" and order["task"] == "sop"
+    assert order["baseline_loss"] == pytest.approx(0.6931, abs=1e-4) and 0 < order["count"] <= 40
+    assert words["loss"] > words["baseline_loss"] > 4, "two steps teach nothing"
+    printed = albertine("evaluate", final, corpus, "--sequences", 40).out
+    assert "masked words" in printed and f"{order['accuracy']:.1%}" in printed
+
+
+def test_evaluate_refuses_what_does_not_fit(albertine: Command, home: Path, tmp_path: Path) -> None:
+    assert albertine("prepare", demo_text("zh", tmp_path / "t", 100_000), "-o", tmp_path / "zh").code == 0
+    final = home / "runs" / "done" / "final"
+    outcome = albertine("evaluate", final, tmp_path / "zh")
+    assert outcome.code == 2 and "--tokenizer" in outcome.err
+    assert "512 or less" in albertine("evaluate", final, home / "corpus", "--max-length", 1000).err
+
+
+def test_predict(albertine: Command, home: Path) -> None:
+    final = home / "runs" / "done" / "final"
+    found = json.loads(albertine("predict", "fill-mask", final, "The [MASK] of the [MASK].", "--json").out)
+    assert [len(mask) for mask in found["masks"]] == [5, 5]
+    outcome = albertine("predict", "fill-mask", final, "no mask")
+    assert outcome.code == 2 and "[MASK]" in outcome.err
+    order = json.loads(albertine("predict", "order", final, "He came.", "He went.", "--json").out)
+    assert 0 < order["in_order"] < 1
+
+
+def test_convert(albertine: Command, home: Path, tmp_path: Path) -> None:
+    final = home / "runs" / "done" / "final"
+    outcome = albertine("convert", final, tmp_path / "copy")
+    assert outcome.code == 0 and "with its tokenizer" in outcome.out
+    assert (tmp_path / "copy" / "model.safetensors").read_bytes() == (
+        final / "model.safetensors"
+    ).read_bytes()
+    assert albertine("convert", final, final).code == 2
+    bare = shutil.copytree(final, tmp_path / "bare")
+    for name in ("spiece.model", "tokenizer.json", "tokenizer_config.json"):
+        (bare / name).unlink()
+    assert "without a tokenizer" in albertine("convert", bare, tmp_path / "bare copy").out
+    (bare / "spiece.model").write_bytes(b"broken")
+    assert albertine("convert", bare, tmp_path / "broken copy").code == 2
+
+
+def test_tokenizer(albertine: Command, home: Path, tmp_path: Path) -> None:
+    outcome = albertine("tokenizer", "train", home / "text", "-o", tmp_path / "v", "--kind", "wordpiece")
+    assert outcome.code == 0 and "a wordpiece vocabulary of" in outcome.out
+    facts = json.loads(albertine("tokenizer", "inspect", tmp_path / "v", home / "text", "--json").out)
+    assert facts["kind"] == "wordpiece" and float(facts["unknown tokens"].rstrip("%")) < 0.1
+    encoded = json.loads(albertine("tokenizer", "encode", tmp_path / "v", "He came.", "She", "--json").out)
+    assert encoded["pieces"][0] == "[CLS]" and encoded["token_type_ids"][-1] == 1
+    too_large = albertine("tokenizer", "train", home / "text", "-o", tmp_path / "w", "--vocab-size", 90_000)
+    assert too_large.code == 2 and "--vocab-size" in too_large.err and not (tmp_path / "w").exists()
+
+
+def test_doctor_on_whole_folders(albertine: Command, home: Path) -> None:
+    final = home / "runs" / "done" / "final"
+    outcome = albertine("doctor", "--full", home / "corpus", home / "runs" / "done", final)
+    assert outcome.code == 0
+    for words in ("every byte as the manifest says", "1 whole checkpoints", "every number finite"):
+        assert words in outcome.out
+
+
+def test_doctor_names_what_is_damaged(albertine: Command, home: Path, tmp_path: Path) -> None:
+    corpus = shutil.copytree(home / "corpus", tmp_path / "corpus")
+    shard = corpus / "train" / "shard-00000.tokens.npy"
+    data = bytearray(shard.read_bytes())
+    data[len(data) // 2] ^= 1
+    shard.write_bytes(data)
+    outcome = albertine("doctor", "--full", corpus)
+    assert outcome.code == 2 and shard.name in outcome.err
+    done = shutil.copytree(home / "runs" / "done", tmp_path / "done")
+    weights = next((done / "checkpoints").rglob("model.safetensors"))
+    weights.write_bytes(weights.read_bytes()[:-1])
+    outcome = albertine("doctor", done)
+    assert outcome.code == 2 and "model.safetensors" in outcome.err
+    assert albertine("doctor", tmp_path).code == 2
+
+
+def test_doctor_describes_the_machine(albertine: Command) -> None:
+    facts = json.loads(albertine("doctor", "--json").out)
+    assert facts["python"].startswith("3.") and "free" in facts["disk here"]
+
+
+def test_info_of_a_run_and_a_corpus(albertine: Command, home: Path) -> None:
+    assert "depths" in albertine("info", home / "runs" / "done").out
+    assert "sentencepiece" in albertine("info", home / "corpus").out
+    assert albertine("info", home / "text").code == 2
+
+
+def test_the_demo_needs_its_text(albertine: Command, tmp_path: Path) -> None:
+    outcome = albertine("demo", "--texts", tmp_path)
+    assert outcome.code == 2 and "--texts" in outcome.err
+    assert albertine("demo", "--language", "fr").code == 2
