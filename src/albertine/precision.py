@@ -20,7 +20,7 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 def fast_bfloat16(device: torch.device) -> bool:
     """Whether bfloat16 matrix products run in hardware there. An AVX2-only CPU emulates them, eight times slower."""
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     flags = _cpu_flags() if device.type == "cpu" else frozenset[str]()
     return bool(flags & {"avx512_bf16", "amx_bf16", "bf16"})
 
