@@ -40,7 +40,7 @@ def settings(language: str, folder: Path, minutes: float) -> PretrainingSettings
             "name": f"tiny-{language}",
             "output": folder / "runs",
             "corpus": folder / language,
-            "model": {"preset": "albert-tiny-zh"},
+            "model": {"preset": "albert-tiny-zh", "output_bias": "unigram"},
             "objective": {"max_length": LENGTH},
             "training": {
                 "minutes": minutes,
