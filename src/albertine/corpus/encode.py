@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from typing import Literal
 
 import numpy as np
@@ -15,6 +14,7 @@ from albertine.text.sentences import Language, document_sentences
 from albertine.text.tokenizer import Tokenizer
 
 Words = Literal["pieces", "jieba"]
+Ints = NDArray[np.int64]
 
 
 def encode_job(
@@ -24,43 +24,42 @@ def encode_job(
 
     Sentences without a token are left out, and so are documents without such a sentence.
     """
-    tokens = array("I")
-    sentences, documents = array("q", [0]), array("q", [0])
-    starts: list[NDArray[np.bool_]] = []
+    sentences: list[str] = []
+    counts: list[int] = []
     for presplit, paragraphs in job.documents:
         found = document_sentences(Document("", paragraphs, presplit), language)
-        if words == "jieba":
-            for sentence in found:
-                starts.append(_add_segmented(sentence, tokenizer, tokens, sentences))
-        else:
-            for ids in tokenizer.encode_batch(found):
-                if ids:
-                    tokens.extend(ids)
-                    sentences.append(len(tokens))
-        if len(sentences) - 1 > documents[-1]:
-            documents.append(len(sentences) - 1)
-    flat = np.frombuffer(tokens, dtype=np.uintc) if tokens else np.zeros(0, np.uintc)
-    offsets = np.frombuffer(sentences, dtype=np.int64)
-    begins = np.concatenate(starts) if words == "jieba" and starts else tokenizer.word_starts(flat)
+        sentences += found
+        counts.append(len(found))
+    ids, lengths, starts = _encode(sentences, tokenizer, words)
+    full = lengths > 0
+    offsets = _offsets(lengths[full])
     # the first token of a sentence never continues a word of the sentence before it
-    begins[offsets[:-1]] = True
-    unknown = int(np.count_nonzero(flat == tokenizer.unk_id))
+    starts[offsets[:-1]] = True
+    sizes = np.diff(_offsets(full)[_offsets(np.array(counts, np.int64))])
     arrays = ShardArrays(
-        flat.astype(token_dtype(tokenizer.vocab_size)),
-        offsets,
-        np.frombuffer(documents, dtype=np.int64),
-        begins,
+        ids.astype(token_dtype(tokenizer.vocab_size)), offsets, _offsets(sizes[sizes > 0]), starts
     )
-    return arrays, unknown, len(job.documents) - (len(documents) - 1)
+    unknown = int(np.count_nonzero(ids == tokenizer.unk_id))
+    return arrays, unknown, int(np.count_nonzero(sizes == 0))
 
 
-def _add_segmented(
-    sentence: str, tokenizer: Tokenizer, tokens: array[int], sentences: array[int]
-) -> NDArray[np.bool_]:
+def _offsets(sizes: NDArray[np.int64] | NDArray[np.bool_]) -> Ints:
+    return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+
+
+def _encode(
+    sentences: list[str], tokenizer: Tokenizer, words: Words
+) -> tuple[NDArray[np.uint32], Ints, NDArray[np.bool_]]:
+    """Ids end to end, tokens of every sentence, and which tokens begin a word."""
+    if words == "pieces":
+        ids, lengths = tokenizer.encode_flat(sentences)
+        return ids, lengths, tokenizer.word_starts(ids)
     from albertine.text.words import zh_word_starts
 
-    ids, offsets = tokenizer.encode_with_offsets(sentence)
-    if ids:
-        tokens.extend(ids)
-        sentences.append(len(tokens))
-    return zh_word_starts(sentence, offsets)
+    flat, sizes, starts = [np.zeros(0, np.uint32)], [], [np.zeros(0, np.bool_)]
+    for sentence in sentences:
+        found, begins = tokenizer.encode_with_offsets(sentence)
+        flat.append(np.array(found, np.uint32))
+        sizes.append(len(found))
+        starts.append(zh_word_starts(sentence, begins))
+    return np.concatenate(flat), np.array(sizes, np.int64), np.concatenate(starts)

@@ -64,7 +64,7 @@ def prepare(
     min_characters: int = 200,
     held_out: float = 0.01,
     deduplicate: bool = True,
-    shard_characters: int = 8_000_000,
+    shard_characters: int | None = None,
     words: Words = "pieces",
     seed: int = 1,
     allow_unknown: bool = False,
@@ -82,7 +82,7 @@ def prepare(
         min_characters: shorter documents are dropped.
         held_out: share of documents kept apart for evaluation, chosen by their content.
         deduplicate: drop documents with the same letters as an earlier one.
-        shard_characters: text of a shard.
+        shard_characters: text of a shard; default about a 32nd of the files' bytes, 1 to 16 million.
         words: what counts as a word in whole-word masking: `pieces` by the tokenizer's spelling, `jieba` by
             Chinese segmentation.
         seed: which documents are held out.
@@ -95,19 +95,46 @@ def prepare(
         TokenizerError: more than a fifth of the tokens are unknown.
         RunError: the folder is in use, the disk full, or a process was killed; the same call goes on later.
     """
-    rules = Rules(min_characters, held_out, shard_characters, seed)
-    count = workers if workers is not None else len(os.sched_getaffinity(0))
-    options = Options(language, format, text_field, encoding, count, deduplicate, words, rules, allow_unknown)
-    options.check()
     files = [list_files([path]) for path in paths]
-    folder = Path(folder)
+    if shard_characters is None:
+        shard_characters = _shard_characters(sum(f.stat().st_size for group in files for f in group))
+    options = Options(
+        language,
+        format,
+        text_field,
+        encoding,
+        workers if workers is not None else len(os.sched_getaffinity(0)),
+        deduplicate,
+        words,
+        Rules(min_characters, held_out, shard_characters, seed),
+        allow_unknown,
+    )
+    options.check()
+    plan = make_plan(paths, files, tokenizer, options)
+    everything = [file for group in files for file in group]
+    return _run(_Run(Path(folder), tokenizer, options, plan), everything, progress, on_file)
+
+
+def _shard_characters(size: int) -> int:
+    """Enough shards for many processes, few enough files, and not too much memory; in powers of two, so that
+    a file that grows a little while a corpus is unfinished seldom changes it."""
+    return int(1_000_000 << min(max(size // 32_000_000, 1).bit_length() - 1, 4))
+
+
+def _run(
+    run: _Run,
+    files: list[Path],
+    progress: Callable[[Progress], None] | None,
+    on_file: Callable[[FileReport], None] | None,
+) -> Manifest:
+    """The run on its folder, locked; of a folder that it made and has no use for nothing remains."""
+    folder = run.folder
     new = not folder.exists()
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with locked(folder):
-            run = _Run(folder, tokenizer, options, make_plan(paths, files, tokenizer, options))
             try:
-                return run.result(paths, files, progress, on_file)
+                return run.result(files, progress, on_file)
             except (TokenizerError, CorpusError):
                 if not run.foreign:
                     run.discard()
@@ -134,20 +161,18 @@ class _Run:
 
     def result(
         self,
-        paths: Sequence[Path | str],
-        files: Sequence[Sequence[Path]],
+        files: list[Path],
         progress: Callable[[Progress], None] | None,
         on_file: Callable[[FileReport], None] | None,
     ) -> Manifest:
         claim(self.folder, self.plan)
-        everything = [file for group in files for file in group]
-        if (made := self._up_to_date(everything)) is not None:
+        if (made := self._up_to_date(files)) is not None:
             return made
         self.foreign = False
         begin = time.monotonic()
-        check_space(self.folder, estimate(everything))
+        check_space(self.folder, estimate(files))
         self._begin()
-        self._encode(paths, everything, progress, on_file)
+        self._encode(files, progress, on_file)
         return self._finish(begin)
 
     def _up_to_date(self, files: list[Path]) -> Manifest | None:
@@ -179,7 +204,6 @@ class _Run:
 
     def _encode(
         self,
-        paths: Sequence[Path | str],
         files: list[Path],
         progress: Callable[[Progress], None] | None,
         on_file: Callable[[FileReport], None] | None,
@@ -212,7 +236,7 @@ class _Run:
         seen = SeenDigests(self.folder) if options.deduplicate else None
         with WorkerPool(work, self._take, options.workers) as pool:
             documents = read_documents(
-                paths,
+                files,
                 options.format,
                 options.text_field,
                 encoding=options.encoding,

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from albertine.errors import TokenizerError
+from albertine.text.bulk import BulkEncoder
 from albertine.text.cleaning import Cleaning
 from albertine.text.modelproto import SPACE, ModelProto, PieceType, ends_in_digit_comma, parse, parse_cuts
 from albertine.text.tokenizer import Spans, SpecialPieces, Tokenizer
@@ -63,9 +67,10 @@ class SentencePieceTokenizer(Tokenizer):
         self._library = SentencePieceProcessor(model_proto=self.model)
         self._words = WordCache(self._encode_part)
         self._by_words = self.proto.cuts_at_spaces  # a look at every piece: once, not for every text
+        self._bulk = BulkEncoder(str.split if self._by_words else None, self._encode_parts)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k not in ("_library", "_words")}
+        return {k: v for k, v in self.__dict__.items() if k not in ("_library", "_words", "_bulk")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -76,6 +81,18 @@ class SentencePieceTokenizer(Tokenizer):
         if self._by_words:
             return list(chain.from_iterable(map(self._words.__getitem__, text.split())))
         return list(self._encode_part(text))
+
+    def encode_flat(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
+        """The ids of `encode` for many texts end to end, and how many each text has; the fastest way."""
+        return self._bulk(texts)
+
+    def _encode_parts(self, parts: list[str]) -> list[Sequence[int]]:
+        clean = [self.cleaning(part) for part in parts]
+        found: list[Sequence[int]] = self._library.encode(clean, num_threads=1)
+        for i, text in enumerate(clean):
+            if "," in text and (self._comma == self.unk_id or not self._digit_comma.isdisjoint(found[i])):
+                found[i] = self._encode_part(parts[i])  # the digit-comma rule
+        return found
 
     def _encode_part(self, text: str) -> tuple[int, ...]:
         """What the reference does with a whole text; also right for a single word (see `cuts_at_spaces`)."""

@@ -90,6 +90,10 @@ class Tokenizer(ABC):
         return [encode(text) for text in texts]
 
     @abstractmethod
+    def encode_flat(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
+        """The ids of `encode` for many texts end to end, and how many each text has; the fastest way."""
+
+    @abstractmethod
     def encode_spans(self, text: str) -> Spans:
         """The ids of `encode` with the characters of the given text that each token came from.
 

@@ -1,0 +1,90 @@
+"""Encoding many texts at once gives what encoding each of them gives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from albertine.text import bulk
+from albertine.text.bulk import BulkEncoder
+from albertine.text.load import load_tokenizer
+from albertine.text.tokenizer import Tokenizer
+
+TEXTS = st.lists(
+    st.one_of(
+        st.text(max_size=30),
+        st.text("ab ,.1|<~>\t\x0b\x1c\u3000北京Éé", max_size=30),
+        st.sampled_from(
+            ["", " ", "<|~|>", "a <|~|> b", "1,000,", "The cat, the dog.", "\ud800 x", "我们在北京"]
+        ),
+    ),
+    max_size=12,
+)
+
+
+@pytest.fixture(scope="module")
+def tokenizers(shared_data: Path) -> list[Tokenizer]:
+    return [load_tokenizer(path) for path in sorted((shared_data / "tokenizers").iterdir()) if path.is_dir()]
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(texts=TEXTS)
+def test_the_same_ids_as_one_by_one(tokenizers: list[Tokenizer], texts: list[str]) -> None:
+    assert len(tokenizers) == 3
+    for tokenizer in tokenizers:
+        ids, lengths = tokenizer.encode_flat(texts)
+        expected = [tokenizer.encode(text) for text in texts]
+        assert lengths.tolist() == [len(e) for e in expected]
+        assert ids.tolist() == [i for e in expected for i in e]
+
+
+def letters(words: list[str]) -> list[Sequence[int]]:
+    return [[ord(c) for c in word] for word in words]
+
+
+def test_tables_that_are_emptied_and_batches_that_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk, "AT_ONCE", 40)
+    encoder = BulkEncoder(str.split, letters, rows=20)
+    texts = [f"word{i} w{i % 7} {'x' * (i % 5)}" for i in range(200)]
+    for _ in range(2):
+        ids, lengths = encoder(texts)
+        assert ids.tolist() == [ord(c) for text in texts for c in text if c != " "]
+        assert lengths.tolist() == [len(text.replace(" ", "")) for text in texts]
+
+
+def test_every_word_is_encoded_once() -> None:
+    asked: list[str] = []
+
+    def encode(words: list[str]) -> list[Sequence[int]]:
+        asked.extend(words)
+        return letters(words)
+
+    encoder = BulkEncoder(str.split, encode)
+    for _ in range(3):
+        encoder(["a b a", "b c", "", "a"])
+    assert sorted(asked) == ["a", "b", "c"]
+
+
+def test_texts_that_are_only_right_as_a_whole() -> None:
+    encoder = BulkEncoder(None, letters)
+    ids, lengths = encoder(["a b", "", "<|~|>", "a b"])
+    assert lengths.tolist() == [3, 0, 5, 3] and bytes(ids.tolist()) == b"a b<|~|>a b"
+
+
+def test_an_error_leaves_the_table_right() -> None:
+    broken = True
+
+    def encode(words: list[str]) -> list[Sequence[int]]:
+        if broken:
+            raise MemoryError
+        return letters(words)
+
+    encoder = BulkEncoder(str.split, encode)
+    with pytest.raises(MemoryError):
+        encoder(["a b"])
+    broken = False
+    assert encoder(["a b"])[0].tolist() == [97, 98]
