@@ -72,7 +72,8 @@ def one_rank(case: str, path: Path) -> None:
     except AlbertineError as error:
         told = {"error": str(error)}
     save_file(
-        {k: v.contiguous() for k, v in model_tensors(model).items()}, path / f"rank-{world.rank}.safetensors"
+        {k: v.contiguous() for k, v in model_tensors(model).items()},
+        path / f"{case}-{world.rank}.safetensors",
     )
     (path / f"{case}-{world.rank}.json").write_text(json.dumps(told))
     stop(world)

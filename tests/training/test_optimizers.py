@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from albertine.errors import SettingsError
-from albertine.training.optimizers import Lamb, build_optimizer, is_excluded, parameter_groups
+from albertine.training.optimizers import Lamb, _lamb, build_optimizer, is_excluded, parameter_groups
 from tests.training.toy import Toy
 
 
@@ -62,6 +62,19 @@ def test_lamb_is_the_formula(dtype: torch.dtype, tolerance: float) -> None:
     for (name, p), e in zip(parameters.items(), expected, strict=True):
         error = float((p.detach().double() - e).norm() / e.norm())
         assert error <= tolerance, f"{name}: {error:.1e}"
+
+
+def test_all_matrices_together_is_each_alone() -> None:
+    """What an accelerator is given in one call, the CPU is given one by one."""
+    draws = torch.Generator().manual_seed(2)
+    group = {"betas": (0.9, 0.999), "eps": 1e-6, "weight_decay": 0.01, "adapt": True, "lr": 0.1}
+    tensors = [[torch.rand(n, 3, generator=draws) for n in (2, 5, 4)] for _ in range(4)]
+    alone = [[t.clone() for t in kind] for kind in tensors]
+    _lamb(*tensors, group)
+    for one in zip(*alone, strict=True):
+        _lamb(*([t] for t in one), group)
+    for kind, other in zip(tensors, alone, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(kind, other, strict=True))
 
 
 def test_lamb_ratio_is_one_where_a_norm_is_zero() -> None:

@@ -89,7 +89,7 @@ class Lamb(Optimizer):
     def step(self, closure: Any) -> float: ...
     @torch.no_grad()
     def step(self, closure: Any = None) -> float | None:
-        """Update every parameter that has a gradient. A closure is not supported."""
+        """Update every parameter that has a gradient, and use the gradient up. A closure is not supported."""
         if closure is not None:
             raise ValueError("Lamb computes no loss itself")
         for group in self.param_groups:
@@ -100,9 +100,13 @@ class Lamb(Optimizer):
                         "exp_avg": torch.zeros_like(weight),
                         "exp_avg_sq": torch.zeros_like(weight),
                     }
-            if weights:
-                m, v = ([self.state[w][key] for w in weights] for key in ("exp_avg", "exp_avg_sq"))
-                _lamb(weights, [w.grad for w in weights if w.grad is not None], m, v, group)
+            gradients = [w.grad for w in weights if w.grad is not None]
+            m, v = ([self.state[w][key] for w in weights] for key in ("exp_avg", "exp_avg_sq"))
+            # An accelerator wants few launches; a CPU wants one matrix at a time, which its cache can hold.
+            together = len(weights) if any(w.is_cuda for w in weights) else 1
+            for i in range(0, len(weights), together):
+                part = slice(i, i + together)
+                _lamb(weights[part], gradients[part], m[part], v[part], group)
         return None
 
 
@@ -111,9 +115,14 @@ def _lamb(w: list[Tensor], g: list[Tensor], m: list[Tensor], v: list[Tensor], gr
     torch._foreach_lerp_(m, g, 1 - beta1)
     torch._foreach_mul_(v, beta2)
     torch._foreach_addcmul_(v, g, g, 1 - beta2)
-    root = list(torch._foreach_sqrt(v))
-    torch._foreach_add_(root, group["eps"])
-    u = list(torch._foreach_div(m, root))
+    # From here the gradient's memory holds the update: fresh memory for it costs a CPU more than the
+    # arithmetic.
+    u = g
+    for update, second in zip(u, v, strict=True):
+        torch.sqrt(second, out=update)
+    torch._foreach_add_(u, group["eps"])
+    for update, first in zip(u, m, strict=True):
+        torch.div(first, update, out=update)
     if group["weight_decay"]:
         torch._foreach_add_(u, w, alpha=group["weight_decay"])
     if not group["adapt"]:
