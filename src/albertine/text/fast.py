@@ -80,8 +80,8 @@ def sentencepiece_backend(tokenizer: SentencePieceTokenizer) -> Tokenizer:
 
 def _normalizer(tokenizer: SentencePieceTokenizer) -> Any:
     cleaning = tokenizer.cleaning
-    # Python's split() parts words at these control characters, the library does not
-    steps: list[Any] = [normalizers.Replace(Regex("[\\x1c-\\x1f]"), " ")]
+    # Python's split() parts words at these control characters, the normalisation rule deletes them
+    steps: list[Any] = [normalizers.Replace(Regex("[\\x0b\\x1c-\\x1f]"), " ")]
     if cleaning.replace_quotes:
         steps += [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
     if not cleaning.keep_accents:

@@ -75,6 +75,10 @@ class ModelProto:
             cut
         a text has a cut before each marker, so the best way is the best way for each word. A known marker
         also keeps runs of unknown characters in neighbouring words from becoming one unknown piece.
+
+        Where two ways to cut a word are equally likely (6|66 and 66|6; about one word of 200,000 in English
+        Wikipedia), the library's choice for a whole text depends on rounding errors of the words before. Words
+        encoded alone are always cut alike.
         """
         usable = {PieceType.NORMAL, PieceType.USER_DEFINED}
         pieces = [piece.text for piece in self.pieces if piece.type in usable]

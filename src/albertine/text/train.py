@@ -96,6 +96,8 @@ def train_sentencepiece(
             minloglevel=2,
         )
     except (RuntimeError, OSError, ValueError) as error:
+        if feed.error:
+            raise feed.error from None
         if not feed.given:
             raise _no_text() from error
         raise _too_large_or_small(error, vocab_size) from error
@@ -158,16 +160,23 @@ def train_wordpiece(
 
 
 class _Feed:
-    """An iterator that knows whether it gave anything: for no text the library's message is obscure."""
+    """An iterator that knows whether it gave anything and what went wrong: the library tells neither."""
 
     def __init__(self, sentences: Iterator[str]) -> None:
         self._sentences, self.given = sentences, False
+        self.error: BaseException | None = None
 
     def __iter__(self) -> _Feed:
         return self
 
     def __next__(self) -> str:
-        sentence = next(self._sentences)
+        try:
+            sentence = next(self._sentences)
+        except StopIteration:
+            raise
+        except BaseException as error:
+            self.error = error
+            raise
         self.given = True
         return sentence
 
