@@ -77,8 +77,8 @@ class ModelProto:
         also keeps runs of unknown characters in neighbouring words from becoming one unknown piece.
 
         Where two ways to cut a word are equally likely (6|66 and 66|6; about one word of 200,000 in English
-        Wikipedia), the library's choice for a whole text depends on rounding errors of the words before. Words
-        encoded alone are always cut alike.
+        Wikipedia), the library's choice for a whole text depends on rounding errors of the words before it.
+        Words encoded alone are always cut alike.
         """
         usable = {PieceType.NORMAL, PieceType.USER_DEFINED}
         pieces = [piece.text for piece in self.pieces if piece.type in usable]
