@@ -160,6 +160,13 @@ def test_a_run_by_the_clock_and_without_sentences() -> None:
     assert [a.kind for a in alarms] == ["plateau"]
 
 
+def test_a_short_run_that_never_began_is_told_before_its_end() -> None:
+    guard, alarms = watch(total_steps=300, warmup=0.1), []
+    for step in range(5, 301, 5):
+        alarms += guard.see({"step": step, "mlm_loss": 6.9, "mlm_accuracy": 0.05}, step / 300)
+    assert [a.kind for a in alarms] == ["plateau"] and "more steps" in str(alarms[0])
+
+
 def test_rows_of_other_kinds_are_passed_over() -> None:
     guard = watch()
     assert guard.see({"step": 5, "evaluation": {"mlm_loss": 7.0}}, 0.1) == []

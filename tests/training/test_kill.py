@@ -10,7 +10,7 @@ from pathlib import Path
 from albertine.training.metrics import TIMINGS, read_metrics
 
 ROOT = Path(__file__).resolve().parents[2]
-KILLS = 6
+KILLS = 5
 
 
 def told(path: Path) -> list[dict[str, object]]:

@@ -349,7 +349,7 @@ def test_memory_stays_flat(tmp_path: Path) -> None:
     sizes: list[int] = []
     model = Toy()
     with RunFolder(tmp_path) as folder:
-        job = toy_job(folder, steps=900, log_every=50, evaluate_every=300, checkpoint_every=10**9)
+        job = toy_job(folder, steps=600, log_every=50, evaluate_every=200, checkpoint_every=10**9)
         job.model, job.optimizer = model, build_optimizer(model, "lamb")
         job.evaluate = lambda poll: (sizes.append(resident()), {"mlm_loss": 1.0})[1]
         train(job)

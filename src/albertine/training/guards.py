@@ -89,8 +89,8 @@ class Watch:
         learning_rate: the peak. batch_size: sequences per update. optimizer: `lamb` or `adamw`.
         warmup: share of the run. total_steps: None for a run by the clock.
         mlm, sentence: names of the two parts in the metrics.
-        patience: steps after the warm-up before a plateau counts; default 15 % of the run, at least
-            1000. A healthy run also rests at the unigram loss for a while.
+        patience: steps after the warm-up before a plateau counts; default 15 % of the run, at
+            least 1000 but no more than half of it. A healthy run also rests at the unigram loss for a while.
     """
 
     unigram_entropy: float
@@ -161,7 +161,8 @@ class Watch:
         return step - self.warmup * self._total(step, progress)
 
     def _patience(self, step: int, progress: float) -> float:
-        return self.patience or max(1000.0, 0.15 * self._total(step, progress))
+        total = self._total(step, progress)
+        return self.patience or min(max(1000.0, 0.15 * total), 0.5 * total)
 
     def _remember(self, step: int, loss: float, order: float, progress: float) -> None:
         # Readings closer together than a twelfth of the patience say nothing new.

@@ -18,7 +18,7 @@ from albertine.training.schedules import Schedule
 from albertine.training.step import LossFunction, MicroBatch
 
 Cursor = dict[str, Any]
-"""Where in the data a batch ends, as plain JSON data; only its maker understands it. `epoch` in it is
+"""Where in the data a batch ends, as plain JSON data. Only its maker understands it; `epoch` in it is
 shown.
 """
 
@@ -81,7 +81,7 @@ class Job:
         folder: entered, so that it is locked.
         fingerprint: the settings that decide the result, as JSON data; a checkpoint with another one is
             refused.
-        on_best: called by the main process with the folder and scores whenever the best score is beaten.
+        on_best: called by the main process with step and scores whenever the best score is beaten.
     """
 
     model: nn.Module
