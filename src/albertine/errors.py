@@ -1,7 +1,7 @@
 """What a person can cause, said once and clearly.
 
-Every error below prints as one message: what was wrong, where, and what to do. The command line turns it into that
-message and exit code 2. Anything else that escapes as a traceback is a bug of ours.
+Every error below prints as one message: what was wrong, where, and what to do. The command line turns it
+into that message and exit code 2. Anything else that escapes as a traceback is a bug of ours.
 """
 
 from __future__ import annotations

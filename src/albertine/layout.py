@@ -1,7 +1,7 @@
 """The packed batch: one flat run of real tokens and the offsets of its sequences.
 
-Shape letters, used as suffixes everywhere: T packed tokens · S sequences · B batch · L length · H hidden · E embedding ·
-N heads · D head size · F feed-forward · V vocabulary · P predicted positions.
+Shape letters, used as suffixes everywhere: T packed tokens · S sequences · B batch · L length · H hidden · E
+embedding · N heads · D head size · F feed-forward · V vocabulary · P predicted positions.
 
 Padding exists only at the outer edges; `from_padded` and `unpack` are those edges.
 """
@@ -65,7 +65,7 @@ def pack(
     sequences: Sequence[np.ndarray | Sequence[int]],
     token_type_ids: Sequence[np.ndarray | Sequence[int]] | None = None,
 ) -> Packed:
-    """Put sequences of token ids end to end. Segment ids default to 0; positions count from 0 in each sequence."""
+    """Put sequences of token ids end to end. Segment ids default to 0; positions count from 0 in each."""
     lengths = tuple(len(s) for s in sequences)
     if not lengths or min(lengths) == 0:
         raise ValueError("a packed batch needs at least one sequence and no empty one")
@@ -80,7 +80,11 @@ def pack(
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     positions = np.arange(ids.size) - np.repeat(offsets[:-1], lengths)
     return Packed(
-        torch.from_numpy(ids), torch.from_numpy(types), torch.from_numpy(positions), torch.from_numpy(offsets), lengths
+        torch.from_numpy(ids),
+        torch.from_numpy(types),
+        torch.from_numpy(positions),
+        torch.from_numpy(offsets),
+        lengths,
     )
 
 
@@ -94,8 +98,8 @@ def from_padded(
         token_type_ids: (B, L); default 0.
 
     Returns:
-        The packed batch, positions being the columns the tokens stood in, and the flat index (T,) into B·L of each
-        token, for `unpack`. Every row must hold at least one real token.
+        The packed batch, positions being the columns the tokens stood in, and the flat index (T,) into B·L
+        of each token, for `unpack`. Every row must hold at least one real token.
     """
     mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
     types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids

@@ -1,7 +1,7 @@
 """The only place that decides in which number format things are computed.
 
-Parameters are always float32 (the master weights). A forward pass casts the weights it needs, once per pass, to the
-compute format; LayerNorm statistics, softmax of the loss and the loss itself stay in float32.
+Parameters are always float32 (the master weights). A forward pass casts the weights it needs, once per pass,
+to the compute format; LayerNorm statistics, softmax of the loss and the loss itself stay in float32.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 def fast_bfloat16(device: torch.device) -> bool:
-    """Whether bfloat16 matrix products run in hardware there. An AVX2-only CPU emulates them, eight times slower."""
+    """Whether bfloat16 products run in hardware there. An AVX2-only CPU emulates them, eight times slower."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     flags = _cpu_flags() if device.type == "cpu" else frozenset[str]()

@@ -1,8 +1,9 @@
 """Randomness as a function, not a state.
 
-Every draw is named by (seed, purpose, key…), where the key is usually (epoch, sample). The same name gives the same
-numbers in any process, in any order, before and after a restart, so nothing about random state is ever saved.
-The generator is Philox, which is counter-based: the purpose becomes its key and the integers become its counter.
+Every draw is named by (seed, purpose, key…), where the key is usually (epoch, sample). The same name gives
+the same numbers in any process, in any order, before and after a restart, so nothing about random state is
+ever saved. The generator is Philox, which is counter-based: the purpose becomes its key and the integers
+become its counter.
 """
 
 from __future__ import annotations

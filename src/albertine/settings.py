@@ -27,7 +27,9 @@ S = TypeVar("S", bound=Settings)
 def read_yaml(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file, read with the safe loader."""
     if not path.is_file():
-        raise SettingsError("there is no such settings file", where=path, remedy="Check the path after --config")
+        raise SettingsError(
+            "there is no such settings file", where=path, remedy="Check the path after --config"
+        )
     if path.stat().st_size > MAX_BYTES:
         raise SettingsError("is larger than 1 MB, which no settings file is", where=path)
     try:
@@ -57,7 +59,9 @@ def override(tree: dict[str, Any], assignments: Iterable[str]) -> dict[str, Any]
         try:
             node[leaf] = yaml.safe_load(value)
         except yaml.YAMLError as error:
-            raise SettingsError(f"the value of `{text}` is not readable", remedy="Quote it for YAML") from error
+            raise SettingsError(
+                f"the value of `{text}` is not readable", remedy="Quote it for YAML"
+            ) from error
     return result
 
 
