@@ -294,6 +294,15 @@ def test_text_that_cannot_be_read_is_named_and_work_is_kept(tmp_path: Path, toke
     )
 
 
+def test_a_document_too_large_for_memory_is_refused(
+    tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LONGEST_DOCUMENT", 2000)
+    text = write_lines(tmp_path / "t.txt", [document(1, 9), document(2, 200)])
+    with pytest.raises(DataError, match="longer than 2,000 characters"):
+        run(text, tmp_path / "corpus", tokenizer)
+
+
 def test_the_manifest_is_plain_json_without_times(tmp_path: Path, tokenizer: Tokenizer) -> None:
     run(library(tmp_path), tmp_path / "corpus", tokenizer)
     tree = json.loads((tmp_path / "corpus/manifest.json").read_text())

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterator
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from albertine.text.documents import Document
 from albertine.text.sentences import Language, document_sentences
 from albertine.text.tokenizer import Tokenizer
 
+SLICE = 8192
 Words = Literal["pieces", "jieba"]
 Ints = NDArray[np.int64]
 
@@ -22,25 +24,39 @@ def encode_job(
 ) -> tuple[ShardArrays, int, int]:
     """The arrays of a shard, its unknown tokens, and its documents without any token.
 
-    Sentences without a token are left out, and so are documents without such a sentence.
+    Sentences without a token are left out, and so are documents without such a sentence. The job's text is
+    used up on the way, because a single document may be as large as all else in memory.
     """
-    sentences: list[str] = []
+    parts: list[tuple[NDArray[np.unsignedinteger[Any]], Ints, NDArray[np.bool_]]] = []
     counts: list[int] = []
-    for presplit, paragraphs in job.documents:
-        found = document_sentences(Document("", paragraphs, presplit), language)
-        sentences += found
-        counts.append(len(found))
-    ids, lengths, starts = _encode(sentences, tokenizer, words)
+    for sentences in _slices(job, language, counts):
+        ids, sizes, marks = _encode(sentences, tokenizer, words)
+        parts.append((ids.astype(token_dtype(tokenizer.vocab_size)), sizes, marks))
+    tokens, lengths, starts = (np.concatenate(column) for column in zip(*parts, strict=True))
     full = lengths > 0
     offsets = _offsets(lengths[full])
     # the first token of a sentence never continues a word of the sentence before it
     starts[offsets[:-1]] = True
-    sizes = np.diff(_offsets(full)[_offsets(np.array(counts, np.int64))])
-    arrays = ShardArrays(
-        ids.astype(token_dtype(tokenizer.vocab_size)), offsets, _offsets(sizes[sizes > 0]), starts
-    )
-    unknown = int(np.count_nonzero(ids == tokenizer.unk_id))
-    return arrays, unknown, int(np.count_nonzero(sizes == 0))
+    documents = np.diff(_offsets(full)[_offsets(np.array(counts, np.int64))])
+    arrays = ShardArrays(tokens, offsets, _offsets(documents[documents > 0]), starts)
+    unknown = int(np.count_nonzero(tokens == tokenizer.unk_id))
+    return arrays, unknown, int(np.count_nonzero(documents == 0))
+
+
+def _slices(job: Job, language: Language, counts: list[int]) -> Iterator[list[str]]:
+    """The sentences of a job, a few thousand at a time; `counts` gets the number of each document's."""
+    waiting: list[str] = []
+    job.documents.reverse()
+    while job.documents:
+        presplit, paragraphs = job.documents.pop()
+        found = document_sentences(Document("", paragraphs, presplit), language)
+        counts.append(len(found))
+        waiting += found
+        del found, paragraphs
+        while len(waiting) >= SLICE:
+            yield waiting[:SLICE]
+            del waiting[:SLICE]
+    yield waiting
 
 
 def _offsets(sizes: NDArray[np.int64] | NDArray[np.bool_]) -> Ints:

@@ -35,10 +35,15 @@ from albertine.corpus.workers import WorkerPool
 from albertine.errors import CorpusError, TokenizerError
 from albertine.text.documents import FileReport, list_files, read_documents
 from albertine.text.sentences import Language
+from albertine.text.streams import Limits
 from albertine.text.tokenizer import Tokenizer
 
 UNKNOWN_LIMIT = 0.2
 _ENOUGH_TOKENS = 200_000
+LONGEST_DOCUMENT = 32_000_000
+"""Characters; reading a wrapped book takes up to sixteen bytes for each."""
+IN_FLIGHT = 16_000_000
+"""Characters that may be on their way, for each process: what keeps two of them below a gigabyte."""
 
 
 @dataclass(frozen=True)
@@ -234,12 +239,19 @@ class _Run:
             return job.split, job.index, record
 
         seen = SeenDigests(self.folder) if options.deduplicate else None
-        with WorkerPool(work, self._take, options.workers) as pool:
+        with WorkerPool(
+            work,
+            self._take,
+            options.workers,
+            weight=lambda job: job.characters,
+            budget=IN_FLIGHT * max(2, options.workers),
+        ) as pool:
             documents = read_documents(
                 files,
                 options.format,
                 options.text_field,
                 encoding=options.encoding,
+                limits=Limits(document_characters=LONGEST_DOCUMENT),
                 on_file=on_file,
                 on_bytes=count_bytes,
             )

@@ -1,4 +1,4 @@
-"""A few processes that work through jobs, never more than two jobs a process waiting or in hand.
+"""A few processes that work through jobs, with a bound on how much waits or is in hand.
 
 Not `concurrent.futures`: its queue is unbounded, and it cannot end its processes at once.
 """
@@ -28,16 +28,27 @@ class WorkerPool(Generic[J, R]):
     Args:
         work: a function of a job; forked processes have it as it is here.
         done: called in this process with every job's result, in the order in which they are ready.
+        weight: how much memory a job takes, in any unit.
+        budget: most weight given out at a time; a job that is heavier goes out alone.
 
     Raises:
         AlbertineError or OSError: as `work` raised it.
         RunError: a process died.
     """
 
-    def __init__(self, work: Callable[[J], R], done: Callable[[R], None], count: int) -> None:
+    def __init__(
+        self,
+        work: Callable[[J], R],
+        done: Callable[[R], None],
+        count: int,
+        *,
+        weight: Callable[[J], int],
+        budget: int,
+    ) -> None:
         self._work, self._done = work, done
+        self._weight, self._budget = weight, budget
+        self._in_hand: dict[Connection, int] = {}
         self._waiting: deque[J] = deque()
-        self._idle: list[Connection] = []
         self._processes: dict[Connection, BaseProcess] = {}
         methods = multiprocessing.get_all_start_methods()
         # a forked child needs no guard around the caller's main module and nothing sent to it
@@ -49,7 +60,6 @@ class WorkerPool(Generic[J, R]):
             process.start()
             theirs.close()
             self._processes[ours] = process
-            self._idle.append(ours)
 
     def __enter__(self) -> Self:
         return self
@@ -68,35 +78,45 @@ class WorkerPool(Generic[J, R]):
                 process.join()
 
     def put(self, job: J) -> None:
-        """Take a job; waits while as many jobs as there are processes are waiting for one."""
+        """Take a job; waits while too many jobs are waiting for a process."""
         if not self._processes:
             self._done(self._work(job))
             return
         self._waiting.append(job)
         self.poll()
-        while len(self._waiting) >= len(self._processes):
+        while self._waiting and (len(self._waiting) >= len(self._processes) or self._load() > self._budget):
             self.poll(None)
+
+    def _load(self) -> int:
+        return sum(self._in_hand.values()) + sum(map(self._weight, self._waiting))
 
     def finish(self) -> None:
         """Wait for all jobs."""
-        while self._waiting or len(self._idle) < len(self._processes):
+        while self._waiting or self._in_hand:
             self.poll(None)
 
     def poll(self, timeout: float | None = 0.0) -> None:
         """Take results that are ready and give waiting jobs out; `timeout` None waits for one result."""
-        busy = [c for c in self._processes if c not in self._idle]
-        for connection in wait(busy, 0.0 if self._waiting and self._idle else timeout) if busy else ():
+        self._give_out()
+        for connection in wait(list(self._in_hand), timeout) if self._in_hand else ():
             assert isinstance(connection, Connection)
             try:
                 result = connection.recv()
             except (EOFError, ConnectionResetError):
                 raise self._death(connection) from None
-            self._idle.append(connection)
+            del self._in_hand[connection]
             if isinstance(result, _Failure):
                 raise result.error from RuntimeError(result.trace)
             self._done(result)
-        while self._waiting and self._idle:
-            connection = self._idle.pop()
+        self._give_out()
+
+    def _give_out(self) -> None:
+        while self._waiting and len(self._in_hand) < len(self._processes):
+            weight = self._weight(self._waiting[0])
+            if self._in_hand and sum(self._in_hand.values()) + weight > self._budget:
+                return
+            connection = next(c for c in self._processes if c not in self._in_hand)
+            self._in_hand[connection] = weight
             try:
                 connection.send(self._waiting.popleft())
             except (BrokenPipeError, ConnectionResetError):
