@@ -143,3 +143,15 @@ def test_without_a_terminal_or_a_locale() -> None:
         check=False,
     )
     assert done.returncode == 2 and b"Traceback" not in done.stderr and b"there is no preset" in done.stderr
+
+
+def test_threads_wait_passively_unless_told_otherwise() -> None:
+    script = (
+        "import os; from albertine.cli.app import run; run(['--version']); "
+        "print(os.environ['OMP_WAIT_POLICY'])"
+    )
+    for given, expected in ((None, "PASSIVE"), ("ACTIVE", "ACTIVE")):
+        environment = {k: v for k, v in os.environ.items() if k != "OMP_WAIT_POLICY"}
+        environment |= {"OMP_WAIT_POLICY": given} if given else {}
+        done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
+        assert done.stdout.split()[-1] == expected

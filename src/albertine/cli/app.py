@@ -63,6 +63,9 @@ def run(arguments: list[str] | None = None) -> int:
         The exit code.
     """
     signal.signal(signal.SIGTERM, _terminate)
+    # Threads that spin while they wait slow a shared machine down twentyfold (decision 007).
+    # Torch reads this when it is imported, which is later.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without Unicode shows ? for what it lacks
