@@ -57,7 +57,7 @@ class NonFinite:
         )
 
 
-AlarmKind = Literal["plateau", "divergence", "collapse", "sentence_chance", "sentence_collapse"]
+AlarmKind = Literal["plateau", "slow_start", "divergence", "collapse", "sentence_chance", "sentence_collapse"]
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,8 @@ class Watch:
         self._remember(step, loss, order if order is not None else float("nan"), progress)
         found: dict[AlarmKind, bool] = {
             "plateau": past >= self._patience(step, progress) and self._stuck(step, loss, progress),
-            "divergence": self._diverges(loss, past >= self._patience(step, progress)),
+            "divergence": self._diverges(loss),
+            "slow_start": past >= self._patience(step, progress) and self._never_began(loss),
             "collapse": self._fell(f"{self.mlm}_accuracy", accuracy, self.unigram_accuracy, 3.0, 0.5),
         }
         if order is not None:
@@ -134,7 +135,7 @@ class Watch:
             stuck = found["plateau"] or self._lately("plateau", step, progress)
             fell = found["sentence_collapse"]
             found["sentence_chance"] = not stuck and not fell and self._coin_toss(step, progress, past)
-        found["plateau"] = found["plateau"] and not found["collapse"]
+        found["plateau"] = found["plateau"] and not (found["collapse"] or found["slow_start"])
         begun = [kind for kind, there in found.items() if there and not self._lately(kind, step, progress)]
         self._raised |= {kind: step for kind, there in found.items() if there}
         return [self._alarm(kind, step, row, loss) for kind in begun]
@@ -184,12 +185,17 @@ class Watch:
         before, after = (statistics.fmean(r[1] for r in part) for part in (recent[:half], recent[half:]))
         return before - after < 0.05
 
-    def _diverges(self, loss: float, late: bool) -> bool:
-        """Worse than a guess by frequency, either long after the start or after having been better."""
+    def _diverges(self, loss: float) -> bool:
+        """Worse than a guess by frequency after having been better."""
         key = f"{self.mlm}_loss"
         if self._full(key):
             self._best[key] = min(self._best.get(key, loss), loss)
-        return loss > self.unigram_entropy + 1.0 and (late or loss > self._best.get(key, loss) + 1.0)
+        return loss > self.unigram_entropy + 1.0 and loss > self._best.get(key, loss) + 1.0
+
+    def _never_began(self, loss: float) -> bool:
+        """Never as good as a guess by frequency, which is the first thing a model learns."""
+        level = self.unigram_entropy + 1.0
+        return min(loss, self._best.get(f"{self.mlm}_loss", loss)) > level
 
     def _coin_toss(self, step: int, progress: float, past: float) -> bool:
         wait = 2 * self._patience(step, progress)
@@ -209,6 +215,7 @@ class Watch:
         level = f"{self.unigram_entropy:.2f}"
         what = {
             "plateau": f"the masked-LM loss stays at {loss:.2f} nats; a blind model has {level}",
+            "slow_start": f"the masked-LM loss is still {loss:.2f} nats; guessing by frequency has {level}",
             "divergence": f"the masked-LM loss is {loss:.2f} nats; guessing by frequency has {level}",
             "collapse": f"masked-LM accuracy fell {self._fall(mlm, row)}",
             "sentence_chance": "sentence accuracy stays a coin toss while masked words are being learned",
@@ -233,6 +240,13 @@ class Watch:
                 "more steps or a larger batch (the published run saw 512,000,000)."
             )
             return self._rate_advice(), warm, wait
+        if kind == "slow_start":
+            return (
+                "model.output_bias=unigram begins at the frequencies of the corpus.",
+                f"If the loss is falling, it needs more steps or a larger rate: training.learning_rate="
+                f"{2 * self.learning_rate:.2g}. If it is not:",
+                self._rate_advice(),
+            )
         if kind == "divergence":
             return self._rate_advice(), warm
         return (
