@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import multiprocessing
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +21,7 @@ from albertine.corpus import prepare as module
 from albertine.corpus import shards
 from albertine.corpus.lock import locked
 from albertine.corpus.prepare import Progress, prepare
+from albertine.corpus.reader import Corpus
 from albertine.corpus.shards import finished_shard
 from albertine.errors import CorpusError, RunError
 from albertine.text.tokenizer import Tokenizer
@@ -91,6 +94,24 @@ def test_disk_full(
     assert content(tmp_path / "corpus") == whole
 
 
+def test_a_corpus_that_is_being_remade_is_not_complete(
+    tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, folder = library(tmp_path), tmp_path / "corpus"
+    run(text, folder, tokenizer)
+    text.write_text(text.read_text().replace("river", "rivet"))
+
+    def fail(*_: Any) -> Any:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(module, "encode_job", fail)
+    with pytest.raises(RunError, match="the disk is full"):
+        run(text, folder, tokenizer)
+    check_unfinished(folder)
+    with pytest.raises(CorpusError, match="not prepared to the end"):
+        Corpus(folder)
+
+
 def test_a_killed_worker_is_named_and_work_is_kept(
     tmp_path: Path, text: Path, tokenizer: Tokenizer, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,6 +158,7 @@ def start(text: Path, folder: Path, tokenizer: Tokenizer, workers: int) -> Any:
 
     def main() -> None:
         os.setsid()
+        sys.stderr = Path(f"{folder}.stderr").open("w")  # noqa: SIM115 - for as long as the process lives
         slow = module.encode_job
 
         def encode(*given: Any) -> Any:
@@ -198,6 +220,7 @@ def test_ctrl_c_is_clean(tmp_path: Path, text: Path, tokenizer: Tokenizer, worke
     wait_for(lambda: group_is_gone(process.pid), 5)
     assert not (folder / ".lock").exists()
     assert check_unfinished(folder) >= 3
+    assert Path(f"{folder}.stderr").read_text() == "", "no traceback from any process"
 
 
 def test_an_interruption_between_documents_is_clean(
@@ -233,3 +256,31 @@ def test_a_stale_lock_is_recovered(tmp_path: Path, text: Path, tokenizer: Tokeni
     (folder / ".lock").write_text(json.dumps({"pid": 2**22 - 1, "host": socket.gethostname()}))
     run(text, folder, tokenizer)
     assert (folder / "manifest.json").exists() and not (folder / ".lock").exists()
+
+
+def test_a_lock_file_removed_while_it_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The holder before us removes it just as we lock it: our lock must be on a file that others see."""
+    real, removed = fcntl.flock, []
+
+    def flock(handle: int, how: int) -> None:
+        real(handle, how)
+        if not removed:
+            removed.append((tmp_path / ".lock").unlink())
+            (tmp_path / ".lock").touch()  # and a third process makes a new one
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with locked(tmp_path), pytest.raises(RunError, match="in use"), locked(tmp_path):
+        pass
+
+
+def test_a_file_that_could_not_be_written_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: int) -> None:
+        raise OSError(errno.EIO, "broken")
+
+    shards.write_file(tmp_path / "a", b"old")
+    monkeypatch.setattr(shards.os, "fsync", fail)
+    with pytest.raises(OSError, match="broken"):
+        shards.write_file(tmp_path / "a", b"new")
+    assert content(tmp_path) == {"a": b"old"}

@@ -13,9 +13,12 @@ import numpy as np
 import pytest
 
 from albertine.corpus import prepare as module
+from albertine.corpus.cutting import Job
+from albertine.corpus.encode import encode_job
 from albertine.corpus.manifest import Manifest
 from albertine.corpus.prepare import Progress, prepare
 from albertine.corpus.reader import Corpus
+from albertine.corpus.shards import EDGE
 from albertine.errors import CorpusError, DataError, RunError, SettingsError, TokenizerError
 from albertine.text.documents import read_documents
 from albertine.text.sentences import document_sentences
@@ -66,6 +69,28 @@ def test_word_starts_follow_the_pieces(tmp_path: Path, tokenizer: Tokenizer) -> 
     ids, starts = corpus.span(0, 40)
     assert starts.any() and not starts.all()
     assert np.array_equal(starts, ~np.array([tokenizer.id_to_piece(int(i)).startswith("##") for i in ids]))
+
+
+class Joined:
+    """A stand-in whose every token continues a word."""
+
+    vocab_size, unk_id = 100, 1
+
+    def encode_flat(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        sizes = np.array([len(t.split()) for t in texts], np.int64)
+        return np.full(sizes.sum(), 7, np.uint32), sizes
+
+    def word_starts(self, ids: np.ndarray) -> np.ndarray:
+        return np.zeros(len(ids), np.bool_)
+
+
+def test_a_sentence_begins_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("albertine.corpus.encode.SLICE", 2)
+    job = Job("train", 0, [(True, ("a b c", "d e")), (True, ("f g h i",)), (True, ("j",))])
+    arrays, unknown, empty = encode_job(job, Joined(), "en", "pieces")  # type: ignore[arg-type]
+    assert np.flatnonzero(arrays.starts).tolist() == [0, 3, 5, 9]
+    assert arrays.sentences.tolist() == [0, 3, 5, 9, 10] and arrays.documents.tolist() == [0, 2, 3, 4]
+    assert (unknown, empty) == (0, 0)
 
 
 def test_same_bytes_for_any_number_of_workers(tmp_path: Path, tokenizer: Tokenizer) -> None:
@@ -161,18 +186,19 @@ def test_a_complete_corpus_is_not_made_again(tmp_path: Path, tokenizer: Tokenize
 @pytest.mark.parametrize("name", ["train/shard-00002.tokens.npy", "tokenizer/vocab.txt"])
 @pytest.mark.parametrize("damage", ["flip", "remove"])
 def test_preparing_again_repairs(tmp_path: Path, tokenizer: Tokenizer, name: str, damage: str) -> None:
-    text = library(tmp_path)
+    text = library(tmp_path, 300)
     os.utime(text, (1, 1))
-    run(text, tmp_path / "corpus", tokenizer)
+    run(text, tmp_path / "corpus", tokenizer, shard_characters=30_000)
     whole, victim = content(tmp_path / "corpus"), tmp_path / "corpus" / name
     sound = {p: p.stat().st_mtime_ns for p in (tmp_path / "corpus/train").glob("shard-0000[0134]*")}
     if damage == "flip":
         data = bytearray(victim.read_bytes())
+        assert name.endswith("txt") or len(data) > 3 * EDGE, "beyond what the quick check looks at"
         data[len(data) // 2] ^= 1
         victim.write_bytes(data)
     else:
         victim.unlink()
-    run(text, tmp_path / "corpus", tokenizer)
+    run(text, tmp_path / "corpus", tokenizer, shard_characters=30_000)
     assert content(tmp_path / "corpus") == whole
     assert sound and {p: p.stat().st_mtime_ns for p in sound} == sound, "sound shards are not written again"
 
@@ -235,13 +261,20 @@ def test_nothing_left_says_why(tmp_path: Path, tokenizer: Tokenizer) -> None:
         run(text, tmp_path / "corpus", tokenizer, held_out=1 - 1e-12)
 
 
-def test_a_tokenizer_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+def test_a_tokenizer_that_does_not_fit_is_refused_early(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = library(tmp_path)
     poor = letter_tokenizer(tmp_path / "poor", without="aeo")
-    with pytest.raises(TokenizerError, match=r"\d\d% of the tokens are unknown") as caught:
-        run(text, tmp_path / "corpus", poor)
-    assert "train one" in str(caught.value.remedy)
-    assert not (tmp_path / "corpus").exists()
+    seen: list[Progress] = []
+    for enough, documents in ((10**9, 60), (100, 40)):
+        monkeypatch.setattr(module, "_ENOUGH_TOKENS", enough)
+        seen.clear()
+        with pytest.raises(TokenizerError, match=r"\d\d% of the tokens are unknown") as caught:
+            run(text, tmp_path / "corpus", poor, progress=seen.append)
+        assert "train one" in str(caught.value.remedy)
+        assert not (tmp_path / "corpus").exists()
+        assert not seen or seen[-1].documents <= documents
     assert run(text, tmp_path / "corpus", poor, allow_unknown=True).unknown_share > 0.2
 
 

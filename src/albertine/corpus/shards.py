@@ -116,7 +116,6 @@ def write_shard(
         "documents": arrays.documents,
         "words": np.packbits(arrays.starts),
     }
-    record_path(folder, index).unlink(missing_ok=True)
     record = ShardRecord(
         documents=len(arrays.documents) - 1,
         sentences=len(arrays.sentences) - 1,
@@ -141,7 +140,7 @@ def finished_shard(folder: Path, index: int, *, text: str, stamp: str) -> ShardR
         if tree["stamp"] != stamp or record.text != text:
             return None
         for part, file in record.files.items():
-            check_file(part_path(folder, index, part), file)
+            check_file(part_path(folder, index, part), file, full=True)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, CorpusError):
         return None
     return record
