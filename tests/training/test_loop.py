@@ -311,7 +311,8 @@ def test_alarms_are_told_and_may_stop_the_run(tmp_path: Path, stop: bool) -> Non
         # What has been told is known from the metrics after a restart, and the user has decided to go on.
         assert run().done
     log = (tmp_path / "log.txt").read_text()
-    assert log.count("WARNING PLATEAU") + log.count("WARNING DIVERGENCE") == 1
+    assert log.count("WARNING SLOW START") == 1
+    assert "WARNING PLATEAU" not in log and "WARNING DIVERGENCE" not in log
 
 
 def test_the_garbage_collector_comes_back(tmp_path: Path) -> None:
