@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import tempfile
 import time
 from collections import deque
 from itertools import pairwise
@@ -230,10 +231,11 @@ def main() -> None:
         lr=arguments.learning_rate,
         fused=True,
     )
+    scratch = tempfile.TemporaryDirectory()
     trainer = Trainer(
         model=model,
         args=TrainingArguments(
-            output_dir="/dev/null",
+            output_dir=scratch.name,
             per_device_train_batch_size=arguments.batch_size,
             max_steps=10_000_000,
             save_strategy="no",
@@ -251,6 +253,7 @@ def main() -> None:
         callbacks=[Budget()],
     )
     trainer.train()
+    scratch.cleanup()
     if arguments.save:
         settings = {
             k: str(v) if isinstance(v, Path) else v for k, v in vars(arguments).items() if k != "corpus"
