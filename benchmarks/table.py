@@ -114,8 +114,21 @@ def pretraining(hardware: Path, language: str) -> Iterator[str]:
 def prepared(hardware: Path) -> Iterator[str]:
     if (found := newest(hardware, "prepare")) is None:
         return
-    yield f"## Preparing a corpus\n\n`python -m benchmarks.prepare`, {found['date']}.\n\n"
-    yield table(["", ""], [[key, str(value)] for key, value in found["summary"].items()])
+    rates = found["rates"]
+    yield "## Preparing a corpus\n\n`python -m benchmarks.prepare --save`, "
+    yield f"{found['date']}. {rates['megabytes']:g} MB of {found['language']} text; the peer does the same work "
+    yield "with `datasets.map` in two processes: the same sentence splitter, the same vocabulary as a fast "
+    yield "tokenizer.\n\n"
+    yield table(
+        ["", "MB of raw text a second"],
+        [[name, f"{rate:.2f}"] for name, rate in rates["megabytes_per_second"].items()],
+    )
+    yield f"\nTwo workers against the peer: {rates['ratio_whole']:.1f} times the rate. "
+    yield "Bytes for 1 and 4 workers: "
+    yield "equal.\n" if found["bytes"]["equal"] else "DIFFERENT.\n"
+    if memory := found.get("memory"):
+        yield f"Peak memory of all processes on {memory['megabytes']:,.0f} MB of text: "
+        yield f"{memory['peak_pss_megabytes']} MB.\n"
 
 
 PARTS: tuple[Callable[[Path], Iterator[str]], ...] = (
