@@ -116,8 +116,8 @@ def prepared(hardware: Path) -> Iterator[str]:
         return
     rates = found["rates"]
     yield "## Preparing a corpus\n\n`python -m benchmarks.prepare --save`, "
-    yield f"{found['date']}. {rates['megabytes']:g} MB of {found['language']} text; the peer does the same work "
-    yield "with `datasets.map` in two processes: the same sentence splitter, the same vocabulary as a fast "
+    yield f"{found['date']}. {rates['megabytes']:g} MB of {found['language']} text; the peer does the same "
+    yield "work with `datasets.map` in two processes: the same sentence splitter, the same vocabulary as a fast "
     yield "tokenizer.\n\n"
     yield table(
         ["", "MB of raw text a second"],
