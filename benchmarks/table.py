@@ -116,9 +116,9 @@ def prepared(hardware: Path) -> Iterator[str]:
         return
     rates = found["rates"]
     yield "## Preparing a corpus\n\n`python -m benchmarks.prepare --save`, "
-    yield f"{found['date']}. {rates['megabytes']:g} MB of {found['language']} text; the peer does the same "
-    yield "work with `datasets.map` in two processes: the same sentence splitter, the same vocabulary as a fast "
-    yield "tokenizer.\n\n"
+    yield f"{found['date']}. {rates['megabytes']:g} MB of {found['language']} text. "
+    yield "The peer does the same work with `datasets.map` in two processes: the same sentence splitter, "
+    yield "the same vocabulary as a fast tokenizer.\n\n"
     yield table(
         ["", "MB of raw text a second"],
         [[name, f"{rate:.2f}"] for name, rate in rates["megabytes_per_second"].items()],
