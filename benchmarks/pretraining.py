@@ -51,7 +51,7 @@ def settings(language: str, folder: Path, minutes: float) -> PretrainingSettings
             },
             "watching": {
                 "log_every": 25,
-                "evaluate_every": 400,
+                "evaluate_every": 100,
                 "evaluate_sequences": HELD_OUT,
                 "checkpoint_every": 400,
                 "tensorboard": False,
