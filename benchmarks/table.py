@@ -106,8 +106,8 @@ def pretraining(hardware: Path, language: str) -> Iterator[str]:
     if theirs and (reached := time_to_reach(ours["albertine"], theirs["curve"][-1]["mlm_loss"])) is not None:
         whole = theirs["curve"][-1]["minutes"]
         first = "at its first look, " if reached == ours["albertine"][0]["minutes"] else ""
-        yield f"\nAlbertine is below the final loss of transformers {first}after {reached:.1f} of {whole:.1f} "
-        yield f"minutes: {reached / whole:.2f} of the time.\n"
+        yield f"\nAlbertine is below the final loss of transformers {first}after {reached:.1f} "
+        yield f"of {whole:.1f} minutes: {reached / whole:.2f} of the time.\n"
     yield f"\n![held-out loss over time]({picture})\n"
 
 
