@@ -63,7 +63,7 @@ def run(arguments: list[str] | None = None) -> int:
         The exit code.
     """
     signal.signal(signal.SIGTERM, _terminate)
-    # Threads that spin while they wait slow a shared machine down twentyfold (decision 007).
+    # Threads that spin while they wait slow a shared machine down twentyfold (decision 008).
     # Torch reads this when it is imported, which is later.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     for stream in (sys.stdout, sys.stderr):

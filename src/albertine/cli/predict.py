@@ -64,8 +64,8 @@ def order(
 
 
 def in_words(guesses: list[Guess]) -> str:
-    """Candidates on one line: `the 21 %, his 9 %`."""
-    return ", ".join(f"{guess.token.replace('▁', '')} {100 * guess.probability:.0f} %" for guess in guesses)
+    """Candidates on one line, `the 21 % · his 9 %`, the mark of a word's beginning left out."""
+    return " · ".join(f"{guess.token.replace('▁', '')} {100 * guess.probability:.0f} %" for guess in guesses)
 
 
 def _lines() -> list[str]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import typer
+
+LINE_EVERY = 10.0  # seconds, off a terminal
 
 
 def on_terminal() -> bool:
@@ -100,7 +103,7 @@ def operations(number: float) -> str:
 
 @contextmanager
 def progress(what: str) -> Iterator[Callable[[int, int | None], None]]:
-    """A progress bar with rate and time left on a terminal, a line every ten per cent elsewhere.
+    """A progress bar with time left on a terminal, a line every ten seconds elsewhere.
 
     Yields:
         update(done, total): how much is done of how much, `total` None where nobody knows.
@@ -132,13 +135,15 @@ def progress(what: str) -> Iterator[Callable[[int, int | None], None]]:
 
 
 def _lines(what: str) -> Callable[[int, int | None], None]:
-    told = -1
+    begin = said = time.monotonic()
 
     def update(done: int, total: int | None) -> None:
-        nonlocal told
-        tenth = 10 * done // total if total else 0
-        if tenth > told:
-            told = tenth
-            typer.echo(f"{what}: {done:,} of {total:,}" if total else f"{what} ...", err=True)
+        nonlocal said
+        now = time.monotonic()
+        if now - said < LINE_EVERY:
+            return
+        said = now
+        of = f" of {total:,}, {(now - begin) * (total - done) / done:.0f} s left" if total and done else ""
+        typer.echo(f"{what}: {done:,}{of}", err=True)
 
     return update

@@ -1,0 +1,39 @@
+"""Printing off a terminal: aligned columns, units, and progress as lines now and then."""
+
+from __future__ import annotations
+
+import pytest
+
+from albertine.cli import show
+
+
+def test_a_plain_table_lines_up_with_chinese(capsys: pytest.CaptureFixture[str]) -> None:
+    show.table(("name", "count"), [("模型", 1), ("b", 1000)], title="Title")
+    assert capsys.readouterr().out == "Title\nname  count\n模型      1\nb      1000\n\n"
+
+
+def test_facts(capsys: pytest.CaptureFixture[str]) -> None:
+    show.facts("Corpus", {"language": "zh", "文件": 3})
+    assert capsys.readouterr().out == "Corpus\n  language  zh\n  文件      3\n"
+
+
+def test_units() -> None:
+    assert [show.size(n) for n in (999, 1000, 46_734_336, 5e12)] == ["999 B", "1.0 kB", "46.7 MB", "5.0 TB"]
+    assert [show.operations(n) for n in (5, 597e6, 1.5e9)] == ["5 FLOP", "597 MFLOP", "1.5 GFLOP"]
+    assert show.count(11_683_584.0) == "11,683,584"
+
+
+def test_progress_off_a_terminal_is_a_line_now_and_then(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(show.time, "monotonic", lambda: now)
+    with show.progress("bytes") as update:
+        for done in range(0, 100, 10):
+            update(done, 100)
+            now += 4.0
+    assert capsys.readouterr().err.splitlines() == [
+        "bytes: 30 of 100, 28 s left",
+        "bytes: 60 of 100, 16 s left",
+        "bytes: 90 of 100, 4 s left",
+    ]
