@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-# A suite started in the background by a script inherits an ignored Ctrl-C, and so would every process it tests.
+# A suite that a script started in the background inherits an ignored Ctrl-C, and so would what it tests.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
