@@ -157,6 +157,7 @@ def main() -> None:
     )
     parser.add_argument("--held-out-sequences", type=int, default=512)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--bf16", action="store_true", help="the Trainer's automatic mixed precision")
     parser.add_argument("--save", metavar="NAME", help="write the curve under benchmarks/results as NAME")
     arguments = parser.parse_args()
 
@@ -244,6 +245,7 @@ def main() -> None:
             disable_tqdm=True,
             use_cpu=not torch.cuda.is_available(),
             seed=arguments.seed,
+            bf16=arguments.bf16,
             dataloader_num_workers=1,
             remove_unused_columns=False,
         ),

@@ -31,7 +31,7 @@ ROOMS = (
     "text",
     "model",
 )
-GROUND = {"layout", "randomness", "precision", "settings", "errors"}
+GROUND = {"layout", "randomness", "precision", "settings", "errors", "files"}
 ALLOWED: dict[str, set[str]] = {
     "model": set(),
     "text": set(),

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -86,6 +87,19 @@ def pack(
         torch.from_numpy(offsets),
         lengths,
     )
+
+
+def with_filler(packed: Packed, num_tokens: int) -> Packed:
+    """The same batch and, where it has fewer than `num_tokens` tokens, one more sequence that fills it up:
+    token, segment and position 0 throughout. The rows of the real tokens stay where they were."""
+    extra = num_tokens - packed.num_tokens
+    if extra <= 0:
+        return packed
+    ids, types, positions = (
+        F.pad(x, (0, extra)) for x in (packed.input_ids, packed.token_type_ids, packed.position_ids)
+    )
+    end = packed.cu_seqlens.new_tensor([num_tokens])
+    return Packed(ids, types, positions, torch.cat([packed.cu_seqlens, end]), (*packed.lengths, extra))
 
 
 def from_padded(

@@ -17,13 +17,14 @@ from typing import Any
 
 import pytest
 
+from albertine import files
 from albertine.corpus import prepare as module
-from albertine.corpus import shards
 from albertine.corpus.lock import locked
 from albertine.corpus.prepare import Progress, prepare
 from albertine.corpus.reader import Corpus
 from albertine.corpus.shards import finished_shard
 from albertine.errors import CorpusError, RunError
+from albertine.files import replace_durably
 from albertine.text.tokenizer import Tokenizer
 from tests.corpus.texts import content, letter_tokenizer, library
 
@@ -56,7 +57,7 @@ def run(text: Path, folder: Path, tokenizer: Tokenizer, workers: int = 1, **opti
 def check_unfinished(folder: Path) -> int:
     """No manifest, nothing half-written, every recorded shard whole; how many are recorded."""
     assert not (folder / "manifest.json").exists() and (folder / "prepare.json").exists()
-    assert not list(folder.rglob("*.tmp"))
+    assert not [*folder.rglob("*.tmp"), *folder.rglob(".*.new")]
     records = list(folder.glob("*/shard-*.json"))
     for path in records:
         tree = json.loads(path.read_text())
@@ -85,7 +86,7 @@ def test_disk_full(
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr(shards.os, "fsync", fsync)
+        patch.setattr(files.os, "fsync", fsync)
         with pytest.raises(RunError, match="the disk is full") as caught:
             run(text, tmp_path / "corpus", tokenizer, workers)
     assert "run the same command again" in str(caught.value)
@@ -279,8 +280,8 @@ def test_a_file_that_could_not_be_written_leaves_nothing(
     def fail(_: int) -> None:
         raise OSError(errno.EIO, "broken")
 
-    shards.write_file(tmp_path / "a", b"old")
-    monkeypatch.setattr(shards.os, "fsync", fail)
+    replace_durably(tmp_path / "a", b"old")
+    monkeypatch.setattr(files.os, "fsync", fail)
     with pytest.raises(OSError, match="broken"):
-        shards.write_file(tmp_path / "a", b"new")
+        replace_durably(tmp_path / "a", b"new")
     assert content(tmp_path) == {"a": b"old"}

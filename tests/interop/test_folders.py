@@ -178,7 +178,7 @@ def test_a_folder_is_replaced_whole_and_foreign_files_stay(saved):
     assert [p.name for p in saved.parent.iterdir()] == ["m"]
 
 
-@pytest.mark.parametrize("moment", ["save_file", "_flush", "_exchange"])
+@pytest.mark.parametrize("moment", ["save_file", "sync_tree", "_exchange"])
 def test_an_interrupted_save_leaves_the_old_folder(saved, moment, monkeypatch):
     def fail(*_, **__):
         raise OSError("no space left on device")

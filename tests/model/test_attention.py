@@ -6,7 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from albertine.layout import pack
-from albertine.model.attention import RowSubset, Segments, _attend_packed, _bounded, attend, attend_padded
+from albertine.model.attention import (
+    RowSubset,
+    Segments,
+    _attend_packed,
+    _bounded,
+    attend,
+    attend_by_products,
+    attend_padded,
+)
 
 
 def heads(rows, seed):
@@ -79,3 +87,29 @@ def test_the_packed_call_passes_offsets_that_need_no_lengths(lengths, data):
 def test_more_queries_than_the_kernel_was_told_of_fail_loudly():
     with pytest.raises(RuntimeError):
         _bounded(torch.tensor([0, 5], dtype=torch.int32), 4)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "dtype"), [([5, 5, 99, 3], torch.bfloat16), ([100, 131, 131], torch.bfloat16)]
+)
+def test_training_in_bfloat16_on_a_cpu_takes_other_kernels_for_the_same_result(lengths, dtype):
+    keys = Segments.of(pack([[1] * n for n in lengths]))
+    exact = [heads(sum(lengths), seed).requires_grad_() for seed in range(3)]
+    rounded = [x.detach().to(dtype).requires_grad_() for x in exact]
+    direction = heads(sum(lengths), 3)
+    wanted = attend(*exact, keys, keys, 0.0)
+    wanted.backward(direction)
+    got = attend(*rounded, keys, keys, 0.0)
+    got.backward(direction.to(dtype))
+    assert got.dtype == dtype
+    torch.testing.assert_close(got.double(), wanted, rtol=0.03, atol=0.03)
+    for mine, theirs in zip(rounded, exact, strict=True):
+        torch.testing.assert_close(mine.grad.double(), theirs.grad, rtol=0.05, atol=0.05)
+
+
+def test_dropout_of_the_products_keeps_the_mean():
+    q, k, v = (torch.randn(20, 2, 128, 8, generator=torch.Generator().manual_seed(s)) for s in range(3))
+    torch.manual_seed(0)
+    dropped = attend_by_products(q, k, torch.ones_like(v), dropout_p=0.25)
+    assert dropped.std() > 0.01
+    assert dropped.mean() == pytest.approx(1.0, abs=0.01)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from albertine.errors import SettingsError
 from albertine.layout import pack
+from albertine.model.encoder import steady
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.randomness import seed_torch
@@ -132,6 +133,37 @@ def test_bfloat16_stays_near_float32():
         error = (found.float() - expected).abs()
         assert 0 < error.mean() < 0.01
         assert error.max() < 0.1
+
+
+def test_the_filler_of_bfloat16_batches_is_invisible():
+    """In bfloat16 a CPU computes a rounded number of rows; what comes out are the real ones."""
+    lengths = [20, 31, 22]
+    model, batch = builders.model(initializer_range=0.1), builders.packed(lengths)
+    model.precision = "bfloat16"
+    assert steady(73, torch.bfloat16, torch.device("cpu")) == 80
+    rows = torch.tensor([72, 0, 40])
+    with torch.no_grad():
+        states = model.encoder(batch, all_depths=True).hidden_states
+        wanted = model.encoder(batch, rows=rows).last_hidden
+        early = model.encoder(batch, depth=1).last_hidden
+        alone = model.encoder(builders.packed([20])).last_hidden
+        model.precision = "float32"
+        exact = model.encoder(batch).last_hidden
+    assert [len(state) for state in states] == [73] * 4
+    assert (len(early), len(wanted)) == (73, 3)
+    torch.testing.assert_close(wanted, states[-1][rows], rtol=0.02, atol=0.02)
+    torch.testing.assert_close(states[-1].float(), exact, rtol=0.1, atol=0.1)
+    assert len(alone) == 20
+
+
+@given(st.integers(1, 20_000))
+def test_few_different_numbers_of_rows_are_computed(tokens):
+    cpu = torch.device("cpu")
+    assert steady(tokens, torch.float32, cpu) == tokens
+    assert steady(tokens, torch.bfloat16, torch.device("cuda")) == tokens
+    rows = steady(tokens, torch.bfloat16, cpu)
+    assert tokens <= rows <= 1.25 * tokens
+    assert rows == tokens or rows % 16 == 0
 
 
 def test_bfloat16_gradients_reach_float32_parameters():

@@ -71,6 +71,44 @@ def test_softmax_of_bfloat16_logits_is_taken_in_float32() -> None:
     assert part.loss_sum.item() == pytest.approx(exact.item(), rel=1e-6)
 
 
+@pytest.mark.parametrize("count", [1, 15, 16, 17, 30])
+def test_predictions_are_filled_up_to_a_multiple_without_a_trace(count: int) -> None:
+    """Products of few different shapes are fast; the filler must be nobody's prediction."""
+    config = EncoderConfig(
+        vocab_size=50,
+        embedding_size=8,
+        hidden_size=16,
+        num_attention_heads=2,
+        intermediate_size=20,
+        max_position_embeddings=64,
+        plan=SharingPlan.shared(2),
+    )
+    model = Model(config, {"mlm"}, seed=3)
+    rows = torch.arange(1, 49)
+    packed = Packed(rows, rows * 0, rows - 1, torch.tensor([0, 48], dtype=torch.int32), (48,))
+    positions = torch.arange(48).flip(0)[:count].flip(0)
+    labels = torch.arange(count) % 50
+    batch = PretrainingBatch(packed, positions, labels, None, 0, torch.zeros(1, 2, dtype=torch.int64))
+    asked: list[int] = []
+    original = model.pretraining_forward
+
+    def spy(packed: Packed, mlm_rows: Tensor) -> tuple[Tensor, Tensor | None]:
+        asked.append(len(mlm_rows))
+        return original(packed, mlm_rows)
+
+    model.pretraining_forward = spy  # type: ignore[method-assign]
+    part = pretraining_losses(model, batch)["mlm"]
+    logits, _ = original(packed, positions)
+    plain = torch.nn.functional.cross_entropy(logits, labels, reduction="sum")
+    assert part.count == count
+    assert part.loss_sum.item() == pytest.approx(plain.item(), rel=1e-6)
+    assert int(part.correct) == int((logits.argmax(1) == labels).sum())
+    mine, theirs = (torch.autograd.grad(x, list(model.parameters())) for x in (part.loss_sum, plain))
+    for a, b in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+    assert asked[0] % 16 == 0
+
+
 def test_nothing_to_predict_is_a_loss_of_zero() -> None:
     logits = torch.zeros(0, 7, requires_grad=True)
     parts = pretraining_losses(Fixed(logits, torch.zeros(2, 2)), batch_of([], [-100, -100]))

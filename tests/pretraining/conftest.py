@@ -43,6 +43,7 @@ def build(corpus: Path, tmp_path: Path) -> Build:
             "model": {"preset": "albert-tiny-zh", "change": {**MODEL, "hidden_dropout_prob": 0.1}},
             "objective": {"max_length": 32},
             "training": {
+                "precision": "float32",  # what a test expects must not depend on the processor
                 "steps": 8,
                 "batch_size": 8,
                 "micro_batch_tokens": 100,

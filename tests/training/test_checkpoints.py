@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from albertine.errors import CheckpointError, RunError, SettingsError
+from albertine.files import ensure_space
 from albertine.training.checkpoints import (
     LATEST,
     MANIFEST,
@@ -29,7 +30,6 @@ from albertine.training.checkpoints import (
     read,
     restore,
 )
-from albertine.training.files import ensure_space
 from albertine.training.optimizers import OptimizerKind, build_optimizer
 from albertine.training.step import train_step
 from tests.training.toy import Toy, toy_batches, toy_loss

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from albertine.errors import RunError
-from albertine.training.files import replaced_folder
+from albertine.files import replaced_folder
 from albertine.training.run_folder import RunFolder, environment
 
 HOLDER = """

@@ -22,17 +22,11 @@ from albertine.corpus.encode import Words, encode_job
 from albertine.corpus.lock import locked
 from albertine.corpus.manifest import NAME, SPLITS, Manifest, ShardRecord, load_manifest, shard_stem
 from albertine.corpus.plan import PLAN, Options, claim, make_plan, stamp
-from albertine.corpus.shards import (
-    check_file,
-    file_record,
-    finished_shard,
-    sync_folder,
-    write_file,
-    write_shard,
-)
+from albertine.corpus.shards import check_file, file_record, finished_shard, write_shard
 from albertine.corpus.space import check_space, disk_errors, estimate
 from albertine.corpus.workers import WorkerPool
 from albertine.errors import CorpusError, TokenizerError
+from albertine.files import replace_durably, sync_folder
 from albertine.text.documents import FileReport, list_files, read_documents
 from albertine.text.sentences import Language
 from albertine.text.streams import Limits
@@ -196,7 +190,8 @@ class _Run:
         return manifest
 
     def _begin(self) -> None:
-        write_file(self.folder / PLAN, (json.dumps(self.plan, indent=1, ensure_ascii=False) + "\n").encode())
+        plan = json.dumps(self.plan, indent=1, ensure_ascii=False) + "\n"
+        replace_durably(self.folder / PLAN, plan.encode())
         (self.folder / NAME).unlink(missing_ok=True)
         self.sweep()
         beside = self.folder / "tokenizer.tmp"
@@ -301,8 +296,7 @@ class _Run:
         )
         self._check_content(manifest)
         self._remove_others(manifest)
-        write_file(self.folder / NAME, manifest.dump().encode())
-        sync_folder(self.folder)
+        replace_durably(self.folder / NAME, manifest.dump().encode())
         (self.folder / PLAN).unlink(missing_ok=True)
         return manifest
 
@@ -334,7 +328,7 @@ class _Run:
         """Remove what a killed process left half-written."""
         shutil.rmtree(self.folder / "tokenizer.tmp", ignore_errors=True)
         for place in (self.folder, *(self.folder / split for split in SPLITS)):
-            for path in place.glob("*.tmp"):
+            for path in (*place.glob("*.tmp"), *place.glob(".*.new")):
                 with suppress(OSError):
                     path.unlink()
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from io import BytesIO
 from pathlib import Path
@@ -22,6 +20,7 @@ from numpy.typing import NDArray
 
 from albertine.corpus.manifest import PARTS, FileRecord, ShardRecord, shard_stem
 from albertine.errors import CorpusError
+from albertine.files import replace_durably
 
 EDGE = 4096
 _BLOCK = 1 << 20
@@ -51,31 +50,6 @@ def record_path(folder: Path, index: int) -> Path:
     return folder / f"{shard_stem(index)}.json"
 
 
-def sync_folder(folder: Path) -> None:
-    """Make renames inside `folder` survive a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def write_file(path: Path, *pieces: bytes | memoryview) -> None:
-    """Write a file beside its place, make it durable, rename it; on any error nothing is left."""
-    beside = path.with_name(path.name + ".tmp")
-    try:
-        with beside.open("wb") as file:
-            for piece in pieces:
-                file.write(piece)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except BaseException:
-        with suppress(OSError):
-            beside.unlink()
-        raise
-
-
 def _npy_header(array: NDArray[Any]) -> bytes:
     out = BytesIO()
     np.lib.format.write_array_header_1_0(out, np.lib.format.header_data_from_array_1_0(array))
@@ -85,7 +59,7 @@ def _npy_header(array: NDArray[Any]) -> bytes:
 def _write_array(path: Path, array: NDArray[Any]) -> FileRecord:
     array = np.ascontiguousarray(array)
     header, body = _npy_header(array), array.data.cast("B") if array.size else memoryview(b"")
-    write_file(path, header, body)
+    replace_durably(path, header, body)
     whole = hashlib.sha256(header)
     whole.update(body)
     size = len(header) + len(body)
@@ -127,8 +101,7 @@ def write_shard(
         files={part: _write_array(part_path(folder, index, part), parts[part]) for part in PARTS},
     )
     content = json.dumps({"stamp": stamp, **asdict(record)}, indent=1) + "\n"
-    write_file(record_path(folder, index), content.encode())
-    sync_folder(folder)
+    replace_durably(record_path(folder, index), content.encode())
     return record
 
 

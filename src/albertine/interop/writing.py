@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from albertine.errors import ModelError
+from albertine.files import sync_folder, sync_tree
 from albertine.interop.card import model_card
 from albertine.interop.weights import INDEX, SINGLE
 
@@ -70,7 +71,7 @@ def write_folder(
             _carry_over(folder, beside)
             # mkdtemp makes the folder private; a model folder is as readable as any other.
             beside.chmod(0o777 & ~_umask())
-            _flush(beside)
+            sync_tree(beside)
             _exchange(beside, folder)
         finally:
             shutil.rmtree(beside, ignore_errors=True)
@@ -100,22 +101,7 @@ def _exchange(new: Path, folder: Path) -> None:
         folder.rename(aside / folder.name)
         new.rename(folder)
         shutil.rmtree(aside, ignore_errors=True)
-    _flush_directory(folder.parent)
-
-
-def _flush(folder: Path) -> None:
-    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
-    _flush_directory(folder)
-
-
-def _flush_directory(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    sync_folder(folder.parent)
 
 
 def _umask() -> int:

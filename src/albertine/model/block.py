@@ -17,25 +17,16 @@ from torch import Tensor, nn
 from albertine.model.attention import RowSubset, Segments, attend
 from albertine.model.config import EncoderConfig
 from albertine.model.kept import Kept
+from albertine.model.product import Product
 
 
-class Dense(NamedTuple):
-    """A weight (out, in) and a bias (out,) in the compute format."""
-
-    weight: Tensor
-    bias: Tensor
-
-    @classmethod
-    def of(cls, *layers: nn.Linear, dtype: torch.dtype) -> Dense:
-        """The layers stacked into one, so that one product computes them all."""
-        weights: list[Tensor] = [layer.weight for layer in layers]
-        biases: list[Tensor] = [layer.bias for layer in layers]
-        if len(layers) == 1:
-            return cls(weights[0].to(dtype), biases[0].to(dtype))
-        return cls(torch.cat(weights).to(dtype), torch.cat(biases).to(dtype))
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight, self.bias)
+def stacked(*layers: nn.Linear, dtype: torch.dtype) -> Product:
+    """The layers in the compute format, as one product that computes them all."""
+    weights: list[Tensor] = [layer.weight.to(dtype) for layer in layers]
+    biases: list[Tensor] = [layer.bias.to(dtype) for layer in layers]
+    if len(layers) == 1:
+        return Product(weights[0], biases[0])
+    return Product(torch.cat(weights), torch.cat(biases))
 
 
 class Norm(NamedTuple):
@@ -66,8 +57,8 @@ def activate(x: Tensor, name: str) -> Tensor:
 class PreparedAttention:
     """Self-attention, output product, residual and LayerNorm, with weights ready to multiply."""
 
-    qkv: Dense
-    output: Dense
+    qkv: Product
+    output: Product
     norm: Norm
     num_heads: int
     dropout: float
@@ -81,9 +72,8 @@ class PreparedAttention:
             queries, residual = keys, x_TH
         else:
             residual, queries = x_TH.index_select(0, subset.sorted_rows), subset.segments
-            q_only = Dense(self.qkv.weight[:hidden], self.qkv.bias[:hidden])
-            kv_only = Dense(self.qkv.weight[hidden:], self.qkv.bias[hidden:])
-            (q,), (k, v) = self._split(q_only(residual), 1), self._split(kv_only(x_TH), 2)
+            (q,) = self._split(self.qkv(residual, 0, hidden), 1)
+            k, v = self._split(self.qkv(x_TH, hidden), 2)
         context_RH = attend(q, k, v, queries, keys, self.attention_dropout).flatten(1)
         return self.norm(residual + F.dropout(self.output(context_RH), self.dropout, self.dropout > 0))
 
@@ -95,8 +85,8 @@ class PreparedAttention:
 class PreparedFeedForward:
     """Up, activation, down, residual and LayerNorm, with weights ready to multiply."""
 
-    intermediate: Dense
-    output: Dense
+    intermediate: Product
+    output: Product
     norm: Norm
     activation: str
     dropout: float
@@ -126,8 +116,8 @@ class AttentionBlock(nn.Module):
 
     def _prepare(self, dtype: torch.dtype) -> PreparedAttention:
         return PreparedAttention(
-            Dense.of(self.query, self.key, self.value, dtype=dtype),
-            Dense.of(self.output, dtype=dtype),
+            stacked(self.query, self.key, self.value, dtype=dtype),
+            stacked(self.output, dtype=dtype),
             Norm.of(self.layer_norm, dtype),
             self.config.num_attention_heads,
             self.config.hidden_dropout_prob if self.training else 0.0,
@@ -153,8 +143,8 @@ class FeedForwardBlock(nn.Module):
     def _prepare(self, dtype: torch.dtype) -> PreparedFeedForward:
         drops = self.training and self.config.feed_forward_dropout
         return PreparedFeedForward(
-            Dense.of(self.intermediate, dtype=dtype),
-            Dense.of(self.output, dtype=dtype),
+            stacked(self.intermediate, dtype=dtype),
+            stacked(self.output, dtype=dtype),
             Norm.of(self.layer_norm, dtype),
             self.config.hidden_act,
             self.config.hidden_dropout_prob if drops else 0.0,

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from albertine.layout import Packed
-from albertine.model.block import Dense
+from albertine.model.block import stacked
 from albertine.model.config import EncoderConfig
 
 
@@ -36,4 +36,4 @@ class Embeddings(nn.Module):
             + self.position(packed.position_ids)
         )
         x_TE = F.dropout(self.layer_norm(x_TE), self.dropout, self.training).to(dtype)
-        return x_TE if self.mapping is None else Dense.of(self.mapping, dtype=dtype)(x_TE)
+        return x_TE if self.mapping is None else stacked(self.mapping, dtype=dtype)(x_TE)

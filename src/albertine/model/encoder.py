@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from albertine.errors import SettingsError
-from albertine.layout import Packed
+from albertine.layout import Packed, with_filler
 from albertine.model.attention import RowSubset, Segments
 from albertine.model.block import AttentionBlock, FeedForwardBlock, PreparedAttention, PreparedFeedForward
 from albertine.model.config import EncoderConfig
@@ -74,6 +74,8 @@ class Encoder(nn.Module):
                 `rows` together with `all_depths`.
         """
         depth = self._checked(packed, depth, rows, all_depths)
+        real = packed.num_tokens
+        packed = with_filler(packed, steady(real, self.dtype, packed.input_ids.device))
         x = self.embeddings(packed, self.dtype)
         steps = self.prepare(depth)
         keys = Segments.of(packed)
@@ -83,8 +85,8 @@ class Encoder(nn.Module):
             if all_depths:
                 states.append(x)
         if rows is not None:
-            x = _last_depth(x, steps[-1:], keys, rows, packed)
-        return EncoderOutput(x, tuple(states) if all_depths else None)
+            return EncoderOutput(_last_depth(x, steps[-1:], keys, rows, packed))
+        return EncoderOutput(x[:real], tuple(state[:real] for state in states) if all_depths else None)
 
     def prepare(self, depth: int) -> list[tuple[PreparedAttention, PreparedFeedForward]]:
         """The blocks of the first `depth` depths, each distinct one cast and fused once."""
@@ -111,6 +113,18 @@ class Encoder(nn.Module):
         if rows is not None and all_depths:
             raise SettingsError("all_depths computes every row; ask for rows or for all_depths")
         return depth
+
+
+def steady(num_tokens: int, dtype: torch.dtype, device: torch.device) -> int:
+    """The number of rows to compute for that many tokens, at most a fifth more.
+
+    In bfloat16 a CPU's matrix products are compiled anew for every number of rows, which for a small model
+    takes as long as the products; with few different numbers the compiled ones are found again.
+    """
+    if device.type != "cpu" or dtype != torch.bfloat16 or num_tokens < 64:
+        return num_tokens
+    multiple = 16 if num_tokens < 512 else 64
+    return -(-num_tokens // multiple) * multiple
 
 
 def _last_depth(

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from albertine.model.block import Dense, Norm, activate
+from albertine.model.block import Norm, activate, stacked
 from albertine.model.config import EncoderConfig
 
 
@@ -19,7 +19,7 @@ class Pooler(nn.Module):
 
     def forward(self, first_SH: Tensor) -> Tensor:
         """(S, H) rows of [CLS] to (S, H), in their format."""
-        return torch.tanh(Dense.of(self.dense, dtype=first_SH.dtype)(first_SH))
+        return torch.tanh(stacked(self.dense, dtype=first_SH.dtype)(first_SH))
 
 
 class MaskedLMHead(nn.Module):
@@ -39,7 +39,7 @@ class MaskedLMHead(nn.Module):
     def forward(self, rows_PH: Tensor, word_VE: Tensor) -> Tensor:
         """(P, H) wanted rows to logits (P, V), tied to the word embeddings, in the format of the rows."""
         dtype = rows_PH.dtype
-        x_PE = activate(Dense.of(self.dense, dtype=dtype)(rows_PH), self.activation)
+        x_PE = activate(stacked(self.dense, dtype=dtype)(rows_PH), self.activation)
         return F.linear(Norm.of(self.layer_norm, dtype)(x_PE), word_VE.to(dtype), self.bias.to(dtype))
 
 
@@ -57,4 +57,4 @@ class SentenceHead(nn.Module):
     def forward(self, pooled_SH: Tensor) -> Tensor:
         """(S, H) to (S, 2)."""
         x_SH = F.dropout(pooled_SH, self.dropout, self.training)
-        return Dense.of(self.classifier, dtype=x_SH.dtype)(x_SH)
+        return stacked(self.classifier, dtype=x_SH.dtype)(x_SH)

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from albertine.errors import CheckpointError, SettingsError
-from albertine.training.files import explained, replace_durably, sync_folder, write_durably
+from albertine.files import explained, replace_durably, sync_folder, write_durably
 
 FORMAT = 1
 MODEL, OPTIMIZER, STATE, MANIFEST, LATEST = (

@@ -19,8 +19,8 @@ from typing import Any
 from torch import Tensor
 
 from albertine.errors import RunError
+from albertine.files import ensure_space
 from albertine.training.checkpoints import CheckpointStore, checkpoint_bytes, model_tensors, optimizer_tensors
-from albertine.training.files import ensure_space
 from albertine.training.guards import NonFinite
 from albertine.training.job import Cursor, Drawn, Job, Outcome
 from albertine.training.progress import Reporter

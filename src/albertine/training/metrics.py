@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from albertine.training.files import explained, replace_durably
+from albertine.files import explained, replace_durably
 from albertine.training.step import StepReport
 
 TIMINGS = ("elapsed", "tokens_per_second")

@@ -21,8 +21,8 @@ from types import TracebackType
 from typing import Any
 
 from albertine.errors import AlbertineError, RunError
+from albertine.files import explained, replace_durably
 from albertine.training.checkpoints import differences
-from albertine.training.files import explained, replace_durably
 
 PACKAGES = ("albertine", "torch", "numpy", "safetensors", "tokenizers", "sentencepiece")
 DECISIVE = ("python", "versions", "threads", "device", "cpu", "world_size")

@@ -14,13 +14,14 @@ from albertine.errors import AlbertineError, RunError
 _BLOCK = 4 << 20
 
 
-def write_durably(path: Path, data: bytes) -> None:
+def write_durably(path: Path, *pieces: bytes | memoryview) -> None:
     """Write a new file and flush it to the disk. The file must not exist."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     try:
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(handle, rest[:_BLOCK]) :]
+        for piece in pieces:
+            rest = memoryview(piece).cast("B")
+            while rest:
+                rest = rest[os.write(handle, rest[:_BLOCK]) :]
         os.fsync(handle)
     finally:
         os.close(handle)
@@ -35,12 +36,25 @@ def sync_folder(path: Path) -> None:
         os.close(handle)
 
 
-def replace_durably(path: Path, data: bytes) -> None:
-    """Put a file in place of another so that a reader finds the old or the new one, never a part."""
+def sync_tree(folder: Path) -> None:
+    """Flush a folder and everything in it."""
+    for path in sorted(folder.rglob("*")):
+        sync_folder(path)  # opened for reading, a file is flushed as a folder is
+    sync_folder(folder)
+
+
+def replace_durably(path: Path, *pieces: bytes | memoryview) -> None:
+    """Put a file in place of another so that a reader finds the old or the new one, never a part; on any
+    error nothing is left beside it."""
     beside = path.with_name(f".{path.name}.new")
     beside.unlink(missing_ok=True)
-    write_durably(beside, data)
-    os.replace(beside, path)
+    try:
+        write_durably(beside, *pieces)
+        os.replace(beside, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
+        raise
     sync_folder(path.parent)
 
 
@@ -59,7 +73,7 @@ def replaced_folder(path: Path) -> Iterator[Path]:
     try:
         with explained(path):
             yield beside
-            _sync_tree(beside)
+            sync_tree(beside)
             if path.exists():
                 os.rename(path, old)
             os.rename(beside, path)
@@ -107,9 +121,3 @@ def ensure_space(folder: Path, needed: int) -> None:
             where=folder,
             remedy="Free some space or choose another folder",
         )
-
-
-def _sync_tree(folder: Path) -> None:
-    for path in sorted(folder.rglob("*")):
-        sync_folder(path)  # opened for reading, a file is flushed as a folder is
-    sync_folder(folder)
