@@ -44,7 +44,7 @@ def settings(language: str, folder: Path, minutes: float) -> PretrainingSettings
             "name": f"tiny-{language}",
             "output": folder / "runs",
             "corpus": folder / language,
-            "model": {"preset": "albert-tiny-zh", "output_bias": "unigram"},
+            "model": {"preset": "albert-tiny-zh", "embeddings": "wide", "output_bias": "unigram"},
             "objective": {"max_length": LENGTH},
             "training": {
                 "minutes": minutes,

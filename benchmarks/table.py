@@ -84,7 +84,8 @@ def pretraining(hardware: Path, language: str) -> Iterator[str]:
     yield f"## Pretraining a tiny ALBERT, {name}\n\n`python -m benchmarks.pretraining {language} --minutes "
     yield f"{ours['minutes']:g} --save`, {ours['date']}. Batch {ours['batch']}, length "
     yield f"{ours['length']}, AdamW at "
-    yield f"{ours['learning_rate']:g}; {ours['training_tokens']:,} tokens of text. Small "
+    yield f"{ours['learning_rate']:g}; {ours['training_tokens']:,} tokens of text; both in "
+    yield "bfloat16 where the processor has it. Small "
     yield "pretraining: a curve to "
     yield "compare by, not a model to use.\n\n"
     rows = [

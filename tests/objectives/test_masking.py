@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from albertine.errors import SettingsError
-from albertine.objectives.draws import uniforms
 from albertine.objectives.masking import MaskSettings, mask, mask_batch
-from albertine.randomness import generator
+from albertine.randomness import generator, uniforms
 from tests.objectives import reference_rules
 
 MASK, VOCAB = 4, 1000

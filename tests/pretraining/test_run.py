@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file
 
 from albertine.corpus.reader import Corpus
-from albertine.errors import AlbertineError, CheckpointError, CorpusError, ModelError, RunError
+from albertine.errors import AlbertineError, CheckpointError, CorpusError, ModelError, RunError, SettingsError
 from albertine.interop.huggingface import load_model
 from albertine.pretraining.data import Batches, held_out_batches
 from albertine.pretraining.held_out import judge
@@ -183,6 +183,16 @@ def test_two_processes_train_the_same_model(build: Build, tmp_path: Path) -> Non
     for name, tensor in load_file(alone / "final" / "model.safetensors").items():
         other = load_file(settings.folder / "final" / "model.safetensors")[name]
         assert torch.allclose(tensor, other, atol=2e-4), name
+
+
+def test_more_processes_than_sequences_are_refused(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    from albertine.pretraining import run as module
+    from albertine.training.distributed import World
+
+    monkeypatch.setattr(module, "start", lambda: World(rank=0, size=9))
+    monkeypatch.setattr(module, "stop", lambda world: None)
+    with pytest.raises(SettingsError, match=r"batch_size is 8, fewer sequences than the 9 processes"):
+        run(build())
 
 
 def test_the_stream_does_not_depend_on_ranks(build: Build, corpus: Path) -> None:

@@ -90,6 +90,12 @@ def test_plateau_with_the_published_rate_names_the_rate_for_the_batch() -> None:
     assert "PLATEAU" in text and "7.00" in text
     assert "training.learning_rate=0.00044" in text and "0.00176 fits 4096" in text
     assert "training.warmup=0.1" in text and "sequences were seen" in text
+    assert "model.embeddings=wide" in text
+
+
+def test_plateau_far_above_the_rule_is_told_to_go_down_step_by_step() -> None:
+    (alarm,) = run(plateau, learning_rate=0.006)
+    assert "14 times" in str(alarm) and "training.learning_rate=0.002" in str(alarm)
 
 
 @pytest.mark.parametrize("level", [6.65, 7.27])

@@ -355,3 +355,17 @@ def test_memory_stays_flat(tmp_path: Path) -> None:
         job.evaluate = lambda poll: (sizes.append(resident()), {"mlm_loss": 1.0})[1]
         train(job)
     assert sizes[-1] < 1.02 * sizes[0]
+
+
+def test_a_run_without_progress_ends_early_and_stays_ended(tmp_path: Path) -> None:
+    scores = iter([3.0, 2.0, 2.5, 2.0, 2.1] + [1.0] * 9)
+
+    def run() -> Outcome:
+        with RunFolder(tmp_path) as folder:
+            job = toy_job(folder, early_stopping=2, evaluate_every=4)
+            job.evaluate = lambda poll: {"mlm_loss": next(scores)}
+            return train(job)
+
+    first = run()
+    assert first.done and first.step == 16  # the best is the second; the third and the fourth are not better
+    assert run().step == 16

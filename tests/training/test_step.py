@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from albertine.training.optimizers import OptimizerKind, build_optimizer
-from albertine.training.step import StepReport, train_step
+from albertine.training.step import Adversary, StepReport, train_step
 from tests.training.toy import Toy, ToyBatch, ToyPart, rows, toy_loss
 
 
@@ -165,3 +165,62 @@ def test_stopping_between_micro_batches_leaves_everything() -> None:
             between=between,
         )
     assert torch.equal(weights(model), before)
+
+
+@pytest.mark.parametrize("sizes", [[24], [12, 12], [2, 20, 2]])
+def test_the_adversary_adds_the_gradient_at_the_worst_point_nearby(sizes: list[int]) -> None:
+    reference = Toy(0.0).double()
+
+    def gradients() -> list[torch.Tensor]:
+        loss = toy_loss(reference, whole_batch())["mlm"].loss_sum / 24
+        parameters = [p for p in reference.parameters() if p is not reference.spare.weight]
+        return list(torch.autograd.grad(loss, parameters, allow_unused=True))  # type: ignore[arg-type]
+
+    clean = gradients()
+    table = reference.embedding.weight
+    direction = clean[0]
+    with torch.no_grad():
+        table.add_(0.3 * direction / direction.norm())
+    wanted = [a + b for a, b in zip(clean, gradients(), strict=True) if a is not None and b is not None]
+    norm = torch.cat([g.reshape(-1) for g in wanted]).norm()
+
+    model = Toy(0.0).double()
+    before = model.embedding.weight.detach().clone()
+    optimizer = build_optimizer(model, "adamw")
+    adversary = Adversary(model.embedding.weight, 0.3)
+    batches = cut(whole_batch(), sizes)
+    report = train_step(model, batches, mlm_only, optimizer, lr=0.0, adversary=adversary)
+    assert report.grad_norm == pytest.approx(float(norm), rel=1e-6)
+    assert torch.equal(model.embedding.weight, before)
+    assert report.parts["mlm"].count == 24
+
+
+def test_the_table_comes_back_whatever_happens() -> None:
+    model = Toy(0.0).double()
+    before = model.embedding.weight.detach().clone()
+    calls = 0
+
+    def failing() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise KeyError("stop")
+
+    adversary = Adversary(model.embedding.weight, 1.0)
+    optimizer = build_optimizer(model, "adamw")
+    with pytest.raises(KeyError):
+        train_step(model, [whole_batch()], mlm_only, optimizer, lr=0.1, adversary=adversary, between=failing)
+    assert torch.equal(model.embedding.weight, before)
+
+
+def test_a_group_has_its_own_share_of_the_rate() -> None:
+    model = Toy(0.0).double()
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    rate = {"embedding.weight": 0.5, "shared.weight": 0.0}
+    optimizer = build_optimizer(model, "adamw", weight_decay=0.0, rate_of=lambda name: rate.get(name, 1.0))
+    train_step(model, [whole_batch()], mlm_only, optimizer, lr=0.01)
+    # Adam's first step has the length of the rate wherever there is a gradient.
+    moved = {n: (p.detach() - before[n]).abs().max().item() for n, p in model.named_parameters()}
+    assert moved["shared.weight"] == 0
+    assert moved["embedding.weight"] == pytest.approx(0.005, rel=0.01)
+    assert moved["shared.bias"] == pytest.approx(0.01, rel=0.01)

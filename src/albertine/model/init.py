@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor, nn
 
 from albertine.model.config import EncoderConfig
 from albertine.randomness import torch_generator
+
+if TYPE_CHECKING:
+    from albertine.model.model import Model
+
+WIDE = 0.15
 
 
 def initialize(model: nn.Module, config: EncoderConfig, seed: int) -> None:
@@ -26,6 +33,27 @@ def initialize(model: nn.Module, config: EncoderConfig, seed: int) -> None:
                 parameter.zero_()
             if name.endswith("embeddings.word.weight") and config.initialization == "normal":
                 parameter[config.pad_token_id].zero_()
+
+
+def widen_embeddings(model: Model, sigma: float = WIDE) -> None:
+    """Give the three embedding tables of a new model the standard deviation `sigma`, and the positions
+    sinusoids instead of noise (docs/decisions/010).
+
+    The sum of the three is normalised, so only their proportion reaches the encoder. From the reference's
+    0.02 the word vectors, which are the output layer too, grow past the positions within a few hundred
+    updates, and a narrow model then knows which words there are but not where.
+    """
+    tables, config = model.encoder.embeddings, model.config
+    with torch.no_grad():
+        for table in (tables.word.weight, tables.token_type.weight):
+            table.mul_(sigma / config.initializer_range)
+        tables.position.weight.copy_(sigma * 2**0.5 * sinusoids(*tables.position.weight.shape))
+
+
+def sinusoids(positions: int, width: int) -> Tensor:
+    """sin and cos of position / 10000^(2i/width) in turn, (positions, width) (Vaswani et al. 2017, 3.5)."""
+    angles = torch.arange(positions)[:, None] * 10000 ** (-torch.arange(0, width, 2) / width)
+    return torch.stack([angles.sin(), angles.cos()], 2).flatten(1)[:, :width]
 
 
 def _fill(parameter: Tensor, config: EncoderConfig, generator: torch.Generator) -> None:

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from albertine.errors import CorpusError
 from albertine.layout import Packed
-from albertine.objectives.draws import uniforms
 from albertine.objectives.masking import MaskSettings, mask_batch
 from albertine.objectives.pairs import EpochPlan, PairSettings, Sentences, plan_epoch
 from albertine.objectives.spans import Shards, SpanReader
+from albertine.randomness import uniforms
 
 Ints = NDArray[np.int64]
 Row = tuple[int, int]  # (epoch, sample of that epoch)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from albertine.errors import ModelError, SettingsError
 from albertine.interop.huggingface import load_model
 from albertine.model.config import EncoderConfig
+from albertine.model.init import widen_embeddings
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.model.presets import SHARING, preset
@@ -74,6 +75,8 @@ def first_model(settings: PretrainingSettings, counts: NDArray[np.int64]) -> Mod
     if choice.start_from is None:
         config = encoder_config(choice, vocab_size, objective.max_length)
         model = Model(config, heads_of(objective), seed=settings.seed, precision=settings.training.precision)
+        if choice.embeddings == "wide":
+            widen_embeddings(model)
         if choice.output_bias == "unigram" and model.mlm is not None:
             with torch.no_grad():
                 model.mlm.bias.copy_(torch.from_numpy(Unigram(counts).log_probabilities))

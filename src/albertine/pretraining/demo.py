@@ -92,7 +92,12 @@ def demo_settings(language: Language, corpus: Path, output: Path, minutes: float
             "name": free_name(output, f"demo-{language.code}"),
             "output": output,
             "corpus": corpus,
-            "model": {"preset": "albert-tiny-zh", "output_bias": "unigram", "change": MODEL},
+            "model": {
+                "preset": "albert-tiny-zh",
+                "embeddings": "wide",
+                "output_bias": "unigram",
+                "change": MODEL,
+            },
             "objective": {"max_length": 64, "pairs": "sop"},
             "training": {
                 "batch_size": 32,

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from albertine.corpus.manifest import NAME as MANIFEST
 from albertine.corpus.reader import Corpus
+from albertine.errors import SettingsError
 from albertine.interop.huggingface import save_model
 from albertine.model.model import Model
 from albertine.objectives.baseline import BaselineScore, Unigram, count_tokens
@@ -70,6 +71,12 @@ def pretrain(
         torch.set_num_threads(settings.training.threads)
     world = start()
     try:
+        if settings.training.batch_size < world.size:
+            raise SettingsError(
+                f"training.batch_size is {settings.training.batch_size}, fewer sequences than the "
+                f"{world.size} processes",
+                remedy="Raise training.batch_size or start fewer processes",
+            )
         corpus = Corpus(settings.corpus)
         tokenizer = corpus.tokenizer()
         counts = count_tokens(corpus, tokenizer.vocab_size)
@@ -172,7 +179,7 @@ def fingerprint(settings: PretrainingSettings, model: Model, tokenizer: Tokenize
         "corpus": hashlib.sha256((settings.corpus / MANIFEST).read_bytes()).hexdigest(),
         "tokenizer": tokenizer.fingerprint,
         "model": {**model.config.to_dict(), "heads": sorted(model.heads)},
-        "start": settings.model.model_dump(mode="json", include={"start_from", "output_bias"}),
+        "start": settings.model.model_dump(mode="json", include={"start_from", "embeddings", "output_bias"}),
         "objective": settings.objective.model_dump(mode="json"),
         "training": training,
     }

@@ -25,6 +25,11 @@ class ModelChoice(Settings):
     sharing: Literal["preset", "all", "attention", "ffn", "none"] = Field(
         "preset", description="what all depths share"
     )
+    embeddings: Literal["reference", "wide"] = Field(
+        "reference",
+        description="start of the embedding tables: Google's, or a wider one with sinusoids for positions, "
+        "which ends the plateau of a small model sooner",
+    )
     output_bias: Literal["zeros", "unigram"] = Field(
         "zeros",
         description="start of the masked-LM bias: Google's zeros, or the log frequencies of the corpus, "
@@ -38,10 +43,12 @@ class ModelChoice(Settings):
     def _one_origin(self) -> ModelChoice:
         if (self.preset is None) == (self.start_from is None):
             raise ValueError("give model.preset or model.start_from, and not both")
-        own = bool(self.change) or (self.sharing, self.output_bias) != ("preset", "zeros")
+        chosen = (self.sharing, self.embeddings, self.output_bias)
+        own = bool(self.change) or chosen != ("preset", "reference", "zeros")
         if self.start_from is not None and own:
             raise ValueError(
-                "model.change, sharing and output_bias belong to a preset; weights bring their own"
+                "model.change, sharing, embeddings and output_bias belong to a preset; "
+                "weights bring their own"
             )
         return self
 

@@ -239,7 +239,11 @@ class Watch:
                 f"{step * self.batch_size:,} sequences were seen so far; if the rate is right, this takes "
                 "more steps or a larger batch (the published run saw 512,000,000)."
             )
-            return self._rate_advice(), warm, wait
+            start = (
+                "A small model leaves the plateau sooner with model.embeddings=wide and "
+                "objective.max_length=64."
+            )
+            return start, self._rate_advice(), warm, wait
         if kind == "slow_start":
             return (
                 "model.output_bias=unigram begins at the frequencies of the corpus.",
@@ -259,6 +263,13 @@ class Watch:
         published, batch = PUBLISHED.get(self.optimizer, PUBLISHED["adamw"])
         fitting = scale_learning_rate(published, batch, self.batch_size)
         rate = self.learning_rate
+        if rate > 8 * fitting:
+            # The rule was found with wide models and large batches; a narrow one bears more than it allows.
+            return (
+                f"By the square-root rule the published {published:g} for batch {batch} becomes "
+                f"{fitting:.2g} for batch {self.batch_size}, and {rate:.3g} is {rate / fitting:.0f} times "
+                f"that. Try a third, training.learning_rate={rate / 3:.2g}, or a larger batch."
+            )
         if rate > 1.25 * fitting:
             return (
                 f"The learning rate {rate:.3g} is too large for batch {self.batch_size}: {published:g} fits "

@@ -15,7 +15,7 @@ from albertine.training.guards import Watch
 from albertine.training.progress import Reporter
 from albertine.training.run_folder import RunFolder
 from albertine.training.schedules import Schedule
-from albertine.training.step import LossFunction, MicroBatch
+from albertine.training.step import Adversary, LossFunction, MicroBatch
 
 Cursor = dict[str, Any]
 """Where in the data a batch ends, as plain JSON data. Only its maker understands it; `epoch` in it is
@@ -37,6 +37,7 @@ class LoopSettings:
         log_every, evaluate_every, checkpoint_every: in steps.
         keep: checkpoints kept, at least 2.
         best: name of the score that picks the best model, and whether it is to be `min` or `max`.
+        early_stopping: end the run after so many evaluations in a row without a new best.
         non_finite, skip_limit: see `NonFinite`.
         stop_on_alarm: end the run at the first alarm instead of warning.
         tensorboard: also write event files, where tensorboard is installed.
@@ -53,6 +54,7 @@ class LoopSettings:
     checkpoint_every: int = 500
     keep: int = 3
     best: tuple[str, Literal["min", "max"]] | None = None
+    early_stopping: int | None = None
     non_finite: Literal["stop", "skip"] = "stop"
     skip_limit: int = 10
     stop_on_alarm: bool = False
@@ -82,6 +84,7 @@ class Job:
         fingerprint: the settings that decide the result, as JSON data; a checkpoint with another one is
             refused.
         on_best: called by the main process with step and scores whenever the best score is beaten.
+        adversary: see `train_step`.
     """
 
     model: nn.Module
@@ -96,6 +99,7 @@ class Job:
     watch: Watch | None = None
     reporter: Reporter | None = None
     on_best: Callable[[int, Mapping[str, float]], None] | None = None
+    adversary: Adversary | None = None
 
 
 @dataclass(frozen=True)
@@ -123,6 +127,7 @@ class State:
     Attributes:
         cursor: after the last batch in use. tokens, elapsed: read and spent, over all restarts.
         saved, evaluated: steps at which that was last done.
+        since_best: evaluations since the last new best.
         window, lines: sums since the last metrics line, and how many lines there were.
     """
 
@@ -135,6 +140,7 @@ class State:
     saved: int = -1
     evaluated: int = -1
     best: float | None = None
+    since_best: int = 0
     scores: dict[str, float] = field(default_factory=dict)
     window: dict[str, Any] | None = None
     lines: int = 0

@@ -90,6 +90,9 @@ class _Run:
     def _steps(self, stack: contextlib.ExitStack) -> None:
         batches: Iterator[Drawn] | None = None
         while self.settings.steps is None or self.state.step < self.settings.steps:
+            if 0 < (self.settings.early_stopping or 0) <= self.state.since_best:
+                self.recorder.say(f"no new best in {self.state.since_best} evaluations: the run ends early")
+                return
             if batches is None:
                 batches = iter(self.job.batches(self.state.cursor))
                 stack.callback(getattr(batches, "close", lambda: None))
@@ -134,6 +137,7 @@ class _Run:
             clip=settings.clip,
             world=self.world,
             between=self.poll,
+            adversary=job.adversary,
         )
         if not report.finite:
             try:
@@ -167,9 +171,11 @@ class _Run:
         name, wanted = self.settings.best or ("", "min")
         score = state.scores.get(name, math.nan) * (-1 if wanted == "max" else 1)
         if score < (math.inf if state.best is None else state.best):
-            state.best = score
+            state.best, state.since_best = score, 0
             if job.on_best is not None and self.world.main:
                 job.on_best(state.step, scores)
+        else:
+            state.since_best += 1
 
     def _save(self) -> None:
         """Write a checkpoint, unless nothing happened since the last; if the main process cannot, all end."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal, overload
 
 import torch
@@ -12,23 +12,29 @@ from torch.optim import AdamW, Optimizer
 from albertine.errors import SettingsError
 
 OptimizerKind = Literal["lamb", "adamw"]
+RateOf = Callable[[str], float]
 
 
-def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Two groups: matrices, which decay (and adapt, in LAMB), and biases and LayerNorm weights, which do
-    neither.
+def parameter_groups(
+    model: nn.Module, weight_decay: float, rate_of: RateOf | None = None
+) -> list[dict[str, Any]]:
+    """Matrices, which decay (and adapt, in LAMB), and biases and LayerNorm weights, which do neither; a group
+    of each for every learning rate.
 
     Google excludes by name (`LayerNorm`, `layer_norm`, `bias`; albert_family.md 1.5); every other vector is
     excluded too. A parameter that many depths share is one parameter, so LAMB adapts it as one matrix.
+
+    Args:
+        rate_of: share of the step's learning rate by parameter name; default 1 for all.
     """
-    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    matrices = [p for name, p in named if not is_excluded(name, p)]
-    others = [p for name, p in named if is_excluded(name, p)]
-    groups = [
-        {"params": matrices, "weight_decay": weight_decay, "adapt": True},
-        {"params": others, "weight_decay": 0.0, "adapt": False},
-    ]
-    return [group for group in groups if group["params"]]
+    groups: dict[tuple[bool, float], dict[str, Any]] = {}
+    for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        plain, rate = is_excluded(name, parameter), 1.0 if rate_of is None else rate_of(name)
+        new = {"params": [], "weight_decay": 0.0 if plain else weight_decay, "adapt": not plain, "rate": rate}
+        groups.setdefault((plain, rate), new)["params"].append(parameter)
+    return [groups[key] for key in sorted(groups)]
 
 
 def is_excluded(name: str, parameter: Tensor) -> bool:
@@ -43,13 +49,17 @@ def build_optimizer(
     weight_decay: float = 0.01,
     betas: tuple[float, float] = (0.9, 0.999),
     eps: float = 1e-6,
+    rate_of: RateOf | None = None,
 ) -> Optimizer:
     """The optimiser of a run; its learning rate is given to every step. Defaults are the ALBERT paper's.
+
+    Args:
+        rate_of: share of that learning rate by parameter name; default 1 for all.
 
     Raises:
         SettingsError: an unknown kind.
     """
-    groups = parameter_groups(model, weight_decay)
+    groups = parameter_groups(model, weight_decay, rate_of)
     if kind == "lamb":
         return Lamb(groups, betas=betas, eps=eps)
     if kind == "adamw":

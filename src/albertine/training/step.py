@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -71,6 +72,35 @@ class StepReport:
     finite: bool
 
 
+@dataclass(frozen=True)
+class Adversary:
+    """The fast gradient method (Miyato et al. 2017): the word vectors are moved by `epsilon` along their
+    gradient, and the loss there is minimised as well.
+
+    Attributes:
+        table: the parameter that is moved. epsilon: Euclidean length of the move, over the whole table.
+    """
+
+    table: nn.Parameter
+    epsilon: float
+
+    @contextmanager
+    def moved(self, world: World) -> Iterator[None]:
+        """The table at its worst point nearby, by the gradient of all ranks; then back again."""
+        gradient = torch.zeros_like(self.table) if self.table.grad is None else self.table.grad.clone()
+        world.add(gradient)
+        norm = gradient.norm()
+        before = self.table.detach().clone()
+        if bool(torch.isfinite(norm)) and bool(norm > 0):
+            with torch.no_grad():
+                self.table.add_(gradient, alpha=self.epsilon / float(norm))
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                self.table.copy_(before)
+
+
 def train_step(
     model: nn.Module,
     micro_batches: Sequence[MicroBatch],
@@ -84,6 +114,7 @@ def train_step(
     world: World | None = None,
     parts: Sequence[str] | None = None,
     between: Callable[[], None] = lambda: None,
+    adversary: Adversary | None = None,
 ) -> StepReport:
     """Forward and backward over the micro-batches, one update of the weights.
 
@@ -100,6 +131,7 @@ def train_step(
         clip: largest gradient norm, or None.
         parts: names of the parts; needed only where a rank can have no micro-batch to learn them from.
         between: called before each micro-batch. What it raises leaves the weights as they were.
+        adversary: add the gradient at the point where the table is moved to the loss' disadvantage.
     """
     world = world or World()
     names = sorted(parts if parts is not None else {n for b in micro_batches for n in b.counts})
@@ -113,6 +145,12 @@ def train_step(
         between()
         seed_torch(seed, "dropout", step, world.rank, index)
         _backward(loss_fn(model, batch.to(world.device)), total, sums)
+    if adversary is not None:
+        with adversary.moved(world):
+            for index, batch in enumerate(micro_batches):
+                between()
+                seed_torch(seed, "adversarial dropout", step, world.rank, index)
+                _backward(loss_fn(model, batch.to(world.device)), total, torch.zeros_like(sums))
 
     parameters = trainable(model)
     used = torch.tensor([p.grad is not None for p in parameters], dtype=torch.float64, device=world.device)
@@ -155,5 +193,5 @@ def _update(optimizer: Optimizer, parameters: Sequence[nn.Parameter], lr: float,
     if scale is not None:
         torch._foreach_mul_([p.grad for p in parameters if p.grad is not None], scale)
     for group in optimizer.param_groups:
-        group["lr"] = lr
+        group["lr"] = lr * group.get("rate", 1.0)
     optimizer.step()
