@@ -15,6 +15,8 @@ from albertine.corpus.prepare import prepare
 from albertine.pretraining.run import pretrain
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.settings import load
+from albertine.tasks.reading import known
+from albertine.tasks.settings import FinetuneSettings
 from tests.toy import RUN, demo_text
 
 RECIPES = sorted((Path(__file__).resolve().parents[1] / "recipes").glob("*.yaml"))
@@ -71,3 +73,31 @@ def test_two_steps(recipe: Path, corpora: dict[str, Path], tmp_path: Path) -> No
     assert albertine.load_tokenizer(result.folder / "final").fingerprint == (
         albertine.load_tokenizer(corpus / "tokenizer").fingerprint
     )
+
+
+TUNING = sorted((Path(__file__).resolve().parents[1] / "recipes" / "finetune").glob("*.yaml"))
+TABLE_14 = {  # learning rate, batch, dropout, steps, warm-up: albert_family.md 1.7
+    "cola": (1e-5, 16, 0, 5336, 320),
+    "sts-b": (2e-5, 16, 0, 3598, 214),
+    "sst-2": (1e-5, 32, 0, 20935, 1256),
+    "mnli": (3e-5, 128, 0, 10000, 1000),
+    "qnli": (1e-5, 32, 0, 33112, 1986),
+    "qqp": (5e-5, 128, 0.1, 14000, 1000),
+    "rte": (3e-5, 32, 0.1, 800, 200),
+    "mrpc": (2e-5, 32, 0, 800, 200),
+    "wnli": (2e-5, 16, 0.1, 2000, 250),
+}
+
+
+def test_every_row_of_table_14_is_a_recipe() -> None:
+    assert {path.stem for path in TUNING} == set(TABLE_14)
+    for path in TUNING:
+        settings = load(FinetuneSettings, path)
+        training, encoder = settings.training, settings.encoder
+        assert settings.name == settings.task.dataset == path.stem
+        assert known(path.stem).metrics
+        said = (training.learning_rate, training.batch_size, encoder.dropout, training.steps)
+        assert said == TABLE_14[path.stem][:4]
+        assert training.steps is not None
+        assert round(training.warmup * training.steps) == TABLE_14[path.stem][4]
+        assert (settings.task.max_length, encoder.classifier_dropout) == (512, 0.1)

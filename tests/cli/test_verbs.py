@@ -206,3 +206,63 @@ def test_the_demo_needs_its_text(albertine: Command, tmp_path: Path) -> None:
     outcome = albertine("demo", "--texts", tmp_path)
     assert outcome.code == 2 and "--texts" in outcome.err
     assert albertine("demo", "--language", "fr").code == 2
+
+
+@pytest.fixture
+def tuning(home: Path, tmp_path: Path) -> list[str]:
+    """Arguments of a fine-tuning run of a few steps on own files."""
+    rows = ["text\tlabel", *(f"he was {word} at home\t{word}" for word in ("glad", "sad") * 12)]
+    table = tmp_path / "my rows.tsv"
+    table.write_text("\r\n".join(rows) + "\r\n", encoding="utf-8")
+    return [
+        "name=tuned",
+        f"output={json.dumps(str(tmp_path))}",
+        f"encoder.folder={json.dumps(str(home / 'runs' / 'done' / 'final'))}",
+        f"task.train={json.dumps(str(table))}",
+        f"task.dev={json.dumps(str(table))}",
+        "task.max_length=32",
+        "training.epochs=1",
+        "training.batch_size=4",
+        "watching.tensorboard=false",
+    ]
+
+
+def test_finetune_and_classify(albertine: Command, tuning: list[str], tmp_path: Path) -> None:
+    outcome = albertine("finetune", *tuning)
+    assert outcome.code == 0, outcome.err
+    assert "data, train" in outcome.out and "24 examples" in outcome.out
+    assert "accuracy" in outcome.out and str(tmp_path / "tuned" / "best") in outcome.out
+    model = tmp_path / "tuned" / "best"
+    shown = albertine("predict", "classify", model, "he was glad", "he was\tsad")
+    assert shown.code == 0 and len(shown.out.splitlines()) == 2 and "glad" in shown.out
+    (line,) = albertine("predict", "classify", model, "he was glad", "--json").out.splitlines()
+    assert sum(json.loads(line)["classes"].values()) == pytest.approx(1, abs=1e-3)
+
+
+def test_finetune_over_seeds(albertine: Command, tuning: list[str], tmp_path: Path) -> None:
+    outcome = albertine("finetune", *tuning, "--seeds", 2)
+    assert outcome.code == 0, outcome.err
+    assert "median" in outcome.out and (tmp_path / "tuned-seeds.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ("task.labl=x", "label"),
+        ("task.label=kind", "has no column `kind`; it has `text`, `label`"),
+        ("task.train=nowhere.csv", "cannot be opened"),
+        ("task.dataset=tnews", "task.folder"),
+        ("encoder.folder=nowhere", "is not a folder"),
+        ("training.epochs=0", "epochs"),
+    ],
+)
+def test_wrong_finetuning_is_one_message(
+    albertine: Command, tuning: list[str], wrong: str, message: str
+) -> None:
+    outcome = albertine("finetune", *tuning, wrong)
+    assert outcome.code == 2 and message in outcome.err and "Traceback" not in outcome.err
+
+
+def test_a_pretrained_model_cannot_classify(albertine: Command, home: Path) -> None:
+    outcome = albertine("predict", "classify", home / "runs" / "done" / "final", "a text")
+    assert outcome.code == 2 and "albertine finetune" in outcome.err

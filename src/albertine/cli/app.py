@@ -16,7 +16,18 @@ from typing import Annotated, NoReturn
 import typer
 
 from albertine import __version__
-from albertine.cli import convert, demo, doctor, evaluate, info, predict, prepare, pretrain, tokenizer
+from albertine.cli import (
+    convert,
+    demo,
+    doctor,
+    evaluate,
+    finetune,
+    info,
+    predict,
+    prepare,
+    pretrain,
+    tokenizer,
+)
 from albertine.errors import AlbertineError
 
 FAILED, WRONG, INTERRUPTED, TERMINATED = 1, 2, 130, 143
@@ -34,7 +45,7 @@ def build() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
-    for verb in (info, tokenizer, prepare, pretrain, evaluate, predict, convert, demo, doctor):
+    for verb in (info, tokenizer, prepare, pretrain, finetune, evaluate, predict, convert, demo, doctor):
         verb.register(app)
     return app
 

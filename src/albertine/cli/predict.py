@@ -19,6 +19,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(help="Ask a trained model.", no_args_is_help=True)
     group.command("fill-mask")(fill_mask)
     group.command("order")(order)
+    group.command("classify")(classify)
     app.add_typer(group, name="predict")
 
 
@@ -63,6 +64,35 @@ def order(
     )
 
 
+def classify(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Fine-tuned model folder.")],
+    text: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TEXT...", help="Texts; without any, lines of stdin. A tab parts a pair."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print a JSON object for each text.")] = False,
+) -> None:
+    """The class of every text, or its score."""
+    from json import dumps
+
+    from albertine.inference.predictor import Predictor
+
+    predictor = Predictor(model)
+    lines = text or _lines()
+    parts = [line.split("\t", 1) for line in lines]
+    answers = predictor.classify([(p[0], p[1]) if len(p) == 2 else p[0] for p in parts])
+    for line, values in zip(lines, answers, strict=True):
+        if json:
+            typer.echo(dumps({"text": line, "classes": values}, ensure_ascii=False))
+        else:
+            best = sorted(values.items(), key=lambda item: -item[1])[:3]
+            if "score" in values and len(values) == 1:
+                typer.echo(f"{values['score']:.3f}  {line}")
+            else:
+                shown = " · ".join(f"{name} {100 * value:.0f} %" for name, value in best)
+                typer.echo(f"{shown}  {line}")
+
+
 def in_words(guesses: list[Guess]) -> str:
     """Candidates on one line, `the 21 % · his 9 %`, the mark of a word's beginning left out."""
     return " · ".join(f"{guess.token.replace('▁', '')} {100 * guess.probability:.0f} %" for guess in guesses)
@@ -70,5 +100,5 @@ def in_words(guesses: list[Guess]) -> str:
 
 def _lines() -> list[str]:
     if sys.stdin.isatty():
-        raise typer.BadParameter("give a text with [MASK], or pipe lines in", param_hint="TEXT")
+        raise typer.BadParameter("give a text, or pipe lines in", param_hint="TEXT")
     return [line.rstrip("\n") for line in sys.stdin if line.strip()]

@@ -1,20 +1,25 @@
-"""Ask a trained model: which word stands under [MASK], and which of two passages comes first."""
+"""Ask a trained model: which word stands under [MASK], which of two passages comes first, which class a text
+belongs to."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
 
 from albertine.errors import DataError, ModelError
-from albertine.interop.huggingface import load_model
+from albertine.interop.heads import ClassifierHead, read_classifier
+from albertine.interop.huggingface import read_folder
 from albertine.layout import pack
 from albertine.precision import Precision
 from albertine.text.load import load_tokenizer
 
 MASK = "[MASK]"
+TOGETHER = 16384
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,8 @@ class Predictor:
     def __init__(self, path: str | Path, *, device: str = "cpu", precision: Precision = "auto") -> None:
         self.device = torch.device(device)
         self.tokenizer = load_tokenizer(Path(path))
-        self.model = load_model(Path(path)).to(self.device).eval()
+        self._path, self._folder = Path(path), read_folder(path)
+        self.model = self._folder.model.to(self.device).eval()
         self.model.precision = precision
         if self.tokenizer.vocab_size > self.model.config.vocab_size:
             raise ModelError(
@@ -99,3 +105,58 @@ class Predictor:
         )
         assert logits is not None
         return list(logits.float().softmax(-1)[:, 0].tolist())
+
+    @cached_property
+    def classifier(self) -> ClassifierHead:
+        """The sequence classifier of the folder.
+
+        Raises:
+            ModelError: it has none.
+        """
+        head = read_classifier(self._folder, self._path)
+        return replace(head, weight=head.weight.to(self.device), bias=head.bias.to(self.device))
+
+    @torch.inference_mode()
+    def classify(self, texts: Sequence[str | tuple[str, str]]) -> list[dict[str, float]]:
+        """For every text or pair the probability of each class, in the order of the classes; of a model that
+        gives a score `{"score": value}`.
+
+        Texts longer than the model's positions lose tokens from their end. What is computed together is
+        bounded by tokens, so the list may be long.
+        """
+        head, positions = self.classifier, self.model.config.max_position_embeddings
+        encode = self.tokenizer.encode
+        rows = []
+        for text in texts:
+            a, b = (text, None) if isinstance(text, str) else text
+            second = None if b is None else encode(b)
+            rows.append(self.tokenizer.layout(encode(a), second, max_length=positions))
+        results: dict[int, dict[str, float]] = {}
+        for chosen in _by_tokens([len(ids) for ids, _ in rows]):
+            packed = pack([rows[i][0] for i in chosen], [rows[i][1] for i in chosen]).to(self.device)
+            first_SH = self.model.encoder(packed, rows=packed.first_tokens).last_hidden
+            logits = F.linear(self.model.pooled(first_SH).float(), head.weight, head.bias)
+            for i, values in zip(chosen, _values(logits, head), strict=True):
+                results[i] = values
+        return [results[i] for i in range(len(rows))]
+
+
+def _values(logits: torch.Tensor, head: ClassifierHead) -> list[dict[str, float]]:
+    if head.kind == "score":
+        return [{"score": value} for value in logits.squeeze(-1).tolist()]
+    probabilities = logits.softmax(-1) if head.kind == "single" else logits.sigmoid()
+    return [dict(zip(head.labels, row, strict=True)) for row in probabilities.tolist()]
+
+
+def _by_tokens(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Numbers of rows, long ones first, in groups of at most `TOGETHER` tokens."""
+    group: list[int] = []
+    size = 0
+    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        if group and size + lengths[i] > TOGETHER:
+            yield group
+            group, size = [], 0
+        group.append(i)
+        size += lengths[i]
+    if group:
+        yield group

@@ -1,0 +1,107 @@
+"""The scores of classification and similarity tasks, as GLUE and CLUE count them.
+
+All take gold labels and predictions in the same order and return numbers, in [0, 1] or [-1, 1], not per cent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+def accuracy(gold: Sequence[Hashable], predicted: Sequence[Hashable]) -> float:
+    """Share of predictions that are right."""
+    _check(gold, predicted)
+    return sum(g == p for g, p in zip(gold, predicted, strict=True)) / len(gold)
+
+
+def f1(gold: Sequence[Hashable], predicted: Sequence[Hashable], positive: Hashable = "1") -> float:
+    """F1 of one class (MRPC, QQP: the paraphrases); 0 where that class is neither there nor predicted."""
+    _check(gold, predicted)
+    pairs = list(zip(gold, predicted, strict=True))
+    hit = sum(g == positive and p == positive for g, p in pairs)
+    named = sum((g == positive) + (p == positive) for g, p in pairs)
+    return 2 * hit / named if named else 0.0
+
+
+def macro_f1(gold: Sequence[Hashable], predicted: Sequence[Hashable]) -> float:
+    """Mean of the F1 of every class that is there or predicted."""
+    classes = set(gold) | set(predicted)
+    return sum(f1(gold, predicted, c) for c in classes) / len(classes)
+
+
+def matthews(gold: Sequence[Hashable], predicted: Sequence[Hashable]) -> float:
+    """Matthews' correlation for any number of classes (CoLA); 0 where either side has one class only.
+
+    R_K of Gorodkin (2004): covariance of the two labelings over the root of the product of their variances.
+    """
+    _check(gold, predicted)
+    classes = {c: i for i, c in enumerate(dict.fromkeys([*gold, *predicted]))}
+    table = np.zeros((len(classes), len(classes)))
+    for g, p in zip(gold, predicted, strict=True):
+        table[classes[g], classes[p]] += 1
+    total, right = table.sum(), np.trace(table)
+    rows, columns = table.sum(1), table.sum(0)
+    spread = (total**2 - (rows**2).sum()) * (total**2 - (columns**2).sum())
+    return float((right * total - rows @ columns) / np.sqrt(spread)) if spread else 0.0
+
+
+def pearson(gold: Sequence[float], predicted: Sequence[float]) -> float:
+    """Linear correlation; 0 where one side is constant."""
+    _check(gold, predicted)
+    x, y = np.asarray(gold, dtype=np.float64), np.asarray(predicted, dtype=np.float64)
+    x, y = x - x.mean(), y - y.mean()
+    spread = np.sqrt((x @ x) * (y @ y))
+    return float(x @ y / spread) if spread else 0.0
+
+
+def spearman(gold: Sequence[float], predicted: Sequence[float]) -> float:
+    """Correlation of ranks, equal values sharing their mean rank; 0 where one side is constant."""
+    _check(gold, predicted)
+    return pearson(_ranks(gold).tolist(), _ranks(predicted).tolist())
+
+
+def mean_squared_error(gold: Sequence[float], predicted: Sequence[float]) -> float:
+    """Mean squared difference (SICK's relatedness)."""
+    _check(gold, predicted)
+    return float(np.mean((np.asarray(gold) - np.asarray(predicted)) ** 2))
+
+
+def micro_f1(gold: Sequence[frozenset[str]], predicted: Sequence[frozenset[str]]) -> float:
+    """F1 over all (sample, label) pairs, for samples with any number of labels; 1 where there is none on
+    either side."""
+    _check(gold, predicted)
+    hit = sum(len(g & p) for g, p in zip(gold, predicted, strict=True))
+    named = sum(len(g) + len(p) for g, p in zip(gold, predicted, strict=True))
+    return 2 * hit / named if named else 1.0
+
+
+METRICS: Mapping[str, Callable[..., float]] = {
+    "accuracy": accuracy,
+    "f1": f1,
+    "macro_f1": macro_f1,
+    "matthews": matthews,
+    "pearson": pearson,
+    "spearman": spearman,
+    "mean_squared_error": mean_squared_error,
+    "micro_f1": micro_f1,
+}
+
+
+def _ranks(values: Sequence[float]) -> Floats:
+    array = np.asarray(values, dtype=np.float64)
+    _, place, counts = np.unique(array, return_inverse=True, return_counts=True)
+    last = counts.cumsum()
+    ranks: Floats = (last - (counts - 1) / 2)[place]
+    return ranks
+
+
+def _check(gold: Sequence[object], predicted: Sequence[object]) -> None:
+    if len(gold) != len(predicted):
+        raise ValueError(f"{len(gold)} gold labels and {len(predicted)} predictions")
+    if not len(gold):
+        raise ValueError("nothing to score")

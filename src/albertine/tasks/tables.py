@@ -1,0 +1,142 @@
+"""Rows of a task file: TSV, CSV or JSON lines, compressed or not, each with the line it stood in."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from albertine.errors import DataError
+from albertine.text.lines import TextLines, check_encoding
+from albertine.text.streams import ByteStream, Limits, unpack
+
+PACKED = ("", ".xz", ".gz", ".zst", ".bz2")
+_LIMITS = Limits()
+
+
+@dataclass(frozen=True)
+class Row:
+    """One record: its fields by name, and `file:line`."""
+
+    fields: Mapping[str, Any]
+    where: str
+
+    def get(self, name: str) -> Any:
+        """A field.
+
+        Raises:
+            DataError: the row has no such field.
+        """
+        if name not in self.fields:
+            raise DataError(
+                f"has no column `{name}`; it has {', '.join(f'`{n}`' for n in self.fields)}",
+                where=self.where,
+                remedy="Name the columns of the file in the task's settings",
+            )
+        return self.fields[name]
+
+    def text(self, name: str) -> str:
+        """A field that must be text or a number."""
+        value = self.get(name)
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise DataError(f"`{name}` is {_kind(value)}, not text", where=self.where)
+        return str(value)
+
+
+def is_there(folder: Path, name: str) -> bool:
+    """Whether a folder has the file of that name, compressed or not."""
+    return any((folder / f"{name}{ending}").is_file() for ending in PACKED)
+
+
+def find(folder: Path, name: str) -> Path:
+    """The file of that name in a folder, compressed or not.
+
+    Raises:
+        DataError: it is not there.
+    """
+    for ending in PACKED:
+        if (path := folder / f"{name}{ending}").is_file():
+            return path
+    there = sorted(p.name for p in folder.iterdir())[:8] if folder.is_dir() else []
+    raise DataError(
+        f"has no {name}" + (f"; it has {', '.join(there)}" if there else ""),
+        where=folder,
+        remedy="Name the folder of this data set; its files keep their original names and may be compressed",
+    )
+
+
+def rows(path: Path, columns: Sequence[str] = (), encoding: str = "utf-8") -> Iterator[Row]:
+    """The rows of a file, told apart by its name: .jsonl and .json hold JSON lines, .csv is quoted, all
+    else is tab-separated and unquoted, as GLUE is.
+
+    Args:
+        columns: names of the fields where the file has no header line.
+
+    Raises:
+        DataError: missing, not text, or a line that is not what the file's name says.
+    """
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise DataError(f"cannot be opened ({error.strerror})", where=path) from error
+    with file:
+        stream = unpack(ByteStream(file, str(path)), _LIMITS)
+        lines = TextLines(stream, check_encoding(encoding), _LIMITS)
+        kind = next((s for s in reversed(path.suffixes) if s not in PACKED), "").lower()
+        if kind in (".json", ".jsonl"):
+            yield from _json(lines, path)
+        elif kind == ".csv":
+            yield from _fields(csv.reader(_ended(lines)), lines, columns, path)
+        else:
+            yield from _fields((line.split("\t") for line in lines if line), lines, columns, path)
+
+
+def _ended(lines: TextLines) -> Iterator[str]:
+    # The reader of csv wants the line ends back: a quoted field may go over several lines.
+    return (f"{line}\n" for line in lines)
+
+
+def _json(lines: TextLines, path: Path) -> Iterator[Row]:
+    for line in lines:
+        if not line.strip():
+            continue
+        where = f"{path}:{lines.number}"
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"is not JSON ({error})", where=where, remedy="One object a line") from error
+        if not isinstance(value, dict):
+            raise DataError(f"holds {_kind(value)}, not an object", where=where, remedy="One object a line")
+        yield Row(value, where)
+
+
+def _fields(
+    table: Iterator[list[str]], lines: TextLines, columns: Sequence[str], path: Path
+) -> Iterator[Row]:
+    names = tuple(columns) or tuple(name.strip() for name in next(table, []))
+    while True:
+        before = lines.number
+        try:
+            fields = next(table)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise DataError(f"is not CSV ({error})", where=f"{path}:{lines.number}") from error
+        where = f"{path}:{before + 1}"
+        if not fields:
+            continue
+        if len(fields) != len(names):
+            raise DataError(
+                f"has {len(fields)} fields, the file has {len(names)} columns ({', '.join(names)})",
+                where=where,
+                remedy="A field must not hold a bare tab or, in CSV, an unquoted comma",
+            )
+        yield Row(dict(zip(names, fields, strict=True)), where)
+
+
+def _kind(value: object) -> str:
+    names = {type(None): "null", bool: "true or false", list: "a list", dict: "an object", str: "text"}
+    return names.get(type(value), "a number")

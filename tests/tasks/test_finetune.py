@@ -1,0 +1,264 @@
+"""Whole fine-tuning runs at toy size: they learn, they leave what they promise, transformers reads it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from albertine.errors import AlbertineError, DataError, SettingsError
+from albertine.inference.predictor import Predictor
+from albertine.interop.huggingface import load_model
+from albertine.layout import Packed
+from albertine.model.plan import SharingPlan
+from albertine.tasks.classify import encode, loss
+from albertine.tasks.finetune import Batches, Result, _class_weights, _encoder, finetune, rates, read_data
+from albertine.tasks.settings import FinetuneSettings
+from albertine.training.distributed import World
+from albertine.training.progress import Reporter
+from tests.tasks.conftest import Tune
+
+TEXTS = ["the old man said good time", "he was never of the house"]
+
+
+def run(settings: FinetuneSettings) -> Result:
+    result = finetune(settings, reporter=Reporter(quiet=True))
+    assert result.outcome.done
+    return result
+
+
+def test_a_run_learns_and_leaves_what_it_promises(tune: Tune) -> None:
+    result = run(tune())
+    assert result.scores["accuracy"] > 0.9
+    assert result.scores["macro_f1"] > 0.9
+    for name in ("settings.yaml", "metrics.jsonl", "scores.json", "predictions-dev.jsonl"):
+        assert (result.folder / name).stat().st_size > 0, name
+    lines = [json.loads(line) for line in (result.folder / "predictions-dev.jsonl").read_text().splitlines()]
+    assert len(lines) == 100
+    right = sum(line["prediction"] == line["label"] for line in lines) / 100
+    assert right == pytest.approx(result.scores["accuracy"])
+    assert all(sum(line["probabilities"].values()) == pytest.approx(1, abs=1e-4) for line in lines)
+    best = Predictor(result.folder / "best", precision="float32").classify(TEXTS)
+    assert [max(row, key=row.__getitem__) for row in best] == ["fine", "poor"]
+    assert result.notes == ("train: 400 examples", "dev: 100 examples")
+
+
+@pytest.mark.parametrize(
+    ("task", "problem"),
+    [
+        ({}, "single_label_classification"),
+        ({"label": "tags", "kind": "multi"}, "multi_label_classification"),
+        ({"label": "points", "kind": "score"}, "regression"),
+    ],
+)
+def test_transformers_computes_the_same(tune: Tune, task: dict[str, str], problem: str) -> None:
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    folder = run(tune(task={**task, "pair": "answer"}, training={"epochs": 1})).folder / "best"
+    theirs = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    assert theirs.config.problem_type == problem
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    pairs = [(text, "yes, sir") for text in TEXTS]
+    batch = tokenizer(*map(list, zip(*pairs, strict=True)), padding=True, return_tensors="pt")
+    assert batch["token_type_ids"].sum() > 0
+    with torch.no_grad():
+        logits = theirs(**batch).logits
+    ours = Predictor(folder, precision="float32").classify(pairs)
+    if problem == "regression":
+        expected = [{"score": value} for value in logits[:, 0].tolist()]
+    else:
+        values = logits.softmax(-1) if problem.startswith("single") else logits.sigmoid()
+        names = [theirs.config.id2label[i] for i in range(values.shape[1])]
+        expected = [dict(zip(names, row, strict=True)) for row in values.tolist()]
+    for mine, wanted in zip(ours, expected, strict=True):
+        assert mine == pytest.approx(wanted, abs=1e-5)
+
+
+def test_scores_and_sets_are_learned_too(tune: Tune) -> None:
+    points = run(tune(name="points", task={"label": "points", "kind": "score"}))
+    assert points.scores["pearson"] > 0.9 and points.scores["spearman"] > 0.7
+    many = run(tune(name="tags", task={"label": "tags", "kind": "multi"}, training={"epochs": 1}))
+    assert 0 <= many.scores["micro_f1"] <= 1
+
+
+@pytest.mark.parametrize("unshare", ["all", "attention", "ffn"])
+def test_unsharing_changes_nothing_before_the_first_step(tune: Tune, unshare: str) -> None:
+    shared, tokenizer = _encoder(tune())
+    apart, _ = _encoder(tune(encoder={"unshare": unshare}))
+    batch = tokenizer(TEXTS, return_tensors="pt")
+    with torch.no_grad():
+        assert torch.equal(shared(**batch).last_hidden_state, apart(**batch).last_hidden_state)
+    counts = (apart.config.plan.num_attention_blocks, apart.config.plan.num_feed_forward_blocks)
+    assert counts == {"all": (2, 2), "attention": (2, 1), "ffn": (1, 2)}[unshare]
+
+
+def test_depth_is_a_setting(tune: Tune) -> None:
+    deeper, _ = _encoder(tune(encoder={"num_hidden_layers": 5}))
+    assert deeper.config.plan == SharingPlan.shared(5)
+    both, _ = _encoder(tune(encoder={"num_hidden_layers": 3, "unshare": "all"}))
+    assert both.config.plan == SharingPlan.unshared(3)
+
+
+def test_layer_wise_decay_of_the_rate(tune: Tune) -> None:
+    rate = rates(SharingPlan.unshared(3), 0.5)
+    assert rate("classifier.weight") == rate("base.pooler.dense.bias") == 1
+    assert rate("base.encoder.attention.2.query.weight") == 0.5
+    assert rate("base.encoder.feed_forward.0.output.bias") == 0.125
+    assert rate("base.encoder.embeddings.word.weight") == 0.0625
+    assert rates(SharingPlan.shared(3), 0.5)("base.encoder.attention.0.query.weight") == 0.5
+    # It is the step that shrinks, which Adam would undo if it were the gradient.
+    before, _ = _encoder(tune())
+    result = run(tune(training={"layer_decay": 0.01, "epochs": 0.5}))
+    after = load_model(result.folder / "final")
+    moved = {
+        name: float((dict(after.named_parameters())[name] - value).abs().max())
+        for name, value in before.named_parameters()
+    }
+    assert moved["encoder.embeddings.word.weight"] < 1e-5 < 1e-4 < moved["pooler.dense.weight"]
+
+
+def test_the_stream_goes_on_from_a_cursor_and_not_by_ranks(tune: Tune) -> None:
+    settings = tune(training={"batch_size": 150})
+    data = read_data(settings.task, _encoder(settings)[1]).train
+
+    def take(stream: Batches, count: int) -> list[tuple[dict[str, int], list[int]]]:
+        found = []
+        for _, (cursor, batches) in zip(range(count), stream, strict=False):
+            found.append((cursor, sorted(t for b in batches for t in b.packed.input_ids.tolist())))
+        return found
+
+    whole = take(Batches(data, settings, None), 7)
+    assert take(Batches(data, settings, whole[3][0]), 3) == whole[4:]
+    halves = [take(Batches(data, settings, None, rank, 2), 3) for rank in range(2)]
+    for i in range(3):
+        assert sorted(halves[0][i][1] + halves[1][i][1]) == whole[i][1]
+    assert [cursor["epoch"] for cursor, _ in whole] == [0, 0, 0, 1, 1, 1, 2]
+
+
+def test_an_interrupted_run_ends_like_an_uninterrupted_one(
+    tune: Tune, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from albertine.tasks import classify
+
+    whole = run(tune(name="whole", training={"epochs": 2})).folder
+    settings, plain, calls = tune(name="cut", training={"epochs": 2}), classify.loss, 0
+
+    def failing(*arguments: object) -> object:
+        inner = plain(*arguments)  # type: ignore[arg-type]
+
+        def part(*inputs: object) -> object:
+            nonlocal calls
+            calls += 1
+            if calls == 90:
+                raise KeyError("the machine fell over")
+            return inner(*inputs)  # type: ignore[arg-type]
+
+        return part
+
+    monkeypatch.setattr(classify, "loss", failing)
+    with pytest.raises(KeyError):
+        finetune(settings, reporter=Reporter(quiet=True))
+    monkeypatch.setattr(classify, "loss", plain)
+    cut = run(settings).folder
+    for name in ("best", "final"):
+        ours, theirs = ((f / name / "model.safetensors").read_bytes() for f in (cut, whole))
+        assert ours == theirs, name
+
+
+def test_long_texts_are_cut_and_counted(tune: Tune) -> None:
+    settings = tune(task={"max_length": 8})
+    data = read_data(settings.task, _encoder(settings)[1])
+    assert "cut to 8 tokens" in data.notes[0]
+    assert data.train.lengths.max() == 8
+
+
+def test_what_does_not_fit_is_refused(tune: Tune, tables: dict[str, Path], tmp_path: Path) -> None:
+    strange = tmp_path / "dev.csv"
+    strange.write_text(tables["dev"].read_text().replace("poor", "awful", 1))
+    with pytest.raises(DataError, match=r"dev\.csv:\d+: has the class `awful`.*Known: fine, poor"):
+        run(tune(task={"dev": strange}))
+    with pytest.raises(SettingsError, match=r"task\.max_length 900 is more than"):
+        run(tune(task={"max_length": 900}))
+    with pytest.raises(DataError, match="has no column `text`"):
+        run(tune(task={"text": "text"}))
+    for task in ({"dataset": "tnews"}, {"folder": tmp_path}, {"train": None}):
+        with pytest.raises(AlbertineError, match=r"task"):
+            tune(task=task)
+
+
+def test_encoding_lays_pairs_out_as_the_tokenizer_does(tune: Tune) -> None:
+    settings = tune(task={"pair": "answer"})
+    _, tokenizer = _encoder(settings)
+    data = read_data(settings.task, tokenizer)
+    for i in (0, 7):
+        example = data.train.examples[i]
+        wanted = tokenizer(example.text, example.pair, max_length=32)
+        assert data.train.ids[i].tolist() == wanted["input_ids"]
+        assert data.train.types[i].tolist() == wanted["token_type_ids"]
+    none = encode(data.train.examples[:0], tokenizer, 32, "single", ("a",))
+    assert none.ids == []
+
+
+def test_real_tasks_go_the_whole_way(tune: Tune, shared_data: Path, pretrained: Path, tmp_path: Path) -> None:
+    """Every data set whose training file is there, a few steps at toy size on the real files."""
+    for name, folder in (("rte", "glue/RTE"), ("sts-b", "glue/STS-B"), ("tnews", "tnews")):
+        settings = tune(
+            name=name,
+            task={
+                "train": None,
+                "dev": None,
+                "text": "text",
+                "label": "label",
+                "dataset": name,
+                "folder": shared_data / folder,
+            },
+            training={"epochs": 0.01, "micro_batch_tokens": 16384},
+            watching={"evaluations": 1},
+        )
+        result = run(settings)
+        assert result.scores, name
+
+
+def test_the_best_model_answers_the_test_file(tune: Tune, tables: dict[str, Path], tmp_path: Path) -> None:
+    result = run(tune(task={"test": tables["dev"]}))
+    assert result.test["accuracy"] == pytest.approx(result.scores["accuracy"])
+    unlabelled = tmp_path / "test.jsonl"
+    rows = [{"review": text, "verdict": "fine"} for text in TEXTS]
+    unlabelled.write_text("\n".join(map(json.dumps, rows)))
+    other = run(tune(name="other", task={"test": unlabelled}, training={"epochs": 1}))
+    lines = (other.folder / "predictions-test.jsonl").read_text().splitlines()
+    assert [json.loads(line)["id"] for line in lines] == ["0", "1"]
+
+
+def test_classes_can_weigh_the_same(tune: Tune, tables: dict[str, Path], tmp_path: Path) -> None:
+    lines = tables["train"].read_text().splitlines()
+    fine, rare = ([line for line in lines if word in line] for word in ("fine", "poor"))
+    skewed = tmp_path / "skewed.csv"
+    skewed.write_text("\n".join([lines[0], *fine[:90], *rare[:10]]))
+    settings = tune(task={"train": skewed}, training={"epochs": 1, "class_weights": "balanced"})
+    data = read_data(settings.task, _encoder(settings)[1])
+    weights = _class_weights(settings, data, World())
+    assert weights is not None
+    assert weights.tolist() == pytest.approx([100 / 180, 100 / 20])  # each class sums to half of the examples
+    heavy, plain = loss("single", weights), loss("single")
+    model, batch = _Same(), data.train.batch([0, 1, 99])
+    assert data.train.targets is not None and data.train.targets[[0, 1, 99]].tolist() == [0, 0, 1]
+    ratio = heavy(model, batch)["task"].loss_sum / plain(model, batch)["task"].loss_sum  # type: ignore[arg-type]
+    assert ratio.item() == pytest.approx((2 * 100 / 180 + 100 / 20) / 3)
+    assert run(settings).scores.keys() == {"step", "accuracy", "macro_f1"}
+    with pytest.raises(SettingsError, match="one class a text"):
+        kinds = {"label": "points", "kind": "score"}
+        run(tune(name="no", task=kinds, training={"class_weights": "balanced"}))
+
+
+class _Same:
+    """Gives every class the same logit."""
+
+    def __call__(self, packed: Packed) -> torch.Tensor:
+        return torch.zeros(packed.num_sequences, 2)
+
+
+def test_adversarial_training_runs_and_learns(tune: Tune) -> None:
+    assert run(tune(training={"adversarial": 0.5})).scores["accuracy"] > 0.9

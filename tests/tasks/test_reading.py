@@ -1,0 +1,133 @@
+"""Task files: the real ones with their official row counts, and what a person can get wrong in own ones."""
+
+from __future__ import annotations
+
+import lzma
+from pathlib import Path
+
+import pytest
+
+from albertine.errors import DataError, SettingsError
+from albertine.tasks.datasets.classify import Columns, Dataset
+from albertine.tasks.examples import Example
+from albertine.tasks.reading import check_labels, known, label_names, read_file, read_split
+
+OFFICIAL = [
+    ("cola", "glue/CoLA", {"train": 8551, "dev": 1043, "test": 1063}),
+    ("sst-2", "glue/SST-2", {"train": 67349, "dev": 872, "test": 1821}),
+    ("mrpc", "glue/MRPC", {"train": 3668, "dev": 408, "test": 1725}),
+    ("sts-b", "glue/STS-B", {"train": 5749, "dev": 1500, "test": 1379}),
+    ("rte", "glue/RTE", {"train": 2490, "dev": 277, "test": 3000}),
+    ("wnli", "glue/WNLI", {"train": 635, "dev": 71, "test": 146}),
+    ("qnli", "glue/QNLI", {"dev": 5463, "test": 5463}),
+    ("diagnostic", "glue/diagnostic", {"test": 1104}),
+    ("sick-entailment", "sick", {"train": 4500, "dev": 500, "test": 4927}),
+    ("sick-relatedness", "sick", {"train": 4500, "dev": 500, "test": 4927}),
+    ("tnews", "tnews", {"train": 53360, "dev": 10000}),
+    ("afqmc", "afqmc", {"train": 34334, "dev": 4316, "test": 3861}),
+    ("ocnli", "ocnli", {"train": 9985, "dev": 2950, "test": 3000}),
+    ("chnsenticorp", "chnsenticorp", {"train": 9600, "dev": 1200, "test": 1200}),
+    ("lcqmc", "lcqmc", {"dev": 8802, "test": 12500}),
+    ("bq", "bq_corpus", {"dev": 10000, "test": 10000}),
+    ("paws-x", "pawsx_zh", {"dev": 2000}),
+    ("sentiment", "sentiment_bert4keras", {"train": 16883, "dev": 2111, "test": 2111}),
+    ("shop-reviews", "online_shopping_10_cats", {"train": 62774}),
+]
+
+
+@pytest.mark.parametrize(("name", "folder", "counts"), OFFICIAL, ids=[row[0] for row in OFFICIAL])
+def test_real_files_have_their_official_counts(
+    shared_data: Path, name: str, folder: str, counts: dict[str, int]
+) -> None:
+    dataset = known(name)
+    for split, count in counts.items():
+        found = read_split(dataset, shared_data / folder, split)
+        assert len(found.examples) == count, split
+        labelled = dataset.columns_of(split).label is not None
+        assert all((e.label is not None) == labelled for e in found.examples)
+        if labelled and dataset.labels:
+            check_labels(found.examples, dataset.labels)
+        assert not any(e.text.startswith("\ufeff") for e in found.examples)
+
+
+def test_rows_that_the_authors_drop_are_counted(shared_data: Path) -> None:
+    assert read_split(known("ocnli"), shared_data / "ocnli", "train").left_out == 15
+
+
+def test_classes_of_tnews(shared_data: Path) -> None:
+    dev = read_split(known("tnews"), shared_data / "tnews", "dev").examples
+    names = label_names(known("tnews"), dev)
+    assert len(names) == 15
+    assert names[0] == "100" and names == tuple(sorted(names, key=int))
+
+
+OWN = Dataset({}, Columns("text", "other", "label"))
+
+
+def own(tmp_path: Path, content: bytes, name: str = "my file.csv", dataset: Dataset = OWN) -> list[Example]:
+    path = tmp_path / name
+    path.write_bytes(content)
+    return list(read_file(dataset, path, dataset.columns).examples)
+
+
+def test_quotes_line_ends_marks_and_compression(tmp_path: Path) -> None:
+    text = '\ufefftext,other,label\r\n"a, b",c,1\r\n"two\nlines",d,0\r\n'
+    first, second = own(tmp_path, text.encode())
+    assert (first.text, first.pair, first.label) == ("a, b", "c", "1")
+    assert second.text == "two\nlines" and second.where.endswith("my file.csv:3")
+    packed = own(tmp_path, lzma.compress(text.encode()), "b.csv.xz")
+    assert [e.text for e in packed] == [first.text, second.text]
+
+
+def test_json_lines(tmp_path: Path) -> None:
+    lines = '{"text": "你好", "other": "x", "label": 3}\n\n{"text": 5, "other": "y", "label": "4"}\n'
+    first, second = own(tmp_path, lines.encode(), "a.jsonl")
+    assert (first.text, first.label, second.text) == ("你好", "3", "5")
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "message"),
+    [
+        (b"text,label\na,1\n", "a.csv", r"a\.csv:2: has no column `other`; it has `text`, `label`"),
+        (b"text,other,label\na,1\n", "a.csv", r"a\.csv:2: has 2 fields, the file has 3 columns"),
+        (b"text\tother\tlabel\na\tb\tc\td\n", "a.tsv", r"a\.tsv:2: has 4 fields"),
+        (b'{"text": "a"}\nnot json\n', "a.jsonl", r"a\.jsonl:1: has no column"),
+        (b"[1]\n", "a.jsonl", r"a\.jsonl:1: holds a list, not an object"),
+        (b"{", "a.jsonl", r"a\.jsonl:1: is not JSON"),
+        ("text,other,label\ncaf\u00e9,b,1\n".encode("latin-1"), "a.csv", r"not utf-8 text \(line 2"),
+        (b"text,other,label\n", "a.csv", "holds no examples"),
+        (b'{"text": null, "other": "b", "label": 1}\n', "a.jsonl", r"`text` is null, not text"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, content: bytes, name: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        own(tmp_path, content, name)
+
+
+def test_labels_that_cannot_be(tmp_path: Path) -> None:
+    numbers = Dataset({}, Columns("text", None, "label"), kind="score")
+    with pytest.raises(DataError, match=r"a\.csv:3: `label` is `high`, not a number"):
+        own(tmp_path, b"text,label\na,1.5\nb,high\n", "a.csv", numbers)
+    examples = own(tmp_path, b"text,other,label\na,b,yes\nc,d,no\ne,f,maybe\n", "b.csv")
+    assert label_names(OWN, examples) == ("maybe", "no", "yes")
+    with pytest.raises(DataError, match=r"b\.csv:4: has the class `maybe`"):
+        check_labels(examples, ("no", "yes"))
+    with pytest.raises(DataError, match="has only the class yes"):
+        label_names(OWN, examples[:1])
+
+
+def test_several_classes_a_row(tmp_path: Path) -> None:
+    many = Dataset({}, Columns("text", None, "label"), kind="multi", separator="|")
+    rows = own(tmp_path, b"text,label\na,x|y\nb,\nc,z\n", "a.csv", many)
+    assert [r.label for r in rows] == [frozenset("xy"), frozenset(), frozenset("z")]
+    assert label_names(many, rows) == ("x", "y", "z")
+    listed = own(tmp_path, b'{"text": "a", "label": ["x", "z"]}\n', "a.jsonl", many)
+    assert listed[0].label == frozenset("xz")
+
+
+def test_names_and_folders_that_are_not_there(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="Did you mean `tnews`"):
+        known("tnew")
+    (tmp_path / "train.json").write_text("{}")
+    with pytest.raises(DataError, match=r"has no dev\.json; it has train\.json"):
+        read_split(known("tnews"), tmp_path, "dev")
