@@ -1,0 +1,38 @@
+"""The stream of training batches of a task: epoch after epoch in keyed random order, from any point on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from albertine.randomness import permutation
+from albertine.tasks.classify import Encoded, by_tokens
+from albertine.tasks.settings import FinetuneSettings
+from albertine.training.job import Cursor, Drawn
+
+
+class Batches:
+    """The training batches of one process from any point on, epoch after epoch, without end.
+
+    Yields (cursor after the batch, micro-batches of this process); the global batches depend on the seed
+    alone.
+    """
+
+    def __init__(
+        self, data: Encoded, settings: FinetuneSettings, cursor: Cursor | None, rank: int = 0, world: int = 1
+    ) -> None:
+        self.data, self.settings, self.rank, self.world = data, settings, rank, world
+        self.epoch: int = cursor["epoch"] if cursor else 0
+        self.at: int = cursor["at"] if cursor else 0
+
+    def __iter__(self) -> Iterator[Drawn]:
+        training, lengths = self.settings.training, self.data.lengths
+        epoch, at = self.epoch, self.at
+        while True:
+            order = permutation(len(lengths), self.settings.seed, "finetune", epoch)
+            while at < len(order):
+                chosen = order[at : at + training.batch_size]
+                at += len(chosen)
+                mine = chosen[self.rank :: self.world]
+                groups = by_tokens(mine, lengths, training.micro_batch_tokens)
+                yield {"epoch": epoch, "at": at}, [self.data.batch(group) for group in groups]
+            epoch, at = epoch + 1, 0

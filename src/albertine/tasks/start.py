@@ -1,0 +1,82 @@
+"""The model a fine-tuning run begins with: the pretrained encoder by the plan that the settings ask for, and
+how fast each of its depths learns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+from albertine.errors import ModelError, SettingsError
+from albertine.interop.huggingface import load_model
+from albertine.model.model import Model
+from albertine.model.plan import SharingPlan
+from albertine.model.replan import replan
+from albertine.tasks.settings import FinetuneSettings
+from albertine.text.load import load_tokenizer
+from albertine.text.tokenizer import Tokenizer
+
+
+def first_encoder(settings: FinetuneSettings) -> tuple[Model, Tokenizer]:
+    """The pretrained encoder with its pooler alone, by the plan that the settings ask for."""
+    choice = settings.encoder
+    pretrained = load_model(choice.folder)
+    tokenizer = load_tokenizer(choice.folder)
+    config = replace(
+        pretrained.config, hidden_dropout_prob=choice.dropout, attention_probs_dropout_prob=choice.dropout
+    )
+    if tokenizer.vocab_size > config.vocab_size:
+        raise ModelError(
+            f"has {config.vocab_size} word vectors, and its tokenizer knows {tokenizer.vocab_size} pieces",
+            where=choice.folder,
+            remedy="Put the tokenizer that the model was trained with into the folder",
+        )
+    if settings.task.max_length > config.max_position_embeddings:
+        raise SettingsError(
+            f"task.max_length {settings.task.max_length} is more than the model's "
+            f"{config.max_position_embeddings} positions",
+            remedy=f"Set task.max_length={config.max_position_embeddings} or less",
+        )
+    model = Model(config, {"pooler"}, seed=settings.seed, precision=settings.training.precision)
+    state = model.state_dict()
+    model.load_state_dict(state | {k: v for k, v in pretrained.state_dict().items() if k in state})
+    plan = _plan(config.plan, choice.unshare, choice.num_hidden_layers)
+    return (model if plan == config.plan else replan(model, plan)), tokenizer
+
+
+def _plan(plan: SharingPlan, unshare: str, depth: int | None) -> SharingPlan:
+    depth = depth or plan.depth
+    if unshare == "no":
+        if depth == plan.depth:
+            return plan
+        repeat = [d % plan.depth for d in range(depth)]
+        return SharingPlan(
+            tuple(plan.attention[d] for d in repeat), tuple(plan.feed_forward[d] for d in repeat)
+        )
+    # What is unshared gets a block a depth; what stays shared keeps sharing as it does.
+    kept = [d % plan.depth for d in range(depth)]
+    each = tuple(range(depth))
+    attention = each if unshare in ("all", "attention") else tuple(plan.attention[d] for d in kept)
+    feed_forward = each if unshare in ("all", "ffn") else tuple(plan.feed_forward[d] for d in kept)
+    return SharingPlan(attention, feed_forward)
+
+
+def rates(plan: SharingPlan, decay: float) -> Callable[[str], float]:
+    """Share of the learning rate by parameter name under layer-wise decay: 1 for the head and the pooler,
+    `decay` for the top depth, one factor more for every depth below it, and the last for the embeddings.
+
+    A block that several depths share has the rate of the highest of them.
+    """
+    top = {
+        part: {block: max(d for d, b in enumerate(blocks) if b == block) for block in set(blocks)}
+        for part, blocks in (("attention", plan.attention), ("feed_forward", plan.feed_forward))
+    }
+
+    def rate(name: str) -> float:
+        if ".embeddings." in name:
+            return decay ** (plan.depth + 1)
+        if found := re.search(r"encoder\.(attention|feed_forward)\.(\d+)\.", name):
+            return decay ** (plan.depth - top[found[1]][int(found[2])])
+        return 1.0
+
+    return rate
