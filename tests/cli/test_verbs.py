@@ -266,3 +266,8 @@ def test_wrong_finetuning_is_one_message(
 def test_a_pretrained_model_cannot_classify(albertine: Command, home: Path) -> None:
     outcome = albertine("predict", "classify", home / "runs" / "done" / "final", "a text")
     assert outcome.code == 2 and "albertine finetune" in outcome.err
+
+
+def test_choosing_needs_a_model_for_it(albertine: Command, home: Path) -> None:
+    outcome = albertine("predict", "choose", home / "runs" / "done" / "final", "a text", "one", "two")
+    assert outcome.code == 2 and "albertine finetune" in outcome.err

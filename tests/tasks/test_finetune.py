@@ -14,12 +14,12 @@ from albertine.interop.huggingface import load_model
 from albertine.layout import Packed
 from albertine.model.plan import SharingPlan
 from albertine.tasks.batches import Batches
-from albertine.tasks.classify import encode, loss
-from albertine.tasks.data import read_data
-from albertine.tasks.finetune import Result, _class_weights, finetune
+from albertine.tasks.classify import Classify, encode
+from albertine.tasks.data import balanced, read_data
+from albertine.tasks.family import loss
+from albertine.tasks.finetune import Result, finetune
 from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.start import first_encoder, rates
-from albertine.training.distributed import World
 from albertine.training.progress import Reporter
 from tests.tasks.conftest import Tune
 
@@ -143,10 +143,10 @@ def test_the_stream_goes_on_from_a_cursor_and_not_by_ranks(tune: Tune) -> None:
 def test_an_interrupted_run_ends_like_an_uninterrupted_one(
     tune: Tune, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from albertine.tasks import classify
+    from albertine.tasks import finetune as module
 
     whole = run(tune(name="whole", training={"epochs": 2})).folder
-    settings, plain, calls = tune(name="cut", training={"epochs": 2}), classify.loss, 0
+    settings, plain, calls = tune(name="cut", training={"epochs": 2}), module.loss, 0
 
     def failing(*arguments: object) -> object:
         inner = plain(*arguments)  # type: ignore[arg-type]
@@ -160,10 +160,10 @@ def test_an_interrupted_run_ends_like_an_uninterrupted_one(
 
         return part
 
-    monkeypatch.setattr(classify, "loss", failing)
+    monkeypatch.setattr(module, "loss", failing)
     with pytest.raises(KeyError):
         finetune(settings, reporter=Reporter(quiet=True))
-    monkeypatch.setattr(classify, "loss", plain)
+    monkeypatch.setattr(module, "loss", plain)
     cut = run(settings).folder
     for name in ("best", "final"):
         ours, theirs = ((f / name / "model.safetensors").read_bytes() for f in (cut, whole))
@@ -242,10 +242,10 @@ def test_classes_can_weigh_the_same(tune: Tune, tables: dict[str, Path], tmp_pat
     skewed.write_text("\n".join([lines[0], *fine[:90], *rare[:10]]))
     settings = tune(task={"train": skewed}, training={"epochs": 1, "class_weights": "balanced"})
     data = read_data(settings.task, first_encoder(settings)[1])
-    weights = _class_weights(settings, data, World())
-    assert weights is not None
+    weights = balanced(data)
     assert weights.tolist() == pytest.approx([100 / 180, 100 / 20])  # each class sums to half of the examples
-    heavy, plain = loss("single", weights), loss("single")
+    names = ("fine", "poor")
+    heavy, plain = (loss(Classify("single", names, (), w)) for w in (weights, None))
     model, batch = _Same(), data.train.batch([0, 1, 99])
     assert data.train.targets is not None and data.train.targets[[0, 1, 99]].tolist() == [0, 0, 1]
     ratio = heavy(model, batch)["task"].loss_sum / plain(model, batch)["task"].loss_sum  # type: ignore[arg-type]

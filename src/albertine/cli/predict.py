@@ -20,6 +20,7 @@ def register(app: typer.Typer) -> None:
     group.command("fill-mask")(fill_mask)
     group.command("order")(order)
     group.command("classify")(classify)
+    group.command("choose")(choose)
     app.add_typer(group, name="predict")
 
 
@@ -91,6 +92,24 @@ def classify(
             else:
                 shown = " · ".join(f"{name} {100 * value:.0f} %" for name, value in best)
                 typer.echo(f"{shown}  {line}")
+
+
+def choose(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a model tuned to choose.")],
+    passage: Annotated[str, typer.Argument(help="A text, or the beginning of one.")],
+    options: Annotated[list[str], typer.Argument(metavar="OPTION...", help="Answers, or continuations.")],
+    question: Annotated[str, typer.Option("--question", help="Asked about the text; `_` is a gap.")] = "",
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """How likely each of several options is to fit."""
+    from albertine.inference.predictor import Predictor
+
+    values = Predictor(model).choose(passage, options, question=question)
+    if json:
+        show.as_json({"options": options, "probabilities": values})
+        return
+    for value, option in sorted(zip(values, options, strict=True), reverse=True):
+        typer.echo(f"{value:6.1%}  {option}")
 
 
 def in_words(guesses: list[Guess]) -> str:

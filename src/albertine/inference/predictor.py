@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from albertine.errors import DataError, ModelError
+from albertine.inference.options import option_rows
 from albertine.interop.heads import ClassifierHead, read_classifier
 from albertine.interop.huggingface import read_folder
 from albertine.layout import pack
@@ -139,6 +140,34 @@ class Predictor:
             for i, values in zip(chosen, _values(logits, head), strict=True):
                 results[i] = values
         return [results[i] for i in range(len(rows))]
+
+    @torch.inference_mode()
+    def choose(self, passage: str, options: Sequence[str], *, question: str = "") -> list[float]:
+        """The probability of each option.
+
+        Args:
+            passage: a text, or the beginning of one that the options go on with; "_" or "#idiom#" in it is
+                filled with the option.
+            question: asked about the passage, may hold a gap "_".
+
+        Raises:
+            ModelError: the model was not tuned to choose. DataError: fewer than two options.
+        """
+        if len(options) < 2:
+            raise DataError("there is nothing to choose from", remedy="Give two options or more")
+        head = self.classifier
+        if len(head.bias) != 1:
+            raise ModelError(
+                "was tuned to classify, not to choose",
+                where=self._path,
+                remedy="Use a model tuned on RACE, DREAM, C3, ChID or own choices",
+            )
+        limit = self.model.config.max_position_embeddings
+        rows, _ = option_rows(self.tokenizer, passage, question, options, limit)
+        packed = pack([ids for ids, _ in rows], [types for _, types in rows]).to(self.device)
+        first_SH = self.model.encoder(packed, rows=packed.first_tokens).last_hidden
+        logits = F.linear(self.model.pooled(first_SH).float(), head.weight, head.bias)
+        return list(logits.squeeze(-1).softmax(-1).tolist())
 
 
 def _values(logits: torch.Tensor, head: ClassifierHead) -> list[dict[str, float]]:

@@ -18,6 +18,7 @@ _PROBLEMS: dict[Kind, str] = {
     "score": "regression",
 }
 _ARCHITECTURES = {"albert": "AlbertForSequenceClassification", "bert": "BertForSequenceClassification"}
+_CHOICE_ARCHITECTURES = {"albert": "AlbertForMultipleChoice", "bert": "BertForMultipleChoice"}
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,16 @@ def classifier_config(model_type: str, kind: Kind, labels: Sequence[str], dropou
     }
     if model_type in _ARCHITECTURES:
         tree["architectures"] = [_ARCHITECTURES[model_type]]
+    return tree
+
+
+def choice_config(model_type: str, dropout: float) -> dict[str, Any]:
+    """What config.json says of a head that gives every option of a question one number."""
+    tree: dict[str, Any] = {
+        "classifier_dropout_prob" if model_type == "albert" else "classifier_dropout": dropout
+    }
+    if model_type in _CHOICE_ARCHITECTURES:
+        tree["architectures"] = [_CHOICE_ARCHITECTURES[model_type]]
     return tree
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from albertine.randomness import permutation
-from albertine.tasks.classify import Encoded, by_tokens
+from albertine.tasks.encoded import Encoded, by_tokens
 from albertine.tasks.settings import FinetuneSettings
 from albertine.training.job import Cursor, Drawn
 

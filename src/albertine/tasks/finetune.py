@@ -14,18 +14,17 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from albertine.errors import SettingsError
 from albertine.files import replace_durably
-from albertine.interop.heads import classifier_config, classifier_tensors, read_classifier
+from albertine.interop.heads import classifier_tensors, read_classifier
 from albertine.interop.huggingface import read_folder, save_model
 from albertine.interop.huggingface_config import model_type
 from albertine.settings import dump
-from albertine.tasks import classify
 from albertine.tasks.batches import Batches
-from albertine.tasks.classify import Classifier
-from albertine.tasks.data import Data, has_split, read, read_data
-from albertine.tasks.reading import check_labels
-from albertine.tasks.settings import FinetuneSettings, TaskChoice
+from albertine.tasks.classify import Classify
+from albertine.tasks.data import Data, balanced, read_data
+from albertine.tasks.encoded import Encoded
+from albertine.tasks.family import Classifier, Family, loss, predict, score
+from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.start import first_encoder, rates
 from albertine.text.tokenizer import Tokenizer
 from albertine.training.distributed import World, start, stop
@@ -76,9 +75,13 @@ def finetune(
     try:
         base, tokenizer = first_encoder(settings)
         data = read_data(settings.task, tokenizer)
+        if settings.training.class_weights == "balanced":
+            weights = balanced(data).to(world.device)
+            assert isinstance(data.family, Classify)
+            data.family.weights = weights
         model = Classifier(
             base,
-            max(1, len(data.labels)),
+            data.family.outputs,
             dropout=settings.encoder.classifier_dropout,
             seed=settings.seed,
         ).to(world.device)
@@ -101,23 +104,21 @@ def _run(
     resume: str | Path,
     reporter: Reporter | None,
 ) -> Result:
-    kind, metrics = data.dataset.kind, data.dataset.metrics
-    an_epoch = math.ceil(len(data.train.ids) / settings.training.batch_size)
+    family = data.family
+    an_epoch = math.ceil(len(data.train.examples) / settings.training.batch_size)
     steps = settings.training.steps or max(1, round(settings.training.epochs * an_epoch))
     latest = torch.empty(0)
 
     def evaluate(poll: Callable[[], None]) -> Mapping[str, float]:
         nonlocal latest
         assert data.dev is not None
-        latest = classify.predict(model, data.dev, device=world.device, poll=poll)
-        return classify.score(data.dev.examples, classify.answers(latest, kind, data.labels), metrics)
+        latest = predict(model, data.dev, device=world.device, poll=poll)
+        return score(family.gold(data.dev), family.answers(latest, data.dev), family.metrics)
 
     def keep_best(step: int, scores: Mapping[str, float]) -> None:
         assert data.dev is not None
-        save_classifier(model, tokenizer, data, folder.best)
-        predicted = classify.answers(latest, kind, data.labels)
-        path = folder.path / "predictions-dev.jsonl"
-        classify.write_predictions(path, data.dev.examples, latest, predicted, kind, data.labels)
+        save_classifier(model, tokenizer, family, folder.best)
+        write_predictions(folder.path / "predictions-dev.jsonl", family, latest, data.dev)
         told = json.dumps({"step": step, **scores}, indent=2) + "\n"
         replace_durably(folder.path / "scores.json", told.encode())
 
@@ -131,8 +132,8 @@ def _run(
                 rate_of=rates(model.base.config.plan, settings.training.layer_decay),
             ),
             batches=lambda cursor: Batches(data.train, settings, cursor, world.rank, world.size),
-            loss_fn=classify.loss(kind, _class_weights(settings, data, world)),
-            settings=_loop(settings, steps, metrics[0]),
+            loss_fn=loss(family),
+            settings=_loop(settings, steps, family.metrics[0]),
             folder=folder,
             evaluate=evaluate if data.dev is not None else None,
             fingerprint=_fingerprint(settings, model, tokenizer, data),
@@ -143,11 +144,11 @@ def _run(
         ),
         resume,
     )
-    test: dict[str, float] = {}
+    test: Mapping[str, float] = {}
     if world.main and outcome.done:
-        save_classifier(model, tokenizer, data, folder.final)
-        if has_split(settings.task, data.dataset, "test"):
-            test = _answer_test(settings.task, folder, model, tokenizer, data)
+        save_classifier(model, tokenizer, family, folder.final)
+        if data.test is not None:
+            test = _answer_test(folder, model, family, data.test, world)
     return Result(folder.path, outcome, _best_scores(folder.path), data.notes, test)
 
 
@@ -157,35 +158,22 @@ def _adversary(settings: FinetuneSettings, model: Classifier) -> Adversary | Non
     return Adversary(table, epsilon) if epsilon else None
 
 
-def _class_weights(settings: FinetuneSettings, data: Data, world: World) -> torch.Tensor | None:
-    """Weights of the classes so that each has the same sum over the training examples, mean 1."""
-    if settings.training.class_weights == "none":
-        return None
-    if data.dataset.kind != "single":
-        raise SettingsError("training.class_weights is for tasks with one class a text")
-    assert data.train.targets is not None
-    counts = torch.bincount(data.train.targets, minlength=len(data.labels)).clamp(min=1)
-    return (counts.sum() / (len(counts) * counts)).float().to(world.device)
-
-
 def _answer_test(
-    task: TaskChoice, folder: RunFolder, model: Classifier, tokenizer: Tokenizer, data: Data
-) -> dict[str, float]:
+    folder: RunFolder, model: Classifier, family: Family, test: Encoded, world: World
+) -> Mapping[str, float]:
     """Answer the test file with the best model; its scores, if the file has labels."""
-    split = read(task, data.dataset, "test")
-    assert split is not None
-    kind, labels = data.dataset.kind, data.labels
-    labelled = all(example.label is not None for example in split.examples)
-    if labelled and kind != "score":
-        check_labels(split.examples, labels)
-    encoded = classify.encode(split.examples, tokenizer, task.max_length, kind, labels)
     load_classifier(model, folder.best if folder.best.is_dir() else folder.final)
-    logits = classify.predict(model, encoded, device=model.classifier.weight.device)
-    predicted = classify.answers(logits, kind, labels)
-    classify.write_predictions(
-        folder.path / "predictions-test.jsonl", split.examples, logits, predicted, kind, labels
-    )
-    return classify.score(split.examples, predicted, data.dataset.metrics) if labelled else {}
+    logits = predict(model, test, device=world.device)
+    write_predictions(folder.path / "predictions-test.jsonl", family, logits, test)
+    if test.targets is None:
+        return {}
+    return score(family.gold(test), family.answers(logits, test), family.metrics)
+
+
+def write_predictions(path: Path, family: Family, logits: torch.Tensor, data: Encoded) -> None:
+    """One JSON object a line, an example each."""
+    lines = (json.dumps(line, ensure_ascii=False) for line in family.lines(logits, data))
+    replace_durably(path, ("\n".join(lines) + "\n").encode())
 
 
 def load_classifier(model: Classifier, folder: Path) -> None:
@@ -196,15 +184,14 @@ def load_classifier(model: Classifier, folder: Path) -> None:
     model.classifier.load_state_dict({"weight": head.weight, "bias": head.bias})
 
 
-def save_classifier(model: Classifier, tokenizer: Tokenizer, data: Data, folder: Path) -> None:
-    """Write a folder that transformers loads as a sequence classifier, where its plan allows."""
-    kind = model_type(model.base.config)
+def save_classifier(model: Classifier, tokenizer: Tokenizer, family: Family, folder: Path) -> None:
+    """Write a folder that transformers loads with the head of the family, where its plan allows."""
     save_model(
         model.base,
         tokenizer,
         folder,
         extra_tensors=classifier_tensors(model.classifier.weight, model.classifier.bias),
-        extra_config=classifier_config(kind, data.dataset.kind, data.labels, model.dropout),
+        extra_config=family.config(model_type(model.base.config), model.dropout),
     )
 
 
@@ -248,7 +235,7 @@ def _fingerprint(
     return {
         "seed": settings.seed,
         "data": content.hexdigest(),
-        "labels": list(data.labels),
+        "labels": list(data.family.labels),
         "tokenizer": tokenizer.fingerprint,
         "model": model.base.config.to_dict(),
         "start": start_weights.hexdigest(),

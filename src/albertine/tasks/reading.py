@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from albertine.errors import DataError, SettingsError
+from albertine.tasks.datasets.choose import CHOICES
 from albertine.tasks.datasets.classify import DATASETS, Columns, Dataset
 from albertine.tasks.examples import Example, Label
 from albertine.tasks.tables import Row, find, rows
@@ -30,8 +31,9 @@ class Split:
 def known(name: str) -> Dataset:
     """The data set of that name; an unknown one is a SettingsError that suggests the nearest."""
     if name not in DATASETS:
-        near = difflib.get_close_matches(name, DATASETS, n=1)
-        hint = f"Did you mean `{near[0]}`?" if near else f"Known: {', '.join(DATASETS)}"
+        names = [*DATASETS, *CHOICES]
+        near = difflib.get_close_matches(name, names, n=1)
+        hint = f"Did you mean `{near[0]}`?" if near else f"Known: {', '.join(names)}."
         raise SettingsError(f"there is no data set `{name}`", remedy=f"{hint} For own files leave it out")
     return DATASETS[name]
 

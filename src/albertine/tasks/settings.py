@@ -22,9 +22,11 @@ class TaskChoice(Settings):
     text: str = Field("text", description="own files: column of the text")
     pair: str | None = Field(None, description="own files: column of the second text")
     label: str = Field("label", description="own files: column of the class or score")
-    kind: Literal["single", "multi", "score"] = Field(
-        "single", description="own files: one class, any number of classes, or a number"
+    kind: Literal["single", "multi", "score", "choice"] = Field(
+        "single",
+        description="own files: one class, any number of classes, a number, or one of several options",
     )
+    options: str = Field("options", description="own files of kind choice: field of the list of options")
     separator: str = Field(",", min_length=1, description="own files: between the classes of one row")
     encoding: str = "utf-8"
     max_length: int = Field(128, ge=8, description="tokens, special pieces included")

@@ -1,0 +1,97 @@
+"""Multiple choice: a passage, a question and some options, one of which is right.
+
+A row an option (`inference.options`), one number from the pooled first token of each, a softmax over the
+options of a question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from albertine.inference.options import option_rows
+from albertine.interop.heads import choice_config
+from albertine.objectives.losses import Part
+from albertine.tasks.encoded import Encoded, Rows, TaskBatch
+from albertine.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One question.
+
+    Attributes:
+        name: how predictions name it. passage: what it is about.
+        question: may hold a gap, "_"; empty where the passage itself holds one, "#idiom#".
+        options: at least two. answer: number of the right one from 0, or None where the file does not tell.
+        where: `file:line` or file, for messages. group: part of the data set that is reported apart, or "".
+    """
+
+    name: str
+    passage: str
+    question: str
+    options: tuple[str, ...]
+    answer: int | None
+    where: str
+    group: str = ""
+
+
+def encode(examples: Sequence[Choice], tokenizer: Tokenizer, max_length: int) -> Encoded:
+    """A row an option; targets are the numbers of the right options, int64."""
+    rows = Rows(tokenizer, max_length)
+    for e in examples:
+        found, cut = option_rows(tokenizer, e.passage, e.question, e.options, max_length)
+        rows.take(found, cut)
+    answers = [e.answer for e in examples]
+    known = bool(answers) and None not in answers
+    return rows.encoded(examples, torch.tensor(answers) if known else None)
+
+
+@dataclass
+class Choose:
+    """The family of multiple choice; `labels` is empty, since options have no names."""
+
+    metrics: tuple[str, ...] = ("accuracy",)
+    labels: tuple[str, ...] = field(default=())
+    outputs: int = 1
+
+    def part(self, logits: Tensor, batch: TaskBatch) -> Part:
+        table = by_option(logits, batch.rows)
+        total = F.cross_entropy(table, batch.targets, reduction="sum")
+        return Part(total, len(batch.rows), (table.argmax(-1) == batch.targets).sum())
+
+    def answers(self, logits: Tensor, data: Encoded) -> list[int]:
+        """The number of the best option of each example."""
+        return list(by_option(logits, data.sizes).argmax(-1).tolist())
+
+    def gold(self, data: Encoded) -> list[Any]:
+        return [example.answer for example in data.examples]
+
+    def lines(self, logits: Tensor, data: Encoded) -> list[dict[str, Any]]:
+        """Id, prediction, the right answer if known, and the probability of every option."""
+        lines = []
+        probabilities = by_option(logits, data.sizes).softmax(-1).tolist()
+        answers = self.answers(logits, data)
+        for example, answer, row in zip(data.examples, answers, probabilities, strict=True):
+            line: dict[str, Any] = {"id": example.name, "prediction": answer}
+            if example.answer is not None:
+                line["label"] = example.answer
+            if example.group:
+                line["group"] = example.group
+            line["probabilities"] = [round(v, 6) for v in row[: len(example.options)]]
+            lines.append(line)
+        return lines
+
+    def config(self, model_type: str, dropout: float) -> dict[str, Any]:
+        return choice_config(model_type, dropout)
+
+
+def by_option(logits: Tensor, rows: Sequence[int]) -> Tensor:
+    """Logits (rows, 1) as (examples, most options), minus infinity where an example has fewer."""
+    return pad_sequence(list(logits.squeeze(-1).split(list(rows))), True, float("-inf"))

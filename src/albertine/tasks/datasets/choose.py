@@ -1,0 +1,177 @@
+"""Multiple-choice data sets: RACE, DREAM, C3, ChID, and own JSON lines.
+
+RACE comes as a folder or a tar of one JSON file a passage; DREAM and C3 as one JSON list of [passage lines,
+questions, id]; ChID (FewCLUE's files) as JSON lines with a gap in the passage.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from albertine.errors import DataError
+from albertine.tasks.choose import Choice
+from albertine.tasks.tables import Row, find, rows
+from albertine.text.streams import ByteStream, Limits, tar_members, unpack
+
+LETTERS = "ABCDEFGH"
+MAX_BYTES = 512 << 20
+_LIMITS = Limits()
+
+
+@dataclass(frozen=True)
+class ChoiceSet:
+    """A data set: how a split is read from its folder, and which splits there are."""
+
+    read: Callable[[Path, str], Iterator[Choice]]
+    splits: tuple[str, ...] = ("train", "dev", "test")
+
+
+def _race(*levels: str) -> ChoiceSet:
+    def read(folder: Path, split: str) -> Iterator[Choice]:
+        for name, text in _race_files(folder, split, levels):
+            yield from _passage(_parse(text, name), name)
+
+    return ChoiceSet(read)
+
+
+def _race_files(folder: Path, split: str, levels: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
+    for root in (folder / "RACE", folder):
+        if (root / split).is_dir():
+            for level in levels:
+                for path in sorted((root / split / level).glob("*.txt"), key=lambda p: (len(p.name), p.name)):
+                    yield str(path), path.read_bytes()
+            return
+    archive = find(folder, "RACE.tar")
+    wanted = tuple(f"RACE/{split}/{level}/" for level in levels)
+    with archive.open("rb") as file:
+        stream = unpack(ByteStream(file, str(archive)), _LIMITS)
+        for member in tar_members(stream, _LIMITS):
+            inside = member.name.rpartition(":")[2]
+            if inside.startswith(wanted) and inside.endswith(".txt"):
+                yield member.name, _whole(member)
+
+
+def _passage(tree: Any, where: str) -> Iterator[Choice]:
+    try:
+        group = "high" if "high" in tree["id"] else "middle"
+        answers = tree.get("answers") or [None] * len(tree["questions"])
+        for i, (question, options) in enumerate(zip(tree["questions"], tree["options"], strict=True)):
+            answer = None if answers[i] is None else LETTERS.index(answers[i])
+            yield _checked(
+                Choice(f"{tree['id']}-{i}", tree["article"], question, tuple(options), answer, where, group)
+            )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DataError(f"is not a RACE passage ({error})", where=where) from error
+
+
+def _dialogues(*stems: str) -> ChoiceSet:
+    """Lists of [lines, questions, id]; `stems` name the parts, `{}` stands for the split."""
+
+    def read(folder: Path, split: str) -> Iterator[Choice]:
+        for stem in stems:
+            path = find(folder, stem.format(split) + ".json")
+            with path.open("rb") as file:
+                text = _whole(unpack(ByteStream(file, str(path)), _LIMITS))
+            for lines, questions, name in _parse(text, str(path)):
+                yield from _questions("\n".join(lines), questions, name, str(path), stem.split("-")[1:2])
+
+    return ChoiceSet(read)
+
+
+def _questions(
+    passage: str, questions: list[dict[str, Any]], name: str, where: str, group: list[str]
+) -> Iterator[Choice]:
+    for i, asked in enumerate(questions):
+        options = tuple(asked["choice"])
+        given = asked.get("answer")
+        if given is not None and given not in options:
+            raise DataError(f"question {i} of {name}: `{given}` is not one of its options", where=where)
+        answer = None if given is None else options.index(given)
+        yield _checked(
+            Choice(f"{name}-{i}", passage, asked["question"], options, answer, where, "".join(group))
+        )
+
+
+def _chid() -> ChoiceSet:
+    names = {"train": "train_few_all.json", "dev": "dev_few_all.json", "test": "test_public.json"}
+
+    def read(folder: Path, split: str) -> Iterator[Choice]:
+        for number, row in enumerate(rows(find(folder, names[split]))):
+            name, options = str(row.fields.get("id", number)), tuple(row.get("candidates"))
+            answer = row.fields.get("answer")
+            yield _checked(Choice(name, row.text("content"), "", options, answer, row.where))
+
+    return ChoiceSet(read)
+
+
+CHOICES = {
+    "race": _race("middle", "high"),
+    "race-middle": _race("middle"),
+    "race-high": _race("high"),
+    "dream": _dialogues("{}"),
+    "c3": _dialogues("c3-m-{}", "c3-d-{}"),
+    "chid": _chid(),
+}
+
+
+def own_choices(path: Path, passage: str, question: str | None, options: str, label: str) -> Iterator[Choice]:
+    """A user's JSON lines: text, question, a list of options, and the right one by number from 0 or by its
+    words."""
+    for number, row in enumerate(rows(path)):
+        found = row.get(options)
+        if not isinstance(found, list) or not all(isinstance(o, str | int | float) for o in found):
+            raise DataError(f"`{options}` is not a list of options", where=row.where)
+        texts = tuple(map(str, found))
+        yield _checked(
+            Choice(
+                str(row.fields.get("id", number)),
+                row.text(passage),
+                "" if question is None else row.text(question),
+                texts,
+                _answer(row, label, texts),
+                row.where,
+            )
+        )
+
+
+def _answer(row: Row, label: str, options: tuple[str, ...]) -> int | None:
+    value = row.fields.get(label)
+    if value is None:
+        return None
+    if isinstance(value, str) and value in options:
+        return options.index(value)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(options):
+        return value
+    raise DataError(
+        f"`{label}` is `{value}`, neither one of the options nor their number from 0 to {len(options) - 1}",
+        where=row.where,
+    )
+
+
+def _checked(choice: Choice) -> Choice:
+    if len(choice.options) < 2:
+        raise DataError(f"question {choice.name} has fewer than two options", where=choice.where)
+    if choice.answer is not None and not 0 <= choice.answer < len(choice.options):
+        raise DataError(f"question {choice.name} has no option {choice.answer}", where=choice.where)
+    return choice
+
+
+def _parse(text: bytes, where: str) -> Any:
+    try:
+        return json.loads(text.decode("utf-8-sig"))
+    except (UnicodeDecodeError, ValueError, RecursionError) as error:
+        raise DataError(f"is not JSON ({error})", where=where) from error
+
+
+def _whole(stream: ByteStream) -> bytes:
+    parts, size = [], 0
+    while block := stream.read():
+        parts.append(block)
+        size += len(block)
+        if size > MAX_BYTES:
+            raise DataError(f"is larger than {MAX_BYTES:,} bytes", where=stream.name)
+    return b"".join(parts)

@@ -1,0 +1,138 @@
+"""Examples of a task as model input: some rows of tokens for each, all of them in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from albertine.layout import Packed, pack
+from albertine.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class TaskBatch:
+    """A packed batch of examples.
+
+    Attributes:
+        packed: the rows of all examples, end to end.
+        targets: what is to be learned, one entry an example; its form is the family's.
+        rows: how many rows each example has.
+    """
+
+    packed: Packed
+    targets: Tensor
+    rows: tuple[int, ...]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {"task": len(self.rows)}
+
+    @property
+    def num_tokens(self) -> int:
+        return self.packed.num_tokens
+
+    def to(self, device: torch.device | str) -> TaskBatch:
+        return replace(self, packed=self.packed.to(device), targets=self.targets.to(device))
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Examples as model input.
+
+    Attributes:
+        examples: what was encoded. truncated: how many rows lost tokens.
+        ids, types: token and segment ids of every row.
+        starts: number of each example's first row, and of rows in all, int64 (examples + 1,).
+        targets: one entry an example, or None where a label is missing.
+    """
+
+    examples: tuple[Any, ...]
+    ids: list[NDArray[np.int32]]
+    types: list[NDArray[np.int8]]
+    starts: NDArray[np.int64]
+    targets: Tensor | None
+    truncated: int
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Tokens of each example, int64 (examples,)."""
+        rows = np.array([0, *map(len, self.ids)], dtype=np.int64).cumsum()
+        return np.diff(rows[self.starts])
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Rows of each example."""
+        return tuple(np.diff(self.starts).tolist())
+
+    def rows_of(self, chosen: Sequence[int]) -> list[int]:
+        """The rows of some examples, in their order."""
+        return [row for i in chosen for row in range(int(self.starts[i]), int(self.starts[i + 1]))]
+
+    def packed(self, rows: Sequence[int]) -> Packed:
+        return pack([self.ids[i] for i in rows], [self.types[i] for i in rows])
+
+    def batch(self, chosen: Sequence[int]) -> TaskBatch:
+        """Some examples as a batch to learn from."""
+        assert self.targets is not None
+        sizes = np.diff(self.starts)
+        counts = tuple(int(sizes[i]) for i in chosen)
+        return TaskBatch(self.packed(self.rows_of(chosen)), self.targets[torch.tensor(list(chosen))], counts)
+
+
+class Rows:
+    """Collects the rows of examples.
+
+    Attributes:
+        cut: how many rows lost tokens.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, max_length: int) -> None:
+        self._tokenizer, self._max_length = tokenizer, max_length
+        self._ids: list[NDArray[np.int32]] = []
+        self._types: list[NDArray[np.int8]] = []
+        self._starts = [0]
+        self.cut = 0
+
+    def add(self, first: Sequence[int], second: Sequence[int] | None) -> None:
+        """A row of one text or a pair, by its token ids; the longer one loses tokens from its end."""
+        wanted = len(first) + 2 + (0 if second is None else len(second) + 1)
+        ids, types = self._tokenizer.layout(first, second, max_length=self._max_length)
+        self.cut += wanted > self._max_length
+        self._ids.append(np.array(ids, dtype=np.int32))
+        self._types.append(np.array(types, dtype=np.int8))
+
+    def take(self, rows: Sequence[tuple[list[int], list[int]]], cut: int) -> None:
+        """One example of rows that are laid out already, `cut` of which lost tokens."""
+        for ids, types in rows:
+            self._ids.append(np.array(ids, dtype=np.int32))
+            self._types.append(np.array(types, dtype=np.int8))
+        self.cut += cut
+        self.end()
+
+    def end(self) -> None:
+        """The rows since the last call are one example."""
+        self._starts.append(len(self._ids))
+
+    def encoded(self, examples: Sequence[Any], targets: Tensor | None) -> Encoded:
+        starts = np.array(self._starts, dtype=np.int64)
+        return Encoded(tuple(examples), self._ids, self._types, starts, targets, self.cut)
+
+
+def by_tokens(order: Sequence[int], lengths: NDArray[np.int64], limit: int) -> Iterator[list[int]]:
+    """Runs of `order` with at most `limit` tokens together; what is longer goes alone."""
+    group: list[int] = []
+    size = 0
+    for i in order:
+        if group and size + lengths[i] > limit:
+            yield group
+            group, size = [], 0
+        group.append(int(i))
+        size += int(lengths[i])
+    if group:
+        yield group

@@ -1,0 +1,200 @@
+"""Multiple choice: the real files, the layout of a row, training, transformers' head, own files."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from albertine.errors import DataError, ModelError
+from albertine.inference.options import option_rows
+from albertine.inference.predictor import Predictor
+from albertine.tasks.choose import Choice, Choose, by_option, encode
+from albertine.tasks.datasets.choose import CHOICES, own_choices
+from albertine.tasks.finetune import finetune
+from albertine.tasks.start import first_encoder
+from albertine.training.progress import Reporter
+from tests.tasks.conftest import Tune
+
+OFFICIAL = [
+    ("race", "race", {"train": 87866, "dev": 4887, "test": 4934}),
+    ("dream", "dream", {"train": 6116, "dev": 2040, "test": 2041}),
+    ("c3", "c3", {"train": 11869, "dev": 3816, "test": 3892}),
+]
+
+
+@pytest.mark.parametrize(("name", "folder", "counts"), OFFICIAL, ids=[row[0] for row in OFFICIAL])
+def test_real_files_have_their_official_counts(
+    shared_data: Path, name: str, folder: str, counts: dict[str, int]
+) -> None:
+    for split, count in counts.items():
+        found = list(CHOICES[name].read(shared_data / folder, split))
+        assert len(found) == count, split
+        assert all(e.answer is not None and e.passage and e.question for e in found)
+        assert len({e.name for e in found}) == count
+        if name == "race" and split == "dev":
+            groups = Counter(e.group for e in found)
+            assert groups == {"middle": 1436, "high": 3451}
+            assert groups["middle"] == len(list(CHOICES["race-middle"].read(shared_data / folder, split)))
+
+
+def test_race_as_a_folder_is_race_as_an_archive(tmp_path: Path) -> None:
+    tree = {
+        "id": "high7.txt",
+        "article": "A cat sat.",
+        "questions": ["What sat?", "It was _ that sat."],
+        "options": [["a cat", "a dog"], ["a dog", "a cat"]],
+        "answers": ["A", "B"],
+    }
+    path = tmp_path / "folder" / "RACE" / "dev" / "high" / "7.txt"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(tree))
+    (tmp_path / "archive").mkdir()
+    with tarfile.open(tmp_path / "archive" / "RACE.tar.xz", "w:xz") as tar:
+        tar.add(tmp_path / "folder" / "RACE", "RACE")
+    plain, packed = (list(CHOICES["race"].read(tmp_path / f, "dev")) for f in ("folder", "archive"))
+    assert [(e.name, e.options, e.answer, e.group) for e in plain] == [
+        ("high7.txt-0", ("a cat", "a dog"), 0, "high"),
+        ("high7.txt-1", ("a dog", "a cat"), 1, "high"),
+    ]
+    assert [e.options for e in plain] == [e.options for e in packed]
+    path.write_text('{"id": "high7.txt"}')
+    with pytest.raises(DataError, match="is not a RACE passage"):
+        list(CHOICES["race"].read(tmp_path / "folder", "dev"))
+
+
+def test_the_row_of_an_option(tune: Tune) -> None:
+    _, tokenizer = first_encoder(tune())
+    cls, sep = tokenizer.cls_id, tokenizer.sep_id
+
+    def row(passage: str, question: str, limit: int = 60) -> tuple[list[int], list[int]]:
+        rows, _ = option_rows(tokenizer, passage, question, ["the old man"], limit)
+        return rows[0]
+
+    passage, option = tokenizer.encode("he was at home"), tokenizer.encode("the old man")
+    asked = tokenizer.encode("who was it the old man")
+    gap = tokenizer.encode("it was the old man there")
+    ids, types = row("he was at home", "who was it")
+    assert ids == [cls, *passage, sep, *asked, sep]
+    assert types == [0] * (len(passage) + 2) + [1] * (len(asked) + 1)
+    assert row("he was at home", "it was _ there")[0] == [cls, *passage, sep, *gap, sep]
+    assert row("he was at home", "")[0] == [cls, *passage, sep, *option, sep]
+    assert row("it was #idiom# there", "") == ([cls, *gap, sep], [0] * (len(gap) + 2))
+    # The passage gives way; of the question the end stays, where the option is.
+    short, _ = row("he was at home " * 20, "who was it " * 20, limit=30)
+    assert len(short) == 30 and short[-1 - len(option) : -1] == option
+    _, cut = option_rows(tokenizer, "he was " * 50, "who", ["a", "b"], 30)
+    assert cut == 2
+
+
+def test_options_of_unequal_number() -> None:
+    logits = torch.tensor([[1.0], [2.0], [0.0], [5.0], [4.0]])
+    table = by_option(logits, (3, 2))
+    assert table.tolist() == [[1.0, 2.0, 0.0], [5.0, 4.0, float("-inf")]]
+    assert Choose().outputs == 1
+
+
+def questions(path: Path, count: int, seed: int) -> Path:
+    """The right option names the word that the passage has; two or three options."""
+    rng = np.random.default_rng(seed)
+    words = ["house", "time", "man", "night"]
+    lines = []
+    for _ in range(count):
+        options = [str(w) for w in rng.permutation(words)[: int(rng.integers(2, 4))]]
+        answer = int(rng.integers(len(options)))
+        lines.append({"text": "he said good", "ask": "what was it", "options": options, "right": answer})
+        # Learnable without attention between the segments: the right one is marked.
+        lines[-1]["options"][answer] = "never " + options[answer]  # type: ignore[index]
+    path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    return path
+
+
+def test_a_run_learns_to_choose_and_transformers_agrees(tune: Tune, tmp_path: Path) -> None:
+    from transformers import AutoModelForMultipleChoice
+
+    task = {
+        "train": questions(tmp_path / "train.jsonl", 200, 1),
+        "dev": questions(tmp_path / "dev.jsonl", 60, 2),
+        "test": questions(tmp_path / "test.jsonl", 20, 3),
+        "text": "text",
+        "pair": "ask",
+        "label": "right",
+        "kind": "choice",
+    }
+    result = finetune(tune(task=task), reporter=Reporter(quiet=True))
+    assert result.scores["accuracy"] > 0.8 and result.test["accuracy"] > 0.7
+    lines = [json.loads(x) for x in (result.folder / "predictions-dev.jsonl").read_text().splitlines()]
+    assert sum(x["prediction"] == x["label"] for x in lines) / 60 == pytest.approx(result.scores["accuracy"])
+    assert {len(x["probabilities"]) for x in lines} == {2, 3}
+
+    predictor = Predictor(result.folder / "best", precision="float32")
+    options = ["house", "never time", "man"]
+    ours = predictor.choose("he said good", options, question="what was it")
+    assert max(range(3), key=ours.__getitem__) == 1
+    theirs = AutoModelForMultipleChoice.from_pretrained(result.folder / "best").eval()
+    rows, _ = option_rows(predictor.tokenizer, "he said good", "what was it", options, 64)
+    width = max(len(ids) for ids, _ in rows)
+
+    def padded(values: list[list[int]]) -> torch.Tensor:
+        return torch.tensor([[v + [0] * (width - len(v)) for v in values]])
+
+    with torch.no_grad():
+        logits = theirs(
+            input_ids=padded([ids for ids, _ in rows]),
+            token_type_ids=padded([types for _, types in rows]),
+            attention_mask=padded([[1] * len(ids) for ids, _ in rows]),
+        ).logits
+    assert ours == pytest.approx(logits.softmax(-1)[0].tolist(), abs=1e-5)
+    with pytest.raises(DataError, match="nothing to choose"):
+        predictor.choose("a", ["b"])
+
+
+def test_a_classifier_does_not_choose(tune: Tune) -> None:
+    folder = finetune(tune(training={"epochs": 0.1}), reporter=Reporter(quiet=True)).folder
+    with pytest.raises(ModelError, match="to classify, not to choose"):
+        Predictor(folder / "best").choose("a", ["b", "c"])
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"text": "a", "options": "b", "right": 0}', "`options` is not a list"),
+        ('{"text": "a", "options": ["b"], "right": 0}', "fewer than two options"),
+        ('{"text": "a", "options": ["b", "c"], "right": 2}', r"neither one of the options nor their number"),
+        ('{"text": "a", "options": ["b", "c"], "right": "d"}', r"`right` is `d`"),
+        ('{"options": ["b", "c"], "right": 1}', "has no column `text`"),
+    ],
+)
+def test_wrong_own_files_are_said_with_their_line(tmp_path: Path, line: str, message: str) -> None:
+    path = tmp_path / "q.jsonl"
+    path.write_text('{"text": "a", "options": ["b", "c"], "right": "c"}\n' + line)
+    with pytest.raises(DataError, match=r"q\.jsonl:2.*" + message):
+        list(own_choices(path, "text", None, "options", "right"))
+
+
+def test_answers_that_are_missing(tmp_path: Path, tune: Tune) -> None:
+    _, tokenizer = first_encoder(tune())
+    examples = [Choice("1", "a", "b", ("c", "d"), None, "x"), Choice("2", "a", "b", ("c", "d"), 1, "x")]
+    assert encode(examples, tokenizer, 32).targets is None
+    found = encode(examples[1:], tokenizer, 32)
+    assert found.targets is not None and found.targets.tolist() == [1]
+    assert found.lengths.tolist() == [sum(len(ids) for ids in found.ids)] and found.sizes == (2,)
+
+
+@pytest.mark.parametrize("name", ["c3", "dream"])
+def test_real_sets_go_the_whole_way(tune: Tune, shared_data: Path, name: str) -> None:
+    task = {"train": None, "dev": None, "text": "text", "label": "label", "dataset": name}
+    settings = tune(
+        name=name,
+        task={**task, "folder": shared_data / name, "max_length": 48},
+        training={"epochs": 0.003, "micro_batch_tokens": 8192},
+        watching={"evaluations": 1},
+    )
+    result = finetune(settings, reporter=Reporter(quiet=True))
+    assert 0 < result.scores["accuracy"] < 1
+    assert (result.folder / "predictions-test.jsonl").is_file()
