@@ -1,0 +1,78 @@
+"""F1 of entities and of relations: exact matches of whole things, counted over all texts."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import NamedTuple
+
+Triple = tuple[str, str, str]
+"""Subject, predicate, object."""
+
+
+class Scores(NamedTuple):
+    """In [0, 1]; 0 where nothing was predicted, or there was nothing to find."""
+
+    precision: float
+    recall: float
+    f1: float
+
+
+def micro(gold: Sequence[Iterable[Hashable]], predicted: Sequence[Iterable[Hashable]]) -> Scores:
+    """Precision, recall and F1 over the things of all texts; within one text each thing counts once.
+
+    For CLUENER a thing is (type, first, last character), for DuIE a triple as `plain_triple` gives it.
+    """
+    if len(gold) != len(predicted):
+        raise ValueError(f"{len(gold)} texts and {len(predicted)} predictions")
+    hit = found = there = 0
+    for own, theirs in zip(map(set, gold), map(set, predicted), strict=True):
+        hit, there, found = hit + len(own & theirs), there + len(own), found + len(theirs)
+    return _scores(hit, found, there)
+
+
+def surface_f1(
+    gold: Sequence[Iterable[tuple[str, str]]], predicted: Sequence[Iterable[tuple[str, str]]]
+) -> Scores:
+    """WNUT-17's second measure: the same over distinct (type, surface form) pairs of the whole corpus."""
+    own = {pair for text in gold for pair in text}
+    theirs = {pair for text in predicted for pair in text}
+    return _scores(len(own & theirs), len(theirs), len(own))
+
+
+def plain_triple(triple: Triple) -> Triple:
+    """A triple as the DuIE script compares it: subject and object lowercased, and without the brackets of a
+    title where a name both begins and ends with them."""
+    subject, predicate, thing = triple
+    return _plain(subject), predicate, _plain(thing)
+
+
+def bio_spans(tags: Sequence[str]) -> list[tuple[str, int, int]]:
+    """Entities of a sequence of BIO or BIOES tags as (type, first, end), `end` exclusive.
+
+    As seqeval's default mode, and conlleval, read them: an I without a beginning, or of another type than
+    what runs, begins an entity.
+    """
+    spans: list[tuple[str, int, int]] = []
+    kind, begin = "", 0
+    for i, tag in enumerate([*tags, "O"]):
+        mark, _, name = tag.partition("-")
+        ends = kind and (mark in "OBS" or name != kind or tags[i - 1][0] in "ES")
+        if ends:
+            spans.append((kind, begin, i))
+            kind = ""
+        if mark != "O" and not kind:
+            kind, begin = name, i
+    return spans
+
+
+def _plain(name: str) -> str:
+    name = name.lower()
+    return name[1:-1] if name.startswith("《") and name.endswith("》") else name
+
+
+def _scores(hit: int, found: int, there: int) -> Scores:
+    return Scores(
+        hit / found if found else 0.0,
+        hit / there if there else 0.0,
+        2 * hit / (found + there) if hit else 0.0,
+    )
