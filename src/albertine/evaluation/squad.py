@@ -112,8 +112,8 @@ def best_threshold(
 ) -> tuple[float, float]:
     """The best score in per cent, and the threshold of `no_answer` that gives it.
 
-    From the surest to the least sure of an answer, questions are taken into the answered ones: one that has an
-    answer brings its score, one that has none costs its point, unless its answer is empty anyway.
+    From the surest to the least sure of an answer, questions are taken into the answered ones: one that has
+    an answer brings its score, one that has none costs its point, unless its answer is empty anyway.
     """
     current = best = float(sum(not has for has in there.values()))
     at = 0.0
