@@ -13,6 +13,7 @@ from albertine.inference.predictor import Predictor
 from albertine.interop.huggingface import load_model
 from albertine.layout import Packed
 from albertine.model.plan import SharingPlan
+from albertine.tasks.advice import advice
 from albertine.tasks.batches import Batches
 from albertine.tasks.classify import Classify, encode
 from albertine.tasks.data import balanced, read_data
@@ -265,3 +266,17 @@ class _Same:
 
 def test_adversarial_training_runs_and_learns(tune: Tune) -> None:
     assert run(tune(training={"adversarial": 0.5})).scores["accuracy"] > 0.9
+
+
+def test_what_is_known_to_go_wrong_is_said_before(tune: Tune, pretrained: Path, tmp_path: Path) -> None:
+    assert advice(tune()) == []
+    tree = json.loads((pretrained / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(tree | {"hidden_size": 4096}))
+    wide = tune(encoder={"folder": tmp_path}, training={"learning_rate": 2e-5})
+    assert "0.000005" in advice(wide)[0]
+    assert (
+        advice(wide.model_copy(update={"training": wide.training.model_copy(update={"learning_rate": 5e-6})}))
+        == []
+    )
+    (tmp_path / "config.json").write_text(json.dumps(tree | {"hidden_dropout_prob": 0.0}))
+    assert "without dropout" in advice(tune(encoder={"folder": tmp_path, "dropout": 0.1}))[0]

@@ -94,7 +94,11 @@ def test_json_lines(tmp_path: Path) -> None:
         (b'{"text": "a"}\nnot json\n', "a.jsonl", r"a\.jsonl:1: has no column"),
         (b"[1]\n", "a.jsonl", r"a\.jsonl:1: holds a list, not an object"),
         (b"{", "a.jsonl", r"a\.jsonl:1: is not JSON"),
-        ("text,other,label\ncaf\u00e9,b,1\n".encode("latin-1"), "a.csv", r"not utf-8 text \(line 2"),
+        (
+            "text,other,label\ncaf\u00e9,b,1\n".encode("latin-1"),
+            "a.csv",
+            r"not utf-8 text \(line 2.*task\.encoding=latin-1",
+        ),
         (b"text,other,label\n", "a.csv", "holds no examples"),
         (b'{"text": null, "other": "b", "label": 1}\n', "a.jsonl", r"`text` is null, not text"),
     ],

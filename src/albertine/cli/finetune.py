@@ -41,6 +41,10 @@ def finetune(
     if dry_run:
         typer.echo(dump(settings), nl=False)
         return
+    from albertine.tasks.advice import advice
+
+    for line in advice(settings):
+        typer.echo(f"warning: {line}", err=True)
     if seeds > 1:
         _several(settings, seeds, resume)
         return

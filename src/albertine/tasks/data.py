@@ -104,7 +104,7 @@ def _choices(task: TaskChoice, tokenizer: Tokenizer) -> Data:
             path: Path | None = getattr(task, name)
             if path is None:
                 continue
-            examples = list(own_choices(path, task.text, task.pair, task.options, task.label))
+            examples = list(own_choices(path, task.text, task.pair, task.options, task.label, task.encoding))
         if not examples:
             raise DataError(f"holds no {name} questions", where=task.folder or getattr(task, name))
         found = choose.encode(examples, tokenizer, task.max_length)

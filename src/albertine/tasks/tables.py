@@ -79,6 +79,19 @@ def rows(path: Path, columns: Sequence[str] = (), encoding: str = "utf-8") -> It
         DataError: missing, not text, or a line that is not what the file's name says.
     """
     try:
+        yield from _rows(path, columns, encoding)
+    except DataError as error:
+        # The reader of text knows a flag of another verb.
+        remedy = (
+            (error.remedy or "")
+            .replace("--encoding ", "task.encoding=")
+            .replace("--encoding", "task.encoding")
+        )
+        raise DataError(error.what, where=error.where, remedy=remedy or None) from error
+
+
+def _rows(path: Path, columns: Sequence[str], encoding: str) -> Iterator[Row]:
+    try:
         file = path.open("rb")
     except OSError as error:
         raise DataError(f"cannot be opened ({error.strerror})", where=path) from error

@@ -118,10 +118,12 @@ CHOICES = {
 }
 
 
-def own_choices(path: Path, passage: str, question: str | None, options: str, label: str) -> Iterator[Choice]:
+def own_choices(
+    path: Path, passage: str, question: str | None, options: str, label: str, encoding: str = "utf-8"
+) -> Iterator[Choice]:
     """A user's JSON lines: text, question, a list of options, and the right one by number from 0 or by its
     words."""
-    for number, row in enumerate(rows(path)):
+    for number, row in enumerate(rows(path, encoding=encoding)):
         found = row.get(options)
         if not isinstance(found, list) or not all(isinstance(o, str | int | float) for o in found):
             raise DataError(f"`{options}` is not a list of options", where=row.where)
