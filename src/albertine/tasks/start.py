@@ -46,18 +46,11 @@ def first_encoder(settings: FinetuneSettings) -> tuple[Model, Tokenizer]:
 
 def _plan(plan: SharingPlan, unshare: str, depth: int | None) -> SharingPlan:
     depth = depth or plan.depth
-    if unshare == "no":
-        if depth == plan.depth:
-            return plan
-        repeat = [d % plan.depth for d in range(depth)]
-        return SharingPlan(
-            tuple(plan.attention[d] for d in repeat), tuple(plan.feed_forward[d] for d in repeat)
-        )
+    before = [d % plan.depth for d in range(depth)]  # more depths than before begin again from the first
     # What is unshared gets a block a depth; what stays shared keeps sharing as it does.
-    kept = [d % plan.depth for d in range(depth)]
     each = tuple(range(depth))
-    attention = each if unshare in ("all", "attention") else tuple(plan.attention[d] for d in kept)
-    feed_forward = each if unshare in ("all", "ffn") else tuple(plan.feed_forward[d] for d in kept)
+    attention = each if unshare in ("all", "attention") else tuple(plan.attention[d] for d in before)
+    feed_forward = each if unshare in ("all", "ffn") else tuple(plan.feed_forward[d] for d in before)
     return SharingPlan(attention, feed_forward)
 
 
