@@ -10,6 +10,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from albertine.evaluation.entities import micro
+
 Floats = NDArray[np.float64]
 
 
@@ -89,6 +91,7 @@ METRICS: Mapping[str, Callable[..., float]] = {
     "spearman": spearman,
     "mean_squared_error": mean_squared_error,
     "micro_f1": micro_f1,
+    "entity_f1": lambda gold, predicted: micro(gold, predicted).f1,
 }
 
 

@@ -18,6 +18,7 @@ _PROBLEMS: dict[Kind, str] = {
     "score": "regression",
 }
 _ARCHITECTURES = {"albert": "AlbertForSequenceClassification", "bert": "BertForSequenceClassification"}
+_TAG_ARCHITECTURES = {"albert": "AlbertForTokenClassification", "bert": "BertForTokenClassification"}
 _CHOICE_ARCHITECTURES = {"albert": "AlbertForMultipleChoice", "bert": "BertForMultipleChoice"}
 
 
@@ -62,6 +63,18 @@ def choice_config(model_type: str, dropout: float) -> dict[str, Any]:
     }
     if model_type in _CHOICE_ARCHITECTURES:
         tree["architectures"] = [_CHOICE_ARCHITECTURES[model_type]]
+    return tree
+
+
+def tagger_config(model_type: str, tags: Sequence[str], dropout: float) -> dict[str, Any]:
+    """What config.json says of a head that gives every token a tag."""
+    tree: dict[str, Any] = {
+        "id2label": {str(i): name for i, name in enumerate(tags)},
+        "label2id": {name: i for i, name in enumerate(tags)},
+        "classifier_dropout_prob" if model_type == "albert" else "classifier_dropout": dropout,
+    }
+    if model_type in _TAG_ARCHITECTURES:
+        tree["architectures"] = [_TAG_ARCHITECTURES[model_type]]
     return tree
 
 

@@ -43,14 +43,14 @@ class Choice:
 
 
 def encode(examples: Sequence[Choice], tokenizer: Tokenizer, max_length: int) -> Encoded:
-    """A row an option; targets are the numbers of the right options, int64."""
+    """A row an option; the target is the number of the right one, int64 (1,)."""
     rows = Rows(tokenizer, max_length)
     for e in examples:
         found, cut = option_rows(tokenizer, e.passage, e.question, e.options, max_length)
         rows.take(found, cut)
     answers = [e.answer for e in examples]
-    known = bool(answers) and None not in answers
-    return rows.encoded(examples, torch.tensor(answers) if known else None)
+    known = None not in answers
+    return rows.encoded(examples, [torch.tensor([answer]) for answer in answers] if known else None)
 
 
 @dataclass
@@ -60,6 +60,7 @@ class Choose:
     metrics: tuple[str, ...] = ("accuracy",)
     labels: tuple[str, ...] = field(default=())
     outputs: int = 1
+    per_token: bool = False
 
     def part(self, logits: Tensor, batch: TaskBatch) -> Part:
         table = by_option(logits, batch.rows)

@@ -25,8 +25,8 @@ from albertine.text.tokenizer import Tokenizer
 def encode(
     examples: Sequence[Example], tokenizer: Tokenizer, max_length: int, kind: Kind, labels: Sequence[str]
 ) -> Encoded:
-    """One row an example. Targets are class numbers int64, memberships float32 (examples, classes), or scores
-    float32.
+    """One row an example. Its target is a class number int64 (1,), memberships float32 (1, classes), or a
+    score float32 (1,).
 
     Args:
         labels: the classes in the order of their numbers; every label must be among them.
@@ -41,20 +41,20 @@ def encode(
     return rows.encoded(examples, _targets(examples, kind, labels))
 
 
-def _targets(examples: Sequence[Example], kind: Kind, labels: Sequence[str]) -> Tensor | None:
+def _targets(examples: Sequence[Example], kind: Kind, labels: Sequence[str]) -> list[Tensor] | None:
     golds = [e.label for e in examples]
     if any(gold is None for gold in golds):
         return None
-    if kind == "score":
-        return torch.tensor(golds, dtype=torch.float32)
     number = {name: i for i, name in enumerate(labels)}
+    if kind == "score":
+        return [torch.tensor([gold], dtype=torch.float32) for gold in golds]
     if kind == "single":
-        return torch.tensor([number[str(gold)] for gold in golds])
+        return [torch.tensor([number[str(gold)]]) for gold in golds]
     member = torch.zeros(len(golds), len(labels))
     for row, gold in enumerate(golds):
         assert isinstance(gold, frozenset)
         member[row, [number[name] for name in gold]] = 1.0
-    return member
+    return list(member.split(1))
 
 
 @dataclass
@@ -69,6 +69,7 @@ class Classify:
     labels: tuple[str, ...]
     metrics: tuple[str, ...]
     weights: Tensor | None = None
+    per_token: bool = False
 
     @property
     def outputs(self) -> int:

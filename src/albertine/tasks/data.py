@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from albertine.errors import DataError, SettingsError
-from albertine.tasks import choose, classify
-from albertine.tasks.choose import Choose
+from albertine.tasks import choose, classify, tag
+from albertine.tasks.choose import Choice, Choose
 from albertine.tasks.classify import Classify
 from albertine.tasks.datasets.choose import CHOICES, own_choices
 from albertine.tasks.datasets.classify import Columns, Dataset
+from albertine.tasks.datasets.entities import ENTITIES, check_types, entity_types, own_entities
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.family import Family
 from albertine.tasks.reading import Split, check_labels, known, label_names, read_file, read_split
 from albertine.tasks.settings import TaskChoice
-from albertine.tasks.tables import is_there
+from albertine.tasks.tables import TaskSet, is_there
+from albertine.tasks.tag import Tag
 from albertine.text.tokenizer import Tokenizer
 
 DEFAULT_METRICS = {
@@ -27,6 +30,7 @@ DEFAULT_METRICS = {
     "score": ("pearson", "spearman"),
 }
 SPLITS = ("train", "dev", "test")
+E = TypeVar("E")
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,8 @@ def read_data(task: TaskChoice, tokenizer: Tokenizer) -> Data:
     """
     if task.kind == "choice" or task.dataset in CHOICES:
         return _choices(task, tokenizer)
+    if task.kind == "entities" or task.dataset in ENTITIES:
+        return _entities(task, tokenizer)
     dataset = _dataset(task)
     splits = {name: _read(task, dataset, name) for name in SPLITS if has_split(task, dataset, name)}
     labels = label_names(dataset, splits["train"].examples)
@@ -83,36 +89,59 @@ def balanced(data: Data) -> torch.Tensor:
     if not isinstance(data.family, Classify) or data.family.kind != "single":
         raise SettingsError("training.class_weights is for tasks with one class a text")
     assert data.train.targets is not None
-    counts = torch.bincount(data.train.targets, minlength=len(data.family.labels)).clamp(min=1)
+    counts = torch.bincount(torch.cat(data.train.targets), minlength=len(data.family.labels)).clamp(min=1)
     return (counts.sum() / (len(counts) * counts)).float()
 
 
 def _choices(task: TaskChoice, tokenizer: Tokenizer) -> Data:
-    encoded: dict[str, Encoded] = {}
+    def own(path: Path) -> Iterator[Choice]:
+        return own_choices(path, task.text, task.pair, task.options, task.label, task.encoding)
+
+    splits = _splits(task, CHOICES, own)
+    encoded = {name: choose.encode(found, tokenizer, task.max_length) for name, found in splits.items()}
+    return _data(Choose(), encoded, task.max_length)
+
+
+def _entities(task: TaskChoice, tokenizer: Tokenizer) -> Data:
+    splits = _splits(task, ENTITIES, lambda path: own_entities(path, task.text, task.label, task.encoding))
+    types = entity_types(splits["train"])
+    check_types(splits, types)
+    encoded = {name: tag.encode(found, tokenizer, task.max_length, types) for name, found in splits.items()}
+    return _data(Tag(types), encoded, task.max_length)
+
+
+def _splits(
+    task: TaskChoice, sets: Mapping[str, TaskSet[E]], own: Callable[[Path], Iterator[E]]
+) -> dict[str, list[E]]:
+    """The examples of every file that there is; of a known data set only the test file may be missing."""
+    found: dict[str, list[E]] = {}
     for name in SPLITS:
+        path: Path | None = getattr(task, name)
         if task.dataset is not None:
             assert task.folder is not None
-            if name not in CHOICES[task.dataset].splits:
+            if name not in sets[task.dataset].splits:
                 continue
             try:
-                examples = list(CHOICES[task.dataset].read(task.folder, name))
+                found[name] = list(sets[task.dataset].read(task.folder, name))
             except DataError:
-                if name == "test":  # often not there, and not needed
-                    continue
-                raise
-        else:
-            path: Path | None = getattr(task, name)
-            if path is None:
+                if name != "test":
+                    raise
                 continue
-            examples = list(own_choices(path, task.text, task.pair, task.options, task.label, task.encoding))
-        if not examples:
-            raise DataError(f"holds no {name} questions", where=task.folder or getattr(task, name))
-        found = choose.encode(examples, tokenizer, task.max_length)
-        if name != "test" and found.targets is None:
-            raise DataError(f"the {name} file has questions without an answer", where=examples[0].where)
-        encoded[name] = found
-    notes = [_note(name, found, task.max_length) for name, found in encoded.items()]
-    return Data(Choose(), encoded["train"], encoded.get("dev"), encoded.get("test"), tuple(notes))
+        elif path is not None:
+            found[name] = list(own(path))
+        else:
+            continue
+        if not found[name]:
+            raise DataError(f"holds no {name} examples", where=task.folder or path)
+    return found
+
+
+def _data(family: Family, encoded: Mapping[str, Encoded], limit: int) -> Data:
+    for name in ("train", "dev"):
+        if name in encoded and encoded[name].targets is None:
+            raise DataError(f"the {name} file has examples without an answer")
+    notes = [_note(name, found, limit) for name, found in encoded.items()]
+    return Data(family, encoded["train"], encoded.get("dev"), encoded.get("test"), tuple(notes))
 
 
 def _note(name: str, found: Encoded, limit: int, *more: tuple[int, str]) -> str:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from albertine.layout import Packed, pack
+from albertine.objectives.losses import IGNORED
 from albertine.text.tokenizer import Tokenizer
 
 
@@ -21,17 +22,19 @@ class TaskBatch:
 
     Attributes:
         packed: the rows of all examples, end to end.
-        targets: what is to be learned, one entry an example; its form is the family's.
+        targets: what is to be learned; its form is the family's.
         rows: how many rows each example has.
+        predictions: how many targets count.
     """
 
     packed: Packed
     targets: Tensor
     rows: tuple[int, ...]
+    predictions: int
 
     @property
     def counts(self) -> dict[str, int]:
-        return {"task": len(self.rows)}
+        return {"task": self.predictions}
 
     @property
     def num_tokens(self) -> int:
@@ -49,14 +52,14 @@ class Encoded:
         examples: what was encoded. truncated: how many rows lost tokens.
         ids, types: token and segment ids of every row.
         starts: number of each example's first row, and of rows in all, int64 (examples + 1,).
-        targets: one entry an example, or None where a label is missing.
+        targets: of every example a tensor that others are appended to, or None where a label is missing.
     """
 
     examples: tuple[Any, ...]
     ids: list[NDArray[np.int32]]
     types: list[NDArray[np.int8]]
     starts: NDArray[np.int64]
-    targets: Tensor | None
+    targets: list[Tensor] | None
     truncated: int
 
     @property
@@ -82,7 +85,9 @@ class Encoded:
         assert self.targets is not None
         sizes = np.diff(self.starts)
         counts = tuple(int(sizes[i]) for i in chosen)
-        return TaskBatch(self.packed(self.rows_of(chosen)), self.targets[torch.tensor(list(chosen))], counts)
+        targets = torch.cat([self.targets[i] for i in chosen])
+        ignored = 0 if targets.is_floating_point() else int((targets == IGNORED).sum())
+        return TaskBatch(self.packed(self.rows_of(chosen)), targets, counts, len(targets) - ignored)
 
 
 class Rows:
@@ -119,7 +124,7 @@ class Rows:
         """The rows since the last call are one example."""
         self._starts.append(len(self._ids))
 
-    def encoded(self, examples: Sequence[Any], targets: Tensor | None) -> Encoded:
+    def encoded(self, examples: Sequence[Any], targets: list[Tensor] | None) -> Encoded:
         starts = np.array(self._starts, dtype=np.int64)
         return Encoded(tuple(examples), self._ids, self._types, starts, targets, self.cut)
 

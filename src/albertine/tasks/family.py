@@ -28,6 +28,7 @@ class Family(Protocol):
         outputs: numbers that the head gives for every row.
         metrics: names of `evaluation.metrics`; the first picks the best model.
         labels: names of the classes, where it has classes.
+        per_token: whether the head looks at every token, or at the pooled first one.
     """
 
     @property
@@ -36,13 +37,15 @@ class Family(Protocol):
     def metrics(self) -> tuple[str, ...]: ...
     @property
     def labels(self) -> tuple[str, ...]: ...
+    @property
+    def per_token(self) -> bool: ...
 
     def part(self, logits: Tensor, batch: TaskBatch) -> Part:
-        """The loss of a batch from its rows' logits (rows, outputs), float32."""
+        """The loss of a batch from the logits (rows or tokens, outputs), float32."""
         ...
 
     def answers(self, logits: Tensor, data: Encoded) -> list[Any]:
-        """What the logits (rows, outputs) of all examples mean, one answer an example."""
+        """What the logits (rows or tokens, outputs) of all examples mean, one answer an example."""
         ...
 
     def gold(self, data: Encoded) -> list[Any]:
@@ -59,16 +62,18 @@ class Family(Protocol):
 
 
 class Classifier(nn.Module):
-    """An encoder with one linear layer over its pooled first token (albert_family.md 1.8).
+    """An encoder with one linear layer over its pooled first token (albert_family.md 1.8), or over every token.
 
     Attributes:
         base: encoder and pooler. dropout: before the linear layer, in training.
     """
 
-    def __init__(self, base: Model, outputs: int, *, dropout: float = 0.1, seed: int = 0) -> None:
+    def __init__(
+        self, base: Model, outputs: int, *, per_token: bool = False, dropout: float = 0.1, seed: int = 0
+    ) -> None:
         """Weights of the head are normal, cut at two sigma, a function of the seed; its bias is zero."""
         super().__init__()
-        self.base, self.dropout = base, dropout
+        self.base, self.per_token, self.dropout = base, per_token, dropout
         self.classifier = nn.Linear(base.config.hidden_size, outputs)
         sigma = base.config.initializer_range
         generator = torch_generator(seed, "init/classifier.weight")
@@ -79,10 +84,14 @@ class Classifier(nn.Module):
             self.classifier.bias.zero_()
 
     def forward(self, packed: Packed) -> Tensor:
-        """Logits (rows, outputs), float32. The last depth computes the first token of each row alone."""
-        first_SH = self.base.encoder(packed, rows=packed.first_tokens).last_hidden
-        pooled_SH = F.dropout(self.base.pooled(first_SH), self.dropout, self.training)
-        logits: Tensor = stacked(self.classifier, dtype=pooled_SH.dtype)(pooled_SH)
+        """Logits (rows, outputs), or (T, outputs) of every token, float32. For rows the last depth computes their
+        first tokens alone."""
+        if self.per_token:
+            x = self.base.encoder(packed).last_hidden
+        else:
+            x = self.base.pooled(self.base.encoder(packed, rows=packed.first_tokens).last_hidden)
+        x = F.dropout(x, self.dropout, self.training)
+        logits: Tensor = stacked(self.classifier, dtype=x.dtype)(x)
         return logits.float()
 
 
@@ -103,20 +112,22 @@ def predict(
     device: torch.device | str = "cpu",
     poll: Callable[[], None] = lambda: None,
 ) -> Tensor:
-    """Logits (rows, outputs), float32 on the CPU, in the order of the rows; the model's mode is kept."""
+    """Logits (rows or tokens, outputs), float32 on the CPU, in the order of the rows; the model's mode is kept."""
     was_training = model.training
     model.eval()
     lengths = np.array([len(ids) for ids in data.ids], dtype=np.int64)
     order = np.argsort(-lengths, kind="stable")
+    found: list[Tensor] = [torch.empty(0)] * len(lengths)
     try:
-        parts = []
         for rows in by_tokens(order.tolist(), lengths, PREDICT_TOKENS):
             poll()
-            parts.append(model(data.packed(rows).to(device)).cpu())
+            logits = model(data.packed(rows).to(device)).cpu()
+            sizes = [int(lengths[i]) if model.per_token else 1 for i in rows]
+            for i, part in zip(rows, logits.split(sizes), strict=True):
+                found[i] = part
     finally:
         model.train(was_training)
-    logits = torch.cat(parts)
-    return torch.empty_like(logits).index_copy_(0, torch.from_numpy(order), logits)
+    return torch.cat(found)
 
 
 def score(gold: Sequence[Any], answers: Sequence[Any], metrics: Sequence[str]) -> Mapping[str, float]:

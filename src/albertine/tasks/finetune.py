@@ -82,6 +82,7 @@ def finetune(
         model = Classifier(
             base,
             data.family.outputs,
+            per_token=data.family.per_token,
             dropout=settings.encoder.classifier_dropout,
             seed=settings.seed,
         ).to(world.device)
@@ -230,7 +231,7 @@ def _fingerprint(
     for ids in data.train.ids:
         content.update(np.int64(len(ids)).tobytes() + ids.tobytes())
     assert data.train.targets is not None
-    content.update(data.train.targets.numpy().tobytes())
+    content.update(torch.cat(data.train.targets).numpy().tobytes())
     start_weights = hashlib.sha256(model.base.encoder.embeddings.word.weight.detach().cpu().numpy().tobytes())
     return {
         "seed": settings.seed,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from albertine.errors import DataError
 from albertine.text.lines import TextLines, check_encoding
@@ -15,6 +15,7 @@ from albertine.text.streams import ByteStream, Limits, unpack
 
 PACKED = ("", ".xz", ".gz", ".zst", ".bz2")
 _LIMITS = Limits()
+E = TypeVar("E")
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,14 @@ class Row:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise DataError(f"`{name}` is {_kind(value)}, not text", where=self.where)
         return str(value)
+
+
+@dataclass(frozen=True)
+class TaskSet(Generic[E]):
+    """A data set of examples E: how a split is read from its folder, and which splits there are."""
+
+    read: Callable[[Path, str], Iterator[E]]
+    splits: tuple[str, ...] = ("train", "dev", "test")
 
 
 def is_there(folder: Path, name: str) -> bool:
@@ -88,6 +97,18 @@ def rows(path: Path, columns: Sequence[str] = (), encoding: str = "utf-8") -> It
             .replace("--encoding", "task.encoding")
         )
         raise DataError(error.what, where=error.where, remedy=remedy or None) from error
+
+
+def text_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[str, str]]:
+    """The lines of a text file, compressed or not, each with `file:line`."""
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise DataError(f"cannot be opened ({error.strerror})", where=path) from error
+    with file:
+        lines = TextLines(unpack(ByteStream(file, str(path)), _LIMITS), check_encoding(encoding), _LIMITS)
+        for line in lines:
+            yield f"{path}:{lines.number}", line
 
 
 def _rows(path: Path, columns: Sequence[str], encoding: str) -> Iterator[Row]:

@@ -7,14 +7,13 @@ questions, id]; ChID (FewCLUE's files) as JSON lines with a gap in the passage.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from albertine.errors import DataError
 from albertine.tasks.choose import Choice
-from albertine.tasks.tables import Row, find, rows
+from albertine.tasks.tables import Row, TaskSet, find, rows
 from albertine.text.streams import ByteStream, Limits, tar_members, unpack
 
 LETTERS = "ABCDEFGH"
@@ -22,20 +21,12 @@ MAX_BYTES = 512 << 20
 _LIMITS = Limits()
 
 
-@dataclass(frozen=True)
-class ChoiceSet:
-    """A data set: how a split is read from its folder, and which splits there are."""
-
-    read: Callable[[Path, str], Iterator[Choice]]
-    splits: tuple[str, ...] = ("train", "dev", "test")
-
-
-def _race(*levels: str) -> ChoiceSet:
+def _race(*levels: str) -> TaskSet[Choice]:
     def read(folder: Path, split: str) -> Iterator[Choice]:
         for name, text in _race_files(folder, split, levels):
             yield from _passage(_parse(text, name), name)
 
-    return ChoiceSet(read)
+    return TaskSet(read)
 
 
 def _race_files(folder: Path, split: str, levels: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
@@ -68,7 +59,7 @@ def _passage(tree: Any, where: str) -> Iterator[Choice]:
         raise DataError(f"is not a RACE passage ({error})", where=where) from error
 
 
-def _dialogues(*stems: str) -> ChoiceSet:
+def _dialogues(*stems: str) -> TaskSet[Choice]:
     """Lists of [lines, questions, id]; `stems` name the parts, `{}` stands for the split."""
 
     def read(folder: Path, split: str) -> Iterator[Choice]:
@@ -79,7 +70,7 @@ def _dialogues(*stems: str) -> ChoiceSet:
             for lines, questions, name in _parse(text, str(path)):
                 yield from _questions("\n".join(lines), questions, name, str(path), stem.split("-")[1:2])
 
-    return ChoiceSet(read)
+    return TaskSet(read)
 
 
 def _questions(
@@ -96,7 +87,7 @@ def _questions(
         )
 
 
-def _chid() -> ChoiceSet:
+def _chid() -> TaskSet[Choice]:
     names = {"train": "train_few_all.json", "dev": "dev_few_all.json", "test": "test_public.json"}
 
     def read(folder: Path, split: str) -> Iterator[Choice]:
@@ -105,7 +96,7 @@ def _chid() -> ChoiceSet:
             answer = row.fields.get("answer")
             yield _checked(Choice(name, row.text("content"), "", options, answer, row.where))
 
-    return ChoiceSet(read)
+    return TaskSet(read)
 
 
 CHOICES = {

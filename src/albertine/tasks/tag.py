@@ -1,0 +1,148 @@
+"""Sequence labelling: entities in a text, one tag a token (BIO), one linear layer over every token.
+
+Entities are spans of characters on both sides, so no score depends on how the text was cut into pieces. A
+token has the tag of the entity that it lies in; the first token of an entity begins it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from albertine.evaluation.entities import bio_spans
+from albertine.interop.heads import tagger_config
+from albertine.objectives.losses import IGNORED, Part
+from albertine.tasks.encoded import Encoded, Rows, TaskBatch
+from albertine.text.tokenizer import Spans, Tokenizer
+
+Entity = tuple[str, int, int]
+"""Type, first character, end (exclusive)."""
+
+
+@dataclass(frozen=True)
+class Tagged:
+    """One text.
+
+    Attributes:
+        name: how predictions name it. entities: None where the file does not tell. where: for messages.
+    """
+
+    name: str
+    text: str
+    entities: tuple[Entity, ...] | None
+    where: str
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A text as the model sees it: where each of its tokens stands."""
+
+    example: Tagged
+    spans: Spans
+
+
+def tags_of(types: Sequence[str]) -> tuple[str, ...]:
+    """O, and the beginning and inside of every type."""
+    return ("O", *(f"{mark}-{name}" for name in types for mark in "BI"))
+
+
+def encode(
+    examples: Sequence[Tagged], tokenizer: Tokenizer, max_length: int, types: Sequence[str]
+) -> Encoded:
+    """A row a text; targets are the numbers of its tokens' tags, int64 (tokens,), the special ones ignored."""
+    rows, cuts, targets = Rows(tokenizer, max_length), [], []
+    number = {tag: i for i, tag in enumerate(tags_of(types))}
+    for example in examples:
+        spans = tokenizer.encode_spans(example.text)
+        rows.add(spans.ids, None)
+        rows.end()
+        kept = Spans(*(part[: max_length - 2] for part in spans))
+        cuts.append(Cut(example, kept))
+        tags = [number[tag] for tag in tags_for(kept, example.entities or ())]
+        targets.append(torch.tensor([IGNORED, *tags, IGNORED]))
+    known = all(example.entities is not None for example in examples)
+    return rows.encoded(cuts, targets if known else None)
+
+
+def tags_for(spans: Spans, entities: Sequence[Entity]) -> list[str]:
+    """The tag of every token; of entities that overlap the one that begins first, and of those the longest."""
+    tags = ["O"] * len(spans.ids)
+    free = [True] * len(tags)
+    for name, begin, end in sorted(entities, key=lambda e: (e[1], -e[2])):
+        inside = [
+            i for i, (a, b) in enumerate(zip(spans.starts, spans.ends, strict=True)) if a < end and b > begin
+        ]
+        if inside and all(free[i] for i in inside):
+            for place, i in enumerate(inside):
+                tags[i], free[i] = f"{'I' if place else 'B'}-{name}", False
+    return tags
+
+
+def entities_of(spans: Spans, tags: Sequence[str]) -> list[Entity]:
+    """The characters of the entities that the tags of the tokens name."""
+    found = []
+    for name, first, end in bio_spans(tags):
+        begin, last = spans.starts[first], max(spans.ends[first:end])
+        if last > begin:
+            found.append((name, begin, last))
+    return found
+
+
+@dataclass
+class Tag:
+    """The family of sequence labelling.
+
+    Attributes:
+        types: of the entities, in the order of their numbers.
+    """
+
+    types: tuple[str, ...]
+    metrics: tuple[str, ...] = ("entity_f1",)
+    per_token: bool = True
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tags_of(self.types)
+
+    @property
+    def outputs(self) -> int:
+        return len(self.labels)
+
+    def part(self, logits: Tensor, batch: TaskBatch) -> Part:
+        total = F.cross_entropy(logits, batch.targets, reduction="sum", ignore_index=IGNORED)
+        return Part(total, batch.predictions, (logits.argmax(-1) == batch.targets).sum())
+
+    def answers(self, logits: Tensor, data: Encoded) -> list[list[Entity]]:
+        """The entities of every text."""
+        labels = self.labels
+        rows = logits.argmax(-1).split([len(ids) for ids in data.ids])
+        return [
+            entities_of(cut.spans, [labels[i] for i in row.tolist()[1:-1]])
+            for cut, row in zip(data.examples, rows, strict=True)
+        ]
+
+    def gold(self, data: Encoded) -> list[Any]:
+        return [cut.example.entities for cut in data.examples]
+
+    def lines(self, logits: Tensor, data: Encoded) -> list[dict[str, Any]]:
+        """Id, text, and the entities found and right: type, first character, end, words."""
+        lines = []
+        for cut, found in zip(data.examples, self.answers(logits, data), strict=True):
+            text = cut.example.text
+            line: dict[str, Any] = {"id": cut.example.name, "text": text, "prediction": _told(text, found)}
+            if cut.example.entities is not None:
+                line["label"] = _told(text, cut.example.entities)
+            lines.append(line)
+        return lines
+
+    def config(self, model_type: str, dropout: float) -> dict[str, Any]:
+        return tagger_config(model_type, self.labels, dropout)
+
+
+def _told(text: str, entities: Sequence[Entity]) -> list[list[Any]]:
+    return [[name, begin, end, text[begin:end]] for name, begin, end in entities]
