@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from albertine.evaluation.entities import bio_spans, micro, plain_triple, surface_f1
+from albertine.evaluation.entities import micro, plain_triple, surface_f1
+from albertine.inference.tags import bio_spans
 
 
 @pytest.mark.parametrize(

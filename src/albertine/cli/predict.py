@@ -21,6 +21,7 @@ def register(app: typer.Typer) -> None:
     group.command("order")(order)
     group.command("classify")(classify)
     group.command("choose")(choose)
+    group.command("tag")(tag)
     app.add_typer(group, name="predict")
 
 
@@ -110,6 +111,29 @@ def choose(
         return
     for value, option in sorted(zip(values, options, strict=True), reverse=True):
         typer.echo(f"{value:6.1%}  {option}")
+
+
+def tag(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a model tuned on entities.")],
+    text: Annotated[
+        list[str] | None, typer.Argument(metavar="TEXT...", help="Texts; without any, lines of stdin.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print a JSON object for each text.")] = False,
+) -> None:
+    """The entities in every text."""
+    from json import dumps
+
+    from albertine.inference.predictor import Predictor
+
+    predictor = Predictor(model)
+    for line in text or _lines():
+        found = predictor.tag(line)
+        if json:
+            typer.echo(dumps({"text": line, "entities": found}, ensure_ascii=False))
+        else:
+            typer.echo(line)
+            for kind, first, end in found:
+                typer.echo(f"  {kind}: {line[first:end]} ({first} to {end})")
 
 
 def in_words(guesses: list[Guess]) -> str:

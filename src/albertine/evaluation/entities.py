@@ -46,25 +46,6 @@ def plain_triple(triple: Triple) -> Triple:
     return _plain(subject), predicate, _plain(thing)
 
 
-def bio_spans(tags: Sequence[str]) -> list[tuple[str, int, int]]:
-    """Entities of a sequence of BIO or BIOES tags as (type, first, end), `end` exclusive.
-
-    As seqeval's default mode, and conlleval, read them: an I without a beginning, or of another type than
-    what runs, begins an entity.
-    """
-    spans: list[tuple[str, int, int]] = []
-    kind, begin = "", 0
-    for i, tag in enumerate([*tags, "O"]):
-        mark, _, name = tag.partition("-")
-        ends = kind and (mark in "OBS" or name != kind or tags[i - 1][0] in "ES")
-        if ends:
-            spans.append((kind, begin, i))
-            kind = ""
-        if mark != "O" and not kind:
-            kind, begin = name, i
-    return spans
-
-
 def _plain(name: str) -> str:
     name = name.lower()
     return name[1:-1] if name.startswith("《") and name.endswith("》") else name

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 
 from albertine.errors import DataError, ModelError
 from albertine.inference.options import option_rows
+from albertine.inference.tags import entities_of
 from albertine.interop.heads import ClassifierHead, read_classifier
 from albertine.interop.huggingface import read_folder
 from albertine.layout import pack
@@ -168,6 +169,24 @@ class Predictor:
         first_SH = self.model.encoder(packed, rows=packed.first_tokens).last_hidden
         logits = F.linear(self.model.pooled(first_SH).float(), head.weight, head.bias)
         return list(logits.squeeze(-1).softmax(-1).tolist())
+
+    @torch.inference_mode()
+    def tag(self, text: str) -> list[tuple[str, int, int]]:
+        """The entities in a text: type, first character, end (exclusive). What is beyond the model's positions
+        is not looked at.
+
+        Raises:
+            ModelError: the model was not tuned to tag.
+        """
+        head, limit = self.classifier, self.model.config.max_position_embeddings
+        if "O" not in head.labels:
+            raise ModelError("was not tuned to tag", where=self._path, remedy="Use a model tuned on entities")
+        spans = self.tokenizer.encode_spans(text)
+        ids, types = self.tokenizer.layout(spans.ids, max_length=limit)
+        packed = pack([ids], [types]).to(self.device)
+        hidden_TH = self.model.encoder(packed).last_hidden.float()
+        best = F.linear(hidden_TH, head.weight, head.bias).argmax(-1)[1:-1].tolist()
+        return entities_of(spans, [head.labels[i] for i in best])
 
 
 def _values(logits: torch.Tensor, head: ClassifierHead) -> list[dict[str, float]]:

@@ -62,7 +62,7 @@ class Family(Protocol):
 
 
 class Classifier(nn.Module):
-    """An encoder with one linear layer over its pooled first token (albert_family.md 1.8), or over every token.
+    """An encoder with one linear layer, over its pooled first token (albert_family.md 1.8) or every token.
 
     Attributes:
         base: encoder and pooler. dropout: before the linear layer, in training.
@@ -84,8 +84,8 @@ class Classifier(nn.Module):
             self.classifier.bias.zero_()
 
     def forward(self, packed: Packed) -> Tensor:
-        """Logits (rows, outputs), or (T, outputs) of every token, float32. For rows the last depth computes their
-        first tokens alone."""
+        """Logits (rows, outputs), or (T, outputs) of every token, float32. For rows the last depth computes
+        their first tokens alone."""
         if self.per_token:
             x = self.base.encoder(packed).last_hidden
         else:
@@ -112,7 +112,7 @@ def predict(
     device: torch.device | str = "cpu",
     poll: Callable[[], None] = lambda: None,
 ) -> Tensor:
-    """Logits (rows or tokens, outputs), float32 on the CPU, in the order of the rows; the model's mode is kept."""
+    """Logits (rows or tokens, outputs), float32 on the CPU, in the order of the rows; the mode is kept."""
     was_training = model.training
     model.eval()
     lengths = np.array([len(ids) for ids in data.ids], dtype=np.int64)

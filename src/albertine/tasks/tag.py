@@ -14,14 +14,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from albertine.evaluation.entities import bio_spans
+from albertine.inference.tags import Entity, entities_of
 from albertine.interop.heads import tagger_config
 from albertine.objectives.losses import IGNORED, Part
 from albertine.tasks.encoded import Encoded, Rows, TaskBatch
 from albertine.text.tokenizer import Spans, Tokenizer
-
-Entity = tuple[str, int, int]
-"""Type, first character, end (exclusive)."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +51,7 @@ def tags_of(types: Sequence[str]) -> tuple[str, ...]:
 def encode(
     examples: Sequence[Tagged], tokenizer: Tokenizer, max_length: int, types: Sequence[str]
 ) -> Encoded:
-    """A row a text; targets are the numbers of its tokens' tags, int64 (tokens,), the special ones ignored."""
+    """A row a text; its target are the tags of its tokens, int64 (tokens,), the special ones ignored."""
     rows, cuts, targets = Rows(tokenizer, max_length), [], []
     number = {tag: i for i, tag in enumerate(tags_of(types))}
     for example in examples:
@@ -70,7 +67,7 @@ def encode(
 
 
 def tags_for(spans: Spans, entities: Sequence[Entity]) -> list[str]:
-    """The tag of every token; of entities that overlap the one that begins first, and of those the longest."""
+    """The tag of every token; of overlapping entities the one that begins first, of those the longest."""
     tags = ["O"] * len(spans.ids)
     free = [True] * len(tags)
     for name, begin, end in sorted(entities, key=lambda e: (e[1], -e[2])):
@@ -81,16 +78,6 @@ def tags_for(spans: Spans, entities: Sequence[Entity]) -> list[str]:
             for place, i in enumerate(inside):
                 tags[i], free[i] = f"{'I' if place else 'B'}-{name}", False
     return tags
-
-
-def entities_of(spans: Spans, tags: Sequence[str]) -> list[Entity]:
-    """The characters of the entities that the tags of the tokens name."""
-    found = []
-    for name, first, end in bio_spans(tags):
-        begin, last = spans.starts[first], max(spans.ends[first:end])
-        if last > begin:
-            found.append((name, begin, last))
-    return found
 
 
 @dataclass

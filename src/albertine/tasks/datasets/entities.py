@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from albertine.errors import DataError
-from albertine.evaluation.entities import bio_spans
+from albertine.inference.tags import Entity, bio_spans
 from albertine.tasks.tables import Row, TaskSet, find, rows, text_lines
-from albertine.tasks.tag import Entity, Tagged
+from albertine.tasks.tag import Tagged
 
 
 def _conll(names: Mapping[str, str]) -> TaskSet[Tagged]:
