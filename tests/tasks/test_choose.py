@@ -15,6 +15,7 @@ from albertine.errors import DataError, ModelError
 from albertine.inference.options import option_rows
 from albertine.inference.predictor import Predictor
 from albertine.tasks.choose import Choice, Choose, by_option, encode
+from albertine.tasks.data import read_data
 from albertine.tasks.datasets.choose import CHOICES, own_choices
 from albertine.tasks.finetune import finetune
 from albertine.tasks.start import first_encoder
@@ -198,3 +199,16 @@ def test_real_sets_go_the_whole_way(tune: Tune, shared_data: Path, name: str) ->
     result = finetune(settings, reporter=Reporter(quiet=True))
     assert 0 < result.scores["accuracy"] < 1
     assert (result.folder / "predictions-test.jsonl").is_file()
+
+
+def test_a_missing_test_file_is_no_matter_and_a_damaged_one_is(tune: Tune, tmp_path: Path) -> None:
+    lines = [[["A: good."], [{"question": "What?", "choice": ["good", "bad"], "answer": "good"}], "1"]]
+    for split in ("train", "dev"):
+        (tmp_path / f"{split}.json").write_text(json.dumps(lines))
+    task = {"train": None, "dev": None, "dataset": "dream", "folder": tmp_path}
+    settings = tune(task=task, training={"epochs": 1})
+    tokenizer = first_encoder(settings)[1]
+    assert read_data(settings.task, tokenizer).test is None
+    (tmp_path / "test.json").write_text("[[")
+    with pytest.raises(DataError, match=r"test\.json: is not JSON"):
+        read_data(settings.task, tokenizer)

@@ -172,8 +172,9 @@ class Predictor:
 
     @torch.inference_mode()
     def tag(self, text: str) -> list[tuple[str, int, int]]:
-        """The entities in a text: type, first character, end (exclusive). Nothing beyond the model's positions
-        is looked at.
+        """The entities in a text: type, first character, end (exclusive).
+
+        Nothing beyond the model's positions is looked at.
 
         Raises:
             ModelError: the model was not tuned to tag.

@@ -20,7 +20,7 @@ from albertine.tasks.encoded import Encoded
 from albertine.tasks.family import Family
 from albertine.tasks.reading import Split, check_labels, known, label_names, read_file, read_split
 from albertine.tasks.settings import TaskChoice
-from albertine.tasks.tables import TaskSet, is_there
+from albertine.tasks.tables import NotThere, TaskSet, is_there
 from albertine.tasks.tag import Tag
 from albertine.text.tokenizer import Tokenizer
 
@@ -123,7 +123,7 @@ def _splits(
                 continue
             try:
                 found[name] = list(sets[task.dataset].read(task.folder, name))
-            except DataError:
+            except NotThere:
                 if name != "test":
                     raise
                 continue

@@ -18,6 +18,10 @@ _LIMITS = Limits()
 E = TypeVar("E")
 
 
+class NotThere(DataError):
+    """A folder lacks a file of its data set."""
+
+
 @dataclass(frozen=True)
 class Row:
     """One record: its fields by name, and `file:line`."""
@@ -64,13 +68,13 @@ def find(folder: Path, name: str) -> Path:
     """The file of that name in a folder, compressed or not.
 
     Raises:
-        DataError: it is not there.
+        NotThere: it is not.
     """
     for ending in PACKED:
         if (path := folder / f"{name}{ending}").is_file():
             return path
     there = sorted(p.name for p in folder.iterdir())[:8] if folder.is_dir() else []
-    raise DataError(
+    raise NotThere(
         f"has no {name}" + (f"; it has {', '.join(there)}" if there else ""),
         where=folder,
         remedy="Name the folder of this data set; its files keep their original names and may be compressed",
