@@ -22,6 +22,7 @@ def register(app: typer.Typer) -> None:
     group.command("classify")(classify)
     group.command("choose")(choose)
     group.command("tag")(tag)
+    group.command("answer")(answer)
     app.add_typer(group, name="predict")
 
 
@@ -134,6 +135,23 @@ def tag(
             typer.echo(line)
             for kind, first, end in found:
                 typer.echo(f"  {kind}: {line[first:end]} ({first} to {end})")
+
+
+def answer(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a model tuned on questions.")],
+    question: Annotated[str, typer.Argument(help="What is asked.")],
+    passage: Annotated[str, typer.Argument(help="The text that holds the answer.")],
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """The part of a passage that answers a question."""
+    from albertine.inference.predictor import Predictor
+
+    found = Predictor(model).answer(question, passage)
+    text = "" if found is None else passage[found.begin : found.end]
+    if json:
+        show.as_json({"answer": text, "begin": found.begin, "end": found.end} if found else {"answer": ""})
+    else:
+        typer.echo(text)
 
 
 def in_words(guesses: list[Guess]) -> str:

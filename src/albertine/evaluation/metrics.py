@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from albertine.evaluation.entities import micro
+from albertine.evaluation.squad import score_v1
 
 Floats = NDArray[np.float64]
 
@@ -91,8 +92,18 @@ METRICS: Mapping[str, Callable[..., float]] = {
     "spearman": spearman,
     "mean_squared_error": mean_squared_error,
     "micro_f1": micro_f1,
+    "squad_f1": lambda gold, predicted: _squad(gold, predicted, "f1"),
+    "squad_exact": lambda gold, predicted: _squad(gold, predicted, "exact"),
     "entity_f1": lambda gold, predicted: micro(gold, predicted).f1,
 }
+
+
+def _squad(gold: Sequence[Sequence[str]], predicted: Sequence[str], metric: str) -> float:
+    """A score of SQuAD v1.1, in [0, 1] like the others here."""
+    _check(gold, predicted)
+    names = [str(i) for i in range(len(gold))]
+    found = score_v1(dict(zip(names, gold, strict=True)), dict(zip(names, predicted, strict=True)))
+    return found[metric] / 100
 
 
 def _ranks(values: Sequence[float]) -> Floats:

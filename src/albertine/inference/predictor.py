@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from albertine.errors import DataError, ModelError
 from albertine.inference.options import option_rows
 from albertine.inference.tags import entities_of
+from albertine.inference.windows import Answer, best_answer, windows_of
 from albertine.interop.heads import ClassifierHead, read_classifier
 from albertine.interop.huggingface import read_folder
 from albertine.layout import pack
@@ -188,6 +189,25 @@ class Predictor:
         hidden_TH = self.model.encoder(packed).last_hidden.float()
         best = F.linear(hidden_TH, head.weight, head.bias).argmax(-1)[1:-1].tolist()
         return entities_of(spans, [head.labels[i] for i in best])
+
+    @torch.inference_mode()
+    def answer(self, question: str, passage: str) -> Answer | None:
+        """The part of the passage that answers the question best; None if the passage is empty.
+
+        Raises:
+            ModelError: the model was not tuned to answer.
+        """
+        head, limit = self.classifier, min(384, self.model.config.max_position_embeddings)
+        if "qa_outputs.weight" not in self._folder.extra:
+            raise ModelError(
+                "was not tuned to answer", where=self._path, remedy="Use a model tuned on questions"
+            )
+        spans = self.tokenizer.encode_spans(passage)
+        windows = windows_of(self.tokenizer, self.tokenizer.encode(question), spans, limit)
+        packed = pack([w.ids for w in windows], [w.types for w in windows]).to(self.device)
+        hidden_TH = self.model.encoder(packed).last_hidden.float()
+        logits = F.linear(hidden_TH, head.weight, head.bias).split(packed.lengths)
+        return best_answer(windows, logits, spans)
 
 
 def _values(logits: torch.Tensor, head: ClassifierHead) -> list[dict[str, float]]:

@@ -18,6 +18,7 @@ _PROBLEMS: dict[Kind, str] = {
     "score": "regression",
 }
 _ARCHITECTURES = {"albert": "AlbertForSequenceClassification", "bert": "BertForSequenceClassification"}
+_ANSWER_ARCHITECTURES = {"albert": "AlbertForQuestionAnswering", "bert": "BertForQuestionAnswering"}
 _TAG_ARCHITECTURES = {"albert": "AlbertForTokenClassification", "bert": "BertForTokenClassification"}
 _CHOICE_ARCHITECTURES = {"albert": "AlbertForMultipleChoice", "bert": "BertForMultipleChoice"}
 
@@ -37,9 +38,10 @@ class ClassifierHead:
     kind: Kind
 
 
-def classifier_tensors(weight: Tensor, bias: Tensor) -> dict[str, Tensor]:
-    """A classifier's tensors by their foreign names."""
-    return {"classifier.weight": weight, "classifier.bias": bias}
+def head_tensors(weight: Tensor, bias: Tensor, *, answers: bool = False) -> dict[str, Tensor]:
+    """A head's tensors by their foreign names; the one that answers questions has a name of its own."""
+    name = "qa_outputs" if answers else "classifier"
+    return {f"{name}.weight": weight, f"{name}.bias": bias}
 
 
 def classifier_config(model_type: str, kind: Kind, labels: Sequence[str], dropout: float) -> dict[str, Any]:
@@ -66,6 +68,16 @@ def choice_config(model_type: str, dropout: float) -> dict[str, Any]:
     return tree
 
 
+def answer_config(model_type: str, dropout: float) -> dict[str, Any]:
+    """What config.json says of a head with a start and an end number for every token."""
+    tree: dict[str, Any] = {
+        "classifier_dropout_prob" if model_type == "albert" else "classifier_dropout": dropout
+    }
+    if model_type in _ANSWER_ARCHITECTURES:
+        tree["architectures"] = [_ANSWER_ARCHITECTURES[model_type]]
+    return tree
+
+
 def tagger_config(model_type: str, tags: Sequence[str], dropout: float) -> dict[str, Any]:
     """What config.json says of a head that gives every token a tag."""
     tree: dict[str, Any] = {
@@ -84,13 +96,14 @@ def read_classifier(folder: ModelFolder, where: object) -> ClassifierHead:
     Raises:
         ModelError: it has none, or its labels do not fit it.
     """
-    if not {"classifier.weight", "classifier.bias"} <= folder.extra.keys():
+    name = "qa_outputs" if "qa_outputs.weight" in folder.extra else "classifier"
+    if not {f"{name}.weight", f"{name}.bias"} <= folder.extra.keys():
         raise ModelError(
-            "has no classifier",
+            "has no head of a task",
             where=where,
             remedy="Fine-tune it first: albertine finetune",
         )
-    weight, bias = (folder.extra[f"classifier.{part}"].float() for part in ("weight", "bias"))
+    weight, bias = (folder.extra[f"{name}.{part}"].float() for part in ("weight", "bias"))
     hidden = folder.model.config.hidden_size
     if weight.ndim != 2 or weight.shape[1] != hidden or bias.shape != weight.shape[:1]:
         raise ModelError(

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 
 from albertine.errors import DataError, SettingsError
-from albertine.tasks import choose, classify, tag
+from albertine.tasks import answer, choose, classify, tag
+from albertine.tasks.answer import Answer
 from albertine.tasks.choose import Choice, Choose
 from albertine.tasks.classify import Classify
+from albertine.tasks.datasets.answer import ANSWERS, squad_file
 from albertine.tasks.datasets.choose import CHOICES, own_choices
 from albertine.tasks.datasets.classify import Columns, Dataset
 from albertine.tasks.datasets.entities import ENTITIES, check_types, entity_types, own_entities
@@ -58,6 +60,8 @@ def read_data(task: TaskChoice, tokenizer: Tokenizer) -> Data:
     """
     if task.kind == "choice" or task.dataset in CHOICES:
         return _choices(task, tokenizer)
+    if task.kind == "answers" or task.dataset in ANSWERS:
+        return _answers(task, tokenizer)
     if task.kind == "entities" or task.dataset in ENTITIES:
         return _entities(task, tokenizer)
     dataset = _dataset(task)
@@ -100,6 +104,21 @@ def _choices(task: TaskChoice, tokenizer: Tokenizer) -> Data:
     splits = _splits(task, CHOICES, own)
     encoded = {name: choose.encode(found, tokenizer, task.max_length) for name, found in splits.items()}
     return _data(Choose(), encoded, task.max_length)
+
+
+def _answers(task: TaskChoice, tokenizer: Tokenizer) -> Data:
+    splits = _splits(task, ANSWERS, squad_file)
+    learnable = [q for q in splits["train"] if q.answers and q.answers[0][1] >= 0]
+    lost = len(splits["train"]) - len(learnable)
+    if not learnable:
+        raise DataError("has no question whose answer is in its passage", where=splits["train"][0].where)
+    splits["train"] = learnable
+    encoded = {name: answer.encode(found, tokenizer, task.max_length) for name, found in splits.items()}
+    data = _data(Answer(), encoded, task.max_length)
+    if not lost:
+        return data
+    note = f"{data.notes[0]}, {lost:,} left out, their answer is not in the passage"
+    return replace(data, notes=(note, *data.notes[1:]))
 
 
 def _entities(task: TaskChoice, tokenizer: Tokenizer) -> Data:

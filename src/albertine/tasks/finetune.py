@@ -15,10 +15,11 @@ import numpy as np
 import torch
 
 from albertine.files import replace_durably
-from albertine.interop.heads import classifier_tensors, read_classifier
+from albertine.interop.heads import head_tensors, read_classifier
 from albertine.interop.huggingface import read_folder, save_model
 from albertine.interop.huggingface_config import model_type
 from albertine.settings import dump
+from albertine.tasks.answer import Answer
 from albertine.tasks.batches import Batches
 from albertine.tasks.classify import Classify
 from albertine.tasks.data import Data, balanced, read_data
@@ -191,7 +192,9 @@ def save_classifier(model: Classifier, tokenizer: Tokenizer, family: Family, fol
         model.base,
         tokenizer,
         folder,
-        extra_tensors=classifier_tensors(model.classifier.weight, model.classifier.bias),
+        extra_tensors=head_tensors(
+            model.classifier.weight, model.classifier.bias, answers=isinstance(family, Answer)
+        ),
         extra_config=family.config(model_type(model.base.config), model.dropout),
     )
 

@@ -43,7 +43,7 @@ def _race_files(folder: Path, split: str, levels: tuple[str, ...]) -> Iterator[t
         for member in tar_members(stream, _LIMITS):
             inside = member.name.rpartition(":")[2]
             if inside.startswith(wanted) and inside.endswith(".txt"):
-                yield member.name, _whole(member)
+                yield member.name, whole(member)
 
 
 def _passage(tree: Any, where: str) -> Iterator[Choice]:
@@ -66,7 +66,7 @@ def _dialogues(*stems: str) -> TaskSet[Choice]:
         for stem in stems:
             path = find(folder, stem.format(split) + ".json")
             with path.open("rb") as file:
-                text = _whole(unpack(ByteStream(file, str(path)), _LIMITS))
+                text = whole(unpack(ByteStream(file, str(path)), _LIMITS))
             for lines, questions, name in _parse(text, str(path)):
                 yield from _questions("\n".join(lines), questions, name, str(path), stem.split("-")[1:2])
 
@@ -160,7 +160,8 @@ def _parse(text: bytes, where: str) -> Any:
         raise DataError(f"is not JSON ({error})", where=where) from error
 
 
-def _whole(stream: ByteStream) -> bytes:
+def whole(stream: ByteStream) -> bytes:
+    """All of a stream of bounded size."""
     parts, size = [], 0
     while block := stream.read():
         parts.append(block)
