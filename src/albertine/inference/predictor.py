@@ -206,7 +206,7 @@ class Predictor:
         windows = windows_of(self.tokenizer, self.tokenizer.encode(question), spans, limit)
         packed = pack([w.ids for w in windows], [w.types for w in windows]).to(self.device)
         hidden_TH = self.model.encoder(packed).last_hidden.float()
-        logits = F.linear(hidden_TH, head.weight, head.bias).split(packed.lengths)
+        logits = torch.split(F.linear(hidden_TH, head.weight, head.bias), list(packed.lengths))
         return best_answer(windows, logits, spans)
 
 

@@ -76,7 +76,8 @@ def best_answer(windows: Sequence[Window], logits: Sequence[Tensor], passage: Sp
     owner = _owners(windows, len(passage.ids))
     for number, (window, table) in enumerate(zip(windows, logits, strict=True)):
         inside = table[window.offset : window.offset + window.count]
-        mine = torch.tensor([owner[window.first + i] == number for i in range(window.count)])
+        shown = range(window.first, window.first + window.count)
+        mine = torch.tensor([owner[i] == number for i in shown], dtype=torch.bool)
         starts = inside[:, 0].masked_fill(~mine, float("-inf"))
         count = min(BEST, window.count)
         begins, ends = starts.topk(count), inside[:, 1].topk(count)

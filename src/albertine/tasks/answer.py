@@ -87,7 +87,7 @@ class Answer:
     per_token: bool = True
 
     def part(self, logits: Tensor, batch: TaskBatch) -> Part:
-        table = pad_sequence(list(logits.split(batch.packed.lengths)), True, float("-inf"))
+        table = pad_sequence(list(torch.split(logits, list(batch.packed.lengths))), True, float("-inf"))
         starts, ends = table.unbind(-1)
         first, last = batch.targets.unbind(-1)
         total = sum(F.cross_entropy(x, y, reduction="sum") for x, y in ((starts, first), (ends, last)))
@@ -96,7 +96,7 @@ class Answer:
 
     def answers(self, logits: Tensor, data: Encoded) -> list[str]:
         """The words of the best span of every passage."""
-        rows = logits.split([len(ids) for ids in data.ids])
+        rows = torch.split(logits, [len(ids) for ids in data.ids])
         found = []
         for i, asked in enumerate(data.examples):
             best = best_answer(asked.windows, rows[data.starts[i] : data.starts[i + 1]], asked.spans)

@@ -33,6 +33,6 @@ class Batches:
                 chosen = order[at : at + training.batch_size]
                 at += len(chosen)
                 mine = chosen[self.rank :: self.world]
-                groups = by_tokens(mine, lengths, training.micro_batch_tokens)
+                groups = by_tokens(mine.tolist(), lengths, training.micro_batch_tokens)
                 yield {"epoch": epoch, "at": at}, [self.data.batch(group) for group in groups]
             epoch, at = epoch + 1, 0

@@ -95,4 +95,4 @@ class Choose:
 
 def by_option(logits: Tensor, rows: Sequence[int]) -> Tensor:
     """Logits (rows, 1) as (examples, most options), minus infinity where an example has fewer."""
-    return pad_sequence(list(logits.squeeze(-1).split(list(rows))), True, float("-inf"))
+    return pad_sequence(list(torch.split(logits.squeeze(-1), list(rows))), True, float("-inf"))

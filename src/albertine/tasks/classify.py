@@ -54,7 +54,7 @@ def _targets(examples: Sequence[Example], kind: Kind, labels: Sequence[str]) -> 
     for row, gold in enumerate(golds):
         assert isinstance(gold, frozenset)
         member[row, [number[name] for name in gold]] = 1.0
-    return list(member.split(1))
+    return list(torch.split(member, 1))
 
 
 @dataclass

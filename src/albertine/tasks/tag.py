@@ -107,7 +107,7 @@ class Tag:
     def answers(self, logits: Tensor, data: Encoded) -> list[list[Entity]]:
         """The entities of every text."""
         labels = self.labels
-        rows = logits.argmax(-1).split([len(ids) for ids in data.ids])
+        rows = torch.split(logits.argmax(-1), [len(ids) for ids in data.ids])
         return [
             entities_of(cut.spans, [labels[i] for i in row.tolist()[1:-1]])
             for cut, row in zip(data.examples, rows, strict=True)
