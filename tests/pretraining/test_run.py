@@ -21,7 +21,7 @@ from albertine.errors import AlbertineError, CheckpointError, CorpusError, Model
 from albertine.interop.huggingface import load_model
 from albertine.pretraining.data import Batches, held_out_batches
 from albertine.pretraining.held_out import judge
-from albertine.pretraining.run import pretrain
+from albertine.pretraining.run import _hints, pretrain
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.settings import dump
 from albertine.training.metrics import read_metrics
@@ -183,6 +183,12 @@ def test_two_processes_train_the_same_model(build: Build, tmp_path: Path) -> Non
     for name, tensor in load_file(alone / "final" / "model.safetensors").items():
         other = load_file(settings.folder / "final" / "model.safetensors")[name]
         assert torch.allclose(tensor, other, atol=2e-4), name
+
+
+def test_hints_name_what_is_not_set_yet(build: Build) -> None:
+    (hint,) = _hints(build(objective={"max_length": 128}))
+    assert "model.embeddings=wide and objective.max_length=64" in hint
+    assert _hints(build(model={"embeddings": "wide"})) == ()
 
 
 def test_more_processes_than_sequences_are_refused(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:

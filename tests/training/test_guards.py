@@ -90,7 +90,11 @@ def test_plateau_with_the_published_rate_names_the_rate_for_the_batch() -> None:
     assert "PLATEAU" in text and "7.00" in text
     assert "training.learning_rate=0.00044" in text and "0.00176 fits 4096" in text
     assert "training.warmup=0.1" in text and "sequences were seen" in text
-    assert "model.embeddings=wide" in text
+
+
+def test_hints_of_who_knows_the_settings_come_first() -> None:
+    (alarm,) = run(plateau, learning_rate=0.00044, hints=("Try this.",))
+    assert alarm.advice[0] == "Try this."
 
 
 def test_plateau_far_above_the_rule_is_told_to_go_down_step_by_step() -> None:

@@ -3,7 +3,7 @@ belongs to."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,7 @@ from albertine.inference.tags import entities_of
 from albertine.inference.windows import Answer, best_answer, windows_of
 from albertine.interop.heads import ClassifierHead, read_classifier
 from albertine.interop.huggingface import read_folder
-from albertine.layout import pack
+from albertine.layout import by_tokens, pack
 from albertine.precision import Precision
 from albertine.text.load import load_tokenizer
 
@@ -135,7 +135,9 @@ class Predictor:
             second = None if b is None else encode(b)
             rows.append(self.tokenizer.layout(encode(a), second, max_length=positions))
         results: dict[int, dict[str, float]] = {}
-        for chosen in _by_tokens([len(ids) for ids, _ in rows]):
+        lengths = [len(ids) for ids, _ in rows]
+        longest_first = sorted(range(len(rows)), key=lambda i: -lengths[i])
+        for chosen in by_tokens(longest_first, lengths, TOGETHER):
             packed = pack([rows[i][0] for i in chosen], [rows[i][1] for i in chosen]).to(self.device)
             first_SH = self.model.encoder(packed, rows=packed.first_tokens).last_hidden
             logits = F.linear(self.model.pooled(first_SH).float(), head.weight, head.bias)
@@ -215,17 +217,3 @@ def _values(logits: torch.Tensor, head: ClassifierHead) -> list[dict[str, float]
         return [{"score": value} for value in logits.squeeze(-1).tolist()]
     probabilities = logits.softmax(-1) if head.kind == "single" else logits.sigmoid()
     return [dict(zip(head.labels, row, strict=True)) for row in probabilities.tolist()]
-
-
-def _by_tokens(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Numbers of rows, long ones first, in groups of at most `TOGETHER` tokens."""
-    group: list[int] = []
-    size = 0
-    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        if group and size + lengths[i] > TOGETHER:
-            yield group
-            group, size = [], 0
-        group.append(i)
-        size += lengths[i]
-    if group:
-        yield group

@@ -30,7 +30,7 @@ class Language:
     archive: str
     vocab_size: int
     masked: tuple[str, ...]
-    learning_rate: float = 4e-3
+    learning_rate: float = 1e-3
 
 
 LANGUAGES = (

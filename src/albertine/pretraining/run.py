@@ -36,6 +36,8 @@ from albertine.training.progress import Reporter
 from albertine.training.run_folder import RunFolder, environment
 from albertine.training.schedules import make_schedule
 
+SHORT = 64
+
 
 @dataclass(frozen=True)
 class Result:
@@ -195,4 +197,15 @@ def _watch(settings: PretrainingSettings, baseline: BaselineScore) -> Watch:
         optimizer=training.optimizer,
         warmup=training.warmup,
         total_steps=training.steps,
+        hints=_hints(settings),
     )
+
+
+def _hints(settings: PretrainingSettings) -> tuple[str, ...]:
+    """What else helps a small model off the plateau, and is not set yet."""
+    missing = []
+    if settings.model.preset is not None and settings.model.embeddings != "wide":
+        missing.append("model.embeddings=wide")
+    if settings.objective.max_length > SHORT:
+        missing.append(f"objective.max_length={SHORT}")
+    return (f"A small model leaves it sooner with {' and '.join(missing)}.",) if missing else ()

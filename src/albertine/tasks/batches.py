@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from albertine.layout import by_tokens
 from albertine.randomness import permutation
-from albertine.tasks.encoded import Encoded, by_tokens
+from albertine.tasks.encoded import Encoded
 from albertine.tasks.settings import FinetuneSettings
 from albertine.training.job import Cursor, Drawn
 

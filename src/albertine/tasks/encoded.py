@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -127,17 +127,3 @@ class Rows:
     def encoded(self, examples: Sequence[Any], targets: list[Tensor] | None) -> Encoded:
         starts = np.array(self._starts, dtype=np.int64)
         return Encoded(tuple(examples), self._ids, self._types, starts, targets, self.cut)
-
-
-def by_tokens(order: Sequence[int], lengths: NDArray[np.int64], limit: int) -> Iterator[list[int]]:
-    """Runs of `order` with at most `limit` tokens together; what is longer goes alone."""
-    group: list[int] = []
-    size = 0
-    for i in order:
-        if group and size + lengths[i] > limit:
-            yield group
-            group, size = [], 0
-        group.append(int(i))
-        size += int(lengths[i])
-    if group:
-        yield group

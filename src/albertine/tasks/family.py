@@ -11,12 +11,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from albertine.evaluation.metrics import METRICS
-from albertine.layout import Packed
+from albertine.layout import Packed, by_tokens
 from albertine.model.block import stacked
 from albertine.model.model import Model
 from albertine.objectives.losses import Part
 from albertine.randomness import torch_generator
-from albertine.tasks.encoded import Encoded, TaskBatch, by_tokens
+from albertine.tasks.encoded import Encoded, TaskBatch
 
 PREDICT_TOKENS = 16384
 

@@ -89,6 +89,7 @@ class Watch:
         learning_rate: the peak. batch_size: sequences per update. optimizer: `lamb` or `adamw`.
         warmup: share of the run. total_steps: None for a run by the clock.
         mlm, sentence: names of the two parts in the metrics.
+        hints: advice on a plateau from who knows more of the settings, given first.
         patience: steps after the warm-up before a plateau counts; default 15 % of the run, at
             least 1000 but no more than half of it. A healthy run also rests at the unigram loss for a while.
     """
@@ -102,6 +103,7 @@ class Watch:
     total_steps: int | None = None
     mlm: str = "mlm"
     sentence: str = "sentence"
+    hints: tuple[str, ...] = ()
     patience: int | None = None
     _readings: dict[str, deque[float]] = field(default_factory=dict)
     _best: dict[str, float] = field(default_factory=dict)
@@ -239,11 +241,7 @@ class Watch:
                 f"{step * self.batch_size:,} sequences were seen so far; if the rate is right, this takes "
                 "more steps or a larger batch (the published run saw 512,000,000)."
             )
-            start = (
-                "A small model leaves the plateau sooner with model.embeddings=wide and "
-                "objective.max_length=64."
-            )
-            return start, self._rate_advice(), warm, wait
+            return *self.hints, self._rate_advice(), warm, wait
         if kind == "slow_start":
             return (
                 "model.output_bias=unigram begins at the frequencies of the corpus.",
