@@ -83,7 +83,15 @@ def _questions(
             raise DataError(f"question {i} of {name}: `{given}` is not one of its options", where=where)
         answer = None if given is None else options.index(given)
         yield _checked(
-            Choice(f"{name}-{i}", passage, asked["question"], options, answer, where, "".join(group))
+            Choice(
+                "-".join([*group, name, str(i)]),
+                passage,
+                asked["question"],
+                options,
+                answer,
+                where,
+                "".join(group),
+            )
         )
 
 
