@@ -27,10 +27,10 @@ from transformers import (
     TrainingArguments,
 )
 
+from albertine.evaluation.metrics import score
 from albertine.inference.tags import bio_spans
 from albertine.precision import fast_bfloat16
 from albertine.tasks.data import Data
-from albertine.tasks.family import score
 from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.tag import tags_for
 from albertine.text.tokenizer import Spans

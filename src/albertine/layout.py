@@ -159,6 +159,15 @@ def unpack(x_TH: Tensor, index: Tensor, batch: int, length: int) -> Tensor:
     return out.index_copy(0, index, x_TH).view(batch, length, *x_TH.shape[1:])
 
 
+TOGETHER = 16384
+"""Most tokens of rows that are asked about at once, where a model is asked and not trained."""
+
+
+def longest_first(lengths: Sequence[int] | np.ndarray, limit: int = TOGETHER) -> Iterator[list[int]]:
+    """All rows by their numbers, in runs of at most `limit` tokens; those of a run are about as long."""
+    return by_tokens(np.argsort(-np.asarray(lengths), kind="stable").tolist(), lengths, limit)
+
+
 def by_tokens(order: Sequence[int], lengths: Sequence[int] | np.ndarray, limit: int) -> Iterator[list[int]]:
     """Runs of `order` with at most `limit` tokens together; what is longer goes alone."""
     group: list[int] = []

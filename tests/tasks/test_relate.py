@@ -16,6 +16,7 @@ from torch import Tensor
 
 from albertine.cli.app import run
 from albertine.errors import DataError, ModelError
+from albertine.evaluation.metrics import score
 from albertine.inference.predictor import Predictor
 from albertine.inference.relations import Relater, Relation, pointed
 from albertine.interop.huggingface import load_model, read_folder
@@ -25,7 +26,6 @@ from albertine.settings import load
 from albertine.tasks.batches import Batches
 from albertine.tasks.data import read_data
 from albertine.tasks.datasets.relations import RELATIONS, check_predicates, own_relations, predicate_names
-from albertine.tasks.family import score
 from albertine.tasks.finetune import Result, finetune
 from albertine.tasks.relate import Relate, pointer_loss
 from albertine.tasks.relations import Lost, Names, Related, RelationBatch, Sentence, encode

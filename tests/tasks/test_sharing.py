@@ -10,6 +10,7 @@ import torch
 from albertine.cli.app import run
 from albertine.inference.predictor import Predictor
 from albertine.interop.huggingface import load_model, save_model
+from albertine.interop.weights import read_json
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.model.replan import shared_again
@@ -23,6 +24,18 @@ from tests.tasks.conftest import Tune
 def apart(seed: int = 3, **changes: object) -> Model:
     """Three depths of random weights, each its own."""
     return builders.model(SharingPlan.unshared(3), seed=seed, **changes)
+
+
+@pytest.mark.parametrize("share", [[], ["--share"]])
+def test_convert_keeps_what_a_task_needs_to_be_asked(
+    pretrained: Path, tmp_path: Path, share: list[str]
+) -> None:
+    flags = {"task": "generate", "source_length": 20, "target_length": 12}
+    model, tokenizer = load_model(pretrained), load_tokenizer(pretrained)
+    save_model(model, tokenizer, tmp_path / "tuned", extra_config={"albertine": flags})
+    assert run(["convert", str(tmp_path / "tuned"), str(tmp_path / "copy"), *share]) == 0
+    before, after = (read_json(tmp_path / name / "config.json")["albertine"] for name in ("tuned", "copy"))
+    assert before == after and flags.items() <= after.items()
 
 
 @pytest.mark.parametrize("changes", [{}, {"embedding_size": 24}], ids=["albert", "bert"])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from albertine.cli import show
+from albertine.cli.given import all_lines
 from albertine.cli.options import Json
 
 CHUNK = 4096
@@ -58,7 +57,7 @@ def embed(
 
     if output is not None and output.suffix != ".npy":
         raise typer.BadParameter("name a file that ends in .npy", param_hint="--output")
-    lines = iter(text) if text else _lines()
+    lines = iter(text) if text else all_lines()
     predictor = Predictor(model)
     embedder, rows, cut = predictor.embedder, [], 0
     while chunk := list(islice(lines, CHUNK)):
@@ -96,9 +95,3 @@ def similarity(
 
 def _told(pooling: Pooling | None) -> Literal["mean", "cls"] | None:
     return None if pooling is None else "cls" if pooling is Pooling.cls else "mean"
-
-
-def _lines() -> Iterator[str]:
-    if sys.stdin.isatty():
-        raise typer.BadParameter("give a text, or pipe lines in", param_hint="TEXT")
-    return (line.rstrip("\r\n") for line in sys.stdin)

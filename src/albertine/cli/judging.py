@@ -88,16 +88,7 @@ def ensemble(
         return
     metric = whole.family.metrics[0]
     names = [one.split for one in whole.found]
-    rows = [
-        (
-            member.run.name,
-            str(whole.members.index(i) + 1) if i in whole.members else "no",
-            *(_number(member.scores.get(split, {}), metric) for split in names),
-        )
-        for i, member in enumerate(whole.candidates)
-    ]
-    rows.append(("together", "", *(_number(one.scores, metric) for one in whole.found)))
-    show.table((f"{metric}, members: {whole.rule}", "taken", *names), rows)
+    show.table((f"{metric}, members: {whole.rule}", "taken", *names), ensembles.rows(whole))
     if text := ensembles.warning(whole):
         typer.echo(f"warning: {text}", err=True)
     typer.echo(f"predictions and report: {folder}")
@@ -137,7 +128,3 @@ def _stem(name: str) -> str:
 
 def _numbers(scores: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
-
-
-def _number(scores: Mapping[str, float], metric: str) -> str:
-    return f"{scores[metric]:.4f}" if metric in scores else ""

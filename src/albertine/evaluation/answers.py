@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from albertine.evaluation import chinese
 from albertine.evaluation.chinese import CMRC, DUREADER, MLQA, Rules
+from albertine.evaluation.script import OneScore, Script
 from albertine.evaluation.squad import score_v1, score_v2
 
 Gold = Sequence[Sequence[str]]
@@ -41,23 +42,29 @@ def _named(values: Sequence[T], wanted: int | None = None) -> dict[str, T]:
     return {str(i): value for i, value in enumerate(values)}
 
 
-def _squad(name: str) -> Callable[[Gold, Sequence[str]], float]:
-    return lambda gold, said: score_v1(_named(gold, len(said)), _named(said))[name] / 100
+def _squad(gold: Gold, said: Sequence[str]) -> dict[str, float]:
+    return _shares(score_v1(_named(gold, len(said)), _named(said)))
 
 
-def _squad2(name: str) -> Callable[[Gold, Sequence[Decided]], float]:
-    return lambda gold, said: squad2(gold, said)[name] / 100
+def _squad2(gold: Gold, said: Sequence[Decided]) -> dict[str, float]:
+    return _shares(squad2(gold, said))
 
 
-def _chinese(rules: Rules, name: str) -> Callable[[Gold, Sequence[str]], float]:
-    return lambda gold, said: chinese.score(_named(gold, len(said)), _named(said), rules)[name] / 100
+def _chinese(rules: Rules) -> Script:
+    return lambda gold, said: _shares(chinese.score(_named(gold, len(said)), _named(said), rules))
 
 
-ANSWER_METRICS: Mapping[str, Callable[..., float]] = {
-    "squad_f1": _squad("f1"),
-    "squad_exact": _squad("exact"),
-    **{f"squad2_{name}": _squad2(name) for name in ("best_f1", "best_exact", "f1", "exact")},
-    **{f"cmrc_{name}": _chinese(CMRC, name) for name in ("average", "f1", "exact")},
-    **{f"dureader_{name}": _chinese(DUREADER, name) for name in ("f1", "exact")},
-    **{f"mlqa_{name}": _chinese(MLQA, name) for name in ("f1", "exact")},
+def _shares(scores: Mapping[str, float]) -> dict[str, float]:
+    return {name: value / 100 for name, value in scores.items()}
+
+
+_SCRIPTS: Mapping[str, tuple[Script, tuple[str, ...]]] = {
+    "squad": (_squad, ("f1", "exact")),
+    "squad2": (_squad2, ("best_f1", "best_exact", "f1", "exact")),
+    "cmrc": (_chinese(CMRC), ("average", "f1", "exact")),
+    "dureader": (_chinese(DUREADER), ("f1", "exact")),
+    "mlqa": (_chinese(MLQA), ("f1", "exact")),
+}
+ANSWER_METRICS = {
+    f"{kind}_{name}": OneScore(script, name) for kind, (script, names) in _SCRIPTS.items() for name in names
 }

@@ -6,6 +6,7 @@ All take gold labels and predictions in the same order and return numbers, in [0
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from albertine.evaluation import overlap
 from albertine.evaluation.answers import ANSWER_METRICS
 from albertine.evaluation.entities import Scores, Triple, micro, plain_triple
 from albertine.evaluation.overlap import mean_best
+from albertine.evaluation.script import OneScore
 
 Floats = NDArray[np.float64]
 
@@ -85,6 +87,12 @@ def micro_f1(gold: Sequence[frozenset[str]], predicted: Sequence[frozenset[str]]
     return 2 * hit / named if named else 1.0
 
 
+def _triples(gold: Sequence[Sequence[Triple]], predicted: Sequence[Sequence[Triple]]) -> dict[str, float]:
+    """DuIE's scores, without a dictionary of aliases."""
+    own, theirs = ([[plain_triple(t) for t in text] for text in texts] for texts in (gold, predicted))
+    return micro(own, theirs)._asdict()
+
+
 LOWER_IS_BETTER = frozenset({"mean_squared_error"})
 
 METRICS: Mapping[str, Callable[..., float]] = {
@@ -97,9 +105,7 @@ METRICS: Mapping[str, Callable[..., float]] = {
     "mean_squared_error": mean_squared_error,
     "micro_f1": micro_f1,
     "entity_f1": lambda gold, predicted: micro(gold, predicted).f1,
-    "triple_f1": lambda gold, predicted: _triples(gold, predicted).f1,
-    "triple_precision": lambda gold, predicted: _triples(gold, predicted).precision,
-    "triple_recall": lambda gold, predicted: _triples(gold, predicted).recall,
+    **{f"triple_{name}": OneScore(_triples, name) for name in Scores._fields},
     "text_exact": lambda gold, predicted: mean_best(gold, predicted, overlap.exact),
     "text_f1": lambda gold, predicted: mean_best(gold, predicted, overlap.f1),
     "rouge_l": lambda gold, predicted: mean_best(gold, predicted, overlap.rouge_l),
@@ -107,10 +113,15 @@ METRICS: Mapping[str, Callable[..., float]] = {
 }
 
 
-def _triples(gold: Sequence[Sequence[Triple]], predicted: Sequence[Sequence[Triple]]) -> Scores:
-    """DuIE's scores, without a dictionary of aliases."""
-    own, theirs = ([[plain_triple(t) for t in text] for text in texts] for texts in (gold, predicted))
-    return micro(own, theirs)
+def score(gold: Sequence[Any], predicted: Sequence[Any], names: Sequence[str]) -> dict[str, float]:
+    """The named metrics; a script that gives several of them runs once."""
+    metrics = {name: METRICS[name] for name in names}
+    scripts = dict.fromkeys(m.script for m in metrics.values() if isinstance(m, OneScore))
+    told = {script: script(gold, predicted) for script in scripts}
+    return {
+        name: told[m.script][m.name] if isinstance(m, OneScore) else m(gold, predicted)
+        for name, m in metrics.items()
+    }
 
 
 def _ranks(values: Sequence[float]) -> Floats:

@@ -13,12 +13,11 @@ from albertine.inference.spans import Answer, Found, by_beam, by_two_logits
 from albertine.inference.windows import Passage, Reading, Row, rows_of
 from albertine.interop.huggingface import ModelFolder
 from albertine.interop.huggingface_config import our_flags
-from albertine.layout import by_tokens, pack
+from albertine.layout import TOGETHER, by_tokens, pack
 from albertine.model.joint import Beam, JointAnswer
 from albertine.model.tuned import Classifier, Tuned
 from albertine.text.tokenizer import Tokenizer
 
-TOGETHER = 16384
 FOREIGN = 384
 """Tokens of a window where the folder does not say: what most such models were tuned with."""
 

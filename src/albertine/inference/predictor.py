@@ -26,13 +26,12 @@ from albertine.inference.writing import Written, lengths_told, source_row, write
 from albertine.interop.heads import ClassifierHead, read_classifier
 from albertine.interop.huggingface import read_folder
 from albertine.interop.sentence_transformers import read_vectors
-from albertine.layout import Packed, by_tokens, pack
+from albertine.layout import Packed, longest_first, pack
 from albertine.model.embedding import Pooling
 from albertine.precision import Precision
 from albertine.text.load import check_vocabulary, load_tokenizer
 
 MASK = "[MASK]"
-TOGETHER = 16384
 Row = tuple[list[int], list[int]]
 """Token and segment ids."""
 
@@ -142,8 +141,7 @@ class Predictor:
             rows.append(self.tokenizer.layout(encode(a), second, max_length=positions))
         results: dict[int, dict[str, float]] = {}
         lengths = [len(ids) for ids, _ in rows]
-        longest_first = sorted(range(len(rows)), key=lambda i: -lengths[i])
-        for chosen in by_tokens(longest_first, lengths, TOGETHER):
+        for chosen in longest_first(lengths):
             logits = self._of_rows([rows[i] for i in chosen])
             for i, values in zip(chosen, _values(logits, head), strict=True):
                 results[i] = values

@@ -19,7 +19,7 @@ from albertine.inference.search import Found, Search, beam_search
 from albertine.inference.speaker import Speaker
 from albertine.inference.windows import Reading, Window, windows_of
 from albertine.inference.writing import TOGETHER, Written
-from albertine.layout import by_tokens
+from albertine.layout import longest_first
 from albertine.model.model import Model
 from albertine.text.tokenizer import Spans, Tokenizer
 
@@ -172,9 +172,8 @@ def read(
     """
     found: list[list[Written]] = [[] for _ in inquiries]
     lengths = [sum(map(len, inquiry.sources)) for inquiry in inquiries]
-    longest_first = sorted(range(len(inquiries)), key=lambda i: -lengths[i])
     end = tokenizer.sep_id
-    for chosen in by_tokens(longest_first, lengths, max(1, TOGETHER // search.beams)):
+    for chosen in longest_first(lengths, max(1, TOGETHER // search.beams)):
         poll()
         asked = [inquiries[i] for i in chosen]
         sources = [source for inquiry in asked for source in inquiry.sources]

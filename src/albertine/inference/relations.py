@@ -15,15 +15,14 @@ import torch
 from torch import Tensor
 
 from albertine.errors import ModelError
-from albertine.interop.heads import output_names, task_of
+from albertine.interop.heads import labels_in, task_of
 from albertine.interop.huggingface import ModelFolder
 from albertine.interop.huggingface_config import our_flags
-from albertine.layout import Packed, by_tokens, pack
+from albertine.layout import TOGETHER, Packed, by_tokens, pack
 from albertine.model.relations import OBJECT_POWER, SUBJECT_POWER, Relations, probability
 from albertine.text.tokenizer import Spans, Tokenizer
 
 THRESHOLDS = (0.6, 0.5)
-TOGETHER = 16384
 Place = tuple[int, int, int]
 """Kind, first and last token."""
 
@@ -108,7 +107,7 @@ class Relater:
                 thresholds = float(first), float(last)
             case other:
                 raise ModelError(f"has thresholds {other!r:.60}, not two numbers", where=where)
-        predicates = output_names(folder.config)
+        predicates = labels_in(folder.config)
         model = Relations(folder.model, len(predicates), dropout=0.0)
         model.load_head(folder.extra, where)
         return cls(model.to(folder.model.device).eval(), predicates, thresholds)

@@ -13,7 +13,7 @@ from albertine.inference.speaker import Speaker
 from albertine.interop.heads import task_of
 from albertine.interop.huggingface import ModelFolder
 from albertine.interop.huggingface_config import our_flags
-from albertine.layout import by_tokens
+from albertine.layout import longest_first
 from albertine.model.model import Model
 from albertine.text.tokenizer import Tokenizer
 
@@ -53,8 +53,7 @@ def write(
     found: list[list[Written]] = [[] for _ in sources]
     lengths = [len(ids) for ids in sources]
     copies = how.beams if isinstance(how, Search) else how.count
-    longest_first = sorted(range(len(sources)), key=lambda i: -lengths[i])
-    for chosen in by_tokens(longest_first, lengths, max(1, TOGETHER // copies)):
+    for chosen in longest_first(lengths, max(1, TOGETHER // copies)):
         poll()
         speaker = Speaker(model, tokenizer, [sources[i] for i in chosen])
         ask, end = (speaker.first, speaker.next), tokenizer.sep_id

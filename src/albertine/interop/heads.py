@@ -10,7 +10,7 @@ from torch import Tensor
 
 from albertine.errors import ModelError
 from albertine.interop.huggingface import ModelFolder
-from albertine.interop.huggingface_config import our_flags
+from albertine.interop.huggingface_config import our_flags, written_flags
 
 Kind = Literal["single", "multi", "score"]
 _PROBLEMS: dict[Kind, str] = {
@@ -66,12 +66,15 @@ def head_config(
 
 def carried_config(folder: ModelFolder, model_type: str) -> dict[str, Any]:
     """What the config.json of a folder says of its head, for the same head on an encoder of another type."""
-    if not folder.extra:
+    # All but what is said of the encoder: the task, and what that needs to be asked, such as a threshold.
+    encoder = written_flags(folder.model)
+    own = {name: value for name, value in our_flags(folder.config).items() if name not in encoder}
+    if not folder.extra and not own:
         return {}
     kept = ("id2label", "label2id", "problem_type")
     tree: dict[str, Any] = {key: folder.config[key] for key in kept if key in folder.config}
-    if task := our_flags(folder.config).get("task"):
-        tree["albertine"] = {"task": task}
+    if own:
+        tree["albertine"] = own
     was = _ENCODERS.get(str(folder.config.get("model_type", "albert")))
     now = _ENCODERS.get(model_type)
     if was and now:
@@ -95,13 +98,6 @@ def task_in(config: Mapping[str, Any]) -> Task | None:
         if told == task or (told is None and named):
             return task
     return None
-
-
-def output_names(tree: Mapping[str, Any]) -> tuple[str, ...]:
-    """The names that config.json gives to a head's outputs, in the order of their numbers."""
-    names = tree.get("id2label")
-    table: Mapping[str, Any] = names if isinstance(names, dict) else {}
-    return tuple(str(table.get(str(i), f"LABEL_{i}")) for i in range(len(table)))
 
 
 def read_classifier(folder: ModelFolder, where: object) -> ClassifierHead:

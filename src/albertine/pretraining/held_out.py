@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from albertine.model.model import Model
+from albertine.model.model import Model, evaluating
 from albertine.objectives.batch import PretrainingBatch
 from albertine.objectives.losses import pretraining_losses
 
@@ -34,17 +34,13 @@ def judge(
     """
     names = ("mlm", "sentence")
     sums = torch.zeros(len(names), 3, dtype=torch.float64)
-    was_training = model.training
-    model.eval()
-    try:
+    with evaluating(model):
         for batch in batches:
             poll()
             for name, part in pretraining_losses(model, batch.to(device)).items():
                 sums[names.index(name)] += torch.tensor(
                     [float(part.loss_sum), float(part.correct), float(part.count)], dtype=torch.float64
                 )
-    finally:
-        model.train(was_training)
     sums = add_up(sums)
     scores: dict[str, float] = {}
     for name, (loss, correct, count) in zip(names, sums.tolist(), strict=True):

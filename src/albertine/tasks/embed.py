@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from albertine.evaluation.ensembles import mean_score
 from albertine.interop.heads import Task
 from albertine.model.embedding import Embedder, Pooling
 from albertine.model.model import Model
@@ -127,7 +128,7 @@ class Embed:
 
     def merge(self, said: Sequence[Any], data: Encoded) -> Tensor:
         """The mean of what several models say."""
-        return torch.stack(list(said)).mean(0)
+        return mean_score(said)
 
     def answers(self, said: Tensor, data: Encoded) -> list[float]:
         return list(said.tolist())

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from albertine.layout import Packed, pack
 from albertine.objectives.losses import IGNORED
-from albertine.text.tokenizer import Tokenizer
+from albertine.text.tokenizer import Spans, Tokenizer
 
 Numbers = list[int] | NDArray[Any]
 
@@ -98,6 +98,20 @@ class Encoded:
         targets = torch.cat([self.targets[i] for i in chosen])
         ignored = 0 if targets.is_floating_point() else int((targets == IGNORED).sum())
         return TaskBatch(self.packed(self.rows_of(chosen)), targets, counts, len(targets) - ignored)
+
+
+@dataclass(frozen=True)
+class CutText:
+    """A text as the model sees it: the tokens that it has room for, and where they stand."""
+
+    example: Any
+    spans: Spans
+
+
+def cut_text(example: Any, tokenizer: Tokenizer, max_length: int) -> tuple[CutText, list[int]]:
+    """The `text` of an example as the model sees it, alone in its row, and the ids of all its tokens."""
+    spans = tokenizer.encode_spans(example.text)
+    return CutText(example, Spans(*(part[: max_length - 2] for part in spans))), spans.ids
 
 
 class Rows:

@@ -220,17 +220,25 @@ def write_ensemble(folder: Path, found: Ensemble) -> Path:
 
 def remarks(found: Ensemble) -> list[str]:
     """What a report says of an ensemble: the members, the rule, and how far its dev score can be trusted."""
-    metric = found.family.metrics[0]
     splits = [one.split for one in found.found]
-    rows = ["| member | taken | " + " | ".join(splits) + " |", "| --- | ---: |" + " ---: |" * len(splits)]
+    lines = ["| member | taken | " + " | ".join(splits) + " |", "| --- | ---: |" + " ---: |" * len(splits)]
+    *members, together = rows(found)
+    lines += ["| " + " | ".join(row) + " |" for row in members]
+    lines.append("| **together** | | " + " | ".join(together[2:]) + " |")
+    told = [f"Members: {found.rule}. Numbers are {found.family.metrics[0]}.", "\n".join(lines)]
+    return [*told, warning(found)] if warning(found) else told
+
+
+def rows(found: Ensemble) -> list[list[str]]:
+    """Name, place among the members or "no", and the first score on every split, of each candidate; the last
+    row is that of all together."""
+    metric = found.family.metrics[0]
+    table = []
     for i, member in enumerate(found.candidates):
         place = str(found.members.index(i) + 1) if i in found.members else "no"
-        values = [_told(member.scores.get(split, {}), metric) for split in splits]
-        rows.append(f"| {member.run.name} | {place} | " + " | ".join(values) + " |")
-    together = [_told(one.scores, metric) for one in found.found]
-    rows.append("| **together** | | " + " | ".join(together) + " |")
-    told = [f"Members: {found.rule}. Numbers are {metric}.", "\n".join(rows)]
-    return [*told, warning(found)] if warning(found) else told
+        scores = (member.scores.get(one.split, {}) for one in found.found)
+        table.append([member.run.name, place, *(_number(own, metric) for own in scores)])
+    return [*table, ["together", "", *(_number(one.scores, metric) for one in found.found)]]
 
 
 def warning(found: Ensemble) -> str:
@@ -243,5 +251,5 @@ def warning(found: Ensemble) -> str:
     return f"{text}, and no labelled test file tells how much."
 
 
-def _told(scores: Mapping[str, float], metric: str) -> str:
+def _number(scores: Mapping[str, float], metric: str) -> str:
     return f"{scores[metric]:.4f}" if metric in scores else ""

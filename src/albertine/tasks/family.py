@@ -6,19 +6,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from albertine.evaluation.metrics import METRICS
 from albertine.interop.heads import Task
-from albertine.layout import Packed, by_tokens
-from albertine.model.model import Model
+from albertine.layout import Packed, longest_first
+from albertine.model.model import Model, evaluating
 from albertine.model.tuned import Classifier, Tuned
 from albertine.objectives.losses import Part
 from albertine.tasks.encoded import Encoded, TaskBatch
 
-PREDICT_TOKENS = 16384
 Poll = Callable[[], None]
 
 
@@ -157,20 +154,15 @@ def over_rows(
     Args:
         ask: asked instead of the model itself; what it gives has a row for every row or token.
     """
-    was_training = model.training
-    model.eval()
-    lengths = np.array([len(ids) for ids in data.ids], dtype=np.int64)
-    order = np.argsort(-lengths, kind="stable")
+    lengths = [len(ids) for ids in data.ids]
     found: list[Tensor] = [torch.empty(0)] * len(lengths)
-    try:
-        for rows in by_tokens(order.tolist(), lengths, PREDICT_TOKENS):
+    with evaluating(model):
+        for rows in longest_first(lengths):
             poll()
             logits = (ask or model)(data.packed(rows).to(device)).cpu()
-            sizes = [int(lengths[i]) if per_token else 1 for i in rows]
+            sizes = [lengths[i] if per_token else 1 for i in rows]
             for i, part in zip(rows, logits.split(sizes), strict=True):
                 found[i] = part
-    finally:
-        model.train(was_training)
     return torch.cat(found)
 
 
@@ -181,8 +173,3 @@ def loss(family: Family) -> Callable[[Any, Any], dict[str, Part]]:
         return {"task": family.part(model, batch)}
 
     return parts
-
-
-def score(gold: Sequence[Any], answers: Sequence[Any], metrics: Sequence[str]) -> Mapping[str, float]:
-    """The named metrics of answers against the right ones."""
-    return {name: METRICS[name](gold, answers) for name in metrics}

@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from albertine.evaluation.metrics import better
+from albertine.evaluation.metrics import better, score
 from albertine.evaluation.report import write_report
 from albertine.evaluation.runs import predictions_file, read_run, write_predictions
 from albertine.files import replace_durably
@@ -28,7 +28,8 @@ from albertine.tasks.batches import Batches
 from albertine.tasks.classify import Classify
 from albertine.tasks.data import balanced, read_data
 from albertine.tasks.encoded import Encoded
-from albertine.tasks.family import Family, Settling, loss, score
+from albertine.tasks.family import Family, Settling, loss
+from albertine.tasks.judge import judged
 from albertine.tasks.record import remember, remembered
 from albertine.tasks.settings import FinetuneSettings, TaskChoice
 from albertine.tasks.sources import Data
@@ -214,9 +215,9 @@ def _answer_test(
     if isinstance(family, Settling):
         family.recall(our_flags(told))
     said = family.predict(model, test, device=world.device, poll=lambda: None)
-    answers = family.answers(said, test)
-    write_predictions(predictions_file(folder.path, "test"), family.lines(said, test, answers))
-    return {} if test.targets is None else score(family.gold(test), answers, family.metrics)
+    found = judged(family, "test", test, said)
+    write_predictions(predictions_file(folder.path, "test"), family.lines(said, test, found.answers))
+    return found.scores
 
 
 def load_tuned(model: Tuned, folder: Path) -> dict[str, Any]:

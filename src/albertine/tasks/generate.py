@@ -22,7 +22,7 @@ from albertine.inference.search import Search
 from albertine.inference.windows import Window
 from albertine.inference.writing import Written, source_row, write
 from albertine.interop.heads import Task, head_config
-from albertine.model.model import Model
+from albertine.model.model import Model, evaluating
 from albertine.model.tuned import Tuned, Writer
 from albertine.objectives.losses import Part
 from albertine.tasks.answer import Question
@@ -187,12 +187,8 @@ class Generate(ABC):
     def predict(
         self, model: Tuned, data: Encoded, *, device: torch.device | str = "cpu", poll: Poll = lambda: None
     ) -> list[Written]:
-        was_training = model.training
-        model.eval()
-        try:
+        with evaluating(model):
             return [best[0] for best in self.said(model.base, data, poll)]
-        finally:
-            model.train(was_training)
 
     @abstractmethod
     def said(self, model: Model, data: Encoded, poll: Poll) -> list[list[Written]]:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 
 from albertine.errors import ModelError, SettingsError
+from albertine.evaluation.metrics import score
 from albertine.evaluation.runs import predictions_file, write_predictions, write_record
 from albertine.files import explained
 from albertine.interop.heads import labels_in, task_of
@@ -19,7 +20,7 @@ from albertine.model.tuned import Tuned
 from albertine.settings import override, read_yaml, resolve
 from albertine.tasks.data import once
 from albertine.tasks.encoded import Encoded
-from albertine.tasks.family import Family, Settling, score
+from albertine.tasks.family import Family, Settling
 from albertine.tasks.settings import FinetuneSettings, TaskChoice
 from albertine.tasks.sources import Data
 from albertine.text.load import check_vocabulary, load_tokenizer

@@ -92,7 +92,9 @@ def pretraining(folder: Path) -> str | None:
         run = {}
     match run:
         case {"encoder": {"folder": before}, "task": {**task}}:
-            return f"tuned before on {task.get('dataset') or task.get('train')}, from {before}"
+            files = task.get("train")
+            own = ", ".join(map(str, files)) if isinstance(files, list) else files
+            return f"tuned before on {task.get('dataset') or own}, from {before}"
         case {"corpus": corpus, "objective": {"pairs": pairs}, "training": {**training}}:
             length = (f"{training[k]:,} {k}" for k in ("steps", "minutes") if training.get(k))
             return f"corpus {corpus}, objective {pairs}, {', '.join(length)}"

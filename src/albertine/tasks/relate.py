@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -20,12 +19,12 @@ from torch import Tensor
 from albertine.evaluation.entities import Triple, plain_triple
 from albertine.inference.relations import THRESHOLDS, Relater, Relation
 from albertine.interop.heads import Task, head_config
-from albertine.layout import by_tokens
-from albertine.model.model import Model
+from albertine.layout import longest_first
+from albertine.model.model import Model, evaluating
 from albertine.model.relations import OBJECT_POWER, SUBJECT_POWER, Relations, probability
 from albertine.objectives.losses import Part
 from albertine.tasks.encoded import Encoded
-from albertine.tasks.family import PREDICT_TOKENS, Poll
+from albertine.tasks.family import Poll
 from albertine.tasks.relations import RelationBatch
 
 
@@ -86,19 +85,14 @@ class Relate:
         poll: Poll = lambda: None,
     ) -> list[list[Relation]]:
         """The relations found in every text."""
-        was_training = model.training
-        model.eval()
         relater = Relater(model, self.predicates, self.thresholds)
         found: list[list[Relation]] = [[] for _ in data.examples]
-        order = np.argsort(-data.lengths, kind="stable").tolist()
-        try:
-            for rows in by_tokens(order, data.lengths, PREDICT_TOKENS):
+        with evaluating(model):
+            for rows in longest_first(data.lengths):
                 poll()
                 packed, spans = data.packed(rows).to(device), [data.examples[i].spans for i in rows]
                 for i, relations in zip(rows, relater.find(packed, spans), strict=True):
                     found[i] = relations
-        finally:
-            model.train(was_training)
         return found
 
     def answers(self, said: Sequence[Sequence[Relation]], data: Encoded) -> list[list[Triple]]:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from albertine.evaluation.entities import Triple
 from albertine.randomness import uniforms
-from albertine.tasks.encoded import Encoded, Rows, TaskBatch
+from albertine.tasks.encoded import Encoded, Rows, TaskBatch, cut_text
 from albertine.text.tokenizer import Spans, Tokenizer
 from albertine.text.words import is_han
 
@@ -35,14 +35,6 @@ class Sentence:
     text: str
     triples: tuple[Triple, ...] | None
     where: str
-
-
-@dataclass(frozen=True)
-class Cut:
-    """A text as the model sees it: where each of its tokens stands."""
-
-    example: Sentence
-    spans: Spans
 
 
 @dataclass(frozen=True)
@@ -154,9 +146,8 @@ def encode(
     rows, cuts, targets = Rows(tokenizer, max_length), [], []
     absent = broken = left_out = 0
     for example in examples:
-        spans = tokenizer.encode_spans(example.text)
-        kept = Spans(*(part[: max_length - 2] for part in spans))
-        names, places = Names(example.text, kept), []
+        cut, ids = cut_text(example, tokenizer, max_length)
+        names, places = Names(example.text, cut.spans), []
         for subject, predicate, thing in dict.fromkeys(example.triples or ()):
             first, second = names.place(subject), names.place(thing)
             if first is not None and second is not None:
@@ -168,9 +159,9 @@ def encode(
         if learning and example.triples and not places:
             left_out += 1
             continue
-        rows.add(spans.ids, None)
+        rows.add(ids, None)
         rows.end()
-        cuts.append(Cut(example, kept))
+        cuts.append(cut)
         targets.append(torch.tensor(places, dtype=torch.int64).view(-1, 5))
     known = all(example.triples is not None for example in examples)
     encoded = rows.encoded(cuts, targets if known else None)

@@ -15,7 +15,6 @@ from albertine.text.lines import TextLines, check_encoding
 from albertine.text.streams import ByteStream, Limits, tar_members, unpack
 
 PACKED = ("", ".xz", ".gz", ".zst", ".bz2")
-MAX_BYTES = 512 << 20
 LIMITS = Limits()
 E = TypeVar("E")
 
@@ -168,8 +167,8 @@ def whole(stream: ByteStream) -> bytes:
     while block := stream.read():
         parts.append(block)
         size += len(block)
-        if size > MAX_BYTES:
-            raise DataError(f"is larger than {MAX_BYTES:,} bytes", where=stream.name)
+        if size > LIMITS.in_memory_bytes:
+            raise DataError(f"is larger than {LIMITS.in_memory_bytes:,} bytes", where=stream.name)
     return b"".join(parts)
 
 

@@ -23,7 +23,7 @@ from albertine.model.crf import CrfTagger
 from albertine.model.model import Model
 from albertine.model.tuned import Tuned
 from albertine.objectives.losses import IGNORED, Part
-from albertine.tasks.encoded import Encoded, Rows, TaskBatch
+from albertine.tasks.encoded import Encoded, Rows, TaskBatch, cut_text
 from albertine.tasks.family import OneLayer, Poll, over_rows
 from albertine.text.tokenizer import Spans, Tokenizer
 
@@ -42,14 +42,6 @@ class Tagged:
     where: str
 
 
-@dataclass(frozen=True)
-class Cut:
-    """A text as the model sees it: where each of its tokens stands."""
-
-    example: Tagged
-    spans: Spans
-
-
 def encode(
     examples: Sequence[Tagged],
     tokenizer: Tokenizer,
@@ -61,12 +53,11 @@ def encode(
     rows, cuts, targets = Rows(tokenizer, max_length), [], []
     number = {tag: i for i, tag in enumerate(tags_of(types, scheme))}
     for example in examples:
-        spans = tokenizer.encode_spans(example.text)
-        rows.add(spans.ids, None)
+        cut, ids = cut_text(example, tokenizer, max_length)
+        rows.add(ids, None)
         rows.end()
-        kept = Spans(*(part[: max_length - 2] for part in spans))
-        cuts.append(Cut(example, kept))
-        tags = [number[tag] for tag in tags_for(kept, example.entities or (), scheme)]
+        cuts.append(cut)
+        tags = [number[tag] for tag in tags_for(cut.spans, example.entities or (), scheme)]
         targets.append(torch.tensor([IGNORED, *tags, IGNORED]))
     known = all(example.entities is not None for example in examples)
     return rows.encoded(cuts, targets if known else None)

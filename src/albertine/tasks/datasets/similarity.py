@@ -12,11 +12,11 @@ from itertools import cycle
 from pathlib import Path
 
 from albertine.errors import DataError
-from albertine.tasks.datasets.classes import DATASETS
+from albertine.tasks.datasets.classes import DATASETS, read_split
 from albertine.tasks.embed import Embed, Likeness, Objective, encode
 from albertine.tasks.settings import TaskChoice
 from albertine.tasks.sources import Data, as_data, fewer, read_splits
-from albertine.tasks.tables import Row, TaskSet, find, rows
+from albertine.tasks.tables import TaskSet, rows
 from albertine.text.tokenizer import Tokenizer
 
 Scale = tuple[float, float] | Mapping[str, float]
@@ -32,14 +32,11 @@ def _known(name: str, scale: Scale) -> TaskSet[Likeness]:
     dataset = DATASETS[name]
 
     def read(folder: Path, split: str) -> Iterator[Likeness]:
-        columns = dataset.columns_of(split)
-        assert columns.pair is not None
-        for number, row in enumerate(rows(find(folder, dataset.files[split]), columns.header)):
-            called = str(number) if columns.name not in row.fields else row.text(columns.name or "")
-            score = None
-            if columns.label is not None and row.text(columns.label) not in dataset.left_out:
-                score = _score(row, columns.label, scale)
-            yield Likeness(called, row.text(columns.text), row.text(columns.pair), score, row.where)
+        label = dataset.columns_of(split).label or ""
+        for e in read_split(dataset, folder, split):
+            known = e.label is not None and e.label not in dataset.left_out
+            score = _score(str(e.label), label, scale, e.where) if known else None
+            yield Likeness(e.name, e.text, e.pair or "", score, e.where)
 
     return TaskSet(read, tuple(dataset.files))
 
@@ -72,28 +69,28 @@ def own_pairs(
     for number, row in enumerate(rows(path, encoding=encoding)):
         first = row.text(text)
         second = first if alone and pair not in row.fields else row.text(pair)
-        score = None if row.fields.get(label) is None else _score(row, label, scale)
+        told = row.fields.get(label) is not None
+        score = _score(row.text(label).strip(), label, scale, row.where) if told else None
         third = row.text(negative) if negative is not None else ""
         name = str(row.fields.get("id", number))
         yield Likeness(name, first, second, score, row.where, third if third.strip() else None)
 
 
-def _score(row: Row, column: str, scale: Scale) -> float:
-    """The score of a row, from 0 to 1."""
-    text = row.text(column).strip()
+def _score(text: str, column: str, scale: Scale, where: str) -> float:
+    """What stands in a column as a score from 0 to 1."""
     if isinstance(scale, Mapping):
         if text.lower() not in scale:
-            raise DataError(f"`{column}` is `{text}`, not one of {', '.join(scale)}", where=row.where)
+            raise DataError(f"`{column}` is `{text}`, not one of {', '.join(scale)}", where=where)
         return scale[text.lower()]
     lowest, highest = scale
     try:
         value = float(text)
     except ValueError:
-        raise DataError(f"`{column}` is `{text}`, not a number", where=row.where) from None
+        raise DataError(f"`{column}` is `{text}`, not a number", where=where) from None
     if not lowest <= value <= highest:
         raise DataError(
             f"`{column}` is {text}, outside {lowest:g} to {highest:g}",
-            where=row.where,
+            where=where,
             remedy="The range of own scores is task.similarity.lowest to task.similarity.highest",
         )
     return (value - lowest) / (highest - lowest)
