@@ -1,12 +1,15 @@
 """Fine-tuning against transformers and its Trainer: same checkpoint, examples and settings, several seeds.
 
-    python -m benchmarks.finetuning MODEL tnews ../shared/data/tnews --examples 8000 --save
+    python -m benchmarks.finetuning MODEL tnews task.dataset=tnews task.folder=../shared/data/tnews --save
+    python -m benchmarks.finetuning MODEL cmrc2018 task.kind=answers task.answer.rules=cmrc \\
+        task.train=../shared/data/cmrc2018/train.json.xz task.dev=../shared/data/cmrc2018/trial.json.xz
 
-Any data set of `albertine finetune` that has classes, options, tags or answers. Both make tokens and score
-the dev set once, at the end, inside the measured time, and both compute in bfloat16 where the processor can;
-reading the files counts for ours alone. They take turns, seed by seed. Google's linear schedule, which is
-ours, falls from the first step on, that of transformers from the end of the warm-up: ours is given the peak
-with which both have the same rate from there on, and theirs the epsilon of Adam that the paper has.
+Any task of `albertine finetune` that has classes, options, tags or answers, with its settings. Both make
+tokens and score the dev set once, at the end, inside the measured time, and both compute in bfloat16 where
+the processor can; reading the files counts for ours alone. They take turns, seed by seed. Google's linear
+schedule, which is ours, falls from the first step on, that of transformers from the end of the warm-up: ours
+is given the peak with which both have the rate `training.learning_rate` there, and theirs the epsilon of Adam
+that the paper has.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from albertine.settings import resolve
+from albertine.settings import override, resolve
 from albertine.tasks.data import read_data
 from albertine.tasks.finetune import finetune
 from albertine.tasks.settings import FinetuneSettings
@@ -30,28 +33,19 @@ WARMUP = 0.1
 
 
 def settings_of(arguments: argparse.Namespace, folder: Path, seed: int) -> FinetuneSettings:
-    return resolve(
-        FinetuneSettings,
-        {
-            "name": f"seed-{seed}",
-            "output": folder,
-            "seed": seed,
-            "task": {
-                "dataset": arguments.dataset,
-                "folder": arguments.folder,
-                "examples": arguments.examples,
-                "max_length": arguments.length,
-            },
-            "encoder": {"folder": arguments.model},
-            "training": {
-                "epochs": arguments.epochs,
-                "batch_size": arguments.batch,
-                "warmup": WARMUP,
-                "learning_rate": arguments.rate / (1 - WARMUP),
-            },
-            "watching": {"evaluations": 1, "tensorboard": False},
-        },
-    )
+    """The settings of a run, its rate that of the whole linear fall."""
+    fixed = {
+        "name": f"seed-{seed}",
+        "output": str(folder),
+        "seed": seed,
+        "encoder": {"folder": str(arguments.model)},
+        "training": {"epochs": 3, "batch_size": 32, "learning_rate": 1e-4},
+        "watching": {"evaluations": 1, "tensorboard": False},
+    }
+    tree = override(fixed, arguments.settings)
+    tree["training"]["warmup"] = WARMUP
+    tree["training"]["learning_rate"] /= 1 - WARMUP
+    return resolve(FinetuneSettings, tree)
 
 
 def ours(settings: FinetuneSettings, metric: str) -> dict[str, float]:
@@ -65,14 +59,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("model", type=Path)
-    parser.add_argument("dataset")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--examples", type=int, help="of the training file, drawn at random; default all")
+    parser.add_argument("name", help="of the result")
+    parser.add_argument("settings", nargs="+", help="key.sub=value, as of albertine finetune")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--epochs", type=float, default=2)
-    parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--length", type=int, default=128)
-    parser.add_argument("--rate", type=float, default=1e-4)
     parser.add_argument("--save", action="store_true", help="write the result under benchmarks/results")
     arguments = parser.parse_args()
     runs: dict[str, list[dict[str, float]]] = {"albertine": [], "transformers": []}
@@ -94,13 +83,13 @@ def main() -> None:
     share = middle["albertine"]["seconds"] / middle["transformers"]["seconds"]
     print(f"albertine takes {share:.2f} of the time of transformers")
     if arguments.save:
-        chosen = {k: str(v) if isinstance(v, Path) else v for k, v in vars(arguments).items()}
-        chosen |= {"examples": len(data.train.examples), "dev": len(data.dev.examples if data.dev else ())}
+        train, dev = (len(found.examples) if found else 0 for found in (data.train, data.dev))
         save_result(
-            f"finetuning-{arguments.dataset}",
+            f"finetuning-{arguments.name}",
             {
                 "machine": describe(),
-                "settings": chosen,
+                "settings": arguments.settings,
+                "examples": {"train": train, "dev": dev},
                 "metric": metric,
                 "runs": runs,
                 "median": middle,

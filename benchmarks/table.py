@@ -133,19 +133,20 @@ def prepared(hardware: Path) -> Iterator[str]:
 
 
 def finetuning(hardware: Path) -> Iterator[str]:
-    names = sorted({path.name[11:-5] for path in hardware.glob("????-??-??-finetuning-*.json")})
-    found = [result for name in names if (result := newest(hardware, name)) is not None]
+    names = sorted({path.name[22:-5] for path in hardware.glob("????-??-??-finetuning-*.json")})
+    found = {n: result for n in names if (result := newest(hardware, f"finetuning-{n}")) is not None}
     if not found:
         return
-    yield "## Fine-tuning against transformers\n\n`python -m benchmarks.finetuning MODEL DATASET FOLDER "
-    yield "--save`: the same small checkpoint, examples and settings in transformers' Trainer, in turn. "
+    yield "## Fine-tuning against transformers\n\n`python -m benchmarks.finetuning MODEL NAME SETTINGS "
+    yield "--save`, the settings being in the files of the results: "
+    yield "the same small checkpoint, examples and settings in transformers' Trainer, in turn. "
     yield "Medians over the seeds, from the least to the most in brackets; seconds include making tokens and "
     yield "scoring the dev set. The checkpoints come from minutes of pretraining: the scores compare two "
     yield "programs, and say nothing of what such models can do.\n\n"
     rows = []
-    for result in found:
-        chosen, row = result["settings"], [f"{result['settings']['dataset']}, {result['metric']}"]
-        row.append(f"{chosen['examples']:,} / {chosen['dev']:,}")
+    for name, result in found.items():
+        row = [f"{name}, {result['metric']}"]
+        row.append(" / ".join(f"{count:,}" for count in result["examples"].values()))
         for who in ("albertine", "transformers"):
             scores = [100 * run["score"] for run in result["runs"][who]]
             middle = 100 * result["median"][who]["score"]

@@ -86,6 +86,16 @@ def test_seeds_and_tasks(tmp_path: Path) -> None:
     assert drawn >= {"scores.png", "a-dev.png", "a-confusion.png", "b-loss.png"}
 
 
+def test_means_over_the_splits_of_a_task_and_over_all(tmp_path: Path) -> None:
+    scores = {"csl-0": 0.2, "csl-1": 0.4, "ocnli-0": 0.6}
+    runs = {name: [made(tmp_path / name, score)] for name, score in scores.items()}
+    text = write_report(tmp_path / "report", "few", runs).read_text()
+    assert "the 2 parts of csl **0.3000**, all 3 tasks **0.4000**" in text
+    assert "ocnli **" not in text
+    alone = write_report(tmp_path / "alone", "one", {"csl-0": runs["csl-0"]}).read_text()
+    assert "Mean of" not in alone
+
+
 def test_the_best_run_goes_by_its_metric(tmp_path: Path) -> None:
     errors = [
         made(tmp_path / name, score, metric="mean_squared_error") for name, score in (("0", 0.3), ("1", 0.2))

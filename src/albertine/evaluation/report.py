@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ def write_report(folder: Path, title: str, groups: Groups, remarks: Sequence[str
         folder.mkdir(parents=True, exist_ok=True)
         pictures = _Pictures(folder)
         several = any(len(runs) > 1 for runs in groups.values())
-        lines = [f"# {_plain(title)}", "", *_overview(groups, several), ""]
+        lines = [f"# {_plain(title)}", "", *_overview(groups, several), "", *_means(groups)]
         for remark in remarks:
             lines += [remark, ""]
         if len(groups) > 1:
@@ -126,6 +127,27 @@ def _overview(groups: Groups, several: bool) -> list[str]:
     columns = ["task", "metric", *(["runs"] if several else []), *spread_columns, "test", "minutes"]
     told = [i for i in range(len(columns)) if any(row[i] for row in rows)]
     return _table([columns[i] for i in told], [[row[i] for i in told] for row in rows])
+
+
+def _means(groups: Groups) -> list[str]:
+    """The mean over tasks that are the numbered parts of one, as the splits of FewCLUE, and over all."""
+    values = {
+        name: found[runs[0].metrics[0]].median
+        for name, runs in groups.items()
+        if better(runs[0].metrics[0]) > 0 and runs[0].metrics[0] in (found := spreads(runs))
+    }
+    parts: dict[str, list[str]] = {}
+    for name in values:
+        if numbered := re.fullmatch(r"(.+)-\d+", name):
+            parts.setdefault(numbered[1], []).append(name)
+    if len(values) == len(groups) > 1:
+        parts[""] = list(values)
+    told = []
+    for stem, names in parts.items():
+        if len(names) > 1:
+            what = f"the {len(names)} parts of {_plain(stem)}" if stem else f"all {len(names)} tasks"
+            told.append(f"{what} **{statistics.mean(values[name] for name in names):.4f}**")
+    return [f"Mean of the first metric (medians over the runs): {', '.join(told)}.", ""] if told else []
 
 
 def _bars(pictures: _Pictures, groups: Groups) -> list[str]:
