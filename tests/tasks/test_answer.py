@@ -283,6 +283,14 @@ def test_sizes_are_settings_and_cut_questions_are_told(tune: Tune, tmp_path: Pat
     assert isinstance(data.family, Answer) and data.family.reading == Reading(12, 4, 1, 2, 3)
     assert data.notes[1] == "dev: 4 examples, 4 with a question cut to 1 tokens"
     assert max(map(len, data.train.ids)) == 12 and len(data.train.ids) > 2 * 200
+    # A training batch counts windows, as in Google's code; what is judged are questions.
+    assert data.train.sizes == (1,) * len(data.train.ids) and data.dev is not None
+    assert len({id(asked) for asked in data.train.examples}) == 200 and len(data.dev.examples) == 4
+    assert data.train.targets is not None and {t.shape for t in data.train.targets} == {(1, 2)}
+    (first,) = {id(data.train.examples[0])}
+    own = [i for i, asked in enumerate(data.train.examples) if id(asked) == first]
+    assert len(own) == len(data.train.examples[0].windows) > 1
+    assert torch.equal(data.train.batch(own[1:2]).targets, data.train.targets[1])
 
 
 def test_a_file_of_the_other_kind_is_refused(tune: Tune, tmp_path: Path, tables: dict[str, Path]) -> None:

@@ -79,6 +79,15 @@ class Encoded:
         """Rows of each example."""
         return tuple(np.diff(self.starts).tolist())
 
+    @property
+    def apart(self) -> Encoded:
+        """Every row as an example of its own, which has the row's target."""
+        examples = tuple(e for e, count in zip(self.examples, self.sizes, strict=True) for _ in range(count))
+        targets = (
+            None if self.targets is None else [row for rows in self.targets for row in torch.split(rows, 1)]
+        )
+        return replace(self, examples=examples, starts=np.arange(len(self.ids) + 1), targets=targets)
+
     def rows_of(self, chosen: Sequence[int]) -> list[int]:
         """The rows of some examples, in their order."""
         return [row for i in chosen for row in range(int(self.starts[i]), int(self.starts[i + 1]))]

@@ -8,7 +8,7 @@ one that is not in the passage at all cannot be learned from, and only scores.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -167,4 +167,6 @@ def load(task: TaskChoice, tokenizer: Tokenizer) -> Data:
         for name, found in encoded.items()
     }
     more["train"].append((lost, "left out, their answer is not in the passage"))
-    return as_data(family, encoded, task, more)
+    data = as_data(family, encoded, task, more)
+    # A batch is of windows, as in Google's code: one of questions would hold several times as many.
+    return replace(data, train=data.train.apart)
