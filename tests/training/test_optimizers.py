@@ -68,7 +68,7 @@ def test_all_matrices_together_is_each_alone() -> None:
     """What an accelerator is given in one call, the CPU is given one by one."""
     draws = torch.Generator().manual_seed(2)
     group = {"betas": (0.9, 0.999), "eps": 1e-6, "weight_decay": 0.01, "adapt": True, "lr": 0.1}
-    tensors = [[torch.rand(n, 3, generator=draws) for n in (2, 5, 4)] for _ in range(4)]
+    tensors = [[torch.rand(n, 3, generator=draws) for n in (2, 5, 4)] for _ in range(5)]
     alone = [[t.clone() for t in kind] for kind in tensors]
     _lamb(*tensors, group)
     for one in zip(*alone, strict=True):
