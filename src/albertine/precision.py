@@ -2,19 +2,35 @@
 
 Parameters are always float32 (the master weights). A forward pass casts the weights it needs, once per pass,
 to the compute format; LayerNorm statistics, softmax of the loss and the loss itself stay in float32.
+Inference can also multiply 8-bit integers.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 
 from albertine.errors import SettingsError
 
 Precision = Literal["auto", "float32", "bfloat16"]
+InferencePrecision = Literal["auto", "float32", "bfloat16", "int8"]
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+class Format(NamedTuple):
+    """How products are computed.
+
+    Attributes:
+        dtype: of activations, and of weights unless these are integers.
+        int8: whether the blocks multiply 8-bit integers; for inference alone.
+        compiled: whether the activations of training are compiled.
+    """
+
+    dtype: torch.dtype
+    int8: bool = False
+    compiled: bool = False
 
 
 def fast_bfloat16(device: torch.device) -> bool:
@@ -25,13 +41,15 @@ def fast_bfloat16(device: torch.device) -> bool:
     return bool(flags & {"avx512_bf16", "amx_bf16", "bf16"})
 
 
-def compute_dtype(precision: Precision, device: torch.device) -> torch.dtype:
-    """The format of matrix products for a precision setting; `auto` takes bfloat16 where hardware has it."""
-    if precision == "auto":
-        return torch.bfloat16 if fast_bfloat16(device) else torch.float32
+def compute_format(precision: InferencePrecision, device: torch.device) -> Format:
+    """What a precision setting means on a device; `auto` takes bfloat16 where hardware has it, and so do the
+    activations of `int8`."""
+    if precision in ("auto", "int8"):
+        dtype = torch.bfloat16 if fast_bfloat16(device) else torch.float32
+        return Format(dtype, precision == "int8")
     if precision not in _DTYPES:
-        raise SettingsError(f"unknown precision `{precision}`", remedy="Use auto, float32 or bfloat16")
-    return _DTYPES[precision]
+        raise SettingsError(f"unknown precision `{precision}`", remedy="Use auto, float32, bfloat16 or int8")
+    return Format(_DTYPES[precision])
 
 
 def _cpu_flags() -> frozenset[str]:

@@ -11,6 +11,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from albertine.errors import SettingsError
+from albertine.precision import Precision
 
 MAX_BYTES = 1_000_000
 
@@ -31,6 +32,23 @@ class RunSettings(Settings):
     @property
     def folder(self) -> Path:
         return self.output / self.name
+
+
+class Computing(Settings):
+    """How a run computes; the weights that come out are the same but for rounding."""
+
+    precision: Precision = "auto"
+    compile: bool = Field(
+        False,
+        description="compile what torch is slow at: on a processor a tenth less time a step, half a minute "
+        "at the start, and needs a C++ compiler",
+    )
+    recompute: bool = Field(
+        False,
+        description="keep only what goes from depth to depth, compute the rest again in the backward pass: "
+        "far less memory, about a third more time",
+    )
+    threads: int | None = Field(None, ge=1, description="default: what torch chooses")
 
 
 S = TypeVar("S", bound=Settings)

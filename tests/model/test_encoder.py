@@ -13,6 +13,7 @@ from albertine.layout import pack
 from albertine.model.encoder import steady
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
+from albertine.precision import Format
 from albertine.randomness import seed_torch
 from tests import reference
 from tests.model import builders
@@ -140,7 +141,7 @@ def test_the_filler_of_bfloat16_batches_is_invisible():
     lengths = [20, 31, 22]
     model, batch = builders.model(initializer_range=0.1), builders.packed(lengths)
     model.precision = "bfloat16"
-    assert steady(73, torch.bfloat16, torch.device("cpu")) == 80
+    assert steady(73, Format(torch.bfloat16), torch.device("cpu")) == 80
     rows = torch.tensor([72, 0, 40])
     with torch.no_grad():
         states = model.encoder(batch, all_depths=True).hidden_states
@@ -156,14 +157,49 @@ def test_the_filler_of_bfloat16_batches_is_invisible():
     assert len(alone) == 20
 
 
-@given(st.integers(1, 20_000))
-def test_few_different_numbers_of_rows_are_computed(tokens):
-    cpu = torch.device("cpu")
-    assert steady(tokens, torch.float32, cpu) == tokens
-    assert steady(tokens, torch.bfloat16, torch.device("cuda")) == tokens
-    rows = steady(tokens, torch.bfloat16, cpu)
-    assert tokens <= rows <= 1.25 * tokens
-    assert rows == tokens or rows % 16 == 0
+@given(st.integers(1, 20_000), st.sampled_from([Format(torch.bfloat16), Format(torch.float32, int8=True)]))
+def test_few_different_numbers_of_rows_are_computed(tokens, form):
+    cpu, exact = torch.device("cpu"), Format(torch.float32)
+    assert steady(tokens, exact, cpu) == tokens
+    assert steady(tokens, form, torch.device("cuda")) == tokens
+    rows = steady(tokens, form, cpu)
+    assert rows % 16 == 0 and tokens <= rows < max(tokens + 16, 1.125 * tokens)
+    with torch.inference_mode():
+        assert steady(tokens, exact, cpu) == rows
+
+
+@given(builders.plans(), builders.lengths)
+def test_recomputing_changes_nothing(plan, lengths):
+    model, batch = builders.model(plan, hidden_dropout_prob=0.1).train(), builders.packed(lengths)
+    found = []
+    for recompute in (False, True):
+        model.encoder.recompute = recompute
+        model.zero_grad(set_to_none=True)
+        seed_torch(0, "test")
+        logits, _ = model.pretraining_forward(batch, torch.tensor([0]))
+        logits.float().square().sum().backward()
+        found.append({n: p.grad for n, p in model.named_parameters() if p.grad is not None})
+    kept, recomputed = found
+    assert kept.keys() == recomputed.keys() and len(kept) > 10
+    assert all(torch.equal(kept[name], recomputed[name]) for name in kept)
+
+
+def test_recomputing_keeps_less():
+    model, batch = builders.model(SharingPlan.shared(8)).train(), builders.packed([12, 9])
+    kept = []
+    for recompute in (False, True):
+        model.encoder.recompute = recompute
+        numbers = 0
+
+        def count(tensor):
+            nonlocal numbers
+            numbers += tensor.numel()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+            model.encoder(batch)
+        kept.append(numbers)
+    assert kept[1] < kept[0] / 4
 
 
 def test_bfloat16_gradients_reach_float32_parameters():
@@ -204,7 +240,7 @@ def test_dropout_is_a_function_of_the_seed():
 def test_feed_forward_dropout_is_google_semantics(kind, keeps_ffn):
     config = builders.config(SharingPlan.shared(1), hidden_dropout_prob=0.5)
     config = config if kind == "google" else config.huggingface()
-    block = Model(config).train().encoder.feed_forward[0].prepare(torch.float32)
+    block = Model(config).train().encoder.feed_forward[0].prepare(Format(torch.float32))
     x = torch.randn(6, 24)
     assert torch.equal(block(x), block(x)) is not keeps_ffn
 

@@ -11,7 +11,7 @@ import typer
 
 from albertine.cli import show
 from albertine.cli.given import all_lines
-from albertine.cli.options import Json
+from albertine.cli.options import Arithmetic, Json, PrecisionOption
 
 CHUNK = 4096
 
@@ -45,6 +45,7 @@ def embed(
         bool | None,
         typer.Option("--normalize/--no-normalize", help="Length 1 or not; default: as the folder says."),
     ] = None,
+    precision: PrecisionOption = Arithmetic.auto,
 ) -> None:
     """The vector of every text, as JSON lines or a NumPy array."""
     from io import BytesIO
@@ -58,7 +59,7 @@ def embed(
     if output is not None and output.suffix != ".npy":
         raise typer.BadParameter("name a file that ends in .npy", param_hint="--output")
     lines = iter(text) if text else all_lines()
-    predictor = Predictor(model)
+    predictor = Predictor(model, precision=precision.value)
     embedder, rows, cut = predictor.embedder, [], 0
     while chunk := list(islice(lines, CHUNK)):
         found = embedder(chunk, pooling=_told(pooling), normalize=normalize)
@@ -84,12 +85,17 @@ def similarity(
     first: Annotated[str, typer.Argument(metavar="A", help="A text.")],
     second: Annotated[str, typer.Argument(metavar="B", help="Another.")],
     pooling: PoolingOption = None,
+    precision: PrecisionOption = Arithmetic.auto,
     json: Json = False,
 ) -> None:
     """The cosine of the vectors of two texts: 1 for the same direction."""
     from albertine.inference.predictor import Predictor
 
-    value = float(Predictor(model).similarity([first], [second], pooling=_told(pooling))[0, 0])
+    value = float(
+        Predictor(model, precision=precision.value).similarity([first], [second], pooling=_told(pooling))[
+            0, 0
+        ]
+    )
     show.as_json({"similarity": value}) if json else typer.echo(f"{value:.4f}")
 
 

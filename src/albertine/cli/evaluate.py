@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from albertine.cli import show
-from albertine.cli.options import Json
+from albertine.cli.options import Arithmetic, Json
 
 if TYPE_CHECKING:
     from albertine.cli.scores import Score
-    from albertine.tasks.judge import Split
+    from albertine.tasks.judge import Split, TunedRun
 
 TASKS = {"mlm": "masked words", "sop": "sentence order", "nsp": "next sentence"}
 NO_SKILL = {"mlm": "the commonest word", "sop": "a coin", "nsp": "a coin"}
@@ -69,6 +69,9 @@ def evaluate(
         typer.Option("--output", "-o", help="Runs: folder for predictions and report; default: beside them."),
     ] = None,
     device: Annotated[str, typer.Option("--device", help="cpu, cuda, ...")] = "cpu",
+    precision: Annotated[
+        Arithmetic | None, typer.Option("--precision", help="Runs: of products; default: as in training.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """How good a model is: a pretrained one on documents it has not seen, beside what no skill would score; a
@@ -84,15 +87,18 @@ def evaluate(
     splits: tuple[Split, ...] = ("dev", "test") if dev == test else ("dev",) if dev else ("test",)
     if file is not None:
         splits = ("dev", "test") if pick else ("test",)
+
+    def opened() -> list[TunedRun]:
+        return judging.opened(paths, assignments, file, None if precision is None else precision.value)
+
     if report is not None:
         judging.report(paths, report, json)
     elif together:
-        runs = judging.opened(paths, assignments, file)
-        judging.ensemble(runs, pick, "best" if rule == "best" else "greedy", splits, device, output, json)
+        judging.ensemble(opened(), pick, "best" if rule == "best" else "greedy", splits, device, output, json)
     else:
         if pick is not None:
             raise typer.BadParameter("belongs to --ensemble", param_hint="--pick")
-        judging.runs(judging.opened(paths, assignments, file), paths, splits, device, output, json)
+        judging.runs(opened(), paths, splits, device, output, json)
 
 
 def _parted(words: list[str]) -> tuple[list[Path], list[str]]:

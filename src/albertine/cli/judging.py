@@ -12,15 +12,21 @@ from albertine.cli import show
 from albertine.evaluation.ensembles import Rule
 from albertine.evaluation.report import best_run, spreads, write_report
 from albertine.evaluation.runs import Run, read_run
+from albertine.precision import InferencePrecision
 from albertine.tasks import ensemble as ensembles
 from albertine.tasks.data import once
 from albertine.tasks.judge import Split, TunedRun, judge, open_run, write_judged
 
 
-def opened(paths: Sequence[Path], assignments: Sequence[str], file: Path | None) -> list[TunedRun]:
+def opened(
+    paths: Sequence[Path],
+    assignments: Sequence[str],
+    file: Path | None,
+    precision: InferencePrecision | None = None,
+) -> list[TunedRun]:
     """The runs of some folders; data that they share is read once."""
     read = once()
-    return [open_run(path, assignments, file=file, read=read) for path in paths]
+    return [open_run(path, assignments, file=file, precision=precision, read=read) for path in paths]
 
 
 def runs(

@@ -43,3 +43,18 @@ class Words(StrEnum):
 
     pieces = "pieces"
     jieba = "jieba"
+
+
+class Arithmetic(StrEnum):
+    """In which numbers a model multiplies."""
+
+    auto = "auto"
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+    int8 = "int8"
+
+
+PrecisionOption = Annotated[
+    Arithmetic,
+    typer.Option("--precision", help="Of products; int8 is the fastest on a processor and rounds the most."),
+]

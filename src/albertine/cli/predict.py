@@ -11,7 +11,7 @@ import typer
 from albertine.cli import generate, show
 from albertine.cli.embed import embed, similarity
 from albertine.cli.given import lines
-from albertine.cli.options import EachJson, Json, Texts
+from albertine.cli.options import Arithmetic, EachJson, Json, PrecisionOption, Texts
 
 if TYPE_CHECKING:
     from albertine.inference.predictor import Guess
@@ -44,12 +44,13 @@ def fill_mask(
         typer.Argument(metavar="TEXT...", help="Texts with [MASK]; without any, lines of stdin."),
     ] = None,
     top: Annotated[int, typer.Option("--top", min=1, help="Candidates for each mask.")] = 5,
+    precision: PrecisionOption = Arithmetic.auto,
     json: EachJson = False,
 ) -> None:
     """The likeliest words under every [MASK]."""
     from albertine.inference.predictor import Predictor
 
-    predictor = Predictor(model)
+    predictor = Predictor(model, precision=precision.value)
     _each(
         text,
         json,
@@ -82,6 +83,7 @@ def classify(
         list[str] | None,
         typer.Argument(metavar="TEXT...", help="Texts; without any, lines of stdin. A tab parts a pair."),
     ] = None,
+    precision: PrecisionOption = Arithmetic.auto,
     json: EachJson = False,
 ) -> None:
     """The class of every text, or its score."""
@@ -89,7 +91,7 @@ def classify(
 
     from albertine.inference.predictor import Predictor
 
-    predictor = Predictor(model)
+    predictor = Predictor(model, precision=precision.value)
     asked = text or lines()
     parts = [line.split("\t", 1) for line in asked]
     answers = predictor.classify([(p[0], p[1]) if len(p) == 2 else p[0] for p in parts])
@@ -110,12 +112,13 @@ def choose(
     passage: Annotated[str, typer.Argument(help="A text, or the beginning of one.")],
     options: Annotated[list[str], typer.Argument(metavar="OPTION...", help="Answers, or continuations.")],
     question: Annotated[str, typer.Option("--question", help="Asked about the text; `_` is a gap.")] = "",
+    precision: PrecisionOption = Arithmetic.auto,
     json: Json = False,
 ) -> None:
     """How likely each of several options is to fit."""
     from albertine.inference.predictor import Predictor
 
-    values = Predictor(model).choose(passage, options, question=question)
+    values = Predictor(model, precision=precision.value).choose(passage, options, question=question)
     if json:
         show.as_json({"options": options, "probabilities": values})
         return
@@ -126,6 +129,7 @@ def choose(
 def tag(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a model tuned on entities.")],
     text: Texts = None,
+    precision: PrecisionOption = Arithmetic.auto,
     json: EachJson = False,
 ) -> None:
     """The entities in every text."""
@@ -134,7 +138,7 @@ def tag(
     _each(
         text,
         json,
-        Predictor(model).tag,
+        Predictor(model, precision=precision.value).tag,
         lambda found, _: {"entities": found},
         lambda found, line: (f"{kind}: {line[a:b]} ({a} to {b})" for kind, a, b in found),
     )
@@ -144,6 +148,7 @@ def answer(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a model tuned on questions.")],
     question: Annotated[str, typer.Argument(help="What is asked.")],
     passage: Annotated[str, typer.Argument(help="The text that holds the answer.")],
+    precision: PrecisionOption = Arithmetic.auto,
     json: Json = False,
 ) -> None:
     """The part of a passage that answers a question, or an empty line if none does.
@@ -153,7 +158,7 @@ def answer(
     """
     from albertine.inference.predictor import Predictor
 
-    answerer = Predictor(model).answerer
+    answerer = Predictor(model, precision=precision.value).answerer
     found = answerer.ask(question, passage)
     best = found.best(answerer.threshold)
     text = "" if best is None else passage[best.begin : best.end]
@@ -167,6 +172,7 @@ def answer(
 def relate(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a model tuned on relations.")],
     text: Texts = None,
+    precision: PrecisionOption = Arithmetic.auto,
     json: EachJson = False,
 ) -> None:
     """Who stands to whom in which relation: subject, predicate and object in every text."""
@@ -175,7 +181,7 @@ def relate(
     _each(
         text,
         json,
-        Predictor(model).relate,
+        Predictor(model, precision=precision.value).relate,
         lambda found, line: {"relations": [relation.words(line) for relation in found]},
         lambda found, line: (" · ".join(relation.words(line)) for relation in found),
     )

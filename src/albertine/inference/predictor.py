@@ -17,6 +17,7 @@ from albertine.errors import DataError, ModelError
 from albertine.inference.answering import Answerer
 from albertine.inference.embedding import TextEmbedder, cosines
 from albertine.inference.options import option_rows
+from albertine.inference.parity import check_int8
 from albertine.inference.reading import Inquiry, Passage, read
 from albertine.inference.relations import Relater, Relation
 from albertine.inference.search import Draw, Search
@@ -28,7 +29,7 @@ from albertine.interop.huggingface import read_folder
 from albertine.interop.sentence_transformers import read_vectors
 from albertine.layout import Packed, longest_first, pack
 from albertine.model.embedding import Pooling
-from albertine.precision import Precision
+from albertine.precision import InferencePrecision
 from albertine.text.load import check_vocabulary, load_tokenizer
 
 MASK = "[MASK]"
@@ -51,19 +52,26 @@ class Predictor:
     Args:
         path: folder with `config.json`, `model.safetensors` and the vocabulary.
         device: where to compute.
-        precision: format of matrix products; `auto` takes bfloat16 where hardware has it.
+        precision: format of matrix products; `auto` takes bfloat16 where hardware has it; `int8` is the
+            fastest on a processor and rounds the most.
 
     Raises:
-        ModelError, TokenizerError: the folder is missing, damaged, or its vocabulary does not fit the model.
+        ModelError, TokenizerError: the folder is missing, damaged, its vocabulary does not fit the model, or
+            int8 makes another model of it.
+        SettingsError: there is no int8 on that device.
     """
 
-    def __init__(self, path: str | Path, *, device: str = "cpu", precision: Precision = "auto") -> None:
+    def __init__(
+        self, path: str | Path, *, device: str = "cpu", precision: InferencePrecision = "auto"
+    ) -> None:
         self.device = torch.device(device)
         self.tokenizer = load_tokenizer(Path(path))
         self._path, self._folder = Path(path), read_folder(path)
         self.model = self._folder.model.to(self.device).eval()
         self.model.precision = precision
         check_vocabulary(self.model.config.vocab_size, self.tokenizer, path)
+        if precision == "int8":
+            check_int8(self.model, path)
 
     @torch.inference_mode()
     def fill_mask(self, text: str, *, top_k: int = 5) -> list[list[Guess]]:

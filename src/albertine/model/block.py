@@ -15,10 +15,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from albertine.model.attention import RowSubset, Segments, attend
+from albertine.model.compiled import gelu_tanh
 from albertine.model.config import EncoderConfig
+from albertine.model.fused import Fused, Int8, fuses, int8_of
 from albertine.model.kept import Kept
 from albertine.model.memory import Join
 from albertine.model.product import Product
+from albertine.precision import Format
+
+Linear = Product | Fused | Int8
 
 
 def stacked(*layers: nn.Linear, dtype: torch.dtype) -> Product:
@@ -28,6 +33,19 @@ def stacked(*layers: nn.Linear, dtype: torch.dtype) -> Product:
     if len(layers) == 1:
         return Product(weights[0], biases[0])
     return Product(torch.cat(weights), torch.cat(biases))
+
+
+def ready(*layers: nn.Linear, form: Format, training: bool) -> Linear:
+    """The same for a block, whose products are kept: for inference on a processor in the kernels' own
+    layout."""
+    if form.int8:
+        whole = stacked(*layers, dtype=torch.float32)
+        return int8_of(whole.weight, whole.bias, form.dtype)
+    whole = stacked(*layers, dtype=form.dtype)
+    plain = training or torch.is_grad_enabled() or torch.compiler.is_compiling()
+    if plain or whole.weight.device.type != "cpu" or not fuses(form.dtype):
+        return whole
+    return Fused(whole.weight, whole.bias)
 
 
 class Norm(NamedTuple):
@@ -46,20 +64,12 @@ class Norm(NamedTuple):
         return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
 
 
-def activate(x: Tensor, name: str) -> Tensor:
-    """The feed-forward activation of that name; the tanh form of GELU is the one Google's code calls
-    "gelu"."""
-    if name == "relu":
-        return F.relu(x)
-    return F.gelu(x, approximate="tanh" if name == "gelu_new" else "none")
-
-
 @dataclass(frozen=True)
 class PreparedAttention:
     """Self-attention, output product, residual and LayerNorm, with weights ready to multiply."""
 
-    qkv: Product
-    output: Product
+    qkv: Linear
+    output: Linear
     norm: Norm
     num_heads: int
     dropout: float
@@ -76,14 +86,14 @@ class PreparedAttention:
             (q,) = self._split(self.qkv(residual, 0, hidden), 1)
             k, v = self._split(self.qkv(x_TH, hidden), 2)
         context_RH = attend(q, k, v, queries, keys, self.attention_dropout).flatten(1)
-        return self.norm(residual + F.dropout(self.output(context_RH), self.dropout, self.dropout > 0))
+        return self.norm(self.output.added(context_RH, residual, self.dropout))
 
     def extend(self, x_RH: Tensor, past: tuple[Tensor, Tensor], join: Join) -> tuple[Tensor, Tensor, Tensor]:
         """New rows (R, H) after those whose keys and values are `past`; with the keys and values of all."""
         q, *new = self._split(self.qkv(x_RH), 3)
         k, v = (torch.cat(pair).index_select(0, join.order) for pair in zip(past, new, strict=True))
         context_RH = attend(q, k, v, join.queries, join.keys, 0.0).flatten(1)
-        return self.norm(x_RH + self.output(context_RH)), k, v
+        return self.norm(self.output.added(context_RH, x_RH)), k, v
 
     def _split(self, x: Tensor, parts: int) -> tuple[Tensor, ...]:
         return x.view(len(x), parts, self.num_heads, x.shape[1] // (parts * self.num_heads)).unbind(1)
@@ -93,15 +103,19 @@ class PreparedAttention:
 class PreparedFeedForward:
     """Up, activation, down, residual and LayerNorm, with weights ready to multiply."""
 
-    intermediate: Product
-    output: Product
+    intermediate: Linear
+    output: Linear
     norm: Norm
     activation: str
     dropout: float
+    compiled: bool = False
 
     def __call__(self, x_TH: Tensor) -> Tensor:
-        y_TH = self.output(activate(self.intermediate(x_TH), self.activation))
-        return self.norm(x_TH + F.dropout(y_TH, self.dropout, self.dropout > 0))
+        if self.compiled:
+            y_TF = gelu_tanh(self.intermediate(x_TH))
+        else:
+            y_TF = self.intermediate.activated(x_TH, self.activation)
+        return self.norm(self.output.added(y_TF, x_TH, self.dropout))
 
 
 class AttentionBlock(nn.Module):
@@ -118,15 +132,15 @@ class AttentionBlock(nn.Module):
         self.layer_norm = nn.LayerNorm(hidden, config.layer_norm_eps)
         self._kept: Kept[PreparedAttention] = Kept()
 
-    def prepare(self, dtype: torch.dtype) -> PreparedAttention:
+    def prepare(self, form: Format) -> PreparedAttention:
         """Fused and cast, once per forward pass."""
-        return self._kept.get(self, dtype, self._prepare)
+        return self._kept.get(self, form, self._prepare)
 
-    def _prepare(self, dtype: torch.dtype) -> PreparedAttention:
+    def _prepare(self, form: Format) -> PreparedAttention:
         return PreparedAttention(
-            stacked(self.query, self.key, self.value, dtype=dtype),
-            stacked(self.output, dtype=dtype),
-            Norm.of(self.layer_norm, dtype),
+            ready(self.query, self.key, self.value, form=form, training=self.training),
+            ready(self.output, form=form, training=self.training),
+            Norm.of(self.layer_norm, form.dtype),
             self.config.num_attention_heads,
             self.config.hidden_dropout_prob if self.training else 0.0,
             self.config.attention_probs_dropout_prob if self.training else 0.0,
@@ -144,16 +158,17 @@ class FeedForwardBlock(nn.Module):
         self.layer_norm = nn.LayerNorm(config.hidden_size, config.layer_norm_eps)
         self._kept: Kept[PreparedFeedForward] = Kept()
 
-    def prepare(self, dtype: torch.dtype) -> PreparedFeedForward:
+    def prepare(self, form: Format) -> PreparedFeedForward:
         """Cast, once per forward pass."""
-        return self._kept.get(self, dtype, self._prepare)
+        return self._kept.get(self, form, self._prepare)
 
-    def _prepare(self, dtype: torch.dtype) -> PreparedFeedForward:
+    def _prepare(self, form: Format) -> PreparedFeedForward:
         drops = self.training and self.config.feed_forward_dropout
         return PreparedFeedForward(
-            stacked(self.intermediate, dtype=dtype),
-            stacked(self.output, dtype=dtype),
-            Norm.of(self.layer_norm, dtype),
+            ready(self.intermediate, form=form, training=self.training),
+            ready(self.output, form=form, training=self.training),
+            Norm.of(self.layer_norm, form.dtype),
             self.config.hidden_act,
             self.config.hidden_dropout_prob if drops else 0.0,
+            form.compiled and self.config.hidden_act == "gelu_new",
         )

@@ -7,6 +7,7 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from albertine.errors import SettingsError
 from albertine.layout import Packed, with_filler
@@ -15,7 +16,7 @@ from albertine.model.block import AttentionBlock, FeedForwardBlock, PreparedAtte
 from albertine.model.config import EncoderConfig
 from albertine.model.embeddings import Embeddings
 from albertine.model.memory import Join, Memory
-from albertine.precision import Precision, compute_dtype
+from albertine.precision import Format, InferencePrecision, compute_format
 
 
 @dataclass(frozen=True)
@@ -36,12 +37,18 @@ class Encoder(nn.Module):
 
     Attributes:
         precision: format of the matrix products; parameters are float32 whatever it says.
+        recompute: in training keep only the rows that go from depth to depth, and compute the rest of a depth
+            again in its backward pass.
+        compiled: in training compile what torch is slow at.
     """
 
-    def __init__(self, config: EncoderConfig, precision: Precision = "float32") -> None:
+    recompute = False
+    compiled = False
+
+    def __init__(self, config: EncoderConfig, precision: InferencePrecision = "float32") -> None:
         super().__init__()
         self.config = config
-        self.precision: Precision = precision
+        self.precision: InferencePrecision = precision
         self.embeddings = Embeddings(config)
         plan = config.plan
         self.attention = nn.ModuleList(AttentionBlock(config) for _ in range(plan.num_attention_blocks))
@@ -50,9 +57,10 @@ class Encoder(nn.Module):
         )
 
     @property
-    def dtype(self) -> torch.dtype:
-        """The compute format on the device where the parameters are."""
-        return compute_dtype(self.precision, self.embeddings.word.weight.device)
+    def format(self) -> Format:
+        """How products are computed on the device where the parameters are."""
+        form = compute_format(self.precision, self.embeddings.word.weight.device)
+        return form._replace(compiled=self.compiled and torch.is_grad_enabled())
 
     def forward(
         self,
@@ -75,19 +83,29 @@ class Encoder(nn.Module):
                 `rows` together with `all_depths`.
         """
         depth = self._checked(packed, depth, rows, all_depths)
-        real = packed.num_tokens
-        packed = with_filler(packed, steady(real, self.dtype, packed.input_ids.device))
-        x = self.embeddings(packed, self.dtype)
+        real, form = packed.num_tokens, self.format
+        packed = with_filler(packed, steady(real, form, packed.input_ids.device))
+        x = self.embeddings(packed, form.dtype)
         steps = self.prepare(depth)
         keys = Segments.of(packed)
         states = [x]
         for attention, feed_forward in steps[:-1] if rows is not None else steps:
-            x = feed_forward(attention(x, keys, None))
+            x = self._depth(x, keys, attention, feed_forward)
             if all_depths:
                 states.append(x)
         if rows is not None:
             return EncoderOutput(_last_depth(x, steps[-1:], keys, rows, packed))
         return EncoderOutput(x[:real], tuple(state[:real] for state in states) if all_depths else None)
+
+    def _depth(
+        self, x_TH: Tensor, keys: Segments, attention: PreparedAttention, feed_forward: PreparedFeedForward
+    ) -> Tensor:
+        def run(x_TH: Tensor) -> Tensor:
+            return feed_forward(attention(x_TH, keys, None))
+
+        if not (self.recompute and torch.is_grad_enabled()):
+            return run(x_TH)
+        return cast(Tensor, checkpoint(run, x_TH, use_reentrant=False))
 
     def extend(self, packed: Packed, memory: Memory | None = None) -> tuple[Tensor, Memory]:
         """Read sequences on, for inference.
@@ -103,7 +121,7 @@ class Encoder(nn.Module):
         Raises:
             SettingsError: a sequence grows longer than the position table.
         """
-        dtype, depths = self.dtype, self.config.num_hidden_layers
+        dtype, depths = self.format.dtype, self.config.num_hidden_layers
         join = Join.of(packed, memory)
         self._check_length(join.keys.longest)
         x = self.embeddings(packed, dtype)
@@ -118,13 +136,22 @@ class Encoder(nn.Module):
         return x, Memory(tuple(keys), tuple(values), join.starts, join.lengths)
 
     def prepare(self, depth: int) -> list[tuple[PreparedAttention, PreparedFeedForward]]:
-        """The blocks of the first `depth` depths, each distinct one cast and fused once."""
-        dtype, plan = self.dtype, self.config.plan
+        """The blocks of the first `depth` depths, each distinct one cast and fused once.
+
+        Raises:
+            SettingsError: int8 where gradients are wanted, or where it is not to be had.
+        """
+        form, plan = self.format, self.config.plan
+        if form.int8 and (self.training or torch.is_grad_enabled()):
+            raise SettingsError(
+                "int8 is for inference",
+                remedy="Call model.eval(), and the model under torch.inference_mode()",
+            )
         attention = {
-            i: cast(AttentionBlock, self.attention[i]).prepare(dtype) for i in set(plan.attention[:depth])
+            i: cast(AttentionBlock, self.attention[i]).prepare(form) for i in set(plan.attention[:depth])
         }
         feed_forward = {
-            i: cast(FeedForwardBlock, self.feed_forward[i]).prepare(dtype)
+            i: cast(FeedForwardBlock, self.feed_forward[i]).prepare(form)
             for i in set(plan.feed_forward[:depth])
         }
         return [(attention[plan.attention[d]], feed_forward[plan.feed_forward[d]]) for d in range(depth)]
@@ -147,13 +174,16 @@ class Encoder(nn.Module):
             )
 
 
-def steady(num_tokens: int, dtype: torch.dtype, device: torch.device) -> int:
-    """The number of rows to compute for that many tokens, at most a fifth more.
+def steady(num_tokens: int, form: Format, device: torch.device) -> int:
+    """The number of rows to compute for that many tokens: up to 15 more, and of 512 and more at most an
+    eighth.
 
-    In bfloat16 a CPU's matrix products are compiled anew for every number of rows, which for a small model
-    takes as long as the products; with few different numbers the compiled ones are found again.
+    oneDNN compiles its kernels anew for every number of rows, which for a small model takes as long as the
+    products; with few different numbers the compiled ones are found again. It computes all products of a CPU
+    but those of training in float32.
     """
-    if device.type != "cpu" or dtype != torch.bfloat16 or num_tokens < 64:
+    training = torch.is_grad_enabled() and form.dtype == torch.float32 and not form.int8
+    if device.type != "cpu" or training:
         return num_tokens
     multiple = 16 if num_tokens < 512 else 64
     return -(-num_tokens // multiple) * multiple

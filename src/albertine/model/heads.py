@@ -6,7 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from albertine.model.block import Norm, activate, stacked
+from albertine.model.activation import activate
+from albertine.model.block import Norm, stacked
 from albertine.model.config import EncoderConfig
 
 

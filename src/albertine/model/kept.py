@@ -9,6 +9,8 @@ from typing import Generic, TypeVar
 import torch
 from torch import nn
 
+from albertine.precision import Format
+
 P = TypeVar("P")
 
 
@@ -38,22 +40,22 @@ class Kept(Generic[P]):
     """
 
     def __init__(self) -> None:
-        self._entry: tuple[torch.dtype, list[Stamp], P] | None = None
+        self._entry: tuple[Format, list[Stamp], P] | None = None
 
-    def get(self, block: nn.Module, dtype: torch.dtype, build: Callable[[torch.dtype], P]) -> P:
+    def get(self, block: nn.Module, form: Format, build: Callable[[Format], P]) -> P:
         """The prepared weights of `block`, by `build` unless they are at hand and no gradient is wanted."""
         if block.training or torch.is_grad_enabled() or torch.compiler.is_compiling():
             self._entry = None
-            return build(dtype)
+            return build(form)
         parameters = list(block.parameters())
         if any(p.is_inference() or p.is_meta for p in parameters):
-            return build(dtype)
+            return build(form)
         stamps = [Stamp.of(p) for p in parameters]
         entry = self._entry
-        if entry is not None and entry[0] == dtype and _all_hold(entry[1], stamps):
+        if entry is not None and entry[0] == form and _all_hold(entry[1], stamps):
             return entry[2]
-        built = build(dtype)
-        self._entry = (dtype, stamps, built)
+        built = build(form)
+        self._entry = (form, stamps, built)
         return built
 
     def __deepcopy__(self, memo: object) -> Kept[P]:

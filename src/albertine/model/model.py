@@ -15,7 +15,7 @@ from albertine.model.config import EncoderConfig
 from albertine.model.encoder import Encoder
 from albertine.model.heads import MaskedLMHead, Pooler, SentenceHead
 from albertine.model.init import initialize
-from albertine.precision import Precision
+from albertine.precision import InferencePrecision
 
 HEADS = frozenset({"pooler", "mlm", "sop", "nsp"})
 
@@ -60,7 +60,7 @@ class Model(nn.Module):
         heads: Iterable[str] = ("pooler",),
         *,
         seed: int = 0,
-        precision: Precision = "float32",
+        precision: InferencePrecision = "float32",
     ) -> None:
         """Build with random weights, unless the default device is "meta".
 
@@ -96,12 +96,13 @@ class Model(nn.Module):
         return frozenset(names | ({self.sentence_objective} if self.sentence_objective else set()))
 
     @property
-    def precision(self) -> Precision:
-        """Format of the matrix products: auto, float32 or bfloat16; parameters stay float32."""
+    def precision(self) -> InferencePrecision:
+        """Format of the matrix products: auto, float32, bfloat16, or for inference int8; parameters stay
+        float32."""
         return self.encoder.precision
 
     @precision.setter
-    def precision(self, value: Precision) -> None:
+    def precision(self, value: InferencePrecision) -> None:
         self.encoder.precision = value
 
     @property

@@ -14,6 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from albertine.model.activation import activate
+from albertine.model.fused import product
+
 
 class Product:
     """x·Wᵀ + b for rows `first` to `last` of the stacked weight (out, in) and bias (out,).
@@ -35,6 +38,14 @@ class Product:
         if self._total is None:
             return F.linear(x, self.weight[first:last], self.bias[first:last])
         return cast(Tensor, _Apply.apply(x, self.weight, self.bias, self._total, first, last))  # type: ignore[no-untyped-call]
+
+    def activated(self, x: Tensor, name: str) -> Tensor:
+        """(T, in) to (T, out), through an activation."""
+        return activate(self(x), name)
+
+    def added(self, x: Tensor, residual: Tensor, dropout: float = 0.0) -> Tensor:
+        """(T, in) to (T, out), added to `residual`."""
+        return residual + F.dropout(self(x), dropout, dropout > 0)
 
 
 class _Total:
@@ -83,7 +94,7 @@ class _Apply(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.total, ctx.rows, ctx.hand = total, (first, last), weight.grad_fn
-        return F.linear(x, weight[first:last], bias[first:last])
+        return product(x, weight[first:last], bias[first:last])
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]

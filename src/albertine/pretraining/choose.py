@@ -75,6 +75,8 @@ def first_model(settings: PretrainingSettings, counts: NDArray[np.int64]) -> Mod
     if choice.start_from is None:
         config = encoder_config(choice, vocab_size, objective.max_length)
         model = Model(config, heads_of(objective), seed=settings.seed, precision=settings.training.precision)
+        model.encoder.recompute = settings.training.recompute
+        model.encoder.compiled = settings.training.compile
         if choice.embeddings == "wide":
             widen_embeddings(model)
         if choice.output_bias == "unigram" and model.mlm is not None:
@@ -101,4 +103,6 @@ def first_model(settings: PretrainingSettings, counts: NDArray[np.int64]) -> Mod
             remedy="Start from a pretraining checkpoint, or change objective.pairs",
         )
     model.precision = settings.training.precision
+    model.encoder.recompute = settings.training.recompute
+    model.encoder.compiled = settings.training.compile
     return model

@@ -175,7 +175,7 @@ def loop_settings(settings: PretrainingSettings) -> LoopSettings:
 
 def fingerprint(settings: PretrainingSettings, model: Model, tokenizer: Tokenizer) -> dict[str, Any]:
     """All that decides the result of a run. A checkpoint with another fingerprint is not gone on from."""
-    training = settings.training.model_dump(mode="json", exclude={"workers", "threads"})
+    training = settings.training.model_dump(mode="json", exclude={"workers", "threads", "recompute"})
     return {
         "seed": settings.seed,
         "corpus": hashlib.sha256((settings.corpus / MANIFEST).read_bytes()).hexdigest(),

@@ -7,8 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from albertine.precision import Precision
-from albertine.settings import RunSettings, Settings
+from albertine.settings import Computing, RunSettings, Settings
 
 BASE_BATCH, LAMB_RATE = (
     4096,
@@ -78,7 +77,7 @@ class ObjectiveChoice(Settings):
     masking: Masking = Masking()
 
 
-class TrainingChoice(Settings):
+class TrainingChoice(Computing):
     """How it is optimised and for how long."""
 
     batch_size: int = Field(256, ge=1, description="sequences per update, over all processes")
@@ -100,9 +99,7 @@ class TrainingChoice(Settings):
     decay: float = Field(0.2, gt=0, le=1, description="share of the run over which wsd decays")
     weight_decay: float = Field(0.01, ge=0)
     clip: float | None = Field(1.0, gt=0)
-    precision: Precision = "auto"
     workers: int = Field(1, ge=0, description="processes that draw masks ahead of time")
-    threads: int | None = Field(None, ge=1, description="default: what torch chooses")
 
     @model_validator(mode="after")
     def _one_length(self) -> TrainingChoice:

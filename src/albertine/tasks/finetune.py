@@ -286,5 +286,5 @@ def _fingerprint(
         "start": start_weights.hexdigest(),
         "encoder": settings.encoder.model_dump(mode="json", exclude={"folder"}),
         "similarity": settings.task.similarity.model_dump(mode="json"),
-        "training": settings.training.model_dump(mode="json", exclude={"threads"}),
+        "training": settings.training.model_dump(mode="json", exclude={"threads", "recompute"}),
     }

@@ -17,6 +17,7 @@ from albertine.interop.heads import labels_in, task_of
 from albertine.interop.huggingface import read_folder
 from albertine.interop.huggingface_config import model_type, our_flags
 from albertine.model.tuned import Tuned
+from albertine.precision import InferencePrecision
 from albertine.settings import override, read_yaml, resolve
 from albertine.tasks.data import once
 from albertine.tasks.encoded import Encoded
@@ -37,11 +38,13 @@ class TunedRun:
 
     Attributes:
         settings: of its run. model_folder: of the model that is scored. data: encoded for it.
+        precision: of its products.
     """
 
     settings: FinetuneSettings
     model_folder: Path
     data: Data
+    precision: InferencePrecision
 
     @property
     def name(self) -> str:
@@ -72,7 +75,12 @@ class Judged:
 
 
 def open_run(
-    folder: Path, assignments: Iterable[str] = (), *, file: Path | None = None, read: Reader | None = None
+    folder: Path,
+    assignments: Iterable[str] = (),
+    *,
+    file: Path | None = None,
+    precision: InferencePrecision | None = None,
+    read: Reader | None = None,
 ) -> TunedRun:
     """A run by its folder, or by that of a model in it; the model is the best one, or the last where no dev
     set picked one.
@@ -80,7 +88,7 @@ def open_run(
     Args:
         assignments: `key.sub=value` over the settings of the run, such as where its files lie now. A model
             folder that lies in no run needs all settings of its task.
-        file: own rows to be the test file instead of the run's.
+        file: own rows to be the test file instead of the run's. precision: default: as in training.
         read: of runs that share their data (`once`) it is read once.
 
     Raises:
@@ -111,7 +119,8 @@ def open_run(
             )
         settings = settings.model_copy(update={"task": settings.task.model_copy(update={"test": file})})
     tokenizer = load_tokenizer(model_folder)
-    return TunedRun(settings, model_folder, (read or once())(settings.task, tokenizer))
+    data = (read or once())(settings.task, tokenizer)
+    return TunedRun(settings, model_folder, data, precision or settings.training.precision)
 
 
 def _places(folder: Path) -> tuple[Path | None, Path]:
@@ -159,7 +168,7 @@ def tuned_model(run: TunedRun) -> Tuned:
             remedy="Give the files that the run was made with",
         )
     check_vocabulary(found.model.config.vocab_size, load_tokenizer(where), where)
-    found.model.precision = run.settings.training.precision
+    found.model.precision = run.precision
     model = family.build(found.model, run.settings.encoder.classifier_dropout, run.settings.seed)
     model.load_head(found.extra, where)
     if isinstance(family, Settling):

@@ -7,8 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from albertine.precision import Precision
-from albertine.settings import RunSettings, Settings
+from albertine.settings import Computing, RunSettings, Settings
 
 TaskKind = Literal[
     "single",
@@ -170,7 +169,7 @@ class EncoderChoice(Settings):
         return self
 
 
-class TuningChoice(Settings):
+class TuningChoice(Computing):
     """How it is optimised and for how long. Defaults: the smaller settings of table 14."""
 
     epochs: float = Field(3, gt=0)
@@ -197,8 +196,6 @@ class TuningChoice(Settings):
         0.0, ge=0, lt=1, description="judge and save a moving average of the weights; its decay, often 0.999"
     )
     clip: float | None = Field(1.0, gt=0)
-    precision: Precision = "auto"
-    threads: int | None = Field(None, ge=1)
 
 
 class TuningWatch(Settings):

@@ -78,7 +78,10 @@ def first_encoder(settings: FinetuneSettings, pretrained: Model, heads: frozense
         model = shared_again(model)  # of all depths that there are, before some may be left out
     plan = _plan(model.config.plan, choice)
     try:
-        return model if plan == model.config.plan else replan(model, plan)
+        model = model if plan == model.config.plan else replan(model, plan)
+        model.encoder.recompute = settings.training.recompute
+        model.encoder.compiled = settings.training.compile
+        return model
     except SettingsError as error:
         remedy = (
             "Choose encoder.groups into which the checkpoint's own can be split, or encoder.unshare=share"
