@@ -10,13 +10,14 @@ ifneq "$(shell cat $(VENV)/.place 2>/dev/null)" "$(CURDIR)"
 MOVED := moved
 endif
 
-.PHONY: help demo test check moved
+.PHONY: help demo test check nightly moved
 .NOTPARALLEL:
 
 help:
 	@echo "make demo    raw text to a pretrained ALBERT in a few minutes"
 	@echo "make test    the whole test suite"
 	@echo "make check   formatting, lint and types"
+	@echo "make nightly  speed against the results that are kept for this hardware; needs a quiet machine"
 
 demo: $(VENV)/.installed-demo
 	@$(PY) -m albertine demo
@@ -30,6 +31,11 @@ check: $(VENV)/.installed-dev
 	@$(PY) -m ruff format --check .
 	@$(PY) -m ruff check .
 	@$(PY) -m mypy
+
+nightly: $(VENV)/.installed-bench
+	@$(PY) -m albertine bench inference --against benchmarks/results
+	@$(PY) -m albertine bench train --against benchmarks/results
+	@$(PY) -m albertine bench optimizer --against benchmarks/results
 
 $(VENV)/.created:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -49,3 +55,8 @@ $(VENV)/.installed-dev: pyproject.toml constraints.txt $(VENV)/.created $(MOVED)
 	@$(INSTALL) '.[dev]'
 	@echo "$(CURDIR)" > $(VENV)/.place
 	@touch $(VENV)/.installed-demo $@
+
+$(VENV)/.installed-bench: $(VENV)/.installed-dev
+	@echo "Installing the programs to compare with into $(VENV), once; this takes a few minutes."
+	@$(INSTALL) '.[bench]'
+	@touch $@

@@ -22,7 +22,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from benchmarks.machine import describe, save_result
+from albertine.bench.machine import describe, save_result
 
 TOKENIZER = "tokenizers/albert-en-30k"
 SQUAD, RACE = 384, 512

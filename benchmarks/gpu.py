@@ -24,10 +24,10 @@ import torch
 
 import albertine
 from albertine.analysis.parameters import training_flops_per_token
+from albertine.bench.machine import describe, save_result
 from albertine.layout import pack
 from albertine.objectives.batch import PretrainingBatch
 from albertine.objectives.losses import pretraining_losses
-from benchmarks.machine import describe, save_result
 
 LENGTH = 512
 

@@ -20,8 +20,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from albertine.bench.machine import describe, save_result
 from albertine.pretraining.demo import demo_texts
-from benchmarks.machine import describe, save_result
 
 OVERRIDES = (
     "model.preset=albert-tiny-zh",

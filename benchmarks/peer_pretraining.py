@@ -34,13 +34,13 @@ from transformers import (
     TrainingArguments,
 )
 
+from albertine.bench.machine import describe, save_result
 from albertine.corpus.reader import Corpus
 from albertine.layout import unpack
 from albertine.model.presets import preset
 from albertine.objectives.batch import PretrainingBatch
 from albertine.pretraining.data import held_out_batches
 from albertine.pretraining.settings import ObjectiveChoice
-from benchmarks.machine import describe, save_result
 
 
 class ActiveClock:

@@ -27,11 +27,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from albertine.bench.machine import describe, save_result
 from albertine.corpus.prepare import prepare
 from albertine.text.documents import Document, read_documents
 from albertine.text.load import load_tokenizer
 from albertine.text.sentences import Language, split_sentences
-from benchmarks.machine import describe, save_result
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 SOURCES: dict[Language, list[str]] = {"en": ["en_wiki_2018", "en_books"], "zh": ["zh_wiki", "zh_laws"]}

@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from albertine.bench.machine import RESULTS, describe, hardware, save_result
 from albertine.corpus.prepare import prepare
 from albertine.precision import fast_bfloat16
 from albertine.pretraining.run import pretrain
@@ -27,7 +28,6 @@ from albertine.pretraining.settings import PretrainingSettings
 from albertine.settings import resolve
 from albertine.text.load import load_tokenizer
 from albertine.training.metrics import read_metrics
-from benchmarks.machine import RESULTS, describe, hardware, save_result
 
 TEXT = {
     "en": (("en_wiki_2018", "en_books"), "tokenizers/albert-en-30k"),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from albertine.analysis.plots import save_curves
-from benchmarks.machine import RESULTS
+from albertine.bench.machine import RESULTS
 from benchmarks.pretraining import time_to_reach
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -38,18 +38,124 @@ def table(columns: list[str], rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
+def inference(hardware: Path) -> Iterator[str]:
+    if (found := newest(hardware, "inference")) is None:
+        return
+    yield f"## Encoding, {found['preset']}\n\n`albertine bench inference --save benchmarks/results`, "
+    yield f"{found['date']}, {found['threads']} threads: the same random weights and tokens, everyone in "
+    yield f"turn, fastest of {found['rounds']} rounds. Peers get padded batches, ours is packed. The last "
+    yield "column is the least cosine of a token's vector with that of our float32.\n"
+    for name, shape in found["shapes"].items():
+        yield f"\n{name}: {shape['sequences']} texts of at most {shape['longest']} tokens, "
+        yield f"{shape['fill']:.0%} of the padded batch real"
+        yield ".\n\n" if shape["quiet"] else "; the machine was BUSY, compare nothing.\n\n"
+        rows = sorted(shape["runs"].items(), key=lambda item: -item[1]["min_ms"])
+        slowest = rows[0][1]["min_ms"]
+        yield table(
+            ["", "ms", "real tokens/s", "times as fast as the slowest", "least cosine"],
+            [
+                [
+                    who,
+                    f"{row['min_ms']:,.1f}",
+                    f"{row['tokens_per_second']:,.0f}",
+                    f"{slowest / row['min_ms']:.1f}",
+                    f"{row['least_cosine']:.4f}",
+                ]
+                for who, row in rows
+            ],
+        )
+
+
 def training_step(hardware: Path) -> Iterator[str]:
     if (found := newest(hardware, "training-step")) is None:
         return
-    yield "## Training step, ALBERT-base\n\n`python -m benchmarks.training_step --save`, "
+    yield "## Training step, ALBERT-base\n\n`albertine bench train --save benchmarks/results`, "
     yield f"{found['date']}. Eight "
     yield "sequences of at most 128 tokens, 57 % of the padded batch real; forward and backward; fastest of "
-    yield f"{found['rounds']} rounds (one for bfloat16 where it is emulated).\n\n"
+    yield f"{found['rounds']} rounds.\n\n"
     yield table(
         ["variant", "ms", "loss"],
         [[name, f"{row['min_ms']:,.0f}", f"{row['loss']:.4f}"] for name, row in found["runs"].items()],
     )
     yield "\n" + table(["ratio", "times faster"], [[n, f"{r:.2f}"] for n, r in found["ratios"].items()])
+
+
+def optimizer(hardware: Path) -> Iterator[str]:
+    if (found := newest(hardware, "optimizer")) is None:
+        return
+    yield f"## Optimizer step, {found['preset']}\n\n`albertine bench optimizer --save benchmarks/results`, "
+    yield f"{found['date']}, fastest of {found['rounds']} rounds.\n\n"
+    times = [row["min_ms"] for row in found["runs"].values()]  # that of torch stands first
+    rows = [[n, f"{ms:.1f}", f"{ms / times[0]:.2f}"] for n, ms in zip(found["runs"], times, strict=True)]
+    yield table(["", "ms", "times that of torch"], rows)
+
+
+def start_up(hardware: Path) -> Iterator[str]:
+    if (found := newest(hardware, "start-up")) is None:
+        return
+    yield f"## Cold processes\n\n`albertine bench start-up --save benchmarks/results`, {found['date']}, "
+    yield f"fastest and median of {found['rounds']}; ALBERT tiny.\n\n"
+    rows = [
+        [name, f"{row['min_ms'] / 1e3:.2f}", f"{row['median_ms'] / 1e3:.2f}"]
+        for name, row in found["runs"].items()
+    ]
+    yield table(["", "seconds", "median"], rows)
+    yield "\nPeak memory of that process: "
+    yield ", ".join(f"{name} {size:,.0f} MB" for name, size in found["peak_mb"].items()) + ".\n"
+
+
+def sizes(hardware: Path) -> Iterator[str]:
+    if (found := newest(hardware, "sizes")) is None:
+        return
+    yield "## Data throughput by size\n\n`albertine bench sizes --save benchmarks/results`, "
+    yield f"{found['date']}, on {found['device']}: a training step (MLM and sentence task, AdamW) over "
+    yield f"{found['sequences']} full sequences of {found['length']} tokens, BERT-large being 1; in the "
+    yield "manner of table 2 of the ALBERT paper, which was measured on TPUs with 24 layers of xxlarge.\n\n"
+    rows = [
+        [
+            name,
+            f"{row['parameters'] / 1e6:.0f} M",
+            f"{row['tokens_per_second']:,.0f}",
+            f"{row['speed_up']:.2f}",
+            f"{row['paper']:.1f}",
+        ]
+        for name, row in found["sizes"].items()
+    ]
+    yield table(["", "parameters", "tokens/s", "speed", "in the paper"], rows)
+
+
+def scaling(hardware: Path) -> Iterator[str]:
+    if (found := newest(hardware, "scaling")) is None:
+        return
+    yield "## Time and memory of a training step\n\n`albertine bench scaling --save benchmarks/results`, "
+    middle = ", ".join(f"{axis} {value}" for axis, value in found["middle"].items())
+    yield f"{found['date']}: each alone moved away from {middle}; vocabulary of 30,000. Memory is the peak "
+    yield "above that of a process with the model alone.\n\n"
+    for what, unit in (("milliseconds", "ms"), ("megabytes", "MB")):
+        picture = f"pictures/scaling-{what}-{hardware.name}.png"
+        curves: dict[str, list[tuple[float, float]]] = {}
+        for point in found["points"]:
+            relative = point["value"] / found["middle"][point["axis"]]
+            curves.setdefault(point["axis"], []).append((relative, point[what]))
+        title = f"One training step, {what}"
+        save_curves(DOCS / picture, curves, title=title, x="times the middle", y=unit, levels={})
+        yield f"![{title}]({picture})\n\n"
+    rows = [
+        [f"{p['axis']} {p['value']}", f"{p['milliseconds']:,.1f}", f"{p['megabytes']:,.0f}"]
+        for p in found["points"]
+    ]
+    yield table(["", "ms", "MB"], rows)
+
+
+def loading(hardware: Path) -> Iterator[str]:
+    if (found := newest(hardware, "data")) is None:
+        return
+    yield "## Making batches\n\n`albertine bench data CORPUS --save benchmarks/results`, "
+    yield f"{found['date']}. Tokens a second of finished training batches, and of the training step of "
+    yield f"{found['preset']} on them.\n\n"
+    rows = [[name, f"{rate:,.0f}"] for name, rate in found["made"].items()]
+    yield table(["", "tokens/s"], [*rows, [f"used by {found['preset']}", f"{found['used']:,.0f}"]])
+    yield f"\nBatches are made {found['ratio']:.1f} times as fast as they are used up.\n"
 
 
 def kill_resume(hardware: Path) -> Iterator[str]:
@@ -169,7 +275,10 @@ def unsharing(hardware: Path) -> Iterator[str]:
         return
     yield f"## Shared and unshared\n\n`python -m benchmarks.unsharing MODEL --save`, {found['date']}: "
     yield f"medians of {found['settings']['seeds']} seeds, from a checkpoint of minutes of pretraining. The "
-    yield "score is the first of its task: accuracy, F1 of triples, F1 of words.\n\n"
+    yield "score is the first of its task: accuracy, F1 of triples, F1 of words."
+    if (load := found["machine"]["load_average"][1]) > 1.5 * found["machine"]["cores"]:
+        yield f" The machine was busy (load {load:g}): compare the seconds of a pair, and no others."
+    yield "\n\n"
     rows = [
         [
             f"{name}, {found['settings']['epochs'][name]} epochs, {how}",
@@ -180,6 +289,44 @@ def unsharing(hardware: Path) -> Iterator[str]:
         for how, row in both.items()
     ]
     yield table(["task", "score", "after the first epoch", "seconds an epoch"], rows)
+
+
+def ensembles(hardware: Path) -> Iterator[str]:
+    if (found := newest(hardware, "ensembles")) is None:
+        return
+    yield f"## Ensembles\n\n`python -m benchmarks.ensembles MODEL --save`, {found['date']}: four candidates "
+    yield "of two depths a task, members picked on dev, which is therefore too high; the test set was scored "
+    yield "once. From a checkpoint of minutes of pretraining.\n\n"
+    rows = []
+    for name, task in found["tasks"].items():
+        metric, splits = task["metric"], list(task["together"])
+        for who, scores in task["candidates"].items():
+            taken = "yes" if who in task["members"] else ""
+            rows.append([who, taken, *(f"{100 * scores[split][metric]:.2f}" for split in splits)])
+        together = (f"{100 * task['together'][split][metric]:.2f}" for split in splits)
+        rows.append([f"**{name} together**, {task['rule']}", str(len(task["members"])), *together])
+    yield table(["", "taken", "dev", "test"], rows)
+
+
+def questions(hardware: Path) -> Iterator[str]:
+    names = ("squad", "cmrc2018")
+    found = {name: result for name in names if (result := newest(hardware, f"questions-{name}")) is not None}
+    if not found:
+        return
+    yield "## Questions about passages, after small pretraining\n\n`python -m benchmarks.questions TASK "
+    yield "MODEL --save`. Such models have read for minutes and are tiny: the paper's ALBERT base has an F1 "
+    yield "of 89.3 on SQuAD.\n\n"
+    rows = [
+        [
+            f"{name}, {result['dev']}",
+            result["model"],
+            result["pretraining"],
+            f"{len(result['train'])} files, {result['epochs']:g} epochs, {result['minutes']:.0f} min",
+            ", ".join(f"{key} {value:.2f}" for key, value in result["scores"].items() if key != "step"),
+        ]
+        for name, result in found.items()
+    ]
+    yield table(["dev set", "model", "pretraining", "tuning", "scores"], rows)
 
 
 def encoding(hardware: Path) -> Iterator[str]:
@@ -194,13 +341,21 @@ def encoding(hardware: Path) -> Iterator[str]:
 
 
 PARTS: tuple[Callable[[Path], Iterator[str]], ...] = (
+    inference,
     training_step,
+    sizes,
+    scaling,
+    optimizer,
+    loading,
+    start_up,
     lambda hardware: pretraining(hardware, "en"),
     lambda hardware: pretraining(hardware, "zh"),
     prepared,
     kill_resume,
     finetuning,
     unsharing,
+    ensembles,
+    questions,
     encoding,
 )
 

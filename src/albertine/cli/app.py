@@ -17,6 +17,7 @@ import typer
 
 from albertine import __version__
 from albertine.cli import (
+    bench,
     convert,
     demo,
     doctor,
@@ -45,7 +46,19 @@ def build() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
-    for verb in (info, tokenizer, prepare, pretrain, finetune, evaluate, predict, convert, demo, doctor):
+    for verb in (
+        info,
+        tokenizer,
+        prepare,
+        pretrain,
+        finetune,
+        evaluate,
+        predict,
+        convert,
+        bench,
+        demo,
+        doctor,
+    ):
         verb.register(app)
     return app
 

@@ -11,10 +11,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).parent / "results"
+from albertine.files import explained, replace_durably
+
+RESULTS = Path("benchmarks", "results")
+"""Where the results of this repository lie, seen from its root."""
+
 PACKAGES = (
     *("albertine", "torch", "numpy", "tokenizers", "sentencepiece", "safetensors"),
-    *("transformers", "datasets", "accelerate", "onnxruntime", "openvino", "jieba"),
+    *("transformers", "datasets", "accelerate", "onnxruntime", "openvino", "nncf", "jieba"),
 )
 
 
@@ -79,11 +83,11 @@ def describe() -> dict[str, Any]:
     }
 
 
-def save_result(name: str, result: dict[str, Any]) -> Path:
-    """Write `result` as `benchmarks/results/<hardware>/<date>-<name>.json` and say where."""
-    folder = RESULTS / hardware()
-    folder.mkdir(parents=True, exist_ok=True)
+def save_result(name: str, result: dict[str, Any], results: Path = RESULTS) -> Path:
+    """Write `result` as `<results>/<hardware>/<date>-<name>.json`; returns its path."""
+    folder = results / hardware()
     path = folder / f"{datetime.now(UTC):%Y-%m-%d}-{name}.json"
-    path.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    print(f"written: {path}")
+    with explained(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        replace_durably(path, (json.dumps(result, indent=2, ensure_ascii=False) + "\n").encode())
     return path

@@ -1,0 +1,1 @@
+"""Speed, measured beside its peers: what `albertine bench` runs."""

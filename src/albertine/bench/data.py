@@ -1,0 +1,79 @@
+"""How fast batches are made, beside how fast a small model uses them up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from albertine.bench.quiet import Clock, others
+from albertine.corpus.reader import Corpus
+from albertine.model.config import EncoderConfig
+from albertine.model.model import Model
+from albertine.objectives.losses import pretraining_losses
+from albertine.pretraining.data import Batches
+from albertine.pretraining.settings import PretrainingSettings
+from albertine.settings import resolve
+
+SKIPPED = 3
+
+
+def measure(
+    corpus: Path, config: EncoderConfig, *, seconds: float, workers: tuple[int, ...]
+) -> dict[str, Any]:
+    """Tokens per second of the batches of a corpus, in this process (0) and from loader processes, and of
+    the training step (forward and backward, `auto` precision) of a model on the same batches.
+
+    Args:
+        seconds: for each.
+
+    Raises:
+        CorpusError: the corpus is missing or damaged.
+    """
+    begin = Clock.now()
+    made = {f"{count} loader processes": _rate(_batches(corpus, count), seconds) for count in workers}
+    used = _rate(_trained(_batches(corpus, 0), config), seconds)
+    best = max(made.values())
+    return {
+        "made": made,
+        "used": used,
+        "ratio": best / used,
+        "others_busy": others(begin, Clock.now()),
+    }
+
+
+def _batches(corpus: Path, workers: int) -> Iterator[Any]:
+    settings = resolve(
+        PretrainingSettings,
+        {
+            "name": "bench",
+            "corpus": corpus,
+            "model": {"preset": "albert-tiny-zh"},  # of no consequence for the batches
+            "objective": {"max_length": 128},
+            "training": {"steps": 1, "batch_size": 32, "workers": workers},
+        },
+    )
+    for _, parts in Batches(Corpus(corpus), settings, None):
+        yield parts
+
+
+def _trained(batches: Iterator[Any], config: EncoderConfig) -> Iterator[Any]:
+    model = Model(config, ("mlm", "sop"), precision="auto").train()
+    for parts in batches:
+        for part in parts:
+            found = pretraining_losses(model, part)
+            torch.stack([p.loss_sum / p.count for p in found.values()]).sum().backward()  # type: ignore[no-untyped-call]
+        model.zero_grad(set_to_none=True)
+        yield parts
+
+
+def _rate(batches: Iterator[Any], seconds: float) -> float:
+    for _ in range(SKIPPED):
+        next(batches)
+    tokens, begin = 0, time.perf_counter()
+    while time.perf_counter() - begin < seconds:
+        tokens += sum(part.packed.num_tokens for part in next(batches))
+    return tokens / (time.perf_counter() - begin)

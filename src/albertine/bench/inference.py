@@ -1,0 +1,145 @@
+"""How fast texts are encoded, beside the peers."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from albertine.bench.contest import Contest, Say, compete
+from albertine.bench.inputs import Inputs, inputs, lengths_of
+from albertine.bench.peers import Batch, Run, peers
+from albertine.interop.huggingface import save_model
+from albertine.model.config import EncoderConfig
+from albertine.model.model import Model
+from albertine.precision import InferencePrecision, fast_bfloat16
+
+SHAPES = {"varied": (32, 128, 0.48), "dense": (8, 128, 1.0), "single": (1, 32, 1.0)}
+"""Sequences, the longest of them in tokens, and the share of the padded batch that is real."""
+
+OURS = "albertine"
+AGAINST = ("transformers float32", "OpenVINO bfloat16")
+"""The peers that our ratios are told against, where they take part."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """One batch, encoded by everyone.
+
+    Attributes:
+        cosines: of every way the least cosine of a token's vector with that of our float32.
+        left_out: peers that took no part, and why.
+    """
+
+    inputs: Inputs
+    contest: Contest
+    cosines: dict[str, float]
+    left_out: dict[str, str]
+
+    def told(self) -> dict[str, Any]:
+        """As JSON data."""
+        rows = {}
+        for name, times in self.contest.times.items():
+            rate = self.inputs.tokens / times.best
+            rows[name] = {**times.told(), "tokens_per_second": rate, "least_cosine": self.cosines[name]}
+        return {
+            "sequences": self.inputs.packed.num_sequences,
+            "longest": self.inputs.packed.max_length,
+            "fill": self.inputs.fill,
+            "runs": rows,
+            "ratios": self._ratios() if self.contest.quiet else {},
+            "left_out": self.left_out,
+            "others_busy": self.contest.others,
+            "quiet": self.contest.quiet,
+        }
+
+    def _ratios(self) -> dict[str, float]:
+        ours = [name for name in self.contest.times if name.startswith(OURS)]
+        theirs = [name for name in AGAINST if name in self.contest.times]
+        return {f"{name} / {peer}": self.contest.ratio(peer, name) for peer in theirs for name in ours}
+
+
+def measure(
+    config: EncoderConfig,
+    shapes: Sequence[str],
+    *,
+    rounds: int,
+    threads: int,
+    compiled: bool = False,
+    say: Say = lambda text: None,
+) -> list[Found]:
+    """Encode the same batches with the same random weights, everyone in turn.
+
+    Args:
+        shapes: of `SHAPES`. compiled: also the peers that take minutes to prepare.
+    """
+    model = Model(config, ("pooler",)).eval()
+    batches = [inputs(name, lengths_of(*SHAPES[name]), config.vocab_size) for name in shapes]
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        save_model(model, None, folder)
+        runs, left_out = _built(folder, threads, [b.padded for b in batches], compiled, say)
+    return [_one(model, given, runs, left_out, rounds, threads, say) for given in batches]
+
+
+def _built(
+    folder: Path, threads: int, batches: list[Batch], compiled: bool, say: Say
+) -> tuple[dict[str, Run], dict[str, str]]:
+    runs: dict[str, Run] = {}
+    left_out: dict[str, str] = {}
+    for peer in peers():
+        if peer.slow and not compiled:
+            continue
+        say(f"preparing {peer.name}")
+        try:
+            runs[peer.name] = peer.build(folder, threads, batches)
+        except ImportError as error:
+            left_out[peer.name] = f"not installed: {error.name}"
+        except Exception as error:  # a peer's own failure must not keep the others from being measured
+            left_out[peer.name] = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
+    return runs, left_out
+
+
+def _one(
+    model: Model,
+    given: Inputs,
+    runs: dict[str, Run],
+    left_out: dict[str, str],
+    rounds: int,
+    threads: int,
+    say: Say,
+) -> Found:
+    ways: dict[str, Callable[[], Tensor]] = {
+        f"{OURS} {precision}": _ours(model, given, precision) for precision in _formats()
+    }
+    real = given.padded["attention_mask"].bool()
+    cosines = {}
+    right = ways[f"{OURS} float32"]().float()
+    for name, run in runs.items():
+        ways[name] = lambda run=run: run(given.padded)  # type: ignore[misc]
+    for name, way in ways.items():
+        said = way().float()
+        said = said if said.dim() == 2 else said[real]
+        cosines[name] = float(F.cosine_similarity(said, right).min())
+    return Found(given, compete(ways, rounds, threads, say), cosines, left_out)
+
+
+def _formats() -> tuple[InferencePrecision, ...]:
+    half: tuple[InferencePrecision, ...] = ("bfloat16",) if fast_bfloat16(torch.device("cpu")) else ()
+    return ("float32", *half, "int8")
+
+
+def _ours(model: Model, given: Inputs, precision: InferencePrecision) -> Callable[[], Tensor]:
+    def run() -> Tensor:
+        model.precision = precision
+        with torch.inference_mode():
+            hidden: Tensor = model.encoder(given.packed).last_hidden
+            return hidden
+
+    return run

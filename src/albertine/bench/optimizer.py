@@ -1,0 +1,50 @@
+"""How long an optimizer's step takes on the parameters of an encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.optim import AdamW, Optimizer
+
+from albertine.bench.contest import Contest, Say, compete
+from albertine.model.config import EncoderConfig
+from albertine.model.model import Model
+from albertine.training.optimizers import build_optimizer
+
+TORCH, OURS, LAMB = "torch AdamW, fused", "albertine AdamW", "albertine LAMB"
+
+
+def measure(config: EncoderConfig, *, rounds: int, threads: int, say: Say = lambda text: None) -> Contest:
+    """Steps on the same gradients, in turn."""
+    makers: dict[str, Callable[[Model], Optimizer]] = {
+        TORCH: lambda model: AdamW(model.parameters(), lr=1e-4, fused=True),
+        OURS: lambda model: build_optimizer(model, "adamw"),
+        LAMB: lambda model: build_optimizer(model, "lamb"),
+    }
+    return compete({name: _step(config, make) for name, make in makers.items()}, rounds, threads, say)
+
+
+def told(contest: Contest) -> dict[str, Any]:
+    """As JSON data; the ratios tell how fast a step is if that of torch has 1, if the machine was quiet."""
+    ratios = (
+        {f"{name} / {TORCH}": contest.ratio(TORCH, name) for name in (OURS, LAMB)} if contest.quiet else {}
+    )
+    runs = {name: times.told() for name, times in contest.times.items()}
+    return {"runs": runs, "ratios": ratios, "others_busy": contest.others, "quiet": contest.quiet}
+
+
+def _step(config: EncoderConfig, make: Callable[[Model], Optimizer]) -> Callable[[], None]:
+    model = Model(config, ("mlm", "sop"))
+    optimizer = make(model)
+    for group in optimizer.param_groups:
+        group["lr"] = 1e-4
+    gradients = [torch.full_like(p, 1e-3) for p in model.parameters()]
+
+    def run() -> None:
+        for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+            parameter.grad = gradient
+        optimizer.step()
+
+    return run

@@ -1,0 +1,41 @@
+"""A process that is run to its end, and the most memory that it held."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from albertine.errors import RunError
+
+# Linux counts as a program's peak also what the process held before it became that program, which is what its
+# parent held. So a small process is put in between.
+BETWEEN = """
+import resource, subprocess, sys
+code = subprocess.call(sys.argv[2:])
+open(sys.argv[1], "w").write(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss))
+sys.exit(code if code >= 0 else 128 - code)
+"""
+
+
+def run(command: Sequence[str]) -> tuple[str, float]:
+    """What a command printed, and its peak memory in megabytes.
+
+    Raises:
+        RunError: it fails; with its last words.
+    """
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    with tempfile.TemporaryDirectory() as scratch:
+        peak = Path(scratch) / "peak"
+        between = [sys.executable, "-I", "-S", "-c", BETWEEN, str(peak), *command]
+        done = subprocess.run(between, capture_output=True, env=environment)
+        if done.returncode:
+            told = done.stderr.decode(errors="replace").strip().splitlines()
+            last = (told or [f"exit code {done.returncode}"])[-1]
+            raise RunError(f"`{' '.join(command[1:5])}` failed: {last[:300]}")
+        return done.stdout.decode(errors="replace"), int(peak.read_text()) / (
+            2**20 if sys.platform == "darwin" else 2**10
+        )

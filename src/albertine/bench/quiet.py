@@ -1,0 +1,52 @@
+"""Whether anything else used the processor while something was measured."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+STAT = Path("/proc/stat")
+
+
+@dataclass(frozen=True)
+class Clock:
+    """A moment, by three clocks.
+
+    Attributes:
+        wall: seconds. busy: processor seconds of the whole machine, or None where it does not tell.
+        own: those of this process and of its children that have ended.
+    """
+
+    wall: float
+    busy: float | None
+    own: float
+
+    @classmethod
+    def now(cls) -> Clock:
+        times = os.times()
+        own = times.user + times.system + times.children_user + times.children_system
+        return cls(time.perf_counter(), _busy(), own)
+
+
+def others(begin: Clock, end: Clock) -> float | None:
+    """Processors that other programs kept busy between two moments, on average; None if it cannot be told.
+
+    In a container the machine's clock may count its neighbours too: they disturb a measurement just as much.
+    """
+    if begin.busy is None or end.busy is None or end.wall <= begin.wall:
+        return None
+    foreign = (end.busy - begin.busy) - (end.own - begin.own)
+    return max(0.0, foreign / (end.wall - begin.wall))
+
+
+def _busy() -> float | None:
+    """User, nice, system, irq, softirq and steal of the first line of /proc/stat, in seconds."""
+    try:
+        fields = STAT.read_text(encoding="ascii").split("\n", 1)[0].split()
+        ticks = [int(field) for field in fields[1:9]]
+    except (OSError, ValueError):
+        return None
+    user, nice, system, _idle, _wait, irq, softirq, steal = ticks
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")

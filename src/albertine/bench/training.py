@@ -1,0 +1,95 @@
+"""How fast a training step is, forward and backward, beside `AlbertForPreTraining` as it comes."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from albertine.bench.contest import Contest, Say, compete
+from albertine.bench.inputs import inputs, lengths_of, pretraining
+from albertine.bench.peers import pretraining_peer
+from albertine.interop.huggingface import save_model
+from albertine.model.config import EncoderConfig
+from albertine.model.model import Model
+from albertine.objectives.batch import PretrainingBatch
+from albertine.objectives.losses import pretraining_losses
+from albertine.precision import Precision, fast_bfloat16
+
+SEQUENCES, LONGEST, FILL = 8, 128, 0.57
+THEIRS = "transformers {}, padded, dense head"
+OURS, COMPILED = "albertine {}, packed", "albertine {}, packed, compiled"
+
+
+def measure(
+    config: EncoderConfig, *, rounds: int, threads: int, say: Say = lambda text: None
+) -> tuple[Contest, dict[str, float]]:
+    """Eight sequences of at most 128 tokens, 57 % of the padded batch real, 15 % of the real tokens masked;
+    in float32, and in bfloat16 where the processor has it.
+
+    Returns:
+        The times, and the loss that each way computed, which tells that they do the same.
+
+    Raises:
+        RunError: transformers is not installed.
+    """
+    ours = Model(config, ("mlm", "sop")).train()
+    with tempfile.TemporaryDirectory() as scratch:
+        save_model(ours, None, scratch)
+        theirs = pretraining_peer(Path(scratch))
+    given = inputs("step", lengths_of(SEQUENCES, LONGEST, FILL), config.vocab_size)
+    batch, padded = pretraining(given)
+    formats: tuple[Precision, ...] = ("float32", "bfloat16")
+    ways: dict[str, Callable[[], float]] = {}
+    for precision in formats if fast_bfloat16(torch.device("cpu")) else formats[:1]:
+        ways[THEIRS.format(precision)] = _their_step(theirs, padded, precision)
+        ways[OURS.format(precision)] = _our_step(ours, batch, precision)
+        ways[COMPILED.format(precision)] = _our_step(ours, batch, precision, compiled=True)
+    losses = {name: run() for name, run in ways.items()}
+    return compete(ways, rounds, threads, say), losses
+
+
+def told(contest: Contest, losses: Mapping[str, float]) -> dict[str, Any]:
+    """As JSON data, with the ratios if the machine was quiet."""
+    runs = {name: {**times.told(), "loss": losses[name]} for name, times in contest.times.items()}
+    ratios: dict[str, float] = {}
+    if contest.quiet:
+        slow = THEIRS.format("float32")
+        for precision in ("float32", "bfloat16"):
+            theirs = THEIRS.format(precision)
+            for ours in (name.format(precision) for name in (OURS, COMPILED)):
+                if ours in contest.times:
+                    pairs = dict.fromkeys((theirs, slow))
+                    ratios |= {f"{ours} / {peer}": contest.ratio(peer, ours) for peer in pairs}
+    return {"runs": runs, "ratios": ratios, "others_busy": contest.others, "quiet": contest.quiet}
+
+
+def _our_step(
+    model: Model, batch: PretrainingBatch, precision: Precision, compiled: bool = False
+) -> Callable[[], float]:
+    def run() -> float:
+        model.precision, model.encoder.compiled = precision, compiled
+        parts = pretraining_losses(model, batch)
+        loss = torch.stack([part.loss_sum / part.count for part in parts.values()]).sum()
+        return _backward(model, loss)
+
+    return run
+
+
+def _their_step(model: nn.Module, batch: Mapping[str, Tensor], precision: Precision) -> Callable[[], float]:
+    def run() -> float:
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bfloat16"):
+            loss = model(**batch).loss
+        return _backward(model, loss)
+
+    return run
+
+
+def _backward(model: nn.Module, loss: Tensor) -> float:
+    loss.backward()  # type: ignore[no-untyped-call]
+    model.zero_grad(set_to_none=True)
+    return float(loss.detach())

@@ -1,0 +1,296 @@
+"""`albertine bench`: speed beside its peers, everyone in turn in one process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from albertine.cli import show
+from albertine.cli.options import Json
+
+
+class Shape(StrEnum):
+    """A batch: 32 texts of very different lengths, 8 of 128 tokens, one of 32."""
+
+    varied = "varied"
+    dense = "dense"
+    single = "single"
+
+
+Preset = Annotated[str, typer.Option("--preset", help="Shape of the encoder; weights are random.")]
+Rounds = Annotated[
+    int, typer.Option("--rounds", min=1, help="Everyone is timed so often; the fastest counts.")
+]
+Threads = Annotated[
+    int | None, typer.Option("--threads", min=1, help="Processors to use; default all of this process.")
+]
+Save = Annotated[
+    Path | None,
+    typer.Option("--save", metavar="FOLDER", help="Write the result there, below the name of the hardware."),
+]
+Against = Annotated[
+    Path | None,
+    typer.Option(
+        "--against",
+        metavar="FOLDER",
+        help="Fail if a ratio is 15 % below that of the newest result kept there for this hardware.",
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the command table."""
+    group = typer.Typer(help="Measure speed beside other programs.", no_args_is_help=True)
+    for name, verb in (
+        ("inference", inference),
+        ("train", train),
+        ("optimizer", optimizer),
+        ("data", data),
+        ("sizes", sizes),
+        ("scaling", scaling),
+        ("start-up", start_up),
+    ):
+        group.command(name)(verb)
+    app.add_typer(group, name="bench")
+
+
+def inference(
+    preset: Preset = "albert-base-v2",
+    shape: Annotated[list[Shape] | None, typer.Option("--shape", help="Default all three.")] = None,
+    rounds: Rounds = 7,
+    threads: Threads = None,
+    compiled: Annotated[
+        bool, typer.Option("--compiled", help="Also torch.compile of the peer; takes minutes.")
+    ] = False,
+    save: Save = None,
+    against: Against = None,
+    json: Json = False,
+) -> None:
+    """Encode the same batches with the same weights: ours, transformers, ONNX Runtime, OpenVINO."""
+    from albertine.bench.inference import measure
+    from albertine.model.presets import preset as named
+
+    shapes = [each.value for each in shape or list(Shape)]
+    count = _threads(threads)
+    found = measure(named(preset), shapes, rounds=rounds, threads=count, compiled=compiled, say=_say(json))
+    told = {each.inputs.name: each.told() for each in found}
+    for name, each in {} if json else told.items():
+        rows = [
+            (who, f"{row['min_ms']:.1f}", f"{row['tokens_per_second']:,.0f}", f"{row['least_cosine']:.4f}")
+            for who, row in each["runs"].items()
+        ]
+        title = f"{name}: {each['sequences']} × up to {each['longest']} tokens, {each['fill']:.0%} real"
+        show.table(("", "ms", "real tokens/s", "least cosine"), rows, title=title)
+        for who, why in each["left_out"].items():
+            typer.echo(f"left out: {who} ({why})")
+        _warn(each)
+    _finish("inference", {"preset": preset, "rounds": rounds, "shapes": told}, count, save, json, against)
+
+
+def train(
+    preset: Preset = "albert-base-v2",
+    rounds: Rounds = 7,
+    threads: Threads = None,
+    save: Save = None,
+    against: Against = None,
+    json: Json = False,
+) -> None:
+    """One training step, forward and backward, beside `AlbertForPreTraining`."""
+    from albertine.bench import training
+    from albertine.model.presets import preset as named
+
+    count = _threads(threads)
+    found = training.measure(named(preset), rounds=rounds, threads=count, say=_say(json))
+    _table(
+        "training-step",
+        {"preset": preset, "rounds": rounds, **training.told(*found)},
+        count,
+        save,
+        json,
+        against,
+    )
+
+
+def optimizer(
+    preset: Preset = "albert-base-v2",
+    rounds: Rounds = 20,
+    threads: Threads = None,
+    save: Save = None,
+    against: Against = None,
+    json: Json = False,
+) -> None:
+    """One step of AdamW and LAMB, beside the fused AdamW of torch."""
+    from albertine.bench import optimizer
+    from albertine.model.presets import preset as named
+
+    count = _threads(threads)
+    found = optimizer.measure(named(preset), rounds=rounds, threads=count, say=_say(json))
+    _table(
+        "optimizer", {"preset": preset, "rounds": rounds, **optimizer.told(found)}, count, save, json, against
+    )
+
+
+def start_up(rounds: Rounds = 5, save: Save = None, json: Json = False) -> None:
+    """Cold processes: `albertine --help`, and the first answer of a small model; with their memory."""
+    from albertine.bench import start_up
+
+    count = _threads(None)
+    found = start_up.measure(rounds=rounds, threads=count, say=_say(json))
+    told = start_up.told(*found)
+    _table("start-up", {"rounds": rounds, **told}, count, save, json)
+    for name, size in {} if json else told["peak_mb"].items():
+        typer.echo(f"{size:6.0f} MB at most: {name}")
+
+
+def data(
+    corpus: Annotated[Path, typer.Argument(metavar="CORPUS", help="A prepared corpus folder.")],
+    preset: Preset = "albert-tiny-zh",
+    seconds: Annotated[float, typer.Option("--seconds", min=1, help="For each measurement.")] = 10,
+    threads: Threads = None,
+    save: Save = None,
+    json: Json = False,
+) -> None:
+    """How fast batches are made, beside how fast a small model uses them up."""
+    from dataclasses import replace
+
+    from albertine.bench.data import measure
+    from albertine.corpus.reader import Corpus
+    from albertine.model.presets import preset as named
+
+    count = _threads(threads)
+    config = replace(named(preset), vocab_size=Corpus(corpus).tokenizer().vocab_size)
+    found = measure(corpus, config, seconds=seconds, workers=tuple(range(count + 1)))
+    _finish("data", {"preset": preset, **found}, count, save, json)
+    if not json:
+        rows = [(name, f"{rate:,.0f}") for name, rate in [*found["made"].items(), (preset, found["used"])]]
+        show.table(("", "tokens/s"), rows)
+        typer.echo(f"batches are made {found['ratio']:.1f} times as fast as they are used up")
+
+
+def sizes(
+    sequences: Annotated[int, typer.Option("--sequences", min=1)] = 4,
+    length: Annotated[int, typer.Option("--length", min=8, max=512, help="Of every sequence.")] = 128,
+    rounds: Rounds = 3,
+    threads: Threads = None,
+    save: Save = None,
+    json: Json = False,
+) -> None:
+    """Data throughput of BERT and ALBERT by size, as in table 2 of the ALBERT paper."""
+    import torch
+
+    from albertine.bench.quiet import Clock, others
+    from albertine.bench.sizes import PAPER, measure
+
+    count, begin = _threads(threads), Clock.now()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    found = []
+    for size in measure(sequences=sequences, length=length, rounds=rounds, device=device):
+        found.append(size)
+        _say(json)(f"{size.name}: {size.tokens_per_second:,.0f} tokens/s")
+    unit = next(size.tokens_per_second for size in found if size.name == "bert-large")
+    rows = {
+        size.name: {
+            "parameters": size.parameters,
+            "tokens_per_second": size.tokens_per_second,
+            "speed_up": size.tokens_per_second / unit,
+            "paper": PAPER[size.name],
+        }
+        for size in found
+    }
+    told = {"device": device, "sequences": sequences, "length": length, "rounds": rounds, "sizes": rows}
+    _finish("sizes", {**told, "others_busy": others(begin, Clock.now())}, count, save, json)
+    if not json:
+        lines = [
+            (name, f"{row['parameters'] / 1e6:.0f} M", f"{row['speed_up']:.2f}", f"{row['paper']:.1f}")
+            for name, row in rows.items()
+        ]
+        show.table(("", "parameters", "speed, BERT-large = 1", "in the paper"), lines)
+
+
+def scaling(threads: Threads = None, save: Save = None, json: Json = False) -> None:
+    """Time and memory of a training step against length, batch, depth and width."""
+    from albertine.bench.quiet import Clock, others
+    from albertine.bench.scaling import MIDDLE, measure
+
+    count, begin, points = _threads(threads), Clock.now(), []
+    for point in measure(count):
+        points.append(point)
+        _say(json)(f"{point.axis} {point.value}: {point.milliseconds:.1f} ms, {point.megabytes:.0f} MB")
+    rows = [vars(point) for point in points]
+    _finish(
+        "scaling",
+        {"middle": MIDDLE, "points": rows, "others_busy": others(begin, Clock.now())},
+        count,
+        save,
+        json,
+    )
+    if not json:
+        lines = [(f"{p.axis} {p.value}", f"{p.milliseconds:.1f}", f"{p.megabytes:.0f}") for p in points]
+        show.table(("", "ms", "MB"), lines)
+
+
+def _table(
+    name: str,
+    told: Mapping[str, Any],
+    threads: int,
+    save: Path | None,
+    json: bool,
+    against: Path | None = None,
+) -> None:
+    if not json:
+        rows = [(who, f"{row['min_ms']:.1f}", f"{row['median_ms']:.1f}") for who, row in told["runs"].items()]
+        show.table(("", "ms, fastest", "median"), rows)
+        for what, ratio in told.get("ratios", {}).items():
+            typer.echo(f"{ratio:5.2f}  {what}")
+        _warn(told)
+    _finish(name, told, threads, save, json, against)
+
+
+def _finish(
+    name: str,
+    told: Mapping[str, Any],
+    threads: int,
+    save: Path | None,
+    json: bool,
+    against: Path | None = None,
+) -> None:
+    """Print JSON, keep the result, hold it against the one that is kept."""
+    from albertine.bench.guard import fallen, newest
+    from albertine.bench.machine import describe, save_result
+
+    whole = {"machine": describe(), "threads": threads, **told}
+    if json:
+        show.as_json(whole)
+    worse = fallen(whole, newest(name, against)) if against is not None else []
+    if save is not None:
+        typer.echo(f"written: {save_result(name, whole, save)}", err=json)
+    for line in worse:
+        typer.echo(f"fallen: {line}", err=True)
+    if worse:
+        raise typer.Exit(1)
+
+
+def _warn(told: Mapping[str, Any]) -> None:
+    if not told["quiet"]:
+        typer.echo(
+            f"warning: other programs kept {told['others_busy']:.1f} processors busy; the times are no basis "
+            "for ratios. End them and measure again",
+            err=True,
+        )
+
+
+def _threads(wanted: int | None) -> int:
+    import torch
+
+    count = wanted or len(os.sched_getaffinity(0))
+    torch.set_num_threads(count)
+    return count
+
+
+def _say(json: bool) -> Any:
+    return lambda text: None if json else typer.echo(text, err=True)

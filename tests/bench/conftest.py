@@ -1,0 +1,3 @@
+"""The small corpus of the tests of pretraining."""
+
+from tests.pretraining.conftest import corpus as corpus

@@ -1,0 +1,172 @@
+"""Every measurement, run small: peers and ours compute the same, and what is told is what was done."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from albertine.bench import data, inference, optimizer, process, scaling, sizes, start_up, training
+from albertine.bench.guard import fallen
+from albertine.bench.inputs import inputs, lengths_of, pretraining
+from albertine.bench.machine import hardware
+from albertine.bench.peers import Peer
+from albertine.cli.app import run
+from albertine.errors import RunError
+from albertine.model.presets import preset
+from tests.model.builders import config
+
+TOY = config(vocab_size=97, max_position_embeddings=128, initializer_range=0.1)
+
+
+@pytest.mark.parametrize(("sequences", "fill"), [(32, 0.48), (8, 0.57), (8, 1.0), (1, 1.0), (4, 0.3)])
+def test_lengths_fill_what_they_say(sequences: int, fill: float) -> None:
+    lengths = lengths_of(sequences, 128, fill)
+    assert len(lengths) == sequences and max(lengths) == 128 and min(lengths) >= 2
+    assert sum(lengths) / (sequences * 128) == pytest.approx(fill, abs=0.03 if sequences >= 8 else 0.2)
+    assert lengths == lengths_of(sequences, 128, fill)
+
+
+def test_packed_and_padded_are_the_same_batch() -> None:
+    given = inputs("x", [5, 9, 2], 97)
+    real = given.padded["attention_mask"].bool()
+    assert torch.equal(given.padded["input_ids"][real], given.packed.input_ids)
+    assert torch.equal(given.padded["token_type_ids"][real], given.packed.token_type_ids)
+    assert given.fill == pytest.approx(16 / 27)
+    batch, padded = pretraining(inputs("x", [20, 40], 97))
+    assert torch.equal(padded["labels"][padded["labels"] >= 0], batch.mlm_labels)
+    assert torch.equal(batch.packed.input_ids[batch.mlm_positions], batch.mlm_labels)
+
+
+def test_inference(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("transformers")
+
+    def broken(*_: object) -> None:
+        raise ValueError("no such thing\nand more")
+
+    def absent(*_: object) -> None:
+        raise ImportError("gone", name="gone")
+
+    first = inference.peers()[0]
+    others = (
+        Peer("broken", "broken", broken),
+        Peer("absent", "absent", absent),
+        Peer("long", "x", broken, True),
+    )  # type: ignore[arg-type]
+    monkeypatch.setattr(inference, "peers", lambda: (first, *others))
+    (found,) = inference.measure(TOY, ["varied"], rounds=2, threads=1)
+    told = found.told()
+    assert set(told["left_out"]) == {"broken", "absent"}
+    assert told["left_out"]["broken"] == "ValueError: no such thing"
+    assert told["left_out"]["absent"] == "not installed: gone"
+    assert {first.name, "albertine float32"} <= set(told["runs"])
+    assert told["runs"][first.name]["least_cosine"] > 0.99999
+    assert all(row["least_cosine"] > 0.98 and row["min_ms"] > 0 for row in told["runs"].values())
+
+
+def test_training_computes_the_same_loss() -> None:
+    pytest.importorskip("transformers")
+    contest, losses = training.measure(TOY, rounds=1, threads=1)
+    values = list(losses.values())
+    assert len(values) in (3, 6) and values[:3] == pytest.approx([values[0]] * 3, abs=1e-4)
+    assert values == pytest.approx([values[0]] * len(values), abs=0.05)
+    assert set(training.told(contest, losses)["runs"]) == set(losses)
+
+
+def test_training_without_the_peer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "transformers", None)
+    with pytest.raises(RunError, match=r"albertine\[bench\]"):
+        training.measure(TOY, rounds=1, threads=1)
+
+
+def test_optimizers() -> None:
+    told = optimizer.told(replace(optimizer.measure(TOY, rounds=2, threads=1), others=0.0))
+    assert set(told["runs"]) == {optimizer.TORCH, optimizer.OURS, optimizer.LAMB}
+    assert [name.partition(" / ")[0] for name in told["ratios"]] == [optimizer.OURS, optimizer.LAMB]
+
+
+def test_data(corpus: Path) -> None:
+    shape = replace(TOY, vocab_size=preset("albert-tiny-zh").vocab_size)
+    found = data.measure(corpus, shape, seconds=0.2, workers=(0,))
+    assert found["used"] > 0 and found["ratio"] == found["made"]["0 loader processes"] / found["used"]
+
+
+def test_the_command_tells_and_saves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["bench", "optimizer", "--preset", "albert-tiny-zh", "--rounds", "1", "--threads", "1"]
+    assert run([*command, "--json", "--save", str(tmp_path / "a place")]) == 0
+    out, err = capsys.readouterr()
+    told = json.loads(out)
+    (path,) = (tmp_path / "a place").rglob("*.json")
+    assert path.parent.name == hardware() and path.name.endswith("-optimizer.json") and str(path) in err
+    assert json.loads(path.read_text())["runs"] == told["runs"] and told["machine"]["cores"] >= 1
+    assert run(command) == 0
+    assert "albertine LAMB" in capsys.readouterr().out
+    assert run(["bench", "inference", "--shape", "round"]) == 2
+
+
+def test_a_ratio_that_has_fallen_fails_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = {"shapes": {"dense": {"ratios": {"a / b": 10.0, "a / c": 2.0, "gone": 3.0}}}, "ratios": {"x": 1.0}}
+    found = {"shapes": {"dense": {"ratios": {"a / b": 8.6, "a / c": 1.5, "new": 9.0}}}, "ratios": {"x": 1.2}}
+    assert fallen(found, kept) == [
+        "dense: a / c was 2.00 and is 1.50",
+        "dense: gone was 3.00 and is not there",
+    ]
+    command = [
+        "bench",
+        "optimizer",
+        "--preset",
+        "albert-tiny-zh",
+        "--rounds",
+        "1",
+        "--against",
+        str(tmp_path),
+    ]
+    assert run(command) == 2
+    assert "holds no result `optimizer`" in capsys.readouterr().err
+    path = tmp_path / hardware() / "2026-01-01-optimizer.json"
+    path.parent.mkdir()
+    for ratio, code in ((1e9, 1), (1e-9, 0)):
+        path.write_text(json.dumps({"ratios": {f"{optimizer.OURS} / {optimizer.TORCH}": ratio}}))
+        ended = run(command)
+        assert ended == code or "no basis for ratios" in capsys.readouterr().err
+
+
+def test_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sizes, "PAPER", {"albert-tiny-zh": 1.0, "albert-small-zh": 1.0})
+    found = list(sizes.measure(sequences=2, length=16, rounds=1))
+    assert [size.name for size in found] == ["albert-tiny-zh", "albert-small-zh"]
+    assert found[0].parameters < found[1].parameters and all(size.tokens_per_second > 0 for size in found)
+
+
+def test_the_memory_of_a_process() -> None:
+    hold = "x = bytearray(300 * 2**20)"
+    (said, little), (_, much) = (
+        process.run([sys.executable, "-c", code]) for code in ("print('你好')", hold)
+    )
+    assert said == "你好\n" and little < 100 < 300 < much < 450
+    with pytest.raises(RunError, match="failed: ZeroDivisionError"):
+        process.run([sys.executable, "-c", "1 / 0"])
+
+
+def test_start_up_and_a_small_process() -> None:
+    contest, peaks = start_up.measure(rounds=1, threads=1)
+    told = start_up.told(contest, peaks)
+    assert set(told["runs"]) == set(told["peak_mb"]) >= {"albertine --help", "albertine predict fill-mask"}
+    assert told["peak_mb"]["albertine --help"] < 100  # megabytes: torch is not imported
+    assert told["peak_mb"]["albertine predict fill-mask"] < 512  # a tiny model answers in a small container
+
+
+def test_scaling(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scaling, "AXES", {"length": (16, 128)})
+    monkeypatch.setattr(scaling, "MIDDLE", {"length": 16, "batch": 16, "depth": 2, "width": 64})
+    short, long = scaling.measure(1)
+    assert (short.axis, short.value, long.value) == ("length", 16, 128)
+    assert short.milliseconds > 0 and long.megabytes > short.megabytes
+    with pytest.raises(RunError, match=r"failed: .*positions"):
+        scaling._child({"length": 600, "batch": 1, "depth": 1, "width": 64, "rounds": 1, "threads": 1})
