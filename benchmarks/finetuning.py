@@ -20,6 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from albertine.bench.machine import describe, save_result
 from albertine.settings import override, resolve
 from albertine.tasks.data import read_data
 from albertine.tasks.finetune import finetune
@@ -27,7 +28,6 @@ from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.start import open_encoder
 from albertine.training.progress import Reporter
 from benchmarks import peer_finetuning
-from benchmarks.machine import describe, save_result
 
 WARMUP = 0.1
 
@@ -44,7 +44,7 @@ def settings_of(arguments: argparse.Namespace, folder: Path, seed: int) -> Finet
     }
     tree = override(fixed, arguments.settings)
     tree["training"]["warmup"] = WARMUP
-    tree["training"]["learning_rate"] /= 1 - WARMUP
+    tree["training"]["learning_rate"] = float(tree["training"]["learning_rate"]) / (1 - WARMUP)
     return resolve(FinetuneSettings, tree)
 
 
@@ -83,7 +83,7 @@ def main() -> None:
     share = middle["albertine"]["seconds"] / middle["transformers"]["seconds"]
     print(f"albertine takes {share:.2f} of the time of transformers")
     if arguments.save:
-        train, dev = (len(found.examples) if found else 0 for found in (data.train, data.dev))
+        train, dev = (len(set(map(id, found.examples))) if found else 0 for found in (data.train, data.dev))
         save_result(
             f"finetuning-{arguments.name}",
             {
