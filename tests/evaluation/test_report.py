@@ -140,6 +140,14 @@ def test_markdown_in_texts_is_shown_as_it_is(tmp_path: Path) -> None:
     assert r"a \| b \*c\* \<br\> d \`e\` \_f\_ g_h xxx" in text and "x" * 350 not in text
 
 
+def test_texts_hold_separators_of_lines(tmp_path: Path) -> None:
+    """Real web text has U+2028, U+0085 and form feeds; a prediction is a line all the same."""
+    strange = line(0, "fine", "poor", 0.9) | {"text": "one\u2028two\u0085three\x0cfour\rfive"}
+    run = made(tmp_path / "run", 0.5, [strange, LINES[1]])
+    assert run.predictions == [strange, LINES[1]]
+    assert "five" in write_report(tmp_path / "report", "run", {"run": [run]}).read_text(encoding="utf-8")
+
+
 def test_findings_of_options_numbers_and_parts() -> None:
     asked = {"question": "who?", "options": ["Ann", "Bo"]}
     chosen = [

@@ -54,7 +54,9 @@ class Run:
         for split in ("dev", "test"):
             path = predictions_file(self.folder, split)
             if path.is_file():
-                return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+                # not splitlines(): texts hold U+2028 and other line separators, which JSON writes as they are
+                lines = path.read_text(encoding="utf-8").split("\n")
+                return [json.loads(line) for line in lines if line]
         return []
 
     def curve(self, key: str, *, evaluated: bool = False) -> list[tuple[float, float]]:
