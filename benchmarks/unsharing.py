@@ -113,6 +113,11 @@ def main() -> None:
                 for how, unshare in (("shared", "no"), ("unshared", "all")):
                     found[name][how].append(run(name, seed, unshare, arguments, Path(scratch)))
                     print(name, how, seed, found[name][how][-1], flush=True)
+            _tell(found, arguments)
+
+
+def _tell(found: dict[str, dict[str, list[dict[str, float]]]], arguments: argparse.Namespace) -> None:
+    """Print, and keep, the tasks that are done."""
     middle = {
         name: {
             how: {key: statistics.median(row[key] for row in rows) for key in rows[0]}
@@ -120,12 +125,11 @@ def main() -> None:
         }
         for name, both in found.items()
     }
-    for name, both in middle.items():
-        for how, row in both.items():
-            print(f"{name:18} {how:9} " + "  ".join(f"{key} {value:.4g}" for key, value in row.items()))
+    for how, row in middle[list(middle)[-1]].items():
+        print(f"{how:9} " + "  ".join(f"{key} {value:.4g}" for key, value in row.items()))
     if arguments.save:
         chosen = {k: str(v) if isinstance(v, Path) else v for k, v in vars(arguments).items()}
-        chosen |= {"epochs": EPOCHS, "tasks": {name: TASKS[name] for name in arguments.tasks}}
+        chosen |= {"epochs": EPOCHS, "tasks": {name: TASKS[name] for name in found}}
         save_result("unsharing", {"machine": describe(), "settings": chosen, "runs": found, "median": middle})
 
 

@@ -188,7 +188,12 @@ def _quietly() -> Iterator[None]:
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        nowhere = io.StringIO()
+        with (
+            warnings.catch_warnings(),
+            contextlib.redirect_stdout(nowhere),
+            contextlib.redirect_stderr(nowhere),  # where transformers draws its bars
+        ):
             warnings.simplefilter("ignore")
             yield
     finally:
