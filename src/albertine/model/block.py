@@ -17,13 +17,13 @@ from torch import Tensor, nn
 from albertine.model.attention import RowSubset, Segments, attend
 from albertine.model.compiled import gelu_tanh
 from albertine.model.config import EncoderConfig
-from albertine.model.fused import Fused, Int8, fuses, int8_of
+from albertine.model.fused import Fused, Kernel, fuses, int8_of
 from albertine.model.kept import Kept
 from albertine.model.memory import Join
 from albertine.model.product import Product
 from albertine.precision import Format
 
-Linear = Product | Fused | Int8
+Linear = Product | Kernel
 
 
 def stacked(*layers: nn.Linear, dtype: torch.dtype) -> Product:

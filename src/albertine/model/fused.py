@@ -7,9 +7,9 @@ plain operations, before it is used; where it is missing or wrong the plain oper
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -22,37 +22,89 @@ KERNELS = {"gelu": ("gelu", "none"), "gelu_new": ("gelu", "tanh"), "relu": ("rel
 """oneDNN's name and algorithm of every activation."""
 
 
-class Fused:
+class Kernel(ABC):
+    """A linear layer whose kernel also does what follows.
+
+    Args:
+        bias: (out,). lay_out: turns some rows of the weight, for about so many rows of input, into what the
+            kernel wants; done when they are first asked for.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor, lay_out: Callable[[Tensor, int], Tensor]) -> None:
+        self.bias = bias
+        self._weight, self._lay_out = weight, lay_out
+        self._parts: dict[tuple[int, int], Tensor] = {}
+
+    def __call__(self, x: Tensor, first: int = 0, last: int | None = None) -> Tensor:
+        """(T, in) to (T, last - first)."""
+        return self.run(x, slice(first, len(self.bias) if last is None else last), "none", "")
+
+    def activated(self, x: Tensor, name: str) -> Tensor:
+        """(T, in) to (T, out), through an activation."""
+        return self.run(x, slice(0, len(self.bias)), *KERNELS[name])
+
+    def added(self, x: Tensor, residual: Tensor, dropout: float = 0.0) -> Tensor:
+        """(T, in) to (T, out), added to `residual`."""
+        return residual + self(x)
+
+    @abstractmethod
+    def run(self, x: Tensor, outputs: slice, kernel: str, algorithm: str) -> Tensor:
+        """(T, in) to the wanted outputs, through oneDNN's activation of that name."""
+
+    def laid_out(self, outputs: slice, rows: int) -> Tensor:
+        """The weight of the wanted outputs."""
+        key = (outputs.start, outputs.stop)
+        if key not in self._parts:
+            self._parts[key] = self._lay_out(self._weight[outputs].contiguous(), rows)
+        return self._parts[key]
+
+
+class Fused(Kernel):
     """x·Wᵀ + b in float32 or bfloat16.
 
     On processors of AMD torch's own float32 product is half as fast as oneDNN's.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
-        self.weight, self.bias = weight, bias
-        self._parts = _Parts(weight, torch.ops.mkldnn._reorder_linear_weight)
-
-    def __call__(self, x: Tensor, first: int = 0, last: int | None = None) -> Tensor:
-        """(T, in) to (T, last - first)."""
-        return self._run(x, first, last, "none", "")
-
-    def activated(self, x: Tensor, name: str) -> Tensor:
-        """(T, in) to (T, out), through an activation."""
-        return self._run(x, 0, None, *KERNELS[name])
+        super().__init__(weight, bias, torch.ops.mkldnn._reorder_linear_weight)
 
     def added(self, x: Tensor, residual: Tensor, dropout: float = 0.0) -> Tensor:
-        """(T, in) to (T, out), added to `residual`."""
-        weight = self._parts.get(0, len(self.bias), len(x))
-        run = torch.ops.mkldnn._linear_pointwise.binary
-        out: Tensor = run(x, residual, weight, self.bias, "add")
+        weight = self.laid_out(slice(0, len(self.bias)), len(x))
+        out: Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, residual, weight, self.bias, "add")
         return out
 
-    def _run(self, x: Tensor, first: int, last: int | None, kernel: str, algorithm: str) -> Tensor:
-        last = len(self.bias) if last is None else last
-        weight = self._parts.get(first, last, len(x))
-        run = torch.ops.mkldnn._linear_pointwise
-        out: Tensor = run(x, weight, self.bias[first:last], kernel, [], algorithm)
+    def run(self, x: Tensor, outputs: slice, kernel: str, algorithm: str) -> Tensor:
+        weight, bias = self.laid_out(outputs, len(x)), self.bias[outputs]
+        out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, kernel, [], algorithm)
         return out
+
+
+class Int8(Kernel):
+    """x·Wᵀ + b with 8-bit integers: weights with a scale for each output, rounded once; activations with one
+    scale for all, taken from their largest magnitude every time.
+
+    The result therefore depends a little on what else is in a batch.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> None:
+        """Round float32 weights (out, in); results are in `dtype`."""
+        self.dtype = dtype
+        self.scales = weight.abs().amax(1).float().clamp(min=1e-12) / 127
+        self.zeros = torch.zeros(len(weight), dtype=torch.int64)
+        whole = (weight / self.scales[:, None]).round().to(torch.int8)
+        super().__init__(whole, bias.float(), _lay_out_int8)
+
+    def run(self, x: Tensor, outputs: slice, kernel: str, algorithm: str) -> Tensor:
+        (q, scale), weight = rounded(x), self.laid_out(outputs, len(x))
+        given = (q, scale, 0, weight, self.scales[outputs], self.zeros[outputs], self.bias[outputs])
+        multiply = torch.ops.onednn.qlinear_pointwise.default
+        out: Tensor = multiply(*given, 1.0, 0, self.dtype, kernel, [], algorithm)
+        return out
+
+
+def _lay_out_int8(part: Tensor, rows: int) -> Tensor:
+    out: Tensor = torch.ops.onednn.qlinear_prepack(part, [rows, part.shape[1]])
+    return out
 
 
 def product(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -64,65 +116,11 @@ def product(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return out
 
 
-class Int8:
-    """x·Wᵀ + b with 8-bit integers: weights with a scale for each output, rounded once; activations with one
-    scale for all, taken from their largest magnitude every time.
-
-    The result therefore depends a little on what else is in a batch.
-    """
-
-    def __init__(self, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> None:
-        """Round float32 weights (out, in); results are in `dtype`."""
-        self.bias, self.dtype = bias.float(), dtype
-        self.scales = weight.abs().amax(1).float().clamp(min=1e-12) / 127
-        self.zeros = torch.zeros(len(weight), dtype=torch.int64)
-        rounded = (weight / self.scales[:, None]).round().to(torch.int8)
-        self._parts = _Parts(
-            rounded, lambda part, rows: torch.ops.onednn.qlinear_prepack(part, [rows, part.shape[1]])
-        )
-
-    def __call__(self, x: Tensor, first: int = 0, last: int | None = None) -> Tensor:
-        """(T, in) to (T, last - first)."""
-        return self._run(x, first, last, "none", "")
-
-    def activated(self, x: Tensor, name: str) -> Tensor:
-        """(T, in) to (T, out), through an activation."""
-        return self._run(x, 0, None, *KERNELS[name])
-
-    def added(self, x: Tensor, residual: Tensor, dropout: float = 0.0) -> Tensor:
-        """(T, in) to (T, out), added to `residual`."""
-        return residual + self(x)
-
-    def _run(self, x: Tensor, first: int, last: int | None, kernel: str, algorithm: str) -> Tensor:
-        last = len(self.bias) if last is None else last
-        rows = slice(first, last)
-        q, scale = rounded(x)
-        run = torch.ops.onednn.qlinear_pointwise.default
-        weight = self._parts.get(first, last, len(x))
-        given = (q, scale, 0, weight, self.scales[rows], self.zeros[rows], self.bias[rows])
-        out: Tensor = run(*given, 1.0, 0, self.dtype, kernel, [], algorithm)
-        return out
-
-
 def rounded(x: Tensor) -> tuple[Tensor, float]:
     """A tensor as int8 of the same shape, and the size of one step."""
     low, high = torch.aminmax(x)
     scale = max(-low.item(), high.item(), 1e-12) / 127
     return (x * (1 / scale)).round_().to(torch.int8), scale
-
-
-class _Parts:
-    """Rows of a weight as a kernel wants them, laid out when they are first asked for."""
-
-    def __init__(self, weight: Tensor, lay_out: Callable[[Tensor, int], Tensor]) -> None:
-        self._weight, self._lay_out = weight, lay_out
-        self._known: dict[tuple[int, int], Tensor] = {}
-
-    def get(self, first: int, last: int, rows: int) -> Tensor:
-        """Outputs `first` to `last`, for about `rows` rows of input."""
-        if (first, last) not in self._known:
-            self._known[first, last] = self._lay_out(self._weight[first:last].contiguous(), rows)
-        return self._known[first, last]
 
 
 @cache
@@ -150,7 +148,7 @@ def int8_of(weight: Tensor, bias: Tensor, dtype: torch.dtype) -> Int8:
     return Int8(weight, bias, dtype)
 
 
-def _agrees(make: Callable[[Tensor, Tensor], Any], dtype: torch.dtype, tolerance: float) -> bool:
+def _agrees(make: Callable[[Tensor, Tensor], Kernel], dtype: torch.dtype, tolerance: float) -> bool:
     weight, bias, x, residual = (
         torch.linspace(-1, 1, a * b).cos().mul(1.5).view(a, b)
         for a, b in ((32, 16), (1, 32), (8, 16), (8, 32))
