@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from albertine.tasks.judge import Split, TunedRun
 
 TASKS = {"mlm": "masked words", "sop": "sentence order", "nsp": "next sentence"}
-NO_SKILL = {"mlm": "the commonest word", "sop": "a coin", "nsp": "a coin"}
+NO_SKILL = {"mlm": "the commonest word", "sop": "the commoner order", "nsp": "the commoner answer"}
 RULES = ("greedy", "best")
 
 

@@ -27,8 +27,9 @@ class Score:
 
     Attributes:
         task: "mlm", "sop" or "nsp".
-        baseline: accuracy of always guessing the commonest token (mlm), or of a coin.
-        baseline_loss: in nats, of predicting token frequencies (mlm), or of a coin.
+        baseline: accuracy of always guessing the commonest token (mlm), or the commoner order among the
+            pairs judged.
+        baseline_loss: in nats, of predicting token frequencies (mlm), or those of the two orders.
         count: predictions judged.
     """
 
@@ -78,10 +79,12 @@ def held_out_scores(
         )
     ]
     if "sentence_accuracy" in found:
-        count = sum(batch.counts["sentence"] for batch in batches)
-        coin = float(torch.log(torch.tensor(2.0)))
+        labels = torch.cat([b.sentence_labels for b in batches if b.sentence_labels is not None])
+        shares = labels[labels >= 0].bincount(minlength=2).double() / int((labels >= 0).sum())
+        frequencies = float(-torch.special.xlogy(shares, shares).sum())
         accuracy, loss = found["sentence_accuracy"], found["sentence_loss"]
-        scores.append(Score(objective.pairs, accuracy, loss, 0.5, coin, count))
+        count = int((labels >= 0).sum())
+        scores.append(Score(objective.pairs, accuracy, loss, float(shares.max()), frequencies, count))
     return scores
 
 
