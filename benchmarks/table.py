@@ -322,7 +322,7 @@ def questions(hardware: Path) -> Iterator[str]:
             result["model"],
             result["pretraining"],
             f"{len(result['train'])} files, {result['epochs']:g} epochs, {result['minutes']:.0f} min",
-            ", ".join(f"{key} {value:.2f}" for key, value in result["scores"].items() if key != "step"),
+            ", ".join(f"{key} {100 * value:.1f}" for key, value in result["scores"].items() if key != "step"),
         ]
         for name, result in found.items()
     ]
