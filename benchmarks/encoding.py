@@ -22,7 +22,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from albertine.bench.machine import describe, save_result
+from albertine.bench.machine import describe
+from benchmarks.keep import keep
 
 TOKENIZER = "tokenizers/albert-en-30k"
 SQUAD, RACE = 384, 512
@@ -178,7 +179,7 @@ def main() -> None:
         found[name] = json.loads(said.splitlines()[-1])
         print(name, {key: round(value, 1) for key, value in found[name].items()}, flush=True)
     if arguments.save:
-        save_result("encoding", {"machine": describe(), "runs": found})
+        keep("encoding", {"machine": describe(), "runs": found})
 
 
 if __name__ == "__main__":

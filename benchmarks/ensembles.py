@@ -3,8 +3,8 @@
     python -m benchmarks.ensembles MODEL --shared ../shared/data --save
 
 Four candidates a task: two seeds with the checkpoint's own number of depths, two with half as many more. The
-dev set picks at most three by forward selection, the labelled test set is scored once. The tasks are
-ChnSentiCorp (sentiment) and C3 (multiple choice).
+dev set picks the three best, the labelled test set is scored once. The tasks are ChnSentiCorp (sentiment) and
+C3 (multiple choice).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from albertine.bench.machine import describe, save_result
+from albertine.bench.machine import describe
 from albertine.interop.huggingface import load_model
 from albertine.settings import resolve
 from albertine.tasks.data import once
@@ -23,6 +23,7 @@ from albertine.tasks.finetune import finetune
 from albertine.tasks.judge import open_run
 from albertine.tasks.settings import FinetuneSettings
 from albertine.training.progress import Reporter
+from benchmarks.keep import keep
 
 TASKS: dict[str, dict[str, Any]] = {
     "chnsenticorp": {"folder": "chnsenticorp", "max_length": 128, "examples": 4000},
@@ -65,7 +66,7 @@ def main() -> None:
             shapes = [(depths, seed) for depths in (depth, depth + depth // 2) for seed in (1, 2)]
             folders = [candidate(name, *shape, arguments, Path(scratch)) for shape in shapes]
             read = once()
-            whole = ensemble([open_run(folder, read=read) for folder in folders], pick=PICK)
+            whole = ensemble([open_run(folder, read=read) for folder in folders], pick=PICK, rule="best")
             found[name] = {
                 "metric": whole.family.metrics[0],
                 "rule": whole.rule,
@@ -76,7 +77,7 @@ def main() -> None:
             print(name, found[name], flush=True)
     if arguments.save:
         settings = {"model": str(arguments.model), "training": TRAINING, "tasks": TASKS}
-        print(save_result("ensembles", {"machine": describe(), "settings": settings, "tasks": found}))
+        keep("ensembles", {"machine": describe(), "settings": settings, "tasks": found})
 
 
 if __name__ == "__main__":

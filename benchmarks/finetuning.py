@@ -20,7 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from albertine.bench.machine import describe, save_result
+from albertine.bench.machine import describe
 from albertine.settings import override, resolve
 from albertine.tasks.data import read_data
 from albertine.tasks.finetune import finetune
@@ -28,6 +28,7 @@ from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.start import open_encoder
 from albertine.training.progress import Reporter
 from benchmarks import peer_finetuning
+from benchmarks.keep import keep
 
 WARMUP = 0.1
 
@@ -84,7 +85,7 @@ def main() -> None:
     print(f"albertine takes {share:.2f} of the time of transformers")
     if arguments.save:
         train, dev = (len(set(map(id, found.examples))) if found else 0 for found in (data.train, data.dev))
-        save_result(
+        keep(
             f"finetuning-{arguments.name}",
             {
                 "machine": describe(),

@@ -24,10 +24,10 @@ import torch
 
 import albertine
 from albertine.analysis.parameters import training_flops_per_token
-from albertine.bench.machine import describe, save_result
-from albertine.layout import pack
-from albertine.objectives.batch import PretrainingBatch
-from albertine.objectives.losses import pretraining_losses
+from albertine.bench.inputs import inputs, pretraining
+from albertine.bench.machine import describe
+from albertine.bench.step import learn
+from benchmarks.keep import keep
 
 LENGTH = 512
 
@@ -52,49 +52,6 @@ def seconds(run: Callable[[], Any], rounds: int) -> float:
         if i >= 3:
             best = min(best, time.perf_counter() - begin)
     return best
-
-
-def batch_of(sequences: int, vocab: int, lengths: np.ndarray) -> PretrainingBatch:
-    """Random sentence pairs of the given lengths with 15 % of the tokens masked."""
-    rng = np.random.default_rng(0)
-    rows = [rng.integers(5, vocab, n) for n in lengths]
-    types = [(np.arange(n) >= n // 2).astype(np.int64) for n in lengths]
-    chosen = [np.sort(rng.choice(np.arange(1, n - 1), round(0.15 * n), replace=False)) for n in lengths]
-    starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
-    return PretrainingBatch(
-        packed=pack(rows, types),
-        mlm_positions=torch.tensor(np.concatenate([c + s for c, s in zip(chosen, starts, strict=True)])),
-        mlm_labels=torch.tensor(np.concatenate([r[c] for r, c in zip(rows, chosen, strict=True)])),
-        sentence_labels=torch.tensor(rng.integers(0, 2, sequences)),
-        sentence_count=sequences,
-        samples=torch.zeros(sequences, 2, dtype=torch.long),
-    )
-
-
-def padded(batch: PretrainingBatch) -> dict[str, torch.Tensor]:
-    """The same batch as transformers wants it."""
-    packed = batch.packed
-    rows, width = packed.num_sequences, packed.max_length
-    labels = torch.full_like(packed.input_ids, -100)
-    labels[batch.mlm_positions] = batch.mlm_labels
-    out = {
-        name: torch.zeros(rows, width, dtype=torch.long)
-        for name in ("input_ids", "token_type_ids", "attention_mask")
-    }
-    out["labels"] = torch.full((rows, width), -100)
-    begin = 0
-    for i, n in enumerate(packed.lengths):
-        part = slice(begin, begin + n)
-        out["input_ids"][i, :n], out["token_type_ids"][i, :n] = (
-            packed.input_ids[part],
-            packed.token_type_ids[part],
-        )
-        out["labels"][i, :n], out["attention_mask"][i, :n] = labels[part], 1
-        begin += n
-    out["sentence_order_label"] = (
-        batch.sentence_labels if batch.sentence_labels is not None else torch.zeros(rows)
-    )
-    return {k: v.cuda() for k, v in out.items()}
 
 
 def rates(preset: str, sequences: int, fill: float, rounds: int) -> dict[str, Any]:
@@ -122,15 +79,12 @@ def rates(preset: str, sequences: int, fill: float, rounds: int) -> dict[str, An
         if fill == 1
         else rng.integers(round((2 * fill - 1) * LENGTH), LENGTH + 1, sequences)
     )
-    batch = batch_of(sequences, config.vocab_size, lengths)
-    peer, mine = padded(batch), batch.to("cuda")
+    batch, padded = pretraining(inputs("gpu", lengths.tolist(), config.vocab_size))
+    peer, mine = {name: x.cuda() for name, x in padded.items()}, batch.to("cuda")
     tokens = batch.packed.num_tokens
 
     def step_ours(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        parts = pretraining_losses(model, mine)
-        sum(
-            (part.loss_sum / part.count for part in parts.values()), torch.zeros((), device="cuda")
-        ).backward()
+        learn(model, mine)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
@@ -196,7 +150,7 @@ def main() -> None:
                     value["mfu"] = value["tflops"] / result["ceilings"]["bf16_tflops"]
             result["rates"].append(row)
     if arguments.save:
-        save_result("gpu", result)
+        keep("gpu", result)
     if arguments.corpus:
         command = [sys.executable, "-m", "albertine", "pretrain", "--config", "recipes/albert-base-en.yaml"]
         overrides = [

@@ -20,8 +20,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from albertine.bench.machine import describe, save_result
+from albertine.bench.machine import describe
 from albertine.pretraining.demo import demo_texts
+from benchmarks.keep import keep
 
 OVERRIDES = (
     "model.preset=albert-tiny-zh",
@@ -109,7 +110,7 @@ def main() -> None:
         same = weights(folder, "straight") == weights(folder, "killed")
         print(f"{kills} kills, weights {'identical' if same else 'DIFFERENT'}: {weights(folder, 'killed')}")
         if arguments.save:
-            save_result(
+            keep(
                 "kill-resume",
                 {
                     "machine": describe(),

@@ -34,13 +34,14 @@ from transformers import (
     TrainingArguments,
 )
 
-from albertine.bench.machine import describe, save_result
+from albertine.bench.machine import describe
 from albertine.corpus.reader import Corpus
 from albertine.layout import unpack
 from albertine.model.presets import preset
 from albertine.objectives.batch import PretrainingBatch
 from albertine.pretraining.data import held_out_batches
 from albertine.pretraining.settings import ObjectiveChoice
+from benchmarks.keep import keep
 
 
 class ActiveClock:
@@ -260,7 +261,7 @@ def main() -> None:
         settings = {
             k: str(v) if isinstance(v, Path) else v for k, v in vars(arguments).items() if k != "corpus"
         }
-        save_result(arguments.save, {"machine": describe(), "settings": settings, "curve": curve})
+        keep(arguments.save, {"machine": describe(), "settings": settings, "curve": curve})
 
 
 if __name__ == "__main__":

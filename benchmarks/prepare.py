@@ -27,11 +27,12 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from albertine.bench.machine import describe, save_result
+from albertine.bench.machine import describe
 from albertine.corpus.prepare import prepare
 from albertine.text.documents import Document, read_documents
 from albertine.text.load import load_tokenizer
 from albertine.text.sentences import Language, split_sentences
+from benchmarks.keep import keep
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 SOURCES: dict[Language, list[str]] = {"en": ["en_wiki_2018", "en_books"], "zh": ["zh_wiki", "zh_laws"]}
@@ -291,7 +292,7 @@ def main() -> None:
             result[name] = step(Path(temporary))
     report(result)
     if arguments.save:
-        save_result("prepare" if arguments.language == "en" else f"prepare-{arguments.language}", result)
+        keep("prepare" if arguments.language == "en" else f"prepare-{arguments.language}", result)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from albertine.bench.machine import RESULTS, describe, hardware, save_result
+from albertine.bench.machine import RESULTS, describe, hardware, newest
 from albertine.corpus.prepare import prepare
 from albertine.precision import fast_bfloat16
 from albertine.pretraining.run import pretrain
@@ -28,6 +28,7 @@ from albertine.pretraining.settings import PretrainingSettings
 from albertine.settings import resolve
 from albertine.text.load import load_tokenizer
 from albertine.training.metrics import read_metrics
+from benchmarks.keep import keep
 
 TEXT = {
     "en": (("en_wiki_2018", "en_books"), "tokenizers/albert-en-30k"),
@@ -114,7 +115,7 @@ def main() -> None:
             "mlm_accuracy": done.baseline.accuracy,
         }
         if arguments.save:
-            save_result(f"pretraining-{language}-albertine", result)
+            keep(f"pretraining-{language}-albertine", result)
     if arguments.only != "albertine":
         name = f"pretraining-{language}-transformers"
         command = [
@@ -132,10 +133,9 @@ def compare(language: str) -> None:
     """Say how long each took to the other's final loss, from the newest results on this hardware."""
     curves = {}
     for who in ("albertine", "transformers"):
-        files = sorted((RESULTS / hardware()).glob(f"*-pretraining-{language}-{who}.json"))
-        if not files:
+        if (path := newest(RESULTS / hardware(), f"pretraining-{language}-{who}")) is None:
             return
-        found = json.loads(files[-1].read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
         curves[who] = found["curve" if who == "transformers" else "albertine"]
     theirs, ours = curves["transformers"], curves["albertine"]
     reached = time_to_reach(ours, theirs[-1]["mlm_loss"])

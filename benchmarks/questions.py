@@ -16,12 +16,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from albertine.bench.machine import describe, save_result
+from albertine.bench.machine import describe
 from albertine.interop.huggingface import load_model
 from albertine.settings import resolve
 from albertine.tasks.finetune import finetune
 from albertine.tasks.record import pretraining
 from albertine.tasks.settings import FinetuneSettings
+from benchmarks.keep import keep
 
 TASKS: dict[str, dict[str, Any]] = {
     "squad": {
@@ -90,7 +91,7 @@ def main() -> None:
         }
     print(found)
     if arguments.save:
-        print(save_result(f"questions-{arguments.task}", {"machine": describe(), **found}))
+        keep(f"questions-{arguments.task}", {"machine": describe(), **found})
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from albertine.analysis.plots import save_curves
+from albertine.bench import machine
 from albertine.bench.machine import RESULTS
 from benchmarks.pretraining import time_to_reach
 
@@ -26,11 +27,17 @@ command above its table. Compare ratios: they come from one run on one machine. 
 
 def newest(hardware: Path, name: str) -> Result | None:
     """The newest result of that name, with its date."""
-    files = sorted(hardware.glob(f"????-??-??-{name}.json"))
-    if not files:
+    if (path := machine.newest(hardware, name)) is None:
         return None
-    result: Result = json.loads(files[-1].read_text(encoding="utf-8"))
-    return {**result, "date": files[-1].name[:10]}
+    result: Result = json.loads(path.read_text(encoding="utf-8"))
+    return {**result, "date": path.name[:10]}
+
+
+def newest_of_each(hardware: Path, kind: str) -> dict[str, Result]:
+    """The newest result of every name that begins with `kind-`, by the rest of the name."""
+    names = {path.stem[11:] for path in hardware.glob(f"????-??-??-{kind}-*.json")}
+    found = {name[len(kind) + 1 :]: newest(hardware, name) for name in sorted(names)}
+    return {name: result for name, result in found.items() if result is not None}
 
 
 def table(columns: list[str], rows: list[list[str]]) -> str:
@@ -239,9 +246,7 @@ def prepared(hardware: Path) -> Iterator[str]:
 
 
 def finetuning(hardware: Path) -> Iterator[str]:
-    names = sorted({path.name[22:-5] for path in hardware.glob("????-??-??-finetuning-*.json")})
-    found = {n: result for n in names if (result := newest(hardware, f"finetuning-{n}")) is not None}
-    if not found:
+    if not (found := newest_of_each(hardware, "finetuning")):
         return
     yield "## Fine-tuning against transformers\n\n`python -m benchmarks.finetuning MODEL NAME SETTINGS "
     yield "--save`, the settings being in the files of the results: "
@@ -271,22 +276,20 @@ def finetuning(hardware: Path) -> Iterator[str]:
 
 
 def unsharing(hardware: Path) -> Iterator[str]:
-    if (found := newest(hardware, "unsharing")) is None:
+    if not (found := newest_of_each(hardware, "unsharing")):
         return
-    yield f"## Shared and unshared\n\n`python -m benchmarks.unsharing MODEL --save`, {found['date']}: "
-    yield f"medians of {found['settings']['seeds']} seeds, from a checkpoint of minutes of pretraining. The "
-    yield "score is the first of its task: accuracy, F1 of triples, F1 of words."
-    if (load := found["machine"]["load_average"][1]) > 1.5 * found["machine"]["cores"]:
-        yield f" The machine was busy (load {load:g}): compare the seconds of a pair, and no others."
-    yield "\n\n"
+    yield "## Shared and unshared\n\n`python -m benchmarks.unsharing MODEL --save`: shared and unshared in "
+    yield "turn, medians of the seeds, from a checkpoint of minutes of pretraining. The score is the first "
+    yield "of its task: accuracy, F1 of triples, F1 of words. Seconds are those of a busy machine: compare a "
+    yield "pair, and no others.\n\n"
     rows = [
         [
-            f"{name}, {found['settings']['epochs'][name]} epochs, {how}",
+            f"{name}, {result['settings']['epochs']} epochs, {result['settings']['seeds']} seeds, {how}",
             *(f"{100 * row[key]:.2f}" for key in ("score", "first_epoch")),
             f"{row['seconds_an_epoch']:.1f}",
         ]
-        for name, both in found["median"].items()
-        for how, row in both.items()
+        for name, result in found.items()
+        for how, row in result["median"].items()
     ]
     yield table(["task", "score", "after the first epoch", "seconds an epoch"], rows)
 

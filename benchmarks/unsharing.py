@@ -17,12 +17,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from albertine.bench.machine import describe, save_result
+from albertine.bench.machine import describe
 from albertine.settings import resolve
 from albertine.tasks.finetune import finetune
 from albertine.tasks.settings import FinetuneSettings
 from albertine.training.metrics import read_metrics
 from albertine.training.progress import Reporter
+from benchmarks.keep import keep
 
 TASKS: dict[str, dict[str, Any]] = {
     "sentiment": {"dataset": "chnsenticorp", "folder": "chnsenticorp", "examples": 1500, "max_length": 128},
@@ -105,32 +106,35 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=2e-4)
     parser.add_argument("--save", action="store_true", help="write the result under benchmarks/results")
     arguments = parser.parse_args()
-    found: dict[str, dict[str, list[dict[str, float]]]] = {}
     with tempfile.TemporaryDirectory() as scratch:
         for name in arguments.tasks:
-            found[name] = {"shared": [], "unshared": []}
+            found: dict[str, list[dict[str, float]]] = {"shared": [], "unshared": []}
             for seed in range(1, arguments.seeds + 1):
                 for how, unshare in (("shared", "no"), ("unshared", "all")):
-                    found[name][how].append(run(name, seed, unshare, arguments, Path(scratch)))
-                    print(name, how, seed, found[name][how][-1], flush=True)
-            _tell(found, arguments)
+                    found[how].append(run(name, seed, unshare, arguments, Path(scratch)))
+                    print(name, how, seed, found[how][-1], flush=True)
+            _tell(name, found, arguments)
 
 
-def _tell(found: dict[str, dict[str, list[dict[str, float]]]], arguments: argparse.Namespace) -> None:
-    """Print, and keep, the tasks that are done."""
+def _tell(name: str, runs: dict[str, list[dict[str, float]]], arguments: argparse.Namespace) -> None:
+    """Print, and keep, a task that is done."""
     middle = {
-        name: {
-            how: {key: statistics.median(row[key] for row in rows) for key in rows[0]}
-            for how, rows in both.items()
-        }
-        for name, both in found.items()
+        how: {key: statistics.median(row[key] for row in rows) for key in rows[0]}
+        for how, rows in runs.items()
     }
-    for how, row in middle[list(middle)[-1]].items():
-        print(f"{how:9} " + "  ".join(f"{key} {value:.4g}" for key, value in row.items()))
+    for how, row in middle.items():
+        print(f"{name} {how:9} " + "  ".join(f"{key} {value:.4g}" for key, value in row.items()))
     if arguments.save:
-        chosen = {k: str(v) if isinstance(v, Path) else v for k, v in vars(arguments).items()}
-        chosen |= {"epochs": EPOCHS, "tasks": {name: TASKS[name] for name in found}}
-        save_result("unsharing", {"machine": describe(), "settings": chosen, "runs": found, "median": middle})
+        settings = {
+            "seeds": arguments.seeds,
+            "batch": arguments.batch,
+            "rate": arguments.rate,
+            "epochs": EPOCHS[name],
+            "task": TASKS[name],
+        }
+        keep(
+            f"unsharing-{name}", {"machine": describe(), "settings": settings, "runs": runs, "median": middle}
+        )
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ Inference can also multiply 8-bit integers.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Literal, NamedTuple
 
 import torch
@@ -14,7 +15,7 @@ import torch
 from albertine.errors import SettingsError
 
 Precision = Literal["auto", "float32", "bfloat16"]
-InferencePrecision = Literal["auto", "float32", "bfloat16", "int8"]
+InferencePrecision = Precision | Literal["int8"]
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -52,6 +53,7 @@ def compute_format(precision: InferencePrecision, device: torch.device) -> Forma
     return Format(_DTYPES[precision])
 
 
+@cache  # asked in every forward pass
 def _cpu_flags() -> frozenset[str]:
     try:
         with open("/proc/cpuinfo", encoding="ascii", errors="replace") as lines:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from albertine.bench.quiet import Clock, others
 from albertine.errors import RunError
@@ -48,11 +49,13 @@ class Contest:
         times: of every way by its name.
         others: processors that other programs kept busy meanwhile; None where the system does not tell.
         cores: processors there were.
+        said: what every way returned when it warmed up.
     """
 
     times: Mapping[str, Times]
     others: float | None
     cores: int
+    said: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def quiet(self) -> bool:
@@ -73,6 +76,15 @@ class Contest:
             )
         return self.times[slow].best / self.times[fast].best
 
+    def ratios(self, pairs: Iterable[tuple[str, str]]) -> dict[str, float]:
+        """How many times faster the first of each pair was than the second; none if the machine was busy."""
+        return {f"{fast} / {slow}": self.ratio(slow, fast) for fast, slow in pairs} if self.quiet else {}
+
+    def told(self) -> dict[str, Any]:
+        """As JSON data."""
+        runs = {name: times.told() for name, times in self.times.items()}
+        return {"runs": runs, "others_busy": self.others, "quiet": self.quiet}
+
 
 def compete(
     ways: Mapping[str, Callable[[], object]], rounds: int, cores: int, say: Say = lambda text: None
@@ -84,9 +96,10 @@ def compete(
         cores: processors that this program may use.
         say: is told what is being warmed up.
     """
+    said = {}
     for name, run in ways.items():
         say(f"warming up: {name}")
-        run()
+        said[name] = run()
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     begin = Clock.now()
     for i in range(rounds):
@@ -96,4 +109,4 @@ def compete(
             run()
             seconds[name].append(time.perf_counter() - start)
     times = {name: Times(tuple(found)) for name, found in seconds.items()}
-    return Contest(times, others(begin, Clock.now()), cores)
+    return Contest(times, others(begin, Clock.now()), cores, said)

@@ -7,13 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from albertine.bench.quiet import Clock, others
+from albertine.bench.step import learn
 from albertine.corpus.reader import Corpus
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
-from albertine.objectives.losses import pretraining_losses
 from albertine.pretraining.data import Batches
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.settings import resolve
@@ -64,8 +62,7 @@ def _trained(batches: Iterator[Any], config: EncoderConfig) -> Iterator[Any]:
     model = Model(config, ("mlm", "sop"), precision="auto").train()
     for parts in batches:
         for part in parts:
-            found = pretraining_losses(model, part)
-            torch.stack([p.loss_sum / p.count for p in found.values()]).sum().backward()  # type: ignore[no-untyped-call]
+            learn(model, part)
         model.zero_grad(set_to_none=True)
         yield parts
 

@@ -44,25 +44,20 @@ class Found:
 
     def told(self) -> dict[str, Any]:
         """As JSON data."""
-        rows = {}
-        for name, times in self.contest.times.items():
-            rate = self.inputs.tokens / times.best
-            rows[name] = {**times.told(), "tokens_per_second": rate, "least_cosine": self.cosines[name]}
+        times = self.contest.times
+        ours = [name for name in times if name.startswith(OURS)]
+        tree = self.contest.told()
+        for name, row in tree["runs"].items():
+            row["tokens_per_second"] = self.inputs.tokens / times[name].best
+            row["least_cosine"] = self.cosines[name]
         return {
             "sequences": self.inputs.packed.num_sequences,
             "longest": self.inputs.packed.max_length,
             "fill": self.inputs.fill,
-            "runs": rows,
-            "ratios": self._ratios() if self.contest.quiet else {},
+            **tree,
+            "ratios": self.contest.ratios((a, b) for b in AGAINST if b in times for a in ours),
             "left_out": self.left_out,
-            "others_busy": self.contest.others,
-            "quiet": self.contest.quiet,
         }
-
-    def _ratios(self) -> dict[str, float]:
-        ours = [name for name in self.contest.times if name.startswith(OURS)]
-        theirs = [name for name in AGAINST if name in self.contest.times]
-        return {f"{name} / {peer}": self.contest.ratio(peer, name) for peer in theirs for name in ours}
 
 
 def measure(
@@ -118,16 +113,14 @@ def _one(
     ways: dict[str, Callable[[], Tensor]] = {
         f"{OURS} {precision}": _ours(model, given, precision) for precision in _formats()
     }
-    real = given.padded["attention_mask"].bool()
-    cosines = {}
-    right = ways[f"{OURS} float32"]().float()
     for name, run in runs.items():
         ways[name] = lambda run=run: run(given.padded)  # type: ignore[misc]
-    for name, way in ways.items():
-        said = way().float()
-        said = said if said.dim() == 2 else said[real]
-        cosines[name] = float(F.cosine_similarity(said, right).min())
-    return Found(given, compete(ways, rounds, threads, say), cosines, left_out)
+    contest = compete(ways, rounds, threads, say)
+    real = given.padded["attention_mask"].bool()
+    vectors = {name: (x if x.dim() == 2 else x[real]).float() for name, x in contest.said.items()}
+    right = vectors[f"{OURS} float32"]
+    cosines = {name: float(F.cosine_similarity(x, right).min()) for name, x in vectors.items()}
+    return Found(given, contest, cosines, left_out)
 
 
 def _formats() -> tuple[InferencePrecision, ...]:

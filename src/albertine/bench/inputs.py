@@ -22,7 +22,6 @@ class Inputs:
     Attributes:
         name: what it stands for.
         padded: `input_ids`, `attention_mask` and `token_type_ids`, int64 (B, L).
-        labels: masked tokens and whether the halves are swapped, packed and as the padded peers want them.
     """
 
     name: str

@@ -91,3 +91,8 @@ def save_result(name: str, result: dict[str, Any], results: Path = RESULTS) -> P
         folder.mkdir(parents=True, exist_ok=True)
         replace_durably(path, (json.dumps(result, indent=2, ensure_ascii=False) + "\n").encode())
     return path
+
+
+def newest(folder: Path, name: str) -> Path | None:
+    """The newest result of that name in the folder of a kind of hardware."""
+    return max(folder.glob(f"????-??-??-{name}.json"), default=None)

@@ -28,11 +28,7 @@ def measure(config: EncoderConfig, *, rounds: int, threads: int, say: Say = lamb
 
 def told(contest: Contest) -> dict[str, Any]:
     """As JSON data; the ratios tell how fast a step is if that of torch has 1, if the machine was quiet."""
-    ratios = (
-        {f"{name} / {TORCH}": contest.ratio(TORCH, name) for name in (OURS, LAMB)} if contest.quiet else {}
-    )
-    runs = {name: times.told() for name, times in contest.times.items()}
-    return {"runs": runs, "ratios": ratios, "others_busy": contest.others, "quiet": contest.quiet}
+    return {**contest.told(), "ratios": contest.ratios((name, TORCH) for name in (OURS, LAMB))}
 
 
 def _step(config: EncoderConfig, make: Callable[[Model], Optimizer]) -> Callable[[], None]:

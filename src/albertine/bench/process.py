@@ -21,21 +21,27 @@ sys.exit(code if code >= 0 else 128 - code)
 """
 
 
-def run(command: Sequence[str]) -> tuple[str, float]:
-    """What a command printed, and its peak memory in megabytes.
+def call(command: Sequence[str], named: Sequence[str] | None = None) -> str:
+    """What a command printed.
+
+    Args:
+        named: as which command it is to be complained of; default as itself.
 
     Raises:
         RunError: it fails; with its last words.
     """
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    done = subprocess.run(command, capture_output=True, env=environment)
+    if done.returncode:
+        told = done.stderr.decode(errors="replace").strip().splitlines()
+        last = (told or [f"exit code {done.returncode}"])[-1]
+        raise RunError(f"`{' '.join((named or command)[1:5])}` failed: {last[:300]}")
+    return done.stdout.decode(errors="replace")
+
+
+def run(command: Sequence[str]) -> tuple[str, float]:
+    """The same with its peak memory in megabytes; takes a little longer."""
     with tempfile.TemporaryDirectory() as scratch:
         peak = Path(scratch) / "peak"
-        between = [sys.executable, "-I", "-S", "-c", BETWEEN, str(peak), *command]
-        done = subprocess.run(between, capture_output=True, env=environment)
-        if done.returncode:
-            told = done.stderr.decode(errors="replace").strip().splitlines()
-            last = (told or [f"exit code {done.returncode}"])[-1]
-            raise RunError(f"`{' '.join(command[1:5])}` failed: {last[:300]}")
-        return done.stdout.decode(errors="replace"), int(peak.read_text()) / (
-            2**20 if sys.platform == "darwin" else 2**10
-        )
+        said = call([sys.executable, "-I", "-S", "-c", BETWEEN, str(peak), *command], command)
+        return said, int(peak.read_text()) / (2**20 if sys.platform == "darwin" else 2**10)

@@ -15,10 +15,10 @@ import torch
 
 from albertine.bench.inputs import inputs, pretraining
 from albertine.bench.process import run
+from albertine.bench.step import learn
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.model.presets import preset
-from albertine.objectives.losses import pretraining_losses
 
 AXES: dict[str, tuple[int, ...]] = {
     "length": (32, 64, 128, 256, 512),
@@ -78,8 +78,7 @@ def _step(shape: dict[str, int]) -> float:
     best = float("inf")
     for _ in range(shape["rounds"] and shape["rounds"] + 1):
         begin = time.perf_counter()
-        parts = pretraining_losses(model, batch)
-        torch.stack([part.loss_sum / part.count for part in parts.values()]).sum().backward()  # type: ignore[no-untyped-call]
+        learn(model, batch)
         model.zero_grad(set_to_none=True)
         best = min(best, time.perf_counter() - begin)
     return best

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 import torch
 
 from albertine.bench.inputs import inputs, pretraining
+from albertine.bench.step import learn
 from albertine.model.model import Model
 from albertine.model.presets import preset
-from albertine.objectives.losses import pretraining_losses
 from albertine.training.optimizers import build_optimizer
 
 PAPER = {
@@ -56,8 +56,7 @@ def measure(*, sequences: int, length: int, rounds: int, device: str = "cpu") ->
         for _ in range(rounds + 1):  # the first warms up
             _finish(device)
             begin = time.perf_counter()
-            parts = pretraining_losses(model, batch)
-            torch.stack([part.loss_sum / part.count for part in parts.values()]).sum().backward()  # type: ignore[no-untyped-call]
+            learn(model, batch)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
             _finish(device)

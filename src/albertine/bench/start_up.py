@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from albertine.bench.contest import Contest, Say, compete
-from albertine.bench.process import run
+from albertine.bench.process import call, run
 from albertine.interop.huggingface import save_model
 from albertine.model.model import Model
 from albertine.model.presets import preset
@@ -43,14 +43,13 @@ def measure(*, rounds: int, threads: int, say: Say = lambda text: None) -> tuple
             theirs = PIPELINE.format(str(folder), TEXT)
             commands["transformers pipeline fill-mask"] = [sys.executable, "-c", theirs]
         peaks = {name: run(command)[1] for name, command in commands.items()}
-        ways = {name: lambda command=command: run(command) for name, command in commands.items()}  # type: ignore[misc]
+        ways = {name: lambda command=command: call(command) for name, command in commands.items()}  # type: ignore[misc]
         return compete(ways, rounds, threads, say), peaks
 
 
 def told(contest: Contest, peaks: Mapping[str, float]) -> dict[str, Any]:
     """As JSON data."""
-    runs = {name: times.told() for name, times in contest.times.items()}
-    return {"runs": runs, "peak_mb": peaks, "others_busy": contest.others, "quiet": contest.quiet}
+    return {**contest.told(), "peak_mb": peaks}
 
 
 def _model(folder: Path) -> None:

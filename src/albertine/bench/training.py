@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from albertine.bench.contest import Contest, Say, compete
 from albertine.bench.inputs import inputs, lengths_of, pretraining
 from albertine.bench.peers import pretraining_peer
+from albertine.bench.step import learn
 from albertine.interop.huggingface import save_model
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.objectives.batch import PretrainingBatch
-from albertine.objectives.losses import pretraining_losses
 from albertine.precision import Precision, fast_bfloat16
 
 SEQUENCES, LONGEST, FILL = 8, 128, 0.57
@@ -49,23 +49,23 @@ def measure(
         ways[THEIRS.format(precision)] = _their_step(theirs, padded, precision)
         ways[OURS.format(precision)] = _our_step(ours, batch, precision)
         ways[COMPILED.format(precision)] = _our_step(ours, batch, precision, compiled=True)
-    losses = {name: run() for name, run in ways.items()}
-    return compete(ways, rounds, threads, say), losses
+    contest = compete(ways, rounds, threads, say)
+    return contest, dict(contest.said)
 
 
 def told(contest: Contest, losses: Mapping[str, float]) -> dict[str, Any]:
     """As JSON data, with the ratios if the machine was quiet."""
-    runs = {name: {**times.told(), "loss": losses[name]} for name, times in contest.times.items()}
-    ratios: dict[str, float] = {}
-    if contest.quiet:
-        slow = THEIRS.format("float32")
-        for precision in ("float32", "bfloat16"):
-            theirs = THEIRS.format(precision)
-            for ours in (name.format(precision) for name in (OURS, COMPILED)):
-                if ours in contest.times:
-                    pairs = dict.fromkeys((theirs, slow))
-                    ratios |= {f"{ours} / {peer}": contest.ratio(peer, ours) for peer in pairs}
-    return {"runs": runs, "ratios": ratios, "others_busy": contest.others, "quiet": contest.quiet}
+    pairs = [
+        (ours.format(precision), theirs)
+        for precision in ("float32", "bfloat16")
+        for ours in (OURS, COMPILED)
+        for theirs in dict.fromkeys((THEIRS.format(precision), THEIRS.format("float32")))
+        if ours.format(precision) in contest.times
+    ]
+    tree = contest.told()
+    for name, loss in losses.items():
+        tree["runs"][name]["loss"] = loss
+    return {**tree, "ratios": contest.ratios(pairs)}
 
 
 def _our_step(
@@ -73,9 +73,7 @@ def _our_step(
 ) -> Callable[[], float]:
     def run() -> float:
         model.precision, model.encoder.compiled = precision, compiled
-        parts = pretraining_losses(model, batch)
-        loss = torch.stack([part.loss_sum / part.count for part in parts.values()]).sum()
-        return _backward(model, loss)
+        return _value(model, learn(model, batch))
 
     return run
 
@@ -84,12 +82,12 @@ def _their_step(model: nn.Module, batch: Mapping[str, Tensor], precision: Precis
     def run() -> float:
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bfloat16"):
             loss = model(**batch).loss
-        return _backward(model, loss)
+        loss.backward()
+        return _value(model, loss)
 
     return run
 
 
-def _backward(model: nn.Module, loss: Tensor) -> float:
-    loss.backward()  # type: ignore[no-untyped-call]
+def _value(model: nn.Module, loss: Tensor) -> float:
     model.zero_grad(set_to_none=True)
     return float(loss.detach())

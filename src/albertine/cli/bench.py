@@ -260,13 +260,13 @@ def _finish(
     against: Path | None = None,
 ) -> None:
     """Print JSON, keep the result, hold it against the one that is kept."""
-    from albertine.bench.guard import fallen, newest
+    from albertine.bench.guard import fallen, kept
     from albertine.bench.machine import describe, save_result
 
     whole = {"machine": describe(), "threads": threads, **told}
     if json:
         show.as_json(whole)
-    worse = fallen(whole, newest(name, against)) if against is not None else []
+    worse = fallen(whole, kept(name, against)) if against is not None else []
     if save is not None:
         typer.echo(f"written: {save_result(name, whole, save)}", err=json)
     for line in worse:

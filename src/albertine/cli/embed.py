@@ -91,11 +91,8 @@ def similarity(
     """The cosine of the vectors of two texts: 1 for the same direction."""
     from albertine.inference.predictor import Predictor
 
-    value = float(
-        Predictor(model, precision=precision.value).similarity([first], [second], pooling=_told(pooling))[
-            0, 0
-        ]
-    )
+    predictor = Predictor(model, precision=precision.value)
+    value = float(predictor.similarity([first], [second], pooling=_told(pooling))[0, 0])
     show.as_json({"similarity": value}) if json else typer.echo(f"{value:.4f}")
 
 

@@ -80,10 +80,10 @@ def held_out_scores(
     ]
     if "sentence_accuracy" in found:
         labels = torch.cat([b.sentence_labels for b in batches if b.sentence_labels is not None])
-        shares = labels[labels >= 0].bincount(minlength=2).double() / int((labels >= 0).sum())
+        counts = labels[labels >= 0].bincount(minlength=2).double()
+        shares = counts / counts.sum()
         frequencies = float(-torch.special.xlogy(shares, shares).sum())
-        accuracy, loss = found["sentence_accuracy"], found["sentence_loss"]
-        count = int((labels >= 0).sum())
+        accuracy, loss, count = found["sentence_accuracy"], found["sentence_loss"], int(counts.sum())
         scores.append(Score(objective.pairs, accuracy, loss, float(shares.max()), frequencies, count))
     return scores
 

@@ -28,8 +28,7 @@ def int8_cosine(model: Model, texts: Sequence[Sequence[int]] = ()) -> float:
         texts: token ids; by default random pieces in several lengths, which are harder than real text.
     """
     before = model.precision
-    packed = pack(list(texts) or _random(model))
-    packed = packed.to(model.device)
+    packed = pack(list(texts) or _random(model)).to(model.device)
     try:
         exact, rough = (_vectors(model, packed, precision) for precision in ("float32", "int8"))
     finally:

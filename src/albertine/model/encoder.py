@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,9 @@ from albertine.model.config import EncoderConfig
 from albertine.model.embeddings import Embeddings
 from albertine.model.memory import Join, Memory
 from albertine.precision import Format, InferencePrecision, compute_format
+
+if TYPE_CHECKING:
+    from albertine.settings import Computing
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,10 @@ class Encoder(nn.Module):
         self.feed_forward = nn.ModuleList(
             FeedForwardBlock(config) for _ in range(plan.num_feed_forward_blocks)
         )
+
+    def compute_as(self, how: Computing) -> None:
+        """Follow the settings of a run."""
+        self.precision, self.recompute, self.compiled = how.precision, how.recompute, how.compile
 
     @property
     def format(self) -> Format:

@@ -74,9 +74,8 @@ def first_model(settings: PretrainingSettings, counts: NDArray[np.int64]) -> Mod
     choice, objective, vocab_size = settings.model, settings.objective, len(counts)
     if choice.start_from is None:
         config = encoder_config(choice, vocab_size, objective.max_length)
-        model = Model(config, heads_of(objective), seed=settings.seed, precision=settings.training.precision)
-        model.encoder.recompute = settings.training.recompute
-        model.encoder.compiled = settings.training.compile
+        model = Model(config, heads_of(objective), seed=settings.seed)
+        model.encoder.compute_as(settings.training)
         if choice.embeddings == "wide":
             widen_embeddings(model)
         if choice.output_bias == "unigram" and model.mlm is not None:
@@ -102,7 +101,5 @@ def first_model(settings: PretrainingSettings, counts: NDArray[np.int64]) -> Mod
             where=choice.start_from,
             remedy="Start from a pretraining checkpoint, or change objective.pairs",
         )
-    model.precision = settings.training.precision
-    model.encoder.recompute = settings.training.recompute
-    model.encoder.compiled = settings.training.compile
+    model.encoder.compute_as(settings.training)
     return model

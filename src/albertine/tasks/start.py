@@ -71,7 +71,7 @@ def first_encoder(settings: FinetuneSettings, pretrained: Model, heads: frozense
     config = replace(
         pretrained.config, hidden_dropout_prob=choice.dropout, attention_probs_dropout_prob=choice.dropout
     )
-    model = Model(config, heads, seed=settings.seed, precision=settings.training.precision)
+    model = Model(config, heads, seed=settings.seed)
     state = model.state_dict()
     model.load_state_dict(state | {k: v for k, v in pretrained.state_dict().items() if k in state})
     if choice.unshare == "share":
@@ -79,8 +79,7 @@ def first_encoder(settings: FinetuneSettings, pretrained: Model, heads: frozense
     plan = _plan(model.config.plan, choice)
     try:
         model = model if plan == model.config.plan else replan(model, plan)
-        model.encoder.recompute = settings.training.recompute
-        model.encoder.compiled = settings.training.compile
+        model.encoder.compute_as(settings.training)
         return model
     except SettingsError as error:
         remedy = (
