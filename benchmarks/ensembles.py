@@ -3,8 +3,8 @@
     python -m benchmarks.ensembles MODEL --shared ../shared/data --save
 
 Four candidates a task: two seeds with the checkpoint's own number of depths, two with half as many more. The
-dev set picks the three best, the labelled test set is scored once. The tasks are ChnSentiCorp (sentiment) and
-C3 (multiple choice).
+dev set picks three, the best ones or by forward selection, and the labelled test set is scored once. The
+tasks are ChnSentiCorp (sentiment) and C3 (multiple choice).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from albertine.bench.machine import describe
+from albertine.evaluation.ensembles import Rule
 from albertine.interop.huggingface import load_model
 from albertine.settings import resolve
 from albertine.tasks.data import once
@@ -29,6 +30,7 @@ TASKS: dict[str, dict[str, Any]] = {
     "chnsenticorp": {"folder": "chnsenticorp", "max_length": 128, "examples": 4000},
     "c3": {"folder": "c3", "max_length": 64, "examples": 3000},
 }
+RULES: dict[str, Rule] = {"chnsenticorp": "best", "c3": "greedy"}
 TRAINING = {"epochs": 2, "batch_size": 32, "learning_rate": 3e-4}
 PICK = 3
 
@@ -57,27 +59,27 @@ def main() -> None:
     )
     parser.add_argument("model", type=Path)
     parser.add_argument("--shared", type=Path, default=Path("../shared/data"), help="folder of the data sets")
+    parser.add_argument("--tasks", nargs="+", choices=tuple(TASKS), default=list(TASKS))
     parser.add_argument("--save", action="store_true", help="write the result under benchmarks/results")
     arguments = parser.parse_args()
     depth = load_model(arguments.model).config.num_hidden_layers
-    found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as scratch:
-        for name in TASKS:
+        for name in arguments.tasks:
             shapes = [(depths, seed) for depths in (depth, depth + depth // 2) for seed in (1, 2)]
             folders = [candidate(name, *shape, arguments, Path(scratch)) for shape in shapes]
             read = once()
-            whole = ensemble([open_run(folder, read=read) for folder in folders], pick=PICK, rule="best")
-            found[name] = {
+            whole = ensemble([open_run(folder, read=read) for folder in folders], pick=PICK, rule=RULES[name])
+            found = {
                 "metric": whole.family.metrics[0],
                 "rule": whole.rule,
                 "members": [whole.candidates[i].run.name for i in whole.members],
                 "candidates": {member.run.name: member.scores for member in whole.candidates},
                 "together": whole.scores,
             }
-            print(name, found[name], flush=True)
-    if arguments.save:
-        settings = {"model": str(arguments.model), "training": TRAINING, "tasks": TASKS}
-        keep("ensembles", {"machine": describe(), "settings": settings, "tasks": found})
+            print(name, found, flush=True)
+            if arguments.save:
+                settings = {"training": TRAINING, "task": TASKS[name]}
+                keep(f"ensembles-{name}", {"machine": describe(), "settings": settings, **found})
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from albertine.analysis.pictures import save_bars
 from albertine.analysis.plots import save_curves
 from albertine.bench import machine
 from albertine.bench.machine import RESULTS
@@ -58,6 +59,11 @@ def inference(hardware: Path) -> Iterator[str]:
         yield ".\n\n" if shape["quiet"] else "; the machine was BUSY, compare nothing.\n\n"
         rows = sorted(shape["runs"].items(), key=lambda item: -item[1]["min_ms"])
         slowest = rows[0][1]["min_ms"]
+        picture = f"pictures/inference-{name}-{hardware.name}.png"
+        rates = {who: (row["tokens_per_second"],) for who, row in reversed(rows)}
+        title = f"{found['preset']}, {name}"
+        save_bars(DOCS / picture, rates, title=title, x="real tokens a second", form=",.0f")
+        yield f"![tokens a second of everyone]({picture})\n\n"
         yield table(
             ["", "ms", "real tokens/s", "times as fast as the slowest", "least cosine"],
             [
@@ -163,6 +169,20 @@ def loading(hardware: Path) -> Iterator[str]:
     rows = [[name, f"{rate:,.0f}"] for name, rate in found["made"].items()]
     yield table(["", "tokens/s"], [*rows, [f"used by {found['preset']}", f"{found['used']:,.0f}"]])
     yield f"\nBatches are made {found['ratio']:.1f} times as fast as they are used up.\n"
+
+
+def int8(hardware: Path) -> Iterator[str]:
+    if (found := newest(hardware, "int8")) is None:
+        return
+    yield f"## What 8-bit integers cost\n\n`python -m benchmarks.int8 MODEL --save`, {found['date']}: three "
+    yield "tasks tuned from one small checkpoint, each scored on its dev set in three formats, and the "
+    yield "cosine of the vectors of its texts (mean of the tokens) with those of float32, mean and least.\n\n"
+    rows = []
+    for name, task in found["tasks"].items():
+        scores = [f"{100 * value:.2f}" for value in task["scores"].values()]
+        cosines = (f"{each['mean']:.5f}, {each['least']:.5f}" for each in task["cosines"].values())
+        rows.append([f"{name}, {task['metric']}", *scores, *cosines])
+    yield table(["task", "float32", "bfloat16", "int8", "cosine of bfloat16", "cosine of int8"], rows)
 
 
 def kill_resume(hardware: Path) -> Iterator[str]:
@@ -295,13 +315,13 @@ def unsharing(hardware: Path) -> Iterator[str]:
 
 
 def ensembles(hardware: Path) -> Iterator[str]:
-    if (found := newest(hardware, "ensembles")) is None:
+    if not (found := newest_of_each(hardware, "ensembles")):
         return
-    yield f"## Ensembles\n\n`python -m benchmarks.ensembles MODEL --save`, {found['date']}: four candidates "
+    yield "## Ensembles\n\n`python -m benchmarks.ensembles MODEL --save`: four candidates "
     yield "of two depths a task, members picked on dev, which is therefore too high; the test set was scored "
     yield "once. From a checkpoint of minutes of pretraining.\n\n"
     rows = []
-    for name, task in found["tasks"].items():
+    for name, task in found.items():
         metric, splits = task["metric"], list(task["together"])
         for who, scores in task["candidates"].items():
             taken = "yes" if who in task["members"] else ""
@@ -345,6 +365,7 @@ def encoding(hardware: Path) -> Iterator[str]:
 
 PARTS: tuple[Callable[[Path], Iterator[str]], ...] = (
     inference,
+    int8,
     training_step,
     sizes,
     scaling,

@@ -17,6 +17,8 @@ from albertine.errors import SettingsError
 Precision = Literal["auto", "float32", "bfloat16"]
 InferencePrecision = Precision | Literal["int8"]
 
+Compiled = Literal["nothing", "activation", "depth"]
+
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -26,12 +28,12 @@ class Format(NamedTuple):
     Attributes:
         dtype: of activations, and of weights unless these are integers.
         int8: whether the blocks multiply 8-bit integers; for inference alone.
-        compiled: whether the activations of training are compiled.
+        compiled: what of training is compiled.
     """
 
     dtype: torch.dtype
     int8: bool = False
-    compiled: bool = False
+    compiled: Compiled = "nothing"
 
 
 def fast_bfloat16(device: torch.device) -> bool:

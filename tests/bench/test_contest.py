@@ -34,7 +34,7 @@ def test_ratios_are_of_the_fastest_rounds_and_refused_on_a_busy_machine() -> Non
 
 @pytest.mark.skipif(not os.path.exists("/proc/stat"), reason="the system has no /proc/stat")
 def test_what_others_do_is_seen_and_what_children_did_is_not() -> None:
-    spin = [sys.executable, "-c", "import time\nend = time.time() + 1.5\nwhile time.time() < end: pass"]
+    spin = [sys.executable, "-c", "import time\nwhile time.process_time() < 1.0: pass"]
     other = subprocess.Popen(spin)
     begin = Clock.now()
     time.sleep(1.0)
@@ -44,4 +44,4 @@ def test_what_others_do_is_seen_and_what_children_did_is_not() -> None:
     begin = Clock.now()
     subprocess.run(spin, check=True)
     end = Clock.now()
-    assert end.own - begin.own > 0.6 and others(begin, begin) is None
+    assert end.own - begin.own > 0.9 and others(begin, begin) is None

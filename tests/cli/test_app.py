@@ -145,13 +145,29 @@ def test_without_a_terminal_or_a_locale() -> None:
     assert done.returncode == 2 and b"Traceback" not in done.stderr and b"there is no preset" in done.stderr
 
 
-def test_threads_wait_passively_unless_told_otherwise() -> None:
-    script = (
-        "import os; from albertine.cli.app import run; run(['--version']); "
-        "print(os.environ['OMP_WAIT_POLICY'])"
-    )
-    for given, expected in ((None, "PASSIVE"), ("ACTIVE", "ACTIVE")):
-        environment = {k: v for k, v in os.environ.items() if k != "OMP_WAIT_POLICY"}
-        environment |= {"OMP_WAIT_POLICY": given} if given else {}
-        done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
-        assert done.stdout.split()[-1] == expected
+@pytest.mark.parametrize(
+    ("given", "load", "verb", "policy", "spins"),
+    [
+        ({}, 0.0, "--version", "PASSIVE", None),
+        ({}, 0.0, "pretrain", "PASSIVE", None),
+        ({}, 0.0, "predict", "PASSIVE", "10000"),
+        ({}, 99.0, "predict", "PASSIVE", None),
+        ({"OMP_WAIT_POLICY": "ACTIVE", "GOMP_SPINCOUNT": "7"}, 0.0, "predict", "ACTIVE", "7"),
+    ],
+)
+def test_threads_wait_passively_unless_told_otherwise(
+    given: dict[str, str],
+    load: float,
+    verb: str,
+    policy: str,
+    spins: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+        monkeypatch.setenv(name, "")  # so that what is set here is undone
+        monkeypatch.delenv(name)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, load, load))
+    run([verb, "--help"])
+    assert os.environ["OMP_WAIT_POLICY"] == policy and os.environ.get("GOMP_SPINCOUNT") == spins

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from albertine.layout import pack
+from albertine.model import attention
 from albertine.model.attention import (
     RowSubset,
     Segments,
@@ -90,9 +91,13 @@ def test_more_queries_than_the_kernel_was_told_of_fail_loudly():
 
 
 @pytest.mark.parametrize(
-    ("lengths", "dtype"), [([5, 5, 99, 3], torch.bfloat16), ([100, 131, 131], torch.bfloat16)]
+    ("lengths", "dtype"), [([5, 5, 99, 3], torch.bfloat16), ([100, 131, 131, 131, 7], torch.bfloat16)]
 )
-def test_training_in_bfloat16_on_a_cpu_takes_other_kernels_for_the_same_result(lengths, dtype):
+@pytest.mark.parametrize("scores", [attention.SCORES, 2 * 2 * 131 * 131])
+def test_training_in_bfloat16_on_a_cpu_takes_other_kernels_for_the_same_result(
+    lengths, dtype, scores, monkeypatch
+):
+    monkeypatch.setattr(attention, "SCORES", scores)  # of two sequences of 131
     keys = Segments.of(pack([[1] * n for n in lengths]))
     exact = [heads(sum(lengths), seed).requires_grad_() for seed in range(3)]
     rounded = [x.detach().to(dtype).requires_grad_() for x in exact]

@@ -37,9 +37,13 @@ def without_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
+@pytest.mark.parametrize("pieces", [(0, 0, 1), (ROWS, ROWS + 1, 5)])
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @torch.inference_mode()
-def test_fused_products_equal_plain_ones(dtype: torch.dtype) -> None:
+def test_fused_products_equal_plain_ones(
+    dtype: torch.dtype, pieces: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(fused.IN_PIECES, (INSIDE, OUT), pieces)
     if not fuses(dtype):
         pytest.skip(f"this torch has no fused product in {dtype} here")
     weight, bias, x, residual = tensors(dtype)

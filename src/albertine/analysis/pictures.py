@@ -18,8 +18,13 @@ Slice = tuple[float, float, int, float, float]
 """Answers of about the same confidence: from, to, how many, mean confidence, accuracy."""
 
 
-def save_bars(path: Path, values: Mapping[str, Sequence[float]], *, title: str, x: str) -> Path:
+def save_bars(
+    path: Path, values: Mapping[str, Sequence[float]], *, title: str, x: str, form: str = ".3f"
+) -> Path:
     """A bar a name, as long as the median of its values, which are dots on it.
+
+    Args:
+        form: of the figure at the end of a bar.
 
     Raises:
         RunError: matplotlib is not installed.
@@ -32,7 +37,7 @@ def save_bars(path: Path, values: Mapping[str, Sequence[float]], *, title: str, 
                 axes.plot([min(own), max(own)], [place, place], color=COLOURS[0], lw=2.0, zorder=3)
                 axes.scatter(own, [place] * len(own), s=16, color=COLOURS[0], zorder=4)
             axes.annotate(
-                f"{median:.3f}",
+                f"{median:{form}}",
                 (max(0.0, *own), place),
                 xytext=(7, 0),
                 textcoords="offset points",

@@ -77,6 +77,19 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
+SHORT = ("predict", "bench")
+"""Verbs whose threads may spin a little while they wait, where the processors have nothing else to do."""
+
+
+def _let_threads_wait(arguments: list[str]) -> None:
+    """Say how OpenMP's threads wait, unless the user has said it (decision 008). Torch reads this when it is
+    imported, which is later."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    idle = hasattr(os, "getloadavg") and os.getloadavg()[0] < (os.cpu_count() or 1) / 2
+    if idle and arguments and arguments[0] in SHORT:
+        os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+
+
 def run(arguments: list[str] | None = None) -> int:
     """Run the command line.
 
@@ -87,9 +100,7 @@ def run(arguments: list[str] | None = None) -> int:
         The exit code.
     """
     signal.signal(signal.SIGTERM, _terminate)
-    # Threads that spin while they wait slow a shared machine down twentyfold (decision 008).
-    # Torch reads this when it is imported, which is later.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    _let_threads_wait(sys.argv[1:] if arguments is None else arguments)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without Unicode shows ? for what it lacks

@@ -30,6 +30,9 @@ def _packed_kernel() -> Callable[..., Any] | None:
 
 PACKED_KERNEL = _packed_kernel()
 
+SCORES = 4 * 2**20
+"""Most weights of attention that plain products make at once; more would be fresh memory every time."""
+
 
 @dataclass(frozen=True)
 class Segments:
@@ -155,6 +158,8 @@ def _attend_each(
     slow = q_RND.dtype == torch.bfloat16 and q_RND.requires_grad
     kernel = attend_by_products if slow else F.scaled_dot_product_attention
     runs = _runs(list(zip(queries.known_lengths(), keys.known_lengths(), strict=True)))
+    if slow:
+        runs = _cut(runs, q_RND.shape[1])
     q_sizes = [count * q_length for (q_length, _), count in runs]
     q_parts = torch.split(q_RND, q_sizes)
     reaches: Sequence[Tensor | None] = [None] * len(runs)
@@ -198,6 +203,15 @@ def attend_by_products(
 def _runs(shapes: list[tuple[int, int]]) -> list[tuple[tuple[int, int], int]]:
     starts = [i for i in range(len(shapes)) if i == 0 or shapes[i] != shapes[i - 1]]
     return [(shapes[a], b - a) for a, b in pairwise([*starts, len(shapes)])]
+
+
+def _cut(runs: list[tuple[tuple[int, int], int]], heads: int) -> list[tuple[tuple[int, int], int]]:
+    """The same in pieces whose weights of attention stay in the processor's caches."""
+    pieces = []
+    for (q_length, k_length), count in runs:
+        most = max(1, SCORES // max(1, heads * q_length * k_length))
+        pieces += [((q_length, k_length), min(most, count - done)) for done in range(0, count, most)]
+    return pieces
 
 
 def attend_padded(

@@ -26,13 +26,13 @@ from albertine.precision import Format
 Linear = Product | Kernel
 
 
-def stacked(*layers: nn.Linear, dtype: torch.dtype) -> Product:
+def stacked(*layers: nn.Linear, dtype: torch.dtype, plain: bool = False) -> Product:
     """The layers in the compute format, as one product that computes them all."""
     weights: list[Tensor] = [layer.weight.to(dtype) for layer in layers]
     biases: list[Tensor] = [layer.bias.to(dtype) for layer in layers]
     if len(layers) == 1:
-        return Product(weights[0], biases[0])
-    return Product(torch.cat(weights), torch.cat(biases))
+        return Product(weights[0], biases[0], plain)
+    return Product(torch.cat(weights), torch.cat(biases), plain)
 
 
 def ready(*layers: nn.Linear, form: Format, training: bool) -> Linear:
@@ -41,7 +41,7 @@ def ready(*layers: nn.Linear, form: Format, training: bool) -> Linear:
     if form.int8:
         whole = stacked(*layers, dtype=torch.float32)
         return int8_of(whole.weight, whole.bias, form.dtype)
-    whole = stacked(*layers, dtype=form.dtype)
+    whole = stacked(*layers, dtype=form.dtype, plain=form.compiled == "depth")
     plain = training or torch.is_grad_enabled() or torch.compiler.is_compiling()
     if plain or whole.weight.device.type != "cpu" or not fuses(form.dtype):
         return whole
@@ -170,5 +170,5 @@ class FeedForwardBlock(nn.Module):
             Norm.of(self.layer_norm, form.dtype),
             self.config.hidden_act,
             self.config.hidden_dropout_prob if drops else 0.0,
-            form.compiled and self.config.hidden_act == "gelu_new",
+            form.compiled == "activation" and self.config.hidden_act == "gelu_new",
         )

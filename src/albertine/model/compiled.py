@@ -1,8 +1,10 @@
-"""The tanh GELU of training, compiled by torch.
+"""What torch compiles for training: on a processor the tanh GELU, elsewhere a whole depth.
 
-torch's own takes longer than the product before it: its tanh is several times as slow as its exp. The same as
-x·σ(2c(x + 0.044715x³)), c = √(2/π), in one compiled loop takes less than half of the time, forward and
-backward; to compile it takes half a minute once on a machine, and a C++ compiler.
+torch's own tanh GELU takes longer than the product before it: its tanh is several times as slow as its exp.
+The same as x·σ(2c(x + 0.044715x³)), c = √(2/π), in one compiled loop takes less than half of the time,
+forward and backward; to compile it takes half a minute once on a machine, and a C++ compiler. On a GPU every
+operation between two products costs a way to memory and back, so there the depth is compiled as one: once,
+for all depths and for batches of any number of rows.
 """
 
 from __future__ import annotations
@@ -10,16 +12,46 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import cache
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from albertine.precision import Compiled
+
+if TYPE_CHECKING:
+    from albertine.model.attention import Segments
+    from albertine.model.block import PreparedAttention, PreparedFeedForward
+
 SLOPE, CUBIC = 2 * 0.7978845608028654, 0.044715
 
 log = logging.getLogger(__name__)
+
+
+def compiles(device: torch.device) -> Compiled:
+    """What is compiled there."""
+    return "activation" if device.type == "cpu" else "depth"
+
+
+def depth(
+    x_TH: Tensor, keys: Segments, attention: PreparedAttention, feed_forward: PreparedFeedForward
+) -> Tensor:
+    """One depth for all rows, (T, H) to (T, H), as one compiled function."""
+    found: Tensor = _compiled_depth()(x_TH, keys, attention, feed_forward)
+    return found
+
+
+@cache
+def _compiled_depth() -> Callable[..., Tensor]:
+    return torch.compile(_depth, dynamic=True)
+
+
+def _depth(
+    x_TH: Tensor, keys: Segments, attention: PreparedAttention, feed_forward: PreparedFeedForward
+) -> Tensor:
+    return feed_forward(attention(x_TH, keys, None))
 
 
 def gelu_tanh(x: Tensor) -> Tensor:

@@ -13,6 +13,8 @@ from albertine.errors import SettingsError
 from albertine.layout import Packed, with_filler
 from albertine.model.attention import RowSubset, Segments
 from albertine.model.block import AttentionBlock, FeedForwardBlock, PreparedAttention, PreparedFeedForward
+from albertine.model.compiled import compiles
+from albertine.model.compiled import depth as compiled_depth
 from albertine.model.config import EncoderConfig
 from albertine.model.embeddings import Embeddings
 from albertine.model.memory import Join, Memory
@@ -67,7 +69,9 @@ class Encoder(nn.Module):
     def format(self) -> Format:
         """How products are computed on the device where the parameters are."""
         form = compute_format(self.precision, self.embeddings.word.weight.device)
-        return form._replace(compiled=self.compiled and torch.is_grad_enabled())
+        if self.compiled and torch.is_grad_enabled():
+            return form._replace(compiled=compiles(self.embeddings.word.weight.device))
+        return form
 
     def forward(
         self,
@@ -97,7 +101,7 @@ class Encoder(nn.Module):
         keys = Segments.of(packed)
         states = [x]
         for attention, feed_forward in steps[:-1] if rows is not None else steps:
-            x = self._depth(x, keys, attention, feed_forward)
+            x = self._depth(x, keys, attention, feed_forward, form)
             if all_depths:
                 states.append(x)
         if rows is not None:
@@ -105,9 +109,16 @@ class Encoder(nn.Module):
         return EncoderOutput(x[:real], tuple(state[:real] for state in states) if all_depths else None)
 
     def _depth(
-        self, x_TH: Tensor, keys: Segments, attention: PreparedAttention, feed_forward: PreparedFeedForward
+        self,
+        x_TH: Tensor,
+        keys: Segments,
+        attention: PreparedAttention,
+        feed_forward: PreparedFeedForward,
+        form: Format,
     ) -> Tensor:
         def run(x_TH: Tensor) -> Tensor:
+            if form.compiled == "depth":
+                return compiled_depth(x_TH, keys, attention, feed_forward)
             return feed_forward(attention(x_TH, keys, None))
 
         if not (self.recompute and torch.is_grad_enabled()):

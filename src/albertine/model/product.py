@@ -23,10 +23,13 @@ class Product:
 
     Attributes:
         weight, bias: the whole stack, in the compute format.
+
+    Args:
+        plain: leave the gradient to autograd, as what is compiled must.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor) -> None:
-        plain = torch.compiler.is_compiling() or not (torch.is_grad_enabled() and weight.requires_grad)
+    def __init__(self, weight: Tensor, bias: Tensor, plain: bool = False) -> None:
+        plain |= torch.compiler.is_compiling() or not (torch.is_grad_enabled() and weight.requires_grad)
         self._total = None if plain else _Total()
         self.weight, self.bias = weight, bias
         if self._total is not None:
@@ -45,7 +48,8 @@ class Product:
 
     def added(self, x: Tensor, residual: Tensor, dropout: float = 0.0) -> Tensor:
         """(T, in) to (T, out), added to `residual`."""
-        return residual + F.dropout(self(x), dropout, dropout > 0)
+        y = self(x)
+        return residual + (F.dropout(y, dropout) if dropout > 0 else y)
 
 
 class _Total:
