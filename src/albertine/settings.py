@@ -40,8 +40,8 @@ class Computing(Settings):
     precision: Precision = "auto"
     compile: bool = Field(
         False,
-        description="compile what torch is slow at: on a processor a tenth less time a step, half a minute "
-        "at the start, and needs a C++ compiler",
+        description="compile what torch is slow at: on a processor the activation, a tenth less time a "
+        "step for half a minute at the start, and needs a C++ compiler; on a GPU each depth as one",
     )
     recompute: bool = Field(
         False,
