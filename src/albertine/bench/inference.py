@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,9 @@ def measure(
         folder = Path(scratch)
         save_model(model, None, folder)
         runs, left_out = _built(folder, threads, [b.padded for b in batches], compiled, say)
-    return [_one(model, given, runs, left_out, rounds, threads, say) for given in batches]
+    # A model keeps its weights laid out for one format: each has its own, as in use.
+    models = {precision: copy.deepcopy(model) for precision in _formats()}
+    return [_one(models, given, runs, left_out, rounds, threads, say) for given in batches]
 
 
 def _built(
@@ -102,7 +105,7 @@ def _built(
 
 
 def _one(
-    model: Model,
+    models: Mapping[InferencePrecision, Model],
     given: Inputs,
     runs: dict[str, Run],
     left_out: dict[str, str],
@@ -111,7 +114,7 @@ def _one(
     say: Say,
 ) -> Found:
     ways: dict[str, Callable[[], Tensor]] = {
-        f"{OURS} {precision}": _ours(model, given, precision) for precision in _formats()
+        f"{OURS} {precision}": _ours(model, given, precision) for precision, model in models.items()
     }
     for name, run in runs.items():
         ways[name] = lambda run=run: run(given.padded)  # type: ignore[misc]
@@ -129,8 +132,9 @@ def _formats() -> tuple[InferencePrecision, ...]:
 
 
 def _ours(model: Model, given: Inputs, precision: InferencePrecision) -> Callable[[], Tensor]:
+    model.precision = precision
+
     def run() -> Tensor:
-        model.precision = precision
         with torch.inference_mode():
             hidden: Tensor = model.encoder(given.packed).last_hidden
             return hidden
