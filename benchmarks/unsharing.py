@@ -39,8 +39,8 @@ TASKS: dict[str, dict[str, Any]] = {
 }
 """What `task` of the settings has; files and folders are those below the folder of the data sets."""
 
-EPOCHS = {"sentiment": 3, "iflytek": 4, "relations": 4, "reading": 4}
-QUESTIONS = 150
+EPOCHS = {"sentiment": 3, "iflytek": 4, "relations": 4, "reading": 2}
+QUESTIONS = 100
 """Of the dev set of reading, since an answer is written token by token."""
 
 

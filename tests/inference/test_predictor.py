@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from albertine import layout
 from albertine.errors import DataError, ModelError
 from albertine.inference.predictor import Predictor
 from albertine.interop.huggingface import save_model
@@ -46,7 +47,11 @@ def test_every_mask_is_answered_in_order(folder: Path) -> None:
     assert all(guesses[0].probability >= guesses[1].probability for guesses in both)
 
 
-def test_sentence_order_is_the_same_alone_and_together(folder: Path) -> None:
+@pytest.mark.parametrize("limit", [layout.CACHED, 8])
+def test_sentence_order_is_the_same_alone_and_together(
+    folder: Path, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layout, "CACHED", limit)
     predictor = Predictor(folder)
     pairs = [("他来了。", "他走了，再也没有回来。"), ("天黑了。", "灯亮了。")]
     together = predictor.sentence_order(pairs)

@@ -13,7 +13,7 @@ from albertine.inference.spans import Answer, Found, by_beam, by_two_logits
 from albertine.inference.windows import Passage, Reading, Row, rows_of
 from albertine.interop.huggingface import ModelFolder
 from albertine.interop.huggingface_config import our_flags
-from albertine.layout import TOGETHER, by_tokens, pack
+from albertine.layout import at_once, by_tokens, pack
 from albertine.model.joint import Beam, JointAnswer
 from albertine.model.tuned import Classifier, Tuned
 from albertine.text.tokenizer import Tokenizer
@@ -60,12 +60,13 @@ class Answerer:
         tokens = Passage.of(self.tokenizer, passage)
         windows, rows = rows_of(self.tokenizer, self.tokenizer.encode(question), tokens, self.reading)
         parts = []
-        for chosen in by_tokens(range(len(rows)), [len(ids) for ids, _ in rows], TOGETHER):
+        lengths, limit = [len(ids) for ids, _ in rows], at_once(self.tuned.base.device)
+        for chosen in by_tokens(range(len(rows)), lengths, limit):
             parts.append(self._said([rows[i] for i in chosen]))
         said = torch.cat(parts)
         if self.joint:
             return by_beam(windows, Beam.of(said), tokens, self.reading)
-        logits = torch.split(said, [len(ids) for ids, _ in rows])
+        logits = torch.split(said, lengths)
         return by_two_logits(windows, logits, tokens, self.reading)
 
     def answer(self, question: str, passage: str) -> Answer | None:
