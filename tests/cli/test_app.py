@@ -152,6 +152,7 @@ def test_without_a_terminal_or_a_locale() -> None:
         ({}, 0.0, "pretrain", "PASSIVE", None),
         ({}, 0.0, "predict", "PASSIVE", "10000"),
         ({}, 99.0, "predict", "PASSIVE", None),
+        ({}, 99.0, "bench", "PASSIVE", "10000"),
         ({"OMP_WAIT_POLICY": "ACTIVE", "GOMP_SPINCOUNT": "7"}, 0.0, "predict", "ACTIVE", "7"),
     ],
 )

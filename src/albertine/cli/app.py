@@ -77,16 +77,13 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-SHORT = ("predict", "bench")
-"""Verbs whose threads may spin a little while they wait, where the processors have nothing else to do."""
-
-
 def _let_threads_wait(arguments: list[str]) -> None:
     """Say how OpenMP's threads wait, unless the user has said it (decision 008). Torch reads this when it is
     imported, which is later."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     idle = hasattr(os, "getloadavg") and os.getloadavg()[0] < (os.cpu_count() or 1) / 2
-    if idle and arguments and arguments[0] in SHORT:
+    verb = arguments[0] if arguments else ""
+    if verb == "bench" or (verb == "predict" and idle):  # short work, and what wants a quiet machine anyway
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 
