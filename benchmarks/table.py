@@ -54,7 +54,8 @@ def inference(hardware: Path) -> Iterator[str]:
     yield f"turn, fastest of {found['rounds']} rounds. Peers get padded batches, ours is packed. The last "
     yield "column is the least cosine of a token's vector with that of our float32.\n"
     for name, shape in found["shapes"].items():
-        yield f"\n{name}: {shape['sequences']} texts of at most {shape['longest']} tokens, "
+        texts = "text" if shape["sequences"] == 1 else "texts"
+        yield f"\n{name}: {shape['sequences']} {texts} of at most {shape['longest']} tokens, "
         yield f"{shape['fill']:.0%} of the padded batch real"
         yield ".\n\n" if shape["quiet"] else "; the machine was BUSY, compare nothing.\n\n"
         rows = sorted(shape["runs"].items(), key=lambda item: -item[1]["min_ms"])
