@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from albertine import layout
 from albertine.errors import DataError, ModelError
@@ -37,6 +40,17 @@ def test_fill_mask_agrees_with_transformers(folder: Path) -> None:
     assert [g.token_id for g in ours] == [t["token"] for t in theirs]
     # transformers counts special pieces among the candidates; five of 21128 shift a probability by so much
     assert [g.probability for g in ours] == pytest.approx([t["score"] for t in theirs], rel=1e-3)
+
+
+def test_a_first_answer_does_not_wait_for_the_compiler(folder: Path) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("the kernel of attention on a GPU needs it")
+    script = (
+        "import sys; from albertine.inference.predictor import Predictor; "
+        "Predictor(sys.argv[1]).fill_mask('今天[MASK]。'); print('torch._dynamo' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script, folder], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
 
 
 def test_every_mask_is_answered_in_order(folder: Path) -> None:

@@ -20,7 +20,9 @@ from albertine.layout import Packed
 
 def _packed_kernel() -> Callable[..., Any] | None:
     """The unpadded kernel, CUDA only. Its keyword arguments changed with every release of torch; the first
-    seven positions did not."""
+    seven positions did not. It imports torch's compiler, which takes longer than torch itself."""
+    if torch.cuda.device_count() == 0:
+        return None
     try:
         from torch.nn.attention.varlen import varlen_attn
     except ImportError:

@@ -11,6 +11,12 @@ from albertine.model.block import stacked
 from albertine.model.config import EncoderConfig
 
 
+def _table(rows: int, width: int) -> nn.Embedding:
+    """An embedding that nobody has filled; `initialize` or a checkpoint does. torch's own way to fill one on
+    the device "meta" imports its compiler, which takes longer than torch itself."""
+    return nn.Embedding(rows, width, _weight=torch.empty(rows, width))
+
+
 class Embeddings(nn.Module):
     """Sum of three embeddings of width E → LayerNorm(E) → dropout → dense E→H (reference section 1.1).
 
@@ -21,9 +27,9 @@ class Embeddings(nn.Module):
         super().__init__()
         width = config.embedding_size
         self.dropout = config.hidden_dropout_prob
-        self.word = nn.Embedding(config.vocab_size, width)
-        self.position = nn.Embedding(config.max_position_embeddings, width)
-        self.token_type = nn.Embedding(config.type_vocab_size, width)
+        self.word = _table(config.vocab_size, width)
+        self.position = _table(config.max_position_embeddings, width)
+        self.token_type = _table(config.type_vocab_size, width)
         self.layer_norm = nn.LayerNorm(width, config.layer_norm_eps)
         self.mapping = nn.Linear(width, config.hidden_size) if config.has_mapping else None
 
