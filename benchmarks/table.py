@@ -299,10 +299,11 @@ def finetuning(hardware: Path) -> Iterator[str]:
 def unsharing(hardware: Path) -> Iterator[str]:
     if not (found := newest_of_each(hardware, "unsharing")):
         return
-    yield "## Shared and unshared\n\n`python -m benchmarks.unsharing MODEL --save`: shared and unshared in "
-    yield "turn, medians of the seeds, from a checkpoint of minutes of pretraining. The score is the first "
-    yield "of its task: accuracy, F1 of triples, F1 of words. Seconds are those of a busy machine: compare a "
-    yield "pair, and no others.\n\n"
+    yield "## Shared and unshared\n\n`python -m benchmarks.unsharing MODEL --tasks TASK --batch B --rate R "
+    yield "--save`, batch and rate being in the files of the results: shared and unshared in turn, medians "
+    yield "of the seeds, from a checkpoint of minutes of pretraining. The score is the first of its task: "
+    yield "accuracy, F1 of triples, F1 of words. Seconds are those of a busy machine: compare a pair, and no "
+    yield "others.\n\n"
     rows = [
         [
             f"{name}, {result['settings']['epochs']} epochs, {result['settings']['seeds']} seeds, {how}",
