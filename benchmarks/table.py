@@ -6,8 +6,9 @@ python -m benchmarks.table
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from albertine.analysis.pictures import save_bars
@@ -51,33 +52,44 @@ def inference(hardware: Path) -> Iterator[str]:
         return
     yield f"## Encoding, {found['preset']}\n\n`albertine bench inference --save benchmarks/results`, "
     yield f"{found['date']}, {found['threads']} threads: the same random weights and tokens, everyone in "
-    yield f"turn, fastest of {found['rounds']} rounds. Peers get padded batches, ours is packed. The last "
-    yield "column is the least cosine of a token's vector with that of our float32.\n"
+    yield f"turn, medians of {found['rounds']} rounds. Peers get padded batches, ours is packed. Ratios are "
+    yield "medians of those of single rounds. The last column is the least cosine of a token's vector with "
+    yield "that of our float32.\n"
     for name, shape in found["shapes"].items():
         texts = "text" if shape["sequences"] == 1 else "texts"
         yield f"\n{name}: {shape['sequences']} {texts} of at most {shape['longest']} tokens, "
         yield f"{shape['fill']:.0%} of the padded batch real"
         yield ".\n\n" if shape["quiet"] else "; the machine was BUSY, compare nothing.\n\n"
-        rows = sorted(shape["runs"].items(), key=lambda item: -item[1]["min_ms"])
-        slowest = rows[0][1]["min_ms"]
+        rows = sorted(shape["runs"].items(), key=lambda item: -item[1]["median_ms"])
         picture = f"pictures/inference-{name}-{hardware.name}.png"
         rates = {who: (row["tokens_per_second"],) for who, row in reversed(rows)}
         title = f"{found['preset']}, {name}"
         save_bars(DOCS / picture, rates, title=title, x="real tokens a second", form=",.0f")
         yield f"![tokens a second of everyone]({picture})\n\n"
         yield table(
-            ["", "ms", "real tokens/s", "times as fast as the slowest", "least cosine"],
+            ["", "ms", "fastest", "real tokens/s", "least cosine"],
             [
                 [
                     who,
+                    f"{row['median_ms']:,.1f}",
                     f"{row['min_ms']:,.1f}",
                     f"{row['tokens_per_second']:,.0f}",
-                    f"{slowest / row['min_ms']:.1f}",
                     f"{row['least_cosine']:.4f}",
                 ]
                 for who, row in rows
             ],
         )
+        yield _ratios(shape)
+
+
+def _ratios(found: Mapping[str, Any]) -> str:
+    rows = [[name, f"{ratio:.2f}"] for name, ratio in found["ratios"].items()]
+    made = [
+        f"{median(rates):.2f} in {name} ({min(rates):.2f} to {max(rates):.2f})"
+        for name, rates in found["tflops"].items()
+    ]
+    able = f"\nThe machine's own matrix product made {', '.join(made)} TFLOP/s meanwhile.\n"
+    return "\n" + table(["ratio", "times faster"], rows) + able
 
 
 def training_step(hardware: Path) -> Iterator[str]:
@@ -85,35 +97,38 @@ def training_step(hardware: Path) -> Iterator[str]:
         return
     yield "## Training step, ALBERT-base\n\n`albertine bench train --save benchmarks/results`, "
     yield f"{found['date']}. Eight "
-    yield "sequences of at most 128 tokens, 57 % of the padded batch real; forward and backward; fastest of "
-    yield f"{found['rounds']} rounds.\n\n"
+    yield "sequences of at most 128 tokens, 57 % of the padded batch real; forward and backward; "
+    yield f"medians of {found['rounds']} rounds.\n\n"
     yield table(
-        ["variant", "ms", "loss"],
-        [[name, f"{row['min_ms']:,.0f}", f"{row['loss']:.4f}"] for name, row in found["runs"].items()],
+        ["variant", "ms", "fastest", "loss"],
+        [
+            [name, f"{row['median_ms']:,.0f}", f"{row['min_ms']:,.0f}", f"{row['loss']:.4f}"]
+            for name, row in found["runs"].items()
+        ],
     )
-    yield "\n" + table(["ratio", "times faster"], [[n, f"{r:.2f}"] for n, r in found["ratios"].items()])
+    yield _ratios(found)
 
 
 def optimizer(hardware: Path) -> Iterator[str]:
     if (found := newest(hardware, "optimizer")) is None:
         return
     yield f"## Optimizer step, {found['preset']}\n\n`albertine bench optimizer --save benchmarks/results`, "
-    yield f"{found['date']}, fastest of {found['rounds']} rounds.\n\n"
-    times = [row["min_ms"] for row in found["runs"].values()]  # that of torch stands first
-    rows = [[n, f"{ms:.1f}", f"{ms / times[0]:.2f}"] for n, ms in zip(found["runs"], times, strict=True)]
-    yield table(["", "ms", "times that of torch"], rows)
+    yield f"{found['date']}, medians of {found['rounds']} rounds; 1 is the speed of torch.\n\n"
+    rows = [[name, f"{row['median_ms']:.1f}", f"{row['min_ms']:.1f}"] for name, row in found["runs"].items()]
+    yield table(["", "ms", "fastest"], rows)
+    yield _ratios(found)
 
 
 def start_up(hardware: Path) -> Iterator[str]:
     if (found := newest(hardware, "start-up")) is None:
         return
     yield f"## Cold processes\n\n`albertine bench start-up --save benchmarks/results`, {found['date']}, "
-    yield f"fastest and median of {found['rounds']}; ALBERT tiny.\n\n"
+    yield f"medians of {found['rounds']}; ALBERT tiny.\n\n"
     rows = [
-        [name, f"{row['min_ms'] / 1e3:.2f}", f"{row['median_ms'] / 1e3:.2f}"]
+        [name, f"{row['median_ms'] / 1e3:.2f}", f"{row['min_ms'] / 1e3:.2f}"]
         for name, row in found["runs"].items()
     ]
-    yield table(["", "seconds", "median"], rows)
+    yield table(["", "seconds", "fastest"], rows)
     yield "\nPeak memory of that process: "
     yield ", ".join(f"{name} {size:,.0f} MB" for name, size in found["peak_mb"].items()) + ".\n"
 
@@ -130,7 +145,7 @@ def sizes(hardware: Path) -> Iterator[str]:
             name,
             f"{row['parameters'] / 1e6:.0f} M",
             f"{row['tokens_per_second']:,.0f}",
-            f"{row['speed_up']:.2f}",
+            "" if row["speed_up"] is None else f"{row['speed_up']:.2f}",
             f"{row['paper']:.1f}",
         ]
         for name, row in found["sizes"].items()
@@ -167,9 +182,15 @@ def loading(hardware: Path) -> Iterator[str]:
     yield "## Making batches\n\n`albertine bench data CORPUS --save benchmarks/results`, "
     yield f"{found['date']}. Tokens a second of finished training batches, and of the training step of "
     yield f"{found['preset']} on them.\n\n"
-    rows = [[name, f"{rate:,.0f}"] for name, rate in found["made"].items()]
-    yield table(["", "tokens/s"], [*rows, [f"used by {found['preset']}", f"{found['used']:,.0f}"]])
-    yield f"\nBatches are made {found['ratio']:.1f} times as fast as they are used up.\n"
+    held = {name: size for name, size in found.get("megabytes", {}).items() if size is not None}
+    rows = [
+        [name, f"{rate:,.0f}", f"{held[name]:,.0f}" if name in held else ""]
+        for name, rate in found["made"].items()
+    ]
+    head = ["", "tokens/s", "memory of the loader processes, MB"]
+    yield table(head, [*rows, [f"used by {found['preset']}", f"{found['used']:,.0f}", ""]])
+    if found["ratio"] is not None:
+        yield f"\nBatches are made {found['ratio']:.1f} times as fast as they are used up.\n"
 
 
 def int8(hardware: Path) -> Iterator[str]:

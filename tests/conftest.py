@@ -5,7 +5,12 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+# How long an example takes says nothing on a machine that does other things too.
+hypothesis.settings.register_profile("patient", deadline=None)
+hypothesis.settings.load_profile("patient")
 
 # A suite that a script started in the background inherits an ignored Ctrl-C, and so would what it tests.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -17,8 +17,6 @@ from albertine.errors import SettingsError
 Precision = Literal["auto", "float32", "bfloat16"]
 InferencePrecision = Precision | Literal["int8"]
 
-Compiled = Literal["nothing", "activation", "depth"]
-
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -28,12 +26,12 @@ class Format(NamedTuple):
     Attributes:
         dtype: of activations, and of weights unless these are integers.
         int8: whether the blocks multiply 8-bit integers; for inference alone.
-        compiled: what of training is compiled.
+        compiled: whether a depth is compiled as one; for training alone.
     """
 
     dtype: torch.dtype
     int8: bool = False
-    compiled: Compiled = "nothing"
+    compiled: bool = False
 
 
 def fast_bfloat16(device: torch.device) -> bool:

@@ -40,8 +40,7 @@ class Computing(Settings):
     precision: Precision = "auto"
     compile: bool = Field(
         False,
-        description="compile what torch is slow at: on a processor the activation, a tenth less time a "
-        "step for half a minute at the start, and needs a C++ compiler; on a GPU each depth as one",
+        description="on a GPU compile each depth as one; on a processor nothing",
     )
     recompute: bool = Field(
         False,

@@ -17,19 +17,21 @@ from albertine.errors import RunError
 def test_everyone_in_turn() -> None:
     calls: list[str] = []
     contest = compete({name: lambda name=name: calls.append(name) for name in "ab"}, 3, 2)  # type: ignore[misc]
-    assert calls == ["a", "b", *["a", "b"] * 3]
+    assert calls == ["a", "b", *["a", "a", "b", "b"] * 3]
     assert {name: len(times.seconds) for name, times in contest.times.items()} == {"a": 3, "b": 3}
+    assert [len(rates) for rates in contest.tflops.values()] in ([3], [3, 3])
+    assert all(rate > 0 for rates in contest.told()["tflops"].values() for rate in rates)
 
 
-def test_ratios_are_of_the_fastest_rounds_and_refused_on_a_busy_machine() -> None:
+def test_ratios_are_of_times_of_one_round_and_refused_on_a_busy_machine() -> None:
     times = {"slow": Times((3.0, 2.0, 9.0)), "fast": Times((0.5, 0.8, 0.6))}
-    assert Contest(times, 0.1, 2).ratio("slow", "fast") == 4.0
+    assert Contest(times, 0.1, 2).ratio("slow", "fast") == 6.0
     assert Contest(times, None, 2).quiet
     busy = Contest(times, 0.8, 2)
     assert not busy.quiet
     with pytest.raises(RunError, match=r"0\.8 of 2 processors busy"):
         busy.ratio("slow", "fast")
-    assert times["slow"].told() == {"min_ms": 2000.0, "median_ms": 3000.0, "rounds": 3}
+    assert times["slow"].told() == {"min_ms": 2000.0, "median_ms": 3000.0, "ms": [3000.0, 2000.0, 9000.0]}
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/stat"), reason="the system has no /proc/stat")

@@ -128,7 +128,9 @@ def test_a_killed_worker_is_named_and_work_is_kept(
         with pytest.raises(RunError, match="a worker process was killed by SIGKILL"):
             run(text, tmp_path / "corpus", tokenizer, 2)
     assert check_unfinished(tmp_path / "corpus") >= 2
-    times = {p: p.stat().st_mtime_ns for p in (tmp_path / "corpus/train").glob("shard-0000[01]*")}
+    records = (tmp_path / "corpus").glob("*/shard-*.json")
+    finished = [part for record in records for part in record.parent.glob(f"{record.stem}.*")]
+    times = {part: part.stat().st_mtime_ns for part in finished}
     run(text, tmp_path / "corpus", tokenizer, 2)
     assert content(tmp_path / "corpus") == whole
     assert {p: p.stat().st_mtime_ns for p in times} == times, "finished shards are not made again"

@@ -16,9 +16,7 @@ from albertine.text.load import load_tokenizer
 from tests.model import builders
 from tests.toy import toy_vocabulary
 
-pytestmark = pytest.mark.skipif(
-    not fused.counts_in_int8(torch.float32), reason="this torch has no int8 product here"
-)
+pytestmark = builders.needs_int8
 
 
 def test_the_cosine_is_that_of_float32_and_int8(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,9 +27,9 @@ def test_the_cosine_is_that_of_float32_and_int8(monkeypatch: pytest.MonkeyPatch)
     assert 0.999 < parity.int8_cosine(model, [[5, 6, 7]]) < 1
     exact = fused.rounded
 
-    def coarse(x: torch.Tensor) -> tuple[torch.Tensor, float]:
-        q, scale = exact(x)
-        return (q // 32) * 32, scale
+    def coarse(x: torch.Tensor) -> tuple[torch.Tensor, fused.Grid]:
+        q, grid = exact(x)
+        return (q // 32) * 32, grid
 
     monkeypatch.setattr(fused, "rounded", coarse)
     assert parity.int8_cosine(model) < found - 0.001

@@ -38,6 +38,30 @@ def test_the_loop_and_the_padded_call_agree(lengths, data):
     torch.testing.assert_close(part, attend_padded(some, k, v, subset.segments, keys, 0.0))
 
 
+@given(st.lists(st.sampled_from([1, 5, 15, 16, 17, 31, 32, 40, 70]), min_size=1, max_size=7), st.data())
+def test_keys_of_neighbours_are_not_seen(lengths, data):
+    """Without gradients keys are filled up with those of other sequences, masked."""
+    keys = Segments.of(pack([[1] * n for n in lengths]))
+    q, k, v = (heads(3 * sum(lengths), seed).view(-1, 3, 2, 6)[:, seed] for seed in range(3))
+    right = attend(q, k, v, keys, keys, 0.0)
+    with torch.inference_mode():
+        torch.testing.assert_close(attend(q, k, v, keys, keys, 0.0), right)
+        rows = torch.tensor(data.draw(st.lists(st.integers(0, sum(lengths) - 1), unique=True, min_size=1)))
+        subset = RowSubset.of(rows, pack([[1] * n for n in lengths]))
+        part = attend(q[subset.sorted_rows], k, v, subset.segments, keys, 0.0)
+    torch.testing.assert_close(part, right[subset.sorted_rows])
+
+
+def test_windows_stay_inside_the_batch():
+    # Two of 20 take 12 rows of what follows; the last takes them from before it; 16 needs none.
+    assert [p.window for p in attention._pieces((20, 20, 16, 30), (20, 20, 16, 30), 0, True, 86)] == [
+        attention.Window(0, 0, 20, 2),
+        None,
+        attention.Window(54, 2, 30, 1),
+    ]
+    assert [p.window for p in attention._pieces((5,), (5,), 0, True, 5)] == [None]
+
+
 def test_attention_dropout_keeps_the_mean():
     batch = pack([[1] * 8] * 400)
     keys = Segments.of(batch)

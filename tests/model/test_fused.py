@@ -15,7 +15,8 @@ from torch import Tensor
 from albertine.errors import SettingsError
 from albertine.model import block, fused
 from albertine.model.activation import activate
-from albertine.model.fused import Fused, Int8, counts_in_int8, fuses, rounded
+from albertine.model.fused import Fused, Int8, fuses, rounded
+from albertine.precision import Format
 from tests import reference
 from tests.model import builders
 
@@ -43,17 +44,23 @@ def without_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_fused_products_equal_plain_ones(
     dtype: torch.dtype, pieces: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(fused.IN_PIECES, (INSIDE, OUT), pieces)
+    monkeypatch.setitem(fused.SLOW, (INSIDE, OUT), pieces)
     if not fuses(dtype):
         pytest.skip(f"this torch has no fused product in {dtype} here")
     weight, bias, x, residual = tensors(dtype)
     linear = Fused(weight, bias)
     plain = F.linear(x.float(), weight.float(), bias.float())
+    first = Fused(weight.T.contiguous(), bias[:INSIDE])
+    between = activate(F.linear(residual.float(), weight.T.float(), bias[:INSIDE].float()), "gelu_new")
     found = {
         "whole": (linear(x), plain),
         "part": (linear(x, 8, 24), plain[:, 8:24]),
         "again": (linear(x[:3]), plain[:3]),
         "added": (linear.added(x, residual), plain + residual.float()),
+        "chained": (
+            first.chained(residual, "gelu_new", linear, residual),
+            F.linear(between, weight.float(), bias.float()) + residual.float(),
+        ),
         **{name: (linear.activated(x, name), activate(plain, name)) for name in fused.KERNELS},
     }
     for name, (ours, right) in found.items():
@@ -66,14 +73,24 @@ def test_fused_products_equal_plain_ones(
         )
 
 
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@torch.inference_mode()
+def test_a_bias_with_gaps_is_read_as_it_is(dtype: torch.dtype) -> None:
+    if not fuses(dtype):
+        pytest.skip(f"this torch has no fused product in {dtype} here")
+    weight, bias, x, _ = tensors(dtype)
+    gaps = torch.stack([bias] * 3, 1)[:, 1]
+    assert not gaps.is_contiguous()
+    assert torch.equal(Fused(weight, gaps)(x), Fused(weight, bias)(x))
+
+
+@builders.needs_int8
 @torch.inference_mode()
 def test_int8_is_whole_number_arithmetic() -> None:
-    if not counts_in_int8(torch.float32):
-        pytest.skip("this torch has no int8 product here")
     weight, bias, x, residual = tensors(torch.float32)
     linear = Int8(weight, bias, torch.float32)
     # Written out: every output has a scale of its own, the activations have one; products are exact integers.
-    weight_scale = weight.abs().amax(1) / 127
+    weight_scale = weight.abs().amax(1) / fused.largest_weight()
     x_scale = x.abs().max() / 127
     whole = (x / x_scale).round() @ (weight / weight_scale[:, None]).round().T
     right = whole * x_scale * weight_scale + bias
@@ -87,11 +104,53 @@ def test_int8_is_whole_number_arithmetic() -> None:
         torch.testing.assert_close(linear.activated(x, name), exact, atol=bound, rtol=1e-4)
 
 
-def test_rounding_to_int8() -> None:
-    q, scale = rounded(torch.tensor([[-2.54, 0.0, 1.27, 0.021]]))
-    assert q.tolist() == [[-127, 0, 64, 1]] and scale == pytest.approx(0.02)
-    zeros, scale = rounded(torch.zeros(2, 2))
-    assert zeros.dtype == torch.int8 and not zeros.any() and scale > 0
+@builders.needs_int8
+@torch.inference_mode()
+def test_int8_sums_do_not_saturate() -> None:
+    """Two products of 127 and 255 do not fit into 16 bits, where processors without VNNI add them."""
+    whole = torch.ones(64, 64)
+    linear, bias = Int8(whole, whole[0], torch.float32), whole[0]
+    torch.testing.assert_close(linear(whole), whole * 65)
+    torch.testing.assert_close(
+        linear.chained(whole, "relu", Int8(whole, bias, torch.float32), -whole), whole * 4160
+    )
+
+
+@builders.needs_int8
+@pytest.mark.parametrize("reach", [1.0, 8.0])
+@pytest.mark.parametrize("rows", [40, 256, 1100])
+@torch.inference_mode()
+def test_int8_from_product_to_product_cuts_nothing_off(rows: int, reach: float) -> None:
+    """The scale between two products comes from the first rows; the last ones may reach further."""
+    weight, bias, _, _ = tensors(torch.float32)
+    x = torch.randn(rows, INSIDE, generator=torch.Generator().manual_seed(1))
+    x[-1] *= reach
+    up, down = Int8(weight, bias, torch.float32), Int8(weight.T.contiguous(), bias[:INSIDE], torch.float32)
+    found = up.chained(x, "gelu", down, x.clone())
+    right = F.linear(F.gelu(F.linear(x, weight, bias)), weight.T, bias[:INSIDE]) + x
+    # Steps of activations and weights are a 254th of their range each: an error of a few steps is rounding.
+    error = (found - right).norm(dim=1) / right.norm(dim=1)
+    assert error[-1] < 0.02 and error.mean() < 0.02 * reach
+    torch.testing.assert_close(found, up.chained(x, "gelu", down, x.clone()), atol=0, rtol=0)
+
+
+def test_only_wide_products_are_rounded_where_bfloat16_is_fast() -> None:
+    for dtype, outputs, rounds in (
+        (torch.bfloat16, 768, False),
+        (torch.bfloat16, 2304, True),
+        (torch.float32, 9, True),
+    ):
+        assert fused.worth_rounding(outputs, Format(dtype, int8=True)) == Format(dtype, int8=rounds)
+
+
+@pytest.mark.parametrize(("reach", "dtype", "zero"), [(127, torch.int8, 0), (64, torch.uint8, 128)])
+def test_rounding_to_int8(monkeypatch: pytest.MonkeyPatch, reach: int, dtype: torch.dtype, zero: int) -> None:
+    monkeypatch.setattr(fused, "largest_weight", lambda: reach)
+    q, grid = rounded(torch.tensor([[-2.54, 0.0, 1.27, 0.021]]))
+    assert q.dtype == dtype and grid == (pytest.approx(0.02), zero)
+    assert (q.int() - zero).tolist() == [[-127, 0, 64, 1]]
+    zeros, grid = rounded(torch.zeros(2, 2))
+    assert (zeros == zero).all() and grid.step > 0
 
 
 @given(builders.plans(), builders.lengths, st.data())
@@ -109,10 +168,9 @@ def test_inference_equals_the_reference(plan, lengths, data):
     torch.testing.assert_close(wanted, right[rows], atol=3e-5, rtol=1e-4)
 
 
+@builders.needs_int8
 @given(builders.lengths)
 def test_int8_stays_near_float32(lengths):
-    if not counts_in_int8(torch.float32):
-        pytest.skip("this torch has no int8 product here")
     model, batch = builders.model(initializer_range=0.1), builders.packed(lengths)
     with torch.inference_mode():
         exact = model.encoder(batch).last_hidden

@@ -87,6 +87,11 @@ def test_a_signal_to_one_rank_stops_both_and_loses_no_step(ended: dict[str, Ende
     assert (resumed.run / "log.txt").read_text().count("resumed from") == 1
 
 
+def test_no_thread_of_gloo_is_left_at_the_end(ended: dict[str, Ended]) -> None:
+    """One that lets go of a tensor while the interpreter shuts down aborts the process."""
+    assert [told["threads of gloo"] for told in ended["two"].told] == [0, 0]
+
+
 def test_an_incomplete_environment_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"):

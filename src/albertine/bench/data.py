@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from albertine.bench.quiet import Clock, others
+from albertine.bench.process import megabytes
+from albertine.bench.quiet import Clock, told_since
 from albertine.bench.step import learn
 from albertine.corpus.reader import Corpus
 from albertine.model.config import EncoderConfig
@@ -20,27 +22,29 @@ SKIPPED = 3
 
 
 def measure(
-    corpus: Path, config: EncoderConfig, *, seconds: float, workers: tuple[int, ...]
+    corpus: Path, config: EncoderConfig, *, seconds: float, workers: tuple[int, ...], threads: int
 ) -> dict[str, Any]:
-    """Tokens per second of the batches of a corpus, in this process (0) and from loader processes, and of
-    the training step (forward and backward, `auto` precision) of a model on the same batches.
+    """Tokens per second of the batches of a corpus, in this process (0) and from loader processes, with the
+    memory that these hold then; and of the training step (forward and backward, `auto` precision) of a model
+    on the same batches. The ratio of the two is None where other programs disturbed it.
 
     Args:
-        seconds: for each.
+        seconds: for each. threads: processors that this program may use.
 
     Raises:
         CorpusError: the corpus is missing or damaged.
     """
     begin = Clock.now()
-    made = {f"{count} loader processes": _rate(_batches(corpus, count), seconds) for count in workers}
+    made, held = {}, {}
+    for count in workers:
+        batches = _batches(corpus, count)
+        name = f"{count} loader processes"
+        made[name] = _rate(batches, seconds)
+        held[name] = megabytes([child.pid for child in multiprocessing.active_children() if child.pid])
     used = _rate(_trained(_batches(corpus, 0), config), seconds)
-    best = max(made.values())
-    return {
-        "made": made,
-        "used": used,
-        "ratio": best / used,
-        "others_busy": others(begin, Clock.now()),
-    }
+    calm = told_since(begin, threads)
+    ratio = max(made.values()) / used if calm["quiet"] else None
+    return {"made": made, "megabytes": held, "used": used, "ratio": ratio, **calm}
 
 
 def _batches(corpus: Path, workers: int) -> Iterator[Any]:

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from albertine.errors import RunError
@@ -37,6 +37,16 @@ def call(command: Sequence[str], named: Sequence[str] | None = None) -> str:
         last = (told or [f"exit code {done.returncode}"])[-1]
         raise RunError(f"`{' '.join((named or command)[1:5])}` failed: {last[:300]}")
     return done.stdout.decode(errors="replace")
+
+
+def megabytes(processes: Iterable[int]) -> float | None:
+    """What processes hold together, a page that several share being divided among them; None where the system
+    does not tell."""
+    try:
+        told = [Path(f"/proc/{each}/smaps_rollup").read_text(encoding="ascii") for each in processes]
+    except OSError:
+        return None
+    return sum(int(text.split("\nPss:")[1].split()[0]) for text in told) / 2**10
 
 
 def run(command: Sequence[str]) -> tuple[str, float]:

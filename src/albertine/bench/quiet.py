@@ -6,8 +6,12 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 STAT = Path("/proc/stat")
+
+BUSY = 0.15
+"""Processors kept busy by other programs, of those that are there, above which ratios mean nothing."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,17 @@ def others(begin: Clock, end: Clock) -> float | None:
         return None
     foreign = (end.busy - begin.busy) - (end.own - begin.own)
     return max(0.0, foreign / (end.wall - begin.wall))
+
+
+def quiet(busy: float | None, cores: int) -> bool:
+    """Whether ratios of times mean something, where `others` kept so many of the processors busy."""
+    return busy is None or busy <= BUSY * cores
+
+
+def told_since(begin: Clock, cores: int) -> dict[str, Any]:
+    """The same of the time since then, as JSON data."""
+    busy = others(begin, Clock.now())
+    return {"others_busy": busy, "quiet": quiet(busy, cores)}
 
 
 def _busy() -> float | None:

@@ -22,7 +22,7 @@ from albertine.precision import Precision, fast_bfloat16
 
 SEQUENCES, LONGEST, FILL = 8, 128, 0.57
 THEIRS = "transformers {}, padded, dense head"
-OURS, COMPILED = "albertine {}, packed", "albertine {}, packed, compiled"
+OURS = "albertine {}, packed"
 
 
 def measure(
@@ -48,7 +48,6 @@ def measure(
     for precision in formats if fast_bfloat16(torch.device("cpu")) else formats[:1]:
         ways[THEIRS.format(precision)] = _their_step(theirs, padded, precision)
         ways[OURS.format(precision)] = _our_step(ours, batch, precision)
-        ways[COMPILED.format(precision)] = _our_step(ours, batch, precision, compiled=True)
     contest = compete(ways, rounds, threads, say)
     return contest, dict(contest.said)
 
@@ -56,11 +55,10 @@ def measure(
 def told(contest: Contest, losses: Mapping[str, float]) -> dict[str, Any]:
     """As JSON data, with the ratios if the machine was quiet."""
     pairs = [
-        (ours.format(precision), theirs)
+        (OURS.format(precision), theirs)
         for precision in ("float32", "bfloat16")
-        for ours in (OURS, COMPILED)
         for theirs in dict.fromkeys((THEIRS.format(precision), THEIRS.format("float32")))
-        if ours.format(precision) in contest.times
+        if OURS.format(precision) in contest.times
     ]
     tree = contest.told()
     for name, loss in losses.items():
@@ -68,11 +66,9 @@ def told(contest: Contest, losses: Mapping[str, float]) -> dict[str, Any]:
     return {**tree, "ratios": contest.ratios(pairs)}
 
 
-def _our_step(
-    model: Model, batch: PretrainingBatch, precision: Precision, compiled: bool = False
-) -> Callable[[], float]:
+def _our_step(model: Model, batch: PretrainingBatch, precision: Precision) -> Callable[[], float]:
     def run() -> float:
-        model.precision, model.encoder.compiled = precision, compiled
+        model.precision = precision
         return _value(model, learn(model, batch))
 
     return run

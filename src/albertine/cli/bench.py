@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
+from statistics import median
 from typing import Annotated, Any
 
 import typer
@@ -24,7 +25,7 @@ class Shape(StrEnum):
 
 Preset = Annotated[str, typer.Option("--preset", help="Shape of the encoder; weights are random.")]
 Rounds = Annotated[
-    int, typer.Option("--rounds", min=1, help="Everyone is timed so often; the fastest counts.")
+    int, typer.Option("--rounds", min=1, help="Everyone is timed so often, in turn; medians count.")
 ]
 Threads = Annotated[
     int | None, typer.Option("--threads", min=1, help="Processors to use; default all of this process.")
@@ -81,11 +82,12 @@ def inference(
     told = {each.inputs.name: each.told() for each in found}
     for name, each in {} if json else told.items():
         rows = [
-            (who, f"{row['min_ms']:.1f}", f"{row['tokens_per_second']:,.0f}", f"{row['least_cosine']:.4f}")
+            (who, f"{row['median_ms']:.1f}", f"{row['tokens_per_second']:,.0f}", f"{row['least_cosine']:.4f}")
             for who, row in each["runs"].items()
         ]
         title = f"{name}: {each['sequences']} × up to {each['longest']} tokens, {each['fill']:.0%} real"
         show.table(("", "ms", "real tokens/s", "least cosine"), rows, title=title)
+        _ratios(each)
         for who, why in each["left_out"].items():
             typer.echo(f"left out: {who} ({why})")
         _warn(each)
@@ -164,12 +166,15 @@ def data(
 
     count = _threads(threads)
     config = replace(named(preset), vocab_size=Corpus(corpus).tokenizer().vocab_size)
-    found = measure(corpus, config, seconds=seconds, workers=tuple(range(count + 1)))
+    found = measure(corpus, config, seconds=seconds, workers=tuple(range(count + 1)), threads=count)
     _finish("data", {"preset": preset, **found}, count, save, json)
     if not json:
-        rows = [(name, f"{rate:,.0f}") for name, rate in [*found["made"].items(), (preset, found["used"])]]
-        show.table(("", "tokens/s"), rows)
-        typer.echo(f"batches are made {found['ratio']:.1f} times as fast as they are used up")
+        held = found["megabytes"]
+        rows = [(name, f"{rate:,.0f}", _whole(held[name])) for name, rate in found["made"].items()]
+        show.table(("", "tokens/s", "MB of the loaders"), [*rows, (preset, f"{found['used']:,.0f}", "")])
+        if found["quiet"]:
+            typer.echo(f"batches are made {found['ratio']:.1f} times as fast as they are used up")
+        _warn(found)
 
 
 def sizes(
@@ -183,7 +188,7 @@ def sizes(
     """Data throughput of BERT and ALBERT by size, as in table 2 of the ALBERT paper."""
     import torch
 
-    from albertine.bench.quiet import Clock, others
+    from albertine.bench.quiet import Clock, told_since
     from albertine.bench.sizes import PAPER, measure
 
     count, begin = _threads(threads), Clock.now()
@@ -192,46 +197,59 @@ def sizes(
     for size in measure(sequences=sequences, length=length, rounds=rounds, device=device):
         found.append(size)
         _say(json)(f"{size.name}: {size.tokens_per_second:,.0f} tokens/s")
+    calm = told_since(begin, count)
     unit = next(size.tokens_per_second for size in found if size.name == "bert-large")
-    rows = {
+    rows: dict[str, dict[str, Any]] = {
         size.name: {
             "parameters": size.parameters,
             "tokens_per_second": size.tokens_per_second,
-            "speed_up": size.tokens_per_second / unit,
+            "speed_up": size.tokens_per_second / unit if calm["quiet"] else None,
             "paper": PAPER[size.name],
         }
         for size in found
     }
-    told = {"device": device, "sequences": sequences, "length": length, "rounds": rounds, "sizes": rows}
-    _finish("sizes", {**told, "others_busy": others(begin, Clock.now())}, count, save, json)
+    told = {
+        "device": device,
+        "sequences": sequences,
+        "length": length,
+        "rounds": rounds,
+        "sizes": rows,
+        **calm,
+    }
+    _finish("sizes", told, count, save, json)
     if not json:
         lines = [
-            (name, f"{row['parameters'] / 1e6:.0f} M", f"{row['speed_up']:.2f}", f"{row['paper']:.1f}")
+            (
+                name,
+                f"{row['parameters'] / 1e6:.0f} M",
+                f"{row['speed_up']:.2f}" if calm["quiet"] else "",
+                f"{row['paper']:.1f}",
+            )
             for name, row in rows.items()
         ]
         show.table(("", "parameters", "speed, BERT-large = 1", "in the paper"), lines)
+        _warn(told)
 
 
 def scaling(threads: Threads = None, save: Save = None, json: Json = False) -> None:
     """Time and memory of a training step against length, batch, depth and width."""
-    from albertine.bench.quiet import Clock, others
+    from albertine.bench.quiet import Clock, told_since
     from albertine.bench.scaling import MIDDLE, measure
 
     count, begin, points = _threads(threads), Clock.now(), []
     for point in measure(count):
         points.append(point)
         _say(json)(f"{point.axis} {point.value}: {point.milliseconds:.1f} ms, {point.megabytes:.0f} MB")
-    rows = [vars(point) for point in points]
-    _finish(
-        "scaling",
-        {"middle": MIDDLE, "points": rows, "others_busy": others(begin, Clock.now())},
-        count,
-        save,
-        json,
-    )
+    told = {
+        "middle": MIDDLE,
+        "points": [vars(point) for point in points],
+        **told_since(begin, count),
+    }
+    _finish("scaling", told, count, save, json)
     if not json:
         lines = [(f"{p.axis} {p.value}", f"{p.milliseconds:.1f}", f"{p.megabytes:.0f}") for p in points]
         show.table(("", "ms", "MB"), lines)
+        _warn(told)
 
 
 def _table(
@@ -243,10 +261,9 @@ def _table(
     against: Path | None = None,
 ) -> None:
     if not json:
-        rows = [(who, f"{row['min_ms']:.1f}", f"{row['median_ms']:.1f}") for who, row in told["runs"].items()]
-        show.table(("", "ms, fastest", "median"), rows)
-        for what, ratio in told.get("ratios", {}).items():
-            typer.echo(f"{ratio:5.2f}  {what}")
+        rows = [(who, f"{row['median_ms']:.1f}", f"{row['min_ms']:.1f}") for who, row in told["runs"].items()]
+        show.table(("", "ms", "fastest"), rows)
+        _ratios(told)
         _warn(told)
     _finish(name, told, threads, save, json, against)
 
@@ -260,19 +277,30 @@ def _finish(
     against: Path | None = None,
 ) -> None:
     """Print JSON, keep the result, hold it against the one that is kept."""
-    from albertine.bench.guard import fallen, kept
+    from albertine.bench.guard import fallen, kept, not_compared
     from albertine.bench.machine import describe, save_result
 
     whole = {"machine": describe(), "threads": threads, **told}
     if json:
         show.as_json(whole)
-    worse = fallen(whole, kept(name, against)) if against is not None else []
+    before = kept(name, against) if against is not None else {}
+    worse = fallen(whole, before)
     if save is not None:
         typer.echo(f"written: {save_result(name, whole, save)}", err=json)
+    for line in not_compared(whole, before):
+        typer.echo(f"not compared: {line}", err=True)
     for line in worse:
         typer.echo(f"fallen: {line}", err=True)
     if worse:
         raise typer.Exit(1)
+
+
+def _ratios(told: Mapping[str, Any]) -> None:
+    for what, ratio in told.get("ratios", {}).items():
+        typer.echo(f"{ratio:5.2f}  {what}")
+    for name, rates in told["tflops"].items():
+        made = f"{median(rates):.2f} TFLOP/s, {min(rates):.2f} to {max(rates):.2f}"
+        typer.echo(f"the machine's own {name} product meanwhile: {made}")
 
 
 def _warn(told: Mapping[str, Any]) -> None:
@@ -282,6 +310,10 @@ def _warn(told: Mapping[str, Any]) -> None:
             "for ratios. End them and measure again",
             err=True,
         )
+
+
+def _whole(number: float | None) -> str:
+    return "" if number is None else f"{number:,.0f}"
 
 
 def _threads(wanted: int | None) -> int:

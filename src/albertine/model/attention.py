@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -34,6 +35,11 @@ PACKED_KERNEL = _packed_kernel()
 
 SCORES = 4 * 2**20
 """Most weights of attention that plain products make at once; more would be fresh memory every time."""
+
+
+VECTOR = 16
+"""Numbers in a vector register. What is left over in a row of scores torch computes one by one, which takes
+as long again as all the rest; with rows of other sequences, masked, nothing is left over."""
 
 
 @dataclass(frozen=True)
@@ -159,24 +165,79 @@ def _attend_each(
     """
     slow = q_RND.dtype == torch.bfloat16 and q_RND.requires_grad
     kernel = attend_by_products if slow else F.scaled_dot_product_attention
-    runs = _runs(list(zip(queries.known_lengths(), keys.known_lengths(), strict=True)))
-    if slow:
-        runs = _cut(runs, q_RND.shape[1])
-    q_sizes = [count * q_length for (q_length, _), count in runs]
-    q_parts = torch.split(q_RND, q_sizes)
-    reaches: Sequence[Tensor | None] = [None] * len(runs)
+    pieces = _pieces(
+        queries.known_lengths(),
+        keys.known_lengths(),
+        SCORES // q_RND.shape[1] if slow else 0,
+        queries.reach is None and not torch.is_grad_enabled(),
+        k_TND.shape[0],
+    )
+    q_sizes = [piece.sequences * piece.queries for piece in pieces]
+    k_sizes = [piece.sequences * piece.keys for piece in pieces]
+    reaches: Sequence[Tensor | None] = [None] * len(pieces)
     if queries.reach is not None:
         reaches = torch.split(queries.reach, q_sizes)
-    sizes = [count * k_length for (_, k_length), count in runs]
     parts = []
-    k_parts, v_parts = torch.split(k_TND, sizes), torch.split(v_TND, sizes)
-    for ((_, k_length), count), q, k, v, reach in zip(runs, q_parts, k_parts, v_parts, reaches, strict=True):
-        if len(q):
-            q, k, v = (x.view(count, -1, *x.shape[1:]).transpose(1, 2) for x in (q, k, v))
-            seen = None if reach is None else _seen(reach.view(count, -1), k_length)
-            out_SNLD = kernel(q, k, v, attn_mask=seen, dropout_p=dropout)
-            parts.append(out_SNLD.transpose(1, 2).reshape(-1, *q_RND.shape[1:]))
+    split = (torch.split(q_RND, q_sizes), torch.split(k_TND, k_sizes), torch.split(v_TND, k_sizes))
+    for piece, q, k, v, reach in zip(pieces, *split, reaches, strict=True):
+        if not piece.queries:
+            continue
+        count, window = piece.sequences, piece.window
+        seen = None if reach is None else _seen(reach.view(count, -1), piece.keys)
+        q = q.view(count, piece.queries, *q.shape[1:]).transpose(1, 2)
+        if window is not None:
+            k, v, seen = window.of(k_TND), window.of(v_TND), window.mask(q.dtype)
+        else:
+            k, v = (x.view(count, piece.keys, *x.shape[1:]).transpose(1, 2) for x in (k, v))
+        out_SNLD = kernel(q, k, v, attn_mask=seen, dropout_p=dropout)
+        parts.append(out_SNLD.transpose(1, 2).reshape(-1, *q_RND.shape[1:]))
     return parts[0] if len(parts) == 1 else torch.cat(parts) if parts else q_RND.contiguous()
+
+
+class Window(NamedTuple):
+    """The keys of neighbouring sequences of equal length, each with some rows beyond it, which are masked, so
+    that their number is a multiple of `VECTOR`.
+
+    Attributes:
+        first: row where the first sequence's keys begin. before: masked rows before its own.
+    """
+
+    first: int
+    before: int
+    length: int
+    sequences: int
+
+    @property
+    def size(self) -> int:
+        return -(-self.length // VECTOR) * VECTOR
+
+    def of(self, x_TND: Tensor) -> Tensor:
+        """(T, N, D) to (sequences, N, size, D), without a copy."""
+        row, head, one = x_TND.stride()
+        shape = (self.sequences, x_TND.shape[1], self.size, x_TND.shape[2])
+        offset = x_TND.storage_offset() + self.first * row
+        return x_TND.as_strided(shape, (self.length * row, head, row, one), offset)
+
+    def mask(self, dtype: torch.dtype) -> Tensor:
+        """What is added to the scores, (1, 1, 1, size)."""
+        return _mask(self.before, self.length, self.size, dtype)
+
+
+@lru_cache(maxsize=4096)
+def _mask(before: int, length: int, size: int, dtype: torch.dtype) -> Tensor:
+    mask = torch.full((1, 1, 1, size), float("-inf"), dtype=dtype)
+    mask[..., before : before + length] = 0
+    return mask
+
+
+def _window(start: int, length: int, sequences: int, rows: int) -> Window | None:
+    """The window of sequences whose keys begin at row `start` of `rows`; None where there is no use for one,
+    or no room."""
+    window = Window(start, 0, length, sequences)
+    beyond = max(0, start + (sequences - 1) * length + window.size - rows)
+    if window.size == length or beyond > start:
+        return None
+    return window._replace(first=start - beyond, before=beyond)
 
 
 def _seen(reach_SL: Tensor, keys: int) -> Tensor:
@@ -188,10 +249,10 @@ def attend_by_products(
     q_SNLD: Tensor, k_SNMD: Tensor, v_SNMD: Tensor, dropout_p: float, attn_mask: Tensor | None = None
 ) -> Tensor:
     """For training in bfloat16 on a CPU, where the fused kernel's backward takes two to three times as long
-    as plain products; below a hundred keys the fused kernel in float32 is faster still."""
+    as plain products; below eighty keys the fused kernel in float32 is faster still."""
     S, N, L, D = q_SNLD.shape
     M = k_SNMD.shape[2]
-    if M < 100:
+    if M < 80:
         q, k, v = q_SNLD.float(), k_SNMD.float(), v_SNMD.float()
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask, dropout_p=dropout_p)
         return out.to(q_SNLD.dtype)
@@ -202,17 +263,36 @@ def attend_by_products(
     return (weights @ v_SNMD.reshape(S * N, M, D)).view(S, N, L, D)
 
 
-def _runs(shapes: list[tuple[int, int]]) -> list[tuple[tuple[int, int], int]]:
+class Piece(NamedTuple):
+    """Neighbouring sequences of equal shape, for one call of a kernel; `queries` and `keys` are of each."""
+
+    queries: int
+    keys: int
+    sequences: int
+    window: Window | None
+
+
+@lru_cache(maxsize=64)  # asked at every depth
+def _pieces(
+    queries: tuple[int, ...], keys: tuple[int, ...], most: int, windows: bool, rows: int
+) -> list[Piece]:
+    """The calls for sequences of these lengths.
+
+    Args:
+        most: weights of attention for each head and call, to stay in the processor's caches; 0: any number.
+        windows: whether keys may be filled up. rows: of all keys.
+    """
+    shapes = list(zip(queries, keys, strict=True))
     starts = [i for i in range(len(shapes)) if i == 0 or shapes[i] != shapes[i - 1]]
-    return [(shapes[a], b - a) for a, b in pairwise([*starts, len(shapes)])]
-
-
-def _cut(runs: list[tuple[tuple[int, int], int]], heads: int) -> list[tuple[tuple[int, int], int]]:
-    """The same in pieces whose weights of attention stay in the processor's caches."""
     pieces = []
-    for (q_length, k_length), count in runs:
-        most = max(1, SCORES // max(1, heads * q_length * k_length))
-        pieces += [((q_length, k_length), min(most, count - done)) for done in range(0, count, most)]
+    first = 0
+    for a, b in pairwise([*starts, len(shapes)]):
+        q, k = shapes[a]
+        size = max(1, most // max(1, q * k)) if most else b - a
+        for done in range(a, b, size):
+            count = min(size, b - done)
+            pieces.append(Piece(q, k, count, _window(first, k, count, rows) if windows else None))
+            first += count * k
     return pieces
 
 

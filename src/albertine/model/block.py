@@ -15,9 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from albertine.model.attention import RowSubset, Segments, attend
-from albertine.model.compiled import gelu_tanh
 from albertine.model.config import EncoderConfig
-from albertine.model.fused import Fused, Kernel, fuses, int8_of
+from albertine.model.fused import Fused, Kernel, fuses, int8_of, worth_rounding
 from albertine.model.kept import Kept
 from albertine.model.memory import Join
 from albertine.model.product import Product
@@ -41,7 +40,7 @@ def ready(*layers: nn.Linear, form: Format, training: bool) -> Linear:
     if form.int8:
         whole = stacked(*layers, dtype=torch.float32)
         return int8_of(whole.weight, whole.bias, form.dtype)
-    whole = stacked(*layers, dtype=form.dtype, plain=form.compiled == "depth")
+    whole = stacked(*layers, dtype=form.dtype, plain=form.compiled)
     plain = training or torch.is_grad_enabled() or torch.compiler.is_compiling()
     if plain or whole.weight.device.type != "cpu" or not fuses(form.dtype):
         return whole
@@ -96,7 +95,7 @@ class PreparedAttention:
         return self.norm(self.output.added(context_RH, x_RH)), k, v
 
     def _split(self, x: Tensor, parts: int) -> tuple[Tensor, ...]:
-        return x.view(len(x), parts, self.num_heads, x.shape[1] // (parts * self.num_heads)).unbind(1)
+        return x.view(x.shape[0], parts, self.num_heads, x.shape[1] // (parts * self.num_heads)).unbind(1)
 
 
 @dataclass(frozen=True)
@@ -108,13 +107,12 @@ class PreparedFeedForward:
     norm: Norm
     activation: str
     dropout: float
-    compiled: bool = False
 
     def __call__(self, x_TH: Tensor) -> Tensor:
-        if self.compiled:
-            y_TF = gelu_tanh(self.intermediate(x_TH))
-        else:
-            y_TF = self.intermediate.activated(x_TH, self.activation)
+        """(T, H) to (T, H); without gradients it may overwrite `x_TH`."""
+        if isinstance(self.intermediate, Kernel) and isinstance(self.output, Kernel):
+            return self.norm(self.intermediate.chained(x_TH, self.activation, self.output, x_TH))
+        y_TF = self.intermediate.activated(x_TH, self.activation)
         return self.norm(self.output.added(y_TF, x_TH, self.dropout))
 
 
@@ -137,9 +135,10 @@ class AttentionBlock(nn.Module):
         return self._kept.get(self, form, self._prepare)
 
     def _prepare(self, form: Format) -> PreparedAttention:
+        hidden, training = self.config.hidden_size, self.training
         return PreparedAttention(
-            ready(self.query, self.key, self.value, form=form, training=self.training),
-            ready(self.output, form=form, training=self.training),
+            ready(self.query, self.key, self.value, form=worth_rounding(3 * hidden, form), training=training),
+            ready(self.output, form=worth_rounding(hidden, form), training=training),
             Norm.of(self.layer_norm, form.dtype),
             self.config.num_attention_heads,
             self.config.hidden_dropout_prob if self.training else 0.0,
@@ -170,5 +169,4 @@ class FeedForwardBlock(nn.Module):
             Norm.of(self.layer_norm, form.dtype),
             self.config.hidden_act,
             self.config.hidden_dropout_prob if drops else 0.0,
-            form.compiled == "activation" and self.config.hidden_act == "gelu_new",
         )

@@ -44,7 +44,7 @@ class Encoder(nn.Module):
         precision: format of the matrix products; parameters are float32 whatever it says.
         recompute: in training keep only the rows that go from depth to depth, and compute the rest of a depth
             again in its backward pass.
-        compiled: in training compile what torch is slow at.
+        compiled: in training compile a depth as one, on a GPU.
     """
 
     recompute = False
@@ -117,7 +117,7 @@ class Encoder(nn.Module):
         form: Format,
     ) -> Tensor:
         def run(x_TH: Tensor) -> Tensor:
-            if form.compiled == "depth":
+            if form.compiled:
                 return compiled_depth(x_TH, keys, attention, feed_forward)
             return feed_forward(attention(x_TH, keys, None))
 
@@ -193,8 +193,7 @@ class Encoder(nn.Module):
 
 
 def steady(num_tokens: int, form: Format, device: torch.device) -> int:
-    """The number of rows to compute for that many tokens: up to 15 more, and of 512 and more at most an
-    eighth.
+    """The number of rows to compute for that many tokens: at most a sixteenth more, or 15.
 
     oneDNN compiles its kernels anew for every number of rows, which for a small model takes as long as the
     products; with few different numbers the compiled ones are found again. It computes all products of a CPU
@@ -203,7 +202,7 @@ def steady(num_tokens: int, form: Format, device: torch.device) -> int:
     training = torch.is_grad_enabled() and form.dtype == torch.float32 and not form.int8
     if device.type != "cpu" or training:
         return num_tokens
-    multiple = 16 if num_tokens < 512 else 64
+    multiple = 16 if num_tokens < 512 else 32 if num_tokens < 1024 else 64
     return -(-num_tokens // multiple) * multiple
 
 

@@ -53,22 +53,39 @@ class Product:
 
 
 class _Total:
-    """The sum of what the uses of a weight contributed in the backward pass under way."""
+    """The sum of what the uses of a weight contributed in the backward pass under way.
+
+    In bfloat16 on a CPU a product of which one side is transposed takes half as long again as one of a copy,
+    which pays where the copy is of the narrower side: then either side of the product is copied, and the sum
+    may be that of the transposed weight.
+    """
 
     weight: Tensor | None = None
     bias: Tensor | None = None
 
     def add(self, first: int, like: Tensor, dy: Tensor, x: Tensor) -> None:
+        outputs, inputs = like.shape
+        copies = dy.device.type == "cpu" and dy.dtype == torch.bfloat16
+        self.turned = copies and inputs < outputs
         if self.weight is None or self.bias is None:
-            self.weight, self.bias = torch.zeros_like(like), like.new_zeros(len(like))
+            shape = (inputs, outputs) if self.turned else (outputs, inputs)
+            self.weight, self.bias = like.new_zeros(shape), like.new_zeros(outputs)
         rows = slice(first, first + dy.shape[1])
-        self.weight[rows].addmm_(dy.T, x)
+        if self.turned:
+            self.weight[:, rows].addmm_(_turned(x), dy)
+        else:
+            self.weight[rows].addmm_(_turned(dy) if copies and outputs < inputs else dy.T, x)
         self.bias[rows] += dy.sum(0)
 
     def take(self) -> tuple[Tensor | None, Tensor | None]:
-        taken = self.weight, self.bias
+        weight, bias = self.weight, self.bias
         self.weight = self.bias = None
-        return taken
+        return _turned(weight) if weight is not None and self.turned else weight, bias
+
+
+def _turned(x: Tensor) -> Tensor:
+    """A copy of the transposed matrix; in pieces of 64 columns torch makes it in half the time."""
+    return torch.cat([piece.T for piece in torch.split(x, 64)], 1)
 
 
 class _Hand(torch.autograd.Function):

@@ -7,6 +7,7 @@ nothing else asks how many there are.
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -108,6 +109,10 @@ def start(device: torch.device | str | None = None, *, timeout_minutes: float = 
         raise RunError(
             f"WORLD_SIZE is set and {', '.join(missing)} is not", remedy="Start the run with torchrun"
         )
+    # Its functions take the group of the moment of the import as their default: imported later, as torch's
+    # optimizers do on the way, they keep gloo's threads beyond `stop`, and a thread that lets go of a tensor
+    # while the interpreter shuts down aborts the process.
+    importlib.import_module("torch.distributed.nn")
     # Both backends: gradients go by NCCL, and the few host numbers of a step by gloo, so that they cost no
     # device wait.
     backend = "cpu:gloo,cuda:nccl" if place.type == "cuda" else "gloo"
