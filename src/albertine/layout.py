@@ -159,18 +159,6 @@ def unpack(x_TH: Tensor, index: Tensor, batch: int, length: int) -> Tensor:
     return out.index_copy(0, index, x_TH).view(batch, length, *x_TH.shape[1:])
 
 
-TOGETHER = 16384
-"""Most tokens of rows that are asked about at once, where a model is asked and not trained."""
-
-CACHED = 4096
-"""The same for one pass on a processor: what a depth makes of so many still lies in its caches."""
-
-
-def at_once(device: torch.device | str) -> int:
-    """Most tokens for one pass of inference there."""
-    return CACHED if torch.device(device).type == "cpu" else TOGETHER
-
-
 def longest_first(lengths: Sequence[int] | np.ndarray, limit: int) -> Iterator[list[int]]:
     """All rows by their numbers, in runs of at most `limit` tokens; those of a run are about as long."""
     return by_tokens(np.argsort(-np.asarray(lengths), kind="stable").tolist(), lengths, limit)

@@ -7,10 +7,13 @@ Inference can also multiply 8-bit integers.
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Literal, NamedTuple
+import threading
+from collections.abc import Callable
+from functools import cache, wraps
+from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 import torch
+from torch import Tensor
 
 from albertine.errors import SettingsError
 
@@ -26,12 +29,10 @@ class Format(NamedTuple):
     Attributes:
         dtype: of activations, and of weights unless these are integers.
         int8: whether the blocks multiply 8-bit integers; for inference alone.
-        compiled: whether a depth is compiled as one; for training alone.
     """
 
     dtype: torch.dtype
     int8: bool = False
-    compiled: bool = False
 
 
 def fast_bfloat16(device: torch.device) -> bool:
@@ -42,15 +43,52 @@ def fast_bfloat16(device: torch.device) -> bool:
     return bool(flags & {"avx512_bf16", "amx_bf16", "bf16"})
 
 
-def compute_format(precision: InferencePrecision, device: torch.device) -> Format:
-    """What a precision setting means on a device; `auto` takes bfloat16 where hardware has it, and so do the
-    activations of `int8`."""
-    if precision in ("auto", "int8"):
-        dtype = torch.bfloat16 if fast_bfloat16(device) else torch.float32
-        return Format(dtype, precision == "int8")
-    if precision not in _DTYPES:
+def compute_format(precision: InferencePrecision, weight: Tensor) -> Format:
+    """What a precision setting means for a model with such weights.
+
+    `auto` takes bfloat16 where hardware has it, and so do the activations of `int8`. Under `torch.autocast`
+    `auto` and `float32` take its format, and so they take the format of weights that are not float32.
+
+    Raises:
+        SettingsError: an unknown setting.
+    """
+    if precision not in ("auto", "int8", *_DTYPES):
         raise SettingsError(f"unknown precision `{precision}`", remedy="Use auto, float32, bfloat16 or int8")
+    asked = getattr(_autocast, weight.device.type, None)
+    if precision in ("auto", "float32") and asked is not None:
+        return Format(asked)
+    if precision in ("auto", "float32") and weight.dtype != torch.float32:
+        return Format(weight.dtype)
+    if precision in ("auto", "int8"):
+        dtype = torch.bfloat16 if fast_bfloat16(weight.device) else torch.float32
+        return Format(dtype, precision == "int8")
     return Format(_DTYPES[precision])
+
+
+_autocast = threading.local()
+"""By kind of device, the format that `torch.autocast` asked for around the method under way."""
+
+M = TypeVar("M", bound=Callable[..., Any])
+
+
+def own_precision(method: M) -> M:
+    """Compute a method as this module decides: `torch.autocast` around it is a wish for a format
+    (`compute_format`) and changes no single operation inside."""
+
+    @wraps(method)
+    def computed(*args: Any, **options: Any) -> Any:
+        for kind in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(kind):
+                before = getattr(_autocast, kind, None)
+                setattr(_autocast, kind, torch.get_autocast_dtype(kind))
+                try:
+                    with torch.autocast(kind, enabled=False):
+                        return computed(*args, **options)
+                finally:
+                    setattr(_autocast, kind, before)
+        return method(*args, **options)
+
+    return cast(M, computed)
 
 
 @cache  # asked in every forward pass

@@ -13,7 +13,8 @@ from albertine.inference.spans import Answer, Found, by_beam, by_two_logits
 from albertine.inference.windows import Passage, Reading, Row, rows_of
 from albertine.interop.huggingface import ModelFolder
 from albertine.interop.huggingface_config import our_flags
-from albertine.layout import at_once, by_tokens, pack
+from albertine.layout import by_tokens, pack
+from albertine.model.backend import tokens_per_pass
 from albertine.model.joint import Beam, JointAnswer
 from albertine.model.tuned import Classifier, Tuned
 from albertine.text.tokenizer import Tokenizer
@@ -60,7 +61,7 @@ class Answerer:
         tokens = Passage.of(self.tokenizer, passage)
         windows, rows = rows_of(self.tokenizer, self.tokenizer.encode(question), tokens, self.reading)
         parts = []
-        lengths, limit = [len(ids) for ids, _ in rows], at_once(self.tuned.base.device)
+        lengths, limit = [len(ids) for ids, _ in rows], tokens_per_pass(self.tuned.base.device)
         for chosen in by_tokens(range(len(rows)), lengths, limit):
             parts.append(self._said([rows[i] for i in chosen]))
         said = torch.cat(parts)

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from albertine.errors import SettingsError
 from albertine.interop.sentence_transformers import Vectors
-from albertine.layout import at_once, longest_first, pack
+from albertine.layout import longest_first, pack
+from albertine.model.backend import tokens_per_pass
 from albertine.model.embedding import Pooling, text_vectors
 from albertine.model.model import Model
 from albertine.text.tokenizer import Tokenizer
@@ -61,7 +62,7 @@ class TextEmbedder:
         rows = [self.tokenizer.layout(row, max_length=self.limit) for row in ids]
         lengths = [len(row) for row, _ in rows]
         found = np.empty((len(rows), self.model.config.hidden_size), dtype=np.float32)
-        for chosen in longest_first(lengths, at_once(self.model.device)):
+        for chosen in longest_first(lengths, tokens_per_pass(self.model.device)):
             packed = pack([rows[i][0] for i in chosen], [rows[i][1] for i in chosen])
             vectors = text_vectors(self.model, packed.to(self.model.device), pooling, normalize)
             found[chosen] = vectors.cpu().numpy()

@@ -27,7 +27,8 @@ from albertine.inference.writing import Written, lengths_told, source_row, write
 from albertine.interop.heads import ClassifierHead, read_classifier
 from albertine.interop.huggingface import read_folder
 from albertine.interop.sentence_transformers import read_vectors
-from albertine.layout import Packed, at_once, longest_first, pack
+from albertine.layout import Packed, longest_first, pack
+from albertine.model.backend import tokens_per_pass
 from albertine.model.embedding import Pooling
 from albertine.precision import InferencePrecision
 from albertine.text.load import check_vocabulary, load_tokenizer
@@ -149,7 +150,7 @@ class Predictor:
             rows.append(self.tokenizer.layout(encode(a), second, max_length=positions))
         results: dict[int, dict[str, float]] = {}
         lengths = [len(ids) for ids, _ in rows]
-        for chosen in longest_first(lengths, at_once(self.model.device)):
+        for chosen in longest_first(lengths, tokens_per_pass(self.model.device)):
             logits = self._of_rows([rows[i] for i in chosen])
             for i, values in zip(chosen, _values(logits, head), strict=True):
                 results[i] = values

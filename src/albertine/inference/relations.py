@@ -18,9 +18,12 @@ from albertine.errors import ModelError
 from albertine.interop.heads import labels_in, task_of
 from albertine.interop.huggingface import ModelFolder
 from albertine.interop.huggingface_config import our_flags
-from albertine.layout import TOGETHER, Packed, by_tokens, pack
+from albertine.layout import Packed, by_tokens, pack
 from albertine.model.relations import OBJECT_POWER, SUBJECT_POWER, Relations, probability
 from albertine.text.tokenizer import Spans, Tokenizer
+
+TOGETHER = 16384
+"""Most rows of which the objects are looked for at once."""
 
 THRESHOLDS = (0.6, 0.5)
 Place = tuple[int, int, int]

@@ -37,7 +37,7 @@ class Speaker:
         said = {tokenizer.sep_id} | ({tokenizer.unk_id} if unknown else set())
         self._silent = torch.tensor(sorted(tokenizer.special_ids - said), device=model.device)
         packed = pack(sources).to(model.device)
-        hidden, self._memory = model.encoder.extend(packed)
+        hidden, self._cache = model.encoder.extend(packed)
         self.first = self._said(hidden[packed.cu_seqlens[1:].long() - 1])
 
     def next(self, rows: Sequence[int], tokens: Sequence[int]) -> Tensor:
@@ -47,10 +47,10 @@ class Speaker:
             rows: what is gone on with: numbers of rows of the last answer, in any order and number.
             tokens: what each of them is followed by.
         """
-        memory = self._memory.of(rows)
+        cache = self._cache.of(rows)
         packed = pack([[token] for token in tokens], [[1]] * len(tokens))
-        packed = replace(packed, position_ids=torch.tensor(memory.lengths)).to(self._model.device)
-        hidden, self._memory = self._model.encoder.extend(packed, memory)
+        packed = replace(packed, position_ids=torch.tensor(cache.lengths)).to(self._model.device)
+        hidden, self._cache = self._model.encoder.extend(packed, cache)
         return self._said(hidden)
 
     def _said(self, hidden_RH: Tensor) -> Tensor:

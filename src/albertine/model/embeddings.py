@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from albertine.layout import Packed
-from albertine.model.block import stacked
+from albertine.model.block import Linear
 from albertine.model.config import EncoderConfig
 
 
@@ -31,15 +31,15 @@ class Embeddings(nn.Module):
         self.position = _table(config.max_position_embeddings, width)
         self.token_type = _table(config.type_vocab_size, width)
         self.layer_norm = nn.LayerNorm(width, config.layer_norm_eps)
-        self.mapping = nn.Linear(width, config.hidden_size) if config.has_mapping else None
+        self.mapping = Linear(width, config.hidden_size) if config.has_mapping else None
 
     def forward(self, packed: Packed, dtype: torch.dtype) -> Tensor:
-        """(T, H) in `dtype`. The sum and its LayerNorm stay in float32: they are narrow, and everything rests
-        on them."""
+        """(T, H) in `dtype`. The sum and its LayerNorm keep the format of the parameters, float32: they are
+        narrow, and everything rests on them."""
         x_TE = (
             self.word(packed.input_ids)
             + self.token_type(packed.token_type_ids)
             + self.position(packed.position_ids)
         )
         x_TE = F.dropout(self.layer_norm(x_TE), self.dropout, self.training).to(dtype)
-        return x_TE if self.mapping is None else stacked(self.mapping, dtype=dtype)(x_TE)
+        return x_TE if self.mapping is None else self.mapping(x_TE)  # type: ignore[no-any-return]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -10,31 +10,19 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from albertine.errors import SettingsError
-from albertine.layout import Packed, with_filler
-from albertine.model.attention import RowSubset, Segments
-from albertine.model.block import AttentionBlock, FeedForwardBlock, PreparedAttention, PreparedFeedForward
-from albertine.model.compiled import compiles
-from albertine.model.compiled import depth as compiled_depth
+from albertine.layout import Packed
+from albertine.model.backend import backend_for, computing, current
+from albertine.model.backend.base import Backend
+from albertine.model.block import AttentionBlock, FeedForwardBlock
+from albertine.model.key_value_cache import Extension, KeyValueCache, Past
 from albertine.model.config import EncoderConfig
+from albertine.model.depths import Depths, EncoderOutput, FixedDepths
 from albertine.model.embeddings import Embeddings
-from albertine.model.memory import Join, Memory
-from albertine.precision import Format, InferencePrecision, compute_format
+from albertine.model.rows import Rows
+from albertine.precision import InferencePrecision, own_precision
 
 if TYPE_CHECKING:
     from albertine.settings import Computing
-
-
-@dataclass(frozen=True)
-class EncoderOutput:
-    """What an encoder computed.
-
-    Attributes:
-        last_hidden: (T, H), or (R, H) in the order of the rows asked for.
-        hidden_states: with all_depths, the embeddings and every depth's output, each (T, H); else None.
-    """
-
-    last_hidden: Tensor
-    hidden_states: tuple[Tensor, ...] | None = None
 
 
 class Encoder(nn.Module):
@@ -43,8 +31,10 @@ class Encoder(nn.Module):
     Attributes:
         precision: format of the matrix products; parameters are float32 whatever it says.
         recompute: in training keep only the rows that go from depth to depth, and compute the rest of a depth
-            again in its backward pass.
-        compiled: in training compile a depth as one, on a GPU.
+            again in the backward pass.
+        compiled: compile a depth as one where that is faster (a GPU, in training).
+        backend: name of the backend; "auto" takes the fastest, "plain" the one that anything can be done to.
+        depths: the loop over depths.
     """
 
     recompute = False
@@ -52,10 +42,12 @@ class Encoder(nn.Module):
 
     def __init__(self, config: EncoderConfig, precision: InferencePrecision = "float32") -> None:
         super().__init__()
+        plan = config.plan
         self.config = config
         self.precision: InferencePrecision = precision
+        self.backend = "auto"
+        self.depths: Depths = FixedDepths()
         self.embeddings = Embeddings(config)
-        plan = config.plan
         self.attention = nn.ModuleList(AttentionBlock(config) for _ in range(plan.num_attention_blocks))
         self.feed_forward = nn.ModuleList(
             FeedForwardBlock(config) for _ in range(plan.num_feed_forward_blocks)
@@ -65,14 +57,12 @@ class Encoder(nn.Module):
         """Follow the settings of a run."""
         self.precision, self.recompute, self.compiled = how.precision, how.recompute, how.compile
 
-    @property
-    def format(self) -> Format:
-        """How products are computed on the device where the parameters are."""
-        form = compute_format(self.precision, self.embeddings.word.weight.device)
-        if self.compiled and torch.is_grad_enabled():
-            return form._replace(compiled=compiles(self.embeddings.word.weight.device))
-        return form
+    def computing(self) -> AbstractContextManager[Backend]:
+        """The backend for a forward pass of this encoder and what stands on it: the one under way, or a new
+        one."""
+        return computing(self, lambda: backend_for(self))
 
+    @own_precision
     def forward(
         self,
         packed: Packed,
@@ -85,7 +75,7 @@ class Encoder(nn.Module):
 
         Args:
             depth: how many depths to compute (an early exit), default all; 0 gives the embeddings.
-            rows: int64 (R,) indices into T, none more than twice: the only rows wanted from the last computed
+            rows: int64 (P,) indices into T, none more than twice: the only rows wanted from the last computed
                 depth, which then computes queries, output and feed-forward for these alone.
             all_depths: also return the output of every depth, for analysis; not together with `rows`.
 
@@ -93,130 +83,72 @@ class Encoder(nn.Module):
             SettingsError: depth outside 0..num_hidden_layers, a sequence longer than the position table, or
                 `rows` together with `all_depths`.
         """
-        depth = self._checked(packed, depth, rows, all_depths)
-        real, form = packed.num_tokens, self.format
-        packed = with_filler(packed, steady(real, form, packed.input_ids.device))
-        x = self.embeddings(packed, form.dtype)
-        steps = self.prepare(depth)
-        keys = Segments.of(packed)
-        states = [x]
-        for attention, feed_forward in steps[:-1] if rows is not None else steps:
-            x = self._depth(x, keys, attention, feed_forward, form)
-            if all_depths:
-                states.append(x)
-        if rows is not None:
-            return EncoderOutput(_last_depth(x, steps[-1:], keys, rows, packed))
-        return EncoderOutput(x[:real], tuple(state[:real] for state in states) if all_depths else None)
+        most = len(self.config.plan.attention)
+        depth = most if depth is None else depth
+        if not 0 <= depth <= most:
+            raise SettingsError(f"depth {depth} is outside 0..{most}")
+        if rows is not None and all_depths:
+            raise SettingsError("all_depths computes every row; ask for rows or for all_depths")
+        self._check_length(packed.lengths)
+        with self.computing() as ops:
+            batch = ops.filled(packed)
+            every = Rows.of(batch)
+            wanted = None if rows is None else every.select(ops.filled_rows(rows, packed.num_tokens))
+            x_TH = self.embeddings(batch, ops.form.dtype)
+            out = self.depths.run(self.step, x_TH, every, depth, wanted, all_depths)
+        return out.first(packed.num_tokens if rows is None else len(rows))
 
-    def _depth(
+    def step(
         self,
-        x_TH: Tensor,
-        keys: Segments,
-        attention: PreparedAttention,
-        feed_forward: PreparedFeedForward,
-        form: Format,
+        d: int,
+        x_RH: Tensor,
+        context_TH: Tensor,
+        queries: Rows,
+        keys: Rows,
+        past: Past | None = None,
     ) -> Tensor:
-        def run(x_TH: Tensor) -> Tensor:
-            if form.compiled:
-                return compiled_depth(x_TH, keys, attention, feed_forward)
-            return feed_forward(attention(x_TH, keys, None))
+        """Depth d, (R, H) to (R, H): `x_RH` are the rows that ask, `context_TH` those that are looked at."""
+        plan, ops = self.config.plan, current()
+        attention = self.attention[plan.attention[d]]
+        feed_forward = self.feed_forward[plan.feed_forward[d]]
+        if not (self.recompute and queries is keys and torch.is_grad_enabled()):
+            return ops.depth(attention, feed_forward, x_RH, context_TH, queries, keys, past)
 
-        if not (self.recompute and torch.is_grad_enabled()):
-            return run(x_TH)
-        return cast(Tensor, checkpoint(run, x_TH, use_reentrant=False))
+        def again(x_TH: Tensor) -> Tensor:
+            with computing(self, lambda: ops):  # also in the backward pass, which is outside of this one
+                return ops.depth(attention, feed_forward, x_TH, x_TH, queries, keys)
 
-    def extend(self, packed: Packed, memory: Memory | None = None) -> tuple[Tensor, Memory]:
+        return cast(Tensor, checkpoint(again, x_RH, use_reentrant=False))
+
+    @own_precision
+    def extend(self, packed: Packed, cache: KeyValueCache | None = None) -> tuple[Tensor, KeyValueCache]:
         """Read sequences on, for inference.
 
         Args:
             packed: the new tokens of each sequence, without `prefix`; they see all before them and each
-                other. Their positions go on where those of `memory` ended.
-            memory: what is kept of the same sequences; None begins them.
+                other. Their positions go on where those of `cache` ended.
+            cache: keys and values of the same sequences; None begins them.
 
         Returns:
-            (T, H) of the new tokens, and the memory with them.
+            (T, H) of the new tokens, and the cache with them.
 
         Raises:
             SettingsError: a sequence grows longer than the position table.
         """
-        dtype, depths = self.format.dtype, self.config.num_hidden_layers
-        join = Join.of(packed, memory)
-        self._check_length(join.keys.longest)
-        x = self.embeddings(packed, dtype)
-        none = x.new_empty(0, self.config.num_attention_heads, self.config.head_size)
-        keys, values = [], []
-        for depth, (attention, feed_forward) in enumerate(self.prepare(depths)):
-            past = (none, none) if memory is None else (memory.keys[depth], memory.values[depth])
-            x, k, v = attention.extend(x, past, join)
-            x = feed_forward(x)
-            keys.append(k)
-            values.append(v)
-        return x, Memory(tuple(keys), tuple(values), join.starts, join.lengths)
+        with self.computing() as ops:
+            x_TH = self.embeddings(packed, ops.form.dtype)
+            empty = x_TH.new_empty(0, self.config.num_attention_heads, self.config.head_size)
+            extension = Extension.of(packed, cache, self.config.num_hidden_layers, empty)
+            self._check_length(extension.lengths)
+            for d, past in enumerate(extension.pasts):
+                x_TH = self.step(d, x_TH, x_TH, extension.queries, extension.keys, past)
+        return x_TH, extension.cache()
 
-    def prepare(self, depth: int) -> list[tuple[PreparedAttention, PreparedFeedForward]]:
-        """The blocks of the first `depth` depths, each distinct one cast and fused once.
-
-        Raises:
-            SettingsError: int8 where gradients are wanted, or where it is not to be had.
-        """
-        form, plan = self.format, self.config.plan
-        if form.int8 and (self.training or torch.is_grad_enabled()):
-            raise SettingsError(
-                "int8 is for inference",
-                remedy="Call model.eval(), and the model under torch.inference_mode()",
-            )
-        attention = {
-            i: cast(AttentionBlock, self.attention[i]).prepare(form) for i in set(plan.attention[:depth])
-        }
-        feed_forward = {
-            i: cast(FeedForwardBlock, self.feed_forward[i]).prepare(form)
-            for i in set(plan.feed_forward[:depth])
-        }
-        return [(attention[plan.attention[d]], feed_forward[plan.feed_forward[d]]) for d in range(depth)]
-
-    def _checked(self, packed: Packed, depth: int | None, rows: Tensor | None, all_depths: bool) -> int:
-        depth = self.config.num_hidden_layers if depth is None else depth
-        if not 0 <= depth <= self.config.num_hidden_layers:
-            raise SettingsError(f"depth {depth} is outside 0..{self.config.num_hidden_layers}")
-        self._check_length(packed.max_length)
-        if rows is not None and all_depths:
-            raise SettingsError("all_depths computes every row; ask for rows or for all_depths")
-        return depth
-
-    def _check_length(self, longest: int) -> None:
+    def _check_length(self, lengths: tuple[int, ...]) -> None:
+        longest = max(lengths, default=0)
         if longest > self.config.max_position_embeddings:
             raise SettingsError(
                 f"a sequence of {longest} tokens is longer than the model's "
                 f"{self.config.max_position_embeddings} positions",
                 remedy="Truncate the text, or split it into windows",
             )
-
-
-def steady(num_tokens: int, form: Format, device: torch.device) -> int:
-    """The number of rows to compute for that many tokens: at most a sixteenth more, or 15.
-
-    oneDNN compiles its kernels anew for every number of rows, which for a small model takes as long as the
-    products; with few different numbers the compiled ones are found again. It computes all products of a CPU
-    but those of training in float32.
-    """
-    training = torch.is_grad_enabled() and form.dtype == torch.float32 and not form.int8
-    if device.type != "cpu" or training:
-        return num_tokens
-    multiple = 16 if num_tokens < 512 else 32 if num_tokens < 1024 else 64
-    return -(-num_tokens // multiple) * multiple
-
-
-def _last_depth(
-    x_TH: Tensor,
-    step: list[tuple[PreparedAttention, PreparedFeedForward]],
-    keys: Segments,
-    rows: Tensor,
-    packed: Packed,
-) -> Tensor:
-    """The last depth for the wanted rows alone; keys and values still come from all of T."""
-    if not step:
-        return x_TH.index_select(0, rows)
-    attention, feed_forward = step[0]
-    subset = RowSubset.of(rows, packed)
-    x_RH = feed_forward(attention(x_TH, keys, subset))
-    return x_RH if subset.restore is None else x_RH.index_select(0, subset.restore)

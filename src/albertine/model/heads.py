@@ -6,9 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from albertine.model.activation import activate
-from albertine.model.block import Norm, stacked
+from albertine.model.backend import current
+from albertine.model.block import LayerNorm, Linear
 from albertine.model.config import EncoderConfig
+from albertine.precision import own_precision
 
 
 class Pooler(nn.Module):
@@ -16,11 +17,12 @@ class Pooler(nn.Module):
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.dense = Linear(config.hidden_size, config.hidden_size)
 
+    @own_precision
     def forward(self, first_SH: Tensor) -> Tensor:
         """(S, H) rows of [CLS] to (S, H), in their format."""
-        return torch.tanh(stacked(self.dense, dtype=first_SH.dtype)(first_SH))
+        return torch.tanh(self.dense(first_SH))
 
 
 class MaskedLMHead(nn.Module):
@@ -33,15 +35,16 @@ class MaskedLMHead(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.activation = config.hidden_act
-        self.dense = nn.Linear(config.hidden_size, config.embedding_size)
-        self.layer_norm = nn.LayerNorm(config.embedding_size, config.layer_norm_eps)
+        self.dense = Linear(config.hidden_size, config.embedding_size)
+        self.layer_norm = LayerNorm(config.embedding_size, config.layer_norm_eps)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
 
+    @own_precision
     def forward(self, rows_PH: Tensor, word_VE: Tensor) -> Tensor:
         """(P, H) wanted rows to logits (P, V), tied to the word embeddings, in the format of the rows."""
-        dtype = rows_PH.dtype
-        x_PE = activate(stacked(self.dense, dtype=dtype)(rows_PH), self.activation)
-        return F.linear(Norm.of(self.layer_norm, dtype)(x_PE), word_VE.to(dtype), self.bias.to(dtype))
+        ops = current()
+        x_PE = self.layer_norm(ops.activated(self.dense, rows_PH, self.activation))
+        return ops.tied(x_PE, word_VE, self.bias)
 
 
 class SentenceHead(nn.Module):
@@ -53,9 +56,9 @@ class SentenceHead(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.dropout = config.classifier_dropout_prob if config.sentence_dropout else 0.0
-        self.classifier = nn.Linear(config.hidden_size, 2)
+        self.classifier = Linear(config.hidden_size, 2)
 
+    @own_precision
     def forward(self, pooled_SH: Tensor) -> Tensor:
         """(S, H) to (S, 2)."""
-        x_SH = F.dropout(pooled_SH, self.dropout, self.training)
-        return stacked(self.classifier, dtype=x_SH.dtype)(x_SH)
+        return self.classifier(F.dropout(pooled_SH, self.dropout, self.training))  # type: ignore[no-any-return]

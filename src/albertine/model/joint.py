@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from albertine.layout import Packed
-from albertine.model.block import Norm
+from albertine.model.block import LayerNorm
 from albertine.model.model import Model
 from albertine.model.tuned import Tuned
 
@@ -77,7 +77,7 @@ class EndLogits(nn.Module):
     def __init__(self, hidden: int, eps: float) -> None:
         super().__init__()
         self.dense_0 = nn.Linear(2 * hidden, hidden)
-        self.LayerNorm = nn.LayerNorm(hidden, eps)
+        self.LayerNorm = LayerNorm(hidden, eps)
         self.dense_1 = nn.Linear(hidden, 1)
 
     def tokens(self, x_TH: Tensor) -> Tensor:
@@ -93,7 +93,7 @@ class EndLogits(nn.Module):
         """
         start_SH = _linear(start_SH, self.dense_0.weight[:, tokens_TH.shape[1] :], self.dense_0.bias)
         x_TH = torch.tanh(tokens_TH + start_SH[row_T])
-        x_TH = Norm.of(self.LayerNorm, x_TH.dtype)(x_TH)
+        x_TH = self.LayerNorm(x_TH)
         return _linear(x_TH, self.dense_1.weight, self.dense_1.bias).squeeze(-1).float()
 
 

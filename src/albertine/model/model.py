@@ -15,7 +15,7 @@ from albertine.model.config import EncoderConfig
 from albertine.model.encoder import Encoder
 from albertine.model.heads import MaskedLMHead, Pooler, SentenceHead
 from albertine.model.init import initialize
-from albertine.precision import InferencePrecision
+from albertine.precision import InferencePrecision, own_precision
 
 HEADS = frozenset({"pooler", "mlm", "sop", "nsp"})
 
@@ -109,6 +109,7 @@ class Model(nn.Module):
     def device(self) -> torch.device:
         return self.encoder.embeddings.word.weight.device
 
+    @own_precision
     def forward(
         self,
         input_ids: Tensor,
@@ -133,6 +134,7 @@ class Model(nn.Module):
             states = tuple(unpack(x, index, batch, length) for x in out.hidden_states)
         return ModelOutput(unpack(out.last_hidden, index, batch, length), pooled, states)
 
+    @own_precision
     def pretraining_forward(self, packed: Packed, mlm_rows: Tensor) -> tuple[Tensor, Tensor | None]:
         """Logits of the pretraining heads; the last depth computes only the rows that they read.
 
@@ -145,10 +147,11 @@ class Model(nn.Module):
         if self.mlm is None:
             raise SettingsError("this model has no masked-LM head", remedy='Build it with heads={"mlm", …}')
         rows = mlm_rows if self.sentence is None else torch.cat([packed.first_tokens, mlm_rows])
-        x_RH = self.encoder(packed, rows=rows).last_hidden
-        first_SH, masked_PH = x_RH.split([len(rows) - len(mlm_rows), len(mlm_rows)])
-        sentence = None if self.sentence is None else self.sentence(self.pooled(first_SH))
-        return self.mlm(masked_PH, self.encoder.embeddings.word.weight), sentence
+        with self.encoder.computing():
+            x_RH = self.encoder(packed, rows=rows).last_hidden
+            first_SH, masked_PH = x_RH.split([len(rows) - len(mlm_rows), len(mlm_rows)])
+            sentence = None if self.sentence is None else self.sentence(self.pooled(first_SH))
+            return self.mlm(masked_PH, self.encoder.embeddings.word.weight), sentence
 
     def pooled(self, first_SH: Tensor) -> Tensor:
         """Pooler output (S, H) of the rows of the first tokens."""

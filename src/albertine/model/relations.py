@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from albertine.layout import Packed
-from albertine.model.block import stacked
+from albertine.model.block import Linear
 from albertine.model.model import Model
 from albertine.model.tuned import Tuned
 
@@ -44,10 +44,10 @@ class Relations(Tuned):
         """
         super().__init__(base, dropout)
         hidden = base.config.hidden_size
-        self.subject = nn.Linear(hidden, 2)
-        self.scale = nn.Linear(2 * hidden, hidden)
-        self.shift = nn.Linear(2 * hidden, hidden)
-        self.object = nn.Linear(hidden, 2 * predicates)
+        self.subject = Linear(hidden, 2)
+        self.scale = Linear(2 * hidden, hidden)
+        self.shift = Linear(2 * hidden, hidden)
+        self.object = Linear(hidden, 2 * predicates)
         self.start_head(seed)
         with torch.no_grad():
             self.scale.weight.zero_()
@@ -71,7 +71,7 @@ class Relations(Tuned):
     def subjects(self, x_TH: Tensor) -> Tensor:
         """Subject pointers (T, 2) of the encoder's output, float32."""
         x_TH = F.dropout(x_TH, self.dropout, self.training)
-        return stacked(self.subject, dtype=x_TH.dtype)(x_TH).float()
+        return self.subject(x_TH).float()  # type: ignore[no-any-return]
 
     def objects(self, x_RH: Tensor, ends_S2H: Tensor, owner_R: Tensor) -> Tensor:
         """Object pointers (R, predicates, 2), float32.
@@ -80,10 +80,12 @@ class Relations(Tuned):
             x_RH: rows of the encoder's output. ends_S2H: of its rows those of each subject's two ends.
             owner_R: number in S of the subject that is asked about at each row.
         """
-        dtype, width = x_RH.dtype, x_RH.shape[1]
-        norm_S2H = stacked(self.scale, self.shift, dtype=dtype)(ends_S2H.flatten(1))
+        width = x_RH.shape[1]
+        ends = ends_S2H.flatten(1)
+        norm_S2H = torch.cat([self.scale(ends), self.shift(ends)], 1)
         # An embedding lookup, because its gradient is summed in a fixed order on every device.
         scale_RH, shift_RH = F.embedding(owner_R.long(), norm_S2H).chunk(2, 1)
         plain_RH = F.layer_norm(x_RH, (width,), eps=self.base.config.layer_norm_eps)
         y_RH = F.dropout(plain_RH * scale_RH + shift_RH, self.dropout, self.training)
-        return stacked(self.object, dtype=dtype)(y_RH).float().view(len(x_RH), -1, 2)
+        objects: Tensor = self.object(y_RH)
+        return objects.float().view(len(x_RH), -1, 2)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from albertine.errors import ModelError
 from albertine.layout import Packed
-from albertine.model.block import stacked
+from albertine.model.block import Linear
 from albertine.model.init import initialize
 from albertine.model.model import Model
 
@@ -74,7 +74,7 @@ class Classifier(Tuned):
         """
         super().__init__(base, dropout)
         self.per_token, self.name = per_token, name
-        self.add_module(name, nn.Linear(base.config.hidden_size, outputs))
+        self.add_module(name, Linear(base.config.hidden_size, outputs))
         self.start_head(seed)
 
     def forward(self, packed: Packed) -> Tensor:
@@ -85,9 +85,8 @@ class Classifier(Tuned):
         else:
             x = self.base.pooled(self.base.encoder(packed, rows=packed.first_tokens).last_hidden)
         x = F.dropout(x, self.dropout, self.training)
-        linear = self.get_submodule(self.name)
-        assert isinstance(linear, nn.Linear)
-        return stacked(linear, dtype=x.dtype)(x).float()
+        logits: Tensor = self.get_submodule(self.name)(x)
+        return logits.float()
 
 
 class Writer(Tuned):

@@ -46,28 +46,13 @@ def pretraining_losses(model: PretrainingModel, batch: PretrainingBatch) -> dict
 
     The reference's total is the sum of the two means, unweighted (ALBERT, section 3.1).
     """
-    positions, labels = _filled_up(batch.mlm_positions, batch.mlm_labels, batch.packed.num_tokens)
-    mlm_logits, sentence_logits = model.pretraining_forward(batch.packed, positions)
-    parts = {"mlm": _part(mlm_logits, labels, batch.counts["mlm"])}
+    mlm_logits, sentence_logits = model.pretraining_forward(batch.packed, batch.mlm_positions)
+    parts = {"mlm": _part(mlm_logits, batch.mlm_labels, batch.counts["mlm"])}
     if batch.sentence_labels is not None:
         if sentence_logits is None:
             raise ValueError("the batch has sentence labels and the model no sentence head")
         parts["sentence"] = _part(sentence_logits, batch.sentence_labels, batch.sentence_count)
     return parts
-
-
-def _filled_up(
-    positions: Tensor, labels: Tensor, num_tokens: int, multiple: int = 16
-) -> tuple[Tensor, Tensor]:
-    """Ignored predictions up to a multiple: processors compile and tile products by their number of rows.
-
-    They stand at the rows after the first token, so that no row is named more than twice.
-    """
-    extra = -len(labels) % multiple
-    if extra + 1 >= num_tokens or not len(labels):
-        return positions, labels
-    filler = torch.arange(1, extra + 1, device=positions.device)
-    return torch.cat([positions, filler]), F.pad(labels, (0, extra), value=IGNORED)
 
 
 def _part(logits: Tensor, labels: Tensor, count: int) -> Part:

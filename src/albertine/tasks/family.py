@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from albertine.interop.heads import Task
-from albertine.layout import Packed, at_once, longest_first
+from albertine.layout import Packed, longest_first
+from albertine.model.backend import tokens_per_pass
 from albertine.model.model import Model, evaluating
 from albertine.model.tuned import Classifier, Tuned
 from albertine.objectives.losses import Part
@@ -157,7 +158,7 @@ def over_rows(
     lengths = [len(ids) for ids in data.ids]
     found: list[Tensor] = [torch.empty(0)] * len(lengths)
     with evaluating(model):
-        for rows in longest_first(lengths, at_once(device)):
+        for rows in longest_first(lengths, tokens_per_pass(device)):
             poll()
             logits = (ask or model)(data.packed(rows).to(device)).cpu()
             sizes = [lengths[i] if per_token else 1 for i in rows]

@@ -1,21 +1,104 @@
-"""A linear layer applied at several depths, with the gradient of its weight summed inside the product.
+"""Training: the gradient of a weight is summed inside its products.
 
 Autograd would make one gradient of the size of the weight for every depth and add them one by one; for a
 shared block that traffic costs more than some of the products. Here each depth's backward adds its share
-straight into one sum (the `beta = 1` of a matrix product), which is handed to the weight once.
+straight into one sum (the `beta = 1` of a matrix product), which is handed to the weight once
+(docs/decisions/009).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from albertine.model.activation import activate
-from albertine.model.fused import product
+from albertine.model.backend.base import Backend
+from albertine.precision import Format
+
+Multiply = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""(x, weight, bias) → x·Wᵀ + b without gradients."""
+
+
+def untouched(layers: Sequence[nn.Module]) -> bool:
+    """Whether these are plain linear layers with a bias, which nobody replaced or hooked: only then may they
+    be computed otherwise than by calling them."""
+    from albertine.model.block import Linear
+
+    everywhere = nn.modules.module
+    if everywhere._global_forward_hooks or everywhere._global_forward_pre_hooks:
+        return False
+    if everywhere._global_backward_hooks or everywhere._global_backward_pre_hooks:
+        return False
+    return all(
+        type(layer) is Linear
+        and layer.bias is not None
+        and not (layer._forward_hooks or layer._forward_pre_hooks)
+        and not (layer._backward_hooks or layer._backward_pre_hooks)
+        for layer in layers
+    )
+
+
+def runs(inputs: Sequence[Tensor]) -> list[tuple[int, int]]:
+    """Where neighbours are the same tensor: (first, end) of each run."""
+    groups = [list(group) for _, group in groupby(range(len(inputs)), key=lambda i: id(inputs[i]))]
+    return [(group[0], group[-1] + 1) for group in groups]
+
+
+class SummedGradients(Backend):
+    """Casts each parameter once a pass, multiplies layers of the same input as one, and sums gradients inside
+    the products."""
+
+    def __init__(self, form: Format, multiply: Multiply = F.linear) -> None:
+        super().__init__(form)
+        self._multiply = multiply
+        self._products: dict[tuple[nn.Module, ...], Product | None] = {}
+        self._casts: dict[Tensor, Tensor] = {}
+
+    def cast(self, parameter: Tensor, dtype: torch.dtype) -> Tensor:
+        if parameter.dtype == dtype:
+            return parameter
+        found = self._casts.get(parameter)
+        if found is None or found.dtype != dtype:
+            self._casts[parameter] = found = parameter.to(dtype)
+        return found
+
+    def linear(self, layer: nn.Linear, x: Tensor) -> Tensor:
+        product = self._product((layer,), x)
+        return super().linear(layer, x) if product is None else product(x)
+
+    def linears(self, layers: Sequence[nn.Module], inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        product = self._product(tuple(layers), *inputs) if untouched(layers) else None
+        if product is None:
+            return super().linears(layers, inputs)
+        sizes = [cast(nn.Linear, layer).out_features for layer in layers]
+        found: list[Tensor] = []
+        for first, end in runs(inputs):
+            y = product(inputs[first], sum(sizes[:first]), sum(sizes[:end]))
+            found += y.split_with_sizes(sizes[first:end], 1)
+        return tuple(found)
+
+    def _product(self, layers: tuple[nn.Module, ...], *inputs: Tensor) -> Product | None:
+        """The layers as one product, made once a pass; None where they are no such layers, or not of such
+        inputs."""
+        if layers not in self._products:
+            biases = [layer.bias for layer in layers]
+            self._products[layers] = None if None in biases else self._stacked(cast(Any, layers))
+        product = self._products[layers]
+        fits = product is not None and all(x.ndim == 2 and x.dtype == product.weight.dtype for x in inputs)
+        return product if fits else None
+
+    def _stacked(self, layers: Sequence[nn.Linear]) -> Product:
+        dtype = self.form.dtype
+        weights = [layer.weight.to(dtype) for layer in layers]
+        biases = [layer.bias.to(dtype) for layer in layers]
+        if len(layers) == 1:
+            return Product(weights[0], biases[0], self._multiply)
+        return Product(torch.cat(weights), torch.cat(biases), self._multiply)
 
 
 class Product:
@@ -23,14 +106,11 @@ class Product:
 
     Attributes:
         weight, bias: the whole stack, in the compute format.
-
-    Args:
-        plain: leave the gradient to autograd, as what is compiled must.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor, plain: bool = False) -> None:
-        plain |= torch.compiler.is_compiling() or not (torch.is_grad_enabled() and weight.requires_grad)
-        self._total = None if plain else _Total()
+    def __init__(self, weight: Tensor, bias: Tensor, multiply: Multiply = F.linear) -> None:
+        summed = torch.is_grad_enabled() and weight.requires_grad
+        self._total = _Total(multiply) if summed else None
         self.weight, self.bias = weight, bias
         if self._total is not None:
             self.weight, self.bias = cast(tuple[Tensor, Tensor], _Hand.apply(weight, bias, self._total))  # type: ignore[no-untyped-call]
@@ -41,15 +121,6 @@ class Product:
         if self._total is None:
             return F.linear(x, self.weight[first:last], self.bias[first:last])
         return cast(Tensor, _Apply.apply(x, self.weight, self.bias, self._total, first, last))  # type: ignore[no-untyped-call]
-
-    def activated(self, x: Tensor, name: str) -> Tensor:
-        """(T, in) to (T, out), through an activation."""
-        return activate(self(x), name)
-
-    def added(self, x: Tensor, residual: Tensor, dropout: float = 0.0) -> Tensor:
-        """(T, in) to (T, out), added to `residual`."""
-        y = self(x)
-        return residual + (F.dropout(y, dropout) if dropout > 0 else y)
 
 
 class _Total:
@@ -62,6 +133,9 @@ class _Total:
 
     weight: Tensor | None = None
     bias: Tensor | None = None
+
+    def __init__(self, multiply: Multiply) -> None:
+        self.multiply = multiply
 
     def add(self, first: int, like: Tensor, dy: Tensor, x: Tensor) -> None:
         outputs, inputs = like.shape
@@ -115,7 +189,7 @@ class _Apply(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.total, ctx.rows, ctx.hand = total, (first, last), weight.grad_fn
-        return product(x, weight[first:last], bias[first:last])
+        return total.multiply(x, weight[first:last], bias[first:last])
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]

@@ -1,0 +1,106 @@
+"""The one door to hardware: which backend computes a forward pass, and which one computes now.
+
+A backend is one file with a subclass of `base.Backend` and a line in `backend_for`. One object of it lives as
+long as one forward pass, and what it prepares for the pass goes with it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+
+from albertine.errors import SettingsError
+from albertine.model.backend.base import Backend
+from albertine.precision import Format, compute_format
+
+if TYPE_CHECKING:
+    from albertine.model.encoder import Encoder
+
+NAMES = ("auto", "plain", "onednn", "cuda")
+
+
+class _Current(threading.local):
+    """The pass under way in this thread, and the encoder it is of."""
+
+    backend: Backend | None = None
+    owner: object = None
+
+
+_current = _Current()
+_plain = Backend(Format(torch.float32))
+
+
+def current() -> Backend:
+    """The backend of the forward pass under way in this thread; plain torch outside of any."""
+    if torch.compiler.is_compiling():  # the compiler takes plain operations apart itself
+        return _traced()
+    return _current.backend or _plain
+
+
+@contextmanager
+def computing(owner: object, make: Callable[[], Backend]) -> Iterator[Backend]:
+    """A pass of `owner`: the one under way, or a new one with the backend that `make` gives."""
+    if torch.compiler.is_compiling():
+        yield make()
+    elif _current.owner is owner and _current.backend is not None:
+        yield _current.backend
+    else:
+        before = _current.backend, _current.owner
+        _current.backend, _current.owner = make(), owner
+        try:
+            yield _current.backend
+        finally:
+            _current.backend, _current.owner = before
+
+
+def backend_for(encoder: Encoder) -> Backend:
+    """A backend for one forward pass of an encoder, by its device, its settings and what is asked of it.
+
+    Raises:
+        SettingsError: an unknown name, or int8 where there is none.
+    """
+    from albertine.model.block import AttentionBlock, FeedForwardBlock
+
+    weight, name = encoder.embeddings.word.weight, encoder.backend
+    form, gradients = compute_format(encoder.precision, weight), torch.is_grad_enabled()
+    if form.int8 and (gradients or encoder.training):
+        raise SettingsError(
+            "int8 is for inference", remedy="Call model.eval(), and the model under torch.inference_mode()"
+        )
+    if name not in NAMES:
+        raise SettingsError(f"unknown backend `{name}`", remedy=f"Use one of {', '.join(NAMES)}")
+    # Blocks that something else wraps (FSDP gives them another class) own weights that come and go.
+    own = all(
+        type(b) in (AttentionBlock, FeedForwardBlock) for b in (*encoder.attention, *encoder.feed_forward)
+    )
+    if name == "auto":
+        name = "onednn" if weight.device.type == "cpu" else "cuda"
+    if form.int8 and name != "onednn":
+        raise SettingsError("int8 is for processors", remedy="Use precision auto or float32")
+    if torch.compiler.is_compiling() or (not own and name != "plain"):
+        return _traced(form)
+    if name == "onednn" and form.dtype in (torch.float32, torch.bfloat16):
+        from albertine.model.backend.onednn import Inference, Training
+
+        return Training(form) if gradients else Inference(form)
+    if name == "cuda":
+        from albertine.model.backend.cuda import Cuda
+
+        return Cuda(form, compiled=encoder.compiled and gradients)
+    return Backend(form)
+
+
+def tokens_per_pass(device: torch.device | str) -> int:
+    """Most tokens for one pass of inference: on a processor so many that what a depth makes of them lies in
+    its caches (docs/decisions/015), elsewhere so many that it is busy."""
+    return 4096 if torch.device(device).type == "cpu" else 16384
+
+
+def _traced(form: Format | None = None) -> Backend:
+    from albertine.model.backend.cuda import TRACED, Traced
+
+    return TRACED if form is None else Traced(form)

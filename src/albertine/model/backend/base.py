@@ -1,0 +1,130 @@
+"""The plain backend: what every other one must equal, in operations that anybody can read.
+
+Weights are float32 and are cast to the format of the activations. Everything can be hooked, differentiated
+twice, transformed and compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from albertine.layout import Packed
+from albertine.model.activation import activate
+from albertine.precision import Format
+
+if TYPE_CHECKING:
+    from albertine.model.key_value_cache import Past
+    from albertine.model.rows import Rows
+
+
+class Backend:
+    """How the model's operations are computed in one forward pass.
+
+    Attributes:
+        form: number format of the pass.
+    """
+
+    def __init__(self, form: Format) -> None:
+        self.form = form
+
+    def cast(self, parameter: Tensor, dtype: torch.dtype) -> Tensor:
+        """A parameter in the format of the activations."""
+        return parameter.to(dtype)
+
+    def linear(self, layer: nn.Linear, x: Tensor) -> Tensor:
+        """x·Wᵀ + b, (…, in) to (…, out), in the format of x."""
+        bias = None if layer.bias is None else self.cast(layer.bias, x.dtype)
+        return F.linear(x, self.cast(layer.weight, x.dtype), bias)
+
+    def layer_norm(self, layer: nn.LayerNorm, x: Tensor) -> Tensor:
+        """Statistics are computed in float32 in any case."""
+        weight, bias = self.cast(layer.weight, x.dtype), self.cast(layer.bias, x.dtype)
+        return F.layer_norm(x, layer.normalized_shape, weight, bias, layer.eps)
+
+    def activate(self, x: Tensor, name: str) -> Tensor:
+        """The activation of that name."""
+        return activate(x, name)
+
+    def linears(self, layers: Sequence[nn.Module], inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """`layer(x)` of each pair."""
+        return tuple(layer(x) for layer, x in zip(layers, inputs, strict=True))
+
+    def activated(self, layer: nn.Module, x: Tensor, name: str) -> Tensor:
+        """`activation(layer(x))`."""
+        return self.activate(layer(x), name)
+
+    def added(self, layer: nn.Module, x: Tensor, residual: Tensor, dropout: float) -> Tensor:
+        """`residual + dropout(layer(x))`."""
+        y = layer(x)
+        return residual + (F.dropout(y, dropout) if dropout > 0 else y)
+
+    def tied(self, x_PE: Tensor, word_VE: Tensor, bias_V: Tensor) -> Tensor:
+        """Logits (P, V): rows times the word embeddings, plus a bias, in the format of the rows."""
+        return F.linear(x_PE, self.cast(word_VE, x_PE.dtype), self.cast(bias_V, x_PE.dtype))
+
+    def attend(
+        self, q_RND: Tensor, k_TND: Tensor, v_TND: Tensor, queries: Rows, keys: Rows, dropout: float
+    ) -> Tensor:
+        """softmax(q·kᵀ/√D)·v inside each sequence, (R, N, D); zeros for a query that may see no key.
+
+        Args:
+            q_RND, k_TND, v_TND: packed; strided views are fine, the last dimension contiguous.
+            queries, keys: rows of the same sequences; `queries.visible.until` against `keys.visible.when`
+                says what a query sees.
+            dropout: probability for attention weights, 0 outside training.
+        """
+        q_sizes, k_sizes = queries.known_lengths(), keys.known_lengths()
+        seen_by = _seen(queries, keys, q_sizes, k_sizes)
+        parts = []
+        split = (
+            q_RND.split_with_sizes(q_sizes),
+            k_TND.split_with_sizes(k_sizes),
+            v_TND.split_with_sizes(k_sizes),
+        )
+        each = zip(*split, seen_by, strict=True)
+        for q_LND, k_MND, v_MND, seen_LM in each:
+            scores_NLM = torch.einsum("lnd,mnd->nlm", q_LND, k_MND) / q_LND.shape[2] ** 0.5
+            if seen_LM is not None:
+                scores_NLM = scores_NLM.masked_fill(~seen_LM, torch.finfo(scores_NLM.dtype).min)
+            weights_NLM = F.dropout(scores_NLM.softmax(-1), dropout, dropout > 0)
+            if seen_LM is not None:
+                weights_NLM = weights_NLM * seen_LM
+            parts.append(torch.einsum("nlm,mnd->lnd", weights_NLM, v_MND))
+        return torch.cat(parts)
+
+    def depth(
+        self,
+        attention: nn.Module,
+        feed_forward: nn.Module,
+        x: Tensor,
+        context: Tensor,
+        queries: Rows,
+        keys: Rows,
+        past: Past | None = None,
+    ) -> Tensor:
+        """One depth: the feed-forward block of the attention block."""
+        return feed_forward(attention(x, context, queries, keys, past))  # type: ignore[no-any-return]
+
+    def filled(self, packed: Packed) -> Packed:
+        """The batch to compute: the same, with one more sequence behind it where that is faster."""
+        return packed
+
+    def filled_rows(self, index: Tensor, num_rows: int) -> Tensor:
+        """The rows to compute of `num_rows`: the same, with more behind them where that is faster."""
+        return index
+
+
+def _seen(
+    queries: Rows, keys: Rows, q_sizes: Sequence[int], k_sizes: Sequence[int]
+) -> Sequence[Tensor | None]:
+    """Which keys each query of a sequence sees, bool (L, M) for every sequence; None: all."""
+    if queries.visible is None or keys.visible is None:
+        return [None] * len(q_sizes)
+    untils = queries.visible.until.split_with_sizes(q_sizes)
+    pairs = zip(untils, keys.visible.when.split_with_sizes(k_sizes), strict=True)
+    return [when < until[:, None] for until, when in pairs]

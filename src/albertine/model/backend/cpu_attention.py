@@ -1,0 +1,203 @@
+"""Attention on a processor: a loop over sequences, in which neighbours of equal shape go into one call."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from albertine.model.rows import Rows
+
+SCORES = 4 * 2**20
+"""Most weights of attention that plain products make at once; more would be fresh memory every time."""
+
+VECTOR = 16
+"""Numbers in a vector register. What is left over in a row of scores torch computes one by one, which takes
+as long again as all the rest; with rows of other sequences, masked, nothing is left over."""
+
+
+def attend(q_RND: Tensor, k_TND: Tensor, v_TND: Tensor, queries: Rows, keys: Rows, dropout: float) -> Tensor:
+    """`Backend.attend`.
+
+    Split, not sliced: the backward of a slice fills a tensor of all T rows with zeros, once for every
+    sequence.
+    """
+    by_products = q_RND.dtype == torch.bfloat16 and q_RND.requires_grad
+    visible = queries.visible is not None and keys.visible is not None
+    pieces = _pieces(
+        queries.known_lengths(),
+        keys.known_lengths(),
+        SCORES // q_RND.shape[1] if by_products else 0,
+        not visible and not torch.is_grad_enabled(),
+        k_TND.shape[0],
+    )
+    q_sizes = [piece.sequences * piece.queries for piece in pieces]
+    k_sizes = [piece.sequences * piece.keys for piece in pieces]
+    parts = []
+    split = (torch.split(q_RND, q_sizes), torch.split(k_TND, k_sizes), torch.split(v_TND, k_sizes))
+    forms = _forms(pieces, queries, keys, q_sizes, k_sizes)
+    for piece, q, k, v, form in zip(pieces, *split, forms, strict=True):
+        if not piece.queries:
+            continue
+        count, window = piece.sequences, piece.window
+        q = q.view(count, piece.queries, *q.shape[1:]).transpose(1, 2)
+        if window is not None:
+            k, v = window.of(k_TND), window.of(v_TND)
+            form = Form(window.mask(q.dtype))
+        else:
+            k, v = (x.view(count, piece.keys, *x.shape[1:]).transpose(1, 2) for x in (k, v))
+        out_SNLD = (_by_products if by_products else _by_kernel)(q, k, v, form, dropout)
+        if form.some is not None:
+            out_SNLD = out_SNLD * form.some
+        parts.append(out_SNLD.transpose(1, 2).reshape(-1, *q_RND.shape[1:]))
+    return parts[0] if len(parts) == 1 else torch.cat(parts) if parts else q_RND.contiguous()
+
+
+class Form(NamedTuple):
+    """What the queries of some sequences see.
+
+    Attributes:
+        mask: bool (S, 1, L, M), or what is added to the scores; None: all, unless `causal`.
+        causal: each sees itself and what is before it, queries and keys being the same rows.
+        some: whether each query sees anything, bool (S, 1, L, 1); None: all do.
+    """
+
+    mask: Tensor | None = None
+    causal: bool = False
+    some: Tensor | None = None
+
+    @classmethod
+    def of(cls, until_SL: Tensor, when_SM: Tensor) -> Form:
+        """The cheapest form of `when < until`."""
+        if bool(until_SL.amin() > when_SM.amax()):
+            return cls()
+        places = torch.arange(when_SM.shape[1])
+        same = until_SL.shape == when_SM.shape
+        if same and bool((when_SM == places).all()) and bool((until_SL == places + 1).all()):
+            return cls(causal=True)
+        seen = (when_SM[:, None] < until_SL[..., None])[:, None]
+        some = seen.any(-1, keepdim=True)
+        # A query that sees nothing must still have a finite softmax: it looks at everything, and gets zeros.
+        return cls(seen) if bool(some.all()) else cls(seen | ~some, some=some)
+
+
+def _forms(
+    pieces: list[Piece], queries: Rows, keys: Rows, q_sizes: list[int], k_sizes: list[int]
+) -> list[Form]:
+    if queries.visible is None or keys.visible is None:
+        return [Form()] * len(pieces)
+    split = zip(
+        pieces,
+        torch.split(queries.visible.until, q_sizes),
+        torch.split(keys.visible.when, k_sizes),
+        strict=True,
+    )
+    return [
+        Form.of(until.view(piece.sequences, -1), when.view(piece.sequences, -1)) if piece.queries else Form()
+        for piece, until, when in split
+    ]
+
+
+def _by_kernel(q_SNLD: Tensor, k_SNMD: Tensor, v_SNMD: Tensor, form: Form, dropout: float) -> Tensor:
+    return F.scaled_dot_product_attention(
+        q_SNLD, k_SNMD, v_SNMD, attn_mask=form.mask, dropout_p=dropout, is_causal=form.causal
+    )
+
+
+def _by_products(q_SNLD: Tensor, k_SNMD: Tensor, v_SNMD: Tensor, form: Form, dropout: float) -> Tensor:
+    """For training in bfloat16, where the fused kernel's backward takes two to three times as long as plain
+    products; below eighty keys the fused kernel in float32 is faster still."""
+    S, N, L, D = q_SNLD.shape
+    M = k_SNMD.shape[2]
+    if M < 80:
+        return _by_kernel(q_SNLD.float(), k_SNMD.float(), v_SNMD.float(), form, dropout).to(q_SNLD.dtype)
+    scores = (q_SNLD * D**-0.5).reshape(S * N, L, D) @ k_SNMD.reshape(S * N, M, D).transpose(1, 2)
+    seen = torch.ones(L, M, dtype=torch.bool).tril() if form.causal else form.mask
+    if seen is not None:
+        scores = scores.view(S, N, L, M).masked_fill(~seen, float("-inf")).view(S * N, L, M)
+    weights = F.dropout(torch.softmax(scores, -1), dropout, dropout > 0)
+    return (weights @ v_SNMD.reshape(S * N, M, D)).view(S, N, L, D)
+
+
+class Window(NamedTuple):
+    """The keys of neighbouring sequences of equal length, each with some rows beyond it, which are masked, so
+    that their number is a multiple of `VECTOR`.
+
+    Attributes:
+        first: row where the first sequence's keys begin. before: masked rows before its own.
+    """
+
+    first: int
+    before: int
+    length: int
+    sequences: int
+
+    @property
+    def size(self) -> int:
+        return -(-self.length // VECTOR) * VECTOR
+
+    def of(self, x_TND: Tensor) -> Tensor:
+        """(T, N, D) to (sequences, N, size, D), without a copy."""
+        row, head, one = x_TND.stride()
+        shape = (self.sequences, x_TND.shape[1], self.size, x_TND.shape[2])
+        offset = x_TND.storage_offset() + self.first * row
+        return x_TND.as_strided(shape, (self.length * row, head, row, one), offset)
+
+    def mask(self, dtype: torch.dtype) -> Tensor:
+        """What is added to the scores, (1, 1, 1, size)."""
+        return _mask(self.before, self.length, self.size, dtype)
+
+
+@lru_cache(maxsize=4096)
+def _mask(before: int, length: int, size: int, dtype: torch.dtype) -> Tensor:
+    mask = torch.full((1, 1, 1, size), float("-inf"), dtype=dtype)
+    mask[..., before : before + length] = 0
+    return mask
+
+
+def _window(start: int, length: int, sequences: int, rows: int) -> Window | None:
+    """The window of sequences whose keys begin at row `start` of `rows`; None where there is no use for one,
+    or no room."""
+    window = Window(start, 0, length, sequences)
+    beyond = max(0, start + (sequences - 1) * length + window.size - rows)
+    if window.size == length or beyond > start:
+        return None
+    return window._replace(first=start - beyond, before=beyond)
+
+
+class Piece(NamedTuple):
+    """Neighbouring sequences of equal shape, for one call of a kernel; `queries` and `keys` are of each."""
+
+    queries: int
+    keys: int
+    sequences: int
+    window: Window | None
+
+
+@lru_cache(maxsize=64)  # asked at every depth
+def _pieces(
+    queries: tuple[int, ...], keys: tuple[int, ...], most: int, windows: bool, rows: int
+) -> list[Piece]:
+    """The calls for sequences of these lengths.
+
+    Args:
+        most: weights of attention for each head and call, to stay in the processor's caches; 0: any number.
+        windows: whether keys may be filled up. rows: of all keys.
+    """
+    shapes = list(zip(queries, keys, strict=True))
+    starts = [i for i in range(len(shapes)) if i == 0 or shapes[i] != shapes[i - 1]]
+    pieces = []
+    first = 0
+    for a, b in pairwise([*starts, len(shapes)]):
+        q, k = shapes[a]
+        size = max(1, most // max(1, q * k)) if most else b - a
+        for done in range(a, b, size):
+            count = min(size, b - done)
+            pieces.append(Piece(q, k, count, _window(first, k, count, rows) if windows else None))
+            first += count * k
+    return pieces

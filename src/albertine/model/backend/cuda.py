@@ -1,0 +1,180 @@
+"""The backend of a GPU: an unpadded attention kernel where it may be taken, a padded one without a wait of the
+host where not, and a depth compiled as one function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from albertine.model.backend.base import Backend
+from albertine.model.backend.summed import SummedGradients
+from albertine.precision import Format
+
+if TYPE_CHECKING:
+    from albertine.model.key_value_cache import Past
+    from albertine.model.rows import Rows
+
+WIDEST_HEAD = 256
+HALF = (torch.bfloat16, torch.float16)
+
+
+def _packed_kernel() -> Callable[..., Any] | None:
+    """The unpadded kernel. Its keyword arguments changed with every release of torch; the first seven
+    positions did not. It imports torch's compiler, which takes longer than torch itself."""
+    if torch.cuda.device_count() == 0:
+        return None
+    try:
+        from torch.nn.attention.varlen import varlen_attn
+    except ImportError:
+        return None
+    return varlen_attn
+
+
+PACKED_KERNEL = _packed_kernel()
+
+
+def packed_kernel_for(
+    dtype: torch.dtype, head_size: int, queries: Rows, dropout: float
+) -> Callable[..., Any] | None:
+    """The unpadded kernel where it may be taken: it has no dropout and no visibility, knows only half
+    precision, and heads of at most `WIDEST_HEAD`."""
+    plain = dropout == 0.0 and queries.visible is None
+    return PACKED_KERNEL if plain and dtype in HALF and head_size <= WIDEST_HEAD else None
+
+
+def attend(q_RND: Tensor, k_TND: Tensor, v_TND: Tensor, queries: Rows, keys: Rows, dropout: float) -> Tensor:
+    """`Backend.attend` by the kernel for the case."""
+    kernel = packed_kernel_for(q_RND.dtype, q_RND.shape[2], queries, dropout)
+    if kernel is None:
+        return attend_padded(q_RND, k_TND, v_TND, queries, keys, dropout)
+    return attend_packed(kernel, q_RND, k_TND, v_TND, queries, keys)
+
+
+def attend_packed(
+    kernel: Callable[..., Any], q_RND: Tensor, k_TND: Tensor, v_TND: Tensor, queries: Rows, keys: Rows
+) -> Tensor:
+    """By the unpadded kernel. It wants a multiple of 8 as head size, so zeros fill it up; albert-tiny has
+    26."""
+    size = q_RND.shape[2]
+    if extra := -size % 8:
+        # The kernel divides by the square root of the filled size; its scale argument is not a stable one.
+        q_RND = q_RND * ((size + extra) / size) ** 0.5
+        q_RND, k_TND, v_TND = (F.pad(x, (0, extra)) for x in (q_RND, k_TND, v_TND))
+    out: Tensor = kernel(
+        q_RND, k_TND, v_TND, queries.cu_seqlens, keys.cu_seqlens, queries.longest, keys.longest
+    )
+    return out[..., :size]
+
+
+def attend_padded(
+    q_RND: Tensor, k_TND: Tensor, v_TND: Tensor, queries: Rows, keys: Rows, dropout: float
+) -> Tensor:
+    """By one padded call: for dropout, visibility and float32, and where the unpadded kernel is missing. The
+    tables are filled without asking the device for lengths."""
+    sequences = len(queries.cu_seqlens) - 1
+    # Without visibility a key is seen from 0 on and a query sees up to 1: real keys alone.
+    when, until = (
+        (torch.zeros_like(keys.positions), torch.ones_like(queries.positions))
+        if keys.visible is None or queries.visible is None
+        else (keys.visible.when, queries.visible.until)
+    )
+    when_SM = _table(when, keys, sequences, torch.iinfo(torch.int64).max)
+    until_SL = _table(until, queries, sequences, torch.iinfo(torch.int64).min)
+    seen_SLM = when_SM[:, None] < until_SL[..., None]
+    some_SL = seen_SLM.any(-1)
+    # A query that sees nothing must still have a finite softmax: it looks at everything, and gets zeros.
+    out_SNLD = F.scaled_dot_product_attention(
+        _table(q_RND, queries, sequences).transpose(1, 2),
+        _table(k_TND, keys, sequences).transpose(1, 2),
+        _table(v_TND, keys, sequences).transpose(1, 2),
+        attn_mask=(seen_SLM | ~some_SL[..., None])[:, None],
+        dropout_p=dropout,
+    )
+    out_SLND = out_SNLD.transpose(1, 2) * some_SL[..., None, None]
+    return out_SLND.flatten(0, 1).index_select(0, queries.cells)
+
+
+def _table(x: Tensor, rows: Rows, sequences: int, filler: int = 0) -> Tensor:
+    """Packed rows (R, …) as a table (S, L, …) with `filler` where there is no row."""
+    empty = x.new_full((sequences * rows.longest, *x.shape[1:]), filler)
+    return empty.index_copy(0, rows.cells, x).view(sequences, rows.longest, *x.shape[1:])
+
+
+class Traced(Backend):
+    """Plain arithmetic with the kernels of attention: for what is compiled, and for blocks whose weights come
+    and go (FSDP)."""
+
+    def attend(
+        self, q_RND: Tensor, k_TND: Tensor, v_TND: Tensor, queries: Rows, keys: Rows, dropout: float
+    ) -> Tensor:
+        if q_RND.device.type == "cpu":
+            return super().attend(q_RND, k_TND, v_TND, queries, keys, dropout)
+        return attend(q_RND, k_TND, v_TND, queries, keys, dropout)
+
+
+TRACED = Traced(Format(torch.float32))
+
+
+class Cuda(SummedGradients):
+    """
+    Args:
+        compiled: compile a depth as one function, once for all depths and batches. Every operation between
+            two products costs a way to memory and back, which the compiler saves.
+    """
+
+    def __init__(self, form: Format, compiled: bool = False) -> None:
+        super().__init__(form)
+        self._compiled = compiled
+
+    def attend(
+        self, q_RND: Tensor, k_TND: Tensor, v_TND: Tensor, queries: Rows, keys: Rows, dropout: float
+    ) -> Tensor:
+        return attend(q_RND, k_TND, v_TND, queries, keys, dropout)
+
+    def depth(
+        self,
+        attention: nn.Module,
+        feed_forward: nn.Module,
+        x: Tensor,
+        context: Tensor,
+        queries: Rows,
+        keys: Rows,
+        past: Past | None = None,
+    ) -> Tensor:
+        # The padded kernel has other shapes for every batch, and would be compiled for each.
+        block: Any = attention
+        dropout = block.attention_dropout if block.training else 0.0
+        packed = packed_kernel_for(x.dtype, block.head_size, queries, dropout) is not None
+        if not (self._compiled and packed and past is None and context is x):
+            return super().depth(attention, feed_forward, x, context, queries, keys, past)
+        weights = [
+            {name: self.cast(p, self.form.dtype) for name, p in block.named_parameters()}
+            for block in (attention, feed_forward)
+        ]
+        found: Tensor = _compiled_depth()(attention, feed_forward, *weights, x, queries)
+        return found
+
+
+@cache
+def _compiled_depth() -> Callable[..., Tensor]:
+    return torch.compile(plain_depth, dynamic=True)
+
+
+def plain_depth(
+    attention: nn.Module,
+    feed_forward: nn.Module,
+    attention_weights: dict[str, Tensor],
+    feed_forward_weights: dict[str, Tensor],
+    x_TH: Tensor,
+    rows: Rows,
+) -> Tensor:
+    """One depth for all rows, (T, H) to (T, H), with weights that were cast before: cast inside, they would
+    be cast at every depth."""
+    x_TH = functional_call(attention, attention_weights, (x_TH, x_TH, rows, rows))
+    return functional_call(feed_forward, feed_forward_weights, (x_TH,))  # type: ignore[no-any-return]

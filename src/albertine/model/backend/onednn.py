@@ -1,0 +1,161 @@
+"""The backend of processors: oneDNN's fused kernels and integers in inference, summed gradients in training,
+and numbers of rows for which its kernels are compiled already."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from albertine.layout import Packed, with_filler
+from albertine.model.activation import activate, formula
+from albertine.model.backend import cpu_attention
+from albertine.model.backend.base import Backend
+from albertine.model.backend.cache import cached
+from albertine.model.backend.proof import Linear as PreparedLinear
+from albertine.model.backend.proof import prepared
+from albertine.model.backend.summed import SummedGradients, runs, untouched
+from albertine.precision import Format
+
+if TYPE_CHECKING:
+    from albertine.model.rows import Rows
+
+
+def few_sizes(num_rows: int) -> int:
+    """The number of rows to compute for that many: at most a sixteenth more, or 15.
+
+    oneDNN compiles its kernels anew for every number of rows, which for a small model takes as long as the
+    products; with few different numbers the compiled ones are found again.
+    """
+    multiple = 16 if num_rows < 512 else 32 if num_rows < 1024 else 64
+    return -(-num_rows // multiple) * multiple
+
+
+class Processor(Backend):
+    """What inference and training have in common."""
+
+    @property
+    def rounds(self) -> bool:
+        """Whether the number of rows is one of few: where oneDNN multiplies, which is not the case for
+        training in float32."""
+        return True
+
+    def activate(self, x: Tensor, name: str) -> Tensor:
+        return activate(x, formula(name, x.dtype))
+
+    def attend(
+        self, q_RND: Tensor, k_TND: Tensor, v_TND: Tensor, queries: Rows, keys: Rows, dropout: float
+    ) -> Tensor:
+        return cpu_attention.attend(q_RND, k_TND, v_TND, queries, keys, dropout)
+
+    def filled(self, packed: Packed) -> Packed:
+        return with_filler(packed, few_sizes(packed.num_tokens)) if self.rounds else packed
+
+    def filled_rows(self, index: Tensor, num_rows: int) -> Tensor:
+        extra = few_sizes(len(index)) - len(index)
+        if not self.rounds or extra > num_rows:
+            return index
+        return torch.cat([index, torch.arange(extra)])
+
+    def tied(self, x_PE: Tensor, word_VE: Tensor, bias_V: Tensor) -> Tensor:
+        rows = len(x_PE)
+        extra = few_sizes(rows) - rows if self.rounds else 0
+        return super().tied(F.pad(x_PE, (0, 0, 0, extra)), word_VE, bias_V)[:rows]
+
+
+class Training(Processor, SummedGradients):
+    """With gradients."""
+
+    def __init__(self, form: Format) -> None:
+        fused = form.dtype == torch.bfloat16 and bias_is_fused()
+        super().__init__(form, multiply_and_add if fused else F.linear)
+
+    @property
+    def rounds(self) -> bool:
+        return self.form.dtype != torch.float32
+
+
+class Inference(Processor):
+    """Without gradients: weights laid out for the kernels once, until they change."""
+
+    def __init__(self, form: Format) -> None:
+        super().__init__(form)
+        self._linears: dict[tuple[nn.Module, ...], Callable[..., Tensor] | None] = {}
+        self._casts: dict[Tensor, Tensor] = {}
+
+    def cast(self, parameter: Tensor, dtype: torch.dtype) -> Tensor:
+        if parameter.dtype == dtype:
+            return parameter
+        if parameter not in self._casts:
+            self._casts[parameter] = parameter.to(dtype)
+        return self._casts[parameter]
+
+    def linear(self, layer: nn.Linear, x: Tensor) -> Tensor:
+        kernel = self._kernel((layer,), x)
+        return super().linear(layer, x) if kernel is None else kernel(x)
+
+    def linears(self, layers: Sequence[nn.Module], inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        if not untouched(layers):
+            return super().linears(layers, inputs)
+        found: list[Tensor] = []
+        for first, end in runs(inputs):
+            group = cast(tuple[nn.Linear, ...], tuple(layers[first:end]))
+            kernel = self._kernel(group, inputs[first])
+            if kernel is None:
+                found += super().linears(group, inputs[first:end])
+            else:
+                found += kernel(inputs[first]).split_with_sizes([layer.out_features for layer in group], 1)
+        return tuple(found)
+
+    def activated(self, layer: nn.Module, x: Tensor, name: str) -> Tensor:
+        kernel = self._kernel((layer,), x) if untouched([layer]) else None
+        return super().activated(layer, x, name) if kernel is None else kernel(x, formula(name, x.dtype))
+
+    def added(self, layer: nn.Module, x: Tensor, residual: Tensor, dropout: float) -> Tensor:
+        kernel = self._kernel((layer,), x) if untouched([layer]) and dropout == 0 else None
+        return super().added(layer, x, residual, dropout) if kernel is None else kernel(x, None, residual)
+
+    def _kernel(self, layers: tuple[nn.Module, ...], x: Tensor) -> Callable[..., Tensor] | None:
+        """The layers as one kernel, looked up once a pass; None where there is none, or not for such an
+        input."""
+        if x.ndim != 2 or x.dtype != self.form.dtype:
+            return None
+        if layers not in self._linears:
+            own = cast(tuple[nn.Linear, ...], layers)
+            whole = all(layer.bias is not None for layer in own)
+            self._linears[layers] = (
+                prepared(own, self.form, lambda: _laid_out(own, self.form)) if whole else None
+            )
+        return self._linears[layers]
+
+
+def _laid_out(layers: Sequence[nn.Linear], form: Format) -> Callable[..., Tensor] | None:
+    weights: list[Tensor] = [layer.weight for layer in layers]
+    biases: list[Tensor] = [layer.bias for layer in layers]
+    one = len(layers) == 1
+    return prepared(
+        weights[0] if one else torch.cat(weights), biases[0] if one else torch.cat(biases), form
+    )
+
+
+def multiply_and_add(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """x·Wᵀ + b in bfloat16: oneDNN adds the bias within the product, torch apart from it, which takes a third
+    to twice as long."""
+    out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    return out
+
+
+@cache
+def bias_is_fused() -> bool:
+    """Whether this torch has that kernel here, and it is right. It is not public."""
+    x, weight = (torch.linspace(-9, 9, 32 * n).sin().view(n, 32).bfloat16() for n in (16, 48))
+    try:
+        found = multiply_and_add(x, weight, weight[:, 0].contiguous())
+    except (RuntimeError, AttributeError, TypeError):
+        return False
+    exact = F.linear(x.float(), weight.float(), weight[:, 0].float())
+    return bool((found.float() - exact).abs().max() <= 0.02 * exact.abs().max())

@@ -1,0 +1,71 @@
+"""The loop over depths, apart from what one depth computes.
+
+A loop decides how often, and for which rows, the encoder's `step` is called. Halting (rows that are done leave
+the loop) and a fixed point (the same step until nothing changes) are other objects of this kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from albertine.model.rows import Rows, Selected
+
+Step = Callable[[int, Tensor, Tensor, Rows, Rows], Tensor]
+"""(depth d, x (R, H), context (T, H), rows of x, rows of the context) → (R, H)."""
+
+
+@dataclass(frozen=True)
+class EncoderOutput:
+    """What an encoder computed.
+
+    Attributes:
+        last_hidden: (T, H), or (P, H) in the order of the rows asked for.
+        hidden_states: with all_depths, the embeddings and every depth's output, each (T, H); else None.
+    """
+
+    last_hidden: Tensor
+    hidden_states: tuple[Tensor, ...] | None = None
+
+    def first(self, rows: int) -> EncoderOutput:
+        """The first rows of all of it."""
+        states = None if self.hidden_states is None else tuple(x[:rows] for x in self.hidden_states)
+        return EncoderOutput(self.last_hidden[:rows], states)
+
+
+class Depths(Protocol):
+    """A loop over depths."""
+
+    def run(
+        self, step: Step, x_TH: Tensor, rows: Rows, depth: int, wanted: Selected | None, all_depths: bool
+    ) -> EncoderOutput:
+        """
+        Args:
+            x_TH: the embeddings. rows: what is known of their rows.
+            depth: most depths to compute. wanted: the only rows of the result; None: all.
+            all_depths: the output of every depth is wanted too.
+        """
+        ...
+
+
+class FixedDepths:
+    """Every row takes the same number of steps; of the last one only the wanted rows are computed, and their
+    keys and values still come from all."""
+
+    def run(
+        self, step: Step, x_TH: Tensor, rows: Rows, depth: int, wanted: Selected | None, all_depths: bool
+    ) -> EncoderOutput:
+        states = [x_TH]
+        for d in range(depth if wanted is None else depth - 1):
+            x_TH = step(d, x_TH, x_TH, rows, rows)
+            if all_depths:
+                states.append(x_TH)
+        if wanted is None:
+            return EncoderOutput(x_TH, tuple(states) if all_depths else None)
+        x_PH = x_TH.index_select(0, wanted.places)
+        if depth:
+            x_PH = step(depth - 1, x_PH, x_TH, wanted.rows, rows)
+        return EncoderOutput(x_PH if wanted.order is None else x_PH.index_select(0, wanted.order))

@@ -1,0 +1,99 @@
+"""Rows of a packed tensor: the sequences they belong to, where they stand, and what they may see."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from albertine.layout import Packed
+from albertine.model.visibility import Visibility, prefix
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The sequences of R packed rows, and what is known of each row.
+
+    Attributes:
+        cu_seqlens: offsets of the sequences, int32 (S+1,).
+        lengths: the same as Python integers, or None where learning them would make the host wait.
+        longest: an upper bound of the lengths.
+        positions: place of each row in its sequence, int64 (R,). token_types: its segment id, int64 (R,).
+        visible: which keys a row sees, and from when on it is seen as a key; None: all see all.
+    """
+
+    cu_seqlens: Tensor
+    lengths: tuple[int, ...] | None
+    longest: int
+    positions: Tensor
+    token_types: Tensor
+    visible: Visibility | None = None
+
+    @classmethod
+    def of(cls, packed: Packed) -> Rows:
+        """All rows of a batch; with a `prefix` they see what UniLM lets them see."""
+        visible = None if packed.prefix is None else prefix(packed.lengths, packed.prefix, packed.input_ids)
+        return cls(
+            packed.cu_seqlens,
+            packed.lengths,
+            packed.max_length,
+            packed.position_ids,
+            packed.token_type_ids,
+            visible,
+        )
+
+    def known_lengths(self) -> tuple[int, ...]:
+        """The lengths, asking the device if need be."""
+        return self.lengths if self.lengths is not None else tuple(self.cu_seqlens.diff().tolist())
+
+    def select(self, index: Tensor) -> Selected:
+        """Some of the rows, sequence by sequence.
+
+        Args:
+            index: int64 (P,) into R, in any order; a row may be named at most twice.
+        """
+        ordered, order = torch.sort(index, stable=True)
+        cu_seqlens = torch.searchsorted(ordered, self.cu_seqlens.long()).to(torch.int32)
+        back: Tensor | None = order.argsort()
+        lengths, longest = None, min(len(index), 2 * self.longest)
+        if index.device.type == "cpu":
+            lengths = tuple(cu_seqlens.diff().tolist())
+            longest = max(lengths, default=0)
+            back = None if torch.equal(ordered, index) else back
+        else:
+            # A kernel leaves queries beyond the bound unwritten: fail loudly, yet without waiting.
+            torch._assert_async((cu_seqlens.diff() <= longest).all())
+        rows = replace(
+            self,
+            cu_seqlens=cu_seqlens,
+            lengths=lengths,
+            longest=longest,
+            positions=self.positions[ordered],
+            token_types=self.token_types[ordered],
+            visible=None if self.visible is None else self.visible.select(ordered),
+        )
+        return Selected(rows, ordered, back)
+
+    @cached_property
+    def cells(self) -> Tensor:
+        """The cell of each row in a table of S × `longest`, int64 (R,); computed where the rows are, without
+        a wait of the host."""
+        every = torch.arange(len(self.positions), device=self.cu_seqlens.device)
+        sequence = torch.searchsorted(self.cu_seqlens[1:].long(), every, right=True)
+        return sequence * self.longest + every - self.cu_seqlens.long()[sequence]
+
+
+class Selected(NamedTuple):
+    """Some rows of a packed tensor.
+
+    Attributes:
+        rows: what is known of them. places: where they stand in the tensor, int64 (P,), ascending.
+        order: int64 (P,), puts results for `rows` into the order they were asked for in; None: they are.
+    """
+
+    rows: Rows
+    places: Tensor
+    order: Tensor | None
