@@ -1,0 +1,143 @@
+"""Linear layers of inference on a processor in 8-bit integers.
+
+    y = (q_TI · w_OIᵀ) · step_T · scale_O + bias_O        q = round(x / step), w = round(weight / scale)
+
+Every row of activations has a step of its own, taken from that row alone, so what a row gives does not depend
+on its neighbours in a batch: sums of integers are exact in any order. Every output has a scale of its own.
+
+torch's kernels take one step for all rows, so they are asked for sums times the outputs' scales, in float32,
+and the rest follows in passes over pieces of rows that are small enough to stay in the caches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Sums = Callable[[Tensor], Tensor]
+"""Whole numbers -127 to 127 (R, in), int8, to (R, out), float32: times the weights and their scales, added
+up."""
+
+Form = Callable[[Tensor, Tensor], Sums]
+"""A way to get there: of weights (out, in), int8, and their scales (out,)."""
+
+_IN_PLACE: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": torch.ops.aten.gelu_.default,
+    "gelu_new": torch.ops.aten.gelu_.default,
+    "relu": torch.relu_,
+}
+
+PIECE = 1 << 20
+"""Bytes of a piece of sums."""
+
+SMALLEST = 1e-30
+"""Least magnitude that a row is taken to reach: its inverse is a number, and so is the step of a row of
+zeros."""
+
+
+def signed(whole: Tensor, scales: Tensor) -> Sums:
+    """oneDNN's product of signed integers: the fastest with AMX. With AVX-512 it is a loop of scalars."""
+    return _pointwise(whole, scales, 0)
+
+
+def unsigned(whole: Tensor, scales: Tensor) -> Sums:
+    """oneDNN's product of integers that have 128 added; it takes away what that adds to the sums."""
+    return _pointwise(whole, scales, 128)
+
+
+def plain_integers(whole: Tensor, scales: Tensor) -> Sums:
+    """torch's product to 32-bit integers. With AVX2 it is faster than what oneDNN has for its other one."""
+    weight_IO = whole.t()
+    surplus = 128 * whole.sum(1, dtype=torch.int32)
+
+    def sums(q: Tensor) -> Tensor:
+        return torch._int_mm(_shifted(q), weight_IO).sub_(surplus).to(torch.float32).mul_(scales)
+
+    return sums
+
+
+def _pointwise(whole: Tensor, scales: Tensor, zero: int) -> Sums:
+    laid_out = torch.ops.onednn.qlinear_prepack(whole, None)
+    zeros = torch.zeros(len(whole), dtype=torch.int64)
+    multiply = torch.ops.onednn.qlinear_pointwise.default
+    rest: tuple[Any, ...] = laid_out, scales, zeros, None, 1.0, 0, torch.float32, "none", [], ""
+
+    def sums(q: Tensor) -> Tensor:
+        out: Tensor = multiply(_shifted(q) if zero else q, 1.0, zero, *rest)
+        return out
+
+    return sums
+
+
+def _shifted(q: Tensor) -> Tensor:
+    """Plus 128, in place, as uint8: the same as turning the first bit. torch converts float32 to int8 five
+    times as fast as to uint8."""
+    return q.view(torch.uint8).bitwise_xor_(128)
+
+
+@cache
+def largest_weight(form: Form) -> int:
+    """Largest magnitude of an 8-bit weight that the processor multiplies right: 127; without VNNI 64, since
+    two products are then added in 16 bits, and 255·64·2 is below 2¹⁵.
+
+    Raises:
+        RuntimeError, AttributeError: there is no such kernel here.
+    """
+    q, weight = torch.full((64, 64), 127, dtype=torch.int8), torch.full((64, 64), 127, dtype=torch.int8)
+    out = form(weight, torch.ones(64))(q)
+    return 127 if bool((out == 64 * 127 * 127).all()) else 64
+
+
+def rounded(x_RI: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows as integers -127 to 127, int8, and what one step of each stands for, (R, 1). Both from each row
+    alone."""
+    x_RI = x_RI.float()
+    places_RI = x_RI.abs()  # every temporary of this size costs as much in fresh pages as the arithmetic
+    reach_R1 = places_RI.amax(1, keepdim=True).clamp_(min=SMALLEST)
+    torch.mul(x_RI, 127 / reach_R1, out=places_RI)
+    return places_RI.round_().to(torch.int8), reach_R1.mul_(1 / 127)
+
+
+class Int8Linear:
+    """x·Wᵀ + b with 8-bit integers, without gradients.
+
+    Args:
+        weight: (out, in), float32; rounded once, with a scale for each output.
+        bias: (out,).
+        dtype: of results, float32 or bfloat16.
+        form: how integers are multiplied.
+
+    Raises:
+        RuntimeError, AttributeError: there is no such kernel here.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor, dtype: torch.dtype, form: Form = unsigned) -> None:
+        weight = weight.detach().float()
+        scales = (weight.abs().amax(1) / largest_weight(form)).clamp(min=SMALLEST)
+        self.dtype, self.bias = dtype, bias.detach().float().contiguous()
+        self.sums = form((weight / scales[:, None]).round().to(torch.int8), scales)
+        self.piece = max(32, PIECE // (4 * len(weight)) // 16 * 16)
+
+    def __call__(self, x_TI: Tensor, activation: str | None = None, residual: Tensor | None = None) -> Tensor:
+        """Rows (T, in) to (T, out): through an activation, and then added to a residual (T, out).
+
+        GELU always has the form of erf; the two are within 5e-4, which rounding hides (decision 015).
+        """
+        y_TO = torch.empty(len(x_TI), len(self.bias), dtype=self.dtype)
+        for first in range(0, len(x_TI), self.piece):
+            rows = slice(first, first + self.piece)
+            q, step_R1 = rounded(x_TI[rows])
+            sums_RO, y_RO = self.sums(q), y_TO[rows]
+            work_RO = y_RO if self.dtype == torch.float32 else sums_RO
+            torch.addcmul(self.bias, sums_RO, step_R1, out=work_RO)
+            if activation is not None:
+                _IN_PLACE[activation](work_RO)
+            if residual is not None:
+                work_RO.add_(residual[rows])
+            if work_RO is not y_RO:
+                y_RO.copy_(work_RO)
+        return y_TO

@@ -1,0 +1,301 @@
+"""Which way of multiplying is right and fast on this processor: tried out, not looked up.
+
+The kernels behind `fused.py` and `int8.py` are not public, and the same call is a fast kernel on one
+processor, a loop of scalars on the next and wrong on a third. So once in a process, when a kind of product is
+first asked for, every way to compute it is compared with the plain operations and timed on a small product;
+that takes some hundredths of a second. `choices` tells what came of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache, partial
+from typing import NamedTuple, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from albertine.errors import SettingsError
+from albertine.model.activation import activate
+from albertine.model.backend import int8
+from albertine.model.backend.fused import KERNELS, FusedLinear
+from albertine.precision import Format, compute_format
+
+Given = tuple[Tensor, Tensor, Tensor, Tensor]
+"""Weight, bias, rows, residual."""
+
+PLAIN, USUAL = "plain", ""
+
+TINY, ROWS, WIDTH = (32, 64, 48), 64, 768
+"""Rows, inputs and outputs that are tried first; rows and both widths that are timed."""
+
+HOPELESS = 20
+"""How many times slower than plain operations a tiny product may be: most of that is the calls themselves. A
+loop of scalars takes hundreds of times as long, and would take seconds for a larger one."""
+
+BETTER, WORSE = 0.9, 1.1
+"""A way takes over from one before it if it needs less than this part of its time; and from plain operations,
+which are not fused and not tuned for few rows, if it needs less than this part of theirs. Between equal ways
+noise should not decide: they round differently."""
+
+LARGEST, SMALLEST = 1024, 1 << 16
+"""Inputs and outputs up to which a product is timed to see whether int8 gains there; number of weights below
+which the time says nothing, and int8 is taken because it was asked for."""
+
+TOLERANCE = {"float32": 1e-5, "bfloat16": 0.02, "int8": 0.05}
+"""Differences from plain operations in float32, as part of the largest value."""
+
+_log = logging.getLogger(__name__)
+
+
+class Linear(Protocol):
+    """A linear layer of inference."""
+
+    def __call__(self, x_TI: Tensor, activation: str | None = None, residual: Tensor | None = None) -> Tensor:
+        """Rows (T, in) to (T, out): through an activation, and then added to a residual (T, out)."""
+
+
+class Candidate(NamedTuple):
+    """A way to compute one kind of product.
+
+    Attributes:
+        form: its name.
+        kernel: the operation of torch it stands on.
+        make: a layer of float32 weights (out, in) and a bias (out,), whose results have some dtype.
+    """
+
+    form: str
+    kernel: str
+    make: Callable[[Tensor, Tensor, torch.dtype], Linear]
+
+
+class Choice(NamedTuple):
+    """What was chosen for a kind of product.
+
+    Attributes:
+        kind: "float32", "bfloat16" or "int8".
+        form: name of the candidate. kernel: the operation of torch it stands on.
+        seconds: that it took. plain: that the operations it replaces took. Both 0 if nothing was measured.
+    """
+
+    kind: str
+    form: str
+    kernel: str
+    seconds: float = 0.0
+    plain: float = 0.0
+
+
+class PlainLinear:
+    """The same with torch's ordinary operations."""
+
+    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+        self.weight, self.bias = weight, bias
+
+    def __call__(self, x_TI: Tensor, activation: str | None = None, residual: Tensor | None = None) -> Tensor:
+        y_TO = F.linear(x_TI, self.weight, self.bias)
+        y_TO = y_TO if activation is None else activate(y_TO, activation)
+        return y_TO if residual is None else y_TO + residual
+
+
+def _plain(weight: Tensor, bias: Tensor, dtype: torch.dtype) -> Linear:
+    return PlainLinear(weight.to(dtype), bias.to(dtype))
+
+
+def _fused(apart: bool) -> Callable[[Tensor, Tensor, torch.dtype], Linear]:
+    return lambda weight, bias, dtype: FusedLinear(weight.to(dtype), bias.to(dtype), apart)
+
+
+def _int8(form: int8.Form) -> Callable[[Tensor, Tensor, torch.dtype], Linear]:
+    return lambda weight, bias, dtype: int8.Int8Linear(weight, bias, dtype, form)
+
+
+_FUSED = Candidate("fused", "mkldnn._linear_pointwise", _fused(apart=False))
+
+CANDIDATES: dict[str, tuple[Candidate, ...]] = {
+    "float32": (_FUSED, Candidate("fused, activation apart", _FUSED.kernel, _fused(apart=True))),
+    "bfloat16": (_FUSED,),
+    "int8": (
+        Candidate("unsigned", "onednn.qlinear_pointwise", _int8(int8.unsigned)),
+        Candidate("signed", "onednn.qlinear_pointwise", _int8(int8.signed)),
+        Candidate("32-bit sums", "aten._int_mm", _int8(int8.plain_integers)),
+    ),
+}
+"""By kind, the likeliest first."""
+
+_chosen: dict[tuple[str, torch.dtype], tuple[Candidate, Choice]] = {}
+_fixed: dict[str, str] = {}
+_lock = threading.RLock()
+
+
+def prepared(weight: Tensor, bias: Tensor, form: Format) -> Linear:
+    """A linear layer of inference, computed in the way that is best here.
+
+    Args:
+        weight: (out, in), float32. bias: (out,).
+        form: the dtype of rows and results, and whether 8-bit integers are multiplied. Where these gain
+            nothing, on this processor or with so few outputs, the product stays in `form.dtype`.
+
+    Raises:
+        SettingsError: int8 was asked for elsewhere than on a processor.
+    """
+    dtype = form.dtype
+    if weight.device.type != "cpu":
+        if form.int8:
+            raise SettingsError("int8 is for processors", remedy="Use precision auto or bfloat16")
+        return _plain(weight, bias, dtype)
+    outputs, inputs = weight.shape
+    rounds = form.int8 and (
+        "int8" in _fixed
+        or inputs * outputs < SMALLEST
+        or gains(min(inputs, LARGEST), min(outputs, LARGEST), dtype)
+    )
+    return _choose("int8" if rounds else _name(dtype), dtype)[0].make(weight, bias, dtype)
+
+
+def choices() -> list[Choice]:
+    """What is taken on this processor for each kind of product; of int8 with the dtype that it has here."""
+    kinds = [("float32", torch.float32), ("bfloat16", torch.bfloat16)]
+    kinds.append(("int8", compute_format("int8", torch.device("cpu")).dtype))
+    return [_choose(*each)[1] for each in kinds]
+
+
+@contextmanager
+def fixed(**forms: str) -> Iterator[None]:
+    """Within it these forms are taken, by kind, and nothing is measured; "plain" is one too. For tests."""
+    before = dict(_fixed)
+    _fixed.update(forms)
+    try:
+        yield
+    finally:
+        _fixed.clear()
+        _fixed.update(before)
+
+
+def forget() -> None:
+    """Try again at the next use. For tests."""
+    _chosen.clear()
+    gains.cache_clear()
+
+
+@cache
+def gains(inputs: int, outputs: int, dtype: torch.dtype) -> bool:
+    """Whether a product of that size is faster in int8 than in `dtype`: with few outputs, rounding the rows
+    takes longer than it saves.
+
+    A little slower counts as a gain: many rows at once gain more, and noise should not decide what is
+    rounded.
+    """
+    ways = [_choose(kind, dtype)[0] for kind in (_name(dtype), "int8")]
+    if ways[0] is ways[1]:
+        return False
+    weight, x = torch.full((outputs, inputs), 0.5), torch.full((ROWS, inputs), 0.5).to(dtype)
+    with torch.inference_mode():
+        layers = [way.make(weight, weight[:, 0], dtype) for way in ways]
+        plain, rounding = _times({str(i): partial(layer, x) for i, layer in enumerate(layers)}).values()
+    return rounding <= WORSE * plain
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _choose(kind: str, dtype: torch.dtype) -> tuple[Candidate, Choice]:
+    if kind in _fixed:
+        ways = *CANDIDATES[kind], Candidate(PLAIN, PLAIN, _plain)
+        way = next(each for each in ways if each.form == _fixed[kind])
+        return way, Choice(kind, way.form, way.kernel)
+    with _lock:
+        if (kind, dtype) not in _chosen:
+            _chosen[kind, dtype] = _measured(kind, dtype)
+        return _chosen[kind, dtype]
+
+
+def _measured(kind: str, dtype: torch.dtype) -> tuple[Candidate, Choice]:
+    """The best candidate; without one, what it would have replaced, and a line in the log."""
+    usual = _choose(_name(dtype), dtype)[0] if kind == "int8" else Candidate(PLAIN, PLAIN, _plain)
+    with torch.inference_mode():
+        tiny, large = _given(TINY, dtype), _given((ROWS, WIDTH, WIDTH), dtype)
+        tried = {way.form: _tried(way, usual, tiny, large, kind, dtype) for way in CANDIDATES[kind]}
+        layers = {form: layer for form, layer in tried.items() if not isinstance(layer, str)}
+        layers[USUAL] = usual.make(*large[:2], dtype)
+        times = _times({name: partial(layer, large[2], "gelu") for name, layer in layers.items()})
+    plain = times.pop(USUAL)
+    best = None
+    for way in CANDIDATES[kind]:
+        if way.form in times and (best is None or times[way.form] < BETTER * times[best.form]):
+            best = way
+    if best and times[best.form] <= WORSE * plain:
+        return best, Choice(kind, best.form, best.kernel, times[best.form], plain)
+    faults = tried | {form: f"{seconds / plain:.1f} times as long" for form, seconds in times.items()}
+    told = "; ".join(f"{form}: {fault}" for form, fault in faults.items())
+    instead = _name(dtype) if kind == "int8" else "plain operations"
+    _log.warning(
+        "products in %s are computed in %s here, for want of a fast kernel (%s)", kind, instead, told
+    )
+    return usual, Choice(kind, usual.form, usual.kernel, plain, plain)
+
+
+def _tried(
+    way: Candidate, usual: Candidate, tiny: Given, large: Given, kind: str, dtype: torch.dtype
+) -> Linear | str:
+    """A candidate's layer of the large weights, or what is wrong with it."""
+    weight, bias, x, _ = tiny
+    try:
+        layer, other = way.make(weight, bias, dtype), usual.make(weight, bias, dtype)
+        layer(x), other(x)  # which lays weights out and compiles
+        times = _times({"usual": partial(other, x), "new": partial(layer, x)}, rounds=3)
+        if (ratio := times["new"] / times["usual"]) > HOPELESS:
+            return f"{ratio:.0f} times as long"
+        every = (None, False), (None, True), *((name, False) for name in KERNELS)
+        if not _agrees(layer, tiny, kind, every):
+            return "wrong"
+        layer = way.make(*large[:2], dtype)
+        return layer if _agrees(layer, large, kind, [("gelu", False)]) else "wrong"
+    except (RuntimeError, AttributeError, TypeError) as error:
+        return f"not there: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
+
+
+def _agrees(layer: Linear, given: Given, kind: str, after: Iterable[tuple[str | None, bool]]) -> bool:
+    """Whether it gives what plain operations in float32 give, and leaves its arguments as they were.
+
+    Args:
+        after: what follows the product: an activation, and whether the residual is added.
+    """
+    weight, bias, x, residual = (each.float() for each in given)
+    exact = PlainLinear(weight, bias)
+    for activation, adds in after:
+        found = layer(given[2], activation, given[3] if adds else None).float()
+        right = exact(x, activation, residual if adds else None)
+        if not bool((found - right).abs().max() <= TOLERANCE[kind] * right.abs().max()):
+            return False
+    return torch.equal(given[2].float(), x) and torch.equal(given[3].float(), residual)
+
+
+def _given(sizes: tuple[int, int, int], dtype: torch.dtype) -> Given:
+    """Weights and bias in float32, exact in `dtype`; rows and residual in it. One row reaches 50 times as
+    far."""
+    rows, inputs, outputs = sizes
+    shapes = (outputs, inputs), (rows, inputs), (rows, outputs)
+    weight, x, residual = (
+        torch.arange(1.0, a * b + 1).mul_(12.9898).sin_().view(a, b).to(dtype) for a, b in shapes
+    )
+    x[rows // 2] *= 50
+    return weight.float(), weight[:, 0].float(), x, residual
+
+
+def _times(ways: Mapping[str, Callable[[], object]], rounds: int = 4) -> dict[str, float]:
+    """The least seconds of every way, timed in turn; each runs once more before, as another way left its data
+    in the caches."""
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name, run in ways.items():
+            run()
+            start = time.perf_counter()
+            run()
+            seconds[name].append(time.perf_counter() - start)
+    return {name: min(found) for name, found in seconds.items()}

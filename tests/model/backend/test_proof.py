@@ -1,0 +1,235 @@
+"""A way to multiply is taken if it was found right and fast here; otherwise one line says what is done
+instead."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from albertine.errors import SettingsError
+from albertine.model.activation import activate
+from albertine.model.backend import proof
+from albertine.model.backend.int8 import Int8Linear
+from albertine.model.backend.proof import Candidate, PlainLinear, choices, fixed, prepared
+from albertine.precision import Format
+
+FLOAT, INT8 = Format(torch.float32), Format(torch.float32, int8=True)
+Make = Callable[[Tensor, Tensor, torch.dtype], proof.Linear]
+
+
+@pytest.fixture(autouse=True)
+def nothing_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proof, "_chosen", {})
+    monkeypatch.setattr(proof, "WIDTH", 96)
+    proof.gains.cache_clear()
+
+
+class Altered(PlainLinear):
+    """Plain operations, with a fault."""
+
+    calls = 0
+
+    def __init__(self, weight: Tensor, bias: Tensor, fault: Callable[[Tensor], Tensor]) -> None:
+        super().__init__(weight, bias)
+        self.fault = fault
+
+    def __call__(self, x_TI: Tensor, activation: str | None = None, residual: Tensor | None = None) -> Tensor:
+        Altered.calls += 1
+        return self.fault(super().__call__(x_TI, activation, residual))
+
+
+def candidate(name: str, fault: Callable[[Tensor], Tensor] = lambda y: y) -> Candidate:
+    return Candidate(
+        name, "test", lambda weight, bias, dtype: Altered(weight.to(dtype), bias.to(dtype), fault)
+    )
+
+
+def slowly(y: Tensor) -> Tensor:
+    begin = time.process_time()  # busily: after a sleep on a busy machine the next one is slow, too
+    while time.process_time() < begin + 0.02:
+        pass
+    return y
+
+
+def broken(y: Tensor) -> Tensor:
+    raise RuntimeError("no such kernel\nwith a second line")
+
+
+def timed(monkeypatch: pytest.MonkeyPatch, **seconds: float) -> None:
+    """Layers take these times; all others, and tiny products, a second."""
+
+    def times(ways: Mapping[str, object], rounds: int = 4) -> dict[str, float]:
+        return {name: seconds.get(name, 1.0) for name in ways}
+
+    monkeypatch.setattr(proof, "_times", times)
+
+
+def offered(monkeypatch: pytest.MonkeyPatch, kind: str, *ways: Candidate) -> None:
+    monkeypatch.setitem(proof.CANDIDATES, kind, ways)
+
+
+@pytest.mark.parametrize("kind", ["float32", "int8"])
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        (slowly, "times as long"),
+        (broken, "not there: no such kernel)"),
+        (lambda y: y * 1.2, "wrong"),
+        (lambda y: y.clamp(max=y.max() * 0.8), "wrong"),
+        (lambda y: y * float("nan"), "wrong"),
+    ],
+)
+def test_slow_missing_and_wrong_ways_are_not_taken(
+    kind: str,
+    fault: Callable[[Tensor], Tensor],
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    offered(monkeypatch, "float32", candidate("quick"))
+    timed(monkeypatch, quick=0.5)
+    if kind == "int8":
+        proof._choose("float32", torch.float32)
+    timed(monkeypatch, new=100.0 if fault is slowly else 1.0)
+    offered(monkeypatch, kind, candidate("faulty", fault))
+    with caplog.at_level(logging.WARNING):
+        form = INT8 if kind == "int8" else FLOAT
+        layer = prepared(torch.ones(8, 4), torch.zeros(8), form)
+        prepared(torch.ones(8, 4), torch.zeros(8), form)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    line = caplog.records[0].getMessage()
+    assert kind in line and f"faulty: {told}" in line.replace("100 times", "times") and "\n" not in line
+    assert torch.equal(layer(torch.ones(3, 4)), torch.full((3, 8), 4.0))
+
+
+def test_a_hopelessly_slow_way_gets_a_few_tiny_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the real clock. A product as large as the timed ones would take such a kernel seconds."""
+    seen: list[int] = []
+
+    def dragging(y: Tensor) -> Tensor:
+        seen.append(len(y))
+        return slowly(y)
+
+    offered(monkeypatch, "float32", candidate("dragging", dragging))
+    assert proof._choose("float32", torch.float32)[1].form == "plain"
+    assert len(seen) <= 8 and set(seen) == {proof.TINY[0]}
+
+
+def test_only_wrong_for_large_products(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    offered(monkeypatch, "float32", candidate("odd", lambda y: y if len(y) == proof.TINY[0] else y * 2))
+    assert proof._choose("float32", torch.float32)[1].form == "plain"
+    assert "odd: wrong" in caplog.text
+
+
+def test_a_way_that_changes_its_arguments_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Spoils(PlainLinear):
+        def __call__(
+            self, x_TI: Tensor, activation: str | None = None, residual: Tensor | None = None
+        ) -> Tensor:
+            y = super().__call__(x_TI, activation, residual)
+            if residual is not None:
+                residual.add_(1)
+            return y
+
+    offered(monkeypatch, "float32", Candidate("spoils", "test", lambda w, b, dtype: Spoils(w, b)))
+    assert proof._choose("float32", torch.float32)[1].form == "plain"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "form"),
+    [
+        (0.5, 0.4, "second"),
+        (0.5, 0.47, "first"),  # as good: the likeliest stays
+        (1.05, 2.0, "first"),
+        (1.05, 0.9, "second"),
+        (1.2, 1.3, "plain"),
+        (1.2, 0.3, "second"),
+    ],
+)
+def test_the_fastest_is_taken(
+    first: float, second: float, form: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    offered(monkeypatch, "float32", candidate("first"), candidate("second"))
+    timed(monkeypatch, first=first, second=second)
+    choice = proof._choose("float32", torch.float32)[1]
+    assert choice.form == form and choice.plain == 1.0
+    assert choice.seconds == {"first": first, "second": second, "plain": 1.0}[form]
+    assert len(caplog.records) == (form == "plain")
+
+
+def test_int8_falls_back_to_what_is_best_in_float(monkeypatch: pytest.MonkeyPatch) -> None:
+    offered(monkeypatch, "float32", candidate("quick"))
+    offered(monkeypatch, "int8", candidate("rough"))
+    timed(monkeypatch, quick=0.5, rough=2.0)
+    assert proof._choose("int8", torch.float32)[1].form == "quick"
+    assert not proof.gains(512, 512, torch.float32)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_products_that_gain_nothing_stay_in_float(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with fixed(int8="unsigned"):
+        entry = proof._choose("int8", dtype)
+    with fixed(**{proof._name(dtype): "plain"}):
+        usual = proof._choose(proof._name(dtype), dtype)
+    monkeypatch.setattr(proof, "_chosen", {("int8", dtype): entry, (proof._name(dtype), dtype): usual})
+    form = Format(dtype, int8=True)
+    # In the order of asking: "0" is the product in float, "1" the one in int8.
+    for inputs, outputs, rounding, rounds in (
+        (256, 256, 2.0, False),
+        (256, 512, 0.5, True),
+        (64, 64, 2.0, True),
+    ):
+        timed(monkeypatch, **{"1": rounding})
+        layer = prepared(torch.ones(outputs, inputs), torch.ones(outputs), form)
+        assert isinstance(layer, Int8Linear) == rounds, (inputs, outputs)
+        assert layer(torch.ones(2, inputs, dtype=dtype)).dtype == dtype
+
+
+def test_fixed_forms_are_taken_without_measuring(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proof, "_times", lambda *_, **__: pytest.fail("measured"))
+    weight, bias = torch.ones(400, 300), torch.zeros(400)
+    with fixed(int8="32-bit sums", float32="plain", bfloat16="plain"):
+        with fixed(int8="unsigned"):
+            assert prepared(weight, bias, INT8).sums.__qualname__.startswith("_pointwise")
+        assert prepared(weight, bias, INT8).sums.__qualname__.startswith("plain_integers")
+        assert isinstance(prepared(weight, bias, FLOAT), PlainLinear)
+        assert [choice.form for choice in choices()] == ["plain", "plain", "32-bit sums"]
+    assert not proof._fixed
+
+
+def test_choices_of_this_machine() -> None:
+    found = choices()
+    assert [choice.kind for choice in found] == ["float32", "bfloat16", "int8"]
+    assert all(0 < choice.seconds <= proof.WORSE * choice.plain for choice in found)
+    assert choices() == found  # once in a process
+
+
+@pytest.mark.parametrize("form", [FLOAT, Format(torch.bfloat16), INT8, Format(torch.bfloat16, int8=True)])
+@torch.inference_mode()
+def test_what_is_prepared_is_right(form: Format) -> None:
+    generator = torch.Generator().manual_seed(0)
+    weight, x, residual = (torch.randn(s, generator=generator) for s in ((80, 48), (20, 48), (20, 80)))
+    bias, rows = weight[:, 0], (x.to(form.dtype), residual.to(form.dtype))
+    layer = prepared(weight, bias, form)
+    exact = activate(F.linear(x, weight, bias), "gelu") + residual
+    found = layer(rows[0], "gelu", rows[1])
+    bound = 0.03 if form != FLOAT else 1e-5
+    assert found.dtype == form.dtype
+    assert (found.float() - exact).abs().max() < bound * exact.abs().max()
+
+
+def test_elsewhere_than_on_a_processor() -> None:
+    weight = torch.ones(4, 4, device="meta")
+    assert isinstance(prepared(weight, weight[0], FLOAT), PlainLinear)
+    with pytest.raises(SettingsError, match="int8 is for processors"):
+        prepared(weight, weight[0], INT8)
