@@ -11,12 +11,10 @@ from albertine.errors import ModelError
 from albertine.inference import parity
 from albertine.inference.predictor import Predictor
 from albertine.interop.huggingface import save_model
-from albertine.model import fused
+from albertine.model.backend import int8
 from albertine.text.load import load_tokenizer
 from tests.model import builders
 from tests.toy import toy_vocabulary
-
-pytestmark = builders.needs_int8
 
 
 def test_the_cosine_is_that_of_float32_and_int8(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,13 +23,13 @@ def test_the_cosine_is_that_of_float32_and_int8(monkeypatch: pytest.MonkeyPatch)
     found = parity.int8_cosine(model)
     assert 0.999 < found < 1 and model.precision == "bfloat16"
     assert 0.999 < parity.int8_cosine(model, [[5, 6, 7]]) < 1
-    exact = fused.rounded
+    exact = int8.rounded
 
-    def coarse(x: torch.Tensor) -> tuple[torch.Tensor, fused.Grid]:
-        q, grid = exact(x)
-        return (q // 32) * 32, grid
+    def coarse(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        q, step = exact(x)
+        return (q // 32) * 32, step
 
-    monkeypatch.setattr(fused, "rounded", coarse)
+    monkeypatch.setattr(int8, "rounded", coarse)
     assert parity.int8_cosine(model) < found - 0.001
 
 

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
 from albertine.layout import Packed, pack
 from albertine.model.config import EncoderConfig
-from albertine.model.fused import counts_in_int8
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
-
-needs_int8 = pytest.mark.skipif(
-    not counts_in_int8(torch.float32), reason="this torch has no int8 product here"
-)
 
 VOCABULARY = 53
 

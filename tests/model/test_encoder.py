@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from albertine.errors import SettingsError
 from albertine.layout import pack
-from albertine.model.encoder import steady
+from albertine.model.backend import backend_for
+from albertine.model.backend.onednn import few_sizes
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
-from albertine.precision import Format
 from albertine.randomness import seed_torch
 from tests import reference
 from tests.model import builders
@@ -141,7 +141,8 @@ def test_the_filler_of_bfloat16_batches_is_invisible():
     lengths = [20, 31, 22]
     model, batch = builders.model(initializer_range=0.1), builders.packed(lengths)
     model.precision = "bfloat16"
-    assert steady(73, Format(torch.bfloat16), torch.device("cpu")) == 80
+    with torch.no_grad():
+        assert backend_for(model.encoder).filled(batch).num_tokens == 80
     rows = torch.tensor([72, 0, 40])
     with torch.no_grad():
         states = model.encoder(batch, all_depths=True).hidden_states
@@ -157,15 +158,25 @@ def test_the_filler_of_bfloat16_batches_is_invisible():
     assert len(alone) == 20
 
 
-@given(st.integers(1, 20_000), st.sampled_from([Format(torch.bfloat16), Format(torch.float32, int8=True)]))
-def test_few_different_numbers_of_rows_are_computed(tokens, form):
-    cpu, exact = torch.device("cpu"), Format(torch.float32)
-    assert steady(tokens, exact, cpu) == tokens
-    assert steady(tokens, form, torch.device("cuda")) == tokens
-    rows = steady(tokens, form, cpu)
+@given(st.integers(1, 20_000))
+def test_few_different_numbers_of_rows_are_computed(tokens):
+    rows = few_sizes(tokens)
     assert rows % 16 == 0 and tokens <= rows < max(tokens + 16, 1.125 * tokens)
-    with torch.inference_mode():
-        assert steady(tokens, exact, cpu) == rows
+
+
+@pytest.mark.parametrize(
+    ("precision", "gradients", "fills"),
+    [("float32", True, False), ("float32", False, True), ("bfloat16", True, True), ("bfloat16", False, True)],
+)
+def test_where_onednn_multiplies_rows_are_filled_up(precision, gradients, fills):
+    model, batch = builders.model(), builders.packed([9, 12])
+    model.precision = precision
+    with torch.set_grad_enabled(gradients):
+        backend = backend_for(model.encoder)
+        assert backend.filled(batch).num_tokens == (32 if fills else 21)
+        assert len(backend.filled_rows(torch.tensor([3, 5]), 21)) == (16 if fills else 2)
+        model.encoder.backend = "plain"
+        assert backend_for(model.encoder).filled(batch) is batch
 
 
 @given(builders.plans(), builders.lengths)
@@ -240,7 +251,7 @@ def test_dropout_is_a_function_of_the_seed():
 def test_feed_forward_dropout_is_google_semantics(kind, keeps_ffn):
     config = builders.config(SharingPlan.shared(1), hidden_dropout_prob=0.5)
     config = config if kind == "google" else config.huggingface()
-    block = Model(config).train().encoder.feed_forward[0].prepare(Format(torch.float32))
+    block = Model(config).train().encoder.feed_forward[0]
     x = torch.randn(6, 24)
     assert torch.equal(block(x), block(x)) is not keeps_ffn
 
@@ -267,14 +278,17 @@ def test_impossible_requests_are_refused(lengths, wants):
 
 
 def test_shared_weights_are_prepared_once_per_forward(monkeypatch):
-    from albertine.model import block
+    from albertine.model.backend.summed import SummedGradients
 
     calls = []
-    build = block.AttentionBlock._prepare
-    monkeypatch.setattr(block.AttentionBlock, "_prepare", lambda s, d: calls.append(s) or build(s, d))
+    build = SummedGradients._stacked
+    monkeypatch.setattr(
+        SummedGradients, "_stacked", lambda s, layers: calls.append(layers) or build(s, layers)
+    )
     model = builders.model(SharingPlan.grouped(6, 2))
     model.encoder(builders.packed([3]))
-    assert len(calls) == 2
+    blocks = 2 * [3, 1, 1, 1]  # query, key and value as one, output, up, down
+    assert sorted(map(len, calls)) == sorted([1, *blocks])  # and the mapping of the embeddings
 
 
 @pytest.mark.parametrize("change", ["in_place", "load", "assign", "precision", "optimizer"])

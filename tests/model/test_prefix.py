@@ -11,9 +11,13 @@ from hypothesis import strategies as st
 from albertine.errors import SettingsError
 from albertine.interop.huggingface import save_model
 from albertine.layout import Packed, pack
-from albertine.model.attention import RowSubset, Segments, attend, attend_padded
+from albertine.model.backend.base import Backend
+from albertine.model.backend.cpu_attention import attend
+from albertine.model.backend.cuda import attend_padded
 from albertine.model.plan import SharingPlan
+from albertine.model.rows import Rows
 from albertine.model.tuned import Writer
+from albertine.precision import Format
 from tests import reference
 from tests.model import builders
 
@@ -69,8 +73,9 @@ def test_without_a_target_it_is_the_plain_batch() -> None:
         plain = model.encoder(pack(texts)).last_hidden
         whole = model.encoder(pack(texts, prefix=[5, 3])).last_hidden
     torch.testing.assert_close(whole, plain, **CLOSE)
-    assert Segments.of(pack(texts)).reach is None
-    assert RowSubset.of(torch.tensor([1]), pack(texts)).segments.reach is None
+    rows = Rows.of(pack(texts))
+    assert rows.visible is None
+    assert rows.select(torch.tensor([1])).rows.visible is None
 
 
 def test_nothing_looks_at_what_comes_after_it() -> None:
@@ -125,14 +130,14 @@ def test_the_loop_and_the_padded_call_agree(shapes: list[Shape], data: st.DataOb
         torch.randn(total, 2, 6, generator=torch.Generator().manual_seed(s), dtype=torch.float64)
         for s in range(3)
     )
-    keys = Segments.of(batch)
-    rows = torch.tensor(data.draw(st.lists(st.integers(0, total - 1), unique=True, min_size=1)))
-    subset = RowSubset.of(rows, batch)
-    whole = attend(q, k, v, keys, keys, 0.0)
-    torch.testing.assert_close(attend_padded(q, k, v, keys, keys, 0.0), whole)
-    some = (q[subset.sorted_rows], k, v, subset.segments, keys, 0.0)
-    torch.testing.assert_close(attend(*some), whole[subset.sorted_rows])
-    torch.testing.assert_close(attend_padded(*some), whole[subset.sorted_rows])
+    keys = Rows.of(batch)
+    index = torch.tensor(data.draw(st.lists(st.integers(0, total - 1), unique=True, min_size=1)))
+    rows, places, _ = keys.select(index)
+    plain = Backend(Format(q.dtype)).attend
+    whole = plain(q, k, v, keys, keys, 0.0)
+    for kernel in (plain, attend, attend_padded):
+        torch.testing.assert_close(kernel(q, k, v, keys, keys, 0.0), whole)
+        torch.testing.assert_close(kernel(q[places], k, v, rows, keys, 0.0), whole[places])
 
 
 @quick
@@ -143,7 +148,7 @@ def test_reading_on_equals_reading_all_at_once(plan: SharingPlan, shapes: list[S
     texts = batch.input_ids.split(batch.lengths)
     with torch.inference_mode():
         whole = model.encoder(batch).last_hidden.split(batch.lengths)
-        hidden, memory = model.encoder.extend(
+        hidden, cache = model.encoder.extend(
             pack([t[:p].numpy() for t, (p, _) in zip(texts, shapes, strict=True)])
         )
         for state, full, (p, _) in zip(hidden.split([p for p, _ in shapes]), whole, shapes, strict=True):
@@ -151,14 +156,14 @@ def test_reading_on_equals_reading_all_at_once(plan: SharingPlan, shapes: list[S
         left, step = list(range(len(shapes))), 0
         while going := [i for i in left if shapes[i][0] + step < shapes[i][1]]:
             going.reverse()  # the order of sequences is free
-            memory = memory.of([left.index(i) for i in going])
+            cache = cache.of([left.index(i) for i in going])
             at = [shapes[i][0] + step for i in going]
-            assert memory.lengths == tuple(at)
+            assert cache.lengths == tuple(at)
             new = pack(
                 [texts[i][a : a + 1].numpy() for i, a in zip(going, at, strict=True)], [[1]] * len(going)
             )
             new = Packed(new.input_ids, new.token_type_ids, torch.tensor(at), new.cu_seqlens, new.lengths)
-            hidden, memory = model.encoder.extend(new, memory)
+            hidden, cache = model.encoder.extend(new, cache)
             for state, i, a in zip(hidden, going, at, strict=True):
                 torch.testing.assert_close(state, whole[i][a], **CLOSE)
             left, step = going, step + 1
@@ -168,10 +173,10 @@ def test_the_same_sequence_goes_on_in_several_ways() -> None:
     model = builders.model()
     (text,) = builders.sequences([6])
     with torch.inference_mode():
-        _, memory = model.encoder.extend(pack([text[:4]]))
+        _, cache = model.encoder.extend(pack([text[:4]]))
         new = pack([[7], [9]], [[1], [1]])
         new = Packed(new.input_ids, new.token_type_ids, torch.tensor([4, 4]), new.cu_seqlens, new.lengths)
-        ways, _ = model.encoder.extend(new, memory.of([0, 0]))
+        ways, _ = model.encoder.extend(new, cache.of([0, 0]))
         for way, token in zip(ways, (7, 9), strict=True):
             whole = model.encoder(pack([[*text[:4], token]], [[0, 0, 0, 0, 1]], [4])).last_hidden
             torch.testing.assert_close(way, whole[4], **CLOSE)

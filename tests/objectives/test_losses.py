@@ -1,21 +1,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import pytest
 import torch
 from torch import Tensor
 
 from albertine.layout import Packed
+from albertine.model.backend.base import Backend
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
-from albertine.objectives.batch import BatchBuilder, PretrainingBatch
-from albertine.objectives.losses import Part, pretraining_losses
-from albertine.objectives.masking import MaskSettings
-from albertine.objectives.pairs import PairSettings
-from tests.objectives.standin import SPECIALS, random_corpus
+from albertine.objectives.batch import PretrainingBatch
+from albertine.objectives.losses import pretraining_losses
 
 
 class Fixed:
@@ -72,7 +69,9 @@ def test_softmax_of_bfloat16_logits_is_taken_in_float32() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 15, 16, 17, 30])
-def test_predictions_are_filled_up_to_a_multiple_without_a_trace(count: int) -> None:
+def test_logits_are_of_a_multiple_of_rows_without_a_trace(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Products of few different shapes are fast; the filler must be nobody's prediction."""
     config = EncoderConfig(
         vocab_size=50,
@@ -83,79 +82,32 @@ def test_predictions_are_filled_up_to_a_multiple_without_a_trace(count: int) -> 
         max_position_embeddings=64,
         plan=SharingPlan.shared(2),
     )
-    model = Model(config, {"mlm"}, seed=3)
+    model = Model(config, {"mlm"}, seed=3, precision="bfloat16")
     rows = torch.arange(1, 49)
     packed = Packed(rows, rows * 0, rows - 1, torch.tensor([0, 48], dtype=torch.int32), (48,))
     positions = torch.arange(48).flip(0)[:count].flip(0)
     labels = torch.arange(count) % 50
     batch = PretrainingBatch(packed, positions, labels, None, 0, torch.zeros(1, 2, dtype=torch.int64))
     asked: list[int] = []
-    original = model.pretraining_forward
+    tied = Backend.tied
 
-    def spy(packed: Packed, mlm_rows: Tensor) -> tuple[Tensor, Tensor | None]:
-        asked.append(len(mlm_rows))
-        return original(packed, mlm_rows)
+    def spy(self: Backend, x: Tensor, word: Tensor, bias: Tensor) -> Tensor:
+        asked.append(len(x))
+        return tied(self, x, word, bias)
 
-    model.pretraining_forward = spy  # type: ignore[method-assign]
+    monkeypatch.setattr(Backend, "tied", spy)
     part = pretraining_losses(model, batch)["mlm"]
-    logits, _ = original(packed, positions)
-    plain = torch.nn.functional.cross_entropy(logits, labels, reduction="sum")
+    assert [n % 16 for n in asked] == [0]
+    logits, _ = model.pretraining_forward(packed, positions)
+    assert len(logits) == count
+    plain = torch.nn.functional.cross_entropy(logits.float(), labels, reduction="sum")
     assert part.count == count
     assert part.loss_sum.item() == pytest.approx(plain.item(), rel=1e-6)
     assert int(part.correct) == int((logits.argmax(1) == labels).sum())
+    model.encoder.backend = "plain"
+    logits, _ = model.pretraining_forward(packed, positions)
+    assert asked[-1] == count
+    plain = torch.nn.functional.cross_entropy(logits.float(), labels, reduction="sum")
     mine, theirs = (torch.autograd.grad(x, list(model.parameters())) for x in (part.loss_sum, plain))
     for a, b in zip(mine, theirs, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
-    assert asked[0] % 16 == 0
-
-
-def test_nothing_to_predict_is_a_loss_of_zero() -> None:
-    logits = torch.zeros(0, 7, requires_grad=True)
-    parts = pretraining_losses(Fixed(logits, torch.zeros(2, 2)), batch_of([], [-100, -100]))
-    for part in parts.values():
-        assert isinstance(part, Part)
-        assert (part.loss_sum.item(), part.count, int(part.correct)) == (0, 0, 0)
-        assert part.mean.item() == 0
-
-
-def test_sentence_labels_need_a_sentence_head() -> None:
-    with pytest.raises(ValueError, match="no sentence head"):
-        pretraining_losses(Fixed(torch.zeros(1, 5), None), batch_of([1], [0]))
-
-
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """Threads cost more than they give on a model this small, above all on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.mark.usefixtures("one_thread")
-@pytest.mark.parametrize(("kind", "heads"), [("sop", {"mlm", "sop"}), ("none", {"mlm"})])
-def test_a_real_model_learns_one_batch(kind: str, heads: set[str]) -> None:
-    torch.manual_seed(0)
-    config = EncoderConfig(
-        vocab_size=SPECIALS.vocab_size,
-        embedding_size=16,
-        hidden_size=32,
-        num_attention_heads=2,
-        intermediate_size=64,
-        plan=SharingPlan.shared(2),
-        max_position_embeddings=64,
-    )
-    model = Model(config, heads=heads)
-    made = BatchBuilder(random_corpus(3, 30), PairSettings(kind, 64), MaskSettings(), 1)  # type: ignore[arg-type]
-    [batch] = made.build([(0, r) for r in range(24)])
-    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    history = []
-    for _ in range(25):
-        parts = pretraining_losses(model, batch)
-        assert {name: part.count for name, part in parts.items()} == batch.counts
-        history.append({name: part.mean.item() for name, part in parts.items()})
-        optimizer.zero_grad()
-        torch.stack([part.mean for part in parts.values()]).sum().backward()
-        optimizer.step()
-    assert history[0]["mlm"] == pytest.approx(math.log(SPECIALS.vocab_size), rel=0.05)
-    assert all(history[-1][name] < 0.9 * history[0][name] for name in history[0])
+        torch.testing.assert_close(a, b, rtol=0.1, atol=0.02 * float(b.abs().max()) + 1e-3)

@@ -1,8 +1,8 @@
 """The two kinds of block, self-attention and feed-forward, each with the LayerNorm after it (post-LN).
 
 The mathematics stands here; how a product, an attention or a norm is computed is the backend's affair
-(`model/backend/`). What a backend takes together, such as a product and what is added to it, it may compute in
-one step; layers that were replaced or hooked (adapters, probes) are simply called.
+(`model/backend/`). What a backend takes together, such as a product and what is added to it, it may compute
+in one step; layers that were replaced or hooked (adapters, probes) are simply called.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from albertine.model.backend import current
-from albertine.model.key_value_cache import Past
 from albertine.model.config import EncoderConfig
+from albertine.model.key_value_cache import Past
 from albertine.model.rows import Rows
 
 

@@ -1,7 +1,7 @@
 """The loop over depths, apart from what one depth computes.
 
-A loop decides how often, and for which rows, the encoder's `step` is called. Halting (rows that are done leave
-the loop) and a fixed point (the same step until nothing changes) are other objects of this kind.
+A loop decides how often, and for which rows, the encoder's `step` is called. Halting (rows that are done
+leave the loop) and a fixed point (the same step until nothing changes) are other objects of this kind.
 """
 
 from __future__ import annotations

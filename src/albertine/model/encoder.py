@@ -14,10 +14,10 @@ from albertine.layout import Packed
 from albertine.model.backend import backend_for, computing, current
 from albertine.model.backend.base import Backend
 from albertine.model.block import AttentionBlock, FeedForwardBlock
-from albertine.model.key_value_cache import Extension, KeyValueCache, Past
 from albertine.model.config import EncoderConfig
 from albertine.model.depths import Depths, EncoderOutput, FixedDepths
 from albertine.model.embeddings import Embeddings
+from albertine.model.key_value_cache import Extension, KeyValueCache, Past
 from albertine.model.rows import Rows
 from albertine.precision import InferencePrecision, own_precision
 
@@ -136,10 +136,11 @@ class Encoder(nn.Module):
             SettingsError: a sequence grows longer than the position table.
         """
         with self.computing() as ops:
-            x_TH = self.embeddings(packed, ops.form.dtype)
-            empty = x_TH.new_empty(0, self.config.num_attention_heads, self.config.head_size)
+            dtype, heads = ops.form.dtype, (self.config.num_attention_heads, self.config.head_size)
+            empty = self.embeddings.word.weight.new_empty(0, *heads, dtype=dtype)
             extension = Extension.of(packed, cache, self.config.num_hidden_layers, empty)
             self._check_length(extension.lengths)
+            x_TH = self.embeddings(packed, dtype)
             for d, past in enumerate(extension.pasts):
                 x_TH = self.step(d, x_TH, x_TH, extension.queries, extension.keys, past)
         return x_TH, extension.cache()

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from albertine.model.activation import activate
+from albertine.model.backend.activation import activate
 from albertine.model.backend.fused import KERNELS, FusedLinear
 
 ROWS, INSIDE, OUT = 13, 24, 40

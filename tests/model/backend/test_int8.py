@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from albertine.model.activation import activate
 from albertine.model.backend import int8
+from albertine.model.backend.activation import activate
 from albertine.model.backend.int8 import Form, Int8Linear, largest_weight, rounded
 
 ROWS, INSIDE, OUT = 64, 96, 80

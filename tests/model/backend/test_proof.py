@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from albertine.errors import SettingsError
-from albertine.model.activation import activate
 from albertine.model.backend import proof
+from albertine.model.backend.activation import activate
 from albertine.model.backend.int8 import Int8Linear
 from albertine.model.backend.proof import Candidate, PlainLinear, choices, fixed, prepared
 from albertine.precision import Format

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from albertine.layout import Packed
-from albertine.model.activation import activate
+from albertine.model.backend.activation import activate
 from albertine.precision import Format
 
 if TYPE_CHECKING:

@@ -1,5 +1,5 @@
-"""The backend of a GPU: an unpadded attention kernel where it may be taken, a padded one without a wait of the
-host where not, and a depth compiled as one function."""
+"""The backend of a GPU: an unpadded kernel of attention where it may be taken, a padded one where not, which
+never makes the host wait, and a depth compiled as one function."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from albertine.model.activation import activate, formula
+from albertine.model.backend.activation import activate, formula
 
 KERNELS = {"gelu": ("gelu", "none"), "gelu_new": ("gelu", "tanh"), "relu": ("relu", "")}
 """oneDNN's name and algorithm of every activation."""

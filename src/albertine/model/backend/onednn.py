@@ -3,7 +3,7 @@ and numbers of rows for which its kernels are compiled already."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, cast
 
@@ -12,12 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from albertine.layout import Packed, with_filler
-from albertine.model.activation import activate, formula
 from albertine.model.backend import cpu_attention
+from albertine.model.backend.activation import activate, formula
 from albertine.model.backend.base import Backend
 from albertine.model.backend.cache import cached
-from albertine.model.backend.proof import Linear as PreparedLinear
-from albertine.model.backend.proof import prepared
+from albertine.model.backend.proof import Linear, prepared
 from albertine.model.backend.summed import SummedGradients, runs, untouched
 from albertine.precision import Format
 
@@ -84,7 +83,7 @@ class Inference(Processor):
 
     def __init__(self, form: Format) -> None:
         super().__init__(form)
-        self._linears: dict[tuple[nn.Module, ...], Callable[..., Tensor] | None] = {}
+        self._linears: dict[tuple[nn.Module, ...], Linear | None] = {}
         self._casts: dict[Tensor, Tensor] = {}
 
     def cast(self, parameter: Tensor, dtype: torch.dtype) -> Tensor:
@@ -119,7 +118,7 @@ class Inference(Processor):
         kernel = self._kernel((layer,), x) if untouched([layer]) and dropout == 0 else None
         return super().added(layer, x, residual, dropout) if kernel is None else kernel(x, None, residual)
 
-    def _kernel(self, layers: tuple[nn.Module, ...], x: Tensor) -> Callable[..., Tensor] | None:
+    def _kernel(self, layers: tuple[nn.Module, ...], x: Tensor) -> Linear | None:
         """The layers as one kernel, looked up once a pass; None where there is none, or not for such an
         input."""
         if x.ndim != 2 or x.dtype != self.form.dtype:
@@ -128,18 +127,16 @@ class Inference(Processor):
             own = cast(tuple[nn.Linear, ...], layers)
             whole = all(layer.bias is not None for layer in own)
             self._linears[layers] = (
-                prepared(own, self.form, lambda: _laid_out(own, self.form)) if whole else None
+                cached(own, self.form, lambda: _laid_out(own, self.form)) if whole else None
             )
         return self._linears[layers]
 
 
-def _laid_out(layers: Sequence[nn.Linear], form: Format) -> Callable[..., Tensor] | None:
+def _laid_out(layers: Sequence[nn.Linear], form: Format) -> Linear:
     weights: list[Tensor] = [layer.weight for layer in layers]
     biases: list[Tensor] = [layer.bias for layer in layers]
     one = len(layers) == 1
-    return prepared(
-        weights[0] if one else torch.cat(weights), biases[0] if one else torch.cat(biases), form
-    )
+    return prepared(weights[0] if one else torch.cat(weights), biases[0] if one else torch.cat(biases), form)
 
 
 def multiply_and_add(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

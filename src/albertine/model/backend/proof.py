@@ -21,8 +21,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from albertine.errors import SettingsError
-from albertine.model.activation import activate
 from albertine.model.backend import int8
+from albertine.model.backend.activation import activate
 from albertine.model.backend.fused import KERNELS, FusedLinear
 from albertine.precision import Format, compute_format
 
@@ -160,7 +160,7 @@ def prepared(weight: Tensor, bias: Tensor, form: Format) -> Linear:
 def choices() -> list[Choice]:
     """What is taken on this processor for each kind of product; of int8 with the dtype that it has here."""
     kinds = [("float32", torch.float32), ("bfloat16", torch.bfloat16)]
-    kinds.append(("int8", compute_format("int8", torch.device("cpu")).dtype))
+    kinds.append(("int8", compute_format("int8", torch.empty(0)).dtype))
     return [_choose(*each)[1] for each in kinds]
 
 

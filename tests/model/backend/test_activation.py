@@ -7,7 +7,9 @@ import math
 import pytest
 import torch
 
-from albertine.model.activation import activate
+from albertine.model.backend.activation import activate
+from albertine.model.backend.onednn import Training
+from albertine.precision import Format
 
 
 def tanh_form(x: float) -> float:
@@ -31,8 +33,10 @@ def test_in_float32_each_is_its_formula(name: str) -> None:
 def test_in_bfloat16_both_forms_of_gelu_are_one_on_a_processor() -> None:
     x = POINTS.bfloat16().requires_grad_()
     exact = x.detach().float().requires_grad_()
-    found, right = activate(x, "gelu_new"), activate(exact, "gelu_new")
+    found, right = Training(Format(x.dtype)).activate(x, "gelu_new"), activate(exact, "gelu_new")
     assert torch.equal(found, activate(x, "gelu"))
+    assert not torch.equal(found, activate(x, "gelu_new"))
+    assert torch.equal(Training(Format(torch.float32)).activate(exact, "gelu_new"), right)
     torch.testing.assert_close(found.float(), right, atol=6e-4, rtol=2**-8)
     found.sum().backward()
     right.sum().backward()

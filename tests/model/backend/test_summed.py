@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from albertine.model.product import Product
+from albertine.model.backend.summed import Product
 from tests.model.builders import model, packed
 
 Apply = Callable[[Tensor, int, int], Tensor]

@@ -1,4 +1,4 @@
-"""Activations of the feed-forward and of the heads."""
+"""Activations of the feed-forward and of the heads, and the forms in which a processor computes them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ def formula(name: str, dtype: torch.dtype) -> str:
 
 def activate(x: Tensor, name: str) -> Tensor:
     """The activation of that name; the tanh form of GELU is the one Google's code calls "gelu"."""
-    if x.device.type == "cpu":
-        name = formula(name, x.dtype)
     if name == "relu":
         return F.relu(x)
     return F.gelu(x, approximate="tanh" if name == "gelu_new" else "none")

@@ -1,21 +1,21 @@
 """The kernels against one another."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from albertine.layout import pack
-from albertine.model import attention
-from albertine.model.attention import (
-    RowSubset,
-    Segments,
-    _attend_packed,
-    _bounded,
-    attend,
-    attend_by_products,
-    attend_padded,
-)
+from albertine.model.backend import cpu_attention
+from albertine.model.backend.base import Backend
+from albertine.model.backend.cpu_attention import Form, _by_products, attend
+from albertine.model.backend.cuda import attend_packed, attend_padded
+from albertine.model.rows import Rows
+from albertine.precision import Format
+
+plain = Backend(Format(torch.float64)).attend
 
 
 def heads(rows, seed):
@@ -24,50 +24,49 @@ def heads(rows, seed):
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=7), st.data())
-def test_the_loop_and_the_padded_call_agree(lengths, data):
+def test_the_kernels_agree_with_the_plain_formula(lengths, data):
     batch = pack([[1] * n for n in lengths])
-    keys = Segments.of(batch)
-    rows = torch.tensor(data.draw(st.lists(st.integers(0, sum(lengths) - 1), unique=True, min_size=1)))
-    subset = RowSubset.of(rows, batch)
+    keys = Rows.of(batch)
+    index = torch.tensor(data.draw(st.lists(st.integers(0, sum(lengths) - 1), unique=True, min_size=1)))
+    rows, places, _ = keys.select(index)
     q, k, v = (heads(sum(lengths), seed) for seed in range(3))
-    full = attend(q, k, v, keys, keys, 0.0)
-    torch.testing.assert_close(full, attend_padded(q, k, v, keys, keys, 0.0))
-    some = q[subset.sorted_rows]
-    part = attend(some, k, v, subset.segments, keys, 0.0)
-    torch.testing.assert_close(part, full[subset.sorted_rows])
-    torch.testing.assert_close(part, attend_padded(some, k, v, subset.segments, keys, 0.0))
+    full = plain(q, k, v, keys, keys, 0.0)
+    for kernel in (attend, attend_padded):
+        torch.testing.assert_close(kernel(q, k, v, keys, keys, 0.0), full)
+    for kernel in (plain, attend, attend_padded):
+        torch.testing.assert_close(kernel(q[places], k, v, rows, keys, 0.0), full[places])
 
 
 @given(st.lists(st.sampled_from([1, 5, 15, 16, 17, 31, 32, 40, 70]), min_size=1, max_size=7), st.data())
 def test_keys_of_neighbours_are_not_seen(lengths, data):
     """Without gradients keys are filled up with those of other sequences, masked."""
-    keys = Segments.of(pack([[1] * n for n in lengths]))
+    keys = Rows.of(pack([[1] * n for n in lengths]))
     q, k, v = (heads(3 * sum(lengths), seed).view(-1, 3, 2, 6)[:, seed] for seed in range(3))
     right = attend(q, k, v, keys, keys, 0.0)
     with torch.inference_mode():
         torch.testing.assert_close(attend(q, k, v, keys, keys, 0.0), right)
-        rows = torch.tensor(data.draw(st.lists(st.integers(0, sum(lengths) - 1), unique=True, min_size=1)))
-        subset = RowSubset.of(rows, pack([[1] * n for n in lengths]))
-        part = attend(q[subset.sorted_rows], k, v, subset.segments, keys, 0.0)
-    torch.testing.assert_close(part, right[subset.sorted_rows])
+        index = torch.tensor(data.draw(st.lists(st.integers(0, sum(lengths) - 1), unique=True, min_size=1)))
+        rows, places, _ = keys.select(index)
+        part = attend(q[places], k, v, rows, keys, 0.0)
+    torch.testing.assert_close(part, right[places])
 
 
 def test_windows_stay_inside_the_batch():
     # Two of 20 take 12 rows of what follows; the last takes them from before it; 16 needs none.
-    assert [p.window for p in attention._pieces((20, 20, 16, 30), (20, 20, 16, 30), 0, True, 86)] == [
-        attention.Window(0, 0, 20, 2),
+    assert [p.window for p in cpu_attention._pieces((20, 20, 16, 30), (20, 20, 16, 30), 0, True, 86)] == [
+        cpu_attention.Window(0, 0, 20, 2),
         None,
-        attention.Window(54, 2, 30, 1),
+        cpu_attention.Window(54, 2, 30, 1),
     ]
-    assert [p.window for p in attention._pieces((5,), (5,), 0, True, 5)] == [None]
+    assert [p.window for p in cpu_attention._pieces((5,), (5,), 0, True, 5)] == [None]
 
 
 def test_attention_dropout_keeps_the_mean():
     batch = pack([[1] * 8] * 400)
-    keys = Segments.of(batch)
+    keys = Rows.of(batch)
     q, k = (heads(3200, seed).float() for seed in range(2))
     torch.manual_seed(0)
-    for kernel in (attend, attend_padded):
+    for kernel in (plain, attend, attend_padded):
         dropped = kernel(q, k, torch.ones_like(k), keys, keys, 0.25)
         assert dropped.std() > 0.05
         assert dropped.mean() == pytest.approx(1.0, abs=0.01)
@@ -76,10 +75,10 @@ def test_attention_dropout_keeps_the_mean():
 @given(st.lists(st.integers(0, 11), unique=True, min_size=1))
 def test_restoring_gives_back_the_order_asked_for(rows):
     wanted = torch.tensor(rows)
-    subset = RowSubset.of(wanted, pack([[1] * 4, [1] * 8]))
-    restored = subset.sorted_rows if subset.restore is None else subset.sorted_rows[subset.restore]
-    assert torch.equal(restored, wanted)
-    assert sum(subset.segments.known_lengths()) == len(rows)
+    chosen, places, order = Rows.of(pack([[1] * 4, [1] * 8])).select(wanted)
+    assert torch.equal(places if order is None else places[order], wanted)
+    assert sum(chosen.known_lengths()) == len(rows)
+    assert torch.equal(chosen.positions, torch.where(places < 4, places, places - 4))
 
 
 def stand_in(q, k, v, cu_q, cu_k, max_q, max_k):
@@ -97,32 +96,27 @@ def stand_in(q, k, v, cu_q, cu_k, max_q, max_k):
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=7), st.data())
 def test_the_packed_call_passes_offsets_that_need_no_lengths(lengths, data):
     batch = pack([[1] * n for n in lengths])
-    keys = Segments.of(batch)
+    keys = Rows.of(batch)
     rows = data.draw(st.lists(st.integers(0, sum(lengths) - 1), unique=True, min_size=1))
-    subset = RowSubset.of(torch.tensor(rows + rows[:2]), batch)
-    queries = _bounded(subset.segments.cu_seqlens, 2 * batch.max_length)
-    assert queries.known_lengths() == subset.segments.known_lengths()
+    queries = keys.select(torch.tensor(rows + rows[:2])).rows
+    unknown = replace(queries, lengths=None, longest=2 * batch.max_length)
+    assert unknown.known_lengths() == queries.known_lengths()
     k, v = (heads(sum(lengths), seed) for seed in range(2))
     q = heads(len(rows) + len(rows[:2]), 3)
-    expected = attend(q, k, v, subset.segments, keys, 0.0)
-    torch.testing.assert_close(_attend_packed(stand_in, q, k, v, queries, keys), expected)
-    torch.testing.assert_close(attend_padded(q, k, v, queries, keys, 0.0), expected)
-
-
-def test_more_queries_than_the_kernel_was_told_of_fail_loudly():
-    with pytest.raises(RuntimeError):
-        _bounded(torch.tensor([0, 5], dtype=torch.int32), 4)
+    expected = plain(q, k, v, queries, keys, 0.0)
+    torch.testing.assert_close(attend_packed(stand_in, q, k, v, unknown, keys), expected)
+    torch.testing.assert_close(attend_padded(q, k, v, unknown, keys, 0.0), expected)
 
 
 @pytest.mark.parametrize(
     ("lengths", "dtype"), [([5, 5, 99, 3], torch.bfloat16), ([100, 131, 131, 131, 7], torch.bfloat16)]
 )
-@pytest.mark.parametrize("scores", [attention.SCORES, 2 * 2 * 131 * 131])
+@pytest.mark.parametrize("scores", [cpu_attention.SCORES, 2 * 2 * 131 * 131])
 def test_training_in_bfloat16_on_a_cpu_takes_other_kernels_for_the_same_result(
     lengths, dtype, scores, monkeypatch
 ):
-    monkeypatch.setattr(attention, "SCORES", scores)  # of two sequences of 131
-    keys = Segments.of(pack([[1] * n for n in lengths]))
+    monkeypatch.setattr(cpu_attention, "SCORES", scores)  # of two sequences of 131
+    keys = Rows.of(pack([[1] * n for n in lengths]))
     exact = [heads(sum(lengths), seed).requires_grad_() for seed in range(3)]
     rounded = [x.detach().to(dtype).requires_grad_() for x in exact]
     direction = heads(sum(lengths), 3)
@@ -139,6 +133,6 @@ def test_training_in_bfloat16_on_a_cpu_takes_other_kernels_for_the_same_result(
 def test_dropout_of_the_products_keeps_the_mean():
     q, k, v = (torch.randn(20, 2, 128, 8, generator=torch.Generator().manual_seed(s)) for s in range(3))
     torch.manual_seed(0)
-    dropped = attend_by_products(q, k, torch.ones_like(v), dropout_p=0.25)
+    dropped = _by_products(q, k, torch.ones_like(v), Form(), 0.25)
     assert dropped.std() > 0.01
     assert dropped.mean() == pytest.approx(1.0, abs=0.01)

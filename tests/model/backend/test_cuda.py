@@ -1,0 +1,140 @@
+"""The backend of a GPU, on a processor: its branches on the device "meta", where every wait of the host
+raises, and a compiled depth against the plain one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch._dynamo.testing import CompileCounterWithBackend
+
+from albertine.layout import Packed, pack
+from albertine.model.backend import cuda
+from albertine.model.model import Model
+from albertine.model.plan import SharingPlan
+from albertine.model.rows import Rows
+from albertine.objectives.batch import PretrainingBatch
+from albertine.objectives.losses import pretraining_losses
+from albertine.training.optimizers import build_optimizer
+from tests.model import builders
+
+
+def same_gradients(model: Model, batch: Packed) -> None:
+    """Compiled and not."""
+    found = []
+    for wanted in (False, True):
+        model.encoder.compiled = wanted
+        model.zero_grad(set_to_none=True)
+        model.encoder(batch).last_hidden.square().sum().backward()
+        found.append([p.grad for p in model.encoder.parameters()])
+    for plain, other in zip(*found, strict=True):
+        torch.testing.assert_close(other, plain, atol=1e-4, rtol=1e-4)
+
+
+def by_mask(q_TND, k_TND, v_TND, cu_q, cu_k, longest_q, longest_k):
+    """Attention within sequences whose lengths nobody asks for, as the kernel of a GPU has it."""
+    every = torch.arange(len(q_TND))
+    own = torch.bucketize(every, cu_k.long(), right=True)
+    scores = torch.einsum("tnd,und->ntu", q_TND, k_TND) * q_TND.shape[2] ** -0.5
+    weights = scores.masked_fill(own[:, None] != own[None], float("-inf")).softmax(-1)
+    return torch.einsum("ntu,und->tnd", weights, v_TND)
+
+
+def test_a_depth_is_compiled_for_all_depths_and_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once behind the embeddings and once behind another depth; with the gradients of plain torch."""
+    torch._dynamo.reset()
+    counter = CompileCounterWithBackend("aot_eager")
+    whole = torch.compile(cuda.plain_depth, dynamic=True, backend=counter)
+    monkeypatch.setattr(cuda, "_compiled_depth", lambda: whole)
+    monkeypatch.setattr(cuda, "PACKED_KERNEL", by_mask)
+    monkeypatch.setattr(cuda, "HALF", (torch.float32,))
+    monkeypatch.setattr(cuda.Traced, "attend", cuda.Cuda.attend)
+    model = builders.model(SharingPlan.shared(5), hidden_act="gelu_new").train()
+    model.encoder.backend = "cuda"
+    for lengths in ([5, 9], [12, 3, 7], [20]):
+        same_gradients(model, builders.packed(lengths))
+    assert 1 <= counter.frame_count <= 2
+
+
+@pytest.mark.parametrize("changes", [{"attention_probs_dropout_prob": 0.1}, {}])
+def test_what_the_padded_kernel_computes_is_not_compiled(
+    changes: dict[str, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has other shapes for every batch, and would be compiled for each."""
+
+    def missing(*_: object) -> None:
+        raise AssertionError("compiled")
+
+    monkeypatch.setattr(cuda, "_compiled_depth", missing)
+    model = builders.model(**changes).train()  # in float32, and with dropout
+    model.encoder.backend, model.encoder.compiled = "cuda", True
+    model.encoder(builders.packed([5, 9])).last_hidden.sum().backward()
+
+
+def on_meta(batch: Packed) -> Packed:
+    return batch.to("meta")
+
+
+def meta_model(monkeypatch: pytest.MonkeyPatch, **changes: object) -> Model:
+    from torch.nn.attention.varlen import varlen_attn
+
+    monkeypatch.setattr(cuda, "PACKED_KERNEL", varlen_attn)
+    with torch.device("meta"):
+        model = Model(builders.config(SharingPlan.grouped(4, 2), **changes), {"mlm", "sop"})
+    model.precision = "bfloat16"
+    return model.train()
+
+
+@pytest.mark.parametrize(
+    ("precision", "changes", "prefix"),
+    [
+        ("bfloat16", {}, None),
+        ("bfloat16", {"hidden_size": 104, "num_attention_heads": 4}, None),  # heads of 26
+        ("bfloat16", {"attention_probs_dropout_prob": 0.1, "hidden_dropout_prob": 0.1}, None),
+        ("bfloat16", {}, [3, 5, 2]),
+        ("float32", {}, None),
+    ],
+)
+@pytest.mark.parametrize("recompute", [False, True])
+def test_a_training_step_never_waits_for_the_device(
+    precision: str,
+    changes: dict[str, object],
+    prefix: list[int] | None,
+    recompute: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On "meta" there are no values: whoever asks for one raises."""
+    model = meta_model(monkeypatch, **changes)
+    model.precision, model.encoder.recompute = precision, recompute  # type: ignore[assignment]
+    lengths = [9, 12, 4]
+    packed = pack(builders.sequences(lengths), [[0] * n for n in lengths], prefix).to("meta")
+    rows, three = (
+        torch.zeros(5, dtype=torch.long, device="meta"),
+        torch.zeros(3, dtype=torch.long, device="meta"),
+    )
+    batch = PretrainingBatch(packed, rows, rows, three, 3, three)
+    parts = pretraining_losses(model, batch)
+    torch.stack([part.loss_sum / part.count for part in parts.values()]).sum().backward()
+    assert all(p.grad is not None and p.grad.dtype == torch.float32 for p in model.parameters())
+    optimizer = build_optimizer(model, "lamb")
+    optimizer.step()
+    with torch.inference_mode():
+        assert model.eval().encoder(packed, rows=rows).last_hidden.shape == (5, model.config.hidden_size)
+
+
+def test_the_unpadded_kernel_is_taken_where_it_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: object) -> None:
+        raise AssertionError("padded")
+
+    model = meta_model(monkeypatch)
+    monkeypatch.setattr(cuda, "attend_padded", missing)
+    model.encoder(builders.packed([9, 12]).to("meta"))
+    model.precision = "float32"
+    with pytest.raises(AssertionError, match="padded"):
+        model.encoder(builders.packed([9, 12]).to("meta"))
+
+
+def test_rows_named_twice_stay_within_the_bound() -> None:
+    """The kernel leaves queries beyond it unwritten."""
+    every = torch.arange(12, device="meta").repeat(2)
+    assert Rows.of(builders.packed([12]).to("meta")).select(every).rows.longest == 24
+    assert Rows.of(builders.packed([12, 3]).to("meta")).select(every[:2]).rows.longest == 2

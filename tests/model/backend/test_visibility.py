@@ -1,0 +1,112 @@
+"""Two integers a token give the masks that others write out, and every kernel keeps to them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from albertine.layout import pack
+from albertine.model.backend.base import Backend
+from albertine.model.backend.cpu_attention import Form, attend
+from albertine.model.backend.cuda import attend_padded
+from albertine.model.rows import Rows
+from albertine.model.visibility import Visibility, causal, permuted, prefix
+from albertine.precision import Format
+
+plain = Backend(Format(torch.float64)).attend
+KERNELS = (plain, attend, attend_padded)
+
+
+def masked(q, k, v, seen):
+    """One sequence by the formula, with a mask in memory; zeros where nothing is seen."""
+    scores = torch.einsum("lnd,mnd->nlm", q, k) / q.shape[2] ** 0.5
+    weights = torch.where(seen, scores, float("-inf")).softmax(-1).nan_to_num(0.0)
+    return torch.einsum("nlm,mnd->lnd", weights, v)
+
+
+def heads(rows, seed):
+    return torch.randn(rows, 2, 6, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.data())
+def test_every_kernel_keeps_to_any_two_integers(lengths, data):
+    """Also where a query may see nothing: it gets zeros, and so does its gradient."""
+    total = sum(lengths)
+    numbers = st.lists(st.integers(-1, 9), min_size=total, max_size=total)
+    visible = Visibility(torch.tensor(data.draw(numbers)), torch.tensor(data.draw(numbers)))
+    rows = replace(Rows.of(pack([[1] * n for n in lengths])), visible=visible)
+    q, k, v = (heads(total, seed) for seed in range(3))
+    sizes = [x.split(lengths) for x in (q, k, v, visible.when, visible.until)]
+    right = torch.cat(
+        [masked(a, b, c, when < until[:, None]) for a, b, c, when, until in zip(*sizes, strict=True)]
+    )
+    direction = heads(total, 5)
+    for kernel in KERNELS:
+        leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+        found = kernel(*leaves, rows, rows, 0.0)
+        torch.testing.assert_close(found, right)
+        found.backward(direction)
+        assert all(torch.isfinite(x.grad).all() for x in leaves)
+        nothing = torch.cat(
+            [
+                ~(w < u[:, None]).any(1)
+                for w, u in zip(visible.when.split(lengths), visible.until.split(lengths), strict=True)
+            ]
+        )
+        assert not leaves[0].grad[nothing].any() and not found[nothing].any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_training_kernels_of_long_sequences_keep_to_them_too(dtype):
+    """From eighty keys on bfloat16 is trained in plain products."""
+    ranks = torch.randperm(100, generator=torch.Generator().manual_seed(0))
+    rows = replace(Rows.of(pack([[1] * 100])), visible=permuted(ranks, torch.ones(100, dtype=torch.bool))[1])
+    q, k, v = (heads(100, seed).to(dtype).requires_grad_() for seed in range(3))
+    found = attend(q, k, v, rows, rows, 0.0)
+    right = masked(q.double(), k.double(), v.double(), ranks < ranks[:, None])
+    torch.testing.assert_close(found.double(), right, rtol=0.03, atol=0.03)
+    found.sum().backward()
+    assert not found[ranks == 0].any() and torch.isfinite(q.grad).all()
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.data())
+def test_causal_and_prefix_by_their_definitions(lengths, data):
+    sources = [data.draw(st.integers(1, n)) for n in lengths]
+    like = torch.zeros(1)
+    for visible, rule in (
+        (causal(lengths, like), lambda i, j, source: j <= i),
+        (prefix(lengths, sources, like), lambda i, j, source: j < source if i < source else j <= i),
+    ):
+        split = zip(visible.when.split(lengths), visible.until.split(lengths), sources, strict=True)
+        for when, until, source in split:
+            n = len(when)
+            right = torch.tensor([[rule(i, j, source) for j in range(n)] for i in range(n)])
+            assert torch.equal(when < until[:, None], right)
+
+
+@given(st.integers(2, 12), st.data())
+def test_permuted_by_the_official_rule(length, data):
+    """XLNet's code writes a mask: position j is hidden from i where i's own number is not above j's and j is
+    masked at all; in the content stream everybody also sees itself."""
+    order = data.draw(st.permutations(range(length)))
+    maskable = torch.tensor(data.draw(st.lists(st.booleans(), min_size=length, max_size=length)))
+    targets = maskable & torch.tensor(data.draw(st.lists(st.booleans(), min_size=length, max_size=length)))
+    rev_index = torch.where(maskable, torch.tensor(order), -1)
+    self_rev_index = torch.where(targets, rev_index, rev_index + 1)
+    hidden = (self_rev_index[:, None] <= rev_index[None, :]) & maskable[None, :]
+    content, query = permuted(rev_index, targets)
+    assert torch.equal(query.when < query.until[:, None], ~hidden)
+    eye = torch.eye(length, dtype=torch.bool)
+    assert torch.equal(content.when < content.until[:, None], ~hidden | eye)
+
+
+def test_the_cheapest_form_is_taken():
+    places = torch.arange(5)[None]
+    assert Form.of(places + 9, places) == Form()
+    assert Form.of(places + 1, places) == Form(causal=True)
+    assert Form.of(places + 1, places + 1).some is not None
+    assert Form.of(places[:, :3] + 1, places).mask is not None

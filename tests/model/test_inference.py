@@ -1,0 +1,86 @@
+"""The encoder without gradients: in fused kernels and in int8 it equals, or is near, the slow reference."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+
+from albertine.errors import SettingsError
+from albertine.layout import pack
+from albertine.model.backend import proof
+from tests import reference
+from tests.model import builders
+
+
+@given(builders.plans(), builders.lengths, st.data())
+def test_inference_equals_the_reference(plan, lengths, data):
+    """Without gradients blocks run in fused kernels over a rounded number of rows."""
+    model, batch = builders.model(plan), builders.packed(lengths)
+    row = st.integers(0, batch.num_tokens - 1)
+    rows = torch.tensor(data.draw(st.lists(row, unique=True, min_size=1)))
+    with torch.inference_mode():
+        found = model.encoder(batch).last_hidden
+        wanted = model.encoder(batch, rows=rows).last_hidden
+    hidden = reference.encode(model, *builders.padded(batch))[-1]
+    right = torch.cat([hidden[i, :n] for i, n in enumerate(batch.lengths)])
+    torch.testing.assert_close(found, right, atol=3e-5, rtol=1e-4)
+    torch.testing.assert_close(wanted, right[rows], atol=3e-5, rtol=1e-4)
+
+
+@given(builders.lengths)
+def test_int8_stays_near_float32(lengths):
+    model, batch = builders.model(initializer_range=0.1), builders.packed(lengths)
+    with torch.inference_mode():
+        exact = model.encoder(batch).last_hidden
+        model.precision = "int8"
+        rough = model.encoder(batch).last_hidden
+        first = model.encoder(batch, rows=batch.first_tokens).last_hidden
+    assert F.cosine_similarity(rough.float(), exact).min() > 0.995
+    torch.testing.assert_close(first.float(), rough[batch.first_tokens].float(), atol=0.1, rtol=0.1)
+
+
+def test_weights_that_change_are_laid_out_again() -> None:
+    model, batch = builders.model(), builders.packed([5, 9])
+    with torch.no_grad():
+        before = model.encoder(batch).last_hidden
+        model.encoder.feed_forward[0].output.weight.mul_(2)
+        after = model.encoder(batch).last_hidden
+        hidden = reference.encode(model, *builders.padded(batch))[-1]
+    assert not torch.allclose(before, after)
+    torch.testing.assert_close(after[:5], hidden[0, :5], atol=3e-5, rtol=1e-4)
+
+
+def test_int8_is_for_inference() -> None:
+    model, batch = builders.model(), builders.packed([5])
+    model.precision = "int8"
+    with pytest.raises(SettingsError, match="int8 is for inference"):
+        model.encoder(batch)
+    with torch.inference_mode(), pytest.raises(SettingsError, match="int8 is for inference"):
+        model.train().encoder(batch)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+def test_a_text_is_answered_alike_alone_and_among_others(precision: str) -> None:
+    """One of the others has rows that reach far: its scale must not be anybody else's."""
+    model = builders.model(initializer_range=0.1)
+    with torch.no_grad():
+        model.encoder.embeddings.word.weight[7] *= 1000
+    one, *others = builders.sequences([9] + [11] * 20)
+    others[4][:] = 7
+    model.precision = precision  # type: ignore[assignment]
+    with torch.inference_mode():
+        alone = model.encoder(pack([one])).last_hidden.float()
+        among = model.encoder(pack([*others, one])).last_hidden[-9:].float()
+    bound = 2e-5 if precision == "float32" else 0.02
+    assert (alone - among).abs().max() <= bound
+
+
+def test_without_kernels() -> None:
+    model, batch = builders.model(), builders.packed([5, 9])
+    with proof.fixed(float32="plain", bfloat16="plain"), torch.inference_mode():
+        found = model.encoder(batch).last_hidden
+    hidden = reference.encode(model, *builders.padded(batch))[-1]
+    torch.testing.assert_close(found[5:], hidden[1, :9], atol=3e-5, rtol=1e-4)
