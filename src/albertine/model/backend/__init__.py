@@ -18,6 +18,7 @@ from albertine.model.backend.base import Backend
 from albertine.precision import Format, compute_format
 
 if TYPE_CHECKING:
+    from albertine.model.backend.proof import Choice
     from albertine.model.encoder import Encoder
 
 NAMES = ("auto", "plain", "onednn", "cuda")
@@ -98,6 +99,13 @@ def tokens_per_pass(device: torch.device | str) -> int:
     """Most tokens for one pass of inference: on a processor so many that what a depth makes of them lies in
     its caches (docs/decisions/015), elsewhere so many that it is busy."""
     return 4096 if torch.device(device).type == "cpu" else 16384
+
+
+def choices() -> list[Choice]:
+    """What this processor takes for each kind of product of inference, found out by measuring it."""
+    from albertine.model.backend import proof
+
+    return proof.choices()
 
 
 def _traced(form: Format | None = None) -> Backend:
