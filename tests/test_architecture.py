@@ -115,9 +115,9 @@ def kernels(here: str, source: str, tree: ast.AST) -> Iterator[str]:
 def back_door(here: str, source: str, tree: ast.AST) -> Iterator[str]:
     """What stands behind the door of `model/backend/` is nobody's affair."""
     for line, module in imports(tree):
-        if module.startswith("albertine.model.backend.") and module != "albertine.model.backend.base":
-            if module.rpartition(".")[2] not in DOOR:
-                yield f"line {line}: imports {module}"
+        behind = module.startswith("albertine.model.backend.") and module != "albertine.model.backend.base"
+        if behind and module.rpartition(".")[2] not in DOOR:
+            yield f"line {line}: imports {module}"
 
 
 def foreign_names(here: str, source: str, tree: ast.AST) -> Iterator[str]:
@@ -169,7 +169,7 @@ def sizes(here: str, source: str, tree: ast.AST) -> Iterator[str]:
                 yield f"{node.name} has {length} lines"
 
 
-# Rule, the file or folder that alone may break it, and a line that breaks it, so that no rule can fall asleep.
+# Rule, the file or folder that alone may break it, and a line that breaks it: no rule can fall asleep.
 RULES: dict[str, tuple[Rule, str | None, str]] = {
     "imports point downwards": (upward_imports, None, "from albertine.corpus.reader import Corpus"),
     "only the backends know kernels": (
