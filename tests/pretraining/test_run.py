@@ -82,28 +82,8 @@ def test_objectives_without_pairs_and_with_next_sentence(build: Build) -> None:
     none = run(build(name="none", objective={"pairs": "none"}))
     assert load_model(none / "final").heads == {"pooler", "mlm"}
     assert not any("sentence_loss" in row for row in read_metrics(none / "metrics.jsonl"))
-    nsp = build(
-        name="nsp",
-        objective={"pairs": "nsp"},
-        model={"preset": "bert-base", "change": {"num_hidden_layers": 2}},
-    )
-    nsp = nsp.model_copy(
-        update={"model": nsp.model.model_copy(update={"change": {**nsp.model.change, "hidden_size": 24}})}
-    )
-    nsp = nsp.model_copy(
-        update={
-            "model": nsp.model.model_copy(
-                update={
-                    "change": {
-                        **nsp.model.change,
-                        "embedding_size": 24,
-                        "num_attention_heads": 2,
-                        "intermediate_size": 32,
-                    }
-                }
-            )
-        }
-    )
+    change = {"num_hidden_layers": 2, "hidden_size": 24, "num_attention_heads": 2, "intermediate_size": 32}
+    nsp = build(name="nsp", objective={"pairs": "nsp"}, model={"preset": "bert-base", "change": change})
     assert load_model(run(nsp) / "final").heads == {"pooler", "mlm", "nsp"}
 
 
@@ -156,7 +136,7 @@ def free_port() -> int:
 
 
 def test_two_processes_train_the_same_model(build: Build, tmp_path: Path) -> None:
-    change = {"change": {**build().model.change, "hidden_dropout_prob": 0.0}}
+    change = {"change": {**build().model.change.model_dump(), "hidden_dropout_prob": 0.0}}
     alone = run(build(name="one", model=change))
     settings = build(name="two", model=change)
     recipe = tmp_path / "recipe.yaml"
