@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from safetensors.torch import load_file
 from albertine.corpus.reader import Corpus
 from albertine.errors import AlbertineError, CheckpointError, CorpusError, ModelError, RunError, SettingsError
 from albertine.interop.huggingface import load_model
+from albertine.model.config import EncoderConfig
 from albertine.pretraining.data import Batches, held_out_batches
 from albertine.pretraining.held_out import judge
 from albertine.pretraining.run import _hints, pretrain
@@ -278,6 +280,13 @@ def test_a_checkpoint_of_another_run_is_refused(build: Build, changes: dict[str,
         run(build(watching={"evaluate_every": 100}, **{**changes, "training": training}))
     assert str(refused.value).count("checkpoint")
     assert weights(folder) == before
+
+
+def test_a_checkpoint_says_nothing_of_the_format_of_a_configuration(build: Build) -> None:
+    """Runs from before there was one must be gone on with."""
+    folder = run(build(training={"steps": 1}))
+    state = json.loads((folder / "checkpoints" / "step-1" / "state.json").read_text())
+    assert set(state["fingerprint"]["model"]) == {f.name for f in fields(EncoderConfig)} | {"heads"}
 
 
 def test_never_refuses_a_folder_that_has_a_run(build: Build) -> None:

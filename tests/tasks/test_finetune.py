@@ -349,7 +349,10 @@ def test_the_encoder_keeps_the_dropout_of_its_checkpoint(
         first = encoder(settings).config
         assert (first.hidden_dropout_prob, first.attention_probs_dropout_prob) == expected
     tuned = tune(encoder={"folder": folder}, training={"steps": 1, "batch_size": 2})
-    assert load_model(run(tuned).folder / "final").config == config
+    folder = run(tuned).folder
+    assert load_model(folder / "final").config == config
+    state = json.loads((folder / "checkpoints" / "step-1" / "state.json").read_text())
+    assert state["fingerprint"]["model"] == json.loads(json.dumps(config.plain()))  # without a format number
 
 
 def test_adversarial_training_runs_and_learns(tune: Tune) -> None:

@@ -189,7 +189,7 @@ def fingerprint(settings: PretrainingSettings, model: Model, tokenizer: Tokenize
         "seed": settings.seed,
         "corpus": hashlib.sha256((settings.corpus / MANIFEST).read_bytes()).hexdigest(),
         "tokenizer": tokenizer.fingerprint,
-        "model": {**model.config.to_dict(), "heads": sorted(model.heads)},
+        "model": {**model.config.plain(), "heads": sorted(model.heads)},
         "start": settings.model.model_dump(mode="json", include={"start_from", "embeddings", "output_bias"}),
         "objective": settings.objective.model_dump(mode="json"),
         "training": training,
