@@ -28,6 +28,8 @@ from albertine.pretraining.held_out import judge
 from albertine.pretraining.run import _hints, pretrain
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.settings import dump
+from albertine.training.distributed import World
+from albertine.training.job import Job
 from albertine.training.metrics import read_metrics
 from albertine.training.progress import Reporter
 from tests.pretraining.conftest import Build
@@ -230,12 +232,34 @@ def test_hints_name_what_is_not_set_yet(build: Build) -> None:
 
 def test_more_processes_than_sequences_are_refused(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     from albertine.pretraining import run as module
-    from albertine.training.distributed import World
 
     monkeypatch.setattr(module, "start", lambda: World(rank=0, size=9))
     monkeypatch.setattr(module, "stop", lambda world: None)
     with pytest.raises(SettingsError, match=r"batch_size is 8, fewer sequences than the 9 processes"):
         run(build())
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_main_process_alone_watches(build: Build, monkeypatch: pytest.MonkeyPatch, rank: int) -> None:
+    """All see the same numbers; others would read the main one's metrics file while it is cut."""
+    from albertine.pretraining import run as module
+
+    class Deaf(World):
+        def add(self, tensor: torch.Tensor) -> torch.Tensor:
+            return tensor
+
+    class Seen(Exception):
+        pass
+
+    def seen(job: Job, *_: Any, **__: Any) -> None:
+        assert (job.watch is not None) == (rank == 0)
+        raise Seen
+
+    monkeypatch.setattr(module, "start", lambda: Deaf(rank=rank, size=2))
+    monkeypatch.setattr(module, "stop", lambda world: None)
+    monkeypatch.setattr(module, "train", seen)
+    with pytest.raises(Seen):
+        pretrain(build(), reporter=Reporter(quiet=True))
 
 
 def test_the_stream_does_not_depend_on_ranks(build: Build, corpus: Path) -> None:
