@@ -184,7 +184,6 @@ def main() -> None:
     held_out = held_out_batches(
         arguments.corpus,
         ObjectiveChoice(max_length=arguments.max_length),
-        seed=arguments.seed,
         sequences=arguments.held_out_sequences,
     )
     clock, budget = ActiveClock(), arguments.minutes * 60

@@ -122,6 +122,12 @@ def test_a_tuning_recipe_names_its_data_set_and_command(path: Path) -> None:
     assert f"finetune --config recipes/finetune/{path.name}" in text
 
 
+def test_a_recipe_without_a_published_dropout_keeps_that_of_the_checkpoint() -> None:
+    set_by_the_paper = {*TABLE_14, "race"}
+    others = [path for path in TUNING if path.stem not in set_by_the_paper]
+    assert others and all(load(FinetuneSettings, path).encoder.dropout is None for path in others)
+
+
 def test_race_is_corrected_for_v2() -> None:
     race = load(FinetuneSettings, TUNING[0].with_name("race.yaml"))
     assert (race.training.learning_rate, race.encoder.dropout, race.training.steps) == (1e-5, 0, 12000)

@@ -27,6 +27,10 @@ class SettingsError(AlbertineError):
     """Settings with unknown, contradictory or impossible values."""
 
 
+class InputError(AlbertineError, ValueError):
+    """Tensors handed to a model that it cannot read: a mask that is none, an id outside a table."""
+
+
 class DataError(AlbertineError):
     """A text file that is missing, empty, binary, truncated or wrongly encoded."""
 

@@ -63,13 +63,17 @@ def permutation(n: int, seed: int, purpose: str, *key: int) -> np.ndarray:
 
 
 def torch_seed(seed: int, purpose: str, *key: int) -> int:
-    """A 63-bit seed for a torch generator named (seed, purpose, key…)."""
+    """A whole number from 0 to 2**63 - 1, the seed of a torch generator named (seed, purpose, key…).
+
+    CUDA's generator uses all of it. torch's CPU generator looks at its lowest 32 bits alone, so of
+    some 77,000 names two are likely to draw the same there; names that lie near each other are no likelier.
+    """
     name = "\0".join([str(seed), purpose, *(str(int(k)) for k in key)])
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little") >> 1
 
 
 def torch_generator(seed: int, purpose: str, *key: int) -> torch.Generator:
-    """A torch generator on the CPU for the draws named (seed, purpose, key…)."""
+    """A torch generator on the CPU for the draws named (seed, purpose, key…); see `torch_seed`."""
     return torch.Generator().manual_seed(torch_seed(seed, purpose, *key))
 
 

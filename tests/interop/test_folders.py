@@ -287,6 +287,41 @@ def test_configurations_that_lie_are_refused(saved, changes):
         load_model(saved)
 
 
+def test_an_albertine_folder_of_another_version(tmp_path):
+    folder = tmp_path / "m"
+    model = builders.model(SharingPlan.attention_only(3))
+    albertine.save(model, None, folder)
+    tree = json.loads((folder / "config.json").read_text())["encoder"]
+    assert tree.pop("format") == 1
+    edit(folder, encoder=tree)  # as folders were written before there was a number
+    assert load_model(folder).config == model.config
+    edit(folder, encoder=tree | {"format": 2})
+    with pytest.raises(ModelError, match="newer version"):
+        load_model(folder)
+    edit(folder, encoder=tree | {"norm_position": "pre"})
+    with pytest.raises(ModelError, match="unknown key `norm_position`"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "expected"),
+    [
+        ("albert", {"classifier_dropout_prob": ...}, 0.1),
+        ("albert", {"classifier_dropout_prob": ..., "hidden_dropout_prob": 0.3}, 0.1),
+        ("albert", {"classifier_dropout_prob": None}, 0.1),
+        ("albert", {"classifier_dropout_prob": 0.0, "hidden_dropout_prob": 0.3}, 0.0),
+        ("bert", {"classifier_dropout": ..., "hidden_dropout_prob": 0.3}, 0.3),
+        ("bert", {"classifier_dropout": None, "hidden_dropout_prob": 0.3}, 0.3),
+        ("bert", {"classifier_dropout": 0.0, "hidden_dropout_prob": 0.3}, 0.0),
+    ],
+)
+def test_dropout_before_a_classifier_is_that_of_transformers(tmp_path, kind, changes, expected):
+    bert = builders.model(SharingPlan.unshared(2), embedding_size=24)
+    albertine.save(bert if kind == "bert" else builders.model(), None, tmp_path / "m")
+    edit(tmp_path / "m", **changes)
+    assert load_model(tmp_path / "m").config.classifier_dropout_prob == expected
+
+
 @pytest.mark.parametrize("text", ["", "{", "[1]", "\ud800", '{"a":' * 100_000])
 def test_a_broken_config_file_is_refused(saved, text):
     (saved / "config.json").write_bytes(text.encode("utf-8", "surrogatepass"))

@@ -169,6 +169,29 @@ def test_configuration_round_trip_as_plain_data():
     assert EncoderConfig.from_dict(config.to_dict()) == config
     with pytest.raises(SettingsError):
         EncoderConfig.from_dict({"vocab_size": 3})
+    assert config.to_dict() == {"format": 1, **config.plain()}
+    assert EncoderConfig.from_dict(config.plain()) == config  # a folder from before there was a format
+
+
+@pytest.mark.parametrize(
+    ("odd", "message"),
+    [
+        ({"norm_position": "pre"}, "unknown key `norm_position`.*written by a newer version"),
+        ({"hiden_size": 3}, "Did you mean `hidden_size`"),
+        ({"format": 2}, "format 2, and this version reads up to 1.*newer version"),
+        ({"format": "1"}, "whole number"),
+        ({"format": True}, "whole number"),
+        ({"format": 0}, "whole number"),
+        ({"plan": {"attention": [0], "feed_forward": [0], "adapters": [0]}}, "`adapters` in its plan"),
+        ({"plan": {"attention": [0]}}, "incomplete"),
+        ({"plan": [0]}, "incomplete"),
+        ({"plan": {"attention": 0, "feed_forward": [0]}}, "incomplete"),
+    ],
+)
+def test_a_configuration_with_words_we_do_not_know_is_refused(odd, message):
+    tree = builders.config(SharingPlan.attention_only(3)).to_dict() | odd
+    with pytest.raises(SettingsError, match=message):
+        EncoderConfig.from_dict(tree)
 
 
 @pytest.mark.parametrize(

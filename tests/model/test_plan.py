@@ -48,6 +48,51 @@ def test_truncation_keeps_the_first_depths(plan, data):
     assert (short.attention, short.feed_forward) == (plan.attention[:depth], plan.feed_forward[:depth])
 
 
+WAYS = (
+    SharingPlan.shared,
+    SharingPlan.unshared,
+    SharingPlan.attention_only,
+    SharingPlan.feed_forward_only,
+)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@given(before=st.integers(2, 24), depth=st.integers(1, 24))
+def test_another_depth_shares_in_the_same_way(way, before, depth):
+    assert way(before).resized(depth) == way(depth)
+
+
+@given(st.integers(1, 8), st.integers(1, 8), st.integers(1, 3), st.integers(1, 24))
+def test_groups_stay_as_many_at_another_depth(layers, groups, inner, depth):
+    plan = SharingPlan.grouped(max(layers, groups), groups, inner)
+    if plan.is_unshared or plan == SharingPlan.shared(plan.depth):
+        return
+    _, groups, inner = plan.groups()
+    if depth == plan.depth or (depth % inner == 0 and groups < depth // inner):
+        resized = plan.resized(depth)
+        assert resized == SharingPlan.grouped(depth // inner, groups, inner)
+        assert (resized.num_attention_blocks, resized.depth) == (plan.num_attention_blocks, depth)
+    else:
+        with pytest.raises(SettingsError, match="no pattern that fits"):
+            plan.resized(depth)
+
+
+@given(plans(), st.integers(2, 24))
+def test_a_resized_plan_comes_back_or_is_refused(plan, depth):
+    try:
+        resized = plan.resized(depth)
+    except SettingsError as refused:
+        assert "SharingPlan." in str(refused)
+    else:
+        assert resized.depth == depth and resized.resized(plan.depth) == plan
+
+
+def test_each_part_keeps_its_own_way():
+    plan = SharingPlan((0, 0, 1, 1), (0, 1, 0, 1))
+    assert plan.resized(6) == SharingPlan((0, 0, 0, 1, 1, 1), (0, 1, 0, 1, 0, 1))
+    assert SharingPlan((0, 0, 0), (0, 0, 1)).resized(3) == SharingPlan((0, 0, 0), (0, 0, 1))
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -58,6 +103,10 @@ def test_truncation_keeps_the_first_depths(plan, data):
         lambda: SharingPlan.grouped(2, 1, 0),
         lambda: SharingPlan.shared(2).truncated(3),
         lambda: SharingPlan.shared(2).truncated(0),
+        lambda: SharingPlan.shared(2).resized(0),
+        lambda: SharingPlan.shared(1).resized(2),
+        lambda: SharingPlan((0, 1, 1, 0), (0, 0, 0, 0)).resized(6),
+        lambda: SharingPlan((0, 1, 0, 1), (0, 0, 0, 0)).resized(5),
     ],
 )
 def test_impossible_plans_are_refused(make):

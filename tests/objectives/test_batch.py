@@ -127,6 +127,16 @@ def test_same_text_at_other_rows_is_masked_otherwise() -> None:
     assert len(places) > 190
 
 
+def test_text_cut_alike_in_two_epochs_is_masked_otherwise() -> None:
+    made = builder(MemoryCorpus([[30]] * 200, word=1))
+    plans = [made.plan(epoch) for epoch in (0, 1)]
+    for column in ("a_start", "a_length", "b_length"):
+        np.testing.assert_array_equal(getattr(plans[0], column), getattr(plans[1], column))
+    first, second = (as_samples(made.build([(epoch, r) for r in range(200)])) for epoch in (0, 1))
+    alike = sum(first[(0, r)][2] == second[(1, r)][2] for r in range(200))
+    assert alike < 10
+
+
 def test_rows_that_do_not_exist_are_refused(corpus: MemoryCorpus) -> None:
     made = builder(corpus)
     with pytest.raises(CorpusError, match=f"has {made.rows(0)} samples"):

@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,11 +22,14 @@ from safetensors.torch import load_file
 from albertine.corpus.reader import Corpus
 from albertine.errors import AlbertineError, CheckpointError, CorpusError, ModelError, RunError, SettingsError
 from albertine.interop.huggingface import load_model
+from albertine.model.config import EncoderConfig
 from albertine.pretraining.data import Batches, held_out_batches
 from albertine.pretraining.held_out import judge
 from albertine.pretraining.run import _hints, pretrain
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.settings import dump
+from albertine.training.distributed import World
+from albertine.training.job import Job
 from albertine.training.metrics import read_metrics
 from albertine.training.progress import Reporter
 from tests.pretraining.conftest import Build
@@ -56,7 +62,7 @@ def test_the_final_model_scores_what_the_run_said(build: Build, corpus: Path) ->
     settings = build()
     folder = run(settings)
     said = [row["evaluation"] for row in read_metrics(folder / "metrics.jsonl") if "evaluation" in row][-1]
-    batches = held_out_batches(corpus, settings.objective, seed=settings.seed, sequences=8)
+    batches = held_out_batches(corpus, settings.objective, sequences=8)
     scores = judge(load_model(folder / "final"), batches)
     assert scores == pytest.approx(said, abs=1e-6)
 
@@ -82,28 +88,8 @@ def test_objectives_without_pairs_and_with_next_sentence(build: Build) -> None:
     none = run(build(name="none", objective={"pairs": "none"}))
     assert load_model(none / "final").heads == {"pooler", "mlm"}
     assert not any("sentence_loss" in row for row in read_metrics(none / "metrics.jsonl"))
-    nsp = build(
-        name="nsp",
-        objective={"pairs": "nsp"},
-        model={"preset": "bert-base", "change": {"num_hidden_layers": 2}},
-    )
-    nsp = nsp.model_copy(
-        update={"model": nsp.model.model_copy(update={"change": {**nsp.model.change, "hidden_size": 24}})}
-    )
-    nsp = nsp.model_copy(
-        update={
-            "model": nsp.model.model_copy(
-                update={
-                    "change": {
-                        **nsp.model.change,
-                        "embedding_size": 24,
-                        "num_attention_heads": 2,
-                        "intermediate_size": 32,
-                    }
-                }
-            )
-        }
-    )
+    change = {"num_hidden_layers": 2, "hidden_size": 24, "num_attention_heads": 2, "intermediate_size": 32}
+    nsp = build(name="nsp", objective={"pairs": "nsp"}, model={"preset": "bert-base", "change": change})
     assert load_model(run(nsp) / "final").heads == {"pooler", "mlm", "nsp"}
 
 
@@ -155,11 +141,9 @@ def free_port() -> int:
         return int(s.getsockname()[1])
 
 
-def test_two_processes_train_the_same_model(build: Build, tmp_path: Path) -> None:
-    change = {"change": {**build().model.change, "hidden_dropout_prob": 0.0}}
-    alone = run(build(name="one", model=change))
-    settings = build(name="two", model=change)
-    recipe = tmp_path / "recipe.yaml"
+def in_two_processes(settings: PretrainingSettings, folder: Path) -> str:
+    """Pretrain in two real processes; what the command said."""
+    recipe = folder / "recipe.yaml"
     recipe.write_text(dump(settings), encoding="utf-8")
     environment = {
         **os.environ,
@@ -177,12 +161,67 @@ def test_two_processes_train_the_same_model(build: Build, tmp_path: Path) -> Non
         )
         for r in ("0", "1")
     ]
+    said = ""
     for process in processes:
         output, _ = process.communicate(timeout=120)
         assert process.returncode == 0, output.decode()
-    for name, tensor in load_file(alone / "final" / "model.safetensors").items():
+        said += output.decode()
+    return said
+
+
+def told_baselines(said: str) -> list[tuple[str, str]]:
+    """What a model without skill would score, as the command printed it."""
+    return re.findall(r"without skill\s+mlm_loss ([\d.]+), mlm_accuracy ([\d.]+)", said)
+
+
+def test_two_processes_train_the_same_model(build: Build, tmp_path: Path) -> None:
+    change = {"change": {**build().model.change.model_dump(), "hidden_dropout_prob": 0.0}}
+    watching = {"evaluate_sequences": 200}  # two parts: each process has one, and they are not equal
+    one = pretrain(build(name="one", model=change, watching=watching), reporter=Reporter(quiet=True))
+    settings = build(name="two", model=change, watching=watching)
+    said = in_two_processes(settings, tmp_path)
+    for name, tensor in load_file(one.folder / "final" / "model.safetensors").items():
         other = load_file(settings.folder / "final" / "model.safetensors")[name]
         assert torch.allclose(tensor, other, atol=2e-4), name
+    expected = (f"{one.baseline.cross_entropy:.3f}", f"{one.baseline.accuracy:.3f}")
+    assert set(told_baselines(said)) == {expected}
+
+
+def test_a_process_without_held_out_sequences_raises_no_alarm(build: Build, tmp_path: Path) -> None:
+    """Guessing by frequency costs nothing where nothing is masked, and every model is worse than that."""
+    changes: dict[str, Any] = {
+        "objective": {"pairs": "none"},
+        "training": {"steps": 60, "learning_rate": 0.003, "batch_size": 16},
+        "watching": {"stop_on_alarm": True, "evaluate_sequences": 64, "evaluate_every": 60},
+    }
+    one = pretrain(build(name="one", **changes), reporter=Reporter(quiet=True))
+    assert one.outcome.done
+    settings = build(name="two", **changes)
+    said = in_two_processes(settings, tmp_path)
+    assert (settings.folder / "final" / "model.safetensors").is_file()
+    expected = (f"{one.baseline.cross_entropy:.3f}", f"{one.baseline.accuracy:.3f}")
+    assert set(told_baselines(said)) == {expected}
+
+
+def test_runs_of_two_seeds_are_judged_on_the_same_masks(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged: list[Any] = []
+
+    def keep(model: Any, batches: Any, **options: Any) -> dict[str, float]:
+        judged.append(batches)
+        return judge(model, batches, **options)
+
+    monkeypatch.setattr("albertine.pretraining.run.judge", keep)
+    for seed in (1, 2):
+        run(build(name=f"seed-{seed}", seed=seed, training={"steps": 1}))
+    first, second = judged
+    assert len(first) == len(second) > 0
+    for a, b in zip(first, second, strict=True):
+        assert torch.equal(a.packed.input_ids, b.packed.input_ids)
+        assert torch.equal(a.packed.cu_seqlens, b.packed.cu_seqlens)
+        assert torch.equal(a.mlm_positions, b.mlm_positions) and torch.equal(a.mlm_labels, b.mlm_labels)
+        assert torch.equal(a.sentence_labels, b.sentence_labels)
 
 
 def test_hints_name_what_is_not_set_yet(build: Build) -> None:
@@ -193,12 +232,34 @@ def test_hints_name_what_is_not_set_yet(build: Build) -> None:
 
 def test_more_processes_than_sequences_are_refused(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     from albertine.pretraining import run as module
-    from albertine.training.distributed import World
 
     monkeypatch.setattr(module, "start", lambda: World(rank=0, size=9))
     monkeypatch.setattr(module, "stop", lambda world: None)
     with pytest.raises(SettingsError, match=r"batch_size is 8, fewer sequences than the 9 processes"):
         run(build())
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_main_process_alone_watches(build: Build, monkeypatch: pytest.MonkeyPatch, rank: int) -> None:
+    """All see the same numbers; others would read the main one's metrics file while it is cut."""
+    from albertine.pretraining import run as module
+
+    class Deaf(World):
+        def add(self, tensor: torch.Tensor) -> torch.Tensor:
+            return tensor
+
+    class Seen(Exception):
+        pass
+
+    def seen(job: Job, *_: Any, **__: Any) -> None:
+        assert (job.watch is not None) == (rank == 0)
+        raise Seen
+
+    monkeypatch.setattr(module, "start", lambda: Deaf(rank=rank, size=2))
+    monkeypatch.setattr(module, "stop", lambda world: None)
+    monkeypatch.setattr(module, "train", seen)
+    with pytest.raises(Seen):
+        pretrain(build(), reporter=Reporter(quiet=True))
 
 
 def test_the_stream_does_not_depend_on_ranks(build: Build, corpus: Path) -> None:
@@ -243,6 +304,13 @@ def test_a_checkpoint_of_another_run_is_refused(build: Build, changes: dict[str,
         run(build(watching={"evaluate_every": 100}, **{**changes, "training": training}))
     assert str(refused.value).count("checkpoint")
     assert weights(folder) == before
+
+
+def test_a_checkpoint_says_nothing_of_the_format_of_a_configuration(build: Build) -> None:
+    """Runs from before there was one must be gone on with."""
+    folder = run(build(training={"steps": 1}))
+    state = json.loads((folder / "checkpoints" / "step-1" / "state.json").read_text())
+    assert set(state["fingerprint"]["model"]) == {f.name for f in fields(EncoderConfig)} | {"heads"}
 
 
 def test_never_refuses_a_folder_that_has_a_run(build: Build) -> None:

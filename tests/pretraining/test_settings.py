@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
 import pytest
+import yaml
 
 from albertine.errors import SettingsError
+from albertine.model.config import EncoderConfig
 from albertine.model.plan import SharingPlan
 from albertine.pretraining.choose import encoder_config
-from albertine.pretraining.settings import ModelChoice, PretrainingSettings
+from albertine.pretraining.settings import EncoderChanges, ModelChoice, PretrainingSettings
 from albertine.settings import dump, override, resolve
 
 GOOD = {
@@ -19,8 +25,6 @@ GOOD = {
 
 
 def test_settings_survive_being_written_down() -> None:
-    import yaml
-
     settings = resolve(PretrainingSettings, GOOD)
     assert resolve(PretrainingSettings, yaml.safe_load(dump(settings))) == settings
 
@@ -67,14 +71,59 @@ def test_encoder_follows_preset_changes_and_vocabulary() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"hiden_size": 3}, "Did you mean `hidden_size`"),
+        ({"hiden_size": 3}, "did you mean `model.change.hidden_size`"),
         ({"hidden_size": 100}, "multiple of num_attention_heads"),
-        ({"hidden_size": "wide"}, "hidden_size"),
+        ({"hidden_size": "wide"}, "`model.change.hidden_size`: input should be a valid integer"),
         ({"num_hidden_layers": 0}, "num_hidden_layers"),
+        ({"num_hidden_layers": "six", "sharing": "all"}, "`model.change.num_hidden_layers`"),
+        ({"num_hidden_layers": 2.5, "sharing": "all"}, "`model.change.num_hidden_layers`"),
+        ({"num_hidden_layers": 10**12, "sharing": "all"}, "`model.change.num_hidden_layers`"),
         ({"max_position_embeddings": 64}, "objective.max_length 128"),
-        ({"vocab_size": 5}, "unknown field `vocab_size`"),
+        ({"vocab_size": 5}, "unknown setting `model.change.vocab_size`"),
     ],
 )
 def test_impossible_encoders_are_refused(change: dict[str, object], message: str) -> None:
+    sharing = change.pop("sharing", "preset")
+    model = {"preset": "albert-base-v2", "sharing": sharing, "change": change}
     with pytest.raises(SettingsError, match=message):
-        encoder_config(ModelChoice(preset="albert-base-v2", change=change), 777, 128)
+        encoder_config(resolve(PretrainingSettings, {**GOOD, "model": model}).model, 777, 128)
+
+
+@pytest.mark.parametrize(
+    ("preset", "way"),
+    [
+        ("albert-base-all-e128", SharingPlan.shared),
+        ("albert-base-attention-e128", SharingPlan.attention_only),
+        ("albert-base-ffn-e768", SharingPlan.feed_forward_only),
+        ("albert-base-none-e64", SharingPlan.unshared),
+    ],
+)
+@pytest.mark.parametrize("depth", [6, 12, 24])
+def test_a_paper_row_keeps_its_sharing_at_another_depth(
+    preset: str, way: Callable[[int], SharingPlan], depth: int
+) -> None:
+    choice = ModelChoice(preset=preset, change=EncoderChanges(num_hidden_layers=depth))
+    assert encoder_config(choice, 777, 128).plan == way(depth)
+
+
+def test_unfactorised_embeddings_follow_another_width() -> None:
+    def config(preset: str, **change: Any) -> EncoderConfig:
+        return encoder_config(ModelChoice(preset=preset, change=EncoderChanges(**change)), 777, 128)
+
+    narrow = config("bert-base", hidden_size=96)
+    assert narrow.embedding_size == 96 and narrow.is_bert
+    assert config("bert-base", hidden_size=96, embedding_size=32).embedding_size == 32
+    assert config("albert-base-v2", hidden_size=96).embedding_size == 128
+
+
+def test_numbers_of_a_changed_encoder_are_read_as_everywhere() -> None:
+    """YAML 1.1 reads 1e-2 as text."""
+    settings = resolve(PretrainingSettings, override(GOOD, ["model.change.initializer_range=1e-2"]))
+    assert encoder_config(settings.model, 777, 128).initializer_range == 0.01
+    assert yaml.safe_load(dump(settings))["model"]["change"] == {"initializer_range": 0.01}
+    assert resolve(PretrainingSettings, yaml.safe_load(dump(settings))) == settings
+
+
+def test_every_field_of_an_encoder_can_be_changed() -> None:
+    fields = {field.name for field in dataclasses.fields(EncoderConfig)}
+    assert set(EncoderChanges.model_fields) == fields - {"plan", "vocab_size"} | {"num_hidden_layers"}

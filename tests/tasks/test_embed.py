@@ -124,7 +124,11 @@ def test_simcse_needs_no_labels_and_pulls_texts_apart(
     after = Predictor(run(settings).folder / "final", precision="float32").similarity(texts, texts)
     assert after.mean() < before.mean() - 0.1
     with pytest.raises(SettingsError, match="simcse learns from dropout alone"):
-        alike(task={"similarity": {"loss": "simcse"}})
+        alike(task={"similarity": {"loss": "simcse"}}, encoder={"dropout": 0})
+    own = alike(name="own", task={"similarity": {"loss": "simcse"}})  # the checkpoint has none
+    with pytest.raises(SettingsError, match="simcse learns from dropout alone"):
+        run(own)
+    assert not own.folder.exists()
 
 
 def test_an_interrupted_run_refuses_other_ways(alike: Tune) -> None:

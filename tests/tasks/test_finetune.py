@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 
 from albertine.errors import AlbertineError, DataError, SettingsError
 from albertine.inference.predictor import Predictor
-from albertine.interop.huggingface import load_model
+from albertine.interop.huggingface import load_model, save_model
 from albertine.layout import Packed
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
@@ -334,6 +335,24 @@ class _Same:
 
     def __call__(self, packed: Packed) -> torch.Tensor:
         return torch.zeros(packed.num_sequences, 2)
+
+
+def test_the_encoder_keeps_the_dropout_of_its_checkpoint(
+    tune: Tune, pretrained: Path, tmp_path: Path
+) -> None:
+    before, tokenizer = open_encoder(tune())
+    folder = tmp_path / "with dropout"
+    config = replace(before.config, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.2)
+    save_model(Model(config, before.heads), tokenizer, folder)
+    for choice, expected in ({}, (0.1, 0.2)), ({"dropout": 0.0}, (0, 0)), ({"dropout": 0.3}, (0.3, 0.3)):
+        settings = tune(encoder={"folder": folder, **choice}, training={"steps": 1, "batch_size": 2})
+        first = encoder(settings).config
+        assert (first.hidden_dropout_prob, first.attention_probs_dropout_prob) == expected
+    tuned = tune(encoder={"folder": folder}, training={"steps": 1, "batch_size": 2})
+    folder = run(tuned).folder
+    assert load_model(folder / "final").config == config
+    state = json.loads((folder / "checkpoints" / "step-1" / "state.json").read_text())
+    assert state["fingerprint"]["model"] == json.loads(json.dumps(config.plain()))  # without a format number
 
 
 def test_adversarial_training_runs_and_learns(tune: Tune) -> None:

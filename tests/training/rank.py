@@ -31,7 +31,9 @@ from tests.training.toy import Toy, toy_batches, toy_loss, toy_settings
 
 def one_rank(case: str, path: Path) -> None:
     world = start("cpu")
-    model = Toy(dropout=0.0)
+    model = Toy(dropout=0.5 if case == "dropout" else 0.0)
+    dropped: list[list[bool]] = []
+    model.dropout.register_forward_hook(lambda _, __, out: dropped.append((out == 0).flatten().tolist()))
     if world.rank == 1:
         with torch.no_grad():  # ranks that begin apart are brought together
             model.shared.weight.add_(1.0)
@@ -44,6 +46,11 @@ def one_rank(case: str, path: Path) -> None:
             parts["mlm"] = parts["mlm"]._replace(loss_sum=parts["mlm"].loss_sum * float("nan"))
         if case == "signal" and world.rank == 1 and calls[0] == 9:
             os.kill(os.getpid(), signal.SIGTERM)
+        # Every second micro-batch of the global batch: those of rank 1 where there are two.
+        if case.startswith("alone") and (calls[0] % 2 == 0 if world.size == 1 else world.rank == 1):
+            guess = model.spare(model.embedding(batch.ids))
+            more = torch.nn.functional.cross_entropy(guess, batch.ids % 3, reduction="sum")
+            parts["mlm"] = parts["mlm"]._replace(loss_sum=parts["mlm"].loss_sum + more)
         return parts
 
     def evaluate(poll: Callable[[], None]) -> dict[str, float]:
@@ -59,7 +66,7 @@ def one_rank(case: str, path: Path) -> None:
         optimizer=build_optimizer(model, "lamb"),
         batches=batches,
         loss_fn=loss_fn,
-        settings=toy_settings(steps=20, clip=0.5),
+        settings=toy_settings(steps=4 if case == "dropout" else 20, clip=0.5),
         folder=RunFolder(path / "run", main=world.main),
         evaluate=evaluate,
         world=world,
@@ -77,6 +84,7 @@ def one_rank(case: str, path: Path) -> None:
     )
     stop(world)
     names = [name.read_text() for name in Path("/proc/self/task").glob("*/comm")]  # on Linux
+    told["dropped"] = dropped[: 2 * (4 // world.size)]  # in the first step, twice a micro-batch
     told["threads of gloo"] = sum("gloo" in name for name in names)
     (path / f"{case}-{world.rank}.json").write_text(json.dumps(told))
 

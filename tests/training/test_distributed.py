@@ -17,6 +17,7 @@ from torch import Tensor
 from albertine.errors import RunError
 from albertine.training.distributed import World, start
 from albertine.training.metrics import TIMINGS, read_metrics
+from tests.training.toy import Toy
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -39,6 +40,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
     """All runs of this file; `resumed` goes on in the folder of the one that a signal stopped."""
     base = tmp_path_factory.mktemp("ranks")
     sizes = {"one": 1, "two": 2, "poison": 2, "signal": 2, "resumed": 2}
+    sizes |= {"dropout": 2, "alone": 2, "alone-one": 1}
     places = {name: base / ("signal" if name == "resumed" else name) for name in sizes}
     words = [f"{name}:{sizes[name]}:{place}" for name, place in places.items()]
     command = [sys.executable, "-m", "tests.training.rank", *words]
@@ -68,6 +70,25 @@ def test_two_ranks_are_one(ended: dict[str, Ended]) -> None:
     for row, other in zip(two.rows, one.rows, strict=True):
         for key in set(row) - set(TIMINGS):
             assert row[key] == pytest.approx(other[key], rel=1e-5), key
+
+
+def test_ranks_drop_different_numbers(ended: dict[str, Ended]) -> None:
+    """Equal draws would be one pattern for all sequences that stand in the same place of their rank."""
+    told = ended["dropout"].told
+    patterns = [tuple(pattern) for rank in told for pattern in rank["dropped"]]
+    assert len(patterns) == 8 and len(set(patterns)) == 8
+    assert all(0.2 < sum(pattern) / len(pattern) < 0.8 for pattern in patterns)
+    assert equal(*ended["dropout"].weights)
+
+
+def test_what_one_rank_alone_uses_is_updated_on_both(ended: dict[str, Ended]) -> None:
+    two, one = ended["alone"], ended["alone-one"]
+    assert equal(*two.weights), "the ranks drifted apart"
+    start = Toy().spare.weight.detach()
+    assert float((two.weights[0]["spare.weight"] - start).norm()) > 0.1 * float(start.norm())
+    for name, value in one.weights[0].items():
+        error = float((two.weights[0][name] - value).norm() / value.norm().clamp_min(1e-9))
+        assert error <= 1e-5, f"{name}: {error:.1e}"
 
 
 def test_not_finite_on_one_rank_stops_both_with_equal_weights(ended: dict[str, Ended]) -> None:

@@ -64,8 +64,7 @@ def held_out_scores(
     _check_vocabulary(folder, model, corpus)
     settings = _settings_of_run(folder)
     objective = _objective(model, settings, max_length, folder)
-    seed = settings.seed if settings else 1
-    batches = held_out_batches(corpus_folder, objective, seed=seed, sequences=sequences)
+    batches = held_out_batches(corpus_folder, objective, sequences=sequences)
     found = judge(model, batches, device=device)
     unigram = Unigram(count_tokens(corpus, model.config.vocab_size)).score_batches(batches)
     scores = [

@@ -35,8 +35,10 @@ def read_config(kind: ModelType, tree: Mapping[str, Any]) -> EncoderConfig:
             raise SettingsError(f"{name} `{tree[name]}` is not supported")
     flags = our_flags(tree)
     act = tree.get("hidden_act", "gelu_new" if kind == "albert" else "gelu")
-    dropout = tree.get("classifier_dropout_prob" if kind == "albert" else "classifier_dropout")
     hidden_dropout = tree.get("hidden_dropout_prob", 0.0 if kind == "albert" else 0.1)
+    dropout = tree.get("classifier_dropout_prob" if kind == "albert" else "classifier_dropout")
+    if dropout is None:  # what transformers takes then
+        dropout = 0.1 if kind == "albert" else hidden_dropout
     return EncoderConfig(
         vocab_size=_number(tree, "vocab_size"),
         embedding_size=_number(tree, "embedding_size" if kind == "albert" else "hidden_size"),
@@ -49,7 +51,7 @@ def read_config(kind: ModelType, tree: Mapping[str, Any]) -> EncoderConfig:
         attention_probs_dropout_prob=tree.get(
             "attention_probs_dropout_prob", 0.0 if kind == "albert" else 0.1
         ),
-        classifier_dropout_prob=hidden_dropout if dropout is None else dropout,
+        classifier_dropout_prob=dropout,
         max_position_embeddings=tree.get("max_position_embeddings", 512),
         type_vocab_size=tree.get("type_vocab_size", 2),
         initializer_range=tree.get("initializer_range", 0.02),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
@@ -11,6 +12,10 @@ from albertine.model.plan import SharingPlan
 Activation = Literal["gelu_new", "gelu", "relu"]
 Mapping = Literal["if_needed", "always"]
 Initialization = Literal["truncated_normal", "normal"]
+
+FORMAT = 1
+"""Of `EncoderConfig.to_dict`; goes up with every field that an older version would compute wrongly without.
+Folders from before there was a number have format 1."""
 
 MAX_DEPTH = 4096
 MAX_WIDTH = 1 << 20
@@ -147,21 +152,51 @@ class EncoderConfig:
         """Whether this is BERT: nothing shared and no factorised embedding."""
         return self.plan.is_unshared and not self.has_mapping
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data that `from_dict` reads back."""
+    def plain(self) -> dict[str, Any]:
+        """Every field as plain data, to compare configurations by."""
         tree = asdict(self)
         tree["plan"] = {"attention": list(self.plan.attention), "feed_forward": list(self.plan.feed_forward)}
         return tree
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that `from_dict` reads back: the fields, and the number of the format."""
+        return {"format": FORMAT, **self.plain()}
+
     @classmethod
     def from_dict(cls, tree: dict[str, Any]) -> EncoderConfig:
-        """Inverse of `to_dict`; unknown keys are ignored, missing ones without a default are a
-        SettingsError."""
-        known = {f.name for f in fields(cls)}
-        values = {k: v for k, v in tree.items() if k in known}
+        """Inverse of `to_dict`.
+
+        Raises:
+            SettingsError: a format that this version does not know, an unknown key, or a missing one that has
+                no default. Unknown words are not passed over, because they may say that other numbers are to
+                be computed.
+        """
+        _check_format(tree.get("format", 1))
+        values = {name: value for name, value in tree.items() if name != "format"}
+        _check_keys(values, [f.name for f in fields(cls)], "an encoder configuration")
         try:
             plan = values["plan"]
-            values["plan"] = SharingPlan(tuple(plan["attention"]), tuple(plan["feed_forward"]))
-            return cls(**values)
-        except (KeyError, TypeError) as error:
+            parts = {name: tuple(blocks) for name, blocks in plan.items()}
+            _check_keys(parts, [f.name for f in fields(SharingPlan)], "its plan")
+            return cls(**values | {"plan": SharingPlan(**parts)})
+        except (AttributeError, KeyError, TypeError) as error:
             raise SettingsError(f"incomplete encoder configuration ({error})") from error
+
+
+def _check_format(number: object) -> None:
+    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+        raise SettingsError(f"the format of an encoder configuration is a whole number, got {number!r}")
+    if number > FORMAT:
+        raise SettingsError(
+            f"the encoder configuration has format {number}, and this version reads up to {FORMAT}",
+            remedy="It was written by a newer version of Albertine; load it with that version",
+        )
+
+
+def _check_keys(tree: dict[str, Any], known: list[str], where: str) -> None:
+    if odd := sorted(str(name) for name in tree if name not in known):
+        near = difflib.get_close_matches(odd[0], known, n=1)
+        hint = f"Did you mean `{near[0]}`? Or was" if near else "Was"
+        raise SettingsError(
+            f"unknown key `{odd[0]}` in {where}", remedy=f"{hint} it written by a newer version of Albertine?"
+        )

@@ -123,7 +123,14 @@ class Model(nn.Module):
             input_ids, attention_mask, token_type_ids: (B, L); the mask defaults to all real, the types to 0.
             hidden_states: also return every depth.
         """
-        packed, index = from_padded(input_ids, attention_mask, token_type_ids)
+        packed, index = from_padded(
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            vocab_size=self.config.vocab_size,
+            type_vocab_size=self.config.type_vocab_size,
+            max_positions=self.config.max_position_embeddings,
+        )
         out = self.encoder(packed, all_depths=hidden_states)
         batch, length = input_ids.shape
         pooled = (

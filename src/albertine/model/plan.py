@@ -92,6 +92,28 @@ class SharingPlan:
             raise SettingsError(f"depth {depth} is outside 1..{self.depth}")
         return SharingPlan(self.attention[:depth], self.feed_forward[:depth])
 
+    def resized(self, depth: int) -> SharingPlan:
+        """The same way of sharing over another number of depths, for attention and feed-forward each by
+        itself.
+
+        One block for all depths stays one, a block a depth stays that, and groups stay as many, with as many
+        inner blocks, as Google's configuration has it when only its number of layers is changed.
+
+        Raises:
+            SettingsError: no depth; a plan of one depth, which may be meant either way; or blocks that
+                follow no such pattern, or one that does not fit `depth`.
+        """
+        if depth < 1:
+            raise SettingsError(f"a sharing plan has at least one depth, got {depth}")
+        if depth == self.depth:
+            return self
+        if self.depth == 1:
+            raise SettingsError(
+                f"one depth does not tell what {depth} depths would share",
+                remedy=f"Say it: SharingPlan.shared({depth}), unshared({depth}) or another plan",
+            )
+        return SharingPlan(_resized(self.attention, depth), _resized(self.feed_forward, depth))
+
     def groups(self, build: GroupRule | None = None) -> tuple[int, int, int] | None:
         """(layers, groups, inner) if a grouping rule can express this plan, else None; fewest inner blocks
         win.
@@ -117,3 +139,20 @@ GroupRule = Callable[[int, int, int], SharingPlan]
 def _in_order_of_use(blocks: Iterable[int]) -> tuple[int, ...]:
     names: dict[int, int] = {}
     return tuple(names.setdefault(block, len(names)) for block in blocks)
+
+
+def _resized(blocks: tuple[int, ...], depth: int) -> tuple[int, ...]:
+    """The pattern of one part of a plan of several depths, over `depth` depths."""
+    if len(set(blocks)) == len(blocks):
+        return tuple(range(depth))
+    if (found := SharingPlan(blocks, blocks).groups()) is not None:
+        _, groups, inner = found
+        layers, rest = divmod(depth, inner)
+        # With a group a layer nothing would be shared any more: another plan, unless all is one block.
+        if not rest and (groups < layers or groups * inner == 1):
+            return SharingPlan.grouped(layers, groups, inner).attention
+    raise SettingsError(
+        f"the blocks {blocks} have no pattern that fits {depth} depths",
+        remedy=f"Keep {len(blocks)} depths, or say what {depth} share: SharingPlan.shared({depth}), "
+        f"unshared({depth}), grouped({depth}, groups), or the block of every depth",
+    )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
-from difflib import get_close_matches
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -14,7 +13,6 @@ from albertine.interop.huggingface import load_model
 from albertine.model.config import EncoderConfig
 from albertine.model.init import widen_embeddings
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
 from albertine.model.presets import SHARING, preset
 from albertine.objectives.baseline import Unigram
 from albertine.pretraining.settings import ModelChoice, ObjectiveChoice, PretrainingSettings
@@ -23,32 +21,20 @@ from albertine.pretraining.settings import ModelChoice, ObjectiveChoice, Pretrai
 def encoder_config(choice: ModelChoice, vocab_size: int, max_length: int) -> EncoderConfig:
     """The preset with its changes, the corpus' vocabulary, and positions for the longest sample.
 
+    Another depth shares as the preset does, and where a preset's embeddings are as wide as its hidden layers,
+    so are those of another width.
+
     Raises:
-        SettingsError: an unknown preset or field, or values that do not fit together.
+        SettingsError: an unknown preset, or values that do not fit together.
     """
     assert choice.preset is not None
     base = preset(choice.preset)
-    changes = dict(choice.change)
+    changes = choice.change.model_dump()
     depth = changes.pop("num_hidden_layers", base.num_hidden_layers)
-    known = {field.name for field in fields(base)} - {"plan", "vocab_size"}
-    for name in changes:
-        if name not in known:
-            near = get_close_matches(name, [*known, "num_hidden_layers"], n=1)
-            hint = f"Did you mean `{near[0]}`?" if near else f"Known: {', '.join(sorted(known))}"
-            raise SettingsError(f"unknown field `{name}` in model.change", remedy=hint)
-    plan = base.plan
-    if choice.sharing != "preset":
-        plan = SHARING[choice.sharing](depth)
-    elif depth != base.num_hidden_layers:
-        if not isinstance(depth, int) or depth < 1:
-            raise SettingsError(
-                f"model.change.num_hidden_layers must be a whole number above 0, got {depth!r}"
-            )
-        plan = SharingPlan.unshared(depth) if base.plan.is_unshared else SharingPlan.shared(depth)
-    try:
-        config = replace(base, plan=plan, vocab_size=vocab_size, **changes)
-    except TypeError as error:
-        raise SettingsError(f"model.change holds a value of the wrong kind ({error})") from error
+    plan = base.plan.resized(depth) if choice.sharing == "preset" else SHARING[choice.sharing](depth)
+    if base.embedding_size == base.hidden_size and "hidden_size" in changes:
+        changes = {"embedding_size": changes["hidden_size"], **changes}  # BERT is not factorised at any width
+    config = replace(base, plan=plan, vocab_size=vocab_size, **changes)
     if max_length > config.max_position_embeddings:
         raise SettingsError(
             f"objective.max_length {max_length} is more than the {config.max_position_embeddings} positions",

@@ -21,6 +21,9 @@ from albertine.randomness import permutation
 from albertine.training.step import MicroBatch
 
 HELD_OUT_TOKENS = 16384
+HELD_OUT_SEED = 1
+"""Names all draws of held-out batches, whatever the seed of a run: runs that differ in their seed are judged
+on the same pairs, cuts and masks, so the spread of their scores is that of the models alone."""
 
 
 def builder_of(corpus: Corpus, objective: ObjectiveChoice, seed: int) -> BatchBuilder:
@@ -71,12 +74,14 @@ class Batches:
 
 
 def held_out_batches(
-    folder: Path, objective: ObjectiveChoice, *, seed: int, sequences: int, rank: int = 0, world: int = 1
+    folder: Path, objective: ObjectiveChoice, *, sequences: int, rank: int = 0, world: int = 1
 ) -> list[PretrainingBatch]:
-    """Batches of held-out documents, the same pairs under the same masks whenever they are asked for.
+    """Batches of held-out documents, the same pairs under the same masks whenever they are asked for, in runs
+    of every seed.
 
     Args:
-        sequences: how many, fewer if the held-out part is smaller. rank, world: every process gets its share.
+        sequences: how many, fewer if the held-out part is smaller.
+        rank, world: every process gets its share, which may be empty.
 
     Raises:
         CorpusError: the corpus was prepared without held-out documents.
@@ -88,8 +93,8 @@ def held_out_batches(
             where=folder,
             remedy="Prepare it again with a larger --held-out share",
         )
-    builder = builder_of(corpus, objective, seed)
-    chosen = np.sort(permutation(builder.rows(0), seed, "held-out")[:sequences])
+    builder = builder_of(corpus, objective, HELD_OUT_SEED)
+    chosen = np.sort(permutation(builder.rows(0), HELD_OUT_SEED, "held-out")[:sequences])
     rows = [(0, int(i)) for i in chosen]
     parts = [rows[i : i + 128] for i in range(0, len(rows), 128)]
     return [

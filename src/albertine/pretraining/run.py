@@ -107,12 +107,11 @@ def _run(
     held_out = held_out_batches(
         settings.corpus,
         settings.objective,
-        seed=settings.seed,
         sequences=settings.watching.evaluate_sequences,
         rank=world.rank,
         world=world.size,
     )
-    baseline = Unigram(counts).score_batches(held_out)
+    baseline = _over_all(Unigram(counts).score_batches(held_out), world)
 
     def evaluate(poll: Callable[[], None]) -> Mapping[str, float]:
         return judge(model, held_out, device=world.device, add_up=world.add, poll=poll)
@@ -133,7 +132,7 @@ def _run(
             evaluate=evaluate,
             fingerprint=fingerprint(settings, model, tokenizer),
             world=world,
-            watch=_watch(settings, baseline),
+            watch=_watch(settings, baseline) if world.main else None,  # all see the same numbers
             reporter=reporter,
             on_best=keep_best,
         ),
@@ -145,6 +144,16 @@ def _run(
             save_model(model, tokenizer, folder.final)
         draw(folder, {"unigram baseline": baseline.cross_entropy})
     return Result(folder.path, outcome, baseline)
+
+
+def _over_all(score: BaselineScore, world: World) -> BaselineScore:
+    """The baseline over the held-out positions of all ranks, of which one may have none."""
+    if world.size == 1:
+        return score
+    hits, nats, count = world.add_numbers(
+        [score.accuracy * score.count, score.cross_entropy * score.count, score.count]
+    )
+    return BaselineScore(hits / count, nats / count, int(count)) if count else score
 
 
 def _batches(
@@ -180,7 +189,7 @@ def fingerprint(settings: PretrainingSettings, model: Model, tokenizer: Tokenize
         "seed": settings.seed,
         "corpus": hashlib.sha256((settings.corpus / MANIFEST).read_bytes()).hexdigest(),
         "tokenizer": tokenizer.fingerprint,
-        "model": {**model.config.to_dict(), "heads": sorted(model.heads)},
+        "model": {**model.config.plain(), "heads": sorted(model.heads)},
         "start": settings.model.model_dump(mode="json", include={"start_from", "embeddings", "output_bias"}),
         "objective": settings.objective.model_dump(mode="json"),
         "training": training,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
+from albertine.model.config import MAX_DEPTH, Activation, Initialization, Mapping
 from albertine.settings import Computing, RunSettings, Settings
 
 BASE_BATCH, LAMB_RATE = (
@@ -14,6 +15,39 @@ BASE_BATCH, LAMB_RATE = (
     0.00176,
 )  # ALBERT, section 4.1; the rate belongs to that batch and to no smaller one
 ADAMW_RATE, ADAMW_BATCH = 1e-4, 256  # BERT and RoBERTa at batch 256
+
+
+class EncoderChanges(Settings):
+    """Fields of a preset's encoder that are to differ, as `EncoderConfig` names them; None: as it is.
+
+    The vocabulary is the corpus', and what depths share is `model.sharing`.
+    """
+
+    hidden_size: int | None = None
+    num_hidden_layers: int | None = Field(None, ge=1, le=MAX_DEPTH)
+    num_attention_heads: int | None = None
+    intermediate_size: int | None = None
+    embedding_size: int | None = Field(
+        None, description="default: the preset's, or hidden_size where the preset has the two equal"
+    )
+    hidden_act: Activation | None = None
+    hidden_dropout_prob: float | None = None
+    attention_probs_dropout_prob: float | None = None
+    classifier_dropout_prob: float | None = None
+    max_position_embeddings: int | None = None
+    type_vocab_size: int | None = None
+    initializer_range: float | None = None
+    layer_norm_eps: float | None = None
+    pad_token_id: int | None = None
+    embedding_mapping: Mapping | None = None
+    feed_forward_dropout: bool | None = None
+    sentence_dropout: bool | None = None
+    initialization: Initialization | None = None
+
+    @model_serializer(mode="wrap")
+    def _changes(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Only what is changed, so that a settings file stays readable."""
+        return {name: value for name, value in handler(self).items() if value is not None}
 
 
 class ModelChoice(Settings):
@@ -34,8 +68,8 @@ class ModelChoice(Settings):
         description="start of the masked-LM bias: Google's zeros, or the log frequencies of the corpus, "
         "which saves the steps in which a model learns nothing else",
     )
-    change: dict[str, Any] = Field(
-        {}, description="fields of the encoder to change, for example hidden_size: 256"
+    change: EncoderChanges = Field(
+        EncoderChanges(), description="fields of the encoder to change, for example hidden_size: 256"
     )
 
     @model_validator(mode="after")
@@ -43,7 +77,7 @@ class ModelChoice(Settings):
         if (self.preset is None) == (self.start_from is None):
             raise ValueError("give model.preset or model.start_from, and not both")
         chosen = (self.sharing, self.embeddings, self.output_bias)
-        own = bool(self.change) or chosen != ("preset", "reference", "zeros")
+        own = self.change != EncoderChanges() or chosen != ("preset", "reference", "zeros")
         if self.start_from is not None and own:
             raise ValueError(
                 "model.change, sharing, embeddings and output_bias belong to a preset; "

@@ -31,7 +31,7 @@ def advice(settings: FinetuneSettings, seeds: int = 1) -> list[str]:
             f"{settings.training.learning_rate:g}; training.learning_rate=0.000005 has rescued them, and "
             "several seeds tell (--seeds 5)"
         )
-    if dropout == 0 and settings.encoder.dropout > 0:
+    if dropout == 0 and settings.encoder.dropout:
         found.append(
             "the checkpoint was pretrained without dropout, as ALBERT v2 is; with "
             f"encoder.dropout={settings.encoder.dropout:g} such models diverge on RACE, with 0 they do not"

@@ -282,7 +282,7 @@ def _fingerprint(
         "data": content.hexdigest(),
         "labels": list(data.family.labels),
         "tokenizer": tokenizer.fingerprint,
-        "model": model.base.config.to_dict(),
+        "model": model.base.config.plain(),
         "start": start_weights.hexdigest(),
         "encoder": settings.encoder.model_dump(mode="json", exclude={"folder"}),
         "similarity": settings.task.similarity.model_dump(mode="json"),

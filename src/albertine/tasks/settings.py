@@ -157,7 +157,12 @@ class EncoderChoice(Settings):
         None, ge=1, description="copies that unshare makes, one for each run of depths; default one a depth"
     )
     num_hidden_layers: int | None = Field(None, ge=1, description="more or fewer loops than the checkpoint")
-    dropout: float = Field(0.0, ge=0, lt=1, description="hidden and attention dropout; v2 models: 0")
+    dropout: float | None = Field(
+        None,
+        ge=0,
+        lt=1,
+        description="hidden and attention dropout; default: the checkpoint's own; v2 models: 0, BERT: 0.1",
+    )
     classifier_dropout: float = Field(0.1, ge=0, lt=1)
 
     @model_validator(mode="after")

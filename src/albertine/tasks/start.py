@@ -60,6 +60,7 @@ def first_encoder(settings: FinetuneSettings, pretrained: Model, heads: frozense
 
     Raises:
         ModelError: the task goes on with the masked-LM head, and the checkpoint has none.
+        SettingsError: the task learns from dropout, and there is none; or a plan that the weights do not fit.
     """
     choice = settings.encoder
     if "mlm" in heads - pretrained.heads:
@@ -68,9 +69,17 @@ def first_encoder(settings: FinetuneSettings, pretrained: Model, heads: frozense
             where=choice.folder,
             remedy="Use a pretrained model that was not tuned for another task",
         )
-    config = replace(
-        pretrained.config, hidden_dropout_prob=choice.dropout, attention_probs_dropout_prob=choice.dropout
-    )
+    config = pretrained.config
+    if (dropout := choice.dropout) is not None:
+        config = replace(config, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
+    task = settings.task
+    simcse = task.kind == "similarity" and task.similarity.loss == "simcse"
+    if simcse and not (config.hidden_dropout_prob or config.attention_probs_dropout_prob):
+        raise SettingsError(
+            "task.similarity.loss=simcse learns from dropout alone, and the checkpoint was made without",
+            where=choice.folder,
+            remedy="Set encoder.dropout, for example 0.1",
+        )
     model = Model(config, heads, seed=settings.seed)
     state = model.state_dict()
     model.load_state_dict(state | {k: v for k, v in pretrained.state_dict().items() if k in state})
