@@ -14,6 +14,7 @@ from albertine.layout import Packed, pack
 from albertine.model.backend.base import Backend
 from albertine.model.backend.cpu_attention import attend
 from albertine.model.backend.cuda import attend_padded
+from albertine.model.key_value_cache import read_on
 from albertine.model.plan import SharingPlan
 from albertine.model.rows import Rows
 from albertine.model.tuned import Writer
@@ -148,8 +149,8 @@ def test_reading_on_equals_reading_all_at_once(plan: SharingPlan, shapes: list[S
     texts = batch.input_ids.split(batch.lengths)
     with torch.inference_mode():
         whole = model.encoder(batch).last_hidden.split(batch.lengths)
-        hidden, cache = model.encoder.extend(
-            pack([t[:p].numpy() for t, (p, _) in zip(texts, shapes, strict=True)])
+        hidden, cache = read_on(
+            model.encoder, pack([t[:p].numpy() for t, (p, _) in zip(texts, shapes, strict=True)])
         )
         for state, full, (p, _) in zip(hidden.split([p for p, _ in shapes]), whole, shapes, strict=True):
             torch.testing.assert_close(state, full[:p], **CLOSE)
@@ -163,7 +164,7 @@ def test_reading_on_equals_reading_all_at_once(plan: SharingPlan, shapes: list[S
                 [texts[i][a : a + 1].numpy() for i, a in zip(going, at, strict=True)], [[1]] * len(going)
             )
             new = Packed(new.input_ids, new.token_type_ids, torch.tensor(at), new.cu_seqlens, new.lengths)
-            hidden, cache = model.encoder.extend(new, cache)
+            hidden, cache = read_on(model.encoder, new, cache)
             for state, i, a in zip(hidden, going, at, strict=True):
                 torch.testing.assert_close(state, whole[i][a], **CLOSE)
             left, step = going, step + 1
@@ -173,15 +174,15 @@ def test_the_same_sequence_goes_on_in_several_ways() -> None:
     model = builders.model()
     (text,) = builders.sequences([6])
     with torch.inference_mode():
-        _, cache = model.encoder.extend(pack([text[:4]]))
+        _, cache = read_on(model.encoder, pack([text[:4]]))
         new = pack([[7], [9]], [[1], [1]])
         new = Packed(new.input_ids, new.token_type_ids, torch.tensor([4, 4]), new.cu_seqlens, new.lengths)
-        ways, _ = model.encoder.extend(new, cache.of([0, 0]))
+        ways, _ = read_on(model.encoder, new, cache.of([0, 0]))
         for way, token in zip(ways, (7, 9), strict=True):
             whole = model.encoder(pack([[*text[:4], token]], [[0, 0, 0, 0, 1]], [4])).last_hidden
             torch.testing.assert_close(way, whole[4], **CLOSE)
     with pytest.raises(SettingsError, match="longer than the model's 32 positions"):
-        model.encoder.extend(pack(builders.sequences([33])))
+        read_on(model.encoder, pack(builders.sequences([33])))
 
 
 def test_the_rows_that_predict_a_target() -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from albertine.layout import pack
+from albertine.model.key_value_cache import read_on
 from albertine.model.model import Model
 from albertine.text.tokenizer import Tokenizer
 
@@ -37,7 +38,7 @@ class Speaker:
         said = {tokenizer.sep_id} | ({tokenizer.unk_id} if unknown else set())
         self._silent = torch.tensor(sorted(tokenizer.special_ids - said), device=model.device)
         packed = pack(sources).to(model.device)
-        hidden, self._cache = model.encoder.extend(packed)
+        hidden, self._cache = read_on(model.encoder, packed)
         self.first = self._said(hidden[packed.cu_seqlens[1:].long() - 1])
 
     def next(self, rows: Sequence[int], tokens: Sequence[int]) -> Tensor:
@@ -50,7 +51,7 @@ class Speaker:
         cache = self._cache.of(rows)
         packed = pack([[token] for token in tokens], [[1]] * len(tokens))
         packed = replace(packed, position_ids=torch.tensor(cache.lengths)).to(self._model.device)
-        hidden, self._cache = self._model.encoder.extend(packed, cache)
+        hidden, self._cache = read_on(self._model.encoder, packed, cache)
         return self._said(hidden)
 
     def _said(self, hidden_RH: Tensor) -> Tensor:

@@ -11,13 +11,13 @@ from torch.utils.checkpoint import checkpoint
 
 from albertine.errors import SettingsError
 from albertine.layout import Packed
-from albertine.model.backend import backend_for, computing, current
+from albertine.model.backend import computing, current
 from albertine.model.backend.base import Backend
 from albertine.model.block import AttentionBlock, FeedForwardBlock
 from albertine.model.config import EncoderConfig
 from albertine.model.depths import Depths, EncoderOutput, FixedDepths
 from albertine.model.embeddings import Embeddings
-from albertine.model.key_value_cache import Extension, KeyValueCache, Past
+from albertine.model.key_value_cache import Past
 from albertine.model.rows import Rows
 from albertine.precision import InferencePrecision, own_precision
 
@@ -58,9 +58,8 @@ class Encoder(nn.Module):
         self.precision, self.recompute, self.compiled = how.precision, how.recompute, how.compile
 
     def computing(self) -> AbstractContextManager[Backend]:
-        """The backend for a forward pass of this encoder and what stands on it: the one under way, or a new
-        one."""
-        return computing(self, lambda: backend_for(self))
+        """A forward pass of this encoder and what stands on it: the one under way, or a new one."""
+        return computing(self)
 
     @own_precision
     def forward(
@@ -89,14 +88,14 @@ class Encoder(nn.Module):
             raise SettingsError(f"depth {depth} is outside 0..{most}")
         if rows is not None and all_depths:
             raise SettingsError("all_depths computes every row; ask for rows or for all_depths")
-        self._check_length(packed.lengths)
+        self.check_length(max(packed.lengths, default=0))
         with self.computing() as ops:
             batch = ops.filled(packed)
             every = Rows.of(batch)
-            wanted = None if rows is None else every.select(ops.filled_rows(rows, packed.num_tokens))
+            wanted = None if rows is None else every.select(ops.filled_rows(rows, len(every.positions)))
             x_TH = self.embeddings(batch, ops.form.dtype)
             out = self.depths.run(self.step, x_TH, every, depth, wanted, all_depths)
-        return out.first(packed.num_tokens if rows is None else len(rows))
+        return out.first(len(packed.input_ids) if rows is None else len(rows))
 
     def step(
         self,
@@ -115,41 +114,16 @@ class Encoder(nn.Module):
             return ops.depth(attention, feed_forward, x_RH, context_TH, queries, keys, past)
 
         def again(x_TH: Tensor) -> Tensor:
-            with computing(self, lambda: ops):  # also in the backward pass, which is outside of this one
+            with computing(self, ops):  # also in the backward pass, which is outside of this one
                 return ops.depth(attention, feed_forward, x_TH, x_TH, queries, keys)
 
         return cast(Tensor, checkpoint(again, x_RH, use_reentrant=False))
 
-    @own_precision
-    def extend(self, packed: Packed, cache: KeyValueCache | None = None) -> tuple[Tensor, KeyValueCache]:
-        """Read sequences on, for inference.
-
-        Args:
-            packed: the new tokens of each sequence, without `prefix`; they see all before them and each
-                other. Their positions go on where those of `cache` ended.
-            cache: keys and values of the same sequences; None begins them.
-
-        Returns:
-            (T, H) of the new tokens, and the cache with them.
-
-        Raises:
-            SettingsError: a sequence grows longer than the position table.
-        """
-        with self.computing() as ops:
-            dtype, heads = ops.form.dtype, (self.config.num_attention_heads, self.config.head_size)
-            empty = self.embeddings.word.weight.new_empty(0, *heads, dtype=dtype)
-            extension = Extension.of(packed, cache, self.config.num_hidden_layers, empty)
-            self._check_length(extension.lengths)
-            x_TH = self.embeddings(packed, dtype)
-            for d, past in enumerate(extension.pasts):
-                x_TH = self.step(d, x_TH, x_TH, extension.queries, extension.keys, past)
-        return x_TH, extension.cache()
-
-    def _check_length(self, lengths: tuple[int, ...]) -> None:
-        longest = max(lengths, default=0)
-        if longest > self.config.max_position_embeddings:
+    def check_length(self, longest: int) -> None:
+        """Refuse a sequence longer than the position table."""
+        positions = self.config.max_position_embeddings
+        if longest > positions:
             raise SettingsError(
-                f"a sequence of {longest} tokens is longer than the model's "
-                f"{self.config.max_position_embeddings} positions",
+                f"a sequence of {longest} tokens is longer than the model's {positions} positions",
                 remedy="Truncate the text, or split it into windows",
             )

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from albertine.model.backend.activation import activate
+from albertine.model.backend.base import PLAIN
 from albertine.model.backend.fused import KERNELS, FusedLinear
 
 ROWS, INSIDE, OUT = 13, 24, 40
@@ -45,9 +45,9 @@ def test_equal_to_plain_operations(dtype: torch.dtype, apart: bool) -> None:
         "rows with gaps": (linear(x[::2]), plain[::2]),
         "residual": (linear(x, None, residual), plain + right),
         "residual with gaps": (linear(x[::2], None, residual[::2]), (plain + right)[::2]),
-        **{name: (linear(x, name), activate(plain, name)) for name in KERNELS},
+        **{name: (linear(x, name), PLAIN.activate(plain, name)) for name in KERNELS},
         **{
-            f"{name}, residual": (linear(x, name, residual), activate(plain, name) + right)
+            f"{name}, residual": (linear(x, name, residual), PLAIN.activate(plain, name) + right)
             for name in KERNELS
         },
     }

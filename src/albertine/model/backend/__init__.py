@@ -7,14 +7,14 @@ long as one forward pass, and what it prepares for the pass goes with it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
 
 from albertine.errors import SettingsError
-from albertine.model.backend.base import Backend
+from albertine.model.backend.base import PLAIN, Backend
 from albertine.precision import Format, compute_format
 
 if TYPE_CHECKING:
@@ -32,26 +32,25 @@ class _Current(threading.local):
 
 
 _current = _Current()
-_plain = Backend(Format(torch.float32))
 
 
 def current() -> Backend:
     """The backend of the forward pass under way in this thread; plain torch outside of any."""
     if torch.compiler.is_compiling():  # the compiler takes plain operations apart itself
         return _traced()
-    return _current.backend or _plain
+    return _current.backend or PLAIN
 
 
 @contextmanager
-def computing(owner: object, make: Callable[[], Backend]) -> Iterator[Backend]:
-    """A pass of `owner`: the one under way, or a new one with the backend that `make` gives."""
+def computing(owner: Encoder, backend: Backend | None = None) -> Iterator[Backend]:
+    """A pass of `owner`: the one under way, or a new one with `backend`, by default the one for it."""
     if torch.compiler.is_compiling():
-        yield make()
+        yield backend or backend_for(owner)
     elif _current.owner is owner and _current.backend is not None:
         yield _current.backend
     else:
         before = _current.backend, _current.owner
-        _current.backend, _current.owner = make(), owner
+        _current.backend, _current.owner = backend or backend_for(owner), owner
         try:
             yield _current.backend
         finally:
@@ -75,9 +74,10 @@ def backend_for(encoder: Encoder) -> Backend:
     if name not in NAMES:
         raise SettingsError(f"unknown backend `{name}`", remedy=f"Use one of {', '.join(NAMES)}")
     # Blocks that something else wraps (FSDP gives them another class) own weights that come and go.
-    own = all(
-        type(b) in (AttentionBlock, FeedForwardBlock) for b in (*encoder.attention, *encoder.feed_forward)
-    )
+    own = {type(block) for block in (*encoder.attention, *encoder.feed_forward)} <= {
+        AttentionBlock,
+        FeedForwardBlock,
+    }
     if name == "auto":
         name = "onednn" if weight.device.type == "cpu" else "cuda"
     if form.int8 and name != "onednn":

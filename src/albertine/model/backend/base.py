@@ -14,7 +14,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from albertine.layout import Packed
-from albertine.model.backend.activation import activate
 from albertine.precision import Format
 
 if TYPE_CHECKING:
@@ -47,8 +46,10 @@ class Backend:
         return F.layer_norm(x, layer.normalized_shape, weight, bias, layer.eps)
 
     def activate(self, x: Tensor, name: str) -> Tensor:
-        """The activation of that name."""
-        return activate(x, name)
+        """The activation of that name; the tanh form of GELU is the one Google's code calls "gelu"."""
+        if name == "relu":
+            return F.relu(x)
+        return F.gelu(x, approximate="tanh" if name == "gelu_new" else "none")
 
     def linears(self, layers: Sequence[nn.Module], inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """`layer(x)` of each pair."""
@@ -128,3 +129,6 @@ def _seen(
     untils = queries.visible.until.split_with_sizes(q_sizes)
     pairs = zip(untils, keys.visible.when.split_with_sizes(k_sizes), strict=True)
     return [when < until[:, None] for until, when in pairs]
+
+
+PLAIN = Backend(Format(torch.float32))

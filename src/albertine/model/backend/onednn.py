@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from albertine.layout import Packed, with_filler
 from albertine.model.backend import cpu_attention
-from albertine.model.backend.activation import activate, formula
 from albertine.model.backend.base import Backend
 from albertine.model.backend.cache import cached
+from albertine.model.backend.fused import formula
 from albertine.model.backend.proof import Linear, prepared
 from albertine.model.backend.summed import SummedGradients, runs, untouched
 from albertine.precision import Format
@@ -44,7 +44,7 @@ class Processor(Backend):
         return True
 
     def activate(self, x: Tensor, name: str) -> Tensor:
-        return activate(x, formula(name, x.dtype))
+        return super().activate(x, formula(name, x.dtype))
 
     def attend(
         self, q_RND: Tensor, k_TND: Tensor, v_TND: Tensor, queries: Rows, keys: Rows, dropout: float
