@@ -14,7 +14,7 @@ from torch import Tensor
 
 from albertine.errors import SettingsError
 from albertine.model.activation import activate
-from albertine.model.backend import proof
+from albertine.model.backend import int8, proof
 from albertine.model.backend.int8 import Int8Linear
 from albertine.model.backend.proof import Candidate, PlainLinear, choices, fixed, prepared
 from albertine.precision import Format
@@ -198,10 +198,12 @@ def test_products_that_gain_nothing_stay_in_float(
 def test_fixed_forms_are_taken_without_measuring(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proof, "_times", lambda *_, **__: pytest.fail("measured"))
     weight, bias = torch.ones(400, 300), torch.zeros(400)
+    with fixed(int8="signed"):
+        assert prepared(weight[:8], bias[:8], INT8).form is int8.signed
     with fixed(int8="32-bit sums", float32="plain", bfloat16="plain"):
         with fixed(int8="unsigned"):
-            assert prepared(weight, bias, INT8).sums.__qualname__.startswith("_pointwise")
-        assert prepared(weight, bias, INT8).sums.__qualname__.startswith("plain_integers")
+            assert prepared(weight, bias, INT8).form is int8.unsigned
+        assert prepared(weight, bias, INT8).form is int8.plain_integers
         assert isinstance(prepared(weight, bias, FLOAT), PlainLinear)
         assert [choice.form for choice in choices()] == ["plain", "plain", "32-bit sums"]
     assert not proof._fixed

@@ -266,7 +266,7 @@ def _agrees(layer: Linear, given: Given, kind: str, after: Iterable[tuple[str | 
     Args:
         after: what follows the product: an activation, and whether the residual is added.
     """
-    weight, bias, x, residual = (each.float() for each in given)
+    weight, bias, x, residual = (each.to(torch.float32, copy=True) for each in given)
     exact = PlainLinear(weight, bias)
     for activation, adds in after:
         found = layer(given[2], activation, given[3] if adds else None).float()
