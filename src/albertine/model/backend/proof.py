@@ -126,7 +126,7 @@ CANDIDATES: dict[str, tuple[Candidate, ...]] = {
     "bfloat16": (_FUSED,),
     "int8": (_UNSIGNED, _SIGNED, _SUMS) if _WIDE else (_SUMS, _UNSIGNED, _SIGNED),
 }
-"""By kind, the likeliest first: with AVX2 GELU apart saves a twentieth, which times of one product may hide."""
+"""By kind, the likeliest first: with AVX2 GELU apart saves a twentieth, which one product may hide."""
 
 _chosen: dict[tuple[str, torch.dtype], tuple[Candidate, Choice]] = {}
 _fixed: dict[str, str] = {}
