@@ -64,7 +64,7 @@ def broken(y: Tensor) -> Tensor:
 def timed(monkeypatch: pytest.MonkeyPatch, **seconds: float) -> None:
     """Layers take these times; all others, and tiny products, a second."""
 
-    def times(ways: Mapping[str, object], rounds: int = 4) -> dict[str, float]:
+    def times(ways: Mapping[str, object], *_: object, **__: object) -> dict[str, float]:
         return {name: seconds.get(name, 1.0) for name in ways}
 
     monkeypatch.setattr(proof, "_times", times)
@@ -165,6 +165,25 @@ def test_the_fastest_is_taken(
     assert len(caplog.records) == (form == "plain")
 
 
+def test_who_loses_is_timed_again() -> None:
+    """On a busy machine the first times may be those of another program."""
+    pauses = iter([0, 0.02, 0, 0.02, 0, 0, 0, 0])  # the second run of each pair is the one that counts
+    runs: list[str] = []
+
+    def held() -> None:
+        runs.append("held")
+        time.sleep(next(pauses))
+
+    found = proof._times(
+        {"usual": lambda: time.sleep(0.005), "held": held}, lambda t: t["held"] < t["usual"], 2
+    )
+    assert found["held"] < 0.005 <= found["usual"] and len(runs) == 8
+    runs.clear()
+    pauses = iter([0.01] * 99)
+    proof._times({"usual": lambda: None, "held": held}, lambda t: t["held"] < t["usual"], 1)
+    assert len(runs) == 2 * proof.ATTEMPTS
+
+
 def test_int8_falls_back_to_what_is_best_in_float(monkeypatch: pytest.MonkeyPatch) -> None:
     offered(monkeypatch, "float32", candidate("quick"))
     offered(monkeypatch, "int8", candidate("rough"))
@@ -183,13 +202,12 @@ def test_products_that_gain_nothing_stay_in_float(
         usual = proof._choose(proof._name(dtype), dtype)
     monkeypatch.setattr(proof, "_chosen", {("int8", dtype): entry, (proof._name(dtype), dtype): usual})
     form = Format(dtype, int8=True)
-    # In the order of asking: "0" is the product in float, "1" the one in int8.
     for inputs, outputs, rounding, rounds in (
         (256, 256, 2.0, False),
         (256, 512, 0.5, True),
         (64, 64, 2.0, True),
     ):
-        timed(monkeypatch, **{"1": rounding})
+        timed(monkeypatch, int8=rounding)
         layer = prepared(torch.ones(outputs, inputs), torch.ones(outputs), form)
         assert isinstance(layer, Int8Linear) == rounds, (inputs, outputs)
         assert layer(torch.ones(2, inputs, dtype=dtype)).dtype == dtype
