@@ -94,10 +94,14 @@ def test_one_that_becomes_slow_takes_no_part(monkeypatch: pytest.MonkeyPatch) ->
 
     def tiring() -> None:
         calls.append(1)
-        lasting(0.001 if len(calls) < 5 else 60)()
+        try:
+            lasting(0.001 if len(calls) < 5 else 5)()
+        except Exception:  # as a peer may, whatever it is for
+            lasting(5)()
 
     contest = compete({"a": lasting(0.001), "tiring": tiring}, 3, 2, patience=10)
-    assert set(contest.times) == {"a"} and set(contest.stopped) == {"tiring"} and len(calls) == 5
+    assert set(contest.times) == set(contest.said) == {"a"}
+    assert set(contest.stopped) == {"tiring"} and len(calls) == 5
 
 
 def test_who_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
