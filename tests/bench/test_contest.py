@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 import pytest
 
+from albertine.bench import contest as contest_module
 from albertine.bench.contest import Contest, Times, compete
 from albertine.bench.quiet import Clock, others
 from albertine.errors import RunError
@@ -47,3 +50,66 @@ def test_what_others_do_is_seen_and_what_children_did_is_not() -> None:
     subprocess.run(spin, check=True)
     end = Clock.now()
     assert end.own - begin.own > 0.9 and others(begin, begin) is None
+
+
+def lasting(seconds: float, calls: list[float] | None = None) -> Callable[[], float]:
+    def run() -> float:
+        if calls is not None:
+            calls.append(seconds)
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:  # as a model does: call after call
+            time.sleep(0.001)
+        return seconds
+
+    return run
+
+
+@pytest.mark.parametrize("names", [("a", "b", "slow"), ("a", "slow", "b")])
+def test_a_way_far_slower_than_all_others_is_stopped(
+    names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contest_module, "FIRST", 0.3)
+    monkeypatch.setattr(contest_module, "LEAST", 0.2)
+    heard: list[str] = []
+    ways = {name: lasting(60 if name == "slow" else 0.01) for name in names}
+    begin = time.perf_counter()
+    contest = compete(ways, 2, 2, heard.append, patience=10)
+    assert time.perf_counter() - begin < 10
+    assert set(contest.times) == set(contest.said) == {"a", "b"}
+    assert contest.stopped == {"slow": "stopped: took 10 times as long as the slowest of the others"}
+    assert f"slow {contest.stopped['slow']}" in heard
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_one_that_comes_first_is_stopped_once_the_others_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contest_module, "LEAST", 0.05)
+    calls: list[float] = []
+    contest = compete({"slow": lasting(0.3, calls), "a": lasting(0.001)}, 3, 2, patience=10)
+    assert set(contest.times) == {"a"} and set(contest.stopped) == {"slow"} and len(calls) == 2
+
+
+def test_one_that_becomes_slow_takes_no_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contest_module, "LEAST", 0.2)
+    calls: list[int] = []
+
+    def tiring() -> None:
+        calls.append(1)
+        try:
+            lasting(0.001 if len(calls) < 5 else 5)()
+        except Exception:  # as a peer may, whatever it is for
+            lasting(5)()
+
+    contest = compete({"a": lasting(0.001), "tiring": tiring}, 3, 2, patience=10)
+    assert set(contest.times) == set(contest.said) == {"a"}
+    assert set(contest.stopped) == {"tiring"} and len(calls) == 5
+
+
+def test_who_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contest_module, "FIRST", 0.05)
+    monkeypatch.setattr(contest_module, "LEAST", 0.05)
+    ways = {"a": lasting(0.001), "slow": lasting(0.2)}
+    assert set(compete(ways, 1, 2).times) == {"a", "slow"}  # without patience, everyone
+    assert set(compete(ways, 1, 2, patience=10, kept=["slow"]).times) == {"a", "slow"}
+    monkeypatch.setattr(contest_module, "LEAST", 0.5)  # less than that is no trouble
+    monkeypatch.setattr(contest_module, "FIRST", 0.5)
+    assert set(compete(ways, 1, 2, patience=10).times) == {"a", "slow"}

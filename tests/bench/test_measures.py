@@ -5,13 +5,25 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from albertine.bench import data, inference, optimizer, process, quiet, scaling, sizes, start_up, training
+from albertine.bench import (
+    contest,
+    data,
+    inference,
+    optimizer,
+    process,
+    quiet,
+    scaling,
+    sizes,
+    start_up,
+    training,
+)
 from albertine.bench.guard import fallen, not_compared
 from albertine.bench.inputs import inputs, lengths_of, pretraining
 from albertine.bench.machine import hardware
@@ -68,6 +80,18 @@ def test_inference(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {first.name, "albertine float32"} <= set(told["runs"])
     assert told["runs"][first.name]["least_cosine"] > 0.99999
     assert all(row["least_cosine"] > 0.98 and row["min_ms"] > 0 for row in told["runs"].values())
+
+
+def test_inference_ends_with_a_peer_that_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    def endless(*_: object) -> torch.Tensor:
+        while True:
+            time.sleep(0.001)
+
+    monkeypatch.setattr(contest, "FIRST", 0.5)
+    monkeypatch.setattr(inference, "peers", lambda: (Peer("endless", "x", lambda *_: endless),))  # type: ignore[arg-type]
+    (found,) = inference.measure(TOY, ["single"], rounds=1, threads=1)
+    assert found.told()["left_out"]["endless"].startswith("stopped: took 10 times")
+    assert set(found.told()["runs"]) >= {"albertine float32"} and "endless" not in found.told()["runs"]
 
 
 def test_training_computes_the_same_loss() -> None:

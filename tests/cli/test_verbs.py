@@ -199,6 +199,10 @@ def test_doctor_names_what_is_damaged(albertine: Command, home: Path, tmp_path: 
 def test_doctor_describes_the_machine(albertine: Command) -> None:
     facts = json.loads(albertine("doctor", "--json").out)
     assert facts["python"].startswith("3.") and "free" in facts["disk here"]
+    for kind in ("float32", "bfloat16", "int8"):
+        assert (
+            "(" in facts[f"products in {kind}"] and "times as fast as without" in facts[f"products in {kind}"]
+        )
 
 
 def test_info_of_a_run_and_a_corpus(albertine: Command, home: Path) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import statistics
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +16,9 @@ from albertine.bench.quiet import Clock, others, quiet
 from albertine.errors import RunError
 
 Say = Callable[[str], None]
+
+FIRST, LEAST = 10.0, 1.0
+"""Seconds that a first run, which may prepare much, and any other may take, however fast the others are."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,7 @@ class Contest:
         cores: processors there were.
         said: what every way returned when it warmed up.
         tflops: by format, what the machine's own matrix product made before every round.
+        stopped: ways that took far longer than all others, which are in nothing else here, and why.
     """
 
     times: Mapping[str, Times]
@@ -52,6 +59,7 @@ class Contest:
     cores: int
     said: Mapping[str, Any] = field(default_factory=dict)
     tflops: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    stopped: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def quiet(self) -> bool:
@@ -87,8 +95,18 @@ class Contest:
         return {"runs": runs, "others_busy": self.others, "quiet": self.quiet, "tflops": made}
 
 
+class _TooSlow(BaseException):
+    """Of no class that a peer might catch."""
+
+
 def compete(
-    ways: Mapping[str, Callable[[], object]], rounds: int, cores: int, say: Say = lambda text: None
+    ways: Mapping[str, Callable[[], object]],
+    rounds: int,
+    cores: int,
+    say: Say = lambda text: None,
+    *,
+    patience: float | None = None,
+    kept: Collection[str] = (),
 ) -> Contest:
     """Time several ways in turn, round by round. Each runs once before it is timed, in every round: the one
     before it leaves other data in the caches, and some leave threads that wait busily for more.
@@ -97,22 +115,85 @@ def compete(
         ways: by name; each does the whole work and returns when it is done.
         cores: processors that this program may use.
         say: is told what is being warmed up.
+        patience: a way that takes so many times as long as the slowest of the others is stopped, as soon as
+            its present call into native code returns, and takes no part; default: everyone is waited for.
+        kept: ways that are waited for in any case.
     """
-    said = {}
+    said: dict[str, Any] = {}
+    lasted: dict[str, float] = {}
+    stopped: dict[str, str] = {}
+
+    def limit(name: str, least: float) -> float | None:
+        others = [seconds for other, seconds in lasted.items() if other != name]
+        return None if patience is None or name in kept or not others else max(patience * max(others), least)
+
+    def stop(name: str) -> None:
+        lasted.pop(name, None)
+        stopped[name] = f"stopped: took {patience:g} times as long as the slowest of the others"
+        say(f"{name} {stopped[name]}")
+
     for name, run in ways.items():
         say(f"warming up: {name}")
-        said[name] = run()
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
+        try:
+            with _at_most(limit(name, FIRST)):
+                said[name] = run()
+            if patience is not None:  # what follows is a time without preparations
+                with _at_most(limit(name, LEAST)):
+                    lasted[name] = _seconds(run)
+        except _TooSlow:
+            stop(name)
+    for name in sorted(lasted, key=lasted.__getitem__, reverse=True):
+        most = limit(name, LEAST)  # now that all of the others are known
+        if most is not None and lasted[name] > most:
+            stop(name)
+    seconds: dict[str, list[float]] = {name: [] for name in ways if name not in stopped}
     made: list[dict[str, float]] = []
     begin = Clock.now()
     for i in range(rounds):
         say(f"round {i + 1} of {rounds}")
         made.append(tflops())
-        for name, run in ways.items():
-            run()
-            start = time.perf_counter()
-            run()
-            seconds[name].append(time.perf_counter() - start)
+        for name in list(seconds):
+            try:
+                with _at_most(limit(name, LEAST)):
+                    ways[name]()
+                    seconds[name].append(_seconds(ways[name]))
+            except _TooSlow:
+                stop(name)
+                del seconds[name]
     times = {name: Times(tuple(found)) for name, found in seconds.items()}
     rates = {name: tuple(each[name] for each in made) for name in made[0]}
-    return Contest(times, others(begin, Clock.now()), cores, said, rates)
+    said = {name: found for name, found in said.items() if name in times}
+    return Contest(times, others(begin, Clock.now()), cores, said, rates, stopped)
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+@contextmanager
+def _at_most(seconds: float | None) -> Iterator[None]:
+    """Stops what is done within it after so many seconds, between two of Python's instructions.
+
+    Signals do it, so only in the main thread and where the system has such clocks; elsewhere nothing is
+    stopped.
+
+    Raises:
+        _TooSlow: it was stopped.
+    """
+    here = threading.current_thread() is threading.main_thread() and hasattr(signal, "setitimer")
+    if seconds is None or not here:
+        yield
+        return
+
+    def ring(*_: object) -> None:
+        raise _TooSlow
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -28,6 +28,9 @@ OURS = "albertine"
 AGAINST = ("transformers float32", "ONNX Runtime float32", "OpenVINO bfloat16")
 """The peers that our ratios are told against, where they take part."""
 
+PATIENCE = 10.0
+"""How many times as long as the slowest of the others a way may take."""
+
 
 @dataclass(frozen=True)
 class Found:
@@ -35,7 +38,7 @@ class Found:
 
     Attributes:
         cosines: of every way the least cosine of a token's vector with that of our float32.
-        left_out: peers that took no part, and why.
+        left_out: peers that took no part or were stopped, and why.
     """
 
     inputs: Inputs
@@ -118,12 +121,13 @@ def _one(
     }
     for name, run in runs.items():
         ways[name] = lambda run=run: run(given.padded)  # type: ignore[misc]
-    contest = compete(ways, rounds, threads, say)
+    right_way = f"{OURS} float32"
+    contest = compete(ways, rounds, threads, say, patience=PATIENCE, kept=[right_way])
     real = given.padded["attention_mask"].bool()
     vectors = {name: (x if x.dim() == 2 else x[real]).float() for name, x in contest.said.items()}
-    right = vectors[f"{OURS} float32"]
+    right = vectors[right_way]
     cosines = {name: float(F.cosine_similarity(x, right).min()) for name, x in vectors.items()}
-    return Found(given, contest, cosines, left_out)
+    return Found(given, contest, cosines, {**left_out, **contest.stopped})
 
 
 def _formats() -> tuple[InferencePrecision, ...]:

@@ -13,6 +13,7 @@ import torch
 from albertine.cli.show import size
 from albertine.corpus.reader import Corpus
 from albertine.errors import ModelError
+from albertine.model.backend.proof import choices
 from albertine.precision import fast_bfloat16
 from albertine.text.documents import read_documents
 from albertine.text.tokenizer import Tokenizer
@@ -47,6 +48,9 @@ def machine() -> dict[str, str]:
     facts["bfloat16 on the processor"] = (
         "in hardware" if fast_bfloat16(cpu) else "emulated, slow; auto takes float32"
     )
+    for choice in choices():
+        gain = f", {choice.plain / choice.seconds:.1f} times as fast as without" if choice.seconds else ""
+        facts[f"products in {choice.kind}"] = f"{choice.form} ({choice.kernel}){gain}"
     facts["accelerator"] = torch.cuda.get_device_name() if gpu else "none"
     if gpu:
         facts["bfloat16 on the accelerator"] = (

@@ -150,7 +150,7 @@ def test_rounding_is_of_each_row_alone() -> None:
 CHILD = """
 import json, torch
 from albertine.model.backend import proof
-from albertine.model.backend.int8 import largest_weight, unsigned
+from albertine.model.backend import int8 as forms
 from albertine.precision import Format
 
 torch.manual_seed(0)
@@ -168,8 +168,12 @@ with torch.inference_mode(), torch.backends.mkldnn.verbose(torch.backends.mkldnn
             layer(*given)
 right = torch.nn.functional.linear(x, weight, weight[:, 0])
 with torch.inference_mode():
-    print(json.dumps({name: ((layer(x) - right).norm() / right.norm()).item() for name, layer in
-    layers.items()}))
+    errors = {name: (layer(x) - right).norm() / right.norm() for name, layer in layers.items()}
+    print(json.dumps({name: error.item() for name, error in errors.items()}))
+ones = torch.ones(16, 3072)  # two products of 127 and 255 do not fit into 16 bits
+for form in (forms.unsigned, forms.plain_integers):
+    sums = forms.Int8Linear(ones, ones[:, 0] * 0, torch.float32, form)(ones)
+    print(forms.largest_weight(form), (sums - 3072).abs().max().item())
 """
 
 NEEDS = {"default": "", "AVX512_CORE_VNNI": "avx512_vnni", "AVX2": "avx2"}
@@ -199,9 +203,12 @@ def test_never_a_reference_kernel(isa: str) -> None:
         timeout=120,
     )
     assert run.returncode == 0, run.stderr
-    chosen, *kernels, errors = run.stdout.strip().splitlines()
+    chosen, *kernels, errors, unsigned, plain = run.stdout.strip().splitlines()
     names = [line.split(",")[6] for line in kernels if ",exec," in line and ",gemm_api," not in line]
     assert names and not [name for name in names if "ref" in name], kernels
     assert json.loads(chosen)["form"] in {"unsigned", "signed", "32-bit sums"}
+    assert all(float(line.split()[1]) < 0.1 for line in (unsigned, plain))
+    if isa == "AVX2":  # which has no VNNI
+        assert unsigned.startswith("64 ") and plain.startswith("64 ")
     found = json.loads(errors)
     assert found["float32"] < 1e-5 and 1e-4 < found["int8"] < 0.03

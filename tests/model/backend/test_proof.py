@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from albertine.errors import SettingsError
-from albertine.model.backend import proof
+from albertine.model.backend import int8, proof
 from albertine.model.backend.base import PLAIN
 from albertine.model.backend.int8 import Int8Linear
 from albertine.model.backend.proof import Candidate, PlainLinear, choices, fixed, prepared
@@ -64,7 +64,7 @@ def broken(y: Tensor) -> Tensor:
 def timed(monkeypatch: pytest.MonkeyPatch, **seconds: float) -> None:
     """Layers take these times; all others, and tiny products, a second."""
 
-    def times(ways: Mapping[str, object], rounds: int = 4) -> dict[str, float]:
+    def times(ways: Mapping[str, object], *_: object, **__: object) -> dict[str, float]:
         return {name: seconds.get(name, 1.0) for name in ways}
 
     monkeypatch.setattr(proof, "_times", times)
@@ -146,10 +146,10 @@ def test_a_way_that_changes_its_arguments_is_wrong(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("first", "second", "form"),
     [
-        (0.5, 0.4, "second"),
-        (0.5, 0.47, "first"),  # as good: the likeliest stays
+        (0.5, 0.3, "second"),
+        (0.5, 0.41, "first"),  # as good: the likeliest stays
         (1.05, 2.0, "first"),
-        (1.05, 0.9, "second"),
+        (1.05, 0.8, "second"),
         (1.2, 1.3, "plain"),
         (1.2, 0.3, "second"),
     ],
@@ -163,6 +163,25 @@ def test_the_fastest_is_taken(
     assert choice.form == form and choice.plain == 1.0
     assert choice.seconds == {"first": first, "second": second, "plain": 1.0}[form]
     assert len(caplog.records) == (form == "plain")
+
+
+def test_who_loses_is_timed_again() -> None:
+    """On a busy machine the first times may be those of another program."""
+    pauses = iter([0, 0.02, 0, 0.02, 0, 0, 0, 0.02])  # the second run of each pair is the one that counts
+    runs: list[str] = []
+
+    def held() -> None:
+        runs.append("held")
+        time.sleep(next(pauses))
+
+    found = proof._times(
+        {"usual": lambda: time.sleep(0.005), "held": held}, lambda t: t["held"] < t["usual"], 2
+    )
+    assert found["held"] < 0.005 <= found["usual"] and len(runs) == 8
+    runs.clear()
+    pauses = iter([0.01] * 99)
+    proof._times({"usual": lambda: None, "held": held}, lambda t: t["held"] < t["usual"], 1)
+    assert len(runs) == 2 * proof.ATTEMPTS
 
 
 def test_int8_falls_back_to_what_is_best_in_float(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,13 +202,12 @@ def test_products_that_gain_nothing_stay_in_float(
         usual = proof._choose(proof._name(dtype), dtype)
     monkeypatch.setattr(proof, "_chosen", {("int8", dtype): entry, (proof._name(dtype), dtype): usual})
     form = Format(dtype, int8=True)
-    # In the order of asking: "0" is the product in float, "1" the one in int8.
     for inputs, outputs, rounding, rounds in (
         (256, 256, 2.0, False),
         (256, 512, 0.5, True),
         (64, 64, 2.0, True),
     ):
-        timed(monkeypatch, **{"1": rounding})
+        timed(monkeypatch, int8=rounding)
         layer = prepared(torch.ones(outputs, inputs), torch.ones(outputs), form)
         assert isinstance(layer, Int8Linear) == rounds, (inputs, outputs)
         assert layer(torch.ones(2, inputs, dtype=dtype)).dtype == dtype
@@ -198,10 +216,12 @@ def test_products_that_gain_nothing_stay_in_float(
 def test_fixed_forms_are_taken_without_measuring(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proof, "_times", lambda *_, **__: pytest.fail("measured"))
     weight, bias = torch.ones(400, 300), torch.zeros(400)
+    with fixed(int8="signed"):
+        assert prepared(weight[:8], bias[:8], INT8).form is int8.signed
     with fixed(int8="32-bit sums", float32="plain", bfloat16="plain"):
         with fixed(int8="unsigned"):
-            assert prepared(weight, bias, INT8).sums.__qualname__.startswith("_pointwise")
-        assert prepared(weight, bias, INT8).sums.__qualname__.startswith("plain_integers")
+            assert prepared(weight, bias, INT8).form is int8.unsigned
+        assert prepared(weight, bias, INT8).form is int8.plain_integers
         assert isinstance(prepared(weight, bias, FLOAT), PlainLinear)
         assert [choice.form for choice in choices()] == ["plain", "plain", "32-bit sums"]
     assert not proof._fixed

@@ -46,9 +46,8 @@ class FusedLinear:
             whole = self.weight.contiguous()
             weight = self._laid_out = torch.ops.mkldnn._reorder_linear_weight(whole, x_TI.shape[0] or None)
         product = torch.ops.mkldnn._linear_pointwise
-        x_TI = x_TI.contiguous()
         if activation is None and residual is not None:
-            out: Tensor = product.binary(x_TI, residual.contiguous(), weight, self.bias, "add")
+            out: Tensor = product.binary(x_TI, residual, weight, self.bias, "add")
             return out
         name, algorithm = "none", ""
         if activation is not None and not self.apart:

@@ -118,7 +118,7 @@ class Int8Linear:
     def __init__(self, weight: Tensor, bias: Tensor, dtype: torch.dtype, form: Form = unsigned) -> None:
         weight = weight.detach().float()
         scales = (weight.abs().amax(1) / largest_weight(form)).clamp(min=SMALLEST)
-        self.dtype, self.bias = dtype, bias.detach().float().contiguous()
+        self.form, self.dtype, self.bias = form, dtype, bias.detach().float().contiguous()
         self.sums = form((weight / scales[:, None]).round().to(torch.int8), scales)
         self.piece = max(32, PIECE // (4 * len(weight)) // 16 * 16)
 
