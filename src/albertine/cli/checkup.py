@@ -13,7 +13,7 @@ import torch
 from albertine.cli.show import size
 from albertine.corpus.reader import Corpus
 from albertine.errors import ModelError
-from albertine.model.backend.proof import choices
+from albertine.model.backend import choices
 from albertine.precision import fast_bfloat16
 from albertine.text.documents import read_documents
 from albertine.text.tokenizer import Tokenizer
