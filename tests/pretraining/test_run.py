@@ -252,6 +252,26 @@ def test_never_refuses_a_folder_that_has_a_run(build: Build) -> None:
         run(settings, "never")
 
 
+def record(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in ("settings.yaml", "environment.json")}
+
+
+def test_a_refused_command_leaves_the_record_as_it_was(build: Build, tmp_path: Path) -> None:
+    other = {"seed": 77, "training": {"steps": 9, "learning_rate": 0.5}}
+    folder = run(build(training={"steps": 1}, watching={"evaluate_every": 100}))
+    before, lines = record(folder), (folder / "metrics.jsonl").read_bytes()
+    foreign = run(build(name="foreign", seed=5, training={"steps": 1})) / "checkpoints" / "step-1"
+    for changes, resume in ((other, "auto"), ({}, "never"), (other, "never"), ({}, str(foreign))):
+        with pytest.raises((CheckpointError, RunError)):
+            run(build(**changes), resume)
+        assert record(folder) == before and (folder / "metrics.jsonl").read_bytes() == lines
+    with pytest.raises(SettingsError, match="longer than the run"):
+        run(build(name="new", training={"schedule": "wsd", "warmup": 0.9, "decay": 0.9}))
+    with pytest.raises(CheckpointError, match="no such checkpoint"):
+        run(build(name="new"), str(tmp_path / "none"))
+    assert not (build(name="new").folder / "settings.yaml").exists(), "nothing was run in it"
+
+
 def test_two_runs_in_one_folder(build: Build) -> None:
     settings = build()
     errors: list[AlbertineError] = []

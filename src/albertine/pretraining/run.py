@@ -84,9 +84,6 @@ def pretrain(
         counts = count_tokens(corpus, tokenizer.vocab_size)
         model = first_model(settings, counts).to(world.device)
         with RunFolder(settings.folder, main=world.main) as folder:
-            folder.describe(
-                dump(settings), environment(settings.seed, device=str(world.device), world_size=world.size)
-            )
             return _run(settings, folder, corpus, tokenizer, counts, model, world, resume, strict, reporter)
     finally:
         stop(world)
@@ -117,6 +114,10 @@ def _run(
     def evaluate(poll: Callable[[], None]) -> Mapping[str, float]:
         return judge(model, held_out, device=world.device, add_up=world.add, poll=poll)
 
+    def describe() -> None:
+        facts = environment(settings.seed, device=str(world.device), world_size=world.size)
+        folder.describe(dump(settings), facts)
+
     def keep_best(step: int, scores: Mapping[str, float]) -> None:
         save_model(model, tokenizer, folder.best)
 
@@ -135,6 +136,7 @@ def _run(
             world=world,
             watch=_watch(settings, baseline),
             reporter=reporter,
+            on_start=describe,
             on_best=keep_best,
         ),
         resume,

@@ -102,9 +102,6 @@ def finetune(
             data.family.weights = weights
         model = data.family.build(base, settings.encoder.classifier_dropout, settings.seed).to(world.device)
         with RunFolder(settings.folder, main=world.main) as folder:
-            folder.describe(
-                dump(settings), environment(settings.seed, device=str(world.device), world_size=world.size)
-            )
             return _run(settings, folder, model, tokenizer, data, world, resume, reporter)
     finally:
         stop(world)
@@ -134,6 +131,10 @@ def _run(
         answers = family.answers(said, data.dev)
         return score(family.gold(data.dev), answers, family.metrics)
 
+    def describe() -> None:
+        facts = environment(settings.seed, device=str(world.device), world_size=world.size)
+        folder.describe(dump(settings), facts)
+
     def keep_best(step: int, scores: Mapping[str, float]) -> None:
         assert data.dev is not None
         save_tuned(model, tokenizer, family, folder.best)
@@ -161,6 +162,7 @@ def _run(
             fingerprint=_fingerprint(settings, model, tokenizer, data),
             world=world,
             reporter=reporter,
+            on_start=describe,
             on_best=keep_best,
             adversary=_adversary(settings, model),
             average=average,

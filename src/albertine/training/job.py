@@ -84,6 +84,8 @@ class Job:
         folder: entered, so that it is locked.
         fingerprint: the settings that decide the result, as JSON data; a checkpoint with another one is
             refused.
+        on_start: called by the main process once nothing can be refused any more and before anything of the
+            run's record is written; writes down settings and environment.
         on_best: called by the main process with step and scores whenever the best score is beaten.
         parts, adversary: see `train_step`.
         average: of the weights; it is evaluated, and kept as the best, instead of them.
@@ -100,6 +102,7 @@ class Job:
     world: World = field(default_factory=World)
     watch: Watch | None = None
     reporter: Reporter | None = None
+    on_start: Callable[[], None] | None = None
     on_best: Callable[[int, Mapping[str, float]], None] | None = None
     adversary: Adversary | None = None
     average: Average | None = None

@@ -60,6 +60,8 @@ class _Run:
             ensure_space(job.folder.path, count * checkpoint_bytes(job.model, moments) + MARGIN)
         self.world.share_weights(job.model)
         self.state = restored_state(job, self.store, resume, strict=strict)
+        if job.on_start is not None and self.world.main:
+            job.on_start()
         self.recorder = Recorder(job, reporter, self.state)
         self.non_finite = NonFinite(self.settings.non_finite, self.settings.skip_limit, self.state.skipped)
         self.signals = Signals()
