@@ -23,6 +23,7 @@ from albertine.training.loop import train
 from albertine.training.metrics import TIMINGS, read_metrics
 from albertine.training.optimizers import OptimizerKind, build_optimizer
 from albertine.training.run_folder import RunFolder
+from tests.crashes import Disk
 from tests.training.toy import Toy, run_toy, toy_batches, toy_evaluate, toy_job, toy_loss, toy_settings
 
 
@@ -258,6 +259,18 @@ def test_metrics_lines(tmp_path: Path) -> None:
     assert lines[0]["lr"] == pytest.approx(0.02 * 2 / 4)  # the third step, two of forty done, warm-up four
     assert lines[0]["tokens"] == 36 and lines[0]["loss"] == lines[0]["mlm_loss"] + lines[0]["sentence_loss"]
     assert lines[-1]["mlm_loss"] < lines[0]["mlm_loss"]
+
+
+def test_lines_are_as_safe_as_the_checkpoint_that_counts_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(monkeypatch, tmp_path)
+    path = tmp_path / "runs" / "toy"
+    disk.wanted = {f"step-{step}": path / "metrics.jsonl" for step in range(5, 41, 5)}
+    run_toy(path)
+    assert disk.complaints == [] and disk.wanted.keys() <= set(disk.renamed)
+    run_toy(path, resume=path / "checkpoints" / "step-35")  # cuts the lines, and writes them again
+    assert disk.complaints == [] and disk.renamed.count("step-40") == 2
 
 
 def test_best_scores_are_reported_once_each(tmp_path: Path) -> None:

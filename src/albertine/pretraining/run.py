@@ -25,7 +25,6 @@ from albertine.pretraining.curves import draw
 from albertine.pretraining.data import Batches, held_out_batches
 from albertine.pretraining.held_out import judge
 from albertine.pretraining.settings import PretrainingSettings
-from albertine.settings import dump
 from albertine.text.tokenizer import Tokenizer
 from albertine.training.distributed import World, start, stop
 from albertine.training.guards import Watch
@@ -33,7 +32,7 @@ from albertine.training.job import Job, LoopSettings, Outcome
 from albertine.training.loop import train
 from albertine.training.optimizers import build_optimizer
 from albertine.training.progress import Reporter
-from albertine.training.run_folder import RunFolder, environment
+from albertine.training.run_folder import RunFolder, describe
 from albertine.training.schedules import make_schedule
 
 SHORT = 64
@@ -114,10 +113,6 @@ def _run(
     def evaluate(poll: Callable[[], None]) -> Mapping[str, float]:
         return judge(model, held_out, device=world.device, add_up=world.add, poll=poll)
 
-    def describe() -> None:
-        facts = environment(settings.seed, device=str(world.device), world_size=world.size)
-        folder.describe(dump(settings), facts)
-
     def keep_best(step: int, scores: Mapping[str, float]) -> None:
         save_model(model, tokenizer, folder.best)
 
@@ -136,7 +131,7 @@ def _run(
             world=world,
             watch=_watch(settings, baseline),
             reporter=reporter,
-            on_start=describe,
+            on_start=partial(describe, folder, settings, world),
             on_best=keep_best,
         ),
         resume,
