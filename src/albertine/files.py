@@ -204,7 +204,7 @@ def ensure_space(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise RunError(
-            f"the disk has {free / 1e6:,.0f} MB free and the checkpoints need {needed / 1e6:,.0f} MB",
+            f"the disk has {free / 1e6:,.0f} MB free and the run needs {needed / 1e6:,.0f} MB",
             where=folder,
             remedy="Free some space or choose another folder",
         )

@@ -113,6 +113,18 @@ def test_resume_never_keeps_an_earlier_run(albertine: Command, home: Path) -> No
     assert (home / "runs" / "done" / "final" / "model.safetensors").is_file()
 
 
+def test_branch_from_begins_a_new_run_and_says_what_differs(albertine: Command, home: Path) -> None:
+    origin = home / "runs" / "done" / "checkpoints" / "step-2"
+    command = ["pretrain", *settings(home, "branch", "training.steps=3"), "--branch-from", origin]
+    outcome = albertine(*command)
+    assert outcome.code == 0 and "Done after 3 steps" in outcome.out
+    said = " ".join(outcome.err.split())
+    assert "begins at step 2 of" in said and "training.steps: checkpoint 2, now 3" in said
+    assert albertine(*command).code == 0
+    refused = albertine("pretrain", *settings(home, "done", "training.steps=3"), "--branch-from", origin)
+    assert refused.code == 2 and "holds checkpoints of another run" in refused.err
+
+
 def test_evaluate(albertine: Command, home: Path) -> None:
     final, corpus = home / "runs" / "done" / "final", home / "corpus"
     words, order = json.loads(albertine("evaluate", final, corpus, "--sequences", 40, "--json").out)

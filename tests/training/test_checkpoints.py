@@ -315,7 +315,7 @@ def test_full_disk_keeps_the_old_one(store: CheckpointStore, monkeypatch: pytest
 
 def test_space_is_asked_for_before_the_start(tmp_path: Path) -> None:
     ensure_space(tmp_path, 1)
-    with pytest.raises(RunError, match=r"free and the checkpoints need 1,000,000,000,000 MB"):
+    with pytest.raises(RunError, match=r"free and the run needs 1,000,000,000,000 MB"):
         ensure_space(tmp_path, 10**18)
 
 

@@ -12,10 +12,10 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import torch
 from safetensors.torch import load as tensors_from
@@ -45,6 +45,7 @@ MODEL, OPTIMIZER, STATE, MANIFEST, LATEST = (
     "latest",
 )
 AVERAGE = "average"
+ABSENT: Final = object()
 
 log = logging.getLogger("albertine.training")
 
@@ -280,29 +281,47 @@ def check_fingerprint(checkpoint: Checkpoint, fingerprint: Mapping[str, Any]) ->
     Raises:
         CheckpointError: lists every key that differs, with both values.
     """
-    problems = differences(checkpoint.state.get("fingerprint", {}), json.loads(_json(fingerprint)))
+    problems = fingerprint_changes(checkpoint, fingerprint)
     if problems:
         raise CheckpointError(
-            f"belongs to a run with other settings: {_few(problems)}",
+            f"belongs to a run with other settings: {_few(list(map(str, problems)))}",
             where=checkpoint.path,
             remedy="Set them back, or begin a new run under another name",
         )
 
 
-def differences(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Lines `key: checkpoint A, now B` for all keys of two nested mappings whose values differ."""
-    lines: list[str] = []
+def fingerprint_changes(checkpoint: Checkpoint, fingerprint: Mapping[str, Any]) -> list[Change]:
+    """Where the settings that decide the result differ from those of a checkpoint."""
+    return list(changes(checkpoint.state.get("fingerprint", {}), json.loads(_json(fingerprint))))
+
+
+class Change(NamedTuple):
+    """A key of a nested mapping, dotted, and its two values; `ABSENT` where there is none."""
+
+    key: str
+    before: Any
+    now: Any
+
+    def __str__(self) -> str:
+        if self.before is ABSENT:
+            return f"{self.key}: not in the checkpoint, now {_short(self.now)}"
+        now = "absent" if self.now is ABSENT else _short(self.now)
+        return f"{self.key}: checkpoint {_short(self.before)}, now {now}"
+
+
+def changes(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> Iterator[Change]:
+    """All keys of two nested mappings of JSON data whose values differ, in the order of their names."""
     for key in sorted({*before, *now}):
-        name = f"{prefix}{key}"
-        if key not in before:
-            lines.append(f"{name}: not in the checkpoint, now {_short(now[key])}")
-        elif key not in now:
-            lines.append(f"{name}: checkpoint {_short(before[key])}, now absent")
-        elif isinstance(before[key], dict) and isinstance(now[key], dict):
-            lines += differences(before[key], now[key], f"{name}.")
-        elif before[key] != now[key] or type(before[key]) is not type(now[key]):
-            lines.append(f"{name}: checkpoint {_short(before[key])}, now {_short(now[key])}")
-    return lines
+        old, new = before.get(key, ABSENT), now.get(key, ABSENT)
+        if isinstance(old, dict) and isinstance(new, dict):
+            yield from changes(old, new, f"{prefix}{key}.")
+        elif old is not new and (old != new or type(old) is not type(new)):
+            yield Change(f"{prefix}{key}", old, new)
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Lines `key: checkpoint A, now B` for all that `changes` finds."""
+    return list(map(str, changes(before, now)))
 
 
 def checkpoint_bytes(model: nn.Module, moments: int = 2) -> int:
