@@ -192,6 +192,23 @@ def test_doctor_on_whole_folders(albertine: Command, home: Path) -> None:
         assert words in outcome.out
 
 
+@pytest.mark.parametrize("stage", ["new", "old"])
+def test_a_model_that_a_kill_left_beside_its_place_is_found(
+    albertine: Command, home: Path, tmp_path: Path, stage: str
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(home / "runs" / "done", run)
+    shutil.rmtree(run / "best")
+    (run / "final").rename(run / f".final.{stage}")
+    assert "final: a model with" in albertine("doctor", run).out
+    assert "a model with" in albertine("doctor", run / "final").out
+    for what in (run, run / "final"):
+        assert "2 depths, one block used at every depth" in albertine("info", what).out
+    assert "written, with its tokenizer" in albertine("convert", run / "final", tmp_path / "other").out
+    judged = albertine("evaluate", run / "final", home / "corpus", "--sequences", 8, "--json")
+    assert judged.code == 0, judged.err
+
+
 def test_doctor_names_what_is_damaged(albertine: Command, home: Path, tmp_path: Path) -> None:
     corpus = shutil.copytree(home / "corpus", tmp_path / "corpus")
     shard = corpus / "train" / "shard-00000.tokens.npy"

@@ -89,6 +89,7 @@ def check_folder(folder: Path, *, full: bool) -> str:
     Raises:
         AlbertineError: what is wrong with it.
     """
+    folder = standing(folder)
     if (folder / "config.json").is_file():
         return _check_model(folder, full)
     if any((folder / name).is_file() for name in ("manifest.json", "prepare.json")):

@@ -132,6 +132,7 @@ def _places(folder: Path) -> tuple[Path | None, Path]:
         raise ModelError(
             "holds no model yet", where=folder, remedy="The command that began the run finishes it"
         )
+    folder = standing(folder)
     if not (folder / "config.json").is_file():
         raise ModelError(
             "is neither a run nor a model",
