@@ -173,6 +173,7 @@ def test_the_state_of_a_step_is_replaced_without_exchanging_folders(
 def test_a_whole_checkpoint_beside_its_place_is_found(store: CheckpointStore, stage: str) -> None:
     os.rename(store.path(20), store.folder / f".step-20.{stage}")
     assert store.steps() == [10, 20] and holds(store, 20) and (store.path(20) / MODEL).is_file()
+    assert read(store.folder / "step-20").step == 20
     save(store, 30)
     assert (store.folder / "step-20").is_dir() and not list(store.folder.glob(".*"))
 

@@ -75,6 +75,13 @@ def branched(job: Job, rules: Branching, origin: Path) -> tuple[Checkpoint, Stat
         CheckpointError: it is damaged, or differs in what a branch may not change.
         SettingsError: the run would be over before its first step.
     """
+    if (inside := CheckpointStore(origin / "checkpoints")).steps():
+        newest = inside.path(inside.steps()[-1])
+        raise CheckpointError(
+            "is a run and no checkpoint",
+            where=origin,
+            remedy=f"Name one of its checkpoints, such as {newest}",
+        )
     found = read(origin)
     differ = tuple(fingerprint_changes(found, job.fingerprint))
     _refuse_fixed(found, [c for c in differ if any(f"{c.key}.".startswith(f"{f}.") for f in rules.fixed)])
@@ -98,7 +105,7 @@ def branched(job: Job, rules: Branching, origin: Path) -> tuple[Checkpoint, Stat
         lines=0,
     )
     path = origin.resolve()
-    return found, state, Branch(path, _digest(path), state.step, differ)
+    return found, state, Branch(path, _digest(found.path), state.step, differ)
 
 
 def check_same_branch(folder: Path, store: CheckpointStore, origin: Path) -> None:

@@ -198,6 +198,7 @@ def read(path: Path) -> Checkpoint:
     Raises:
         CheckpointError: anything is missing, of another size or changed.
     """
+    path = standing(path)
     step, files = _read_manifest(path)
     contents = {name: _read_checked(path / name, facts) for name, facts in files.items()}
     try:
