@@ -32,11 +32,12 @@ def load(path_or_preset: str | Path, *, seed: int = 0) -> Model:
         ModelError: neither exists, or the folder is damaged.
     """
     from albertine.errors import ModelError, SettingsError
+    from albertine.files import standing
     from albertine.interop.huggingface import load_model
     from albertine.model.model import Model
     from albertine.model.presets import preset
 
-    if Path(path_or_preset).exists():
+    if standing(Path(path_or_preset)).exists():
         return load_model(path_or_preset)
     try:
         config = preset(str(path_or_preset))

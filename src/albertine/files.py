@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import shutil
 from collections.abc import Iterator
@@ -36,10 +37,19 @@ def sync_folder(path: Path) -> None:
         os.close(handle)
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder, and those it lies in, so that they are there after a loss of power."""
+    if not path.is_dir():
+        make_folder(path.parent)
+        path.mkdir(exist_ok=True)
+        sync_folder(path.parent)
+
+
 def sync_tree(folder: Path) -> None:
     """Flush a folder and everything in it."""
     for path in sorted(folder.rglob("*")):
-        sync_folder(path)  # opened for reading, a file is flushed as a folder is
+        if not path.is_symlink():
+            sync_folder(path)  # opened for reading, a file is flushed as a folder is
     sync_folder(folder)
 
 
@@ -62,26 +72,103 @@ def replace_durably(path: Path, *pieces: bytes | memoryview) -> None:
 def replaced_folder(path: Path) -> Iterator[Path]:
     """A new folder to fill; on success it takes the place of `path`, on failure it vanishes and `path` stays.
 
-    Files are flushed before the exchange. A kill between the two renames leaves the old folder as
-    `.NAME.old`; the next call cleans it up.
+    Three names beside `path` say how far an exchange is, and survive a kill: `.NAME.part` is half-written or
+    half-deleted and is never read; `.NAME.new` and `.NAME.old` are whole. Between the two renames `path` is
+    absent, and `standing` tells readers where it is; `recover` puts it back.
+
+    Raises:
+        RunError: another writer is at work on the same folder.
+        OSError: the file system refuses; `path` is as it was.
     """
-    beside, old = path.with_name(f".{path.name}.new"), path.with_name(f".{path.name}.old")
-    for rest in (beside, old):
-        shutil.rmtree(rest, ignore_errors=True)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside.mkdir()
-    try:
-        with explained(path):
-            yield beside
-            sync_tree(beside)
+    path = Path(os.path.realpath(path))  # a link to a folder stays a link
+    make_folder(path.parent)
+    recover(path)
+    part, new, old = _beside(path)
+    part.mkdir()
+    with _claimed(part, path):
+        try:
+            yield part
+            sync_tree(part)
+            os.rename(part, new)
             if path.exists():
                 os.rename(path, old)
-            os.rename(beside, path)
+            os.rename(new, path)
             sync_folder(path.parent)
-    except BaseException:
-        shutil.rmtree(beside, ignore_errors=True)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                if old.is_dir() and not path.exists():
+                    os.rename(old, path)
+                _discard(new, part)
+                _remove(part)
+            raise
+    _discard(old, part)
+
+
+def standing(path: Path) -> Path:
+    """Where a reader finds a folder that `replaced_folder` writes: at `path`, or at the whole copy beside it
+    where a kill left none there. `path` itself if there is neither."""
+    if not os.path.lexists(path) and path.name:
+        _, new, old = _beside(path)
+        return next((whole for whole in (new, old) if whole.is_dir()), path)
+    return path
+
+
+def recover(path: Path) -> None:
+    """Finish what a kill interrupted in `replaced_folder`, and remove its leftovers. For writers only.
+
+    Raises:
+        RunError: it was not killed, it is at work.
+    """
+    part, new, old = _beside(path)
+    if part.is_dir():
+        with _claimed(part, path):
+            _remove(part)
+    if (found := standing(path)) != path:
+        os.rename(found, path)
+        sync_folder(path.parent)
+    for rest in (new, old):
+        _discard(rest, part)
+
+
+def remove_folder(path: Path) -> None:
+    """Delete a folder so that a kill leaves it whole or not there, never a part under its name."""
+    part, _, _ = _beside(path)
+    _remove(part)
+    _discard(path, part)
+
+
+def _beside(path: Path) -> tuple[Path, Path, Path]:
+    part, new, old = (path.with_name(f".{path.name}.{stage}") for stage in ("part", "new", "old"))
+    return part, new, old
+
+
+def _discard(folder: Path, part: Path) -> None:
+    if folder.is_dir():
+        os.rename(folder, part)  # first, for what is half-deleted must not pass for whole
+        _remove(part)
+
+
+def _remove(part: Path) -> None:
+    shutil.rmtree(part, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _claimed(part: Path, path: Path) -> Iterator[None]:
+    """Hold a lock on a half-written folder; it ends with the process, so a leftover is nobody's."""
+    handle = os.open(part, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(handle)
+        raise RunError(
+            "is being written by another process", where=path, remedy="Wait for it, or name another folder"
+        ) from error
+    except OSError:
+        pass  # a file system without locks
+    try:
+        yield
+    finally:
+        os.close(handle)
 
 
 @contextlib.contextmanager
@@ -117,7 +204,7 @@ def ensure_space(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise RunError(
-            f"the disk has {free / 1e6:,.0f} MB free and the checkpoints need {needed / 1e6:,.0f} MB",
+            f"the disk has {free / 1e6:,.0f} MB free and the run needs {needed / 1e6:,.0f} MB",
             where=folder,
             remedy="Free some space or choose another folder",
         )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from albertine.errors import SettingsError
 from albertine.precision import Precision
@@ -25,9 +26,22 @@ class Settings(BaseModel):
 class RunSettings(Settings):
     """What every run has: a name, a place, a seed."""
 
-    name: str = Field(pattern=r"^[^/\\\x00]+$", description="name of the run's folder")
+    name: str = Field(description="name of the run's folder")
     output: Path = Field(Path("runs"), description="folder that holds the runs")
     seed: int = Field(1, ge=0)
+
+    @field_validator("name")
+    @classmethod
+    def _one_folder(cls, name: str) -> str:
+        if name in ("", ".", ".."):
+            raise ValueError(f"`{name}` is no name of a new folder; every run has one of its own")
+        odd = [c for c in name if c in "/\\" or unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp")]
+        if odd:
+            raise ValueError(
+                f"{name!a} has {odd[0]!a} in it; a run is one folder, so its name is one line without "
+                "slashes; `output` says where it lies"
+            )
+        return name
 
     @property
     def folder(self) -> Path:

@@ -113,6 +113,18 @@ def test_resume_never_keeps_an_earlier_run(albertine: Command, home: Path) -> No
     assert (home / "runs" / "done" / "final" / "model.safetensors").is_file()
 
 
+def test_branch_from_begins_a_new_run_and_says_what_differs(albertine: Command, home: Path) -> None:
+    origin = home / "runs" / "done" / "checkpoints" / "step-2"
+    command = ["pretrain", *settings(home, "branch", "training.steps=3"), "--branch-from", origin]
+    outcome = albertine(*command)
+    assert outcome.code == 0 and "Done after 3 steps" in outcome.out
+    said = " ".join(outcome.err.split())
+    assert "begins at step 2 of" in said and "training.steps: checkpoint 2, now 3" in said
+    assert albertine(*command).code == 0
+    refused = albertine("pretrain", *settings(home, "done", "training.steps=3"), "--branch-from", origin)
+    assert refused.code == 2 and "holds checkpoints of another run" in refused.err
+
+
 def test_evaluate(albertine: Command, home: Path) -> None:
     final, corpus = home / "runs" / "done" / "final", home / "corpus"
     words, order = json.loads(albertine("evaluate", final, corpus, "--sequences", 40, "--json").out)
@@ -178,6 +190,23 @@ def test_doctor_on_whole_folders(albertine: Command, home: Path) -> None:
     assert outcome.code == 0
     for words in ("every byte as the manifest says", "1 whole checkpoints", "every number finite"):
         assert words in outcome.out
+
+
+@pytest.mark.parametrize("stage", ["new", "old"])
+def test_a_model_that_a_kill_left_beside_its_place_is_found(
+    albertine: Command, home: Path, tmp_path: Path, stage: str
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(home / "runs" / "done", run)
+    shutil.rmtree(run / "best")
+    (run / "final").rename(run / f".final.{stage}")
+    assert "final: a model with" in albertine("doctor", run).out
+    assert "a model with" in albertine("doctor", run / "final").out
+    for what in (run, run / "final"):
+        assert "2 depths, one block used at every depth" in albertine("info", what).out
+    assert "written, with its tokenizer" in albertine("convert", run / "final", tmp_path / "other").out
+    judged = albertine("evaluate", run / "final", home / "corpus", "--sequences", 8, "--json")
+    assert judged.code == 0, judged.err
 
 
 def test_doctor_names_what_is_damaged(albertine: Command, home: Path, tmp_path: Path) -> None:

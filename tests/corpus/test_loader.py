@@ -23,6 +23,7 @@ from albertine.corpus.parcel import unwrap, wrap
 from albertine.corpus.reader import Corpus
 from albertine.errors import DataError, RunError
 from tests.corpus.handmade import write_corpus
+from tests.corpus.test_workers import handlers_that_tell, signalled_at_birth
 
 
 @dataclass(frozen=True)
@@ -189,3 +190,17 @@ def test_ctrl_c_ends_everything() -> None:
             return
         assert time.monotonic() < end, "loader processes are left behind"
         time.sleep(0.05)
+
+
+def test_signals_at_birth_are_left_to_the_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handler of the parent must not run in a process that has not yet begun to ignore signals."""
+
+    def build(number: int) -> tuple[int, list[int]]:
+        return number, sorted(map(int, signal.pthread_sigmask(signal.SIG_BLOCK, [])))
+
+    mask = sorted(map(int, signal.pthread_sigmask(signal.SIG_BLOCK, [])))
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+    with handlers_that_tell(*numbers), monkeypatch.context() as patch:
+        signalled_at_birth(patch, *numbers)
+        assert list(Loader(build, range(6), 2)) == [(number, mask) for number in range(6)]
+    assert sorted(map(int, signal.pthread_sigmask(signal.SIG_BLOCK, []))) == mask

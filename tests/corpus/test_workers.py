@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -52,3 +56,76 @@ def test_a_job_waits_until_there_is_room() -> None:
         waited = time.monotonic() - begin
         pool.finish()
     assert waited > 3.5 * 0.05
+
+
+# A signal that reaches a child before it has handlers of its own.
+
+
+@contextmanager
+def handlers_that_tell(*numbers: signal.Signals) -> Iterator[int]:
+    """While entered, a handler of this process that runs in another one ends that one with code 99.
+
+    Raising there, as the command line's handler does, would unwind a copy of the test's own stack.
+    """
+    parent = os.getpid()
+
+    def handle(number: int, frame: Any) -> None:
+        if os.getpid() != parent:
+            os._exit(99)
+
+    before = {number: signal.signal(number, handle) for number in numbers}
+    try:
+        yield parent
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def signalled_at_birth(monkeypatch: pytest.MonkeyPatch, *numbers: signal.Signals) -> None:
+    """Every child gets these signals as its first thing."""
+    real = os.fork
+
+    def fork() -> int:
+        child = real()
+        if child == 0:
+            for number in numbers:
+                os.kill(os.getpid(), number)
+        return child
+
+    monkeypatch.setattr(os, "fork", fork)
+
+
+def blocked(_: object = None) -> set[int]:
+    return set(map(int, signal.pthread_sigmask(signal.SIG_BLOCK, [])))
+
+
+def test_a_process_ended_at_birth_dies_of_the_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = blocked()
+    with handlers_that_tell(signal.SIGTERM, signal.SIGINT), monkeypatch.context() as patch:
+        signalled_at_birth(patch, signal.SIGINT, signal.SIGTERM)
+        with WorkerPool(timed, lambda _: None, 4, weight=lambda job: job[1], budget=100) as pool:
+            processes = list(pool._processes.values())
+            for process in processes:
+                process.join(10)
+    assert [process.exitcode for process in processes] == [-signal.SIGTERM] * 4
+    assert blocked() == before
+
+
+def test_an_interruption_at_birth_is_left_to_the_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    with handlers_that_tell(signal.SIGINT), monkeypatch.context() as patch:
+        signalled_at_birth(patch, signal.SIGINT)
+        assert [span[0] for span in work_through([(i, 1) for i in range(4)], 2, 100)] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("held", [set(), {signal.SIGTERM, signal.SIGHUP}])
+def test_a_process_has_the_mask_of_its_parent(held: set[signal.Signals]) -> None:
+    masks: list[set[int]] = []
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, held)
+    try:
+        with WorkerPool(blocked, masks.append, 2, weight=lambda _: 1, budget=9) as pool:
+            for number in range(4):
+                pool.put(number)
+            pool.finish()
+        assert masks == [blocked()] * 4 and blocked() == set(map(int, before | held))
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -15,13 +15,14 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 import albertine
-from albertine.errors import ModelError, SettingsError
-from albertine.interop import writing
+from albertine import files
+from albertine.errors import ModelError, RunError, SettingsError
 from albertine.interop.huggingface import load_model, read_folder, save_model
 from albertine.interop.huggingface_names import ALBERT, BERT
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.text.wordpiece import WordPieceTokenizer
+from tests.crashes import Disk, dies_while
 from tests.model import builders
 
 transformers.logging.set_verbosity_error()
@@ -178,7 +179,7 @@ def test_a_folder_is_replaced_whole_and_foreign_files_stay(saved):
     assert [p.name for p in saved.parent.iterdir()] == ["m"]
 
 
-@pytest.mark.parametrize("moment", ["save_file", "sync_tree", "_exchange"])
+@pytest.mark.parametrize("moment", ["save_file", "sync_tree", "first", "second", "third"])
 def test_an_interrupted_save_leaves_the_old_folder(saved, moment, monkeypatch):
     def fail(*_, **__):
         raise OSError("no space left on device")
@@ -186,12 +187,86 @@ def test_an_interrupted_save_leaves_the_old_folder(saved, moment, monkeypatch):
     before = {p.name: p.read_bytes() for p in saved.iterdir()}
     if moment == "save_file":
         monkeypatch.setattr("safetensors.torch.save_file", fail)
+    elif moment == "sync_tree":
+        monkeypatch.setattr(files, moment, fail)
     else:
-        monkeypatch.setattr(writing, moment, fail)
+        left, real = [("first", "second", "third").index(moment)], os.rename
+
+        def rename(*given, **more):
+            left[0] -= 1
+            fail() if left[0] == -1 else real(*given, **more)
+
+        monkeypatch.setattr(os, "rename", rename)
     with pytest.raises(ModelError, match="cannot be written"):
         albertine.save(builders.model(seed=1), None, saved)
     assert {p.name: p.read_bytes() for p in saved.iterdir()} == before
     assert [p.name for p in saved.parent.iterdir()] == ["m"]
+
+
+def marked(mark: int):
+    """A model whose every weight says which save it is of."""
+    model = builders.model()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.fill_(float(mark))
+    return model
+
+
+def mark_of(folder: Path) -> int:
+    (value,) = {x for p in albertine.load(folder).parameters() for x in p.detach().flatten()[:3].tolist()}
+    assert albertine.load_tokenizer(folder).vocab_size == len(PIECES)
+    return int(value)
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_kill_anywhere_leaves_a_whole_model_and_nothing_else(tmp_path, before):
+    tokenizer = WordPieceTokenizer(PIECES)
+    deaths, seen = 0, []
+    while True:
+        folder = tmp_path / str(deaths) / "best"
+        folder.parent.mkdir()
+        if before:
+            albertine.save(marked(1), tokenizer, folder)
+            (folder / "notes.txt").write_text("mine")
+        two = marked(2)
+        if not dies_while(lambda f=folder, m=two: albertine.save(m, tokenizer, f), deaths + 1):
+            break
+        deaths += 1
+        # a reader finds one of the two, though at one moment neither is at its place
+        seen.append(mark_of(folder) if before or files.standing(folder).exists() else 0)
+        assert not before or (files.standing(folder) / "notes.txt").read_text() == "mine"
+        albertine.save(marked(3), tokenizer, folder)
+        assert mark_of(folder) == 3 and [p.name for p in folder.parent.iterdir()] == ["best"]
+    assert deaths > 20 and set(seen) == {int(before), 2} and seen == sorted(seen)
+
+
+def test_a_loss_of_power_costs_no_model(tmp_path, monkeypatch):
+    disk = Disk(monkeypatch, tmp_path)
+    for mark in (1, 2):
+        albertine.save(marked(mark), WordPieceTokenizer(PIECES), tmp_path / "run" / "best")
+        assert disk.complaints == [] and disk.lost(tmp_path / "run" / "best") == []
+        assert disk.missing(tmp_path / "run" / "best") == []
+    assert disk.renamed.count("best") == 2
+
+
+def test_a_folder_that_another_process_writes_is_left_to_it(saved):
+    with files.replaced_folder(saved) as beside:
+        (beside / "half").write_text("x")
+        with pytest.raises(RunError, match="is being written by another process"):
+            albertine.save(builders.model(seed=1), None, saved)
+        assert (beside / "half").exists()
+
+
+def test_weights_are_as_readable_as_the_rest(saved):
+    assert (saved / "model.safetensors").stat().st_mode == (saved / "config.json").stat().st_mode
+
+
+def test_a_link_to_a_model_folder_stays_a_link(saved):
+    link = saved.parent / "link"
+    link.symlink_to(saved.name)
+    albertine.save(marked(5), WordPieceTokenizer(PIECES), link)
+    assert link.is_symlink() and mark_of(saved) == 5
+    assert sorted(p.name for p in saved.parent.iterdir()) == ["link", "m"]
 
 
 def test_other_peoples_folders_are_not_overwritten(tmp_path):

@@ -19,6 +19,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from albertine.corpus.prepare import prepare
 from albertine.corpus.reader import Corpus
 from albertine.errors import AlbertineError, CheckpointError, CorpusError, ModelError, RunError, SettingsError
 from albertine.interop.huggingface import load_model
@@ -28,15 +29,21 @@ from albertine.pretraining.held_out import judge
 from albertine.pretraining.run import _hints, pretrain
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.settings import dump
+from albertine.text.documents import read_documents
+from albertine.text.load import load_tokenizer
+from albertine.text.sentences import document_sentences
+from albertine.text.train import train_sentencepiece
+from albertine.training.checkpoints import read
 from albertine.training.distributed import World
 from albertine.training.job import Job
 from albertine.training.metrics import read_metrics
 from albertine.training.progress import Reporter
 from tests.pretraining.conftest import Build
+from tests.toy import demo_text
 
 
-def run(settings: PretrainingSettings, resume: str = "auto") -> Path:
-    result = pretrain(settings, resume=resume, reporter=Reporter(quiet=True))
+def run(settings: PretrainingSettings, resume: str = "auto", branch_from: Path | None = None) -> Path:
+    result = pretrain(settings, resume=resume, branch_from=branch_from, reporter=Reporter(quiet=True))
     assert result.outcome.done
     return result.folder
 
@@ -318,6 +325,123 @@ def test_never_refuses_a_folder_that_has_a_run(build: Build) -> None:
     run(settings)
     with pytest.raises(RunError, match="earlier run"):
         run(settings, "never")
+
+
+def record(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in ("settings.yaml", "environment.json")}
+
+
+def test_a_refused_command_leaves_the_record_as_it_was(build: Build, tmp_path: Path) -> None:
+    other = {"seed": 77, "training": {"steps": 9, "learning_rate": 0.5}}
+    folder = run(build(training={"steps": 1}, watching={"evaluate_every": 100}))
+    before, lines = record(folder), (folder / "metrics.jsonl").read_bytes()
+    foreign = run(build(name="foreign", seed=5, training={"steps": 1})) / "checkpoints" / "step-1"
+    for changes, resume in ((other, "auto"), ({}, "never"), (other, "never"), ({}, str(foreign))):
+        with pytest.raises((CheckpointError, RunError)):
+            run(build(**changes), resume)
+        assert record(folder) == before and (folder / "metrics.jsonl").read_bytes() == lines
+    with pytest.raises(SettingsError, match="longer than the run"):
+        run(build(name="new", training={"schedule": "wsd", "warmup": 0.9, "decay": 0.9}))
+    with pytest.raises(CheckpointError, match="no such checkpoint"):
+        run(build(name="new"), str(tmp_path / "none"))
+    assert not (build(name="new").folder / "settings.yaml").exists(), "nothing was run in it"
+
+
+@pytest.fixture(scope="module")
+def other_corpora(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Another text with the same tokenizer, and with another one of as many pieces."""
+    folder = tmp_path_factory.mktemp("other")
+    tokenizer = Corpus(corpus).tokenizer()
+    text = demo_text("en", folder / "text", 30_000)
+    prepare([text], folder / "corpus", tokenizer, "en", workers=1, held_out=0.3)
+    sentences = (s for d in read_documents([text]) for s in document_sentences(d, "en"))
+    train_sentencepiece(sentences, folder / "trained", vocab_size=tokenizer.vocab_size)
+    other = load_tokenizer(folder / "trained")
+    assert other.vocab_size == tokenizer.vocab_size and other.fingerprint != tokenizer.fingerprint
+    prepare([text], folder / "tokenizer", other, "en", workers=1, held_out=0.3)
+    return {"corpus": folder / "corpus", "tokenizer": folder / "tokenizer"}
+
+
+@pytest.mark.parametrize("what", ["corpus", "tokenizer"])
+def test_other_data_are_refused_by_name(build: Build, other_corpora: dict[str, Path], what: str) -> None:
+    settings = build(training={"steps": 1}, watching={"evaluate_every": 100})
+    run(settings)
+    with pytest.raises(
+        CheckpointError, match=rf"other settings.*\b{what}: checkpoint [0-9a-f]+, now [0-9a-f]+"
+    ):
+        run(settings.model_copy(update={"corpus": other_corpora[what]}))
+
+
+FLAT = {"schedule": "constant", "warmup": 0.0}
+
+
+def test_a_branch_of_more_steps_is_the_longer_run(build: Build) -> None:
+    straight = run(build(name="straight", training=FLAT))
+    short = run(build(name="short", training={**FLAT, "steps": 6}))
+    origin = short / "checkpoints" / "step-6"
+    settings = build(name="longer", training=FLAT)
+    longer = run(settings, branch_from=origin)
+    assert weights(longer) == weights(straight) and (longer / "best" / "config.json").is_file()
+    record = json.loads((longer / "branch.json").read_text())
+    assert record["checkpoint"] == str(origin) and record["step"] == 6
+    assert record["differences"] == {"training.steps": {"before": 6, "now": 8}}
+    assert dump(settings) == (longer / "settings.yaml").read_text(encoding="utf-8")
+    assert run(settings, branch_from=origin) == longer, "the same command finds a run that is done"
+
+
+def test_a_branch_has_the_rate_it_is_given(build: Build) -> None:
+    def rates(folder: Path) -> list[float]:
+        return [row["lr"] for row in read_metrics(folder / "metrics.jsonl") if "lr" in row]
+
+    each = {"log_every": 1}
+    stable = {"schedule": "wsd", "warmup": 0.1, "decay": 0.2, "steps": 12}
+    folder = run(build(name="stable", training=stable, watching=each))
+    assert rates(folder)[2:9] == [0.01] * 7
+    cooled = build(name="cool", training={**stable, "steps": 10, "decay": 0.4}, watching=each)
+    with pytest.raises(CheckpointError, match="no such checkpoint"):
+        run(cooled, branch_from=folder / "checkpoints" / "step-3")
+    cool = run(cooled, branch_from=folder / "checkpoints" / "step-6")
+    assert rates(cool) == pytest.approx([0.01, 0.0075, 0.005, 0.0025])
+    lower = build(name="low", training={**FLAT, "learning_rate": 1e-4}, watching=each)
+    assert rates(run(lower, branch_from=folder / "checkpoints" / "step-6")) == [1e-4, 1e-4]
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"training": {"optimizer": "adamw"}}, "training.optimizer: checkpoint lamb, now adamw"),
+        ({"model": {"sharing": "none"}}, "model.plan"),
+        ({"objective": {"pairs": "none"}}, "model.heads"),
+        ({"corpus": "corpus"}, "corpus: checkpoint"),
+        ({"corpus": "tokenizer"}, "tokenizer: checkpoint"),
+    ],
+)
+def test_what_a_branch_cannot_change(
+    build: Build, other_corpora: dict[str, Path], changes: dict[str, object], says: str
+) -> None:
+    origin = run(build(training={"steps": 1})) / "checkpoints" / "step-1"
+    settings = build(name="branch", **changes) if "corpus" not in changes else build(name="branch")
+    if (which := changes.get("corpus")) is not None:
+        settings = settings.model_copy(update={"corpus": other_corpora[str(which)]})
+    with pytest.raises(CheckpointError, match="cannot be branched") as refused:
+        run(settings, branch_from=origin)
+    assert says in str(refused.value) and not (settings.folder / "settings.yaml").exists()
+
+
+def test_a_branch_with_fewer_samples_begins_the_next_epoch(build: Build, corpus: Path) -> None:
+    size = Batches(Corpus(corpus), build(), None).builder.rows(0) // 3 + 1
+    large = {"steps": 3, "batch_size": size, "micro_batch_tokens": 4000}
+    first = build(objective={"max_length": 16}, training=large)
+    origin = run(first) / "checkpoints" / "step-3"
+    saved = read(origin).state["cursor"]
+    branch = build(name="branch", objective={"max_length": 32}, training={"steps": 4})
+    assert Batches(Corpus(corpus), branch, None).builder.rows(saved["epoch"]) < saved["offset"]
+    folder = run(branch, branch_from=origin)
+    assert read(folder / "checkpoints" / "step-3").state["cursor"] == {
+        "epoch": saved["epoch"] + 1,
+        "offset": 0,
+    }
+    assert "objective.max_length" in json.loads((folder / "branch.json").read_text())["differences"]
 
 
 def test_two_runs_in_one_folder(build: Build) -> None:

@@ -39,13 +39,26 @@ def test_settings_survive_being_written_down() -> None:
         ("model.start_from=folder", "model.preset or model.start_from, and not both"),
         ("objective.pairs=sopp", "objective.pairs"),
         ("training.learning_rate=-1", "training.learning_rate"),
-        ("name=a/b", "name"),
+        ("name=a/b", r"`name`: 'a/b' has '/' in it"),
+        ("name=a\\b", r"`name`: 'a.*b' has"),
+        ("name=..", "`name`: `..` is no name of a new folder"),
+        ("name=.", "`name`: `.` is no name of a new folder"),
+        ("name=''", "`name`: `` is no name"),
+        ('name="a\\nb"', r"`name`: 'a.nb' has '.n' in it"),
+        ('name="a\\rb"', r"`name`: 'a.rb' has '.r' in it"),
+        ('name="a\\u2028b"', r"`name`: .* has '.u2028' in it"),
+        ('name="a\\0b"', r"`name`: .* has '.x00' in it"),
         ("watching.keep=1", "watching.keep"),
     ],
 )
 def test_wrong_settings_are_named(assignment: str, message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         resolve(PretrainingSettings, override(GOOD, [assignment]))
+
+
+@pytest.mark.parametrize("name", ["a b", "...", "..a", "北京", "ﬁ\u3000x", "a.b:c", "-x"])
+def test_any_name_of_a_folder_is_a_name_of_a_run(name: str) -> None:
+    assert resolve(PretrainingSettings, {**GOOD, "name": name}).folder.name == name
 
 
 def test_the_published_rate_is_scaled_with_the_root_of_the_batch() -> None:

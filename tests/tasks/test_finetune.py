@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from albertine.errors import AlbertineError, DataError, SettingsError
+from albertine.errors import AlbertineError, CheckpointError, DataError, RunError, SettingsError
 from albertine.inference.predictor import Predictor
 from albertine.interop.huggingface import load_model, save_model
 from albertine.layout import Packed
@@ -54,6 +54,16 @@ def test_a_run_learns_and_leaves_what_it_promises(tune: Tune) -> None:
     best = Predictor(result.folder / "best", precision="float32").classify(TEXTS)
     assert [max(row, key=row.__getitem__) for row in best] == ["fine", "poor"]
     assert result.notes == ("train: 400 examples", "dev: 100 examples")
+
+
+def test_a_refused_command_leaves_the_record_as_it_was(tune: Tune) -> None:
+    folder = run(tune(training={"epochs": 1})).folder
+    names = ("settings.yaml", "environment.json", "metrics.jsonl", "result.json", "scores.json")
+    before = {name: (folder / name).read_bytes() for name in names}
+    for changes, resume in (({"training": {"epochs": 2}}, "auto"), ({"seed": 7}, "auto"), ({}, "never")):
+        with pytest.raises((CheckpointError, RunError)):
+            finetune(tune(**changes), resume=resume, reporter=Reporter(quiet=True))
+        assert {name: (folder / name).read_bytes() for name in names} == before
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from albertine.errors import AlbertineError
 from albertine.training.checkpoints import model_tensors
 from albertine.training.distributed import start, stop
-from albertine.training.job import Job
+from albertine.training.job import Branching, Job
 from albertine.training.loop import train
 from albertine.training.optimizers import build_optimizer
 from albertine.training.progress import Reporter
@@ -71,10 +71,12 @@ def one_rank(case: str, path: Path) -> None:
         evaluate=evaluate,
         world=world,
         reporter=Reporter(quiet=True),
+        branching=Branching(()),
     )
+    two = path.parent / "two" / "run" / "checkpoints" / "step-15"
     try:
         with job.folder:
-            outcome = train(job)
+            outcome = train(job, branch_from=two if case.startswith("branch") else None)
         told = {"step": outcome.step, "exit_code": outcome.exit_code, "scores": dict(outcome.scores)}
     except AlbertineError as error:
         told = {"error": str(error)}

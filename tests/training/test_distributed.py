@@ -37,11 +37,13 @@ class Ended:
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
-    """All runs of this file; `resumed` goes on in the folder of the one that a signal stopped."""
+    """All runs of this file; `resumed` goes on in the folder of the one that a signal stopped, `branch`
+    begins at a checkpoint of `two`, and `branched` is the same command again."""
     base = tmp_path_factory.mktemp("ranks")
-    sizes = {"one": 1, "two": 2, "poison": 2, "signal": 2, "resumed": 2}
+    sizes = {"one": 1, "two": 2, "poison": 2, "signal": 2, "resumed": 2, "branch": 2, "branched": 2}
     sizes |= {"dropout": 2, "alone": 2, "alone-one": 1}
-    places = {name: base / ("signal" if name == "resumed" else name) for name in sizes}
+    shared = {"resumed": "signal", "branched": "branch"}
+    places = {name: base / shared.get(name, name) for name in sizes}
     words = [f"{name}:{sizes[name]}:{place}" for name, place in places.items()]
     command = [sys.executable, "-m", "tests.training.rank", *words]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200)
@@ -106,6 +108,13 @@ def test_a_signal_to_one_rank_stops_both_and_loses_no_step(ended: dict[str, Ende
     assert resumed.told[0]["step"] == 20
     assert equal(resumed.weights[0], straight.weights[0]) and equal(*resumed.weights)
     assert (resumed.run / "log.txt").read_text().count("resumed from") == 1
+
+
+def test_two_ranks_begin_a_branch_together(ended: dict[str, Ended]) -> None:
+    for name in ("branch", "branched"):
+        assert [told["step"] for told in ended[name].told] == [20, 20], ended[name].told
+        assert equal(*ended[name].weights) and equal(ended[name].weights[0], ended["two"].weights[0])
+    assert json.loads((ended["branch"].run / "branch.json").read_text())["step"] == 15
 
 
 def test_no_thread_of_gloo_is_left_at_the_end(ended: dict[str, Ended]) -> None:

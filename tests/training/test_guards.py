@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from albertine.errors import RunError
 from albertine.randomness import generator
-from albertine.training.guards import Alarm, NonFinite, Watch
+from albertine.training.guards import Alarm, Watch, not_finite
 
 UNIGRAM = 7.0
 Curve = Callable[[float], tuple[float, float, float]]
@@ -192,11 +192,10 @@ def test_rows_of_other_kinds_are_passed_over() -> None:
     assert guard.see({"step": 6, "mlm_loss": None, "mlm_accuracy": None}, 0.1) == []
 
 
-def test_not_finite_stops_or_skips_up_to_a_limit() -> None:
-    with pytest.raises(RunError, match="not finite at step 7"):
-        NonFinite("stop").met(7, None)
-    guard = NonFinite("skip", limit=2)
-    guard.met(1, {"row": 1})
-    guard.met(2, {"row": 2})
-    with pytest.raises(RunError, match="3 times in all"):
-        guard.met(3, {"row": 3})
+def test_not_finite_names_a_way_that_can_be_gone() -> None:
+    said = str(not_finite(7, None, None))
+    assert "not finite at step 7" in said and "first batch" in said and "another name" in said
+    assert "--branch-from" not in said
+    said = str(not_finite(7, {"row": 72}, Path("runs/a/checkpoints/step-6")))
+    assert "{'row': 72}" in said and "--branch-from runs/a/checkpoints/step-6" in said
+    assert "lower training.learning_rate" in said

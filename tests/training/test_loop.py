@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 import os
 import signal
 import time
@@ -16,13 +15,16 @@ import torch
 from torch import nn
 
 from albertine.errors import CheckpointError, RunError, SettingsError
-from albertine.training.checkpoints import model_tensors, optimizer_tensors
+from albertine.training import loop
+from albertine.training.checkpoints import checkpoint_bytes, model_tensors, optimizer_tensors
 from albertine.training.guards import Watch
 from albertine.training.job import Job, Outcome
-from albertine.training.loop import train
+from albertine.training.loop import MARGIN, train
 from albertine.training.metrics import TIMINGS, read_metrics
 from albertine.training.optimizers import OptimizerKind, build_optimizer
+from albertine.training.progress import Reporter
 from albertine.training.run_folder import RunFolder
+from tests.crashes import Disk
 from tests.training.toy import Toy, run_toy, toy_batches, toy_evaluate, toy_job, toy_loss, toy_settings
 
 
@@ -86,6 +88,43 @@ def test_an_older_checkpoint_leads_to_the_same_end(tmp_path: Path) -> None:
     run_toy(tmp_path / "run")
     job, _ = run_toy(tmp_path / "run", resume=tmp_path / "run" / "checkpoints" / "step-30")
     assert same(straight, job) and told(tmp_path / "straight") == told(tmp_path / "run")
+
+
+def test_a_checkpoint_of_another_folder(tmp_path: Path) -> None:
+    """Lines, scores and the best are those of the folder that the run is in now."""
+    first, other = tmp_path / "first", tmp_path / "other"
+    straight, _ = run_toy(first)
+    origin = first / "checkpoints" / "step-30"
+
+    def begin(path: Path, until: int) -> None:
+        def dying(cursor: Mapping[str, Any] | None) -> Iterator[Any]:
+            for drawn in toy_batches(cursor):
+                if drawn[0]["row"] == 12 * until:
+                    raise Killed
+                yield drawn
+
+        with RunFolder(path) as folder, pytest.raises(Killed):
+            job = toy_job(folder)
+            job.batches = dying
+            train(job, origin)
+
+    begin(other, 37)
+    job, _ = run_toy(other)
+    assert same(straight, job)
+    assert told(other) == [row for row in told(first) if row["step"] > 30]
+    # In a folder with a run of its own, what came after that step is not of the run any more.
+    again = tmp_path / "again"
+    run_toy(again)
+    job, _ = run_toy(again, resume=origin)
+    assert told(again) == told(first) and same(straight, job)
+    assert (again / "checkpoints" / "abandoned-step-40").is_dir()
+    seen: list[int] = []
+    with RunFolder(tmp_path / "worse") as folder:
+        job = toy_job(folder)
+        job.evaluate = lambda poll: {"mlm_loss": 9.0}  # than any score of the other folder's run
+        job.on_best = lambda step, scores: seen.append(step)
+        train(job, origin)
+    assert seen == [32]
 
 
 def test_a_damaged_newest_checkpoint_costs_steps_and_not_the_result(tmp_path: Path) -> None:
@@ -227,22 +266,6 @@ def test_stop_at_a_loss_that_is_not_finite_and_save_what_is_good(tmp_path: Path)
     assert outcome.step == 40 and same(straight, resumed)
 
 
-def test_skip_and_write_down_which_data(tmp_path: Path) -> None:
-    with RunFolder(tmp_path) as folder:
-        job = toy_job(folder, non_finite="skip", skip_limit=2)
-        job.loss_fn = poisoned({8, 11})
-        assert train(job).step == 40
-    rows = [row for row in told(tmp_path) if "skipped" in row]
-    assert [row["step"] for row in rows] == [8, 11]
-    assert rows[0]["skipped"]["after"]["row"] == 84 and rows[0]["skipped"]["up_to"]["row"] == 96
-    state = json.loads((tmp_path / "checkpoints" / "step-40" / "state.json").read_text())
-    assert state["skipped"] == 2 and state["tokens"] == 480
-    with RunFolder(tmp_path / "more") as folder, pytest.raises(RunError, match="3 times in all"):
-        job = toy_job(folder, non_finite="skip", skip_limit=2)
-        job.loss_fn = poisoned({8, 11, 30})
-        train(job)
-
-
 # The rest of the loop.
 
 
@@ -258,6 +281,18 @@ def test_metrics_lines(tmp_path: Path) -> None:
     assert lines[0]["lr"] == pytest.approx(0.02 * 2 / 4)  # the third step, two of forty done, warm-up four
     assert lines[0]["tokens"] == 36 and lines[0]["loss"] == lines[0]["mlm_loss"] + lines[0]["sentence_loss"]
     assert lines[-1]["mlm_loss"] < lines[0]["mlm_loss"]
+
+
+def test_lines_are_as_safe_as_the_checkpoint_that_counts_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(monkeypatch, tmp_path)
+    path = tmp_path / "runs" / "toy"
+    disk.wanted = {f"step-{step}": path / "metrics.jsonl" for step in range(5, 41, 5)}
+    run_toy(path)
+    assert disk.complaints == [] and disk.wanted.keys() <= set(disk.renamed)
+    run_toy(path, resume=path / "checkpoints" / "step-35")  # cuts the lines, and writes them again
+    assert disk.complaints == [] and disk.renamed.count("step-40") == 2
 
 
 def test_best_scores_are_reported_once_each(tmp_path: Path) -> None:
@@ -327,6 +362,27 @@ def test_the_garbage_collector_comes_back(tmp_path: Path) -> None:
         job.loss_fn = loss_fn
         train(job)
     assert not any(states) and gc.isenabled()
+
+
+def test_the_best_and_the_final_model_need_room_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Besides keep + 1 checkpoints of weights and two moments: both models, and one more while writing."""
+    one = checkpoint_bytes(Toy(), 0)
+
+    def fits(weights: int) -> bool:
+        free = weights * one + MARGIN
+        monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": free})())
+        try:
+            with RunFolder(tmp_path) as folder:
+                job = toy_job(folder, steps=1)
+                loop._Run(job, Reporter(quiet=True), "auto", False, None).recorder.close()
+        except RunError as error:
+            assert "the run needs" in str(error)
+            return False
+        return True
+
+    assert not fits(4 * 3 + 2) and fits(4 * 3 + 3)
+    (tmp_path / "best").mkdir()
+    assert not fits(4 * 3 + 1) and fits(4 * 3 + 2)
 
 
 def test_a_full_disk_is_refused_before_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from albertine.training.metrics import MetricsFile, Window, cut_metrics, open_tensorboard, read_metrics
 from albertine.training.step import PartSum, StepReport
+from tests.crashes import Disk
 
 
 def report(loss: float, count: int, correct: int, norm: float) -> StepReport:
@@ -60,3 +61,15 @@ def test_tensorboard_gets_the_numbers(tmp_path: Path) -> None:
     events.Reload()
     assert events.Tags()["scalars"] == ["train/loss"]
     assert [(e.step, e.value) for e in events.Scalars("train/loss")] == [(4, 1.5)]
+
+
+def test_synced_lines_are_there_after_a_loss_of_power(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(monkeypatch, tmp_path)
+    file = MetricsFile(tmp_path / "metrics.jsonl")
+    file.write({"step": 1})
+    assert disk.lost(tmp_path / "metrics.jsonl")
+    file.sync()
+    assert disk.lost(tmp_path / "metrics.jsonl") == disk.missing(tmp_path / "metrics.jsonl") == []
+    file.close()

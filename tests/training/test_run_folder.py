@@ -16,8 +16,9 @@ import pytest
 import torch
 
 from albertine.errors import RunError
-from albertine.files import replaced_folder
+from albertine.files import recover, remove_folder, replaced_folder, standing
 from albertine.training.run_folder import RunFolder, environment
+from tests.crashes import dies_while
 
 HOLDER = """
 import sys, time
@@ -107,6 +108,47 @@ def test_errors_reach_the_log(tmp_path: Path) -> None:
     with pytest.raises(RunError), RunFolder(tmp_path):
         raise RunError("no more coffee")
     assert "no more coffee" in (tmp_path / "log.txt").read_text()
+
+
+@pytest.mark.parametrize("name", ["best", "final"])
+@pytest.mark.parametrize("stage", ["new", "old"])
+def test_entering_puts_a_model_back_that_a_kill_left_beside(tmp_path: Path, name: str, stage: str) -> None:
+    (tmp_path / f".{name}.{stage}").mkdir()
+    (tmp_path / f".{name}.{stage}" / "model").write_text("whole")
+    (tmp_path / f".{name}.part").mkdir()
+    with RunFolder(tmp_path) as folder:
+        assert (folder.path / name / "model").read_text() == "whole"
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_whole_folder_beside_gives_way_to_the_one_in_place(tmp_path: Path) -> None:
+    for name, content in (("best", "in place"), (".best.new", "new"), (".best.old", "old")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model").write_text(content)
+    assert standing(tmp_path / "best") == tmp_path / "best"
+    recover(tmp_path / "best")
+    assert [p.name for p in tmp_path.iterdir()] == ["best"]
+    assert (tmp_path / "best" / "model").read_text() == "in place"
+    (tmp_path / "best").rename(tmp_path / ".best.old")
+    (tmp_path / ".best.new").mkdir()
+    assert standing(tmp_path / "best").name == ".best.new", "the newer of the two"
+
+
+def test_a_deleted_folder_is_never_half_there(tmp_path: Path) -> None:
+    deaths = 0
+    while True:
+        folder = tmp_path / str(deaths) / "step-1"
+        folder.mkdir(parents=True)
+        for name in "abc":
+            (folder / name).write_text(name)
+        if not dies_while(lambda f=folder: remove_folder(f), deaths + 1):  # type: ignore[misc]
+            break
+        deaths += 1
+        found = standing(folder)
+        assert not found.exists() or sorted(p.name for p in found.iterdir()) == ["a", "b", "c"]
+        recover(folder)
+        assert [p.name for p in folder.parent.iterdir()] in ([], ["step-1"])
+    assert deaths > 4
 
 
 def test_a_folder_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:

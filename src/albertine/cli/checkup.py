@@ -13,6 +13,7 @@ import torch
 from albertine.cli.show import size
 from albertine.corpus.reader import Corpus
 from albertine.errors import ModelError
+from albertine.files import standing
 from albertine.model.backend import choices
 from albertine.precision import fast_bfloat16
 from albertine.text.documents import read_documents
@@ -92,6 +93,7 @@ def check_folder(folder: Path, *, full: bool) -> str:
     Raises:
         AlbertineError: what is wrong with it.
     """
+    folder = standing(folder)
     if (folder / "config.json").is_file():
         return _check_model(folder, full)
     if any((folder / name).is_file() for name in ("manifest.json", "prepare.json")):
@@ -118,7 +120,7 @@ def _check_run(folder: Path, full: bool) -> str:
         read(store.path(step))  # every byte, as any reader of a checkpoint does
     newest = f", the newest of step {steps[-1]:,}" if steps else ""
     told = f"a run with {len(steps)} whole checkpoints{newest}"
-    models = [name for name in ("best", "final") if (folder / name).is_dir()]
+    models = [name for name in ("best", "final") if standing(folder / name).is_dir()]
     return "; ".join([told, *(f"{name}: {_check_model(folder / name, full)}" for name in models)])
 
 

@@ -10,6 +10,7 @@ import typer
 
 from albertine.cli import show
 from albertine.cli.options import Arithmetic, Json
+from albertine.files import standing
 
 if TYPE_CHECKING:
     from albertine.cli.scores import Score
@@ -111,7 +112,7 @@ def _parted(words: list[str]) -> tuple[list[Path], list[str]]:
 
 
 def _is_model(path: Path) -> bool:
-    return any((path / name).is_file() for name in ("settings.yaml", "config.json"))
+    return any((standing(path) / name).is_file() for name in ("settings.yaml", "config.json"))
 
 
 def _held_out(

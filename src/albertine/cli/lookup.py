@@ -8,6 +8,7 @@ from typing import Any
 
 from albertine.corpus.manifest import Manifest
 from albertine.errors import ModelError
+from albertine.files import standing
 from albertine.model.config import EncoderConfig
 
 
@@ -25,7 +26,7 @@ def look_up(what: str) -> EncoderConfig | Found:
     Raises:
         AlbertineError: nothing of the kind, with the nearest preset.
     """
-    path = Path(what)
+    path = standing(Path(what))
     if path.is_dir():
         return _folder(path)
     if path.is_file():
@@ -52,9 +53,10 @@ def look_up_model(what: str) -> EncoderConfig:
 
 
 def _folder(folder: Path) -> EncoderConfig | Found:
-    for inner in ("config.json", "final/config.json", "best/config.json", "settings.yaml"):
-        if (folder / inner).is_file():
-            return _file(folder / inner)
+    models = (standing(folder / name) / "config.json" for name in ("final", "best"))
+    for file in (folder / "config.json", *models, folder / "settings.yaml"):
+        if file.is_file():
+            return _file(file)
     if any((folder / name).is_file() for name in ("manifest.json", "prepare.json")):
         return _corpus(folder)
     raise ModelError(

@@ -27,6 +27,14 @@ def pretrain(
         bool,
         typer.Option("--strict", help="Refuse a damaged newest checkpoint instead of using the one before."),
     ] = False,
+    branch_from: Annotated[
+        Path | None,
+        typer.Option(
+            "--branch-from",
+            metavar="CHECKPOINT",
+            help="Begin a new run at a checkpoint of another, with other settings: more steps, a lower rate.",
+        ),
+    ] = None,
     dry_run: DryRun = False,
 ) -> None:
     """Pretrain an encoder. The same command goes on with a run that was interrupted."""
@@ -39,7 +47,7 @@ def pretrain(
         return
     from albertine.pretraining.run import pretrain as run
 
-    result = run(settings, resume=resume, strict=strict)
+    result = run(settings, resume=resume, strict=strict, branch_from=branch_from)
     _tell(result)
     raise typer.Exit(result.outcome.exit_code)
 

@@ -6,15 +6,19 @@ import signal
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from torch.utils.data import DataLoader, Dataset
 
+from albertine.corpus.forking import Mask, held_back, let_through
 from albertine.corpus.parcel import Parcel, unwrap, wrap
 from albertine.errors import AlbertineError, RunError
 
 Order = TypeVar("Order")
 T = TypeVar("T")
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
 class WorkerTraceback(Exception):
@@ -47,7 +51,7 @@ class Loader(Generic[Order, T]):
         return self._from_processes()
 
     def _from_processes(self) -> Iterator[T]:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), held_back(*SIGNALS) as mask:
             # torch advises against more processes than processors; their number was asked for
             warnings.filterwarnings("ignore", "This DataLoader will create")
             results = iter(
@@ -58,7 +62,7 @@ class Loader(Generic[Order, T]):
                     collate_fn=_same,
                     num_workers=self.workers,
                     prefetch_factor=self.ahead,
-                    worker_init_fn=_start_worker,
+                    worker_init_fn=partial(_start_worker, mask),
                 )
             )
         try:
@@ -108,8 +112,9 @@ def _same(item: Any) -> Any:
     return item
 
 
-def _start_worker(_: int) -> None:
+def _start_worker(mask: Mask, _: int) -> None:
     # Signals go to the whole process group. The parent decides what they mean; a loader process that obeyed
     # them would take the batches away from a parent that still wants to save. It ends when the parent does.
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+    for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
+    let_through(mask)

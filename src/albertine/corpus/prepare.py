@@ -26,7 +26,7 @@ from albertine.corpus.shards import check_file, file_record, finished_shard, wri
 from albertine.corpus.space import check_space, disk_errors, estimate
 from albertine.corpus.workers import WorkerPool
 from albertine.errors import CorpusError, TokenizerError
-from albertine.files import replace_durably, sync_folder
+from albertine.files import recover, replace_durably, replaced_folder, sync_folder
 from albertine.text.documents import FileReport, list_files, read_documents
 from albertine.text.sentences import Language
 from albertine.text.streams import Limits
@@ -194,10 +194,8 @@ class _Run:
         replace_durably(self.folder / PLAN, plan.encode())
         (self.folder / NAME).unlink(missing_ok=True)
         self.sweep()
-        beside = self.folder / "tokenizer.tmp"
-        self.tokenizer.save(beside)
-        shutil.rmtree(self.folder / "tokenizer", ignore_errors=True)
-        beside.rename(self.folder / "tokenizer")
+        with replaced_folder(self.folder / "tokenizer") as beside:
+            self.tokenizer.save(beside)
         for split in SPLITS:
             (self.folder / split).mkdir(exist_ok=True)
         sync_folder(self.folder)
@@ -326,7 +324,7 @@ class _Run:
 
     def sweep(self) -> None:
         """Remove what a killed process left half-written."""
-        shutil.rmtree(self.folder / "tokenizer.tmp", ignore_errors=True)
+        recover(self.folder / "tokenizer")
         for place in (self.folder, *(self.folder / split for split in SPLITS)):
             for path in (*place.glob("*.tmp"), *place.glob(".*.new")):
                 with suppress(OSError):

@@ -16,6 +16,7 @@ from multiprocessing.process import BaseProcess
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
+from albertine.corpus.forking import Mask, held_back, let_through
 from albertine.errors import AlbertineError, RunError
 
 J = TypeVar("J")
@@ -56,10 +57,11 @@ class WorkerPool(Generic[J, R]):
         for _ in range(count if count > 1 else 0):
             ours, theirs = context.Pipe()
             inherited = [*self._processes, ours]
-            process = context.Process(target=_serve, args=(work, theirs, inherited), daemon=True)
-            process.start()
-            theirs.close()
-            self._processes[ours] = process
+            with held_back(signal.SIGINT, signal.SIGTERM) as mask:
+                process = context.Process(target=_serve, args=(work, theirs, inherited, mask), daemon=True)
+                process.start()
+                theirs.close()
+                self._processes[ours] = process
 
     def __enter__(self) -> Self:
         return self
@@ -141,10 +143,13 @@ class _Failure:
         self.error = error if passes else RuntimeError(f"{type(error).__name__}: {error}")
 
 
-def _serve(work: Callable[[Any], Any], connection: Connection, inherited: list[Connection]) -> None:
+def _serve(
+    work: Callable[[Any], Any], connection: Connection, inherited: list[Connection], mask: Mask
+) -> None:
     # Ctrl-C reaches the whole process group; the parent answers it for all.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    let_through(mask)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     for other in inherited:
         other.close()  # or this process would keep the pipes of a dead parent open

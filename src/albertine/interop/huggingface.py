@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from albertine.errors import ModelError, SettingsError
+from albertine.files import standing
 from albertine.interop.huggingface_config import (
     ModelType,
     config_json,
@@ -57,7 +58,7 @@ def load_model(folder: str | Path) -> Model:
 
 def read_folder(folder: str | Path) -> ModelFolder:
     """Everything in a model folder. Raises as `load_model`."""
-    folder = Path(folder)
+    folder = standing(Path(folder))
     if not folder.is_dir():
         raise ModelError("is not a folder", where=folder, remedy="Name the folder that holds config.json")
     tree = read_json(folder / "config.json")

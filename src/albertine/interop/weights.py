@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from albertine.errors import ModelError
+from albertine.files import standing
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -39,6 +40,7 @@ def read_json(path: Path) -> dict[str, Any]:
     Raises:
         ModelError: missing, too large, not JSON, or not an object.
     """
+    path = standing(path.parent) / path.name
     if not path.is_file():
         raise ModelError(
             "is missing",

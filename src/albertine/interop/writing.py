@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,7 +11,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from albertine.errors import ModelError
-from albertine.files import sync_folder, sync_tree
+from albertine.files import replaced_folder
 from albertine.interop.card import model_card
 from albertine.interop.weights import INDEX, SINGLE
 
@@ -45,7 +43,7 @@ def write_folder(
     tokenizer: SavableTokenizer | None,
     files: Mapping[str, bytes],
 ) -> None:
-    """Write beside, flush to the disk, then rename.
+    """Write beside, flush to the disk, then rename (`replaced_folder`).
 
     Files of another kind in a model folder that is replaced are carried over.
 
@@ -63,12 +61,12 @@ def write_folder(
             remedy="Name a new folder; nothing was overwritten",
         )
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-        try:
+        with replaced_folder(folder) as beside:
             save_file(dict(tensors), beside / SINGLE, metadata={"format": "pt"})
             text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
             (beside / "config.json").write_text(text, encoding="utf-8")
+            # The library makes its file private; a model folder is as readable as any other.
+            (beside / SINGLE).chmod((beside / "config.json").stat().st_mode)
             (beside / "README.md").write_text(model_card(config, tensors), encoding="utf-8")
             if tokenizer is not None:
                 tokenizer.save(beside)
@@ -76,12 +74,6 @@ def write_folder(
                 (beside / name).parent.mkdir(exist_ok=True)
                 (beside / name).write_bytes(content)
             _carry_over(folder, beside)
-            # mkdtemp makes the folder private; a model folder is as readable as any other.
-            beside.chmod(0o777 & ~_umask())
-            sync_tree(beside)
-            _exchange(beside, folder)
-        finally:
-            shutil.rmtree(beside, ignore_errors=True)
     except OSError as error:
         raise ModelError(
             f"cannot be written ({error})", where=folder, remedy="Free space or choose another folder"
@@ -98,20 +90,3 @@ def _carry_over(old: Path, new: Path) -> None:
             shutil.copytree(path, new / path.name, symlinks=True)
         else:
             shutil.copy2(path, new / path.name, follow_symlinks=False)
-
-
-def _exchange(new: Path, folder: Path) -> None:
-    if not folder.exists():
-        new.rename(folder)
-    else:
-        aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.old.", dir=folder.parent))
-        folder.rename(aside / folder.name)
-        new.rename(folder)
-        shutil.rmtree(aside, ignore_errors=True)
-    sync_folder(folder.parent)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

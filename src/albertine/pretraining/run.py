@@ -20,12 +20,12 @@ from albertine.interop.huggingface import save_model
 from albertine.model.model import Model
 from albertine.objectives.baseline import BaselineScore, Unigram, count_tokens
 from albertine.objectives.losses import pretraining_losses
+from albertine.pretraining.branches import branching
 from albertine.pretraining.choose import first_model
 from albertine.pretraining.curves import draw
 from albertine.pretraining.data import Batches, held_out_batches
 from albertine.pretraining.held_out import judge
 from albertine.pretraining.settings import PretrainingSettings
-from albertine.settings import dump
 from albertine.text.tokenizer import Tokenizer
 from albertine.training.distributed import World, start, stop
 from albertine.training.guards import Watch
@@ -33,7 +33,7 @@ from albertine.training.job import Job, LoopSettings, Outcome
 from albertine.training.loop import train
 from albertine.training.optimizers import build_optimizer
 from albertine.training.progress import Reporter
-from albertine.training.run_folder import RunFolder, environment
+from albertine.training.run_folder import RunFolder, describe
 from albertine.training.schedules import make_schedule
 
 SHORT = 64
@@ -53,6 +53,7 @@ def pretrain(
     *,
     resume: str | Path = "auto",
     strict: bool = False,
+    branch_from: str | Path | None = None,
     reporter: Reporter | None = None,
 ) -> Result:
     """Pretrain, or go on with a run that was interrupted. Under `torchrun` every process calls this.
@@ -61,6 +62,8 @@ def pretrain(
         resume: `auto` goes on from the newest whole checkpoint of the run's folder, `never` wants a new
             folder, a path goes on from that checkpoint.
         strict: refuse a damaged newest checkpoint instead of going back to the one before.
+        branch_from: checkpoint of another run to begin with, although settings differ, where the run's own
+            folder has none; not its corpus, model or optimizer. `branch.json` in the folder tells of it.
         reporter: shows the run; by default a progress bar on a terminal and plain lines elsewhere.
 
     Returns:
@@ -84,10 +87,8 @@ def pretrain(
         counts = count_tokens(corpus, tokenizer.vocab_size)
         model = first_model(settings, counts).to(world.device)
         with RunFolder(settings.folder, main=world.main) as folder:
-            folder.describe(
-                dump(settings), environment(settings.seed, device=str(world.device), world_size=world.size)
-            )
-            return _run(settings, folder, corpus, tokenizer, counts, model, world, resume, strict, reporter)
+            begin = partial(train, resume=resume, strict=strict, branch_from=branch_from)
+            return _run(settings, folder, corpus, tokenizer, counts, model, world, begin, reporter)
     finally:
         stop(world)
 
@@ -100,8 +101,7 @@ def _run(
     counts: NDArray[np.int64],
     model: Model,
     world: World,
-    resume: str | Path,
-    strict: bool,
+    begin: Callable[[Job], Outcome],
     reporter: Reporter | None,
 ) -> Result:
     held_out = held_out_batches(
@@ -119,7 +119,7 @@ def _run(
     def keep_best(step: int, scores: Mapping[str, float]) -> None:
         save_model(model, tokenizer, folder.best)
 
-    outcome = train(
+    outcome = begin(
         Job(
             model=model,
             optimizer=build_optimizer(
@@ -134,10 +134,10 @@ def _run(
             world=world,
             watch=_watch(settings, baseline) if world.main else None,  # all see the same numbers
             reporter=reporter,
+            on_start=partial(describe, folder, settings, world),
             on_best=keep_best,
-        ),
-        resume,
-        strict=strict,
+            branching=branching(corpus, settings),
+        )
     )
     if world.main:
         if outcome.done:

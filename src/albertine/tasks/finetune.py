@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,7 +24,6 @@ from albertine.interop.huggingface import read_folder, save_model
 from albertine.interop.huggingface_config import model_type, our_flags
 from albertine.interop.sentence_transformers import sentence_files
 from albertine.model.tuned import Tuned
-from albertine.settings import dump
 from albertine.tasks.batches import Batches
 from albertine.tasks.classify import Classify
 from albertine.tasks.data import balanced, read_data
@@ -41,7 +41,7 @@ from albertine.training.job import Job, LoopSettings, Outcome
 from albertine.training.loop import train
 from albertine.training.optimizers import build_optimizer
 from albertine.training.progress import Reporter
-from albertine.training.run_folder import RunFolder, environment
+from albertine.training.run_folder import RunFolder, describe
 from albertine.training.schedules import make_schedule
 from albertine.training.step import Adversary
 
@@ -102,9 +102,6 @@ def finetune(
             data.family.weights = weights
         model = data.family.build(base, settings.encoder.classifier_dropout, settings.seed).to(world.device)
         with RunFolder(settings.folder, main=world.main) as folder:
-            folder.describe(
-                dump(settings), environment(settings.seed, device=str(world.device), world_size=world.size)
-            )
             return _run(settings, folder, model, tokenizer, data, world, resume, reporter)
     finally:
         stop(world)
@@ -161,6 +158,7 @@ def _run(
             fingerprint=_fingerprint(settings, model, tokenizer, data),
             world=world,
             reporter=reporter,
+            on_start=partial(describe, folder, settings, world),
             on_best=keep_best,
             adversary=_adversary(settings, model),
             average=average,

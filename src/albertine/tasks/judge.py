@@ -12,7 +12,7 @@ import torch
 from albertine.errors import ModelError, SettingsError
 from albertine.evaluation.metrics import score
 from albertine.evaluation.runs import predictions_file, write_predictions, write_record
-from albertine.files import explained
+from albertine.files import explained, standing
 from albertine.interop.heads import labels_in, task_of
 from albertine.interop.huggingface import read_folder
 from albertine.interop.huggingface_config import model_type, our_flags
@@ -126,12 +126,13 @@ def open_run(
 def _places(folder: Path) -> tuple[Path | None, Path]:
     """The run folder, if any, and the model folder that a path means."""
     if (folder / "settings.yaml").is_file():
-        for name in ("best", "final"):
-            if (folder / name / "config.json").is_file():
-                return folder, folder / name
+        for model in (standing(folder / name) for name in ("best", "final")):
+            if (model / "config.json").is_file():
+                return folder, model
         raise ModelError(
             "holds no model yet", where=folder, remedy="The command that began the run finishes it"
         )
+    folder = standing(folder)
     if not (folder / "config.json").is_file():
         raise ModelError(
             "is neither a run nor a model",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from albertine.errors import ModelError, TokenizerError
+from albertine.files import standing
 from albertine.text.cleaning import Cleaning
 from albertine.text.sentencepiece import MODEL_FILE, SentencePieceTokenizer
 from albertine.text.tokenizer import Tokenizer
@@ -29,7 +30,7 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     Raises:
         TokenizerError: nothing there, several vocabularies, or one that is damaged.
     """
-    path = Path(path)
+    path = standing(Path(path))
     if not path.exists():
         raise TokenizerError(
             "there is no such file or folder", where=path, remedy="Check the path of the tokenizer"

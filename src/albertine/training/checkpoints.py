@@ -12,11 +12,10 @@ import hashlib
 import json
 import logging
 import os
-import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import torch
 from safetensors.torch import load as tensors_from
@@ -25,7 +24,16 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from albertine.errors import CheckpointError, SettingsError
-from albertine.files import explained, replace_durably, replaced_folder, write_durably
+from albertine.files import (
+    explained,
+    make_folder,
+    recover,
+    remove_folder,
+    replace_durably,
+    replaced_folder,
+    standing,
+    write_durably,
+)
 from albertine.training.average import Average
 
 FORMAT = 1
@@ -37,6 +45,7 @@ MODEL, OPTIMIZER, STATE, MANIFEST, LATEST = (
     "latest",
 )
 AVERAGE = "average"
+ABSENT: Final = object()
 
 log = logging.getLogger("albertine.training")
 
@@ -69,14 +78,18 @@ class CheckpointStore:
         self._damaged: set[int] = set()
 
     def steps(self) -> list[int]:
-        """Steps of the checkpoints present, increasing; not checked."""
+        """Steps of the checkpoints present, increasing; not checked. One whose writing was killed between its
+        two renames is among them."""
         if not self.folder.is_dir():
             return []
-        names = (path.name.removeprefix("step-") for path in self.folder.glob("step-*") if path.is_dir())
+        found = [path for path in self.folder.glob("step-*") if path.is_dir()]
+        found += [path for path in self._beside() if path.suffix != ".part" and _looks_whole(path)]
+        names = {_name(path).removeprefix("step-") for path in found}
         return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
 
     def path(self, step: int) -> Path:
-        return self.folder / f"step-{step}"
+        """Where the checkpoint of a step stands."""
+        return standing(self.folder / f"step-{step}")
 
     def save(
         self,
@@ -88,23 +101,26 @@ class CheckpointStore:
         """Write a checkpoint; when this returns it is on the disk, and whatever happens before, the older
         ones are.
 
+        Where a whole one with the same weights is there already, only its state is replaced.
+
         Raises:
             RunError: the disk is full or not writable.
         """
         with explained(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self.folder)
             self._sweep()
-            # Its name begins with a dot until it is whole, so that no reader takes it for a checkpoint.
             target = self.path(step)
-            with replaced_folder(target) as beside:
-                files = {
-                    MODEL: bytes_of(dict(model)),
-                    OPTIMIZER: bytes_of(dict(optimizer)),
-                    STATE: _json(state),
-                }
-                for name, data in files.items():
-                    write_durably(beside / name, data)
-                write_durably(beside / MANIFEST, _manifest(step, files))
+            files = {
+                MODEL: bytes_of(dict(model)),
+                OPTIMIZER: bytes_of(dict(optimizer)),
+                STATE: _json(state),
+            }
+            if not _restate(target, step, files):
+                # Its name begins with a dot until it is whole, so that no reader takes it for a checkpoint.
+                with replaced_folder(target) as beside:
+                    for name, data in files.items():
+                        write_durably(beside / name, data)
+                    write_durably(beside / MANIFEST, _manifest(step, files))
             self._damaged.discard(step)
             replace_durably(self.folder / LATEST, f"step-{step}\n".encode())
             self._prune()
@@ -146,15 +162,24 @@ class CheckpointStore:
             for later in self.steps():
                 if later > step:
                     aside = self.folder / f"abandoned-step-{later}"
-                    shutil.rmtree(aside, ignore_errors=True)
+                    remove_folder(aside)
                     os.rename(self.path(later), aside)
                     log.warning(
                         "step %d is later than the checkpoint asked for; kept as %s", later, aside.name
                     )
 
+    def _beside(self) -> list[Path]:
+        """What a kill left of writing or deleting a checkpoint."""
+        return sorted(self.folder.glob(".*step-*.*"))
+
     def _sweep(self) -> None:
-        for rest in [*self.folder.glob(".step-*.new"), *self.folder.glob(".step-*.old")]:
-            shutil.rmtree(rest, ignore_errors=True)
+        for rest in self._beside():
+            if rest.suffix != ".part" and not _looks_whole(rest):
+                remove_folder(rest)  # an earlier version gave these names to half-written ones too
+        for name in {_name(rest) for rest in self._beside()}:
+            recover(self.folder / name)
+        for rest in self.folder.glob("step-*/.*.new"):
+            rest.unlink(missing_ok=True)
 
     def _prune(self) -> None:
         """Delete all but the newest `keep` that look whole; those found damaged go first and do not count."""
@@ -163,10 +188,7 @@ class CheckpointStore:
             if step not in self._damaged and kept < self.keep and _looks_whole(self.path(step)):
                 kept += 1
                 continue
-            # Renamed first: a folder half deleted must not look like a checkpoint.
-            doomed = self.folder / f".step-{step}.old"
-            os.rename(self.path(step), doomed)
-            shutil.rmtree(doomed, ignore_errors=True)
+            remove_folder(self.path(step))
         self._damaged &= set(self.steps())
 
 
@@ -176,8 +198,9 @@ def read(path: Path) -> Checkpoint:
     Raises:
         CheckpointError: anything is missing, of another size or changed.
     """
+    path = standing(path)
     step, files = _read_manifest(path)
-    contents = {name: _read_checked(path / name, *facts) for name, facts in files.items()}
+    contents = {name: _read_checked(path / name, facts) for name, facts in files.items()}
     try:
         state = json.loads(contents[STATE])
         return Checkpoint(path, step, tensors_from(contents[MODEL]), tensors_from(contents[OPTIMIZER]), state)
@@ -259,29 +282,47 @@ def check_fingerprint(checkpoint: Checkpoint, fingerprint: Mapping[str, Any]) ->
     Raises:
         CheckpointError: lists every key that differs, with both values.
     """
-    problems = differences(checkpoint.state.get("fingerprint", {}), json.loads(_json(fingerprint)))
+    problems = fingerprint_changes(checkpoint, fingerprint)
     if problems:
         raise CheckpointError(
-            f"belongs to a run with other settings: {_few(problems)}",
+            f"belongs to a run with other settings: {_few(list(map(str, problems)))}",
             where=checkpoint.path,
             remedy="Set them back, or begin a new run under another name",
         )
 
 
-def differences(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Lines `key: checkpoint A, now B` for all keys of two nested mappings whose values differ."""
-    lines: list[str] = []
+def fingerprint_changes(checkpoint: Checkpoint, fingerprint: Mapping[str, Any]) -> list[Change]:
+    """Where the settings that decide the result differ from those of a checkpoint."""
+    return list(changes(checkpoint.state.get("fingerprint", {}), json.loads(_json(fingerprint))))
+
+
+class Change(NamedTuple):
+    """A key of a nested mapping, dotted, and its two values; `ABSENT` where there is none."""
+
+    key: str
+    before: Any
+    now: Any
+
+    def __str__(self) -> str:
+        if self.before is ABSENT:
+            return f"{self.key}: not in the checkpoint, now {_short(self.now)}"
+        now = "absent" if self.now is ABSENT else _short(self.now)
+        return f"{self.key}: checkpoint {_short(self.before)}, now {now}"
+
+
+def changes(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> Iterator[Change]:
+    """All keys of two nested mappings of JSON data whose values differ, in the order of their names."""
     for key in sorted({*before, *now}):
-        name = f"{prefix}{key}"
-        if key not in before:
-            lines.append(f"{name}: not in the checkpoint, now {_short(now[key])}")
-        elif key not in now:
-            lines.append(f"{name}: checkpoint {_short(before[key])}, now absent")
-        elif isinstance(before[key], dict) and isinstance(now[key], dict):
-            lines += differences(before[key], now[key], f"{name}.")
-        elif before[key] != now[key] or type(before[key]) is not type(now[key]):
-            lines.append(f"{name}: checkpoint {_short(before[key])}, now {_short(now[key])}")
-    return lines
+        old, new = before.get(key, ABSENT), now.get(key, ABSENT)
+        if isinstance(old, dict) and isinstance(new, dict):
+            yield from changes(old, new, f"{prefix}{key}.")
+        elif old is not new and (old != new or type(old) is not type(new)):
+            yield Change(f"{prefix}{key}", old, new)
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Lines `key: checkpoint A, now B` for all that `changes` finds."""
+    return list(map(str, changes(before, now)))
 
 
 def checkpoint_bytes(model: nn.Module, moments: int = 2) -> int:
@@ -289,11 +330,38 @@ def checkpoint_bytes(model: nn.Module, moments: int = 2) -> int:
     return sum(t.numel() * t.element_size() for t in model_tensors(model).values()) * (1 + moments)
 
 
-def _manifest(step: int, files: Mapping[str, bytes]) -> bytes:
-    facts = {
-        name: {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in files.items()
-    }
-    return _sealed({"format": FORMAT, "step": step, "files": facts})
+def _name(path: Path) -> str:
+    """`step-N` for a checkpoint and for what stands beside it."""
+    return path.name.removeprefix(".").partition(".")[0]
+
+
+def _restate(path: Path, step: int, files: Mapping[str, bytes]) -> bool:
+    """Replace the state of a whole checkpoint that has these weights; False if there is none.
+
+    Never by exchanging folders, which would leave a moment without a checkpoint. The manifest that comes
+    first proves the state that is there and the one that is to come.
+    """
+    try:
+        _, known = _read_manifest(path)
+        before = {name: _read_checked(path / name, facts) for name, facts in known.items()}
+    except CheckpointError:
+        return False
+    if any(before[name] != files[name] for name in (MODEL, OPTIMIZER)):
+        return False
+    if before[STATE] != files[STATE]:
+        replace_durably(path / MANIFEST, _manifest(step, files, before[STATE]))
+        replace_durably(path / STATE, files[STATE])
+    return True
+
+
+def _manifest(step: int, files: Mapping[str, bytes], state_before: bytes | None = None) -> bytes:
+    tree: dict[str, Any] = {"format": FORMAT, "step": step}
+    tree["files"] = {name: _facts(data) for name, data in files.items()}
+    return _sealed(tree if state_before is None else {**tree, "state_before": _facts(state_before)})
+
+
+def _facts(data: bytes) -> dict[str, Any]:
+    return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
 
 def _sealed(tree: Mapping[str, Any]) -> bytes:
@@ -301,7 +369,9 @@ def _sealed(tree: Mapping[str, Any]) -> bytes:
     return _json({**tree, "manifest_sha256": hashlib.sha256(_json(tree)).hexdigest()})
 
 
-def _read_manifest(path: Path) -> tuple[int, dict[str, tuple[int, str]]]:
+def _read_manifest(path: Path) -> tuple[int, dict[str, list[tuple[int, str]]]]:
+    """The step, and for each file the sizes and SHA-256 it may have: one, and of a state that was being
+    replaced two."""
     if not path.is_dir():
         raise CheckpointError("there is no such checkpoint", where=path)
     try:
@@ -310,7 +380,9 @@ def _read_manifest(path: Path) -> tuple[int, dict[str, tuple[int, str]]]:
         tree.pop("manifest_sha256")
         whole = _sealed(tree) == raw
         step, form = tree["step"], tree["format"]
-        files = {name: (facts["size"], facts["sha256"]) for name, facts in tree["files"].items()}
+        files = {name: [(facts["size"], facts["sha256"])] for name, facts in tree["files"].items()}
+        if (facts := tree.get("state_before")) is not None:
+            files[STATE].append((facts["size"], facts["sha256"]))
     except FileNotFoundError as error:
         raise CheckpointError(f"{MANIFEST} is missing", where=path) from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -323,21 +395,23 @@ def _read_manifest(path: Path) -> tuple[int, dict[str, tuple[int, str]]]:
             where=path,
             remedy="Use the version that wrote it",
         )
-    if path.name.startswith("step-") and path.name != f"step-{step}":
+    if _name(path).startswith("step-") and _name(path) != f"step-{step}":
         raise CheckpointError(f"holds step {step}, so the folder was renamed", where=path)
     return step, files
 
 
-def _read_checked(path: Path, size: int, sha256: str) -> bytes:
+def _read_checked(path: Path, known: Sequence[tuple[int, str]]) -> bytes:
     try:
         data = path.read_bytes()
     except FileNotFoundError as error:
         raise CheckpointError(f"{path.name} is missing", where=path.parent) from error
     except OSError as error:
         raise CheckpointError(f"{path.name} cannot be read ({error.strerror})", where=path.parent) from error
-    if len(data) != size:
-        raise CheckpointError(f"{path.name} has {len(data)} bytes instead of {size}", where=path.parent)
-    if hashlib.sha256(data).hexdigest() != sha256:
+    if all(len(data) != size for size, _ in known):
+        raise CheckpointError(
+            f"{path.name} has {len(data)} bytes instead of {known[0][0]}", where=path.parent
+        )
+    if (len(data), hashlib.sha256(data).hexdigest()) not in known:
         raise CheckpointError(
             f"{path.name} was changed after it was written (SHA-256 differs)", where=path.parent
         )
@@ -348,7 +422,9 @@ def _looks_whole(path: Path) -> bool:
     """The quick test for pruning: manifest and sizes. Hashes are for loading."""
     try:
         _, files = _read_manifest(path)
-        return all((path / name).stat().st_size == size for name, (size, _) in files.items())
+        return all(
+            (path / name).stat().st_size in {size for size, _ in known} for name, known in files.items()
+        )
     except (CheckpointError, OSError):
         return False
 

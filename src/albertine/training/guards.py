@@ -13,6 +13,7 @@ import statistics
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from albertine.errors import RunError
@@ -25,36 +26,23 @@ _SMOOTH = 5  # readings in a median: two odd ones in a row are noise
 _WINDOW = 12  # readings a verdict looks back on, the patience spread over them
 
 
-@dataclass
-class NonFinite:
-    """What to do about a step whose loss or gradient is not finite; its update was never made.
+def not_finite(step: int, cursor: Mapping[str, Any] | None, checkpoint: Path | None) -> RunError:
+    """What to say of a step whose loss or gradient is not finite; its update was never made.
 
-    Attributes:
-        policy: `stop` ends the run, `skip` goes on with the next batch.
-        limit: how many steps of a run may be skipped.
-        skipped: how many were; part of a checkpoint.
+    Args:
+        cursor: after the batch before it. checkpoint: where a branch can begin, if there are branches.
     """
-
-    policy: Literal["stop", "skip"] = "stop"
-    limit: int = 10
-    skipped: int = 0
-
-    def met(self, step: int, cursor: Mapping[str, Any] | None) -> None:
-        """Count a step.
-
-        Raises:
-            RunError: the policy is to stop, or the limit is reached.
-        """
-        self.skipped += 1
-        if self.policy == "skip" and self.skipped <= self.limit:
-            return
-        often = f", {self.skipped} times in all" if self.skipped > 1 else ""
-        raise RunError(
-            f"the loss or its gradient is not finite at step {step}{often}; the weights stay as they were",
-            where=f"batch after {dict(cursor)}" if cursor else "first batch",
-            remedy="Lower training.learning_rate or lengthen training.warmup; "
-            "training.precision=float32 tells whether the number format is to blame",
-        )
+    lower = "a lower training.learning_rate or a longer training.warmup"
+    way = (
+        f"Begin again under another name with {lower}"
+        if checkpoint is None
+        else f"Go on in a new run with {lower}: give another name and --branch-from {checkpoint}"
+    )
+    return RunError(
+        f"the loss or its gradient is not finite at step {step}; the weights stay as they were",
+        where=f"batch after {dict(cursor)}" if cursor else "first batch",
+        remedy=f"{way}; training.precision=float32 tells whether the number format is to blame",
+    )
 
 
 AlarmKind = Literal["plateau", "slow_start", "divergence", "collapse", "sentence_chance", "sentence_collapse"]
@@ -254,7 +242,7 @@ class Watch:
         return (
             self._rate_advice(),
             warm,
-            "Begin a new run from the last good checkpoint; this one would repeat it.",
+            "Branch a new run off the last good checkpoint (--branch-from); this one would repeat it.",
         )
 
     def _rate_advice(self) -> str:

@@ -39,7 +39,6 @@ class LoopSettings:
         keep: checkpoints kept, at least 2.
         best: name of the score that picks the best model, and whether it is to be `min` or `max`.
         early_stopping: end the run after so many evaluations in a row without a new best.
-        non_finite, skip_limit: see `NonFinite`.
         stop_on_alarm: end the run at the first alarm instead of warning.
         tensorboard: also write event files, where tensorboard is installed.
     """
@@ -56,8 +55,6 @@ class LoopSettings:
     keep: int = 3
     best: tuple[str, Literal["min", "max"]] | None = None
     early_stopping: int | None = None
-    non_finite: Literal["stop", "skip"] = "stop"
-    skip_limit: int = 10
     stop_on_alarm: bool = False
     tensorboard: bool = True
 
@@ -72,6 +69,19 @@ class LoopSettings:
         return step / self.steps if self.steps is not None else elapsed / (60 * (self.minutes or 1))
 
 
+@dataclass(frozen=True)
+class Branching:
+    """What a branch may not change, and how its data goes on.
+
+    Attributes:
+        fixed: keys of the fingerprint that have to be as they were; each stands for all below it.
+        cursor: from the cursor of the checkpoint to one that fits the data as they are now.
+    """
+
+    fixed: tuple[str, ...]
+    cursor: Callable[[Cursor | None], Cursor | None] = lambda cursor: cursor
+
+
 @dataclass
 class Job:
     """All that a run is made of.
@@ -84,8 +94,11 @@ class Job:
         folder: entered, so that it is locked.
         fingerprint: the settings that decide the result, as JSON data; a checkpoint with another one is
             refused.
+        on_start: called by the main process once nothing can be refused any more and before anything of the
+            run's record is written; writes down settings and environment.
         on_best: called by the main process with step and scores whenever the best score is beaten.
         parts, adversary: see `train_step`.
+        branching: what a branch of another run may change; None where there are no branches.
         average: of the weights; it is evaluated, and kept as the best, instead of them.
     """
 
@@ -100,10 +113,12 @@ class Job:
     world: World = field(default_factory=World)
     watch: Watch | None = None
     reporter: Reporter | None = None
+    on_start: Callable[[], None] | None = None
     on_best: Callable[[int, Mapping[str, float]], None] | None = None
     adversary: Adversary | None = None
     average: Average | None = None
     parts: Sequence[str] | None = None
+    branching: Branching | None = None
 
 
 @dataclass(frozen=True)
@@ -140,7 +155,6 @@ class State:
     tokens: int = 0
     elapsed: float = 0.0
     lr: float = 0.0
-    skipped: int = 0
     saved: int = -1
     evaluated: int = -1
     best: float | None = None
@@ -148,3 +162,8 @@ class State:
     scores: dict[str, float] = field(default_factory=dict)
     window: dict[str, Any] | None = None
     lines: int = 0
+
+    @classmethod
+    def of(cls, saved: Mapping[str, Any]) -> State:
+        """The state in a checkpoint; what another version wrote besides is left out."""
+        return cls(**{key: value for key, value in saved.items() if key in cls.__dataclass_fields__})

@@ -21,7 +21,7 @@ from torch import Tensor
 from albertine.errors import RunError
 from albertine.files import ensure_space
 from albertine.training.checkpoints import CheckpointStore, checkpoint_bytes, model_tensors, optimizer_tensors
-from albertine.training.guards import NonFinite
+from albertine.training.guards import not_finite
 from albertine.training.job import Cursor, Drawn, Job, Outcome
 from albertine.training.progress import Reporter
 from albertine.training.recorder import Recorder
@@ -33,35 +33,52 @@ MARGIN = 64 << 20
 COLLECT_EVERY = 1000
 
 
-def train(job: Job, resume: str | Path = "auto", *, strict: bool = False) -> Outcome:
+def train(
+    job: Job,
+    resume: str | Path = "auto",
+    *,
+    strict: bool = False,
+    branch_from: str | Path | None = None,
+) -> Outcome:
     """Train until the end of the run or a signal.
 
     Args:
         resume: `auto` goes on from the newest whole checkpoint, if any; `never` wants a folder without one;
             a path goes on from that checkpoint.
         strict: refuse a damaged newest checkpoint instead of going back to the one before.
+        branch_from: checkpoint of another run to begin with, although settings differ, where the run has
+            none of its own; see `training.branching`.
 
     Raises:
         CheckpointError: nothing whole to go on from, or it belongs to another run.
         RunError: disk full, loss not finite, or an alarm that was to stop the run. What was saved stays.
     """
     with job.reporter or Reporter(quiet=not job.world.main) as reporter:
-        return _Run(job, reporter, resume, strict).go()
+        return _Run(job, reporter, resume, strict, branch_from).go()
 
 
 class _Run:
-    def __init__(self, job: Job, reporter: Reporter, resume: str | Path, strict: bool) -> None:
+    def __init__(
+        self,
+        job: Job,
+        reporter: Reporter,
+        resume: str | Path,
+        strict: bool,
+        branch_from: str | Path | None,
+    ) -> None:
         self.job, self.settings, self.world = job, job.settings, job.world
         self.store = CheckpointStore(job.folder.checkpoints, self.settings.keep)
         if self.world.main:
-            # What it keeps, one more while writing, and a margin for everything else.
-            count = max(2, self.settings.keep + 1 - len(self.store.steps()))
-            moments = 2 if job.average is None else 3
-            ensure_space(job.folder.path, count * checkpoint_bytes(job.model, moments) + MARGIN)
+            ensure_space(job.folder.path, _needed(job, self.store))
         self.world.share_weights(job.model)
-        self.state = restored_state(job, self.store, resume, strict=strict)
+        start = restored_state(job, self.store, resume, strict=strict, branch_from=branch_from)
+        self.state, self.branch = start.state, start.branch
+        if self.world.main:
+            if self.branch is not None:
+                self.branch.write(job.folder.path)
+            if job.on_start is not None:
+                job.on_start()
         self.recorder = Recorder(job, reporter, self.state)
-        self.non_finite = NonFinite(self.settings.non_finite, self.settings.skip_limit, self.state.skipped)
         self.signals = Signals()
         # A rank that stops alone, in mid-step or in mid-evaluation, would leave the others waiting in a
         # sum. Of many ranks none does: they agree on it when they draw a batch.
@@ -76,6 +93,9 @@ class _Run:
             contextlib.ExitStack() as stack,
         ):
             try:
+                if self.branch is not None:
+                    self.recorder.say("\n".join(self.branch.told()))
+                    self._save()  # the checkpoint it comes from is not its own and may be gone tomorrow
                 if self._due(self.settings.evaluate_every):
                     self._evaluate()  # where a signal came between a step and its evaluation
                 self._steps(stack)
@@ -142,13 +162,9 @@ class _Run:
             adversary=job.adversary,
         )
         if not report.finite:
-            try:
-                self.non_finite.met(state.step + 1, state.cursor)
-            except RunError:
-                self._save()
-                raise
-            state.skipped = self.non_finite.skipped
-            self.recorder.skipped(state, cursor, report)
+            self._save()
+            origin = None if job.branching is None else self.store.path(state.step)
+            raise not_finite(state.step + 1, state.cursor, origin)
         state.step, state.cursor, state.tokens = state.step + 1, cursor, state.tokens + report.tokens
         if job.average is not None:
             job.average.take(state.step)
@@ -217,6 +233,17 @@ class _Run:
 
     def _due(self, every: int) -> bool:
         return self.state.step > 0 and self.state.step % every == 0
+
+
+def _needed(job: Job, store: CheckpointStore) -> int:
+    """Bytes that a run writes at most: the checkpoints it keeps and one more while writing, both models and
+    one more while one is replaced, and a margin for everything else."""
+    checkpoints = max(2, job.settings.keep + 1 - len(store.steps()))
+    models = 1 + sum(not folder.is_dir() for folder in (job.folder.best, job.folder.final))
+    moments = 2 if job.average is None else 3
+    return (
+        checkpoints * checkpoint_bytes(job.model, moments) + models * checkpoint_bytes(job.model, 0) + MARGIN
+    )
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from albertine.files import explained, replace_durably
+from albertine.files import explained, replace_durably, sync_folder
 from albertine.training.step import StepReport
 
 TIMINGS = ("elapsed", "tokens_per_second")
@@ -61,6 +61,7 @@ class MetricsFile:
         self.path = path
         with explained(path):
             self._file = path.open("a", encoding="utf-8")
+            sync_folder(path.parent)
 
     def write(self, row: Mapping[str, Any]) -> None:
         """Append a line; what is not a finite number becomes null, because JSON has no NaN.

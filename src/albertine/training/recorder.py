@@ -59,8 +59,7 @@ class Recorder:
 
     def step(self, state: State, report: StepReport, elapsed: float) -> None:
         """After every step."""
-        if report.finite:
-            self.window.add(report)
+        self.window.add(report)
         progress = self.job.settings.progress(state.step, elapsed)
         left = elapsed * (1 / progress - 1) if progress > 0 else None
         self.reporter.step(state.step, min(1.0, progress), left)
@@ -89,14 +88,6 @@ class Recorder:
         """Write the scores of an evaluation."""
         self._write({"step": step, "evaluation": scores}, "held_out", {"step": step, **scores})
         self.say(f"step {step}  held out: {summary(scores)}")
-
-    def skipped(self, state: State, cursor: Mapping[str, Any], report: StepReport) -> None:
-        """Write down which batch was left out because its loss or gradient was not finite."""
-        log.warning(
-            "step %d skipped, not finite; data after %s up to %s", state.step + 1, state.cursor, cursor
-        )
-        row = {"after": state.cursor, "up_to": cursor, "grad_norm": report.grad_norm}
-        self._write({"step": state.step + 1, "skipped": row}, "", {})
 
     def sync(self) -> None:
         """Make the lines written so far as safe as the checkpoint that is about to be written."""

@@ -3,42 +3,98 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from albertine.errors import RunError
+from albertine.errors import RunError, SettingsError
+from albertine.training.branching import Branch, branched, check_no_branch, check_same_branch
 from albertine.training.checkpoints import Checkpoint, CheckpointStore, check_fingerprint, read, restore
 from albertine.training.job import Job, State
+from albertine.training.metrics import read_metrics
 
 log = logging.getLogger("albertine.training")
 
 
-def restored_state(job: Job, store: CheckpointStore, resume: str | Path, *, strict: bool = False) -> State:
-    """Put the checkpoint that `resume` asks for into the job's model and optimiser, and give back the state
+@dataclass(frozen=True)
+class Start:
+    """How a run begins: its state, and of a branch that has saved nothing yet where it comes from."""
+
+    state: State
+    branch: Branch | None = None
+
+
+def restored_state(
+    job: Job,
+    store: CheckpointStore,
+    resume: str | Path,
+    *,
+    strict: bool = False,
+    branch_from: str | Path | None = None,
+) -> Start:
+    """Put the checkpoint that a run goes on from into the job's model and optimiser, and give back the state
     of the run.
 
     Args:
-        resume: `auto`, `never` or a checkpoint folder, as in `train`.
+        resume, branch_from: as in `train`.
 
     Raises:
         CheckpointError: it is damaged, or made by a run with other settings or another model.
-        RunError: `never`, and there are checkpoints; or the ranks see different ones.
+        RunError: `never`, and there are checkpoints; or the ranks see different ones; or they are not of this
+            branch.
+        SettingsError: both a branch and a checkpoint to resume were named.
     """
+    if branch_from is not None and _is_new_branch(job, store, resume, Path(branch_from)):
+        return _branch(job, Path(branch_from))
     found = _choose(store, resume, strict)
+    _agree(job, store, found)
+    if found is None:
+        check_no_branch(job.folder.path)
+        return Start(State())
+    check_fingerprint(found, job.fingerprint)
+    restore(found, job.model, job.optimizer, job.average)
+    state = State.of(found.state)
+    if found.path.parent.resolve() != store.folder.resolve():
+        state = _as_a_stranger(job, state)
+    if resume != "auto" and job.world.main:
+        store.abandon_after(found.step)
+    log.info("resumed from %s", found.path)
+    return Start(state)
+
+
+def _is_new_branch(job: Job, store: CheckpointStore, resume: str | Path, origin: Path) -> bool:
+    if resume not in ("auto", "never"):
+        raise SettingsError(
+            "--resume with a checkpoint and --branch-from exclude each other",
+            remedy="A branch begins a new run with other settings; --resume goes on with one",
+        )
+    # As the main process sees it: it is the first to write here, while others may still be looking.
+    if job.world.from_main(not store.steps()):
+        return True
+    check_same_branch(job.folder.path, store, origin)
+    return False
+
+
+def _branch(job: Job, origin: Path) -> Start:
+    if job.branching is None:
+        raise SettingsError("a run of this kind cannot be branched", where=origin)
+    found, state, branch = branched(job, job.branching, origin)
+    restore(found, job.model, job.optimizer, job.average)
+    return Start(state, branch)
+
+
+def _as_a_stranger(job: Job, state: State) -> State:
+    """The state of another folder's checkpoint in this one, which has lines, scores and a best of its own."""
+    lines = sum(row["step"] <= state.step for row in read_metrics(job.folder.metrics))
+    lines = round(job.world.from_main(lines))
+    return replace(state, lines=lines, saved=State().saved, best=None, since_best=0)
+
+
+def _agree(job: Job, store: CheckpointStore, found: Checkpoint | None) -> None:
     step = found.step if found else 0
     if job.world.any(step != job.world.from_main(step)):
         raise RunError(
             "the ranks do not see the same checkpoints", where=store.folder, remedy="Use a shared folder"
         )
-    if found is None:
-        return State()
-    check_fingerprint(found, job.fingerprint)
-    restore(found, job.model, job.optimizer, job.average)
-    own = found.path.parent.resolve() == store.folder.resolve()
-    if resume != "auto" and own and job.world.main:
-        store.abandon_after(found.step)
-    log.info("resumed from %s", found.path)
-    known = State.__dataclass_fields__
-    return State(**{key: value for key, value in found.state.items() if key in known})
 
 
 def _choose(store: CheckpointStore, resume: str | Path, strict: bool) -> Checkpoint | None:

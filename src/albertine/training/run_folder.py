@@ -21,8 +21,10 @@ from types import TracebackType
 from typing import Any
 
 from albertine.errors import AlbertineError, RunError
-from albertine.files import explained, replace_durably
+from albertine.files import explained, make_folder, recover, replace_durably
+from albertine.settings import RunSettings, dump
 from albertine.training.checkpoints import differences
+from albertine.training.distributed import World
 
 PACKAGES = ("albertine", "torch", "numpy", "safetensors", "tokenizers", "sentencepiece")
 DECISIVE = ("python", "versions", "threads", "device", "cpu", "world_size")
@@ -65,8 +67,10 @@ class RunFolder:
         if not self.main:
             return self
         with explained(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path)
             self._take_lock()
+            for model in (self.best, self.final):
+                recover(model)
             self._handler = logging.FileHandler(self.log, encoding="utf-8")
         self._handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         log.addHandler(self._handler)
@@ -151,6 +155,12 @@ class RunFolder:
             where=self.path,
             remedy="Wait until it ends, stop it, or choose another name",
         )
+
+
+def describe(folder: RunFolder, settings: RunSettings, world: World) -> None:
+    """Write down what the run in a folder is made of and what it runs on."""
+    facts = environment(settings.seed, device=str(world.device), world_size=world.size)
+    folder.describe(dump(settings), facts)
 
 
 def environment(seed: int, *, device: str = "cpu", world_size: int = 1) -> dict[str, Any]:
