@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from albertine.model.backend import cuda
 from albertine.model.model import Model
 from albertine.model.rows import Rows
+from benchmarks.gpu.findings import Findings
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -108,6 +109,17 @@ class Place:
             yield
         finally:
             torch.cuda.set_sync_debug_mode("default")
+
+
+def captured(
+    place: Place, found: Findings, name: str, run: Callable[[], object]
+) -> Callable[[], object] | None:
+    """`run` as a CUDA graph; None, and a finding, where something in it cannot be captured."""
+    try:
+        return place.captured(run)
+    except RuntimeError as error:
+        found.demand(False, f"{name}: no CUDA graph ({str(error).splitlines()[0][:200]})")
+        return None
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from albertine.model.rows import Rows
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.settings import load
 from benchmarks.gpu import __main__ as script
-from benchmarks.gpu import cases, checks, parts, rates, runs
+from benchmarks.gpu import cases, checks, graphs, parts, rates, runs
 from benchmarks.gpu.findings import Findings
 from benchmarks.gpu.place import Place, standing_in
 
@@ -161,6 +161,34 @@ def test_a_way_without_memory_and_one_that_computes_something_else(monkeypatch: 
     rates.training("albert-base-v2", TOY, found)
     assert found.values["transformers"] == {"out_of_memory": True}
     assert found.wrong == ["albertine compiled begins at 5.000, others at 7.000"]
+
+
+def test_what_cannot_be_captured_is_told_and_measured_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(place: Place, run: object) -> Any:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    with monkeypatch.context() as here:
+        here.setattr(Place, "captured", none)
+        found = Findings()
+        graphs.graphs(TOY, found)
+    assert len(found.wrong) == 2 and "not permitted" in found.wrong[0]
+    assert found.values["32 x 512, ms"] > 0 and "32 x 512, CUDA graph, ms" not in found.values
+
+    monkeypatch.setattr(Place, "captured", lambda place, run: lambda: None)
+    found = Findings()
+    graphs.graphs(TOY, found)
+    assert any("step 1 of the graph is" in text for text in found.wrong)
+
+
+def test_a_run_that_is_not_the_same_when_gone_on_with_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    way = {"a": torch.zeros(3)}
+    ends = iter([{"a": torch.ones(3)}, {"a": torch.ones(3)}, {"a": torch.tensor([1.0, 1.0, 1.0001])}] * 2)
+    monkeypatch.setattr(runs, "_corpus", lambda scratch: scratch)
+    monkeypatch.setattr(runs, "load_file", lambda path: way)
+    monkeypatch.setattr(runs, "_pretrained", lambda tree, resume: next(ends))
+    found = Findings()
+    runs.resuming(TOY, found)
+    assert len(found.wrong) == 2 and all("a resumed run differs" in text for text in found.wrong)
 
 
 def test_a_part_that_fails_keeps_what_it_found(tmp_path: Path) -> None:
