@@ -86,7 +86,7 @@ class Place:
         A processor has no graphs and gives `run` itself."""
         if self.rehearsal:
             return run
-        side = torch.cuda.Stream()
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(3):

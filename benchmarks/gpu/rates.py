@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -244,9 +245,9 @@ def encoding(place: Place, found: Findings) -> None:
             packed = given.packed.to(place.device)
             padded = {key: x.to(place.device) for key, x in given.padded.items()}
             ways: dict[str, Callable[[], Any]] = {
-                "albertine": lambda packed=packed: ours.encoder(packed),
-                "transformers": lambda padded=padded: peer(**padded),
-                "transformers compiled": lambda padded=padded: faster(**padded),
+                "albertine": partial(ours.encoder, packed),
+                "transformers": partial(peer, **padded),
+                "transformers compiled": partial(faster, **padded),
             }
             for way, run in ways.items():
                 found.note(f"{name}, {way}, ms", 1e3 * place.seconds(run))
