@@ -50,10 +50,23 @@ def compute_format(precision: InferencePrecision, weight: Tensor) -> Format:
     `auto` and `float32` take its format, and so they take the format of weights that are not float32.
 
     Raises:
-        SettingsError: an unknown setting.
+        SettingsError: an unknown setting, or bfloat16 on a GPU that has none.
     """
     if precision not in ("auto", "int8", *_DTYPES):
         raise SettingsError(f"unknown precision `{precision}`", remedy="Use auto, float32, bfloat16 or int8")
+    form = _format(precision, weight)
+    # Such a card emulates single products, and the kernels of attention fail there in words of their own.
+    if form.dtype == torch.bfloat16 and weight.device.type == "cuda" and not fast_bfloat16(weight.device):
+        name = torch.cuda.get_device_name(weight.device)
+        raise SettingsError(
+            f"bfloat16 was asked for, and {name} has none (NVIDIA cards have it since Ampere, 2020)",
+            remedy="Use precision auto or float32, without torch.autocast to bfloat16",
+        )
+    return form
+
+
+def _format(precision: InferencePrecision, weight: Tensor) -> Format:
+    """What was asked for, whether or not the device has it."""
     asked = getattr(_autocast, weight.device.type, None)
     if precision in ("auto", "float32") and asked is not None:
         return Format(asked)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -224,15 +223,3 @@ def test_scaling(monkeypatch: pytest.MonkeyPatch) -> None:
     assert short.milliseconds > 0 and long.megabytes > short.megabytes
     with pytest.raises(RunError, match=r"failed: .*positions"):
         scaling._child({"length": 600, "batch": 1, "depth": 1, "width": 64, "rounds": 1, "threads": 1})
-
-
-@pytest.mark.slow
-def test_the_gpu_script_is_rehearsed() -> None:
-    """Every line of it that needs no GPU, which is nearly all."""
-    pytest.importorskip("transformers")
-    words = ["--rehearse", "--preset", "albert-base-v2", "--rounds", "1"]
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.gpu", *words], capture_output=True, text=True, cwd=ROOT
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.count("albertine compiled") == 2 and "encoding" in done.stdout

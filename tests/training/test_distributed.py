@@ -130,6 +130,51 @@ def test_an_incomplete_environment_is_told(monkeypatch: pytest.MonkeyPatch) -> N
         start("cpu")
 
 
+class Cards:
+    """A machine with so many GPUs, as torch tells it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+        self.chosen: list[torch.device] = []
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+        monkeypatch.setattr(torch.cuda, "set_device", self.chosen.append)
+
+
+@pytest.mark.parametrize(
+    ("count", "local", "device", "advice"),
+    [(2, 2, None, "--nproc-per-node 2"), (2, 0, "cuda:5", "GPU 5"), (0, 0, "cuda", "device cpu")],
+)
+def test_a_card_that_is_not_there_is_told(
+    count: int, local: int, device: str | None, advice: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cards = Cards(monkeypatch, count)
+    monkeypatch.setenv("LOCAL_RANK", str(local))
+    with pytest.raises(RunError, match=rf"torch sees {count} .*{advice}|{advice}.*torch sees {count}"):
+        start(device)
+    assert not cards.chosen
+
+
+@pytest.mark.parametrize("device", [None, "cuda"])
+def test_the_group_is_told_the_card_of_its_process(
+    device: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else NCCL guesses at the first barrier."""
+    told: list[dict[str, Any]] = []
+    cards = Cards(monkeypatch, 2)
+    values = {"RANK": 3, "LOCAL_RANK": 1, "WORLD_SIZE": 4, "MASTER_ADDR": "localhost", "MASTER_PORT": 1}
+    for name, value in values.items():
+        monkeypatch.setenv(name, str(value))
+    group = torch.distributed
+    monkeypatch.setattr(group, "init_process_group", lambda *_, **given: told.append(given))
+    monkeypatch.setattr(group, "get_rank", lambda: 3)
+    monkeypatch.setattr(group, "get_world_size", lambda: 4)
+    card = torch.device("cuda", 1)
+    assert start(device) == World(3, 4, card)
+    assert told[0]["device_id"] == card and cards.chosen == [card]
+    start("cpu")
+    assert told[1]["device_id"] is None
+
+
 def test_alone_every_sum_is_its_argument() -> None:
     world = World()
     assert world.main and world.add_numbers([1.5, 2]) == [1.5, 2] and not world.any(False) and world.any(True)

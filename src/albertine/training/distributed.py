@@ -96,11 +96,12 @@ def start(device: torch.device | str | None = None, *, timeout_minutes: float = 
         timeout_minutes: how long a rank waits for the others before it gives up.
 
     Raises:
-        RunError: torchrun's environment is incomplete.
+        RunError: torchrun's environment is incomplete, or this machine has no such GPU.
     """
     local = int(os.environ.get("LOCAL_RANK", "0"))
     place = torch.device(device) if device is not None else _default_device(local)
     if place.type == "cuda":
+        place = _own_card(place, local)
         torch.cuda.set_device(place)
     if "WORLD_SIZE" not in os.environ or int(os.environ["WORLD_SIZE"]) == 1:
         return World(device=place)
@@ -116,7 +117,9 @@ def start(device: torch.device | str | None = None, *, timeout_minutes: float = 
     # Both backends: gradients go by NCCL, and the few host numbers of a step by gloo, so that they cost no
     # device wait.
     backend = "cpu:gloo,cuda:nccl" if place.type == "cuda" else "gloo"
-    torch.distributed.init_process_group(backend, timeout=timedelta(minutes=timeout_minutes))
+    # NCCL is told its card; it would guess it at the first collective, and hang where it guesses wrong.
+    card = place if place.type == "cuda" else None
+    torch.distributed.init_process_group(backend, timeout=timedelta(minutes=timeout_minutes), device_id=card)
     return World(torch.distributed.get_rank(), torch.distributed.get_world_size(), place)
 
 
@@ -142,3 +145,19 @@ def _unique(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
 
 def _default_device(local_rank: int) -> torch.device:
     return torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu")
+
+
+def _own_card(place: torch.device, local_rank: int) -> torch.device:
+    """A GPU with its number; "cuda" alone means that of the local rank."""
+    number = local_rank if place.index is None else place.index
+    if number >= (count := torch.cuda.device_count()):
+        raise RunError(
+            f"process {local_rank} of this machine is to compute on GPU {number}, and torch sees {count} "
+            "here (the first is 0)",
+            where="LOCAL_RANK" if number == local_rank else "device",
+            remedy=f"Start at most {count} processes a machine (torchrun --nproc-per-node {count}), or check "
+            "CUDA_VISIBLE_DEVICES"
+            if count
+            else "Check the driver and CUDA_VISIBLE_DEVICES, or compute on the device cpu",
+        )
+    return torch.device("cuda", number)

@@ -1,0 +1,153 @@
+"""The card that is measured, or for a rehearsal a processor that takes the branches of one."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from albertine.model.backend import cuda
+from albertine.model.model import Model
+from albertine.model.rows import Rows
+from benchmarks.gpu.findings import Findings
+
+M = TypeVar("M", bound=nn.Module)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where to compute.
+
+    Attributes:
+        rehearsal: everything at toy size on a processor, to see that it runs.
+        rounds: how often each thing is timed.
+    """
+
+    rehearsal: bool
+    rounds: int = 10
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cpu" if self.rehearsal else "cuda")
+
+    def ready(self, model: M) -> M:
+        """A model on the device, ours by the backend of a GPU."""
+        if isinstance(model, Model):
+            model.encoder.backend = "cuda"
+        return model.to(self.device)
+
+    def wait(self) -> None:
+        if not self.rehearsal:
+            torch.cuda.synchronize()
+
+    def seconds(self, run: Callable[[], Any]) -> float:
+        """Fastest of `rounds` runs after three to warm up, the device finished each time."""
+        best, warm = float("inf"), 1 if self.rehearsal else 3
+        for i in range(self.rounds + warm):
+            self.wait()
+            begin = time.perf_counter()
+            run()
+            self.wait()
+            if i >= warm:
+                best = min(best, time.perf_counter() - begin)
+        return best
+
+    def freed(self) -> float:
+        """Give back what nobody holds, compiled models among it; gigabytes that are still held."""
+        torch._dynamo.reset()  # its cache holds every module that was compiled
+        gc.collect()
+        if self.rehearsal:
+            return 0.0
+        torch.cuda.empty_cache()
+        return torch.cuda.memory_allocated() / 1e9
+
+    def watch_peak(self) -> None:
+        """Measure the peak of memory from here on."""
+        if not self.rehearsal:
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+
+    def peak_gb(self) -> float:
+        """Most memory in use at a time since `watch_peak`."""
+        return 0.0 if self.rehearsal else torch.cuda.max_memory_allocated() / 1e9
+
+    def compiled(self, model: nn.Module) -> Any:
+        """A peer, compiled as its users would."""
+        return torch.compile(model, backend="eager" if self.rehearsal else "inductor")
+
+    def captured(self, run: Callable[[], Any]) -> Callable[[], Any]:
+        """`run` as one CUDA graph, replayed by a call: the same kernels on the same memory without the host.
+        A processor has no graphs and gives `run` itself."""
+        if self.rehearsal:
+            return run
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                run()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            run()
+        return graph.replay
+
+    @contextmanager
+    def never_waiting(self) -> Iterator[None]:
+        """Whatever makes the host wait for the device raises."""
+        if self.rehearsal:
+            yield
+            return
+        self.wait()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            yield
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+
+def captured(
+    place: Place, found: Findings, name: str, run: Callable[[], object]
+) -> Callable[[], object] | None:
+    """`run` as a CUDA graph; None, and a finding, where something in it cannot be captured."""
+    try:
+        return place.captured(run)
+    except RuntimeError as error:
+        found.demand(False, f"{name}: no CUDA graph ({str(error).splitlines()[0][:200]})")
+        return None
+
+
+@contextmanager
+def standing_in() -> Iterator[None]:
+    """The backend of a GPU on a processor: its unpadded kernel by a mask, its compiler without code."""
+
+    def attend(
+        backend: Any, q: Tensor, k: Tensor, v: Tensor, queries: Rows, keys: Rows, dropout: float
+    ) -> Tensor:
+        return cuda.attend(q, k, v, queries, keys, dropout)
+
+    whole = torch.compile(cuda.plain_depth, dynamic=True, backend="aot_eager")
+    before = cuda.PACKED_KERNEL, cuda.Traced.attend, cuda._compiled_depth
+    cuda.PACKED_KERNEL, cuda.Traced.attend, cuda._compiled_depth = _by_mask, attend, lambda: whole  # type: ignore
+    try:
+        yield
+    finally:
+        cuda.PACKED_KERNEL, cuda.Traced.attend, cuda._compiled_depth = before  # type: ignore
+
+
+def _by_mask(
+    q_RND: Tensor, k_TND: Tensor, v_TND: Tensor, cu_q: Tensor, cu_k: Tensor, longest_q: int, longest_k: int
+) -> Tensor:
+    """Attention within sequences as the unpadded kernel has it."""
+    asks, looked = (
+        torch.bucketize(torch.arange(len(x)), cu.long()[1:], right=True)
+        for x, cu in ((q_RND, cu_q), (k_TND, cu_k))
+    )
+    scores = torch.einsum("rnd,tnd->nrt", q_RND, k_TND) * q_RND.shape[2] ** -0.5
+    weights = scores.masked_fill(asks[:, None] != looked[None], float("-inf")).softmax(-1)
+    return torch.einsum("nrt,tnd->rnd", weights, v_TND)

@@ -1,0 +1,270 @@
+"""The benchmark of a GPU, rehearsed on a processor, and that it sees what is wrong."""
+
+from __future__ import annotations
+
+import gc
+import json
+import subprocess
+import sys
+import weakref
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from albertine.analysis.parameters import training_flops_per_token
+from albertine.model.backend import cuda
+from albertine.model.backend.base import Backend
+from albertine.model.model import Model
+from albertine.model.presets import preset
+from albertine.model.rows import Rows
+from albertine.pretraining.settings import PretrainingSettings
+from albertine.settings import load
+from benchmarks.gpu import __main__ as script
+from benchmarks.gpu import cases, checks, graphs, parts, rates, runs
+from benchmarks.gpu.findings import Findings
+from benchmarks.gpu.place import Place, standing_in
+
+ROOT = Path(__file__).resolve().parents[2]
+TOY = Place(True, 1)
+
+
+def agreement(monkeypatch: pytest.MonkeyPatch, name: str) -> Findings:
+    """What the comparison says of one case."""
+    (case,) = [case for case in cases.cases(True) if case.name == name]
+    monkeypatch.setattr(checks, "cases", lambda toy: [case])
+    found = Findings()
+    checks.agreement(TOY, found)
+    return found
+
+
+@pytest.mark.slow
+def test_the_gpu_script_is_rehearsed(tmp_path: Path) -> None:
+    """Every line of it that needs no GPU, which is nearly all. The widest preset has all ways to train;
+    BERT has dropout and blocks of its own."""
+    pytest.importorskip("transformers")
+    chosen = [part.name for part in parts.PARTS if not part.name.startswith("training")]
+    chosen += ["training albert-xxlarge-v2", "training bert-base"]
+    out = tmp_path / "new" / "gpu.json"
+    words = ["--rehearse", "--rounds", "1", "--only", *chosen, "--out", str(out)]
+    command = [sys.executable, "-m", "benchmarks.gpu", *words]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
+    found = json.loads(out.read_text())["parts"]
+    assert {name: part["status"] for name, part in found.items()} == dict.fromkeys(chosen, "done")
+    wide, bert = (found[f"training {name}"] for name in ("albert-xxlarge-v2", "bert-base"))
+    ours = {"albertine", "albertine compiled", "albertine LAMB", "albertine recomputed"}
+    theirs = {"transformers", "transformers compiled"}
+    assert ours | theirs <= set(wide) and "albertine compiled" not in bert
+    assert theirs | {"albertine", "albertine LAMB"} <= set(bert)
+    for row in (wide["albertine"], bert["transformers compiled"]):
+        assert {"loss", "fill 1.00"} < set(row) and set(row["fill 1.00"]) > {"tokens_per_second", "mfu"}
+    agreed = found["agreement"]
+    assert agreed["pairs, bfloat16, compiled: functions compiled"] >= 1
+    for case in ("masked words alone", "sources and targets", "by the way of dropout"):
+        assert agreed[f"{case}, float32: rows"] < 1e-5 and agreed[f"{case}, float32: gradients"] < 1e-5
+    assert agreed["heads of 26, bfloat16, compiled: gradients"] < 0.1
+    assert found["resuming"]["adamw, dropout 0.1: a resumed run differs by"] == 0
+    assert "8 x 128, CUDA graph, ms" in found["CUDA graphs"] and len(found["encoding"]) > 7
+
+
+def test_a_comparison_in_which_nothing_is_compiled_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda.Cuda, "depth", Backend.depth)
+    with standing_in():
+        found = agreement(monkeypatch, "pairs")
+    assert found.wrong == ["pairs, bfloat16, compiled: nothing was compiled, so nothing was compared"]
+
+
+def test_a_kernel_that_looks_at_the_wrong_rows_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sources and targets that all see one another, by as much as bfloat16 forgives least."""
+    of = Rows.of
+    monkeypatch.setattr(Rows, "of", lambda packed: of(replace(packed, prefix=None)))
+    with standing_in():
+        found = agreement(monkeypatch, "sources and targets")
+    told = " ".join(found.wrong)
+    for name in ("float32", "bfloat16"):
+        for what in ("rows", "rows of inference", "gradients"):
+            assert f"sources and targets, {name}: {what} is" in told
+
+
+def test_wrong_gradients_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of the right direction and another length, and missing ones."""
+    learn = checks.learn
+
+    def twice(model: Model, batch: Any) -> Tensor:
+        learn(model, batch)
+        return learn(model, batch)
+
+    monkeypatch.setattr(checks, "learn", twice)
+    with standing_in():
+        found = agreement(monkeypatch, "by the way of dropout")
+    assert [text.partition(" is ")[0] for text in found.wrong] == [
+        f"by the way of dropout, {name}: gradients" for name in ("float32", "bfloat16")
+    ]
+    one = {"a": torch.ones(3)}
+    assert checks.distance(one, one) == 0 and checks.distance({"a": None}, one) == float("inf")
+    found = Findings()
+    found.bounded("nothing", float("nan"), 1.0)
+    assert found.wrong
+
+
+def test_blind_rows_and_dropout_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    padded = cuda.attend_padded
+
+    def seeing(q: Tensor, k: Tensor, v: Tensor, queries: Rows, keys: Rows, dropout: float) -> Tensor:
+        return padded(q, k, v, replace(queries, visible=None), replace(keys, visible=None), 0.0)
+
+    monkeypatch.setattr(cuda, "attend_padded", seeing)
+    found = Findings()
+    checks.blindness(TOY, found)
+    assert len(found.wrong) == 3 and "drops nothing" in found.wrong[-1]
+
+
+def test_mfu_counts_real_lengths() -> None:
+    shape = preset("albert-base-v2")
+    work = rates.Work.of(shape, 4, 512, 0.6)
+    lengths = work.batch.packed.lengths
+    masked = len(work.batch.mlm_positions) / sum(lengths)
+    assert work.flops == pytest.approx(sum(n * training_flops_per_token(shape, n, masked) for n in lengths))
+    assert work.flops < 0.99 * sum(lengths) * training_flops_per_token(shape, 512, masked)
+
+
+def test_of_every_way_nothing_is_left_when_the_next_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the peak of memory is that of two."""
+    pytest.importorskip("transformers")
+    alive: list[weakref.ref[torch.nn.Module]] = []
+
+    def watched(place: Place, model: torch.nn.Module) -> torch.nn.Module:
+        assert [name() for name in alive if name() is not None] == []
+        alive.append(weakref.ref(model))
+        return model
+
+    monkeypatch.setattr(Place, "ready", watched)
+    found = Findings()
+    rates.training("albert-base-v2", TOY, found)
+    gc.collect()
+    assert len(alive) == 5 and not found.wrong
+
+
+def test_a_way_without_memory_and_one_that_computes_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: object) -> Any:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(rates, "_theirs", none)
+    monkeypatch.setattr(
+        rates, "learn", lambda model, batch: torch.tensor(5.0 if model.encoder.compiled else 7.0)
+    )
+    found = Findings()
+    rates.training("albert-base-v2", TOY, found)
+    assert found.values["transformers"] == {"out_of_memory": True}
+    assert found.wrong == ["albertine compiled begins at 5.000, others at 7.000"]
+
+
+def test_what_cannot_be_captured_is_told_and_measured_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(place: Place, run: object) -> Any:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    with monkeypatch.context() as here:
+        here.setattr(Place, "captured", none)
+        found = Findings()
+        graphs.graphs(TOY, found)
+    assert len(found.wrong) == 2 and "not permitted" in found.wrong[0]
+    assert found.values["32 x 512, ms"] > 0 and "32 x 512, CUDA graph, ms" not in found.values
+
+    monkeypatch.setattr(Place, "captured", lambda place, run: lambda: None)
+    found = Findings()
+    graphs.graphs(TOY, found)
+    assert any("step 1 of the graph is" in text for text in found.wrong)
+
+
+def test_a_run_that_is_not_the_same_when_gone_on_with_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    way = {"a": torch.zeros(3)}
+    ends = iter([{"a": torch.ones(3)}, {"a": torch.ones(3)}, {"a": torch.tensor([1.0, 1.0, 1.0001])}] * 2)
+    monkeypatch.setattr(runs, "_corpus", lambda scratch: scratch)
+    monkeypatch.setattr(runs, "load_file", lambda path: way)
+    monkeypatch.setattr(runs, "_pretrained", lambda tree, resume: next(ends))
+    found = Findings()
+    runs.resuming(TOY, found)
+    assert len(found.wrong) == 2 and all("a resumed run differs" in text for text in found.wrong)
+
+
+def test_a_part_that_fails_keeps_what_it_found(tmp_path: Path) -> None:
+    def run(place: Place, found: Findings) -> None:
+        found.note("before", 1)
+        raise ZeroDivisionError("by zero")
+
+    told = parts.guarded(parts.Part("one", run, 1), TOY, tmp_path / "found.json")
+    assert told["before"] == 1 and told["error"] == "ZeroDivisionError: by zero"
+    assert json.loads((tmp_path / "found.json").read_text()) == told and parts.status(told) == "failed"
+
+
+def test_parts_in_processes_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that does its work, one that dies, one that is too slow."""
+    monkeypatch.chdir(ROOT)
+    assert parts.isolated(["--child", "ceilings", "--rehearse", "--rounds", "1"], 200).keys() == {
+        "bf16_tflops",
+        "copy_gb_per_s",
+    }
+    assert "ended with code" in parts.isolated(["--child", "no such part", "--rehearse"], 200)["error"]
+    assert parts.isolated(["--child", "agreement", "--rehearse"], 0.1)["error"].startswith("ended after 0 s")
+
+
+def test_all_parts_get_what_is_left_of_the_minutes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And one that fails is no end; the result is written after each."""
+    clock, asked, out = [0.0], [], tmp_path / "gpu.json"
+    monkeypatch.setattr(parts.time, "monotonic", lambda: clock[0])
+
+    def isolated(words: list[str], seconds: float) -> dict[str, Any]:
+        if asked:
+            assert len(json.loads(out.read_text())["parts"]) == len(asked)
+        asked.append((words[1], seconds))
+        clock[0] += 50.0
+        return {"error": "broken"} if len(asked) == 1 else {"wrong": ["x"]} if len(asked) == 2 else {}
+
+    monkeypatch.setattr(script, "isolated", isolated)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "card")
+    words = ["gpu", "--minutes", "5", "--corpus", "somewhere", "--out", str(out)]
+    monkeypatch.setattr(sys, "argv", words)
+    assert script.main() == 1
+    names = [part.name for part in parts.PARTS]
+    assert [name for name, _ in asked] == names[:6]
+    assert [seconds for _, seconds in asked] == [
+        min(p.seconds, 300 - 50 * i) for i, p in enumerate(parts.PARTS[:6])
+    ]
+    found = json.loads(out.read_text())["parts"]
+    states = ["failed", "wrong", "done", "done", "done", "done", *["skipped"] * (len(names) - 5)]
+    assert [part["status"] for part in found.values()] == states
+    assert list(found) == [*names, parts.RECIPE]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SystemExit, match="needs a CUDA device"):
+        script.main()
+
+
+def test_the_recipe_writes_a_line_a_step(tmp_path: Path) -> None:
+    words = runs.recipe_command(tmp_path, tmp_path / "runs", 90.0)
+    first = words.index("--config")
+    overrides = [word for word in words[first + 2 :] if "=" in word]
+    settings = load(PretrainingSettings, ROOT / words[first + 1], overrides)
+    assert settings.watching.log_every == 1 and settings.training.minutes == 1.5
+    assert settings.training.compile and settings.folder == tmp_path / "runs" / "albert-base-en"
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_wait_for_the_device_raises_on_a_card() -> None:
+    place = Place(False, 1)
+    x = torch.ones(3, device="cuda")
+    with pytest.raises(RuntimeError), place.never_waiting():
+        x.nonzero()
+    x.nonzero()  # and only there
+    y = x.clone()
+    replay = place.captured(lambda: y.add_(x))
+    before = float(y[0])
+    replay()
+    assert float(y[0]) == before + 1
+    assert place.freed() >= 0 and place.peak_gb() > 0
