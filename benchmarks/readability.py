@@ -1,7 +1,7 @@
 """What a reader has to open to follow one forward pass: files, their lines, and our functions that it enters.
 
-    python -m benchmarks.readability            # the plain backend, which is the readable truth
-    python -m benchmarks.readability onednn     # what a processor computes
+python -m benchmarks.readability            # the plain backend, which is the readable truth
+python -m benchmarks.readability onednn     # what a processor computes
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from albertine.errors import SettingsError
 from albertine.layout import pack
-from albertine.model.backend import backend_for
 from albertine.model.backend.onednn import few_sizes
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
@@ -142,7 +141,7 @@ def test_the_filler_of_bfloat16_batches_is_invisible():
     model, batch = builders.model(initializer_range=0.1), builders.packed(lengths)
     model.precision = "bfloat16"
     with torch.no_grad():
-        assert backend_for(model.encoder).filled(batch).num_tokens == 80
+        assert model.encoder._backend().filled(batch).num_tokens == 80
     rows = torch.tensor([72, 0, 40])
     with torch.no_grad():
         states = model.encoder(batch, all_depths=True).hidden_states
@@ -172,11 +171,11 @@ def test_where_onednn_multiplies_rows_are_filled_up(precision, gradients, fills)
     model, batch = builders.model(), builders.packed([9, 12])
     model.precision = precision
     with torch.set_grad_enabled(gradients):
-        backend = backend_for(model.encoder)
+        backend = model.encoder._backend()
         assert backend.filled(batch).num_tokens == (32 if fills else 21)
         assert len(backend.filled_rows(torch.tensor([3, 5]), 21)) == (16 if fills else 2)
         model.encoder.backend = "plain"
-        assert backend_for(model.encoder).filled(batch) is batch
+        assert model.encoder._backend().filled(batch) is batch
 
 
 @given(builders.plans(), builders.lengths)

@@ -14,8 +14,8 @@ from albertine.layout import Packed, pack
 from albertine.model.backend.base import Backend
 from albertine.model.backend.cpu_attention import attend
 from albertine.model.backend.cuda import attend_padded
-from albertine.model.key_value_cache import read_on
 from albertine.model.plan import SharingPlan
+from albertine.model.read_on import read_on
 from albertine.model.rows import Rows
 from albertine.model.tuned import Writer
 from albertine.precision import Format

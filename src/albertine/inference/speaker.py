@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from albertine.layout import pack
-from albertine.model.key_value_cache import read_on
 from albertine.model.model import Model
+from albertine.model.read_on import read_on
 from albertine.text.tokenizer import Tokenizer
 
 

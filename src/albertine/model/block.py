@@ -18,6 +18,8 @@ from albertine.model.rows import Rows
 class Linear(nn.Linear):
     """x·Wᵀ + b in the format of x, (…, in) to (…, out); parameters are float32."""
 
+    computed_by_backend = True
+
     def forward(self, x: Tensor) -> Tensor:
         return current().linear(self, x)
 

@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from albertine.errors import SettingsError
 from albertine.layout import Packed
-from albertine.model.backend import computing, current
+from albertine.model.backend import backend_for, computing, current
 from albertine.model.backend.base import Backend
 from albertine.model.block import AttentionBlock, FeedForwardBlock
 from albertine.model.config import EncoderConfig
@@ -19,7 +19,7 @@ from albertine.model.depths import Depths, EncoderOutput, FixedDepths
 from albertine.model.embeddings import Embeddings
 from albertine.model.key_value_cache import Past
 from albertine.model.rows import Rows
-from albertine.precision import InferencePrecision, own_precision
+from albertine.precision import InferencePrecision, compute_format, own_precision
 
 if TYPE_CHECKING:
     from albertine.settings import Computing
@@ -59,7 +59,16 @@ class Encoder(nn.Module):
 
     def computing(self) -> AbstractContextManager[Backend]:
         """A forward pass of this encoder and what stands on it: the one under way, or a new one."""
-        return computing(self)
+        return computing(self, self._backend)
+
+    def _backend(self) -> Backend:
+        weight = self.embeddings.word.weight
+        form = compute_format(self.precision, weight)
+        if form.int8 and self.training:
+            raise SettingsError("int8 is for inference", remedy="Call model.eval()")
+        # What wraps a block and moves its weights, as FSDP does, gives it another class.
+        whole = {type(b) for b in (*self.attention, *self.feed_forward)} <= {AttentionBlock, FeedForwardBlock}
+        return backend_for(self.backend, form, weight.device, whole=whole, compiled=self.compiled)
 
     @own_precision
     def forward(
@@ -114,7 +123,7 @@ class Encoder(nn.Module):
             return ops.depth(attention, feed_forward, x_RH, context_TH, queries, keys, past)
 
         def again(x_TH: Tensor) -> Tensor:
-            with computing(self, ops):  # also in the backward pass, which is outside of this one
+            with computing(self, lambda: ops):  # also in the backward pass, which is outside of this one
                 return ops.depth(attention, feed_forward, x_TH, x_TH, queries, keys)
 
         return cast(Tensor, checkpoint(again, x_RH, use_reentrant=False))

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor, nn
 
 from albertine.model.config import EncoderConfig
+from albertine.model.embeddings import Embeddings
 from albertine.randomness import torch_generator
-
-if TYPE_CHECKING:
-    from albertine.model.model import Model
 
 WIDE = 0.15
 
@@ -39,7 +35,7 @@ def initialize(model: nn.Module, config: EncoderConfig, seed: int, *, skip: str 
                 parameter[config.pad_token_id].zero_()
 
 
-def widen_embeddings(model: Model, sigma: float = WIDE) -> None:
+def widen_embeddings(tables: Embeddings, initializer_range: float, sigma: float = WIDE) -> None:
     """Give the three embedding tables of a new model the standard deviation `sigma`, and the positions
     sinusoids instead of noise (docs/decisions/010).
 
@@ -47,10 +43,9 @@ def widen_embeddings(model: Model, sigma: float = WIDE) -> None:
     0.02 the word vectors, which are the output layer too, grow past the positions within a few hundred
     updates, and a narrow model then knows which words there are but not where.
     """
-    tables, config = model.encoder.embeddings, model.config
     with torch.no_grad():
         for table in (tables.word.weight, tables.token_type.weight):
-            table.mul_(sigma / config.initializer_range)
+            table.mul_(sigma / initializer_range)
         tables.position.weight.copy_(sigma * 2**0.5 * sinusoids(*tables.position.weight.shape))
 
 

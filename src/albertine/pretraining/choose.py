@@ -63,7 +63,7 @@ def first_model(settings: PretrainingSettings, counts: NDArray[np.int64]) -> Mod
         model = Model(config, heads_of(objective), seed=settings.seed)
         model.encoder.compute_as(settings.training)
         if choice.embeddings == "wide":
-            widen_embeddings(model)
+            widen_embeddings(model.encoder.embeddings, config.initializer_range)
         if choice.output_bias == "unigram" and model.mlm is not None:
             with torch.no_grad():
                 model.mlm.bias.copy_(torch.from_numpy(Unigram(counts).log_probabilities))

@@ -9,42 +9,50 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+import tokenizers
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
 from albertine.errors import TokenizerError
-from albertine.text.cleaning import combining_class
-from albertine.text.modelproto import SPACE, ends_in_digit_comma
+from albertine.text.cleaning import Cleaning, combining_class
+from albertine.text.modelproto import SPACE, ModelProto, ends_in_digit_comma
+from albertine.text.tokenizer import MODEL_FILE, VOCABULARY_FILE, Tokenizer
 
-if TYPE_CHECKING:
-    from albertine.text.sentencepiece import SentencePieceTokenizer
-    from albertine.text.wordpiece import WordPieceTokenizer
-
+LONGEST_WORD = (
+    100  # characters; longer words are unknown. transformers' value; Google's 200 differs for no real word
+)
 DIGIT_COMMA_PENALTY = 100.0
 
 
-def wordpiece_backend(tokenizer: WordPieceTokenizer) -> Tokenizer:
-    """BERT's pipeline as the library has it, without special pieces: text is text."""
-    from albertine.text.wordpiece import LONGEST_WORD
+class Rules(NamedTuple):
+    """What BERT's pipeline does to text: lower it, strip accents, set Chinese characters apart."""
 
-    vocabulary = {piece: i for i, piece in enumerate(tokenizer.pieces)}
-    backend = Tokenizer(
-        models.WordPiece(vocabulary, unk_token=tokenizer.special.unk, max_input_chars_per_word=LONGEST_WORD)
+    lower: bool
+    strip_accents: bool | None
+    chinese: bool
+
+
+def wordpiece_backend(pieces: Sequence[str], unknown: str, rules: Rules) -> tokenizers.Tokenizer:
+    """BERT's pipeline as the library has it, without special pieces: text is text."""
+    vocabulary = {piece: i for i, piece in enumerate(pieces)}
+    backend = tokenizers.Tokenizer(
+        models.WordPiece(vocabulary, unk_token=unknown, max_input_chars_per_word=LONGEST_WORD)
     )
     backend.normalizer = normalizers.BertNormalizer(
         clean_text=True,
-        handle_chinese_chars=tokenizer.chinese,
-        strip_accents=tokenizer.strip_accents,
-        lowercase=tokenizer.lower,
+        handle_chinese_chars=rules.chinese,
+        strip_accents=rules.strip_accents,
+        lowercase=rules.lower,
     )
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece(prefix="##")
     return backend
 
 
-def sentencepiece_backend(tokenizer: SentencePieceTokenizer) -> Tokenizer:
+def sentencepiece_backend(proto: ModelProto, unk_id: int, cleaning: Cleaning) -> tokenizers.Tokenizer:
     """The SentencePiece pipeline as a Unigram model of the library.
 
     The digit-comma rule has no counterpart there. As in transformers, pieces such as "▁2000," are made so
@@ -53,7 +61,6 @@ def sentencepiece_backend(tokenizer: SentencePieceTokenizer) -> Tokenizer:
     Raises:
         TokenizerError: not a unigram model.
     """
-    proto = tokenizer.proto
     if proto.model_type != 1:
         raise TokenizerError(
             "only unigram models of SentencePiece can be written as tokenizer.json",
@@ -63,10 +70,10 @@ def sentencepiece_backend(tokenizer: SentencePieceTokenizer) -> Tokenizer:
         (piece.text, piece.score - (DIGIT_COMMA_PENALTY if ends_in_digit_comma(piece.text) else 0.0))
         for piece in proto.pieces
     ]
-    backend = Tokenizer(
-        models.Unigram(vocabulary, unk_id=tokenizer.unk_id, byte_fallback=proto.byte_fallback)
+    backend = tokenizers.Tokenizer(
+        models.Unigram(vocabulary, unk_id=unk_id, byte_fallback=proto.byte_fallback)
     )
-    backend.normalizer = _normalizer(tokenizer)
+    backend.normalizer = _normalizer(cleaning, proto.charsmap)
     prepend = "always" if proto.add_dummy_prefix else "never"
     backend.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -78,8 +85,7 @@ def sentencepiece_backend(tokenizer: SentencePieceTokenizer) -> Tokenizer:
     return backend
 
 
-def _normalizer(tokenizer: SentencePieceTokenizer) -> Any:
-    cleaning = tokenizer.cleaning
+def _normalizer(cleaning: Cleaning, charsmap: bytes) -> Any:
     # Python's split() parts words at these control characters, the normalisation rule deletes them
     steps: list[Any] = [normalizers.Replace(Regex("[\\x0b\\x1c-\\x1f]"), " ")]
     if cleaning.replace_quotes:
@@ -90,12 +96,12 @@ def _normalizer(tokenizer: SentencePieceTokenizer) -> Any:
     if cleaning.lower:
         # the library lowers character by character and would miss the final sigma
         steps += [normalizers.Replace(Regex("(?<=\\p{L})Σ(?!\\p{L})"), "ς"), normalizers.Lowercase()]
-    if tokenizer.proto.charsmap:
-        steps.append(normalizers.Precompiled(tokenizer.proto.charsmap))
+    if charsmap:
+        steps.append(normalizers.Precompiled(charsmap))
     return normalizers.Sequence(steps)
 
 
-def _add_special(backend: Tokenizer, tokenizer: SentencePieceTokenizer | WordPieceTokenizer) -> None:
+def _add_special(backend: tokenizers.Tokenizer, tokenizer: Tokenizer) -> None:
     special = tokenizer.special
     ids = sorted(tokenizer.special_ids)
     backend.add_special_tokens(
@@ -111,7 +117,7 @@ def _add_special(backend: Tokenizer, tokenizer: SentencePieceTokenizer | WordPie
     )
 
 
-def _config(tokenizer: SentencePieceTokenizer | WordPieceTokenizer) -> dict[str, Any]:
+def _config(tokenizer: Tokenizer) -> dict[str, Any]:
     special = tokenizer.special
     return {
         "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
@@ -125,13 +131,12 @@ def _config(tokenizer: SentencePieceTokenizer | WordPieceTokenizer) -> dict[str,
     }
 
 
-def save_sentencepiece(tokenizer: SentencePieceTokenizer, folder: Path) -> None:
-    """Write `spiece.model`, `tokenizer.json` and `tokenizer_config.json` into a folder."""
-    from albertine.text.sentencepiece import MODEL_FILE
-
-    backend = sentencepiece_backend(tokenizer)
+def save_sentencepiece(
+    tokenizer: Tokenizer, model: bytes, proto: ModelProto, cleaning: Cleaning, folder: Path
+) -> None:
+    """Write `spiece.model`, which is `model`, `tokenizer.json` and `tokenizer_config.json` into a folder."""
+    backend = sentencepiece_backend(proto, tokenizer.unk_id, cleaning)
     _add_special(backend, tokenizer)
-    cleaning = tokenizer.cleaning
     config = _config(tokenizer) | {
         # transformers' AlbertTokenizer would rebuild the pipeline and replace `` and ''; this class takes the
         # file
@@ -143,27 +148,25 @@ def save_sentencepiece(tokenizer: SentencePieceTokenizer, folder: Path) -> None:
     }
     if tokenizer.cls_last:
         config["pad_token_type_id"] = 3
-    _write(folder, MODEL_FILE, tokenizer.model, backend, config)
+    _write(folder, MODEL_FILE, model, backend, config)
 
 
-def save_wordpiece(tokenizer: WordPieceTokenizer, folder: Path) -> None:
+def save_wordpiece(tokenizer: Tokenizer, pieces: Sequence[str], rules: Rules, folder: Path) -> None:
     """Write `vocab.txt`, `tokenizer.json` and `tokenizer_config.json` into a folder."""
-    from albertine.text.wordpiece import VOCABULARY_FILE
-
-    backend = wordpiece_backend(tokenizer)
+    backend = wordpiece_backend(pieces, tokenizer.special.unk, rules)
     _add_special(backend, tokenizer)
     config = _config(tokenizer) | {
         "tokenizer_class": "BertTokenizer",
-        "do_lower_case": tokenizer.lower,
-        "strip_accents": tokenizer.strip_accents,
-        "tokenize_chinese_chars": tokenizer.chinese,
+        "do_lower_case": rules.lower,
+        "strip_accents": rules.strip_accents,
+        "tokenize_chinese_chars": rules.chinese,
     }
-    _write(
-        folder, VOCABULARY_FILE, "".join(f"{p}\n" for p in tokenizer.pieces).encode("utf-8"), backend, config
-    )
+    _write(folder, VOCABULARY_FILE, "".join(f"{p}\n" for p in pieces).encode("utf-8"), backend, config)
 
 
-def _write(folder: Path, name: str, vocabulary: bytes, backend: Tokenizer, config: dict[str, Any]) -> None:
+def _write(
+    folder: Path, name: str, vocabulary: bytes, backend: tokenizers.Tokenizer, config: dict[str, Any]
+) -> None:
     other = {"vocab.txt": "spiece.model", "spiece.model": "vocab.txt"}[name]
     if (folder / other).exists():
         raise TokenizerError(

@@ -9,10 +9,10 @@ from typing import Any
 from albertine.errors import ModelError, TokenizerError
 from albertine.files import standing
 from albertine.text.cleaning import Cleaning
-from albertine.text.sentencepiece import MODEL_FILE, SentencePieceTokenizer
-from albertine.text.tokenizer import Tokenizer
+from albertine.text.sentencepiece import SentencePieceTokenizer
+from albertine.text.tokenizer import MODEL_FILE, VOCABULARY_FILE, Tokenizer
 from albertine.text.tokenizer_json import read_tokenizer_json
-from albertine.text.wordpiece import VOCABULARY_FILE, WordPieceTokenizer
+from albertine.text.wordpiece import WordPieceTokenizer
 
 CONFIG_FILE = "tokenizer_config.json"
 FAST_FILE = "tokenizer.json"

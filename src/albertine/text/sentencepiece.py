@@ -20,7 +20,6 @@ from albertine.text.modelproto import SPACE, ModelProto, PieceType, ends_in_digi
 from albertine.text.tokenizer import Spans, SpecialPieces, Tokenizer
 from albertine.text.wordcache import LONGEST, WordCache
 
-MODEL_FILE = "spiece.model"
 ALBERT = SpecialPieces("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 XLNET = SpecialPieces("<pad>", "<unk>", "<cls>", "<sep>", "<mask>")
 
@@ -171,7 +170,7 @@ class SentencePieceTokenizer(Tokenizer):
         """Write `spiece.model`, `tokenizer.json` and `tokenizer_config.json`."""
         from albertine.text.fast import save_sentencepiece
 
-        save_sentencepiece(self, Path(folder))
+        save_sentencepiece(self, self.model, self.proto, self.cleaning, Path(folder))
 
     @staticmethod
     def _is_start(piece: str) -> bool:

@@ -17,6 +17,8 @@ from albertine.errors import TokenizerError
 Padding = bool | Literal["longest", "max_length"]
 Pair = tuple[str, str]
 
+MODEL_FILE, VOCABULARY_FILE = "spiece.model", "vocab.txt"
+
 
 @dataclass(frozen=True)
 class SpecialPieces:

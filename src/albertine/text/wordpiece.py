@@ -19,11 +19,7 @@ from albertine.text.cleaning import well_formed
 from albertine.text.tokenizer import Spans, SpecialPieces, Tokenizer
 from albertine.text.wordcache import WordCache
 
-VOCABULARY_FILE = "vocab.txt"
 BERT = SpecialPieces("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-LONGEST_WORD = (
-    100  # characters; longer words are unknown. transformers' value; Google's 200 differs for no real word
-)
 
 # The blocks that BERT calls Chinese characters and sets apart. Escaped: normalising this file would turn the
 # first compatibility ideograph into an ordinary one, and the range with it into half of all scripts.
@@ -72,9 +68,11 @@ class WordPieceTokenizer(Tokenizer):
         self._open()
 
     def _open(self) -> None:
-        from albertine.text.fast import wordpiece_backend
+        from albertine.text.fast import Rules, wordpiece_backend
 
-        self._library = wordpiece_backend(self)
+        self._library = wordpiece_backend(
+            self.pieces, self.special.unk, Rules(self.lower, self.strip_accents, self.chinese)
+        )
         self._words = WordCache(self._encode_part)
         self._bulk = BulkEncoder(self.parts, self._encode_parts)
 
@@ -135,9 +133,9 @@ class WordPieceTokenizer(Tokenizer):
 
     def save(self, folder: str | Path) -> None:
         """Write `vocab.txt`, `tokenizer.json` and `tokenizer_config.json`."""
-        from albertine.text.fast import save_wordpiece
+        from albertine.text.fast import Rules, save_wordpiece
 
-        save_wordpiece(self, Path(folder))
+        save_wordpiece(self, self.pieces, Rules(self.lower, self.strip_accents, self.chinese), Path(folder))
 
     @property
     def pieces(self) -> tuple[str, ...]:

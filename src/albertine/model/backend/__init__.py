@@ -7,7 +7,7 @@ long as one forward pass, and what it prepares for the pass goes with it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -15,11 +15,10 @@ import torch
 
 from albertine.errors import SettingsError
 from albertine.model.backend.base import PLAIN, Backend
-from albertine.precision import Format, compute_format
+from albertine.precision import Format
 
 if TYPE_CHECKING:
     from albertine.model.backend.proof import Choice
-    from albertine.model.encoder import Encoder
 
 NAMES = ("auto", "plain", "onednn", "cuda")
 
@@ -42,47 +41,44 @@ def current() -> Backend:
 
 
 @contextmanager
-def computing(owner: Encoder, backend: Backend | None = None) -> Iterator[Backend]:
-    """A pass of `owner`: the one under way, or a new one with `backend`, by default the one for it."""
+def computing(owner: object, make: Callable[[], Backend]) -> Iterator[Backend]:
+    """A pass of `owner`: the one under way, or a new one with the backend that `make` gives."""
     if torch.compiler.is_compiling():
-        yield backend or backend_for(owner)
+        yield make()
     elif _current.owner is owner and _current.backend is not None:
         yield _current.backend
     else:
         before = _current.backend, _current.owner
-        _current.backend, _current.owner = backend or backend_for(owner), owner
+        _current.backend, _current.owner = make(), owner
         try:
             yield _current.backend
         finally:
             _current.backend, _current.owner = before
 
 
-def backend_for(encoder: Encoder) -> Backend:
-    """A backend for one forward pass of an encoder, by its device, its settings and what is asked of it.
+def backend_for(name: str, form: Format, device: torch.device, *, whole: bool, compiled: bool) -> Backend:
+    """A backend for one forward pass.
+
+    Args:
+        name: one of `NAMES`. form: the format of the pass.
+        whole: whether weights stay where they are for the whole pass; those of FSDP come and go.
+        compiled: whether a depth is to be compiled as one, where that is faster.
 
     Raises:
         SettingsError: an unknown name, or int8 where there is none.
     """
-    from albertine.model.block import AttentionBlock, FeedForwardBlock
-
-    weight, name = encoder.embeddings.word.weight, encoder.backend
-    form, gradients = compute_format(encoder.precision, weight), torch.is_grad_enabled()
-    if form.int8 and (gradients or encoder.training):
+    gradients = torch.is_grad_enabled()
+    if name not in NAMES:
+        raise SettingsError(f"unknown backend `{name}`", remedy=f"Use one of {', '.join(NAMES)}")
+    if name == "auto":
+        name = "onednn" if device.type == "cpu" else "cuda"
+    if form.int8 and gradients:
         raise SettingsError(
             "int8 is for inference", remedy="Call model.eval(), and the model under torch.inference_mode()"
         )
-    if name not in NAMES:
-        raise SettingsError(f"unknown backend `{name}`", remedy=f"Use one of {', '.join(NAMES)}")
-    # Blocks that something else wraps (FSDP gives them another class) own weights that come and go.
-    own = {type(block) for block in (*encoder.attention, *encoder.feed_forward)} <= {
-        AttentionBlock,
-        FeedForwardBlock,
-    }
-    if name == "auto":
-        name = "onednn" if weight.device.type == "cpu" else "cuda"
     if form.int8 and name != "onednn":
         raise SettingsError("int8 is for processors", remedy="Use precision auto or float32")
-    if torch.compiler.is_compiling() or (not own and name != "plain"):
+    if torch.compiler.is_compiling() or not (whole or name == "plain"):
         return _traced(form)
     if name == "onednn" and form.dtype in (torch.float32, torch.bfloat16):
         from albertine.model.backend.onednn import Inference, Training
@@ -91,7 +87,7 @@ def backend_for(encoder: Encoder) -> Backend:
     if name == "cuda":
         from albertine.model.backend.cuda import Cuda
 
-        return Cuda(form, compiled=encoder.compiled and gradients)
+        return Cuda(form, compiled=compiled and gradients)
     return Backend(form)
 
 

@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from albertine.layout import Packed, with_filler
-from albertine.model.backend import cpu_attention
 from albertine.model.backend.base import Backend
 from albertine.model.backend.cache import cached
+from albertine.model.backend.cpu_attention import attend
 from albertine.model.backend.fused import formula
 from albertine.model.backend.proof import Linear, prepared
 from albertine.model.backend.summed import SummedGradients, runs, untouched
@@ -49,7 +49,7 @@ class Processor(Backend):
     def attend(
         self, q_RND: Tensor, k_TND: Tensor, v_TND: Tensor, queries: Rows, keys: Rows, dropout: float
     ) -> Tensor:
-        return cpu_attention.attend(q_RND, k_TND, v_TND, queries, keys, dropout)
+        return attend(q_RND, k_TND, v_TND, queries, keys, dropout)
 
     def filled(self, packed: Packed) -> Packed:
         return with_filler(packed, few_sizes(packed.num_tokens)) if self.rounds else packed

@@ -21,8 +21,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+import albertine.model.backend.int8 as int8
 from albertine.errors import SettingsError
-from albertine.model.backend import base, int8
+from albertine.model.backend.base import PLAIN as BACKEND
 from albertine.model.backend.fused import KERNELS, FusedLinear
 from albertine.precision import Format, compute_format
 
@@ -109,7 +110,7 @@ class PlainLinear:
 
     def __call__(self, x_TI: Tensor, activation: str | None = None, residual: Tensor | None = None) -> Tensor:
         y_TO = F.linear(x_TI, self.weight, self.bias)
-        y_TO = y_TO if activation is None else base.PLAIN.activate(y_TO, activation)
+        y_TO = y_TO if activation is None else BACKEND.activate(y_TO, activation)
         return y_TO if residual is None else y_TO + residual
 
 

@@ -1,0 +1,39 @@
+"""Reading sequences on from where they ended, with an encoder and the keys and values that it kept."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from albertine.layout import Packed
+from albertine.model.encoder import Encoder
+from albertine.model.key_value_cache import Extension, KeyValueCache
+from albertine.precision import own_precision
+
+
+@own_precision
+def read_on(
+    encoder: Encoder, packed: Packed, cache: KeyValueCache | None = None
+) -> tuple[Tensor, KeyValueCache]:
+    """Read sequences on, for inference.
+
+    Args:
+        packed: the new tokens of each sequence, without `prefix`; they see all before them and each other.
+            Their positions go on where those of `cache` ended.
+        cache: keys and values of the same sequences; None begins them.
+
+    Returns:
+        (T, H) of the new tokens, and the cache with them.
+
+    Raises:
+        SettingsError: a sequence grows longer than the position table.
+    """
+    config = encoder.config
+    with encoder.computing() as ops:
+        dtype, heads = ops.form.dtype, (config.num_attention_heads, config.head_size)
+        empty = encoder.embeddings.word.weight.new_empty(0, *heads, dtype=dtype)
+        extension = Extension.of(packed, cache, config.num_hidden_layers, empty)
+        encoder.check_length(max(extension.lengths))
+        x_TH = encoder.embeddings(packed, dtype)
+        for d, past in enumerate(extension.pasts):
+            x_TH = encoder.step(d, x_TH, x_TH, extension.queries, extension.keys, past)
+    return x_TH, extension.cache()
