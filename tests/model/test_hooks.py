@@ -245,3 +245,33 @@ def test_parametrized_weights() -> None:
             agree(outputs(model), outputs(other), 2e-5)
     gradients(model)
     assert layer.parametrizations.weight.original0.grad.abs().max() > 0
+
+
+class Doubled(Tensor):
+    """A weight that multiplies in its own way, as the quantized weights of torchao do."""
+
+    @staticmethod
+    def __new__(cls, x: Tensor) -> Doubled:
+        return torch.Tensor._make_subclass(cls, x)
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        with torch._C.DisableTorchFunctionSubclass():
+            if func is nn.functional.linear:
+                x, weight, bias = args
+                return func(x, 2.0 * weight.as_subclass(Tensor), bias)
+            found = func(*args, **(kwargs or {}))
+        return found.as_subclass(cls) if func in (Tensor.to, Tensor.detach) else found
+
+
+@every_mode
+@every_backend
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_weight_of_another_class_multiplies_in_its_own_way(mode: Any, backend: str, name: str) -> None:
+    model, other = build(backend=backend), build(backend=backend)
+    layer, twin = model.get_submodule(name), other.get_submodule(name)
+    layer.weight = nn.Parameter(Doubled(layer.weight.detach().clone()), requires_grad=False)  # type: ignore[operator, union-attr]
+    with torch.no_grad():
+        twin.weight.mul_(2.0)  # type: ignore[operator, union-attr]
+    with mode():
+        agree(outputs(model), outputs(other), 2e-5)
