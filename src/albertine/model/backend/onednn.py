@@ -17,7 +17,7 @@ from albertine.model.backend.cache import cached
 from albertine.model.backend.cpu_attention import attend
 from albertine.model.backend.fused import formula
 from albertine.model.backend.proof import Linear, prepared
-from albertine.model.backend.summed import SummedGradients, runs, untouched
+from albertine.model.backend.summed import SummedGradients, dense, runs, untouched
 from albertine.precision import Format
 
 if TYPE_CHECKING:
@@ -125,9 +125,8 @@ class Inference(Processor):
             return None
         if layers not in self._linears:
             own = cast(tuple[nn.Linear, ...], layers)
-            whole = all(layer.bias is not None for layer in own)
             self._linears[layers] = (
-                cached(own, self.form, lambda: _laid_out(own, self.form)) if whole else None
+                cached(own, self.form, lambda: _laid_out(own, self.form)) if dense(own) else None
             )
         return self._linears[layers]
 

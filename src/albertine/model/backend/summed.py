@@ -34,11 +34,18 @@ def untouched(layers: Sequence[nn.Module]) -> bool:
         return False
     return all(
         vars(type(layer)).get("computed_by_backend", False)  # said of itself, not of its subclasses
-        and layer.bias is not None
+        and dense([layer])
         and not (layer._forward_hooks or layer._forward_pre_hooks)
         and not (layer._backward_hooks or layer._backward_pre_hooks)
         for layer in layers
     )
+
+
+def dense(layers: Sequence[nn.Linear]) -> bool:
+    """Whether these have a bias, and weights that are plain numbers: a subclass of Tensor, as torchao's
+    quantization puts there, multiplies in its own way."""
+    kinds = (Tensor, nn.Parameter)  # a parametrized weight, or one of a functional call, is no Parameter
+    return all(layer.bias is not None and type(layer.weight) in kinds for layer in layers)
 
 
 def runs(inputs: Sequence[Tensor]) -> list[tuple[int, int]]:
@@ -84,8 +91,8 @@ class SummedGradients(Backend):
         """The layers as one product, made once a pass; None where they are no such layers, or not of such
         inputs."""
         if layers not in self._products:
-            biases = [layer.bias for layer in layers]
-            self._products[layers] = None if None in biases else self._stacked(cast(Any, layers))
+            own = cast(tuple[nn.Linear, ...], layers)
+            self._products[layers] = self._stacked(own) if dense(own) else None
         product = self._products[layers]
         fits = product is not None and all(x.ndim == 2 and x.dtype == product.weight.dtype for x in inputs)
         return product if fits else None
