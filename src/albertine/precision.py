@@ -43,7 +43,7 @@ def fast_bfloat16(device: torch.device) -> bool:
     return bool(flags & {"avx512_bf16", "amx_bf16", "bf16"})
 
 
-def compute_format(precision: InferencePrecision, weight: Tensor) -> Format:
+def compute_format(precision: InferencePrecision, weight: Tensor, training: bool = False) -> Format:
     """What a precision setting means for a model with such weights.
 
     `auto` takes bfloat16 where hardware has it, and so do the activations of `int8`. Under `torch.autocast`
@@ -54,6 +54,10 @@ def compute_format(precision: InferencePrecision, weight: Tensor) -> Format:
     """
     if precision not in ("auto", "int8", *_DTYPES):
         raise SettingsError(f"unknown precision `{precision}`", remedy="Use auto, float32, bfloat16 or int8")
+    if precision == "int8" and training:
+        raise SettingsError(
+            "int8 is for inference", remedy="Call model.eval(), and the model under torch.inference_mode()"
+        )
     form = _format(precision, weight)
     # Such a card emulates single products, and the kernels of attention fail there in words of their own.
     if form.dtype == torch.bfloat16 and weight.device.type == "cuda" and not fast_bfloat16(weight.device):

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from albertine.errors import SettingsError
 from albertine.layout import Packed
 from albertine.model.block import Linear
 from albertine.model.config import EncoderConfig
@@ -43,3 +44,12 @@ class Embeddings(nn.Module):
         )
         x_TE = F.dropout(self.layer_norm(x_TE), self.dropout, self.training).to(dtype)
         return x_TE if self.mapping is None else self.mapping(x_TE)  # type: ignore[no-any-return]
+
+    def check_length(self, longest: int) -> None:
+        """Refuse a sequence longer than the position table."""
+        positions = self.position.num_embeddings
+        if longest > positions:
+            raise SettingsError(
+                f"a sequence of {longest} tokens is longer than the model's {positions} positions",
+                remedy="Truncate the text, or split it into windows",
+            )

@@ -30,15 +30,13 @@ class Encoder(nn.Module):
 
     Attributes:
         precision: format of the matrix products; parameters are float32 whatever it says.
-        recompute: in training keep only the rows that go from depth to depth, and compute the rest of a depth
-            again in the backward pass.
+        recompute: in training keep only what goes from depth to depth, and compute the rest again.
         compiled: compile a depth as one where that is faster (a GPU, in training).
-        backend: name of the backend; "auto" takes the fastest, "plain" the one that anything can be done to.
+        backend: "auto" is the fastest, "plain" the one that anything can be done to.
         depths: the loop over depths.
     """
 
-    recompute = False
-    compiled = False
+    recompute = compiled = False
 
     def __init__(self, config: EncoderConfig, precision: InferencePrecision = "float32") -> None:
         super().__init__()
@@ -48,10 +46,8 @@ class Encoder(nn.Module):
         self.backend = "auto"
         self.depths: Depths = FixedDepths()
         self.embeddings = Embeddings(config)
-        self.attention = nn.ModuleList(AttentionBlock(config) for _ in range(plan.num_attention_blocks))
-        self.feed_forward = nn.ModuleList(
-            FeedForwardBlock(config) for _ in range(plan.num_feed_forward_blocks)
-        )
+        self.attention = nn.ModuleList(AttentionBlock(config) for _ in set(plan.attention))
+        self.feed_forward = nn.ModuleList(FeedForwardBlock(config) for _ in set(plan.feed_forward))
 
     def compute_as(self, how: Computing) -> None:
         """Follow the settings of a run."""
@@ -63,11 +59,9 @@ class Encoder(nn.Module):
 
     def _backend(self) -> Backend:
         weight = self.embeddings.word.weight
-        form = compute_format(self.precision, weight)
-        if form.int8 and self.training:
-            raise SettingsError("int8 is for inference", remedy="Call model.eval()")
         # What wraps a block and moves its weights, as FSDP does, gives it another class.
         whole = {type(b) for b in (*self.attention, *self.feed_forward)} <= {AttentionBlock, FeedForwardBlock}
+        form = compute_format(self.precision, weight, self.training or torch.is_grad_enabled())
         return backend_for(self.backend, form, weight.device, whole=whole, compiled=self.compiled)
 
     @own_precision
@@ -88,8 +82,7 @@ class Encoder(nn.Module):
             all_depths: also return the output of every depth, for analysis; not together with `rows`.
 
         Raises:
-            SettingsError: depth outside 0..num_hidden_layers, a sequence longer than the position table, or
-                `rows` together with `all_depths`.
+            SettingsError: such a depth or such long sequences are not there; `rows` with `all_depths`.
         """
         most = len(self.config.plan.attention)
         depth = most if depth is None else depth
@@ -97,7 +90,7 @@ class Encoder(nn.Module):
             raise SettingsError(f"depth {depth} is outside 0..{most}")
         if rows is not None and all_depths:
             raise SettingsError("all_depths computes every row; ask for rows or for all_depths")
-        self.check_length(max(packed.lengths, default=0))
+        self.embeddings.check_length(max(packed.lengths, default=0))
         with self.computing() as ops:
             batch = ops.filled(packed)
             every = Rows.of(batch)
@@ -107,13 +100,7 @@ class Encoder(nn.Module):
         return out.first(len(packed.input_ids) if rows is None else len(rows))
 
     def step(
-        self,
-        d: int,
-        x_RH: Tensor,
-        context_TH: Tensor,
-        queries: Rows,
-        keys: Rows,
-        past: Past | None = None,
+        self, d: int, x_RH: Tensor, context_TH: Tensor, queries: Rows, keys: Rows, past: Past | None = None
     ) -> Tensor:
         """Depth d, (R, H) to (R, H): `x_RH` are the rows that ask, `context_TH` those that are looked at."""
         plan, ops = self.config.plan, current()
@@ -127,12 +114,3 @@ class Encoder(nn.Module):
                 return ops.depth(attention, feed_forward, x_TH, x_TH, queries, keys)
 
         return cast(Tensor, checkpoint(again, x_RH, use_reentrant=False))
-
-    def check_length(self, longest: int) -> None:
-        """Refuse a sequence longer than the position table."""
-        positions = self.config.max_position_embeddings
-        if longest > positions:
-            raise SettingsError(
-                f"a sequence of {longest} tokens is longer than the model's {positions} positions",
-                remedy="Truncate the text, or split it into windows",
-            )

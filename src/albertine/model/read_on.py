@@ -32,7 +32,7 @@ def read_on(
         dtype, heads = ops.form.dtype, (config.num_attention_heads, config.head_size)
         empty = encoder.embeddings.word.weight.new_empty(0, *heads, dtype=dtype)
         extension = Extension.of(packed, cache, config.num_hidden_layers, empty)
-        encoder.check_length(max(extension.lengths))
+        encoder.embeddings.check_length(max(extension.lengths))
         x_TH = encoder.embeddings(packed, dtype)
         for d, past in enumerate(extension.pasts):
             x_TH = encoder.step(d, x_TH, x_TH, extension.queries, extension.keys, past)

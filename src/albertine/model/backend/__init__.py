@@ -72,10 +72,6 @@ def backend_for(name: str, form: Format, device: torch.device, *, whole: bool, c
         raise SettingsError(f"unknown backend `{name}`", remedy=f"Use one of {', '.join(NAMES)}")
     if name == "auto":
         name = "onednn" if device.type == "cpu" else "cuda"
-    if form.int8 and gradients:
-        raise SettingsError(
-            "int8 is for inference", remedy="Call model.eval(), and the model under torch.inference_mode()"
-        )
     if form.int8 and name != "onednn":
         raise SettingsError("int8 is for processors", remedy="Use precision auto or float32")
     if torch.compiler.is_compiling() or not (whole or name == "plain"):

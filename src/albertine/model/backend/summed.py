@@ -34,7 +34,7 @@ def untouched(layers: Sequence[nn.Module]) -> bool:
         return False
     return all(
         vars(type(layer)).get("computed_by_backend", False)  # said of itself, not of its subclasses
-        and dense([layer])
+        and dense([cast(nn.Linear, layer)])
         and not (layer._forward_hooks or layer._forward_pre_hooks)
         and not (layer._backward_hooks or layer._backward_pre_hooks)
         for layer in layers
