@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -175,3 +176,21 @@ def test_merging_and_unmerging_between_two_requests(plan: SharingPlan, precision
     twin.load_state_dict(done.state_dict())
     with torch.inference_mode():
         assert torch.equal(hidden(twin, precision), hidden(done, precision))
+
+
+def test_a_model_of_peft_is_called_saved_and_loaded(tmp_path: Path) -> None:
+    model = peft.get_peft_model(builders.model(), peft.LoraConfig(r=2, target_modules=NAMES)).eval()
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if "lora_B" in name:
+                p.fill_(0.3)
+    model.save_pretrained(tmp_path)
+    again = peft.PeftModel.from_pretrained(builders.model(), tmp_path).eval()
+    ids, mask, types = builders.padded(BATCH)
+    with torch.inference_mode():
+        found, expected = (
+            m(ids, attention_mask=mask, token_type_ids=types).last_hidden_state for m in (again, model)
+        )
+        plain = builders.model()(ids, mask, types).last_hidden_state
+    assert torch.equal(found, expected)
+    assert (found - plain).abs().max() > 0.1
