@@ -109,7 +109,7 @@ def pack(
     )
 
 
-def with_filler(packed: Packed, num_tokens: int) -> Packed:
+def padded_to(packed: Packed, num_tokens: int) -> Packed:
     """The same batch and, where it has fewer than `num_tokens` tokens, one more sequence that fills it up:
     token, segment and position 0 throughout. The rows of the real tokens stay where they were."""
     extra = num_tokens - packed.num_tokens

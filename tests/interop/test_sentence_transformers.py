@@ -14,9 +14,9 @@ from albertine.errors import ModelError
 from albertine.inference.predictor import Predictor
 from albertine.interop.huggingface import save_model
 from albertine.interop.sentence_transformers import Vectors, read_vectors, sentence_files
-from albertine.model.embedding import Embedder, Pooling
 from albertine.model.model import Model
-from albertine.model.tuned import Classifier
+from albertine.model.task_model import Classifier
+from albertine.model.text_vectors import Embedder, Pooling
 from albertine.pretraining.choose import encoder_config
 from albertine.pretraining.settings import ModelChoice
 from albertine.text.load import load_tokenizer

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from albertine.errors import SettingsError
 from albertine.layout import pack
-from albertine.model.backend.onednn import few_sizes
+from albertine.model.backend.onednn import round_up
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.randomness import seed_torch
@@ -141,7 +141,7 @@ def test_the_filler_of_bfloat16_batches_is_invisible():
     model, batch = builders.model(initializer_range=0.1), builders.packed(lengths)
     model.precision = "bfloat16"
     with torch.no_grad():
-        assert model.encoder._backend().filled(batch).num_tokens == 80
+        assert model.encoder._backend().padded(batch).num_tokens == 80
     rows = torch.tensor([72, 0, 40])
     with torch.no_grad():
         states = model.encoder(batch, all_depths=True).hidden_states
@@ -159,7 +159,7 @@ def test_the_filler_of_bfloat16_batches_is_invisible():
 
 @given(st.integers(1, 20_000))
 def test_few_different_numbers_of_rows_are_computed(tokens):
-    rows = few_sizes(tokens)
+    rows = round_up(tokens)
     assert rows % 16 == 0 and tokens <= rows < max(tokens + 16, 1.125 * tokens)
 
 
@@ -172,10 +172,10 @@ def test_where_onednn_multiplies_rows_are_filled_up(precision, gradients, fills)
     model.precision = precision
     with torch.set_grad_enabled(gradients):
         backend = model.encoder._backend()
-        assert backend.filled(batch).num_tokens == (32 if fills else 21)
-        assert len(backend.filled_rows(torch.tensor([3, 5]), 21)) == (16 if fills else 2)
+        assert backend.padded(batch).num_tokens == (32 if fills else 21)
+        assert len(backend.padded_rows(torch.tensor([3, 5]), 21)) == (16 if fills else 2)
         model.encoder.backend = "plain"
-        assert model.encoder._backend().filled(batch) is batch
+        assert model.encoder._backend().padded(batch) is batch
 
 
 @given(builders.plans(), builders.lengths)

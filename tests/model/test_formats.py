@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from albertine.model.crf import CrfTagger
-from albertine.model.embedding import Embedder
 from albertine.model.joint import JointAnswer
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.model.read_on import read_on
 from albertine.model.relations import Relations
-from albertine.model.tuned import Classifier, Writer
+from albertine.model.task_model import Classifier, Seq2Seq
+from albertine.model.text_vectors import Embedder
 from tests import reference
 from tests.model import builders
 
@@ -116,7 +116,7 @@ def test_autocast_switched_off_again_inside() -> None:
 TUNED = {
     "classifier": lambda base: Classifier(base, 3),
     "tokens": lambda base: Classifier(base, 3, per_token=True),
-    "writer": lambda base: Writer(base, 0.0),
+    "writer": lambda base: Seq2Seq(base, 0.0),
     "embedder": Embedder,
     "first": lambda base: Embedder(base, "cls"),
     "joint": JointAnswer,
@@ -130,7 +130,7 @@ def answers(tuned: Any) -> list[Tensor]:
     """What a task model gives, in training also what it learns from."""
     if isinstance(tuned, Relations):
         return list(tuned(SOURCES, torch.tensor([[1, 2], [6, 6], [15, 16]])))
-    if isinstance(tuned, Writer):
+    if isinstance(tuned, Seq2Seq):
         return [tuned(replace(SOURCES, prefix=(3, 4, 2)))]
     found = [tuned(SOURCES)]
     if isinstance(tuned, CrfTagger):

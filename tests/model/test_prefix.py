@@ -17,7 +17,7 @@ from albertine.model.backend.cuda import attend_padded
 from albertine.model.plan import SharingPlan
 from albertine.model.read_on import read_on
 from albertine.model.rows import Rows
-from albertine.model.tuned import Writer
+from albertine.model.task_model import Seq2Seq
 from albertine.precision import Format
 from tests import reference
 from tests.model import builders
@@ -190,7 +190,7 @@ def test_the_rows_that_predict_a_target() -> None:
     assert batch.predicting_rows.tolist() == [2, 3, 7, 8, 9]
     model = builders.model()
     with torch.no_grad():
-        logits = Writer(model, 0.1).eval()(batch)
+        logits = Seq2Seq(model, 0.1).eval()(batch)
         slow = reference.mlm_logits(model, expected(model, batch)[-1])
     torch.testing.assert_close(logits, slow[batch.predicting_rows], atol=1e-4, rtol=1e-4)
     with pytest.raises(ValueError, match="sources and targets"):

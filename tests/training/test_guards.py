@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from albertine.randomness import generator
-from albertine.training.guards import Alarm, Watch, not_finite
+from albertine.training.guards import Alarm, TrainingAlarms, not_finite
 
 UNIGRAM = 7.0
 Curve = Callable[[float], tuple[float, float, float]]
 """From progress to masked-LM loss and accuracy and sentence accuracy."""
 
 
-def watch(**changes: Any) -> Watch:
+def watch(**changes: Any) -> TrainingAlarms:
     values: dict[str, Any] = {
         "unigram_entropy": UNIGRAM,
         "unigram_accuracy": 0.05,
@@ -28,7 +28,7 @@ def watch(**changes: Any) -> Watch:
         "warmup": 0.05,
         "total_steps": 20_000,
     }
-    return Watch(**(values | changes))
+    return TrainingAlarms(**(values | changes))
 
 
 def run(curve: Curve, noise: float = 1.0, every: int = 50, seed: int = 0, **changes: Any) -> list[Alarm]:

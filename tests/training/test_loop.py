@@ -17,7 +17,7 @@ from torch import nn
 from albertine.errors import CheckpointError, RunError, SettingsError
 from albertine.training import loop
 from albertine.training.checkpoints import checkpoint_bytes, model_tensors, optimizer_tensors
-from albertine.training.guards import Watch
+from albertine.training.guards import TrainingAlarms
 from albertine.training.job import Job, Outcome
 from albertine.training.loop import MARGIN, train
 from albertine.training.metrics import TIMINGS, read_metrics
@@ -333,7 +333,7 @@ def test_alarms_are_told_and_may_stop_the_run(tmp_path: Path, stop: bool) -> Non
     def run() -> Outcome:
         with RunFolder(tmp_path) as folder:
             job = toy_job(folder, stop_on_alarm=stop, learning_rate=0.0)
-            job.watch = Watch(
+            job.watch = TrainingAlarms(
                 unigram_entropy=2.5, learning_rate=0.00176, batch_size=12, total_steps=40, patience=12
             )
             return train(job)

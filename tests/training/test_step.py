@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from albertine.training.optimizers import OptimizerKind, build_optimizer
-from albertine.training.step import Adversary, StepReport, train_step
+from albertine.training.step import FastGradientMethod, StepReport, train_step
 from tests.training.toy import Toy, ToyBatch, ToyPart, rows, toy_loss
 
 
@@ -187,7 +187,7 @@ def test_the_adversary_adds_the_gradient_at_the_worst_point_nearby(sizes: list[i
     model = Toy(0.0).double()
     before = model.embedding.weight.detach().clone()
     optimizer = build_optimizer(model, "adamw")
-    adversary = Adversary(model.embedding.weight, 0.3)
+    adversary = FastGradientMethod(model.embedding.weight, 0.3)
     batches = cut(whole_batch(), sizes)
     report = train_step(model, batches, mlm_only, optimizer, lr=0.0, adversary=adversary)
     assert report.grad_norm == pytest.approx(float(norm), rel=1e-6)
@@ -206,7 +206,7 @@ def test_the_table_comes_back_whatever_happens() -> None:
         if calls == 2:
             raise KeyError("stop")
 
-    adversary = Adversary(model.embedding.weight, 1.0)
+    adversary = FastGradientMethod(model.embedding.weight, 1.0)
     optimizer = build_optimizer(model, "adamw")
     with pytest.raises(KeyError):
         train_step(model, [whole_batch()], mlm_only, optimizer, lr=0.1, adversary=adversary, between=failing)

@@ -16,7 +16,7 @@ from albertine.interop.huggingface_config import our_flags
 from albertine.layout import by_tokens, pack
 from albertine.model.backend import tokens_per_pass
 from albertine.model.joint import Beam, JointAnswer
-from albertine.model.tuned import Classifier, Tuned
+from albertine.model.task_model import Classifier, TaskModel
 from albertine.text.tokenizer import Tokenizer
 
 FOREIGN = 384
@@ -42,7 +42,7 @@ class Answerer:
             raise ModelError(
                 "was not tuned to answer", where=where, remedy="Use a model tuned on questions about passages"
             )
-        self.tuned: Tuned = (
+        self.tuned: TaskModel = (
             JointAnswer(base) if self.joint else Classifier(base, 2, per_token=True, name="qa_outputs")
         )
         self.tuned.load_head(folder.extra, where)

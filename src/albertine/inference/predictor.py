@@ -29,7 +29,7 @@ from albertine.interop.huggingface import read_folder
 from albertine.interop.sentence_transformers import read_vectors
 from albertine.layout import Packed, longest_first, pack
 from albertine.model.backend import tokens_per_pass
-from albertine.model.embedding import Pooling
+from albertine.model.text_vectors import Pooling
 from albertine.precision import InferencePrecision
 from albertine.text.load import check_vocabulary, load_tokenizer
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from albertine.errors import ModelError
 from albertine.interop.weights import read_json
-from albertine.model.embedding import Embedder, Pooling
-from albertine.model.tuned import Tuned
+from albertine.model.task_model import TaskModel
+from albertine.model.text_vectors import Embedder, Pooling
 
 MODULES = "modules.json"
 POOLING = "1_Pooling"
@@ -44,7 +44,7 @@ class Vectors:
     lower: bool = False
 
 
-def sentence_files(model: Tuned) -> dict[str, bytes]:
+def sentence_files(model: TaskModel) -> dict[str, bytes]:
     """The files, by path in the folder; none for a model that does not embed."""
     if not isinstance(model, Embedder):
         return {}

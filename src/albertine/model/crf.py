@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from albertine.layout import Packed
 from albertine.model.model import Model
-from albertine.model.tuned import Classifier
+from albertine.model.task_model import Classifier
 
 FORBIDDEN = -1e4  # finite, so that no gradient becomes NaN; its exponential is 0 in float32
 

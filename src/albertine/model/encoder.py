@@ -92,9 +92,9 @@ class Encoder(nn.Module):
             raise SettingsError("all_depths computes every row; ask for rows or for all_depths")
         self.embeddings.check_length(max(packed.lengths, default=0))
         with self.computing() as ops:
-            batch = ops.filled(packed)
+            batch = ops.padded(packed)
             every = Rows.of(batch)
-            wanted = None if rows is None else every.select(ops.filled_rows(rows, len(every.positions)))
+            wanted = None if rows is None else every.select(ops.padded_rows(rows, len(every.positions)))
             x_TH = self.embeddings(batch, ops.form.dtype)
             out = self.depths.run(self.step, x_TH, every, depth, wanted, all_depths)
         return out.first(len(packed.input_ids) if rows is None else len(rows))

@@ -17,7 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 from albertine.layout import Packed
 from albertine.model.block import LayerNorm
 from albertine.model.model import Model
-from albertine.model.tuned import Tuned
+from albertine.model.task_model import TaskModel
 
 STARTS, ENDS = 5, 5
 OUTSIDE = -1e30
@@ -112,7 +112,7 @@ class AnswerClass(nn.Module):
         return _linear(F.dropout(x_SH, dropout, dropout > 0), self.dense_1.weight).squeeze(-1).float()
 
 
-class JointAnswer(Tuned):
+class JointAnswer(TaskModel):
     """An encoder and the joint head. Rows are [CLS] question [SEP] passage [SEP], the passage in segment 1.
 
     Only the passage and the first token, which stands for "no answer", can begin or end one.

@@ -16,7 +16,7 @@ from torch import Tensor
 from albertine.layout import Packed
 from albertine.model.block import Linear
 from albertine.model.model import Model
-from albertine.model.tuned import Tuned
+from albertine.model.task_model import TaskModel
 
 SUBJECT_POWER, OBJECT_POWER = 2, 4
 
@@ -26,7 +26,7 @@ def probability(logits: Tensor, power: int) -> Tensor:
     return logits.sigmoid() ** power
 
 
-class Relations(Tuned):
+class Relations(TaskModel):
     """An encoder with pointers to subjects and objects.
 
     The conditional norm takes the encoder's output. (That of bert4keras takes the sum before the last

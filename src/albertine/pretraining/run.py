@@ -28,7 +28,7 @@ from albertine.pretraining.held_out import judge
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.text.tokenizer import Tokenizer
 from albertine.training.distributed import World, start, stop
-from albertine.training.guards import Watch
+from albertine.training.guards import TrainingAlarms
 from albertine.training.job import Job, LoopSettings, Outcome
 from albertine.training.loop import train
 from albertine.training.optimizers import build_optimizer
@@ -196,9 +196,9 @@ def fingerprint(settings: PretrainingSettings, model: Model, tokenizer: Tokenize
     }
 
 
-def _watch(settings: PretrainingSettings, baseline: BaselineScore) -> Watch:
+def _watch(settings: PretrainingSettings, baseline: BaselineScore) -> TrainingAlarms:
     training = settings.training
-    return Watch(
+    return TrainingAlarms(
         unigram_entropy=baseline.cross_entropy,
         unigram_accuracy=baseline.accuracy,
         learning_rate=training.rate,

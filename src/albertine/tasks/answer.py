@@ -19,7 +19,7 @@ from torch.nn.utils.rnn import pad_sequence
 from albertine.inference.spans import Found, by_two_logits, mean
 from albertine.inference.windows import Passage, Reading, Window, rows_of
 from albertine.interop.heads import Task, head_config
-from albertine.model.tuned import Tuned
+from albertine.model.task_model import TaskModel
 from albertine.objectives.losses import Part
 from albertine.tasks.encoded import Encoded, Rows, TaskBatch
 from albertine.tasks.family import OneLayer, Poll, over_rows
@@ -118,7 +118,7 @@ class Answer(OneLayer):
 
     def predict(  # type: ignore[override]  # not the logits but what they say
         self,
-        model: Tuned,
+        model: TaskModel,
         data: Encoded,
         *,
         device: torch.device | str = "cpu",

@@ -13,7 +13,7 @@ from albertine.interop.heads import Task
 from albertine.layout import Packed, longest_first
 from albertine.model.backend import tokens_per_pass
 from albertine.model.model import Model, evaluating
-from albertine.model.tuned import Classifier, Tuned
+from albertine.model.task_model import Classifier, TaskModel
 from albertine.objectives.losses import Part
 from albertine.tasks.encoded import Encoded, TaskBatch
 
@@ -39,7 +39,7 @@ class Family(Protocol):
     @property
     def heads(self) -> frozenset[str]: ...
 
-    def build(self, base: Model, dropout: float, seed: int) -> Tuned:
+    def build(self, base: Model, dropout: float, seed: int) -> TaskModel:
         """The model with a new head."""
         ...
 
@@ -116,7 +116,7 @@ class OneLayer(ABC):
     @abstractmethod
     def outputs(self) -> int: ...
 
-    def build(self, base: Model, dropout: float, seed: int) -> Tuned:
+    def build(self, base: Model, dropout: float, seed: int) -> TaskModel:
         return Classifier(
             base, self.outputs, per_token=self.per_token, dropout=dropout, seed=seed, name=self.layer
         )
@@ -130,7 +130,7 @@ class OneLayer(ABC):
 
     def predict(
         self,
-        model: Tuned,
+        model: TaskModel,
         data: Encoded,
         *,
         device: torch.device | str = "cpu",

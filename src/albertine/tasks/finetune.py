@@ -23,7 +23,7 @@ from albertine.files import replace_durably
 from albertine.interop.huggingface import read_folder, save_model
 from albertine.interop.huggingface_config import model_type, our_flags
 from albertine.interop.sentence_transformers import sentence_files
-from albertine.model.tuned import Tuned
+from albertine.model.task_model import TaskModel
 from albertine.tasks.batches import Batches
 from albertine.tasks.classify import Classify
 from albertine.tasks.data import balanced, read_data
@@ -43,7 +43,7 @@ from albertine.training.optimizers import build_optimizer
 from albertine.training.progress import Reporter
 from albertine.training.run_folder import RunFolder, describe
 from albertine.training.schedules import make_schedule
-from albertine.training.step import Adversary
+from albertine.training.step import FastGradientMethod
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def finetune(
 def _run(
     settings: FinetuneSettings,
     folder: RunFolder,
-    model: Tuned,
+    model: TaskModel,
     tokenizer: Tokenizer,
     data: Data,
     world: World,
@@ -180,7 +180,7 @@ def _run(
 def _tell(
     settings: FinetuneSettings,
     folder: RunFolder,
-    model: Tuned,
+    model: TaskModel,
     data: Data,
     world: World,
     outcome: Outcome,
@@ -199,14 +199,14 @@ def _done_before(settings: FinetuneSettings, record: Mapping[str, Any]) -> Resul
     return Result(settings.folder, outcome, record["scores"], tuple(record["notes"]), record["test"])
 
 
-def _adversary(settings: FinetuneSettings, model: Tuned) -> Adversary | None:
+def _adversary(settings: FinetuneSettings, model: TaskModel) -> FastGradientMethod | None:
     epsilon = settings.training.adversarial
     table = cast(torch.nn.Parameter, model.base.encoder.embeddings.word.weight)
-    return Adversary(table, epsilon) if epsilon else None
+    return FastGradientMethod(table, epsilon) if epsilon else None
 
 
 def _answer_test(
-    folder: RunFolder, model: Tuned, family: Family, test: Encoded, world: World
+    folder: RunFolder, model: TaskModel, family: Family, test: Encoded, world: World
 ) -> Mapping[str, float]:
     """Answer the test file with the best model; its scores, if the file has labels."""
     told = load_tuned(model, folder.best if folder.best.is_dir() else folder.final)
@@ -218,7 +218,7 @@ def _answer_test(
     return found.scores
 
 
-def load_tuned(model: Tuned, folder: Path) -> dict[str, Any]:
+def load_tuned(model: TaskModel, folder: Path) -> dict[str, Any]:
     """Give a model the weights that `save_tuned` wrote; returns what config.json says."""
     found = read_folder(folder)
     model.base.load_state_dict(found.model.state_dict())
@@ -226,7 +226,7 @@ def load_tuned(model: Tuned, folder: Path) -> dict[str, Any]:
     return found.config
 
 
-def save_tuned(model: Tuned, tokenizer: Tokenizer, family: Family, folder: Path) -> None:
+def save_tuned(model: TaskModel, tokenizer: Tokenizer, family: Family, folder: Path) -> None:
     """Write a folder that transformers loads with the head of the family, where its plan allows."""
     save_model(
         model.base,
@@ -266,7 +266,7 @@ def _loop(settings: FinetuneSettings, steps: int, metric: str) -> LoopSettings:
 
 
 def _fingerprint(
-    settings: FinetuneSettings, model: Tuned, tokenizer: Tokenizer, data: Data
+    settings: FinetuneSettings, model: TaskModel, tokenizer: Tokenizer, data: Data
 ) -> dict[str, Any]:
     """All that decides the result of a run."""
     content = hashlib.sha256()

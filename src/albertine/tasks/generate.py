@@ -23,7 +23,7 @@ from albertine.inference.windows import Window
 from albertine.inference.writing import Written, source_row, write
 from albertine.interop.heads import Task, head_config
 from albertine.model.model import Model, evaluating
-from albertine.model.tuned import Tuned, Writer
+from albertine.model.task_model import Seq2Seq, TaskModel
 from albertine.objectives.losses import Part
 from albertine.tasks.answer import Question
 from albertine.tasks.encoded import Encoded, Rows, TaskBatch
@@ -174,10 +174,10 @@ class Generate(ABC):
     heads: frozenset[str] = frozenset({"mlm"})
     task: Task = "generate"
 
-    def build(self, base: Model, dropout: float, seed: int) -> Tuned:
+    def build(self, base: Model, dropout: float, seed: int) -> TaskModel:
         if base.config.type_vocab_size < 2:
             raise ModelError("has one segment; a source and its target need two")
-        return Writer(base, dropout)
+        return Seq2Seq(base, dropout)
 
     def part(self, model: Callable[..., torch.Tensor], batch: TaskBatch) -> Part:
         logits = model(batch.packed).float()
@@ -185,7 +185,12 @@ class Generate(ABC):
         return Part(total, batch.predictions, (logits.argmax(-1) == batch.targets).sum())
 
     def predict(
-        self, model: Tuned, data: Encoded, *, device: torch.device | str = "cpu", poll: Poll = lambda: None
+        self,
+        model: TaskModel,
+        data: Encoded,
+        *,
+        device: torch.device | str = "cpu",
+        poll: Poll = lambda: None,
     ) -> list[Written]:
         with evaluating(model):
             return [best[0] for best in self.said(model.base, data, poll)]

@@ -16,7 +16,7 @@ from albertine.files import explained, standing
 from albertine.interop.heads import labels_in, task_of
 from albertine.interop.huggingface import read_folder
 from albertine.interop.huggingface_config import model_type, our_flags
-from albertine.model.tuned import Tuned
+from albertine.model.task_model import TaskModel
 from albertine.precision import InferencePrecision
 from albertine.settings import override, read_yaml, resolve
 from albertine.tasks.data import once
@@ -144,7 +144,7 @@ def _places(folder: Path) -> tuple[Path | None, Path]:
     return (above if inside else None), folder
 
 
-def tuned_model(run: TunedRun) -> Tuned:
+def tuned_model(run: TunedRun) -> TaskModel:
     """The model of a run, ready to be asked.
 
     Raises:

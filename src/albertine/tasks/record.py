@@ -13,7 +13,7 @@ from typing import Any
 from albertine.errors import AlbertineError
 from albertine.evaluation.runs import RECORD, write_record
 from albertine.interop.huggingface_config import model_type
-from albertine.model.tuned import Tuned
+from albertine.model.task_model import TaskModel
 from albertine.settings import read_yaml
 from albertine.tasks.family import Family
 from albertine.tasks.settings import FinetuneSettings
@@ -23,7 +23,7 @@ from albertine.training.job import Outcome
 
 def remember(
     settings: FinetuneSettings,
-    model: Tuned,
+    model: TaskModel,
     family: Family,
     outcome: Outcome,
     scores: Mapping[str, float],

@@ -21,7 +21,7 @@ from albertine.inference.tags import Entity, Scheme, allowed, entities_of, marks
 from albertine.interop.heads import Task, head_config
 from albertine.model.crf import CrfTagger
 from albertine.model.model import Model
-from albertine.model.tuned import Tuned
+from albertine.model.task_model import TaskModel
 from albertine.objectives.losses import IGNORED, Part
 from albertine.tasks.encoded import Encoded, Rows, TaskBatch, cut_text
 from albertine.tasks.family import OneLayer, Poll, over_rows
@@ -101,7 +101,7 @@ class Tag(OneLayer):
     def outputs(self) -> int:
         return len(self.labels)
 
-    def build(self, base: Model, dropout: float, seed: int) -> Tuned:
+    def build(self, base: Model, dropout: float, seed: int) -> TaskModel:
         if self.crf:
             return CrfTagger(base, allowed(self.labels), dropout=dropout, seed=seed)
         return super().build(base, dropout, seed)

@@ -67,7 +67,7 @@ class Alarm:
 
 
 @dataclass
-class Watch:
+class TrainingAlarms:
     """Looks at every metrics line and names what goes wrong, each thing once until it has passed.
 
     Attributes:

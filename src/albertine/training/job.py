@@ -12,11 +12,11 @@ from torch.optim import Optimizer
 from albertine.errors import SettingsError
 from albertine.training.average import Average
 from albertine.training.distributed import World
-from albertine.training.guards import Watch
+from albertine.training.guards import TrainingAlarms
 from albertine.training.progress import Reporter
 from albertine.training.run_folder import RunFolder
 from albertine.training.schedules import Schedule
-from albertine.training.step import Adversary, LossFunction, MicroBatch
+from albertine.training.step import FastGradientMethod, LossFunction, MicroBatch
 
 Cursor = dict[str, Any]
 """Where in the data a batch ends, as plain JSON data. Only its maker understands it; `epoch` in it is
@@ -111,11 +111,11 @@ class Job:
     evaluate: Callable[[Callable[[], None]], Mapping[str, float]] | None = None
     fingerprint: Mapping[str, Any] = field(default_factory=dict)
     world: World = field(default_factory=World)
-    watch: Watch | None = None
+    watch: TrainingAlarms | None = None
     reporter: Reporter | None = None
     on_start: Callable[[], None] | None = None
     on_best: Callable[[int, Mapping[str, float]], None] | None = None
-    adversary: Adversary | None = None
+    adversary: FastGradientMethod | None = None
     average: Average | None = None
     parts: Sequence[str] | None = None
     branching: Branching | None = None

@@ -73,7 +73,7 @@ class StepReport:
 
 
 @dataclass(frozen=True)
-class Adversary:
+class FastGradientMethod:
     """The fast gradient method (Miyato et al. 2017): the word vectors are moved by `epsilon` along their
     gradient, and the loss there is minimised as well.
 
@@ -114,7 +114,7 @@ def train_step(
     world: World | None = None,
     parts: Sequence[str] | None = None,
     between: Callable[[], None] = lambda: None,
-    adversary: Adversary | None = None,
+    adversary: FastGradientMethod | None = None,
 ) -> StepReport:
     """Forward and backward over the micro-batches, one update of the weights.
 

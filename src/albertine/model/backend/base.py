@@ -111,11 +111,11 @@ class Backend:
         """One depth: the feed-forward block of the attention block."""
         return feed_forward(attention(x, context, queries, keys, past))  # type: ignore[no-any-return]
 
-    def filled(self, packed: Packed) -> Packed:
+    def padded(self, packed: Packed) -> Packed:
         """The batch to compute: the same, with one more sequence behind it where that is faster."""
         return packed
 
-    def filled_rows(self, index: Tensor, num_rows: int) -> Tensor:
+    def padded_rows(self, index: Tensor, num_rows: int) -> Tensor:
         """The rows to compute of `num_rows`: the same, with more behind them where that is faster."""
         return index
 

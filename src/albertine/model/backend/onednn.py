@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from albertine.layout import Packed, with_filler
+from albertine.layout import Packed, padded_to
 from albertine.model.backend.base import Backend
 from albertine.model.backend.cache import cached
 from albertine.model.backend.cpu_attention import attend
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from albertine.model.rows import Rows
 
 
-def few_sizes(num_rows: int) -> int:
+def round_up(num_rows: int) -> int:
     """The number of rows to compute for that many: at most a sixteenth more, or 15.
 
     oneDNN compiles its kernels anew for every number of rows, which for a small model takes as long as the
@@ -51,18 +51,18 @@ class Processor(Backend):
     ) -> Tensor:
         return attend(q_RND, k_TND, v_TND, queries, keys, dropout)
 
-    def filled(self, packed: Packed) -> Packed:
-        return with_filler(packed, few_sizes(packed.num_tokens)) if self.rounds else packed
+    def padded(self, packed: Packed) -> Packed:
+        return padded_to(packed, round_up(packed.num_tokens)) if self.rounds else packed
 
-    def filled_rows(self, index: Tensor, num_rows: int) -> Tensor:
-        extra = few_sizes(len(index)) - len(index)
+    def padded_rows(self, index: Tensor, num_rows: int) -> Tensor:
+        extra = round_up(len(index)) - len(index)
         if not self.rounds or extra > num_rows:
             return index
         return torch.cat([index, torch.arange(extra)])
 
     def tied(self, x_PE: Tensor, word_VE: Tensor, bias_V: Tensor) -> Tensor:
         rows = len(x_PE)
-        extra = few_sizes(rows) - rows if self.rounds else 0
+        extra = round_up(rows) - rows if self.rounds else 0
         return super().tied(F.pad(x_PE, (0, 0, 0, extra)), word_VE, bias_V)[:rows]
 
 

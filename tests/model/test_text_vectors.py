@@ -8,9 +8,9 @@ import torch
 
 from albertine.layout import pack
 from albertine.model.config import EncoderConfig
-from albertine.model.embedding import Embedder, mean_rows, text_vectors
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
+from albertine.model.text_vectors import Embedder, mean_rows, text_vectors
 
 
 def toy(depth: int = 2) -> Model:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from albertine.layout import Packed
 from albertine.model.model import Model
-from albertine.model.tuned import Tuned
+from albertine.model.task_model import TaskModel
 
 Pooling = Literal["mean", "cls"]
 """The mean over all tokens of a sequence, special ones included, or its first token."""
@@ -35,7 +35,7 @@ def mean_rows(x_TH: Tensor, packed: Packed) -> Tensor:
     return F.embedding_bag(every, x_TH, packed.first_tokens, mode="mean")
 
 
-class Embedder(Tuned):
+class Embedder(TaskModel):
     """An encoder whose answer is one vector a text. It has no parameters of its own.
 
     Attributes:

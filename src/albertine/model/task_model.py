@@ -16,7 +16,7 @@ from albertine.model.model import Model
 BASE = "base."
 
 
-class Tuned(nn.Module):
+class TaskModel(nn.Module):
     """An encoder and the head of one task; the parameters of the head have the names that they have in files.
 
     Attributes:
@@ -55,7 +55,7 @@ class Tuned(nn.Module):
         self.load_state_dict({name: tensors[name] for name in own}, strict=False)
 
 
-class Classifier(Tuned):
+class Classifier(TaskModel):
     """One linear layer over the pooled first token (albert_family.md 1.8), or over every token."""
 
     def __init__(
@@ -89,7 +89,7 @@ class Classifier(Tuned):
         return logits.float()
 
 
-class Writer(Tuned):
+class Seq2Seq(TaskModel):
     """The masked-LM head as the head of the next token: UniLM's way to write with an encoder
     (albert_family.md 1.13). It has no parameters of its own."""
 
