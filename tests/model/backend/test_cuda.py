@@ -8,6 +8,7 @@ import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from albertine.layout import Packed, pack
+from albertine.model import backend
 from albertine.model.backend import cuda
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
@@ -138,3 +139,14 @@ def test_rows_named_twice_stay_within_the_bound() -> None:
     every = torch.arange(12, device="meta").repeat(2)
     assert Rows.of(builders.packed([12]).to("meta")).select(every).rows.longest == 24
     assert Rows.of(builders.packed([12, 3]).to("meta")).select(every[:2]).rows.longest == 2
+
+
+def test_compiling_on_a_processor_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    backend._say_uncompiled.cache_clear()
+    model = builders.model().train()
+    model.encoder.compiled = True
+    for _ in range(2):
+        model.encoder(builders.packed([5])).last_hidden.sum().backward()
+    assert [record.message.split(":")[0] for record in caplog.records] == [
+        "training.compile does nothing on a processor"
+    ]
