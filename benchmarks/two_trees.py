@@ -1,11 +1,11 @@
-"""This source tree beside another one: encoding, a training step and an optimizer step, in turn, in processes of
-their own.
+"""This source tree beside another one: encoding, a training step and an optimizer step, in turn, in
+processes of their own.
 
     git worktree add ../before COMMIT
     python -m benchmarks.two_trees ../before/src --rounds 5 --save
 
-Every round starts each tree once, so that both meet the same hours of the machine; of a case the least time of a
-round counts, and of the ratios of the rounds the median. Random weights, ALBERT base and tiny (Chinese).
+Every round starts each tree once, so that both meet the same hours of the machine; of a case the least time
+of a round counts, and of the ratios of the rounds the median. Random weights, ALBERT base and tiny (Chinese).
 """
 
 from __future__ import annotations
