@@ -1,0 +1,187 @@
+"""After any change of a parameter, inference is that of a new model with the same parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+from albertine.model.model import Model
+from albertine.model.plan import SharingPlan
+from albertine.training.optimizers import build_optimizer
+from tests.model import builders
+
+BATCH = builders.packed([5, 9, 2])
+ROWS = torch.tensor([1, 6, 15])
+
+
+def outputs(model: Model) -> Tensor:
+    """Encoder and heads, one tensor."""
+    with torch.inference_mode():
+        logits, sentence = model.pretraining_forward(BATCH, ROWS)
+        assert sentence is not None
+        hidden = model.encoder(BATCH).last_hidden
+        return torch.cat([x.float().flatten() for x in (hidden, logits, sentence)])
+
+
+def fresh(model: Model) -> Tensor:
+    """What a new model with the same parameters gives."""
+    twin = Model(model.config, model.heads, precision=model.precision)
+    twin.load_state_dict(model.state_dict())
+    return outputs(twin.eval())
+
+
+def in_place(model: Model) -> None:
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(0.9)
+
+
+def in_inference_mode(model: Model) -> None:
+    with torch.inference_mode():
+        for p in model.parameters():
+            p.mul_(0.9)
+
+
+def data_assigned(model: Model) -> None:
+    for p in model.parameters():
+        p.data = p.data * 0.9
+
+
+def data_assigned_thrice(model: Model) -> None:
+    """The memory of the first values is free after the first time, and may be taken again."""
+    for _ in range(3):
+        data_assigned(model)
+
+
+def data_written(model: Model) -> None:
+    """What raises no counter and moves nothing: PEFT's merging, many moving averages."""
+    for p in model.parameters():
+        p.data.mul_(0.9)
+
+
+def loaded(model: Model) -> None:
+    model.load_state_dict(builders.model(model.config.plan, seed=1).state_dict())
+
+
+def assigned(model: Model) -> None:
+    model.load_state_dict(builders.model(model.config.plan, seed=1).state_dict(), assign=True)
+
+
+def from_vector(model: Model) -> None:
+    vector_to_parameters(parameters_to_vector(model.parameters()).detach() * 0.9, model.parameters())
+
+
+def to_bfloat16(model: Model) -> None:
+    model.precision = "bfloat16"
+
+
+def to_int8(model: Model) -> None:
+    model.precision = "int8"
+
+
+def replaced_parameter(model: Model) -> None:
+    block = model.encoder.attention[0]
+    block.output.weight = nn.Parameter(block.output.weight.detach() * 0.9)
+
+
+def replaced_layer(model: Model) -> None:
+    model.encoder.attention[0].query = builders.model(model.config.plan, seed=1).encoder.attention[0].query
+
+
+CHANGES = [
+    in_place,
+    in_inference_mode,
+    data_assigned,
+    data_assigned_thrice,
+    data_written,
+    loaded,
+    assigned,
+    from_vector,
+    to_bfloat16,
+    to_int8,
+    replaced_parameter,
+    replaced_layer,
+]
+
+
+@pytest.mark.parametrize("plan", [SharingPlan.shared(2), SharingPlan.unshared(2)], ids=["shared", "unshared"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_inference_follows(change: Callable[[Model], None], plan: SharingPlan) -> None:
+    model = builders.model(plan)
+    before = outputs(model)
+    assert torch.equal(before, outputs(model))
+    change(model)
+    after = outputs(model)
+    assert not torch.equal(before, after)
+    assert torch.equal(after, fresh(model))
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("kind", ["adamw", "lamb"])
+def test_inference_follows_an_optimizer(kind: str, precision: str) -> None:
+    """Without a pass in training between the step and the next inference."""
+    model = builders.model()
+    model.pretraining_forward(BATCH, ROWS)[0].square().sum().backward()
+    optimizer = build_optimizer(model, kind)  # type: ignore[arg-type]
+    model.precision = precision  # type: ignore[assignment]
+    before = outputs(model)
+    for group in optimizer.param_groups:
+        group["lr"] = 0.05
+    optimizer.step()
+    assert not torch.equal(before, outputs(model))
+    assert torch.equal(outputs(model), fresh(model))
+
+
+@pytest.mark.parametrize("kind", ["adamw", "lamb"])
+def test_one_number_that_an_optimizer_changed_is_seen(kind: str) -> None:
+    """torch's fused kernels raise no counter, and a sample of the values does not see each of them."""
+    model = builders.model()
+    weight = model.encoder.feed_forward[0].output.weight
+    for column in range(weight.shape[1]):
+        optimizer = build_optimizer(model, kind, weight_decay=0.0)  # type: ignore[arg-type]
+        for group in optimizer.param_groups:
+            group["lr"] = 0.05
+        before = outputs(model)
+        weight.grad = torch.zeros_like(weight)
+        weight.grad[3, column] = 1.0
+        optimizer.step()
+        after = outputs(model)
+        assert not torch.equal(before, after), column
+        assert torch.equal(after, fresh(model)), column
+
+
+@pytest.mark.parametrize("how", ["in place", "in other memory"])
+def test_one_number_that_changed_is_seen(how: str) -> None:
+    model = builders.model()
+    weight = model.encoder.feed_forward[0].output.weight
+    for column in range(weight.shape[1]):
+        before = outputs(model)
+        if how == "in place":
+            with torch.no_grad():
+                weight[3, column] += 1.0
+        else:
+            values = weight.detach().clone()
+            values[3, column] += 1.0
+            weight.data = values
+        assert not torch.equal(before, outputs(model)), column
+    assert torch.equal(outputs(model), fresh(model))
+
+
+def test_weights_that_did_not_change_are_prepared_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from albertine.model.backend import onednn
+
+    made = []
+    laid_out = onednn._laid_out
+    monkeypatch.setattr(
+        onednn, "_laid_out", lambda layers, form: made.append(layers) or laid_out(layers, form)
+    )
+    model = builders.model()
+    outputs(model)
+    count = len(made)
+    assert count
+    outputs(model)
+    assert len(made) == count

@@ -1,0 +1,247 @@
+"""Hooks and replaced layers have the effect that they have in any module of torch (review M1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from albertine.model.depths import EncoderOutput
+from albertine.model.model import Model
+from albertine.model.plan import SharingPlan
+from tests.model import builders
+
+BATCH = builders.packed([5, 9, 3])
+ROWS = torch.tensor([1, 7, 16])
+MODES = [torch.enable_grad, torch.no_grad, torch.inference_mode]
+every_mode = pytest.mark.parametrize("mode", MODES)
+every_precision = pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+every_backend = pytest.mark.parametrize("backend", ["auto", "plain"])
+
+
+def build(precision: str = "float32", backend: str = "auto", recompute: bool = False) -> Model:
+    model = builders.model(SharingPlan((0, 1, 0), (0, 0, 1)))
+    model.precision = precision  # type: ignore[assignment]
+    model.encoder.backend, model.encoder.recompute = backend, recompute
+    return model
+
+
+def called(model: Model) -> dict[str, nn.Module]:
+    """Every module below the model that computes: a ModuleList does not."""
+    every = {name: m for name, m in model.named_modules() if name and not isinstance(m, nn.ModuleList)}
+    assert len(every) == 34
+    return every
+
+
+def outputs(model: Model) -> list[Tensor]:
+    logits, sentence = model.pretraining_forward(BATCH, ROWS)
+    assert sentence is not None
+    return [logits, sentence]
+
+
+def padded(model: Model) -> list[Tensor]:
+    found = model(*builders.padded(BATCH), hidden_states=True)
+    return [found.last_hidden_state, found.pooler_output, *found.hidden_states]
+
+
+def agree(found: list[Tensor], expected: list[Tensor], bound: float) -> None:
+    for a, b in zip(found, expected, strict=True):
+        assert a.shape == b.shape and (a.float() - b.float()).abs().max() <= bound
+
+
+@contextmanager
+def hooked(handles: list[Any]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@every_mode
+@every_precision
+@every_backend
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("everywhere", [False, True], ids=["of each module", "global"])
+def test_every_module_is_called(
+    mode: Any, precision: str, backend: str, recompute: bool, everywhere: bool
+) -> None:
+    """And being watched changes nothing, but for the rounding of one kernel instead of two."""
+    model = build(precision, backend, recompute)
+    modules = called(model)
+    names = {m: name for name, m in modules.items()}
+    before: set[str] = set()
+    after: set[str] = set()
+
+    def pre(module: nn.Module, _: Any) -> None:
+        before.add(names.get(module, ""))
+
+    def post(module: nn.Module, _: Any, __: Any) -> None:
+        after.add(names.get(module, ""))
+
+    with mode():
+        plain = outputs(model), padded(model)
+        if everywhere:
+            handles = [
+                nn.modules.module.register_module_forward_pre_hook(pre),
+                nn.modules.module.register_module_forward_hook(post),
+            ]
+        else:
+            handles = [
+                h
+                for m in modules.values()
+                for h in (m.register_forward_pre_hook(pre), m.register_forward_hook(post))
+            ]
+        bound = 1e-5 if precision == "float32" else 0.1
+        with hooked(handles):
+            agree(outputs(model), plain[0], bound)
+            assert before - {""} == after - {""} == set(modules)
+            before.clear(), after.clear()
+            agree(padded(model), plain[1], bound)
+            heads = {name for name in modules if name.startswith(("mlm", "sentence"))}
+            assert before - {""} == after - {""} == set(modules) - heads
+        for a, b in zip([*outputs(model), *padded(model)], [*plain[0], *plain[1]], strict=True):
+            assert torch.equal(a, b), "a hook that is gone has left something"
+
+
+def tilted(_: nn.Module, __: Any, y: Any) -> Any:
+    """More of what is on the right: a norm or a softmax would not see the same in all places."""
+    if isinstance(y, EncoderOutput):
+        return EncoderOutput(tilted(_, __, y.last_hidden), y.hidden_states)
+    return y * torch.linspace(0.5, 1.5, y.shape[-1], dtype=y.dtype)
+
+
+@every_mode
+@every_backend
+def test_what_a_hook_returns_is_what_goes_on(mode: Any, backend: str) -> None:
+    model = build(backend=backend)
+    for name, module in called(model).items():
+        with mode():
+            before = outputs(model)
+            with hooked([module.register_forward_hook(tilted)]):
+                after = outputs(model)
+        changes = any((a - b).abs().max() > 1e-4 for a, b in zip(after, before, strict=True))
+        assert changes, name
+
+
+@pytest.mark.parametrize("name", ["attention.0.query", "attention.0.output", "feed_forward.0.intermediate"])
+@every_mode
+@every_backend
+def test_a_forward_hook_equals_the_same_change_of_a_bias(mode: Any, backend: str, name: str) -> None:
+    model, other = build(backend=backend), build(backend=backend)
+    model.encoder.get_submodule(name).register_forward_hook(lambda _, __, y: y + 0.5)
+    with torch.no_grad():
+        other.encoder.get_submodule(name).bias.add_(0.5)  # type: ignore[operator, union-attr]
+    with mode():
+        agree(outputs(model), outputs(other), 2e-5)
+
+
+def raised(width: int) -> Tensor:
+    """100, but for one place: what follows some layers is a norm, which would not see the same everywhere."""
+    return torch.full((width,), 100.0).index_fill(0, torch.tensor(0), 50.0)
+
+
+class Raised(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + raised(self.out_features)
+
+
+LAYERS = [
+    "encoder.attention.0.query",
+    "encoder.attention.0.value",
+    "encoder.attention.0.output",
+    "encoder.feed_forward.0.intermediate",
+    "encoder.feed_forward.0.output",
+    "encoder.embeddings.mapping",
+    "mlm.dense",
+    "pooler.dense",
+    "sentence.classifier",
+]
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@every_mode
+@every_backend
+def test_a_replaced_layer_is_the_one_that_computes(mode: Any, backend: str, name: str) -> None:
+    model, other = build(backend=backend), build(backend=backend)
+    old = model.get_submodule(name)
+    assert isinstance(old, nn.Linear)
+    new = Raised(old.in_features, old.out_features)
+    new.weight, new.bias = old.weight, old.bias
+    model.set_submodule(name, new)
+    with mode():
+        before = outputs(other)
+        with torch.no_grad():
+            other.get_submodule(name).bias.add_(raised(old.out_features))  # type: ignore[operator, union-attr]
+        right, found = outputs(other), outputs(model)
+    assert any((a - b).abs().max() > 1e-3 for a, b in zip(found, before, strict=True))
+    for a, b in zip(found, right, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-3, rtol=1e-4)
+
+
+def gradients(model: Model) -> dict[str, Tensor]:
+    model.zero_grad()
+    logits, sentence = outputs(model)
+    (logits.float().square().mean() + sentence.float().square().mean()).backward()
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+@every_backend
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("which", ["blocks", "all"])
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing")  # of the embeddings, whose input is ids
+def test_full_backward_hooks_see_gradients_and_change_none(backend: str, recompute: bool, which: str) -> None:
+    model = build(backend=backend, recompute=recompute)
+    expected = gradients(model)
+    modules = called(model)
+    if which == "blocks":
+        kinds = ("AttentionBlock", "FeedForwardBlock")
+        modules = {name: m for name, m in modules.items() if type(m).__name__ in kinds}
+    names = {m: name for name, m in modules.items()}
+    reached: dict[str, float] = {}
+
+    def hook(module: nn.Module, _: Any, out: Any) -> None:
+        reached[names[module]] = max(float(g.abs().max()) for g in out if g is not None)
+
+    takers = [m for name, m in modules.items() if name != "encoder"]  # its output is no tensor
+    with hooked([m.register_full_backward_hook(hook) for m in takers]):
+        found = gradients(model)
+    assert set(reached) == set(modules) - {"encoder"} and all(value > 0 for value in reached.values())
+    assert found.keys() == expected.keys() and len(found) == len(list(model.parameters()))
+    for name, gradient in found.items():
+        torch.testing.assert_close(gradient, expected[name], atol=1e-5, rtol=1e-4, msg=name)
+
+
+@every_backend
+def test_a_full_backward_hook_can_change_a_gradient(backend: str) -> None:
+    model = build(backend=backend)
+    expected = gradients(model)
+    block = model.encoder.feed_forward[1]
+    double: Callable[..., Any] = lambda _, grads, __: tuple(2 * g for g in grads)  # noqa: E731
+    with hooked([block.register_full_backward_hook(double)]):
+        found = gradients(model)
+    # Block 1 is that of the last depth: everything before it gets twice as much, itself and the heads do not.
+    name = "encoder.feed_forward.1.output.weight"
+    torch.testing.assert_close(found[name], expected[name], atol=1e-5, rtol=1e-4)
+    name = "encoder.attention.1.output.weight"
+    torch.testing.assert_close(found[name], 2 * expected[name], atol=1e-5, rtol=1e-4)
+
+
+def test_parametrized_weights() -> None:
+    from torch.nn.utils.parametrizations import weight_norm
+
+    model, other = build(), build()
+    layer = model.encoder.attention[0].query
+    weight_norm(layer)
+    with torch.no_grad():
+        layer.parametrizations.weight.original0.mul_(2.0)
+        other.encoder.attention[0].query.weight.mul_(2.0)
+    for mode in MODES:
+        with mode():
+            agree(outputs(model), outputs(other), 2e-5)
+    gradients(model)
+    assert layer.parametrizations.weight.original0.grad.abs().max() > 0

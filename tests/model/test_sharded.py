@@ -1,0 +1,34 @@
+"""FSDP2 over two ranks of gloo: blocks, encoder or model sharded, against the whole model (review M1)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.model.sharded import CASES, RANKS
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, dict[str, Any]]]:
+    folder = tmp_path_factory.mktemp("sharded")
+    command = [sys.executable, "-W", "ignore", "-m", "tests.model.sharded", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(RANKS)]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_sharded_model_is_the_whole_one(told: list[dict[str, dict[str, Any]]], case: object) -> None:
+    for rank in told:
+        found = rank[str(case)]
+        assert found["sharded"] > 16 and found["gradients"] > 16 and found["moved"] > 0.1
+        for name in ("before", "forward", "backward", "weights"):
+            assert found[name] <= 1e-5, name
+        assert found["after"] <= 2e-5
