@@ -12,6 +12,7 @@ from torch import Tensor
 from albertine.model.crf import CrfTagger
 from albertine.model.embedding import Embedder
 from albertine.model.joint import JointAnswer
+from albertine.model.key_value_cache import read_on
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.model.relations import Relations
@@ -36,7 +37,7 @@ def outputs(model: Model) -> dict[str, Tensor]:
     logits, sentence = model.pretraining_forward(BATCH, ROWS)
     padded = model(*builders.padded(BATCH), hidden_states=True)
     rows = model.encoder(BATCH, rows=ROWS).last_hidden
-    read, cache = model.encoder.extend(BATCH)
+    read, cache = read_on(model.encoder, BATCH)
     assert sentence is not None and padded.pooler_output is not None and padded.hidden_states is not None
     return {
         "logits": logits,
