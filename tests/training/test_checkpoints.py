@@ -178,6 +178,18 @@ def test_a_whole_checkpoint_beside_its_place_is_found(store: CheckpointStore, st
     assert (store.folder / "step-20").is_dir() and not list(store.folder.glob(".*"))
 
 
+def test_of_two_whole_copies_beside_its_place_the_newer_is_taken(store: CheckpointStore) -> None:
+    """They are what a kill between the two renames of an exchange leaves."""
+    before = shutil.copytree(store.path(20), store.folder.parent / "before")
+    save(store, 20, 22, 22)
+    os.rename(store.path(20), store.folder / ".step-20.new")
+    os.rename(before, store.folder / ".step-20.old")
+    for _ in ("seen by a reader", "put back by a writer"):
+        assert bool((read(store.path(20)).model["w"] == 22).all())
+        save(store, 30)
+    assert not list(store.folder.glob(".*"))
+
+
 @pytest.mark.parametrize("stage", ["part", "new", "old"])
 def test_what_is_half_written_or_half_deleted_is_not_seen(store: CheckpointStore, stage: str) -> None:
     half = store.folder / f".step-30.{stage}"  # earlier versions named half-written ones `.new`
