@@ -169,6 +169,13 @@ def test_the_state_of_a_step_is_replaced_without_exchanging_folders(
                 read(store.path(20))
 
 
+def test_other_moments_of_the_same_weights_are_written(store: CheckpointStore) -> None:
+    found = store.load()
+    assert found is not None
+    store.save(20, found.model, {"w/exp_avg": torch.full((5, 3), 9.0)}, found.state)
+    assert torch.equal(read(store.path(20)).optimizer["w/exp_avg"], torch.full((5, 3), 9.0))
+
+
 @pytest.mark.parametrize("stage", ["new", "old"])
 def test_a_whole_checkpoint_beside_its_place_is_found(store: CheckpointStore, stage: str) -> None:
     os.rename(store.path(20), store.folder / f".step-20.{stage}")
@@ -284,8 +291,10 @@ def test_all_damaged_is_no_reason_to_begin_again_silently(store: CheckpointStore
         store.load()
 
 
-def test_a_damaged_one_does_not_count_as_kept(store: CheckpointStore) -> None:
-    (store.path(20) / MODEL).unlink()
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_a_damaged_one_does_not_count_as_kept(store: CheckpointStore, kind: str) -> None:
+    """Also where only reading every byte has told."""
+    DAMAGE[kind](store.path(20))
     assert holds(store, 10)
     save(store, 30)
     assert store.steps() == [10, 30]
@@ -359,6 +368,22 @@ def test_model_and_optimiser_come_back(tmp_path: Path, kind: OptimizerKind) -> N
     assert all(torch.equal(before[name], after[name]) for name in before)
     old, new = optimizer_tensors(model, optimizer), optimizer_tensors(fresh, fresh_optimizer)
     assert old.keys() == new.keys() and all(torch.equal(old[name], new[name]) for name in old)
+
+
+@pytest.mark.parametrize("kind", ["lamb", "adamw"])
+def test_moments_that_a_checkpoint_does_not_have_are_forgotten(tmp_path: Path, kind: OptimizerKind) -> None:
+    """A parameter that was not in use then begins with none again."""
+    store, model = CheckpointStore(tmp_path), Toy()
+    optimizer = build_optimizer(model, kind)
+    store.save(0, model_tensors(model), optimizer_tensors(model, optimizer), {})
+    batch = next(toy_batches(None))[1][0]
+    torch.nn.functional.cross_entropy(model(batch.ids)[0], batch.labels).backward()
+    optimizer.step()
+    assert optimizer_tensors(model, optimizer)
+    found = store.load()
+    assert found is not None
+    restore(found, model, optimizer)
+    assert not optimizer_tensors(model, optimizer)
 
 
 def test_shared_tensors_are_saved_once() -> None:
