@@ -175,6 +175,18 @@ def test_a_branch_has_a_best_of_its_own(parent: Path, tmp_path: Path) -> None:
     assert seen[0] == 24
 
 
+def test_a_branch_scores_what_it_begins_with(tmp_path: Path) -> None:
+    """Where its own settings want a score: that of the other run stands in the other run's folder."""
+    run(tmp_path / "parent")
+    origin = tmp_path / "parent" / "checkpoints" / "step-40"
+    run(tmp_path / "branch", origin=origin, steps=42, evaluate_every=20)
+    run(tmp_path / "later", origin=origin, steps=42, evaluate_every=9)
+    scored, unscored = rows(tmp_path / "branch"), rows(tmp_path / "later")
+    there = [row for row in rows(tmp_path / "parent") if "evaluation" in row][-1]
+    assert scored[0] == there and there["step"] == 40
+    assert [row["step"] for row in unscored if "evaluation" in row] == [42]
+
+
 def refused(kind: type[AlbertineError], match: str, path: Path, *given: Any, **more: Any) -> None:
     """The command is refused, and nothing of the run's folder has changed but its log."""
     before = content(path)
