@@ -175,6 +175,20 @@ def test_a_branch_has_a_best_of_its_own(parent: Path, tmp_path: Path) -> None:
     assert seen[0] == 24
 
 
+def test_a_branch_that_is_worse_has_a_best_too_and_its_own_patience(tmp_path: Path) -> None:
+    def scored(path: Path, loss: float, origin: Path | None, **changes: Any) -> tuple[list[int], int]:
+        seen: list[int] = []
+        with RunFolder(path) as folder:
+            job = toy_job(folder, schedule=FLAT, **changes)
+            job.branching, job.evaluate = Branching(()), lambda poll: {"mlm_loss": loss}
+            job.on_best = lambda step, scores: seen.append(step)
+            return seen, train(job, branch_from=origin).step
+
+    assert scored(tmp_path / "parent", 1.0, None, steps=20) == ([8], 20)  # and no better at 16 and 20
+    origin = tmp_path / "parent" / "checkpoints" / "step-20"
+    assert scored(tmp_path / "branch", 9.0, origin, early_stopping=2) == ([24], 40)
+
+
 def test_a_branch_scores_what_it_begins_with(tmp_path: Path) -> None:
     """Where its own settings want a score: that of the other run stands in the other run's folder."""
     run(tmp_path / "parent")

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from albertine.errors import CheckpointError, RunError, SettingsError
-from albertine.files import ensure_space
+from albertine.files import ensure_space, replaced_folder
 from albertine.training.checkpoints import (
     LATEST,
     MANIFEST,
@@ -333,6 +333,26 @@ def test_full_disk_keeps_the_old_one(store: CheckpointStore, monkeypatch: pytest
         assert not list(store.folder.glob(".step-*"))
         count += 1
     assert count == 5 and holds(store, 30)
+
+
+def test_a_folder_that_cannot_be_exchanged_is_put_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under its own name, for readers that know of no other."""
+    rename, folder = os.rename, tmp_path / "best"
+
+    def refusing(source: Any, target: Any) -> None:
+        if (Path(source).suffix, Path(target)) == (".new", folder):
+            raise OSError(errno.EIO, "input/output error")
+        rename(source, target)
+
+    with replaced_folder(folder) as beside:
+        (beside / "old").touch()
+    monkeypatch.setattr(os, "rename", refusing)
+    with pytest.raises(OSError, match="input/output"), replaced_folder(folder) as beside:
+        (beside / "new").touch()
+    assert [path.name for path in tmp_path.iterdir()] == ["best"]
+    assert [path.name for path in folder.iterdir()] == ["old"]
 
 
 def test_space_is_asked_for_before_the_start(tmp_path: Path) -> None:
