@@ -354,3 +354,13 @@ def test_long_position_tables_and_one_token_texts():
 def test_config_changes_are_copies():
     config = builders.config()
     assert replace(config, hidden_act="relu") != config
+
+
+@pytest.mark.parametrize("wanted", [[0], [2, 2], [0, 1, 2, 0]])
+def test_rows_that_are_filled_up_are_rows_that_there_are(wanted):
+    with torch.no_grad():
+        ops = backend_for(builders.model().encoder)
+        for num_rows in (3, 16, 40):
+            filled = ops.padded_rows(torch.tensor(wanted), num_rows)
+            assert filled[: len(wanted)].tolist() == wanted
+            assert filled.max() < num_rows

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from albertine.model.crf import CrfTagger
 from albertine.model.joint import JointAnswer
+from albertine.model.key_value_cache import read_on
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.model.read_on import read_on
@@ -194,3 +195,17 @@ def test_double_is_computed_in_double() -> None:
         expected = reference.encode(model, ids, mask, types)[-1]
     # The reference's additive mask is float32, and exact for ones.
     torch.testing.assert_close(found[mask.bool()], expected[mask.bool()], atol=1e-12, rtol=1e-10)
+
+
+@every_mode
+def test_a_model_called_within_another_computes_as_it_does_alone(mode: Any) -> None:
+    """As a teacher in a hook of its student: a pass under way is that of its own encoder."""
+    outer, inner = build("bfloat16"), build("float32")
+    with mode():
+        alone = inner.encoder(BATCH).last_hidden
+        with outer.encoder.computing() as pass_of_outer:
+            within = inner.encoder(BATCH).last_hidden
+            with outer.encoder.computing() as still:
+                assert still is pass_of_outer
+    assert within.dtype == alone.dtype == torch.float32
+    assert torch.equal(within, alone)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from albertine.model.block import Linear
 from albertine.model.depths import EncoderOutput
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
@@ -136,6 +137,52 @@ def test_a_forward_hook_equals_the_same_change_of_a_bias(mode: Any, backend: str
     model.encoder.get_submodule(name).register_forward_hook(lambda _, __, y: y + 0.5)
     with torch.no_grad():
         other.encoder.get_submodule(name).bias.add_(0.5)  # type: ignore[operator, union-attr]
+    with mode():
+        agree(outputs(model), outputs(other), 2e-5)
+
+
+KINDS = ["forward_pre", "forward", "full_backward_pre", "full_backward"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("everywhere", [False, True], ids=["of each layer", "global"])
+@every_backend
+@pytest.mark.filterwarnings("ignore:For backward hooks to be called")  # the encoder's output is no tensor
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing")  # of the embeddings, whose input is ids
+def test_a_hook_of_one_kind_alone_is_called(kind: str, everywhere: bool, backend: str) -> None:
+    """A layer that is computed together with others would not call it."""
+    model = build(backend=backend)
+    layers = {m: name for name, m in called(model).items() if isinstance(m, nn.Linear)}
+    reached: set[str] = set()
+
+    def hook(module: nn.Module, *_: Any) -> None:
+        if module in layers:
+            reached.add(layers[module])
+
+    if everywhere:
+        handles = [getattr(nn.modules.module, f"register_module_{kind}_hook")(hook)]
+    else:
+        handles = [getattr(layer, f"register_{kind}_hook")(hook) for layer in layers]
+    with hooked(handles):
+        gradients(model)
+    assert reached == set(layers.values()) and len(reached) == 16
+
+
+@pytest.mark.parametrize("name", ["query", "key", "value", "output"])
+@every_mode
+@every_backend
+def test_a_subclass_of_the_own_layer_computes_too(mode: Any, backend: str, name: str) -> None:
+    """As an adapter is made that begins with the layer it replaces."""
+
+    class Own(Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x) + raised(self.out_features) / 100
+
+    model, other = build(backend=backend), build(backend=backend)
+    layer, twin = (x.encoder.attention[0].get_submodule(name) for x in (model, other))
+    layer.__class__ = Own
+    with torch.no_grad():
+        twin.bias.add_(raised(24) / 100)  # type: ignore[operator, union-attr]
     with mode():
         agree(outputs(model), outputs(other), 2e-5)
 

@@ -9,7 +9,7 @@ import torch
 import albertine
 from albertine.errors import ModelError, SettingsError
 from albertine.model.config import EncoderConfig
-from albertine.model.model import Model
+from albertine.model.model import Model, evaluating
 from albertine.model.plan import SharingPlan
 from albertine.model.presets import PRESETS, paper_row, paper_rows, preset
 from tests import reference
@@ -212,3 +212,12 @@ def test_a_configuration_with_words_we_do_not_know_is_refused(odd, message):
 def test_impossible_configurations_are_refused(change):
     with pytest.raises(SettingsError):
         builders.config(**change)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_after_evaluating_a_model_is_in_the_mode_it_was_in(training):
+    model = builders.model().train(training)
+    with pytest.raises(KeyError), evaluating(model):
+        assert not model.training and not model.encoder.training
+        raise KeyError
+    assert model.training is training and model.encoder.training is training

@@ -170,6 +170,23 @@ def test_reading_on_equals_reading_all_at_once(plan: SharingPlan, shapes: list[S
             left, step = going, step + 1
 
 
+def test_a_cache_holds_the_keys_of_each_sequence_in_the_order_of_its_tokens() -> None:
+    """Attention alone would not tell: a sum over keys is the same in any order."""
+    model = builders.model()
+    first, second = builders.sequences([7, 5])
+    with torch.inference_mode():
+        _, at_once = read_on(model.encoder, pack([first[:4], second[:3]]))
+        _, cache = read_on(model.encoder, pack([first[:3], second[:1]]))
+        new = pack([first[3:4], second[1:3]])
+        at = torch.tensor([3, 1, 2])
+        new = Packed(new.input_ids, new.token_type_ids, at, new.cu_seqlens, new.lengths)
+        _, cache = read_on(model.encoder, new, cache)
+    assert (cache.starts, cache.lengths) == (at_once.starts, at_once.lengths) == ((0, 4), (4, 3))
+    # Of the first depth alone: above it the first reading had not seen the later tokens.
+    torch.testing.assert_close(cache.keys[0], at_once.keys[0], **CLOSE)
+    torch.testing.assert_close(cache.values[0], at_once.values[0], **CLOSE)
+
+
 def test_the_same_sequence_goes_on_in_several_ways() -> None:
     model = builders.model()
     (text,) = builders.sequences([6])
@@ -183,6 +200,10 @@ def test_the_same_sequence_goes_on_in_several_ways() -> None:
             torch.testing.assert_close(way, whole[4], **CLOSE)
     with pytest.raises(SettingsError, match="longer than the model's 32 positions"):
         read_on(model.encoder, pack(builders.sequences([33])))
+    with torch.inference_mode():
+        _, cache = read_on(model.encoder, pack(builders.sequences([32])))
+        with pytest.raises(SettingsError, match="of 33 tokens is longer than the model's 32 positions"):
+            read_on(model.encoder, pack([[7]]), cache)
 
 
 def test_the_rows_that_predict_a_target() -> None:

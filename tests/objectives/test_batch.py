@@ -187,3 +187,12 @@ def test_split_is_a_snake() -> None:
     """Dealing out in one direction would give the first rank the longest sample of every lap."""
     loads = [sum(int(np.arange(3, 131)[b].sum()) for b in rank) for rank in split(np.arange(3, 131), 4, 2)]
     assert len(set(loads)) == 1
+
+
+def test_neighbours_of_the_snake_are_of_different_ranks() -> None:
+    """The last lap is rarely full; dealt to one rank after the other it would fall on one of them alone."""
+    lengths = np.array([5, 4, 3, 2, 1])
+    assert [[lengths[b].tolist() for b in rank] for rank in split(lengths, 2, 2)] == [
+        [[5], [3]],
+        [[4], [2, 1]],
+    ]

@@ -101,6 +101,23 @@ def test_truncation_takes_front_and_back_with_equal_chance() -> None:
     assert abs(front.var() - removed / 4) < 0.15
 
 
+def test_the_second_segment_loses_tokens_at_both_ends_too() -> None:
+    count, removed = 40_000, 20
+    start = np.full(count, 1000)
+    a_start, _, b_start, keep = pairs._truncate(
+        start,
+        np.full(count, 10),
+        start,
+        np.full(count, 60),
+        PairSettings("sop", 53),
+        np.random.default_rng(0),
+    )
+    assert (keep == 60 - removed).all() and (a_start == 1000).all()
+    front = b_start - 1000
+    assert abs(front.mean() - removed / 2) < 0.05
+    assert abs(front.var() - removed / 4) < 0.15
+
+
 def test_chunk_without_overshoot_has_the_target_length_of_its_document() -> None:
     room, count = 61, 40_000
     corpus = single_token_sentences(count, room)

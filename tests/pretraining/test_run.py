@@ -210,6 +210,20 @@ def test_a_process_without_held_out_sequences_raises_no_alarm(build: Build, tmp_
     assert set(told_baselines(said)) == {expected}
 
 
+def test_every_held_out_sequence_is_judged_by_one_process(build: Build, corpus: Path) -> None:
+    objective = build(objective={"max_length": 8}).objective
+
+    def samples(rank: int, world: int) -> list[list[int]]:
+        batches = held_out_batches(corpus, objective, sequences=150, rank=rank, world=world)
+        return [row for batch in batches for row in batch.samples.tolist()]
+
+    alone = samples(0, 1)
+    assert len(alone) == 150
+    shares = [samples(rank, 3) for rank in range(3)]
+    assert sorted(row for share in shares for row in share) == sorted(alone)
+    assert [bool(share) for share in shares] == [True, True, False]  # they come in parts of 128
+
+
 def test_runs_of_two_seeds_are_judged_on_the_same_masks(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -175,6 +175,32 @@ def test_a_branch_has_a_best_of_its_own(parent: Path, tmp_path: Path) -> None:
     assert seen[0] == 24
 
 
+def test_a_branch_that_is_worse_has_a_best_too_and_its_own_patience(tmp_path: Path) -> None:
+    def scored(path: Path, loss: float, origin: Path | None, **changes: Any) -> tuple[list[int], int]:
+        seen: list[int] = []
+        with RunFolder(path) as folder:
+            job = toy_job(folder, schedule=FLAT, **changes)
+            job.branching, job.evaluate = Branching(()), lambda poll: {"mlm_loss": loss}
+            job.on_best = lambda step, scores: seen.append(step)
+            return seen, train(job, branch_from=origin).step
+
+    assert scored(tmp_path / "parent", 1.0, None, steps=20) == ([8], 20)  # and no better at 16 and 20
+    origin = tmp_path / "parent" / "checkpoints" / "step-20"
+    assert scored(tmp_path / "branch", 9.0, origin, early_stopping=2) == ([24], 40)
+
+
+def test_a_branch_scores_what_it_begins_with(tmp_path: Path) -> None:
+    """Where its own settings want a score: that of the other run stands in the other run's folder."""
+    run(tmp_path / "parent")
+    origin = tmp_path / "parent" / "checkpoints" / "step-40"
+    run(tmp_path / "branch", origin=origin, steps=42, evaluate_every=20)
+    run(tmp_path / "later", origin=origin, steps=42, evaluate_every=9)
+    scored, unscored = rows(tmp_path / "branch"), rows(tmp_path / "later")
+    there = [row for row in rows(tmp_path / "parent") if "evaluation" in row][-1]
+    assert scored[0] == there and there["step"] == 40
+    assert [row["step"] for row in unscored if "evaluation" in row] == [42]
+
+
 def refused(kind: type[AlbertineError], match: str, path: Path, *given: Any, **more: Any) -> None:
     """The command is refused, and nothing of the run's folder has changed but its log."""
     before = content(path)

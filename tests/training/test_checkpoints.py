@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from albertine.errors import CheckpointError, RunError, SettingsError
-from albertine.files import ensure_space
+from albertine.files import ensure_space, replaced_folder
 from albertine.training.checkpoints import (
     LATEST,
     MANIFEST,
@@ -169,6 +169,13 @@ def test_the_state_of_a_step_is_replaced_without_exchanging_folders(
                 read(store.path(20))
 
 
+def test_other_moments_of_the_same_weights_are_written(store: CheckpointStore) -> None:
+    found = store.load()
+    assert found is not None
+    store.save(20, found.model, {"w/exp_avg": torch.full((5, 3), 9.0)}, found.state)
+    assert torch.equal(read(store.path(20)).optimizer["w/exp_avg"], torch.full((5, 3), 9.0))
+
+
 @pytest.mark.parametrize("stage", ["new", "old"])
 def test_a_whole_checkpoint_beside_its_place_is_found(store: CheckpointStore, stage: str) -> None:
     os.rename(store.path(20), store.folder / f".step-20.{stage}")
@@ -176,6 +183,18 @@ def test_a_whole_checkpoint_beside_its_place_is_found(store: CheckpointStore, st
     assert read(store.folder / "step-20").step == 20
     save(store, 30)
     assert (store.folder / "step-20").is_dir() and not list(store.folder.glob(".*"))
+
+
+def test_of_two_whole_copies_beside_its_place_the_newer_is_taken(store: CheckpointStore) -> None:
+    """They are what a kill between the two renames of an exchange leaves."""
+    before = shutil.copytree(store.path(20), store.folder.parent / "before")
+    save(store, 20, 22, 22)
+    os.rename(store.path(20), store.folder / ".step-20.new")
+    os.rename(before, store.folder / ".step-20.old")
+    for _ in ("seen by a reader", "put back by a writer"):
+        assert bool((read(store.path(20)).model["w"] == 22).all())
+        save(store, 30)
+    assert not list(store.folder.glob(".*"))
 
 
 @pytest.mark.parametrize("stage", ["part", "new", "old"])
@@ -272,8 +291,10 @@ def test_all_damaged_is_no_reason_to_begin_again_silently(store: CheckpointStore
         store.load()
 
 
-def test_a_damaged_one_does_not_count_as_kept(store: CheckpointStore) -> None:
-    (store.path(20) / MODEL).unlink()
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_a_damaged_one_does_not_count_as_kept(store: CheckpointStore, kind: str) -> None:
+    """Also where only reading every byte has told."""
+    DAMAGE[kind](store.path(20))
     assert holds(store, 10)
     save(store, 30)
     assert store.steps() == [10, 30]
@@ -314,6 +335,26 @@ def test_full_disk_keeps_the_old_one(store: CheckpointStore, monkeypatch: pytest
     assert count == 5 and holds(store, 30)
 
 
+def test_a_folder_that_cannot_be_exchanged_is_put_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under its own name, for readers that know of no other."""
+    rename, folder = os.rename, tmp_path / "best"
+
+    def refusing(source: Any, target: Any) -> None:
+        if (Path(source).suffix, Path(target)) == (".new", folder):
+            raise OSError(errno.EIO, "input/output error")
+        rename(source, target)
+
+    with replaced_folder(folder) as beside:
+        (beside / "old").touch()
+    monkeypatch.setattr(os, "rename", refusing)
+    with pytest.raises(OSError, match="input/output"), replaced_folder(folder) as beside:
+        (beside / "new").touch()
+    assert [path.name for path in tmp_path.iterdir()] == ["best"]
+    assert [path.name for path in folder.iterdir()] == ["old"]
+
+
 def test_space_is_asked_for_before_the_start(tmp_path: Path) -> None:
     ensure_space(tmp_path, 1)
     with pytest.raises(RunError, match=r"free and the run needs 1,000,000,000,000 MB"):
@@ -347,6 +388,22 @@ def test_model_and_optimiser_come_back(tmp_path: Path, kind: OptimizerKind) -> N
     assert all(torch.equal(before[name], after[name]) for name in before)
     old, new = optimizer_tensors(model, optimizer), optimizer_tensors(fresh, fresh_optimizer)
     assert old.keys() == new.keys() and all(torch.equal(old[name], new[name]) for name in old)
+
+
+@pytest.mark.parametrize("kind", ["lamb", "adamw"])
+def test_moments_that_a_checkpoint_does_not_have_are_forgotten(tmp_path: Path, kind: OptimizerKind) -> None:
+    """A parameter that was not in use then begins with none again."""
+    store, model = CheckpointStore(tmp_path), Toy()
+    optimizer = build_optimizer(model, kind)
+    store.save(0, model_tensors(model), optimizer_tensors(model, optimizer), {})
+    batch = next(toy_batches(None))[1][0]
+    torch.nn.functional.cross_entropy(model(batch.ids)[0], batch.labels).backward()
+    optimizer.step()
+    assert optimizer_tensors(model, optimizer)
+    found = store.load()
+    assert found is not None
+    restore(found, model, optimizer)
+    assert not optimizer_tensors(model, optimizer)
 
 
 def test_shared_tensors_are_saved_once() -> None:

@@ -179,3 +179,10 @@ def test_alone_every_sum_is_its_argument() -> None:
     world = World()
     assert world.main and world.add_numbers([1.5, 2]) == [1.5, 2] and not world.any(False) and world.any(True)
     assert world.from_main(3.0) == 3.0 and torch.equal(world.add(torch.ones(2)), torch.ones(2))
+
+
+def test_sums_of_numbers_are_exact_beyond_what_float32_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tokens of a large batch are more than 2**24, from where on float32 counts in twos."""
+    monkeypatch.setattr(torch.distributed, "all_reduce", lambda tensor: tensor.mul_(2))
+    odd = 2**24 + 1
+    assert World(size=2).add_numbers([odd, 2**40 + 1, 0.5]) == [2 * odd, 2**41 + 2, 1.0]

@@ -16,7 +16,7 @@ from torch import nn
 
 from albertine.errors import CheckpointError, RunError, SettingsError
 from albertine.training import loop
-from albertine.training.checkpoints import checkpoint_bytes, model_tensors, optimizer_tensors
+from albertine.training.checkpoints import checkpoint_bytes, model_tensors, optimizer_tensors, read
 from albertine.training.guards import TrainingAlarms
 from albertine.training.job import Job, Outcome
 from albertine.training.loop import MARGIN, train
@@ -137,6 +137,29 @@ def test_a_damaged_newest_checkpoint_costs_steps_and_not_the_result(tmp_path: Pa
     assert same(straight, job) and told(tmp_path / "straight") == told(tmp_path / "run")
     log = (tmp_path / "run" / "log.txt").read_text()
     assert "DAMAGED" in log and "going on from step 10" in log
+
+
+def test_a_damaged_checkpoint_is_not_one_that_was_abandoned(tmp_path: Path) -> None:
+    """Only who names an earlier checkpoint puts the later ones aside, where nothing deletes them."""
+    run_until(tmp_path, "lamb", 18)
+    os.truncate(tmp_path / "checkpoints" / "step-15" / "model.safetensors", 50)
+    run_until(tmp_path, "lamb", 12)
+    assert sorted(path.name for path in (tmp_path / "checkpoints").glob("*step-*")) == [
+        "step-10",
+        "step-15",
+        "step-5",
+    ]
+    run_toy(tmp_path)
+    assert not list((tmp_path / "checkpoints").glob("abandoned-*"))
+
+
+def test_the_last_checkpoint_counts_every_line(tmp_path: Path) -> None:
+    """Those of the end too, which come after the checkpoint that was due at the last step: a branch from it
+    would tell of the last steps again."""
+    run_toy(tmp_path)
+    state = read(tmp_path / "checkpoints" / "step-40").state
+    assert state["lines"] == len(told(tmp_path)) and told(tmp_path)[-1]["step"] == 40
+    assert state["window"]["steps"] == 0
 
 
 def test_a_finished_run_is_not_run_again(tmp_path: Path) -> None:

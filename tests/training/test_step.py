@@ -97,6 +97,8 @@ def poisoned(where: str) -> Callable[[nn.Module, Any], dict[str, ToyPart]]:
         mlm = parts["mlm"]
         if where == "loss":
             return parts | {"mlm": mlm._replace(loss_sum=mlm.loss_sum * float("nan"))}
+        if where == "loss alone":  # its gradient is finite
+            return parts | {"mlm": mlm._replace(loss_sum=mlm.loss_sum + float("inf"))}
         # A loss that is finite with a gradient that is not: the root at zero.
         zero = (model.get_parameter("shared.weight") * 0).sum()
         return parts | {"mlm": mlm._replace(loss_sum=mlm.loss_sum + zero.sqrt())}
@@ -104,7 +106,7 @@ def poisoned(where: str) -> Callable[[nn.Module, Any], dict[str, ToyPart]]:
     return loss_fn
 
 
-@pytest.mark.parametrize("where", ["loss", "gradient"])
+@pytest.mark.parametrize("where", ["loss", "loss alone", "gradient"])
 @pytest.mark.parametrize("kind", ["lamb", "adamw"])
 def test_a_step_that_is_not_finite_changes_nothing(where: str, kind: OptimizerKind) -> None:
     model = Toy(0.0)

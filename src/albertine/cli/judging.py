@@ -1,4 +1,4 @@
-"""Tuned runs scored again, alone or as an ensemble, and reports on them: what `evaluate` does with runs."""
+"""TaskModel runs scored again, alone or as an ensemble, and reports on them: what `evaluate` does with runs."""
 
 from __future__ import annotations
 

@@ -171,6 +171,22 @@ def test_one_number_that_changed_is_seen(how: str) -> None:
     assert torch.equal(outputs(model), fresh(model))
 
 
+def test_another_parameter_in_the_same_memory_is_not_the_one_before() -> None:
+    """It has a counter of its own, which may stand where that of the one before stood."""
+    model = builders.model()
+    layer = model.encoder.feed_forward[0].output
+    for column in range(layer.weight.shape[1]):
+        before, version = outputs(model), layer.weight._version
+        layer.weight = nn.Parameter(layer.weight.data)
+        with torch.no_grad():
+            layer.weight[3, column].add_(1.0)
+            while layer.weight._version < version:
+                layer.weight[3, column].add_(1.0)
+        assert layer.weight._version == max(1, version)
+        assert not torch.equal(before, outputs(model)), column
+    assert torch.equal(outputs(model), fresh(model))
+
+
 def test_weights_that_did_not_change_are_prepared_once(monkeypatch: pytest.MonkeyPatch) -> None:
     from albertine.model.backend import onednn
 

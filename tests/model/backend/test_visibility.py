@@ -60,6 +60,23 @@ def test_every_kernel_keeps_to_any_two_integers(lengths, data):
         assert not leaves[0].grad[nothing].any() and not found[nothing].any()
 
 
+@pytest.mark.parametrize("kernel", [attend, attend_padded])
+def test_no_kernel_of_torch_is_given_a_query_that_sees_nothing(kernel, monkeypatch):
+    """On a processor torch gives zeros for one; what a kernel of a GPU gives is its own affair."""
+    real, masks = torch.nn.functional.scaled_dot_product_attention, []
+
+    def watched(*args, attn_mask, **options):
+        masks.append(attn_mask)
+        return real(*args, attn_mask=attn_mask, **options)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", watched)
+    visible = Visibility(torch.tensor([0, 1, 2, 0, 1]), torch.tensor([0, 1, 2, 9, 0]))
+    rows = replace(Rows.of(pack([[1] * 3, [1] * 2])), visible=visible)
+    found = kernel(*(heads(5, seed) for seed in range(3)), rows, rows, 0.0)
+    assert masks and all(mask.any(-1).all() for mask in masks)
+    assert (found == 0).all(-1).all(-1).tolist() == [True, False, False, False, True]
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_training_kernels_of_long_sequences_keep_to_them_too(dtype):
     """From eighty keys on bfloat16 is trained in plain products."""
@@ -71,6 +88,19 @@ def test_training_kernels_of_long_sequences_keep_to_them_too(dtype):
     torch.testing.assert_close(found.double(), right, rtol=0.03, atol=0.03)
     found.sum().backward()
     assert not found[ranks == 0].any() and torch.isfinite(q.grad).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("gradients", [True, False])
+def test_long_sequences_read_causally(dtype, gradients):
+    """Where all is causal there is no mask, and each kernel has a way of its own to say so."""
+    rows = Rows.of(pack([[1] * 100] * 2))
+    rows = replace(rows, visible=causal(rows.lengths, rows.positions))
+    q, k, v = (heads(200, seed).to(dtype).requires_grad_(gradients) for seed in range(3))
+    found = attend(q, k, v, rows, rows, 0.0)
+    for part in (slice(0, 100), slice(100, 200)):
+        right = masked(*(x[part].double() for x in (q, k, v)), torch.ones(100, 100).tril().bool())
+        torch.testing.assert_close(found[part].double(), right, rtol=0.03, atol=0.03)
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.data())
