@@ -359,7 +359,7 @@ def test_config_changes_are_copies():
 @pytest.mark.parametrize("wanted", [[0], [2, 2], [0, 1, 2, 0]])
 def test_rows_that_are_filled_up_are_rows_that_there_are(wanted):
     with torch.no_grad():
-        ops = backend_for(builders.model().encoder)
+        ops = builders.model().encoder._backend()
         for num_rows in (3, 16, 40):
             filled = ops.padded_rows(torch.tensor(wanted), num_rows)
             assert filled[: len(wanted)].tolist() == wanted

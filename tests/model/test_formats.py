@@ -11,7 +11,6 @@ from torch import Tensor
 
 from albertine.model.crf import CrfTagger
 from albertine.model.joint import JointAnswer
-from albertine.model.key_value_cache import read_on
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.model.read_on import read_on

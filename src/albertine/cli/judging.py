@@ -1,4 +1,4 @@
-"""TaskModel runs scored again, alone or as an ensemble, and reports on them: what `evaluate` does with runs."""
+"""Runs of tuning scored again, alone or as an ensemble, and reports on them: what `evaluate` does with runs."""
 
 from __future__ import annotations
 
