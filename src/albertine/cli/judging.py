@@ -1,4 +1,4 @@
-"""Runs of tuning scored again, alone or as an ensemble, and reports on them: what `evaluate` does with runs."""
+"""Runs scored again, alone or as an ensemble, and reports on them: what `evaluate` does with runs."""
 
 from __future__ import annotations
 
