@@ -57,9 +57,8 @@ class AttentionBlock(nn.Module):
         """
         ops, on = current(), float(self.training)
         layers, inputs = (self.query, self.key, self.value), (x_RH, context_TH, context_TH)
-        q_RND, k_TND, v_TND = (
-            y.view(len(y), self.num_heads, self.head_size) for y in ops.linears(layers, inputs)
-        )
+        shape = -1, self.num_heads, self.head_size
+        q_RND, k_TND, v_TND = (y.view(shape) for y in ops.linears(layers, inputs))
         if past is not None:
             k_TND, v_TND = past.extend(k_TND, v_TND)
         mixed_RND = ops.attend(q_RND, k_TND, v_TND, queries, keys, on * self.attention_dropout)

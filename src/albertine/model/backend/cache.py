@@ -27,15 +27,16 @@ class Stamp:
     Attributes:
         parameter: the object, held because an id alone may come again for another one.
         version: its in-place counter. address: of its values.
-        some: a view of a few values where they lay; it holds their memory, so that no later values of the
-            parameter come to the same address. were: what these values were.
+        some: a view of a few values of a matrix where they lay; it holds their memory, so that no later
+            values of the parameter come to the same address. were: what these values were. None of a vector:
+            who writes through `.data` writes matrices.
     """
 
     parameter: nn.Parameter
     version: int
     address: int
     some: Tensor
-    were: Tensor
+    were: Tensor | None
 
     @classmethod
     def of(cls, parameter: nn.Parameter) -> Stamp:
@@ -46,12 +47,14 @@ class Stamp:
         some = (
             values.as_strided(shape, (step,), values.storage_offset()) if values.is_contiguous() else values
         )
-        return cls(parameter, parameter._version, parameter.data_ptr(), some, some.clone())
+        were = some.clone() if parameter.ndim > 1 else None
+        return cls(parameter, parameter._version, parameter.data_ptr(), some, were)
 
     def holds(self, parameter: nn.Parameter) -> bool:
         """Whether this is the parameter as it was."""
         same = self.parameter is parameter and self.address == parameter.data_ptr()
-        return same and self.version == parameter._version and torch.equal(self.some, self.were)
+        same = same and self.version == parameter._version
+        return same and (self.were is None or torch.equal(self.some, self.were))
 
 
 _Entry = tuple[Format, list[Stamp], Any]
@@ -65,19 +68,26 @@ def cached(layers: Sequence[nn.Module], form: Format, build: Callable[[], P]) ->
     `.data` raises none; a few values are compared because of those who do (PEFT merges adapters that way). A
     write through `.data` to single values may go unseen: write under `torch.no_grad()`.
     """
-    parameters = [p for layer in layers for p in layer.parameters()]
-    if any(p.is_inference() or p.is_meta for p in parameters):
-        return build()
+    parameters = [p for layer in layers for p in _parameters(layer)]
     own = _entries.setdefault(layers[0], {})
     which = tuple(map(id, layers))
     entry = own.get(which)
     if entry is not None and entry[0] == form and _all_hold(entry[1], parameters):
         built: P = entry[2]
         return built
+    if any(p.is_inference() or p.is_meta for p in parameters):
+        return build()
     stamps = [Stamp.of(p) for p in parameters]
     built = build()
     own[which] = form, stamps, built
     return built
+
+
+def _parameters(layer: nn.Module) -> list[nn.Parameter]:
+    # torch's own way walks through generators, which for one short text takes as long as a product.
+    if layer._modules:
+        return list(layer.parameters())
+    return [p for p in layer._parameters.values() if p is not None]
 
 
 def _all_hold(stamps: Sequence[Stamp], parameters: Sequence[nn.Parameter]) -> bool:

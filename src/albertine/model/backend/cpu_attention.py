@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
@@ -38,23 +39,26 @@ def attend(q_RND: Tensor, k_TND: Tensor, v_TND: Tensor, queries: Rows, keys: Row
     )
     q_sizes = [piece.sequences * piece.queries for piece in pieces]
     k_sizes = [piece.sequences * piece.keys for piece in pieces]
-    parts = []
-    split = (torch.split(q_RND, q_sizes), torch.split(k_TND, k_sizes), torch.split(v_TND, k_sizes))
+    heads, parts = q_RND.shape[1:], []
+    split: Sequence[Sequence[Tensor]] = ([q_RND], [k_TND], [v_TND])
+    if len(pieces) > 1:
+        split = (torch.split(q_RND, q_sizes), torch.split(k_TND, k_sizes), torch.split(v_TND, k_sizes))
     forms = _forms(pieces, queries, keys, q_sizes, k_sizes)
     for piece, q, k, v, form in zip(pieces, *split, forms, strict=True):
         if not piece.queries:
             continue
         count, window = piece.sequences, piece.window
-        q = q.view(count, piece.queries, *q.shape[1:]).transpose(1, 2)
+        q = q.view(count, piece.queries, *heads).transpose(1, 2)
         if window is not None:
             k, v = window.of(k_TND), window.of(v_TND)
             form = Form(window.mask(q.dtype))
         else:
-            k, v = (x.view(count, piece.keys, *x.shape[1:]).transpose(1, 2) for x in (k, v))
+            k = k.view(count, piece.keys, *heads).transpose(1, 2)
+            v = v.view(count, piece.keys, *heads).transpose(1, 2)
         out_SNLD = (_by_products if by_products else _by_kernel)(q, k, v, form, dropout)
         if form.some is not None:
             out_SNLD = out_SNLD * form.some
-        parts.append(out_SNLD.transpose(1, 2).reshape(-1, *q_RND.shape[1:]))
+        parts.append(out_SNLD.transpose(1, 2).reshape(-1, *heads))
     return parts[0] if len(parts) == 1 else torch.cat(parts) if parts else q_RND.contiguous()
 
 

@@ -17,7 +17,7 @@ from albertine.model.backend.cache import cached
 from albertine.model.backend.cpu_attention import attend
 from albertine.model.backend.fused import formula
 from albertine.model.backend.proof import Linear, prepared
-from albertine.model.backend.summed import SummedGradients, dense, runs, untouched
+from albertine.model.backend.summed import SummedGradients, Untouched, dense, runs
 from albertine.precision import Format
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ class Inference(Processor):
         super().__init__(form)
         self._linears: dict[tuple[nn.Module, ...], Linear | None] = {}
         self._casts: dict[Tensor, Tensor] = {}
+        self._untouched = Untouched()
 
     def cast(self, parameter: Tensor, dtype: torch.dtype) -> Tensor:
         if parameter.dtype == dtype:
@@ -98,7 +99,7 @@ class Inference(Processor):
         return super().linear(layer, x) if kernel is None else kernel(x)
 
     def linears(self, layers: Sequence[nn.Module], inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        if not untouched(layers):
+        if not self._untouched[tuple(layers)]:
             return super().linears(layers, inputs)
         found: list[Tensor] = []
         for first, end in runs(inputs):
@@ -111,11 +112,11 @@ class Inference(Processor):
         return tuple(found)
 
     def activated(self, layer: nn.Module, x: Tensor, name: str) -> Tensor:
-        kernel = self._kernel((layer,), x) if untouched([layer]) else None
-        return super().activated(layer, x, name) if kernel is None else kernel(x, formula(name, x.dtype))
+        kernel = self._kernel((layer,), x) if self._untouched[(layer,)] else None
+        return super().activated(layer, x, name) if kernel is None else kernel(x, name)
 
     def added(self, layer: nn.Module, x: Tensor, residual: Tensor, dropout: float) -> Tensor:
-        kernel = self._kernel((layer,), x) if untouched([layer]) and dropout == 0 else None
+        kernel = self._kernel((layer,), x) if dropout == 0 and self._untouched[(layer,)] else None
         return super().added(layer, x, residual, dropout) if kernel is None else kernel(x, None, residual)
 
     def _kernel(self, layers: tuple[nn.Module, ...], x: Tensor) -> Linear | None:
@@ -123,12 +124,12 @@ class Inference(Processor):
         input."""
         if x.ndim != 2 or x.dtype != self.form.dtype:
             return None
-        if layers not in self._linears:
+        found = self._linears.get(layers, False)
+        if found is False:
             own = cast(tuple[nn.Linear, ...], layers)
-            self._linears[layers] = (
-                cached(own, self.form, lambda: _laid_out(own, self.form)) if dense(own) else None
-            )
-        return self._linears[layers]
+            found = cached(own, self.form, lambda: _laid_out(own, self.form)) if dense(own) else None
+            self._linears[layers] = found
+        return cast("Linear | None", found)
 
 
 def _laid_out(layers: Sequence[nn.Linear], form: Format) -> Linear:

@@ -9,7 +9,7 @@ straight into one sum (the `beta = 1` of a matrix product), which is handed to t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import groupby
+from itertools import pairwise
 from typing import Any, cast
 
 import torch
@@ -41,6 +41,14 @@ def untouched(layers: Sequence[nn.Module]) -> bool:
     )
 
 
+class Untouched(dict[tuple[nn.Module, ...], bool]):
+    """Whether layers are `untouched`, asked once a pass."""
+
+    def __missing__(self, layers: tuple[nn.Module, ...]) -> bool:
+        self[layers] = found = untouched(layers)
+        return found
+
+
 def dense(layers: Sequence[nn.Linear]) -> bool:
     """Whether these have a bias, and weights that are plain numbers: a subclass of Tensor, as torchao's
     quantization puts there, multiplies in its own way."""
@@ -50,8 +58,8 @@ def dense(layers: Sequence[nn.Linear]) -> bool:
 
 def runs(inputs: Sequence[Tensor]) -> list[tuple[int, int]]:
     """Where neighbours are the same tensor: (first, end) of each run."""
-    groups = [list(group) for _, group in groupby(range(len(inputs)), key=lambda i: id(inputs[i]))]
-    return [(group[0], group[-1] + 1) for group in groups]
+    last, ends = len(inputs), [i for i in range(1, len(inputs)) if inputs[i] is not inputs[i - 1]]
+    return list(pairwise([0, *ends, last]))
 
 
 class SummedGradients(Backend):
@@ -63,6 +71,7 @@ class SummedGradients(Backend):
         self._multiply = multiply
         self._products: dict[tuple[nn.Module, ...], Product | None] = {}
         self._casts: dict[Tensor, Tensor] = {}
+        self._untouched = Untouched()
 
     def cast(self, parameter: Tensor, dtype: torch.dtype) -> Tensor:
         if parameter.dtype == dtype:
@@ -77,7 +86,8 @@ class SummedGradients(Backend):
         return super().linear(layer, x) if product is None else product(x)
 
     def linears(self, layers: Sequence[nn.Module], inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        product = self._product(tuple(layers), *inputs) if untouched(layers) else None
+        together = tuple(layers)
+        product = self._product(together, *inputs) if self._untouched[together] else None
         if product is None:
             return super().linears(layers, inputs)
         sizes = [cast(nn.Linear, layer).out_features for layer in layers]
