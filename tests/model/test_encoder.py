@@ -173,7 +173,8 @@ def test_where_onednn_multiplies_rows_are_filled_up(precision, gradients, fills)
     with torch.set_grad_enabled(gradients):
         backend = model.encoder._backend()
         assert backend.padded(batch).num_tokens == (32 if fills else 21)
-        assert len(backend.padded_rows(torch.tensor([3, 5]), 21)) == (16 if fills else 2)
+        # Asked for two rows, inference computes two: fourteen more take longer than to compile for two.
+        assert len(backend.padded_rows(torch.tensor([3, 5]), 21)) == (16 if fills and gradients else 2)
         model.encoder.backend = "plain"
         assert model.encoder._backend().padded(batch) is batch
 
@@ -358,9 +359,9 @@ def test_config_changes_are_copies():
 
 @pytest.mark.parametrize("wanted", [[0], [2, 2], [0, 1, 2, 0]])
 def test_rows_that_are_filled_up_are_rows_that_there_are(wanted):
-    with torch.no_grad():
-        ops = builders.model().encoder._backend()
-        for num_rows in (3, 16, 40):
-            filled = ops.padded_rows(torch.tensor(wanted), num_rows)
-            assert filled[: len(wanted)].tolist() == wanted
-            assert filled.max() < num_rows
+    model = builders.model()
+    model.precision = "bfloat16"
+    for num_rows in (3, 16, 40):
+        filled = model.encoder._backend().padded_rows(torch.tensor(wanted), num_rows)
+        assert filled[: len(wanted)].tolist() == wanted
+        assert filled.max() < num_rows

@@ -54,12 +54,6 @@ class Processor(Backend):
     def padded(self, packed: Packed) -> Packed:
         return padded_to(packed, round_up(packed.num_tokens)) if self.rounds else packed
 
-    def padded_rows(self, index: Tensor, num_rows: int) -> Tensor:
-        extra = round_up(len(index)) - len(index)
-        if not self.rounds or extra > num_rows:
-            return index
-        return torch.cat([index, torch.arange(extra)])
-
     def tied(self, x_PE: Tensor, word_VE: Tensor, bias_V: Tensor) -> Tensor:
         rows = len(x_PE)
         extra = round_up(rows) - rows if self.rounds else 0
@@ -76,6 +70,12 @@ class Training(Processor, SummedGradients):
     @property
     def rounds(self) -> bool:
         return self.form.dtype != torch.float32
+
+    def padded_rows(self, index: Tensor, num_rows: int) -> Tensor:
+        extra = round_up(len(index)) - len(index)
+        if not self.rounds or extra > num_rows:
+            return index
+        return torch.cat([index, torch.arange(extra)])
 
 
 class Inference(Processor):
