@@ -17,7 +17,7 @@ from albertine.model.backend.cache import cached
 from albertine.model.backend.cpu_attention import attend
 from albertine.model.backend.fused import formula
 from albertine.model.backend.proof import Linear, prepared
-from albertine.model.backend.summed import SummedGradients, Untouched, dense, runs
+from albertine.model.backend.summed import OncePerPass, SummedGradients, dense, runs
 from albertine.precision import Format
 
 if TYPE_CHECKING:
@@ -78,21 +78,12 @@ class Training(Processor, SummedGradients):
         return torch.cat([index, torch.arange(extra)])
 
 
-class Inference(Processor):
+class Inference(Processor, OncePerPass):
     """Without gradients: weights laid out for the kernels once, until they change."""
 
     def __init__(self, form: Format) -> None:
         super().__init__(form)
         self._linears: dict[tuple[nn.Module, ...], Linear | None] = {}
-        self._casts: dict[Tensor, Tensor] = {}
-        self._untouched = Untouched()
-
-    def cast(self, parameter: Tensor, dtype: torch.dtype) -> Tensor:
-        if parameter.dtype == dtype:
-            return parameter
-        if parameter not in self._casts:
-            self._casts[parameter] = parameter.to(dtype)
-        return self._casts[parameter]
 
     def linear(self, layer: nn.Linear, x: Tensor) -> Tensor:
         kernel = self._kernel((layer,), x)

@@ -62,14 +62,11 @@ def runs(inputs: Sequence[Tensor]) -> list[tuple[int, int]]:
     return list(pairwise([0, *ends, last]))
 
 
-class SummedGradients(Backend):
-    """Casts each parameter once a pass, multiplies layers of the same input as one, and sums gradients inside
-    the products."""
+class OncePerPass(Backend):
+    """Casts each parameter once a pass, and asks once whether layers are untouched."""
 
-    def __init__(self, form: Format, multiply: Multiply = F.linear) -> None:
+    def __init__(self, form: Format) -> None:
         super().__init__(form)
-        self._multiply = multiply
-        self._products: dict[tuple[nn.Module, ...], Product | None] = {}
         self._casts: dict[Tensor, Tensor] = {}
         self._untouched = Untouched()
 
@@ -80,6 +77,15 @@ class SummedGradients(Backend):
         if found is None or found.dtype != dtype:
             self._casts[parameter] = found = parameter.to(dtype)
         return found
+
+
+class SummedGradients(OncePerPass):
+    """Multiplies layers of the same input as one, and sums gradients inside the products."""
+
+    def __init__(self, form: Format, multiply: Multiply = F.linear) -> None:
+        super().__init__(form)
+        self._multiply = multiply
+        self._products: dict[tuple[nn.Module, ...], Product | None] = {}
 
     def linear(self, layer: nn.Linear, x: Tensor) -> Tensor:
         product = self._product((layer,), x)
