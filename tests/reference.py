@@ -12,18 +12,18 @@ import math
 import torch
 from torch import Tensor
 
+from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 
 
 def dense(p: dict[str, Tensor], name: str, x: Tensor) -> Tensor:
-    return x @ p[f"{name}.weight"].T + p[f"{name}.bias"]
+    return x @ p[f"{name}.weight"].T + p.get(f"{name}.bias", 0.0)
 
 
 def layer_norm(p: dict[str, Tensor], name: str, x: Tensor, eps: float) -> Tensor:
     centred = x - x.mean(-1, keepdim=True)
-    return (
-        centred / (centred.square().mean(-1, keepdim=True) + eps).sqrt() * p[f"{name}.weight"]
-        + p[f"{name}.bias"]
+    return centred / (centred.square().mean(-1, keepdim=True) + eps).sqrt() * p[f"{name}.weight"] + p.get(
+        f"{name}.bias", 0.0
     )
 
 
@@ -35,46 +35,98 @@ def activation(x: Tensor, name: str) -> Tensor:
     return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
 
-def attention(p: dict[str, Tensor], name: str, x_LH: Tensor, mask_L: Tensor, heads: int) -> Tensor:
+def rotated(x_LD: Tensor, base: float) -> Tensor:
+    """RoFormer's rotation, written as the multiplication of complex numbers that it is: the number i of a
+    head is the real part of coordinate i, the number i + D/2 its imaginary part."""
+    half = x_LD.shape[1] // 2
+    angles = torch.tensor(
+        [[place * base ** (-2 * i / x_LD.shape[1]) for i in range(half)] for place in range(len(x_LD))]
+    )
+    turned = torch.complex(x_LD[:, :half], x_LD[:, half:]) * torch.polar(torch.ones_like(angles), angles)
+    return torch.cat([turned.real, turned.imag], 1)
+
+
+def attention(p: dict[str, Tensor], name: str, x_LH: Tensor, mask_L: Tensor, config: EncoderConfig) -> Tensor:
     q, k, v = (dense(p, f"{name}.{part}", x_LH) for part in ("query", "key", "value"))
-    size = x_LH.shape[1] // heads
+    size = config.head_size
     outputs = []
-    for head in range(heads):
+    for head in range(config.num_attention_heads):
         columns = slice(head * size, (head + 1) * size)
-        scores = q[:, columns] @ k[:, columns].T / math.sqrt(size)
+        q_LD, k_LD, scale = q[:, columns], k[:, columns], 1 / math.sqrt(size)
+        if config.qk_norm:
+            q_LD, k_LD = (y / (y.square().mean(-1, keepdim=True) + 1.2e-7).sqrt() for y in (q_LD, k_LD))
+            scale = 0.12
+        if config.positions == "rotary":
+            q_LD, k_LD = rotated(q_LD, config.rotary_base), rotated(k_LD, config.rotary_base)
+        scores = q_LD @ k_LD.T * scale
         scores = scores + (1.0 - mask_L.float()) * -10000.0
         outputs.append(torch.softmax(scores, -1) @ v[:, columns])
     return dense(p, f"{name}.output", torch.cat(outputs, 1))
 
 
+def feed_forward(p: dict[str, Tensor], name: str, x: Tensor, config: EncoderConfig) -> Tensor:
+    y = dense(p, f"{name}.intermediate", x)
+    if config.feed_forward == "gated":
+        y, gate = y[:, : config.intermediate_size], y[:, config.intermediate_size :]
+        return dense(p, f"{name}.output", activation(y, config.hidden_act) * gate)
+    return dense(p, f"{name}.output", activation(y, config.hidden_act))
+
+
 def encode(model: Model, ids_BL: Tensor, mask_BL: Tensor, types_BL: Tensor) -> list[Tensor]:
-    """The embeddings and every depth's output, each (B, L, H); dropout is not modelled."""
+    """The embeddings and every depth's output, each (B, L, H), the last one finally normalised in a pre-norm
+    encoder; dropout is not modelled."""
     rows = [_encode_row(model, *row) for row in zip(ids_BL, mask_BL, types_BL, strict=True)]
     return [torch.stack(states) for states in zip(*rows, strict=True)]
 
 
-def _encode_row(model: Model, ids_L: Tensor, mask_L: Tensor, types_L: Tensor) -> list[Tensor]:
-    p, config = dict(model.named_parameters()), model.config
+def _embed(p: dict[str, Tensor], config: EncoderConfig, ids_L: Tensor, types_L: Tensor) -> Tensor:
     e, eps = "encoder.embeddings", config.layer_norm_eps
-    x = (
-        p[f"{e}.word.weight"][ids_L]
-        + p[f"{e}.token_type.weight"][types_L]
-        + p[f"{e}.position.weight"][: len(ids_L)]
-    )
-    x = layer_norm(p, f"{e}.layer_norm", x, eps)
+    x = p[f"{e}.word.weight"][ids_L]
+    if config.type_vocab_size:
+        x = x + p[f"{e}.token_type.weight"][types_L]
+    if config.positions == "learned":
+        x = x + p[f"{e}.position.weight"][: len(ids_L)]
+    if config.norm == "post":
+        x = layer_norm(p, f"{e}.layer_norm", x, eps)
     if config.has_mapping:
         x = dense(p, f"{e}.mapping", x)
+    return x if config.norm == "post" else layer_norm(p, f"{e}.layer_norm", x, eps)
+
+
+def _encode_row(model: Model, ids_L: Tensor, mask_L: Tensor, types_L: Tensor) -> list[Tensor]:
+    p, config = dict(model.named_parameters()), model.config
+    x = start = _embed(p, config, ids_L, types_L)
     states = [x]
-    for a, f in zip(config.plan.attention, config.plan.feed_forward, strict=True):
-        name = f"encoder.attention.{a}"
-        x = layer_norm(
-            p, f"{name}.layer_norm", x + attention(p, name, x, mask_L, config.num_attention_heads), eps
-        )
-        name = f"encoder.feed_forward.{f}"
-        y = dense(p, f"{name}.output", activation(dense(p, f"{name}.intermediate", x), config.hidden_act))
-        x = layer_norm(p, f"{name}.layer_norm", x + y, eps)
+    for d, (a, f) in enumerate(zip(config.plan.attention, config.plan.feed_forward, strict=True)):
+        if "injection" in config.plan.own and d > 0:
+            x = x + p[f"encoder.own.{d}.injection"] * start
+        for part, block in (("attention", a), ("feed_forward", f)):
+            name = f"encoder.{part}.{block}"
+            x = _sublayer(p, config, d, part, name, x, mask_L)
         states.append(x)
+    if config.norm == "pre":
+        states[-1] = layer_norm(p, "encoder.final_norm", x, config.layer_norm_eps)
     return states
+
+
+def _sublayer(
+    p: dict[str, Tensor], config: EncoderConfig, d: int, part: str, name: str, x: Tensor, mask_L: Tensor
+) -> Tensor:
+    own, eps = f"encoder.own.{d}.{part}", config.layer_norm_eps
+    norm = f"{own}.layer_norm" if "norms" in config.plan.own else f"{name}.layer_norm"
+    read = x
+    if config.norm == "pre" and not (part == "attention" and d == 0):
+        read = layer_norm(p, norm, x, eps)
+    f = (
+        attention(p, name, read, mask_L, config)
+        if part == "attention"
+        else feed_forward(p, name, read, config)
+    )
+    if config.plan.low_rank:
+        f = f + read @ p[f"{own}.down"].T @ p[f"{own}.up"].T
+    if "residuals" in config.plan.own:
+        f = f * p[f"{own}.scale"]
+    return x + f if config.norm == "pre" else layer_norm(p, norm, x + f, eps)
 
 
 def mlm_logits(model: Model, hidden: Tensor) -> Tensor:
@@ -82,6 +134,8 @@ def mlm_logits(model: Model, hidden: Tensor) -> Tensor:
     p, config = dict(model.named_parameters()), model.config
     x = activation(dense(p, "mlm.dense", hidden), config.hidden_act)
     x = layer_norm(p, "mlm.layer_norm", x, config.layer_norm_eps)
+    if config.norm == "pre" and config.has_mapping:
+        x = x @ p["encoder.embeddings.mapping.weight"]
     return x @ p["encoder.embeddings.word.weight"].T + p["mlm.bias"]
 
 

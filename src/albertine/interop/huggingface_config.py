@@ -97,7 +97,8 @@ def model_type(config: EncoderConfig) -> ModelType:
     """What transformers would call an encoder: bert, albert, or albertine if it has no word for it."""
     if config.is_bert:
         return "bert"
-    return "albert" if config.plan.groups(huggingface_plan) else "albertine"
+    expressible = config.architecture == "albert" and config.plan == config.plan.blocks
+    return "albert" if expressible and config.plan.groups(huggingface_plan) else "albertine"
 
 
 def config_json(model: Model, tokenizer: SavableTokenizer | None = None) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""The two kinds of block, self-attention and feed-forward, each with the LayerNorm after it (post-LN).
+"""The two kinds of block, self-attention and feed-forward, each with its LayerNorm: after it (post) or before
+it (pre).
 
 The mathematics stands here; how a product, an attention or a norm is computed is the backend's affair
 (`model/backend/`). What a backend takes together, such as a product and what is added to it, it may compute
@@ -7,10 +8,12 @@ in one step; layers that were replaced or hooked (adapters, probes) are simply c
 
 from __future__ import annotations
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from albertine.model.backend import current
-from albertine.model.config import EncoderConfig
+from albertine.model.config import QK_SCALE, EncoderConfig
+from albertine.model.depth_parameters import Own
 from albertine.model.key_value_cache import Past
 from albertine.model.rows import Rows
 
@@ -31,54 +34,105 @@ class LayerNorm(nn.LayerNorm):
         return current().layer_norm(self, x)
 
 
-class AttentionBlock(nn.Module):
-    """4(H²+H) parameters of self-attention and the 2H of its LayerNorm (Vaswani et al. 2017, 3.2)."""
+class Block(nn.Module):
+    """What the two kinds have in common: x + f(x), normalised behind the sum or before f."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        hidden = config.hidden_size
+        self.pre = config.norm == "pre"
+        self.dropout = config.hidden_dropout_prob
+        norms_here = "norms" not in config.plan.own
+        self.layer_norm = (
+            LayerNorm(config.hidden_size, config.layer_norm_eps, bias=config.biases) if norms_here else None
+        )
+
+    def normed(self, x: Tensor, own: Own | None) -> Tensor:
+        """x by this block's LayerNorm, or by the depth's own."""
+        norm = self.layer_norm if own is None or own.layer_norm is None else own.layer_norm
+        return x if norm is None else norm(x)  # type: ignore[no-any-return]
+
+    def added(self, layer: Linear, y: Tensor, x: Tensor, read: Tensor, own: Own | None) -> Tensor:
+        """x + layer(y), where `read` is what the block read; then, in a post-norm block, the LayerNorm."""
+        dropout = self.training * self.dropout
+        if own is None or own.changes_nothing:
+            x = current().added(layer, y, x, dropout)
+        else:
+            x = x + own(F.dropout(layer(y), dropout, dropout > 0), read)
+        return x if self.pre else self.normed(x, own)
+
+
+class AttentionBlock(Block):
+    """4(H²+H) parameters of self-attention and the 2H of its LayerNorm (Vaswani et al. 2017, 3.2)."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__(config)
+        hidden, bias = config.hidden_size, config.biases
         self.num_heads, self.head_size = config.num_attention_heads, config.head_size
-        self.dropout, self.attention_dropout = config.hidden_dropout_prob, config.attention_probs_dropout_prob
-        self.query = Linear(hidden, hidden)
-        self.key = Linear(hidden, hidden)
-        self.value = Linear(hidden, hidden)
-        self.output = Linear(hidden, hidden)
-        self.layer_norm = LayerNorm(hidden, config.layer_norm_eps)
+        self.attention_dropout, self.qk_norm = config.attention_probs_dropout_prob, config.qk_norm
+        self.query = Linear(hidden, hidden, bias)
+        self.key = Linear(hidden, hidden, bias)
+        self.value = Linear(hidden, hidden, bias)
+        self.output = Linear(hidden, hidden, bias)
 
     def forward(
-        self, x_RH: Tensor, context_TH: Tensor, queries: Rows, keys: Rows, past: Past | None = None
+        self,
+        x_RH: Tensor,
+        context_TH: Tensor,
+        queries: Rows,
+        keys: Rows,
+        past: Past | None = None,
+        own: Own | None = None,
     ) -> Tensor:
-        """LayerNorm(x + output(softmax(q·kᵀ/√D)·v)) inside each sequence, (R, H).
+        """x + output(softmax(q·kᵀ/√D)·v) inside each sequence, with a LayerNorm behind or before, (R, H).
 
         Args:
             x_RH: the rows that ask. context_TH: the rows that are looked at; often the same tensor.
             queries, keys: what is known of the rows of x and of the context; with `past`, of all its rows.
-            past: keys and values of rows read before; it takes those of the context too.
+            past: keys and values of rows read before; it takes those of the context too, whose rows are then
+                those of x.
+            own: what this depth has of its own.
         """
-        ops, on = current(), float(self.training)
-        layers, inputs = (self.query, self.key, self.value), (x_RH, context_TH, context_TH)
+        ops = current()
+        read_RH, context_RH = x_RH, context_TH
+        if self.pre:
+            read_RH = self.normed(x_RH, own)
+            context_RH = read_RH if context_TH is x_RH else self.normed(context_TH, own)
+        layers, inputs = (self.query, self.key, self.value), (read_RH, context_RH, context_RH)
         shape = -1, self.num_heads, self.head_size
         q_RND, k_TND, v_TND = (y.view(shape) for y in ops.linears(layers, inputs))
+        if self.qk_norm:
+            q_RND, k_TND = (F.rms_norm(y, y.shape[-1:]) for y in (q_RND, k_TND))
+            q_RND = q_RND * (QK_SCALE * self.head_size**0.5)  # the kernels divide by √D
+        if queries.rotation is not None:
+            asked = keys.rotation if past is None else queries.rotation
+            q_RND, k_TND = queries.rotation.turn(q_RND), asked.turn(k_TND)  # type: ignore[union-attr]
         if past is not None:
             k_TND, v_TND = past.extend(k_TND, v_TND)
-        mixed_RND = ops.attend(q_RND, k_TND, v_TND, queries, keys, on * self.attention_dropout)
-        x_RH = ops.added(self.output, mixed_RND.flatten(1), x_RH, on * self.dropout)
-        return self.layer_norm(x_RH)  # type: ignore[no-any-return]
+        mixed_RND = ops.attend(q_RND, k_TND, v_TND, queries, keys, self.training * self.attention_dropout)
+        return self.added(self.output, mixed_RND.flatten(1), x_RH, read_RH, own)
 
 
-class FeedForwardBlock(nn.Module):
-    """2·H·F+F+H parameters of the feed-forward and the 2H of its LayerNorm (Vaswani et al. 2017, 3.3)."""
+class FeedForwardBlock(Block):
+    """2·H·F+F+H parameters of the feed-forward (Vaswani et al. 2017, 3.3), F·(H+1) more if it is gated, and
+    the 2H of its LayerNorm."""
 
     def __init__(self, config: EncoderConfig) -> None:
-        super().__init__()
-        self.activation = config.hidden_act
-        self.dropout = config.hidden_dropout_prob if config.feed_forward_dropout else 0.0
-        self.intermediate = Linear(config.hidden_size, config.intermediate_size)
-        self.output = Linear(config.intermediate_size, config.hidden_size)
-        self.layer_norm = LayerNorm(config.hidden_size, config.layer_norm_eps)
+        super().__init__(config)
+        self.activation, self.gated = config.hidden_act, config.feed_forward == "gated"
+        if not config.feed_forward_dropout:
+            self.dropout = 0.0
+        wide = config.intermediate_size * (2 if self.gated else 1)
+        self.intermediate = Linear(config.hidden_size, wide, config.biases)
+        self.output = Linear(config.intermediate_size, config.hidden_size, config.biases)
 
-    def forward(self, x_RH: Tensor) -> Tensor:
-        """LayerNorm(x + output(activation(intermediate(x)))) of each row by itself, (R, H)."""
-        ops, on = current(), float(self.training)
-        y_RF = ops.activated(self.intermediate, x_RH, self.activation)
-        return self.layer_norm(ops.added(self.output, y_RF, x_RH, on * self.dropout))  # type: ignore[no-any-return]
+    def forward(self, x_RH: Tensor, own: Own | None = None) -> Tensor:
+        """x + output(activation(intermediate(x))) of each row by itself, with a LayerNorm behind or before,
+        (R, H)."""
+        ops = current()
+        read_RH = self.normed(x_RH, own) if self.pre else x_RH
+        if self.gated:
+            y_RF, gate_RF = self.intermediate(read_RH).chunk(2, -1)
+            y_RF = ops.activate(y_RF, self.activation) * gate_RF
+        else:
+            y_RF = ops.activated(self.intermediate, read_RH, self.activation)
+        return self.added(self.output, y_RF, x_RH, read_RH, own)

@@ -12,10 +12,18 @@ from albertine.model.plan import SharingPlan
 Activation = Literal["gelu_new", "gelu", "relu"]
 Mapping = Literal["if_needed", "always"]
 Initialization = Literal["truncated_normal", "normal"]
+Positions = Literal["learned", "rotary"]
+Norm = Literal["post", "pre"]
+FeedForward = Literal["plain", "gated"]
+Architecture = Literal["bert", "albert", "roformer", "modernbert"]
 
-FORMAT = 1
+FORMAT = 2
 """Of `EncoderConfig.to_dict`; goes up with every field that an older version would compute wrongly without.
-Folders from before there was a number have format 1."""
+Folders from before there was a number have format 1; 2 has positions, norm, feed_forward, biases, qk_norm,
+and what each depth has of its own in the plan."""
+
+_SINCE_2 = {"positions", "rotary_base", "norm", "feed_forward", "biases", "qk_norm"}
+QK_SCALE = 0.12
 
 MAX_DEPTH = 4096
 MAX_WIDTH = 1 << 20
@@ -31,6 +39,7 @@ class EncoderConfig:
 
     Attributes:
         vocab_size, embedding_size, hidden_size, num_attention_heads, intermediate_size: V, E, H, N, F.
+        type_vocab_size: kinds of segments; 0: segments are not told apart.
         plan: which blocks each depth uses; its depth is the number of layers.
         hidden_act: "gelu_new" is the tanh approximation, which Google's code calls "gelu"; "gelu" is the
             exact erf form.
@@ -41,6 +50,20 @@ class EncoderConfig:
         sentence_dropout: whether the sentence head has `classifier_dropout_prob`, as in transformers' ALBERT.
         initialization: "truncated_normal" (cut at two sigma), or "normal" with the row of the padding token
             zeroed.
+        positions: "learned" is a table added to the word embeddings; "rotary" turns queries and keys by
+            angles in proportion to their places (Su et al. 2021), and has no table:
+            `max_position_embeddings` is then only the length that the model was made for.
+        rotary_base: the slowest angle a place is 1 / rotary_base.
+        norm: "post" normalises the sum of a block's input and output, "pre" the input alone, which needs one
+            more LayerNorm at the end (Xiong et al. 2020). With "pre" the embeddings are mapped to H before
+            they are normalised, depth 0 does not normalise them again, and the masked-LM head stays H wide:
+            ModernBERT's order.
+        feed_forward: "gated" multiplies the activated half of the intermediate layer by its other half
+            (Shazeer 2020), so that layer has 2F outputs.
+        biases: whether linear layers and LayerNorms of encoder and heads have biases; the masked-LM's output
+            has one in any case.
+        qk_norm: queries and keys are brought to a root mean square of 1, and scores are their product times
+            `QK_SCALE`.
 
     Raises:
         SettingsError: a size that is not positive, heads that do not divide H, an unknown choice.
@@ -65,6 +88,12 @@ class EncoderConfig:
     feed_forward_dropout: bool = True
     sentence_dropout: bool = False
     initialization: Initialization = field(default="truncated_normal")
+    positions: Positions = "learned"
+    rotary_base: float = 10000.0
+    norm: Norm = "post"
+    feed_forward: FeedForward = "plain"
+    biases: bool = True
+    qk_norm: bool = False
 
     def __post_init__(self) -> None:
         self._check_sizes()
@@ -72,6 +101,9 @@ class EncoderConfig:
             ("hidden_act", Activation),
             ("embedding_mapping", Mapping),
             ("initialization", Initialization),
+            ("positions", Positions),
+            ("norm", Norm),
+            ("feed_forward", FeedForward),
         ):
             if getattr(self, name) not in get_args(choices):
                 known = ", ".join(get_args(choices))
@@ -83,6 +115,11 @@ class EncoderConfig:
                 raise SettingsError(f"{name} must be in [0, 1), got {getattr(self, name)}")
         if not (self.initializer_range > 0 and self.layer_norm_eps > 0):
             raise SettingsError("initializer_range and layer_norm_eps must be positive")
+        if self.positions == "rotary" and (self.rotary_base <= 1 or self.head_size % 2):
+            raise SettingsError(
+                "rotary positions need a base above 1 and heads of an even size, "
+                f"got {self.rotary_base:g} and {self.head_size}"
+            )
 
     def _check_sizes(self) -> None:
         # The caps stop a broken configuration file from asking for terabytes before anything else looks at
@@ -97,9 +134,9 @@ class EncoderConfig:
             "num_attention_heads": MAX_WIDTH,
         }
         for name, cap in caps.items():
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= cap:
-                raise SettingsError(f"{name} must be a whole number from 1 to {cap}, got {value!r}")
+            value, least = getattr(self, name), 0 if name == "type_vocab_size" else 1
+            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= cap:
+                raise SettingsError(f"{name} must be a whole number from {least} to {cap}, got {value!r}")
         if self.num_hidden_layers > MAX_DEPTH:
             raise SettingsError(f"a depth of {self.num_hidden_layers} is more than {MAX_DEPTH}")
         if self.hidden_size % self.num_attention_heads:
@@ -148,19 +185,47 @@ class EncoderConfig:
         )
 
     @property
+    def architecture(self) -> Architecture | None:
+        """Whose block this is, whatever is shared: None where nobody has given the combination a name.
+
+        "bert" is where nothing is shared and embeddings are not factorised, "albert" the same block
+        otherwise.
+        """
+        if self.qk_norm or self.plan.low_rank or "injection" in self.plan.own:
+            return None
+        block = self.positions, self.norm, self.feed_forward, self.biases
+        if block == ("learned", "post", "plain", True) and self.type_vocab_size:
+            plain = self.plan.is_unshared and not self.plan.own and not self.has_mapping
+            return "bert" if plain else "albert"
+        if block == ("rotary", "post", "plain", True) and self.type_vocab_size:
+            return "roformer"
+        if block == ("rotary", "pre", "gated", False) and not self.type_vocab_size:
+            return "modernbert"
+        return None
+
+    @property
     def is_bert(self) -> bool:
         """Whether this is BERT: nothing shared and no factorised embedding."""
-        return self.plan.is_unshared and not self.has_mapping
+        return self.architecture == "bert"
 
     def plain(self) -> dict[str, Any]:
-        """Every field as plain data, to compare configurations by."""
+        """The fields as plain data, to compare configurations by; those of format 2 only where they are not
+        at their defaults, so that a folder without them is the same as ever."""
         tree = asdict(self)
-        tree["plan"] = {"attention": list(self.plan.attention), "feed_forward": list(self.plan.feed_forward)}
-        return tree
+        plan = {name: x for name, x in tree["plan"].items() if x or name in ("attention", "feed_forward")}
+        tree["plan"] = {name: list(x) if isinstance(x, tuple) else x for name, x in plan.items()}
+        return {
+            name: value
+            for name, value in tree.items()
+            if name not in _SINCE_2 or value != type(self).__dataclass_fields__[name].default
+        }
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data that `from_dict` reads back: the fields, and the number of the format."""
-        return {"format": FORMAT, **self.plain()}
+        """Plain data that `from_dict` reads back: the fields, and the number of the oldest format that has
+        them."""
+        tree = self.plain()
+        new = not _SINCE_2.isdisjoint(tree) or self.plan != self.plan.blocks or not self.type_vocab_size
+        return {"format": 2 if new else 1, **tree}
 
     @classmethod
     def from_dict(cls, tree: dict[str, Any]) -> EncoderConfig:
@@ -176,7 +241,7 @@ class EncoderConfig:
         _check_keys(values, [f.name for f in fields(cls)], "an encoder configuration")
         try:
             plan = values["plan"]
-            parts = {name: tuple(blocks) for name, blocks in plan.items()}
+            parts: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in plan.items()}
             _check_keys(parts, [f.name for f in fields(SharingPlan)], "its plan")
             return cls(**values | {"plan": SharingPlan(**parts)})
         except (AttributeError, KeyError, TypeError) as error:

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from albertine.model.rows import Rows, Selected
 
-Step = Callable[[int, Tensor, Tensor, Rows, Rows], Tensor]
-"""(depth d, x (R, H), context (T, H), rows of x, rows of the context) → (R, H)."""
+Step = Callable[..., Tensor]
+"""(depth d, x (R, H), context (T, H), rows of x, rows of the context, perhaps a `Past`) → (R, H)."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,12 @@ class EncoderOutput:
         """The first rows of all of it."""
         states = None if self.hidden_states is None else tuple(x[:rows] for x in self.hidden_states)
         return EncoderOutput(self.last_hidden[:rows], states)
+
+    def normed(self, norm: nn.Module) -> EncoderOutput:
+        """With the last states through a LayerNorm; those between depths stay as they are."""
+        last = norm(self.last_hidden)
+        states = self.hidden_states and (*self.hidden_states[:-1], last)
+        return EncoderOutput(last, states)
 
 
 class Depths(Protocol):

@@ -19,36 +19,47 @@ def _table(rows: int, width: int) -> nn.Embedding:
 
 
 class Embeddings(nn.Module):
-    """Sum of three embeddings of width E → LayerNorm(E) → dropout → dense E→H (reference section 1.1).
+    """Sum of the embeddings of width E → LayerNorm(E) → dropout → dense E→H (reference section 1.1).
 
-    The dense mapping has a bias and nothing after it, and exists only where the configuration says so.
+    The dense mapping has nothing after it, and exists only where the configuration says so. A pre-norm
+    encoder's embeddings are mapped first, and normalised when they are H wide.
+
+    Attributes:
+        position: None with rotary positions. token_type: None where segments are not told apart.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         width = config.embedding_size
+        self.map_first = config.norm == "pre"
         self.dropout = config.hidden_dropout_prob
         self.word = _table(config.vocab_size, width)
-        self.position = _table(config.max_position_embeddings, width)
-        self.token_type = _table(config.type_vocab_size, width)
-        self.layer_norm = nn.LayerNorm(width, config.layer_norm_eps)
-        self.mapping = Linear(width, config.hidden_size) if config.has_mapping else None
+        learned = config.positions == "learned"
+        self.position = _table(config.max_position_embeddings, width) if learned else None
+        self.token_type = _table(config.type_vocab_size, width) if config.type_vocab_size else None
+        normed = config.hidden_size if self.map_first else width
+        self.layer_norm = nn.LayerNorm(normed, config.layer_norm_eps, bias=config.biases)
+        self.mapping = Linear(width, config.hidden_size, config.biases) if config.has_mapping else None
 
     def forward(self, packed: Packed, dtype: torch.dtype) -> Tensor:
         """(T, H) in `dtype`. The sum and its LayerNorm keep the format of the parameters, float32: they are
         narrow, and everything rests on them."""
-        x_TE = (
-            self.word(packed.input_ids)
-            + self.token_type(packed.token_type_ids)
-            + self.position(packed.position_ids)
-        )
-        x_TE = F.dropout(self.layer_norm(x_TE), self.dropout, self.training).to(dtype)
+        x_TE = self.word(packed.input_ids)
+        if self.token_type is not None:
+            x_TE = x_TE + self.token_type(packed.token_type_ids)
+        if self.position is not None:
+            x_TE = x_TE + self.position(packed.position_ids)
+        if self.map_first:
+            x_TH = self._mapped(x_TE.to(dtype)).to(x_TE.dtype)
+            return F.dropout(self.layer_norm(x_TH), self.dropout, self.training).to(dtype)
+        return self._mapped(F.dropout(self.layer_norm(x_TE), self.dropout, self.training).to(dtype))
+
+    def _mapped(self, x_TE: Tensor) -> Tensor:
         return x_TE if self.mapping is None else self.mapping(x_TE)  # type: ignore[no-any-return]
 
     def check_length(self, longest: int) -> None:
         """Refuse a sequence longer than the position table."""
-        positions = self.position.num_embeddings
-        if longest > positions:
+        if self.position is not None and longest > (positions := self.position.num_embeddings):
             raise SettingsError(
                 f"a sequence of {longest} tokens is longer than the model's {positions} positions",
                 remedy="Truncate the text, or split it into windows",

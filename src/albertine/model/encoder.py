@@ -13,12 +13,13 @@ from albertine.errors import SettingsError
 from albertine.layout import Packed
 from albertine.model.backend import backend_for, computing, current
 from albertine.model.backend.base import Backend
-from albertine.model.block import AttentionBlock, FeedForwardBlock
+from albertine.model.block import AttentionBlock, FeedForwardBlock, LayerNorm
 from albertine.model.config import EncoderConfig
-from albertine.model.depths import Depths, EncoderOutput, FixedDepths
+from albertine.model.depth_parameters import DepthParameters, depth_parameters
+from albertine.model.depths import Depths, EncoderOutput, FixedDepths, Step
 from albertine.model.embeddings import Embeddings
 from albertine.model.key_value_cache import Past
-from albertine.model.rows import Rows
+from albertine.model.rows import Rows, Selected
 from albertine.precision import InferencePrecision, compute_format, own_precision
 
 if TYPE_CHECKING:
@@ -48,6 +49,11 @@ class Encoder(nn.Module):
         self.embeddings = Embeddings(config)
         self.attention = nn.ModuleList(AttentionBlock(config) for _ in set(plan.attention))
         self.feed_forward = nn.ModuleList(FeedForwardBlock(config) for _ in set(plan.feed_forward))
+        self.own = depth_parameters(config)
+        pre = config.norm == "pre"
+        self.final_norm = (
+            LayerNorm(config.hidden_size, config.layer_norm_eps, bias=config.biases) if pre else None
+        )
 
     def compute_as(self, how: Computing) -> None:
         """Follow the settings of a run."""
@@ -93,11 +99,39 @@ class Encoder(nn.Module):
         self.embeddings.check_length(max(packed.lengths, default=0))
         with self.computing() as ops:
             batch = ops.padded(packed)
-            every = Rows.of(batch)
+            every = self.turned(Rows.of(batch), ops.form.dtype)
             wanted = None if rows is None else every.select(ops.padded_rows(rows, len(every.positions)))
             x_TH = self.embeddings(batch, ops.form.dtype)
-            out = self.depths.run(self.step, x_TH, every, depth, wanted, all_depths)
+            out = self.depths.run(self.stepping(x_TH, wanted), x_TH, every, depth, wanted, all_depths)
+            if self.final_norm is not None and depth:
+                out = out.normed(self.final_norm)
         return out.first(len(packed.input_ids) if rows is None else len(rows))
+
+    def turned(self, rows: Rows, dtype: torch.dtype) -> Rows:
+        """The rows as this encoder's attention wants them: with rotations where positions are rotary."""
+        config = self.config
+        if config.positions == "learned":
+            return rows
+        return rows.turned(config.head_size, config.rotary_base, dtype)
+
+    def stepping(self, start_TH: Tensor, wanted: Selected | None = None) -> Step:
+        """`step` of a pass that begins with these embeddings, which every depth may have a share of."""
+        if "injection" not in self.config.plan.own or self.own is None:
+            return self.step
+        shares = [cast(DepthParameters, own).injection for own in self.own]
+
+        def step(
+            d: int, x_RH: Tensor, context_TH: Tensor, queries: Rows, keys: Rows, past: Past | None = None
+        ) -> Tensor:
+            if (share := shares[d]) is not None:
+                added_TH = current().cast(share, start_TH.dtype) * start_TH
+                same, context_TH = x_RH is context_TH, context_TH + added_TH
+                some = wanted is not None and queries is wanted.rows
+                added_RH = added_TH.index_select(0, wanted.places) if some else added_TH  # type: ignore[union-attr]
+                x_RH = context_TH if same else x_RH + added_RH
+            return self.step(d, x_RH, context_TH, queries, keys, past)
+
+        return step
 
     def step(
         self, d: int, x_RH: Tensor, context_TH: Tensor, queries: Rows, keys: Rows, past: Past | None = None
@@ -106,11 +140,12 @@ class Encoder(nn.Module):
         plan, ops = self.config.plan, current()
         attention = self.attention[plan.attention[d]]
         feed_forward = self.feed_forward[plan.feed_forward[d]]
+        own = None if self.own is None else cast(DepthParameters, self.own[d])
         if not (self.recompute and queries is keys and torch.is_grad_enabled()):
-            return ops.depth(attention, feed_forward, x_RH, context_TH, queries, keys, past)
+            return ops.depth(attention, feed_forward, x_RH, context_TH, queries, keys, past, own)
 
         def again(x_TH: Tensor) -> Tensor:
             with computing(self, lambda: ops):  # also in the backward pass, which is outside of this one
-                return ops.depth(attention, feed_forward, x_TH, x_TH, queries, keys)
+                return ops.depth(attention, feed_forward, x_TH, x_TH, queries, keys, None, own)
 
         return cast(Tensor, checkpoint(again, x_RH, use_reentrant=False))

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from albertine.model.backend import current
 from albertine.model.block import LayerNorm, Linear
 from albertine.model.config import EncoderConfig
+from albertine.model.embeddings import Embeddings
 from albertine.precision import own_precision
 
 
@@ -17,7 +18,7 @@ class Pooler(nn.Module):
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        self.dense = Linear(config.hidden_size, config.hidden_size)
+        self.dense = Linear(config.hidden_size, config.hidden_size, config.biases)
 
     @own_precision
     def forward(self, first_SH: Tensor) -> Tensor:
@@ -29,22 +30,26 @@ class MaskedLMHead(nn.Module):
     """Dense H→E, activation, LayerNorm(E), then the word embeddings transposed and a bias (reference section
     1.1).
 
-    With E = H this is BERT's head.
+    With E = H this is BERT's head. A pre-norm encoder's head is H wide as ModernBERT's, and its rows go back
+    to E through the transposed mapping: it is tied to both factors of the embeddings.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.activation = config.hidden_act
-        self.dense = Linear(config.hidden_size, config.embedding_size)
-        self.layer_norm = LayerNorm(config.embedding_size, config.layer_norm_eps)
+        width = config.hidden_size if config.norm == "pre" else config.embedding_size
+        self.dense = Linear(config.hidden_size, width, config.biases)
+        self.layer_norm = LayerNorm(width, config.layer_norm_eps, bias=config.biases)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
 
     @own_precision
-    def forward(self, rows_PH: Tensor, word_VE: Tensor) -> Tensor:
-        """(P, H) wanted rows to logits (P, V), tied to the word embeddings, in the format of the rows."""
+    def forward(self, rows_PH: Tensor, embeddings: Embeddings) -> Tensor:
+        """(P, H) wanted rows to logits (P, V), tied to the embeddings, in the format of the rows."""
         ops = current()
         x_PE = self.layer_norm(ops.activated(self.dense, rows_PH, self.activation))
-        return ops.tied(x_PE, word_VE, self.bias)
+        if embeddings.map_first and embeddings.mapping is not None:
+            x_PE = x_PE @ ops.cast(embeddings.mapping.weight, x_PE.dtype)
+        return ops.tied(x_PE, embeddings.word.weight, self.bias)
 
 
 class SentenceHead(nn.Module):

@@ -25,9 +25,11 @@ def initialize(model: nn.Module, config: EncoderConfig, seed: int, *, skip: str 
         for name, parameter in model.named_parameters():
             if skip is not None and name.startswith(skip):
                 continue
-            if parameter.ndim == 2:
+            if name.endswith(".up"):
+                parameter.zero_()  # B of a low-rank addition: nothing is added at first
+            elif parameter.ndim == 2:
                 _fill(parameter, config, torch_generator(seed, f"init/{name}"))
-            elif id(parameter) in scales:
+            elif id(parameter) in scales or name.endswith(".scale"):
                 parameter.fill_(1.0)
             else:
                 parameter.zero_()
@@ -44,9 +46,11 @@ def widen_embeddings(tables: Embeddings, initializer_range: float, sigma: float 
     updates, and a narrow model then knows which words there are but not where.
     """
     with torch.no_grad():
-        for table in (tables.word.weight, tables.token_type.weight):
-            table.mul_(sigma / initializer_range)
-        tables.position.weight.copy_(sigma * 2**0.5 * sinusoids(*tables.position.weight.shape))
+        for table in (tables.word, tables.token_type):
+            if table is not None:
+                table.weight.mul_(sigma / initializer_range)
+        if tables.position is not None:
+            tables.position.weight.copy_(sigma * 2**0.5 * sinusoids(*tables.position.weight.shape))
 
 
 def sinusoids(positions: int, width: int) -> Tensor:

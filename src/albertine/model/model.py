@@ -158,7 +158,7 @@ class Model(nn.Module):
             x_RH = self.encoder(packed, rows=rows).last_hidden
             first_SH, masked_PH = x_RH.split([len(rows) - len(mlm_rows), len(mlm_rows)])
             sentence = None if self.sentence is None else self.sentence(self.pooled(first_SH))
-            return self.mlm(masked_PH, self.encoder.embeddings.word.weight), sentence
+            return self.mlm(masked_PH, self.encoder.embeddings), sentence
 
     def pooled(self, first_SH: Tensor) -> Tensor:
         """Pooler output (S, H) of the rows of the first tokens."""
@@ -171,7 +171,7 @@ class Model(nn.Module):
         """Masked-LM logits (P, V) of encoder rows (P, H)."""
         if self.mlm is None:
             raise SettingsError("this model has no masked-LM head", remedy='Build it with heads={"mlm", …}')
-        logits: Tensor = self.mlm(rows_PH, self.encoder.embeddings.word.weight)
+        logits: Tensor = self.mlm(rows_PH, self.encoder.embeddings)
         return logits
 
     def sentence_logits(self, first_SH: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The sharing plan: which weights each depth of an encoder uses.
+"""The sharing plan: which weights each depth of an encoder uses, and which few it has of its own.
 
 BERT is the plan in which every depth has its own blocks, ALBERT the one in which all depths use block 0; the
 paper's attention-only and FFN-only sharing (Table 4), groups and several inner blocks are other plans.
@@ -7,9 +7,12 @@ paper's attention-only and FFN-only sharing (Table 4), groups and several inner 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from albertine.errors import SettingsError
+
+OWN = ("norms", "residuals", "injection")
+MAX_RANK = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -20,12 +23,22 @@ class SharingPlan:
     numbers are renumbered on construction. Each LayerNorm belongs to the block whose output it normalises,
     which is how the paper's parameter counts of Table 4 come out.
 
+    Attributes:
+        attention, feed_forward: the number of the block of each depth.
+        own: what every depth has to itself although its blocks are shared: "norms", the LayerNorms of both
+            blocks; "residuals", a factor of what each block adds; "injection", a factor of the embeddings
+            that are added to the depth's input.
+        low_rank: rank r of the maps B·A, one a block and depth, that are added to what the block adds; 0:
+            none.
+
     Raises:
-        SettingsError: no depth, depths that differ, or an index below zero.
+        SettingsError: no depth, depths that differ, an index below zero, or an unknown thing of its own.
     """
 
     attention: tuple[int, ...]
     feed_forward: tuple[int, ...]
+    own: tuple[str, ...] = ()
+    low_rank: int = 0
 
     def __post_init__(self) -> None:
         if len(self.attention) != len(self.feed_forward) or not self.attention:
@@ -35,6 +48,13 @@ class SharingPlan:
             )
         if min(*self.attention, *self.feed_forward) < 0:
             raise SettingsError("a sharing plan cannot name a block below zero")
+        if unknown := sorted(set(self.own) - set(OWN)):
+            raise SettingsError(
+                f"no depth can have `{unknown[0]}` of its own", remedy=f"Use any of {', '.join(OWN)}"
+            )
+        if not 0 <= self.low_rank <= MAX_RANK:
+            raise SettingsError(f"low_rank must be from 0 to {MAX_RANK}, got {self.low_rank}")
+        object.__setattr__(self, "own", tuple(name for name in OWN if name in self.own))
         object.__setattr__(self, "attention", _in_order_of_use(self.attention))
         object.__setattr__(self, "feed_forward", _in_order_of_use(self.feed_forward))
 
@@ -84,13 +104,19 @@ class SharingPlan:
 
     @property
     def is_unshared(self) -> bool:
-        return self == SharingPlan.unshared(self.depth)
+        """Whether every depth has its own blocks."""
+        return self.blocks == SharingPlan.unshared(self.depth)
+
+    @property
+    def blocks(self) -> SharingPlan:
+        """The plan without what depths have of their own beside blocks."""
+        return SharingPlan(self.attention, self.feed_forward)
 
     def truncated(self, depth: int) -> SharingPlan:
         """The plan of the first `depth` depths."""
         if not 1 <= depth <= self.depth:
             raise SettingsError(f"depth {depth} is outside 1..{self.depth}")
-        return SharingPlan(self.attention[:depth], self.feed_forward[:depth])
+        return replace(self, attention=self.attention[:depth], feed_forward=self.feed_forward[:depth])
 
     def resized(self, depth: int) -> SharingPlan:
         """The same way of sharing over another number of depths, for attention and feed-forward each by
@@ -112,7 +138,8 @@ class SharingPlan:
                 f"one depth does not tell what {depth} depths would share",
                 remedy=f"Say it: SharingPlan.shared({depth}), unshared({depth}) or another plan",
             )
-        return SharingPlan(_resized(self.attention, depth), _resized(self.feed_forward, depth))
+        attention, feed_forward = (_resized(x, depth) for x in (self.attention, self.feed_forward))
+        return replace(self, attention=attention, feed_forward=feed_forward)
 
     def groups(self, build: GroupRule | None = None) -> tuple[int, int, int] | None:
         """(layers, groups, inner) if a grouping rule can express this plan, else None; fewest inner blocks
@@ -128,7 +155,7 @@ class SharingPlan:
             groups, odd = divmod(self.num_attention_blocks, inner)
             if rest or odd or not 1 <= groups <= layers:
                 continue
-            if self == (build or SharingPlan.grouped)(layers, groups, inner):
+            if self.blocks == (build or SharingPlan.grouped)(layers, groups, inner):
                 return layers, groups, inner
         return None
 

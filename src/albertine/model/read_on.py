@@ -34,6 +34,10 @@ def read_on(
         extension = Extension.of(packed, cache, config.num_hidden_layers, empty)
         encoder.embeddings.check_length(max(extension.lengths))
         x_TH = encoder.embeddings(packed, dtype)
+        queries, keys = (encoder.turned(rows, dtype) for rows in (extension.queries, extension.keys))
+        step = encoder.stepping(x_TH)
         for d, past in enumerate(extension.pasts):
-            x_TH = encoder.step(d, x_TH, x_TH, extension.queries, extension.keys, past)
+            x_TH = step(d, x_TH, x_TH, queries, keys, past)
+        if encoder.final_norm is not None:
+            x_TH = encoder.final_norm(x_TH)
     return x_TH, extension.cache()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,9 +13,11 @@ from albertine.errors import SettingsError
 from albertine.layout import Packed
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
+from albertine.randomness import torch_generator
 
 Merge = Literal["exact", "mean"]
 _BLOCK = re.compile(r"^encoder\.(attention|feed_forward)\.(\d+)\.(.+)$")
+_OWN = re.compile(r"^encoder\.own\.(\d+)\.(.+)$")
 
 
 def replan(
@@ -25,7 +27,9 @@ def replan(
 
     Embeddings and heads are copied as they are, so unsharing changes no output until the blocks are trained
     apart (reference section 1.13). An all-shared model grows to any depth without a new weight (paper,
-    section 4.8).
+    section 4.8). What a depth has of its own goes with it; what it had not before begins where it changes
+    nothing, the LayerNorms with those of its blocks. Norms and factors that `plan` gives depths no more go
+    into their blocks, which then must be a depth's own, or equal.
 
     Args:
         source: for every depth of `plan` the old depth it comes from; by default the same, and from the
@@ -34,7 +38,8 @@ def replan(
             equal, "mean" averages them over the depths.
 
     Raises:
-        SettingsError: `source` does not fit, or blocks differ that "exact" would merge.
+        SettingsError: `source` does not fit, blocks differ that "exact" would merge, or injections or
+            low-rank additions would be lost.
     """
     old = model.config.plan
     depths = [d % old.depth for d in range(plan.depth)] if source is None else list(source)
@@ -42,16 +47,59 @@ def replan(
         raise SettingsError(
             f"source names one old depth from 0 to {old.depth - 1} for each of {plan.depth} depths"
         )
+    lost = set(old.own) - set(plan.own) - {"norms", "residuals"}
+    if lost or (old.low_rank and old.low_rank != plan.low_rank):
+        raise SettingsError(
+            "no block can take over the injections or low-rank additions of its depth",
+            remedy="Keep them in the new plan: replace(plan, own=..., low_rank=...)",
+        )
+    folded = _folded(model, [name for name in old.own if name not in plan.own])
     origins = {
-        "attention": _origins(plan.attention, [old.attention[d] for d in depths]),
-        "feed_forward": _origins(plan.feed_forward, [old.feed_forward[d] for d in depths]),
+        "attention": _origins(plan.attention, [folded.plan.attention[d] for d in depths]),
+        "feed_forward": _origins(plan.feed_forward, [folded.plan.feed_forward[d] for d in depths]),
     }
     with torch.device("meta"):
         new = Model(model.config.with_plan(plan), model.heads, precision=model.precision)
-    before = {name: value.detach() for name, value in model.state_dict().items()}
-    state = {name: _value(name, before, origins, merge) for name in new.state_dict()}
+    state = {
+        name: _value(name, folded, plan, origins, depths, merge, value.shape)
+        for name, value in new.state_dict().items()
+    }
     new.load_state_dict(state, assign=True)
     return new.requires_grad_(True).train(model.training)
+
+
+class _Weights(NamedTuple):
+    """Weights by name, and the plan that they follow."""
+
+    plan: SharingPlan
+    state: dict[str, Tensor]
+
+
+def _folded(model: Model, names: Sequence[str]) -> _Weights:
+    """The weights with these things of each depth's own taken into blocks, of which each depth then has its
+    own."""
+    plan = model.config.plan
+    old = {name: value.detach() for name, value in model.state_dict().items()}
+    if not names:
+        return _Weights(plan, old)
+    new = {name: value for name, value in old.items() if not _BLOCK.match(name)}
+    for part, used in (("attention", plan.attention), ("feed_forward", plan.feed_forward)):
+        for d, block in enumerate(used):
+            own, after = f"encoder.own.{d}.{part}", f"encoder.{part}.{d}"
+            new |= _renamed(old, f"encoder.{part}.{block}.", f"{after}.")
+            if "residuals" in names:
+                for name in {f"{after}.output.weight", f"{after}.output.bias"} & new.keys():
+                    new[name] = new[name] * old[f"{own}.scale"]
+            if "norms" in names:
+                # Depth 0 of a pre-norm encoder normalises nothing: its block has a norm that is not used.
+                first = _renamed(old, "encoder.final_norm.", f"{after}.layer_norm.")
+                new |= _renamed(old, f"{own}.layer_norm.", f"{after}.layer_norm.") or first
+    return _Weights(SharingPlan.unshared(plan.depth), new)
+
+
+def _renamed(state: Mapping[str, Tensor], before: str, after: str) -> dict[str, Tensor]:
+    """What begins with `before`, beginning with `after`."""
+    return {after + n.removeprefix(before): x for n, x in state.items() if n.startswith(before)}
 
 
 def shared_again(model: Model) -> Model:
@@ -96,12 +144,22 @@ def _origins(blocks: Sequence[int], sources: Sequence[int]) -> list[list[int]]:
     ]
 
 
-def _value(name: str, before: dict[str, Tensor], origins: dict[str, list[list[int]]], merge: Merge) -> Tensor:
+def _value(
+    name: str,
+    old: _Weights,
+    plan: SharingPlan,
+    origins: dict[str, list[list[int]]],
+    depths: Sequence[int],
+    merge: Merge,
+    shape: torch.Size,
+) -> Tensor:
+    if (own := _OWN.match(name)) is not None:
+        return _own_value(int(own[1]), own[2], old, depths, shape)
     found = _BLOCK.match(name)
     if found is None:
-        return before[name].clone()
+        return old.state[name].clone()
     kind, number, rest = found[1], int(found[2]), found[3]
-    values = [before[f"encoder.{kind}.{old}.{rest}"] for old in origins[kind][number]]
+    values = [old.state[f"encoder.{kind}.{block}.{rest}"] for block in origins[kind][number]]
     if merge == "mean":
         return torch.stack(values).mean(0)
     if not all(torch.equal(values[0], value) for value in values[1:]):
@@ -110,3 +168,18 @@ def _value(name: str, before: dict[str, Tensor], origins: dict[str, list[list[in
             remedy='Share only blocks that are equal, or average them with merge="mean"',
         )
     return values[0].clone()
+
+
+def _own_value(d: int, rest: str, old: _Weights, depths: Sequence[int], shape: torch.Size) -> Tensor:
+    """What depth d has of its own: that of the depth it comes from, or where it changes nothing."""
+    source = depths[d]
+    if (value := old.state.get(f"encoder.own.{source}.{rest}")) is not None:
+        return value.clone()
+    part, _, name = rest.partition(".")
+    if name.startswith("layer_norm."):
+        block = {"attention": old.plan.attention, "feed_forward": old.plan.feed_forward}[part][source]
+        return old.state[f"encoder.{part}.{block}.{name}"].clone()
+    if name == "down":
+        noise = torch.randn(shape, generator=torch_generator(0, f"replan/{d}/{rest}"))
+        return noise.mul_(shape[1] ** -0.5)
+    return torch.ones(shape) if name == "scale" else torch.zeros(shape)

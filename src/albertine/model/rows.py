@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from albertine.layout import Packed
+from albertine.model.rotation import Rotation
 from albertine.model.visibility import Visibility, prefix
 
 
@@ -23,6 +24,7 @@ class Rows:
         longest: an upper bound of the lengths.
         positions: place of each row in its sequence, int64 (R,). token_types: its segment id, int64 (R,).
         visible: which keys a row sees, and from when on it is seen as a key; None: all see all.
+        rotation: how queries and keys are turned; None: they are not.
     """
 
     cu_seqlens: Tensor
@@ -31,6 +33,7 @@ class Rows:
     positions: Tensor
     token_types: Tensor
     visible: Visibility | None = None
+    rotation: Rotation | None = None
 
     @classmethod
     def of(cls, packed: Packed) -> Rows:
@@ -44,6 +47,10 @@ class Rows:
             packed.token_type_ids,
             visible,
         )
+
+    def turned(self, head_size: int, base: float, dtype: torch.dtype) -> Rows:
+        """The same rows, with rotary positions."""
+        return replace(self, rotation=Rotation.of(self.positions, head_size, base, dtype))
 
     def known_lengths(self) -> tuple[int, ...]:
         """The lengths, asking the device if need be."""
@@ -74,6 +81,7 @@ class Rows:
             positions=self.positions[ordered],
             token_types=self.token_types[ordered],
             visible=None if self.visible is None else self.visible.select(ordered),
+            rotation=None if self.rotation is None else self.rotation.select(ordered),
         )
         return Selected(rows, ordered, back)
 

@@ -17,6 +17,7 @@ from albertine.layout import Packed
 from albertine.precision import Format
 
 if TYPE_CHECKING:
+    from albertine.model.depth_parameters import DepthParameters
     from albertine.model.key_value_cache import Past
     from albertine.model.rows import Rows
 
@@ -42,7 +43,8 @@ class Backend:
 
     def layer_norm(self, layer: nn.LayerNorm, x: Tensor) -> Tensor:
         """Statistics are computed in float32 in any case."""
-        weight, bias = self.cast(layer.weight, x.dtype), self.cast(layer.bias, x.dtype)
+        weight = self.cast(layer.weight, x.dtype)
+        bias = None if layer.bias is None else self.cast(layer.bias, x.dtype)
         return F.layer_norm(x, layer.normalized_shape, weight, bias, layer.eps)
 
     def activate(self, x: Tensor, name: str) -> Tensor:
@@ -107,9 +109,13 @@ class Backend:
         queries: Rows,
         keys: Rows,
         past: Past | None = None,
+        own: DepthParameters | None = None,
     ) -> Tensor:
         """One depth: the feed-forward block of the attention block."""
-        return feed_forward(attention(x, context, queries, keys, past))  # type: ignore[no-any-return]
+        if own is None:
+            return feed_forward(attention(x, context, queries, keys, past))  # type: ignore[no-any-return]
+        x = attention(x, context, queries, keys, past, own.attention)
+        return feed_forward(x, own.feed_forward)  # type: ignore[no-any-return]
 
     def padded(self, packed: Packed) -> Packed:
         """The batch to compute: the same, with one more sequence behind it where that is faster."""

@@ -17,6 +17,7 @@ from albertine.model.backend.summed import SummedGradients
 from albertine.precision import Format
 
 if TYPE_CHECKING:
+    from albertine.model.depth_parameters import DepthParameters
     from albertine.model.key_value_cache import Past
     from albertine.model.rows import Rows
 
@@ -146,13 +147,14 @@ class Cuda(SummedGradients):
         queries: Rows,
         keys: Rows,
         past: Past | None = None,
+        own: DepthParameters | None = None,
     ) -> Tensor:
         # The padded kernel has other shapes for every batch, and would be compiled for each.
         block: Any = attention
         dropout = block.attention_dropout if block.training else 0.0
         packed = packed_kernel_for(x.dtype, block.head_size, queries, dropout) is not None
-        if not (self._compiled and packed and past is None and context is x):
-            return super().depth(attention, feed_forward, x, context, queries, keys, past)
+        if not (self._compiled and packed and past is None and own is None and context is x):
+            return super().depth(attention, feed_forward, x, context, queries, keys, past, own)
         weights = [
             {name: self.cast(p, self.form.dtype) for name, p in block.named_parameters()}
             for block in (attention, feed_forward)

@@ -17,7 +17,7 @@ from albertine.model.backend.cache import cached
 from albertine.model.backend.cpu_attention import attend
 from albertine.model.backend.fused import formula
 from albertine.model.backend.proof import Linear, prepared
-from albertine.model.backend.summed import OncePerPass, SummedGradients, dense, runs
+from albertine.model.backend.summed import OncePerPass, SummedGradients, bias_of, dense, runs
 from albertine.precision import Format
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class Inference(Processor, OncePerPass):
 
 def _laid_out(layers: Sequence[nn.Linear], form: Format) -> Linear:
     weights: list[Tensor] = [layer.weight for layer in layers]
-    biases: list[Tensor] = [layer.bias for layer in layers]
+    biases: list[Tensor] = [bias_of(layer) for layer in layers]
     one = len(layers) == 1
     return prepared(weights[0] if one else torch.cat(weights), biases[0] if one else torch.cat(biases), form)
 

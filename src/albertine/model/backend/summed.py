@@ -25,7 +25,7 @@ Multiply = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def untouched(layers: Sequence[nn.Module]) -> bool:
-    """Whether these are plain linear layers with a bias, which nobody replaced or hooked: only then may they
+    """Whether these are plain linear layers, which nobody replaced or hooked: only then may they
     be computed otherwise than by calling them."""
     everywhere = nn.modules.module
     if everywhere._global_forward_hooks or everywhere._global_forward_pre_hooks:
@@ -50,10 +50,15 @@ class Untouched(dict[tuple[nn.Module, ...], bool]):
 
 
 def dense(layers: Sequence[nn.Linear]) -> bool:
-    """Whether these have a bias, and weights that are plain numbers: a subclass of Tensor, as torchao's
-    quantization puts there, multiplies in its own way."""
+    """Whether their weights are plain numbers: a subclass of Tensor, as torchao's quantization puts there,
+    multiplies in its own way."""
     kinds = (Tensor, nn.Parameter)  # a parametrized weight, or one of a functional call, is no Parameter
-    return all(layer.bias is not None and type(layer.weight) in kinds for layer in layers)
+    return all(type(layer.weight) in kinds for layer in layers)
+
+
+def bias_of(layer: nn.Linear) -> Tensor:
+    """Its bias; zeros where it has none, since every kernel adds one."""
+    return layer.weight.new_zeros(len(layer.weight)) if layer.bias is None else layer.bias
 
 
 def runs(inputs: Sequence[Tensor]) -> list[tuple[int, int]]:
@@ -116,7 +121,7 @@ class SummedGradients(OncePerPass):
     def _stacked(self, layers: Sequence[nn.Linear]) -> Product:
         dtype = self.form.dtype
         weights = [layer.weight.to(dtype) for layer in layers]
-        biases = [layer.bias.to(dtype) for layer in layers]
+        biases = [bias_of(layer).to(dtype) for layer in layers]
         if len(layers) == 1:
             return Product(weights[0], biases[0], self._multiply)
         return Product(torch.cat(weights), torch.cat(biases), self._multiply)

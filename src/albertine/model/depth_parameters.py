@@ -1,0 +1,75 @@
+"""The few parameters that a depth has to itself although its blocks are shared: entries of the plan."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from albertine.model.backend import current
+from albertine.model.config import EncoderConfig
+
+
+class OwnLayerNorm(nn.LayerNorm):
+    """The LayerNorm of one depth, in the format of x."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return current().layer_norm(self, x)
+
+
+class Own(nn.Module):
+    """What one block has at one depth: scale · (f(x) + B·A·x) in place of f(x), and a LayerNorm.
+
+    Attributes:
+        layer_norm: takes the place of the block's; None: the block's. scale: (1,) or None.
+        down, up: A (r, H) and B (H, r), or None; up begins at zero, so that nothing is added at first.
+    """
+
+    def __init__(self, config: EncoderConfig, layer_norm: nn.Module | None = None) -> None:
+        super().__init__()
+        plan, hidden = config.plan, config.hidden_size
+        if layer_norm is None and "norms" in plan.own:
+            layer_norm = OwnLayerNorm(hidden, config.layer_norm_eps, bias=config.biases)
+        self.layer_norm = layer_norm
+        self.scale = nn.Parameter(torch.ones(1)) if "residuals" in plan.own else None
+        rank = plan.low_rank
+        self.down = nn.Parameter(torch.zeros(rank, hidden)) if rank else None
+        self.up = nn.Parameter(torch.zeros(hidden, rank)) if rank else None
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether the block adds what it would add anywhere."""
+        return self.scale is None and self.up is None
+
+    def forward(self, y_RH: Tensor, read_RH: Tensor) -> Tensor:
+        """(R, H) of what the block computed and of what it read, to what it adds."""
+        ops = current()
+        if self.down is not None and self.up is not None:
+            down, up = ops.cast(self.down, read_RH.dtype), ops.cast(self.up, read_RH.dtype)
+            y_RH = y_RH + read_RH @ down.T @ up.T
+        return y_RH if self.scale is None else y_RH * ops.cast(self.scale, y_RH.dtype)
+
+
+class DepthParameters(nn.Module):
+    """What a depth has of its own.
+
+    Attributes:
+        attention, feed_forward: beside its two blocks.
+        injection: (1,), the factor of the embeddings that are added to its input, or None; it begins at zero.
+    """
+
+    def __init__(self, config: EncoderConfig, depth: int) -> None:
+        super().__init__()
+        # The embeddings of a pre-norm encoder are normalised already, as in ModernBERT.
+        first = nn.Identity() if config.norm == "pre" and depth == 0 else None
+        self.attention = Own(config, first)
+        self.feed_forward = Own(config)
+        inject = "injection" in config.plan.own and depth > 0
+        self.injection = nn.Parameter(torch.zeros(1)) if inject else None
+
+
+def depth_parameters(config: EncoderConfig) -> nn.ModuleList | None:
+    """Those of every depth; None where no depth has any."""
+    plan = config.plan
+    if not (plan.own or plan.low_rank or config.norm == "pre"):
+        return None
+    return nn.ModuleList(DepthParameters(config, d) for d in range(plan.depth))

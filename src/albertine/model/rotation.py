@@ -1,0 +1,40 @@
+"""Rotary positions (RoFormer, Su et al. 2021, section 3.2): queries and keys turned by angles in proportion
+to their places, so that their product depends on the distance alone."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Rotation(NamedTuple):
+    """The turns of R rows.
+
+    The numbers i and i + D/2 of a head are the two coordinates that angle i turns. RoFormer's own code pairs
+    neighbours instead; the two differ by the order of the rows of the query and key weights.
+
+    Attributes:
+        cos_R1D, sin_R1D: factors of x and of x with its halves exchanged, (R, 1, D).
+    """
+
+    cos_R1D: Tensor
+    sin_R1D: Tensor
+
+    @classmethod
+    def of(cls, positions_R: Tensor, head_size: int, base: float, dtype: torch.dtype) -> Rotation:
+        """For rows at these places, int64 (R,); angles are computed in float32."""
+        half = torch.arange(0, head_size, 2, device=positions_R.device)
+        angles = positions_R[:, None] * base ** -(half / head_size)
+        cos, sin = angles.cos(), angles.sin()
+        return cls(torch.cat([cos, cos], 1)[:, None].to(dtype), torch.cat([-sin, sin], 1)[:, None].to(dtype))
+
+    def select(self, index: Tensor) -> Rotation:
+        """Those of some rows, int64 (P,) into R."""
+        return Rotation(self.cos_R1D[index], self.sin_R1D[index])
+
+    def turn(self, x_RND: Tensor) -> Tensor:
+        """(R, N, D): x·cos + x with its halves exchanged·sin."""
+        half = x_RND.shape[-1] // 2
+        return torch.addcmul(x_RND * self.cos_R1D, x_RND.roll(half, -1), self.sin_R1D)

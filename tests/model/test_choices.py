@@ -1,0 +1,267 @@
+"""Every choice of block, position and depth parameter: against the slow reference and the plain backend, and
+with all that an encoder can do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from albertine.errors import SettingsError
+from albertine.interop.huggingface import load_model, save_model
+from albertine.layout import pack
+from albertine.model.config import EncoderConfig
+from albertine.model.model import Model
+from albertine.model.plan import SharingPlan
+from albertine.model.read_on import read_on
+from albertine.model.replan import replan
+from tests import reference
+from tests.model import builders
+
+CLOSE = {"atol": 3e-5, "rtol": 1e-4}
+SHARED = SharingPlan.shared(3)
+ALL = ("norms", "residuals", "injection")
+CHOICES: dict[str, dict[str, object]] = {
+    "roformer": {"positions": "rotary"},
+    "modernbert": {
+        "positions": "rotary",
+        "norm": "pre",
+        "feed_forward": "gated",
+        "biases": False,
+        "type_vocab_size": 0,
+        "hidden_act": "gelu",
+    },
+    "pre-norm": {"norm": "pre"},
+    "pre-norm, as wide as hidden": {"norm": "pre", "embedding_size": 24},
+    "gated": {"feed_forward": "gated"},
+    "no biases": {"biases": False},
+    "qk_norm": {"qk_norm": True, "positions": "rotary"},
+    "norms": {"plan": replace(SHARED, own=("norms",))},
+    "residuals": {"plan": replace(SHARED, own=("residuals",))},
+    "injection": {"plan": replace(SHARED, own=("injection",))},
+    "low rank": {"plan": replace(SHARED, low_rank=2)},
+    "pre-norm with all": {"norm": "pre", "qk_norm": True, "plan": replace(SHARED, own=ALL, low_rank=3)},
+    "groups with all": {
+        "plan": replace(SharingPlan.grouped(4, 2), own=ALL, low_rank=1),
+        "positions": "rotary",
+    },
+}
+LENGTHS = [5, 1, 12, 12, 7]
+each = pytest.mark.parametrize("name", CHOICES)
+
+
+def made(name: str, **more: object) -> Model:
+    """With every parameter, also those that begin at zero or one, at random."""
+    changes = CHOICES[name] | more
+    model = builders.model(**changes)  # type: ignore[arg-type]
+    generator = torch.Generator().manual_seed(9)
+    with torch.no_grad():
+        for part in (model.encoder.own, model.encoder.final_norm):
+            for parameter in () if part is None else part.parameters():
+                parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator))
+    return model
+
+
+def rows_of(states_BLH: torch.Tensor) -> torch.Tensor:
+    return torch.cat([row[:n] for row, n in zip(states_BLH, LENGTHS, strict=True)])
+
+
+@each
+def test_it_equals_the_reference_at_every_depth(name: str) -> None:
+    model, batch = made(name), builders.packed(LENGTHS)
+    with torch.no_grad():
+        found = model.encoder(batch, all_depths=True).hidden_states
+        expected = [rows_of(x) for x in reference.encode(model, *builders.padded(batch))]
+        for ours, theirs in zip(found, expected, strict=True):
+            torch.testing.assert_close(ours, theirs, **CLOSE)
+        logits = model.mlm_logits(found[-1])
+        torch.testing.assert_close(logits, reference.mlm_logits(model, expected[-1]), atol=2e-4, rtol=1e-4)
+
+
+@each
+def test_wanted_rows_and_early_exits_equal_those_of_the_whole(name: str) -> None:
+    model, batch = made(name), builders.packed(LENGTHS)
+    rows = torch.tensor([0, 7, 6, 36, 20])
+    with torch.no_grad():
+        for depth in (1, 2, None):
+            whole = model.encoder(batch, depth=depth).last_hidden
+            part = model.encoder(batch, depth=depth, rows=rows).last_hidden
+            torch.testing.assert_close(part, whole[rows], **CLOSE)
+    shorter = replan(model, model.config.plan.truncated(2))
+    with torch.no_grad():
+        ends = shorter.encoder(batch).last_hidden
+        torch.testing.assert_close(ends, model.encoder(batch, depth=2).last_hidden, **CLOSE)
+
+
+@each
+@pytest.mark.parametrize("recompute", [False, True])
+def test_gradients_equal_those_of_the_plain_backend(name: str, recompute: bool) -> None:
+    batch = builders.packed(LENGTHS)
+    rows = torch.tensor([1, 6, 8, 30])
+    weights = torch.randn(4, builders.VOCABULARY, generator=torch.Generator().manual_seed(1))
+    found = {}
+    for backend in ("plain", "auto"):
+        model = made(name).train()
+        model.encoder.backend, model.encoder.recompute = backend, recompute and backend == "auto"
+        logits, pair = model.pretraining_forward(batch, rows)
+        ((logits * weights).sum() + pair.square().sum()).backward()
+        found[backend] = {n: p.grad for n, p in model.named_parameters()}
+    assert all(g is not None for n, g in found["plain"].items() if not unused(model, n))
+    for n, gradient in found["plain"].items():
+        if gradient is not None:
+            torch.testing.assert_close(
+                found["auto"][n], gradient, atol=1e-3, rtol=1e-3, msg=lambda m, n=n: n + m
+            )
+
+
+def unused(model: Model, name: str) -> bool:
+    """Depth 0 of a pre-norm encoder does not normalise again, so a block of its own has a norm unused."""
+    return model.config.norm == "pre" and name.startswith("encoder.attention.0.layer_norm")
+
+
+@each
+def test_bfloat16_and_int8_stay_near(name: str) -> None:
+    model, batch = made(name), builders.packed([16, 16])
+    with torch.no_grad():
+        exact = model.encoder(batch).last_hidden
+        for precision, bound in (("bfloat16", 0.06), ("int8", 0.12)):
+            model.precision = precision
+            change = (model.encoder(batch).last_hidden.float() - exact).norm() / exact.norm()
+            assert change < bound, (precision, float(change))
+
+
+@each
+def test_reading_on_equals_reading_at_once(name: str) -> None:
+    model = made(name)
+    texts = builders.sequences([9, 6])
+    batch = pack(texts, [[0] * 9, [0] * 6], [4, 4])
+    with torch.no_grad():
+        whole = model.encoder(batch).last_hidden
+        _, cache = read_on(model.encoder, pack([t[:4] for t in texts], [[0] * 4] * 2))
+        for place in range(4, 6):
+            new = pack([t[place : place + 1] for t in texts], [[0]] * 2)
+            new = replace(new, position_ids=torch.full((2,), place))
+            found, cache = read_on(model.encoder, new, cache)
+            torch.testing.assert_close(found, whole[[place, 9 + place]], **CLOSE)
+
+
+@each
+def test_a_saved_folder_is_the_same_model(name: str, tmp_path) -> None:
+    model, batch = made(name), builders.packed(LENGTHS)
+    save_model(model, None, tmp_path / "m")
+    again = load_model(tmp_path / "m")
+    assert again.config == model.config
+    with torch.no_grad():
+        assert torch.equal(again.encoder(batch).last_hidden, model.encoder(batch).last_hidden)
+
+
+@each
+def test_unsharing_changes_no_output(name: str) -> None:
+    model, batch = made(name), builders.packed(LENGTHS)
+    plan = model.config.plan
+    apart = replan(model, replace(SharingPlan.unshared(plan.depth), own=plan.own, low_rank=plan.low_rank))
+    with torch.no_grad():
+        expected = model.encoder(batch).last_hidden
+        assert torch.equal(apart.encoder(batch).last_hidden, expected)
+    if "injection" in plan.own or plan.low_rank:
+        with pytest.raises(SettingsError, match="take over"):
+            replan(model, SharingPlan.unshared(plan.depth))
+        return
+    plain = replan(model, SharingPlan.unshared(plan.depth))  # norms and factors go into the blocks
+    with torch.no_grad():
+        torch.testing.assert_close(plain.encoder(batch).last_hidden, expected, **CLOSE)
+
+
+def test_a_depth_gets_parameters_of_its_own_that_change_nothing() -> None:
+    model, batch = builders.model(SHARED), builders.packed(LENGTHS)
+    grown = replan(model, replace(SHARED, own=ALL, low_rank=4))
+    with torch.no_grad():
+        torch.testing.assert_close(
+            grown.encoder(batch).last_hidden, model.encoder(batch).last_hidden, **CLOSE
+        )
+    down = grown.encoder.own[1].attention.down
+    assert float(down.detach().std()) > 0  # else it could never learn
+
+
+def test_a_new_model_begins_as_if_depths_had_nothing_of_their_own() -> None:
+    batch = builders.packed(LENGTHS)
+    plain = Model(builders.config(SHARED))
+    grown = Model(builders.config(replace(SHARED, own=ALL, low_rank=4)))
+    with torch.no_grad():
+        torch.testing.assert_close(
+            grown.encoder(batch).last_hidden, plain.encoder(batch).last_hidden, **CLOSE
+        )
+
+
+def test_rotary_attention_depends_on_distance_alone() -> None:
+    model = builders.model(positions="rotary")
+    batch = builders.packed([6])
+    later = replace(batch, position_ids=batch.position_ids + 11)
+    with torch.no_grad():
+        torch.testing.assert_close(
+            model.encoder(later).last_hidden, model.encoder(batch).last_hidden, **CLOSE
+        )
+        other = replace(batch, position_ids=batch.position_ids * 2)
+        assert not torch.allclose(
+            model.encoder(other).last_hidden, model.encoder(batch).last_hidden, atol=1e-2
+        )
+
+
+def test_rotary_positions_have_no_table_to_run_out_of() -> None:
+    model = builders.model(positions="rotary", max_position_embeddings=8)
+    assert model.encoder(builders.packed([20])).last_hidden.shape[0] == 20
+
+
+@pytest.mark.parametrize(
+    ("changes", "architecture"),
+    [
+        ({}, "albert"),
+        ({"plan": SharingPlan.unshared(3), "embedding_size": 24}, "bert"),
+        ({"plan": replace(SharingPlan.unshared(3), own=("norms",)), "embedding_size": 24}, "albert"),
+        (CHOICES["roformer"], "roformer"),
+        (CHOICES["modernbert"], "modernbert"),
+        (CHOICES["pre-norm"], None),
+        (CHOICES["qk_norm"], None),
+        (CHOICES["injection"], None),
+        (CHOICES["low rank"], None),
+    ],
+)
+def test_whose_block_it_is(changes: dict[str, object], architecture: str | None) -> None:
+    assert builders.config(**changes).architecture == architecture  # type: ignore[arg-type]
+
+
+def test_a_configuration_without_new_words_is_written_as_before() -> None:
+    before = builders.config().to_dict()
+    assert before["format"] == 1
+    assert not {"positions", "norm", "qk_norm"} & before.keys() and before["plan"].keys() == {
+        "attention",
+        "feed_forward",
+    }
+    new = builders.config(positions="rotary").to_dict()
+    assert new["format"] == 2 and new["positions"] == "rotary"
+    own = builders.config(replace(SHARED, own=("norms",), low_rank=2)).to_dict()
+    assert own["format"] == 2 and own["plan"]["own"] == ["norms"] and own["plan"]["low_rank"] == 2
+    assert builders.config(type_vocab_size=0).to_dict()["format"] == 2
+    assert EncoderConfig.from_dict(own).plan.own == ("norms",)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"positions": "absolute"}, "positions"),
+        ({"norm": "both"}, "norm"),
+        ({"positions": "rotary", "num_attention_heads": 8}, "even"),
+        ({"positions": "rotary", "rotary_base": 1.0}, "base"),
+        ({"type_vocab_size": -1}, "type_vocab_size"),
+    ],
+)
+def test_impossible_choices_are_refused(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        builders.config(**changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", [{"own": ("norm",)}, {"low_rank": -1}, {"low_rank": 1 << 20}])
+def test_impossible_entries_of_a_plan_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(SettingsError):
+        replace(SHARED, **wrong)  # type: ignore[arg-type]
