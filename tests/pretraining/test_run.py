@@ -125,6 +125,61 @@ def test_a_signal_saves_and_the_resumed_run_is_the_same_run(build: Build) -> Non
     assert lines[0] == lines[1]
 
 
+MUON = {"optimizer": "muon", "average": 0.9, "learning_rate": None}
+
+
+def test_a_run_with_muon_and_an_average_goes_on_as_the_same_run(build: Build) -> None:
+    """Its checkpoints hold the momentum of the matrices, Adam's moments of all else, and the average."""
+    training = {**MUON, "precision": "auto"}
+    straight = run(build(name="straight", training=training))
+    settings = build(name="stopped", training=training)
+
+    class Stopper(Reporter):
+        def step(self, step: int, progress: float, left: float | None) -> None:
+            if step == 5:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    result = pretrain(settings, reporter=Stopper(quiet=True))
+    assert result.outcome.exit_code == 143
+    assert weights(run(settings)) == weights(straight)
+    ended = [read(folder / "checkpoints" / "step-8") for folder in (straight, settings.folder)]
+    keys = {name.rpartition("/")[2] for name in ended[0].optimizer}
+    assert keys == {"momentum", "step", "exp_avg", "exp_avg_sq", "average"}
+    assert ended[0].optimizer.keys() == ended[1].optimizer.keys()
+    for name, tensor in ended[0].optimizer.items():
+        assert torch.equal(tensor, ended[1].optimizer[name]), name
+
+
+def test_the_average_is_what_is_judged_and_kept(build: Build, corpus: Path) -> None:
+    """And training itself does not know of it."""
+    plain, averaged = (
+        run(build(name=name, training=training))
+        for name, training in (("plain", {}), ("averaged", {"average": 0.9}))
+    )
+    ended = [read(folder / "checkpoints" / "step-8") for folder in (plain, averaged)]
+    assert all(torch.equal(tensor, ended[1].model[name]) for name, tensor in ended[0].model.items())
+    final = dict(load_model(averaged / "final").named_parameters())
+    for name, tensor in final.items():
+        assert torch.equal(tensor, ended[1].optimizer[f"{name}/average"]), name
+    assert weights(plain) != weights(averaged)
+    rows = [row for row in read_metrics(averaged / "metrics.jsonl") if "evaluation" in row]
+    best = max(rows, key=lambda row: row["evaluation"]["mlm_accuracy"])["evaluation"]
+    batches = held_out_batches(corpus, build().objective, sequences=8)
+    for folder, said in (("final", rows[-1]["evaluation"]), ("best", best)):
+        assert judge(load_model(averaged / folder), batches) == pytest.approx(said, abs=1e-6), folder
+
+
+def test_a_checkpoint_says_nothing_of_what_a_run_does_not_use(build: Build) -> None:
+    """Runs from before there were an average and Muon must be gone on with."""
+    for name, training, said in (
+        ("without", {}, set()),
+        ("with", {**MUON, "adamw_rate": 0.2}, {"average", "adamw_rate"}),
+    ):
+        folder = run(build(name=name, training={**training, "steps": 1}))
+        state = json.loads((folder / "checkpoints" / "step-1" / "state.json").read_text())
+        assert {"average", "adamw_rate"} & state["fingerprint"]["training"].keys() == said
+
+
 def test_another_micro_batch_size_is_the_same_batch(build: Build) -> None:
     small = run(build(name="small", model={"change": {"hidden_size": 32, "num_attention_heads": 2}}))
     rows = read_metrics(small / "metrics.jsonl")
@@ -181,11 +236,15 @@ def told_baselines(said: str) -> list[tuple[str, str]]:
     return re.findall(r"without skill\s+mlm_loss ([\d.]+), mlm_accuracy ([\d.]+)", said)
 
 
-def test_two_processes_train_the_same_model(build: Build, tmp_path: Path) -> None:
+@pytest.mark.parametrize("training", [{}, {**MUON, "learning_rate": 0.01}], ids=["lamb", "muon"])
+def test_two_processes_train_the_same_model(
+    build: Build, tmp_path: Path, training: dict[str, object]
+) -> None:
     change = {"change": {**build().model.change.model_dump(), "hidden_dropout_prob": 0.0}}
     watching = {"evaluate_sequences": 200}  # two parts: each process has one, and they are not equal
-    one = pretrain(build(name="one", model=change, watching=watching), reporter=Reporter(quiet=True))
-    settings = build(name="two", model=change, watching=watching)
+    parts = {"model": change, "watching": watching, "training": training}
+    one = pretrain(build(name="one", **parts), reporter=Reporter(quiet=True))
+    settings = build(name="two", **parts)
     said = in_two_processes(settings, tmp_path)
     for name, tensor in load_file(one.folder / "final" / "model.safetensors").items():
         other = load_file(settings.folder / "final" / "model.safetensors")[name]
@@ -314,6 +373,8 @@ def test_the_stream_does_not_depend_on_ranks(build: Build, corpus: Path) -> None
         {"training": {"steps": 9}},
         {"training": {"schedule": "wsd"}},
         {"training": {"clip": None}},
+        {"training": {"average": 0.9}},
+        {"training": {"optimizer": "muon"}},
     ],
     ids=str,
 )

@@ -49,6 +49,10 @@ def test_settings_survive_being_written_down() -> None:
         ('name="a\\u2028b"', r"`name`: .* has '.u2028' in it"),
         ('name="a\\0b"', r"`name`: .* has '.x00' in it"),
         ("watching.keep=1", "watching.keep"),
+        ("training.optimizer=muons", "training.optimizer"),
+        ("training.adamw_rate=0.3", "training.adamw_rate belongs to training.optimizer=muon"),
+        ("training.average=1", "training.average"),
+        ("training.average=0", "training.average"),
     ],
 )
 def test_wrong_settings_are_named(assignment: str, message: str) -> None:
@@ -69,6 +73,7 @@ def test_the_published_rate_is_scaled_with_the_root_of_the_batch() -> None:
     assert rate(batch_size=256) == pytest.approx(0.00044)
     assert rate(batch_size=1024, optimizer="adamw") == pytest.approx(2e-4)
     assert rate(batch_size=1024, learning_rate=0.5) == 0.5
+    assert rate(batch_size=16, optimizer="muon") == rate(batch_size=4096, optimizer="muon") == 0.02
 
 
 def test_encoder_follows_preset_changes_and_vocabulary() -> None:

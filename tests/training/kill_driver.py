@@ -37,7 +37,7 @@ def run(path: Path, kind: Any) -> int:
     with RunFolder(path) as folder:
         job = toy_job(folder, kind, steps=STEPS, checkpoint_every=6)
         job.loss_fn = slow
-        if kind == "adamw":  # and with the average that fine-tuning may keep
+        if kind != "lamb":  # and with the average of the weights that a run may keep
             job.average = Average(job.model, 0.9)
         return train(job).exit_code
 
@@ -85,7 +85,7 @@ def experiment(folder: Path, kind: str, kills: int, draws: random.Random) -> dic
 def main() -> None:
     torch.set_num_threads(1)
     folder, kills, draws = Path(sys.argv[1]), int(sys.argv[2]), random.Random(int(sys.argv[3]))
-    print(json.dumps({kind: experiment(folder, kind, kills, draws) for kind in ("lamb", "adamw")}))
+    print(json.dumps({kind: experiment(folder, kind, kills, draws) for kind in ("lamb", "adamw", "muon")}))
 
 
 if __name__ == "__main__":

@@ -19,24 +19,26 @@ import torch
 from safetensors.torch import save_file
 
 from albertine.errors import AlbertineError
+from albertine.training.average import Average
 from albertine.training.checkpoints import model_tensors
 from albertine.training.distributed import start, stop
 from albertine.training.job import Branching, Job
 from albertine.training.loop import train
-from albertine.training.optimizers import build_optimizer
+from albertine.training.optimizers import OptimizerKind, build_optimizer
 from albertine.training.progress import Reporter
 from albertine.training.run_folder import RunFolder
-from tests.training.toy import Toy, toy_batches, toy_loss, toy_settings
+from tests.training.toy import toy, toy_batches, toy_loss, toy_settings
 
 
 def one_rank(case: str, path: Path) -> None:
     world = start("cpu")
-    model = Toy(dropout=0.5 if case == "dropout" else 0.0)
+    kind: OptimizerKind = "muon" if case.startswith("muon") else "lamb"
+    model = toy(kind, dropout=0.5 if case == "dropout" else 0.0)
     dropped: list[list[bool]] = []
     model.dropout.register_forward_hook(lambda _, __, out: dropped.append((out == 0).flatten().tolist()))
     if world.rank == 1:
         with torch.no_grad():  # ranks that begin apart are brought together
-            model.shared.weight.add_(1.0)
+            model.parity.weight.add_(1.0)
     calls = [0]
 
     def loss_fn(model: Any, batch: Any) -> Any:
@@ -63,7 +65,7 @@ def one_rank(case: str, path: Path) -> None:
 
     job = Job(
         model=model,
-        optimizer=build_optimizer(model, "lamb"),
+        optimizer=build_optimizer(model, kind, precision="float32"),
         batches=batches,
         loss_fn=loss_fn,
         settings=toy_settings(steps=4 if case == "dropout" else 20, clip=0.5),
@@ -72,6 +74,7 @@ def one_rank(case: str, path: Path) -> None:
         world=world,
         reporter=Reporter(quiet=True),
         branching=Branching(()),
+        average=Average(model, 0.9) if kind == "muon" else None,
     )
     two = path.parent / "two" / "run" / "checkpoints" / "step-15"
     try:
@@ -80,8 +83,9 @@ def one_rank(case: str, path: Path) -> None:
         told = {"step": outcome.step, "exit_code": outcome.exit_code, "scores": dict(outcome.scores)}
     except AlbertineError as error:
         told = {"error": str(error)}
+    averages = {} if job.average is None else {f"average/{k}": v for k, v in job.average.tensors.items()}
     save_file(
-        {k: v.contiguous() for k, v in model_tensors(model).items()},
+        {k: v.contiguous() for k, v in (model_tensors(model) | averages).items()},
         path / f"{case}-{world.rank}.safetensors",
     )
     stop(world)

@@ -33,7 +33,7 @@ from albertine.training.checkpoints import (
 from albertine.training.optimizers import OptimizerKind, build_optimizer
 from albertine.training.step import train_step
 from tests.crashes import Disk, dies_while
-from tests.training.toy import Toy, toy_batches, toy_loss
+from tests.training.toy import Toy, toy, toy_batches, toy_loss
 
 
 def save(store: CheckpointStore, step: int, weights: int | None = None, state: int | None = None) -> None:
@@ -365,18 +365,18 @@ def test_space_is_asked_for_before_the_start(tmp_path: Path) -> None:
 
 
 def trained(kind: OptimizerKind = "lamb") -> tuple[Toy, torch.optim.Optimizer]:
-    model = Toy()
+    model = toy(kind)
     optimizer = build_optimizer(model, kind)
     train_step(model, next(toy_batches(None))[1], toy_loss, optimizer, lr=0.1)
     return model, optimizer
 
 
-@pytest.mark.parametrize("kind", ["lamb", "adamw"])
+@pytest.mark.parametrize("kind", ["lamb", "adamw", "muon"])
 def test_model_and_optimiser_come_back(tmp_path: Path, kind: OptimizerKind) -> None:
     model, optimizer = trained(kind)
     store = CheckpointStore(tmp_path)
     store.save(1, model_tensors(model), optimizer_tensors(model, optimizer), {})
-    fresh = Toy()
+    fresh = toy(kind)
     with torch.no_grad():
         for p in fresh.parameters():
             p.zero_()
@@ -390,10 +390,10 @@ def test_model_and_optimiser_come_back(tmp_path: Path, kind: OptimizerKind) -> N
     assert old.keys() == new.keys() and all(torch.equal(old[name], new[name]) for name in old)
 
 
-@pytest.mark.parametrize("kind", ["lamb", "adamw"])
+@pytest.mark.parametrize("kind", ["lamb", "adamw", "muon"])
 def test_moments_that_a_checkpoint_does_not_have_are_forgotten(tmp_path: Path, kind: OptimizerKind) -> None:
     """A parameter that was not in use then begins with none again."""
-    store, model = CheckpointStore(tmp_path), Toy()
+    store, model = CheckpointStore(tmp_path), toy(kind)
     optimizer = build_optimizer(model, kind)
     store.save(0, model_tensors(model), optimizer_tensors(model, optimizer), {})
     batch = next(toy_batches(None))[1][0]

@@ -41,7 +41,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
     begins at a checkpoint of `two`, and `branched` is the same command again."""
     base = tmp_path_factory.mktemp("ranks")
     sizes = {"one": 1, "two": 2, "poison": 2, "signal": 2, "resumed": 2, "branch": 2, "branched": 2}
-    sizes |= {"dropout": 2, "alone": 2, "alone-one": 1}
+    sizes |= {"dropout": 2, "alone": 2, "alone-one": 1, "muon": 2, "muon-one": 1}
     shared = {"resumed": "signal", "branched": "branch"}
     places = {name: base / shared.get(name, name) for name in sizes}
     words = [f"{name}:{sizes[name]}:{place}" for name, place in places.items()]
@@ -88,6 +88,16 @@ def test_what_one_rank_alone_uses_is_updated_on_both(ended: dict[str, Ended]) ->
     assert equal(*two.weights), "the ranks drifted apart"
     start = Toy().spare.weight.detach()
     assert float((two.weights[0]["spare.weight"] - start).norm()) > 0.1 * float(start.norm())
+    for name, value in one.weights[0].items():
+        error = float((two.weights[0][name] - value).norm() / value.norm().clamp_min(1e-9))
+        assert error <= 1e-5, f"{name}: {error:.1e}"
+
+
+def test_two_ranks_are_one_with_muon_and_an_average(ended: dict[str, Ended]) -> None:
+    """As far as rounding goes, which the five steps of an orthogonalisation make larger."""
+    two, one = ended["muon"], ended["muon-one"]
+    assert equal(*two.weights), "the ranks drifted apart"
+    assert sum(name.startswith("average/") for name in two.weights[0]) >= 8
     for name, value in one.weights[0].items():
         error = float((two.weights[0][name] - value).norm() / value.norm().clamp_min(1e-9))
         assert error <= 1e-5, f"{name}: {error:.1e}"

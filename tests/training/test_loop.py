@@ -69,7 +69,7 @@ def run_until(path: Path, kind: OptimizerKind, step: int, **changes: Any) -> Non
 # T1, T2: exact resume.
 
 
-@pytest.mark.parametrize("kind", ["lamb", "adamw"])
+@pytest.mark.parametrize("kind", ["lamb", "adamw", "muon"])
 def test_resumed_three_times_is_the_same_run(tmp_path: Path, kind: OptimizerKind) -> None:
     straight, outcome = run_toy(tmp_path / "straight", kind)
     for step in (7, 18, 33):

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from albertine.errors import SettingsError
-from albertine.training.optimizers import Lamb, _lamb, build_optimizer, is_excluded, parameter_groups
+from albertine.training.lamb import Lamb, _lamb
+from albertine.training.optimizers import build_optimizer, is_excluded, parameter_groups
 from tests.training.toy import Toy
 
 

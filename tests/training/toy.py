@@ -43,6 +43,26 @@ class Toy(nn.Module):
         return x @ self.embedding.weight.T, self.parity(x)
 
 
+class BlockToy(Toy):
+    """The same with a gated feed-forward named as in an encoder, whose matrices Muon takes."""
+
+    def __init__(self, dropout: float = 0.1) -> None:
+        super().__init__(dropout)
+        del self.shared
+        block = nn.Module()
+        block.intermediate, block.output = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(2 * WIDTH, WIDTH)
+        self.encoder = nn.ModuleDict({"feed_forward": nn.ModuleList([block])})
+
+    def shared(self, x: Tensor) -> Tensor:
+        (block,) = self.encoder["feed_forward"]
+        return block.output(F.glu(block.intermediate(x)))
+
+
+def toy(kind: OptimizerKind, dropout: float = 0.1) -> Toy:
+    """A fresh model with parameters of every kind that the optimiser tells apart."""
+    return BlockToy(dropout) if kind == "muon" else Toy(dropout)
+
+
 @dataclass(frozen=True)
 class ToyBatch:
     ids: Tensor
@@ -135,7 +155,7 @@ def toy_settings(**changes: Any) -> LoopSettings:
 
 def toy_job(folder: RunFolder, kind: OptimizerKind = "lamb", **changes: Any) -> Job:
     """A job on a fresh model; `changes` are of the settings."""
-    model = Toy()
+    model = toy(kind)
     return Job(
         model=model,
         optimizer=build_optimizer(model, kind),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,7 @@ from albertine.pretraining.data import Batches, held_out_batches
 from albertine.pretraining.held_out import judge
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.text.tokenizer import Tokenizer
+from albertine.training.average import Average
 from albertine.training.distributed import World, start, stop
 from albertine.training.guards import TrainingAlarms
 from albertine.training.job import Job, LoopSettings, Outcome
@@ -119,11 +121,16 @@ def _run(
     def keep_best(step: int, scores: Mapping[str, float]) -> None:
         save_model(model, tokenizer, folder.best)
 
+    average = Average(model, settings.training.average) if settings.training.average else None
     outcome = begin(
         Job(
             model=model,
             optimizer=build_optimizer(
-                model, settings.training.optimizer, weight_decay=settings.training.weight_decay
+                model,
+                settings.training.optimizer,
+                weight_decay=settings.training.weight_decay,
+                adamw_share=settings.training.adamw_rate,
+                precision=settings.training.precision,
             ),
             batches=partial(_batches, corpus, settings, world),
             loss_fn=pretraining_losses,
@@ -137,11 +144,13 @@ def _run(
             on_start=partial(describe, folder, settings, world),
             on_best=keep_best,
             branching=branching(corpus, settings),
+            average=average,
         )
     )
     if world.main:
         if outcome.done:
-            save_model(model, tokenizer, folder.final)
+            with nullcontext() if average is None else average.in_place():
+                save_model(model, tokenizer, folder.final)
         draw(folder, {"unigram baseline": baseline.cross_entropy})
     return Result(folder.path, outcome, baseline)
 
@@ -185,6 +194,9 @@ def loop_settings(settings: PretrainingSettings) -> LoopSettings:
 def fingerprint(settings: PretrainingSettings, model: Model, tokenizer: Tokenizer) -> dict[str, Any]:
     """All that decides the result of a run. A checkpoint with another fingerprint is not gone on from."""
     training = settings.training.model_dump(mode="json", exclude={"workers", "threads", "recompute"})
+    for name in ("adamw_rate", "average"):  # checkpoints of runs that were made before there was such a key
+        if training[name] is None:
+            del training[name]
     return {
         "seed": settings.seed,
         "corpus": hashlib.sha256((settings.corpus / MANIFEST).read_bytes()).hexdigest(),

@@ -9,12 +9,14 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 
 from albertine.model.config import MAX_DEPTH, Activation, Initialization, Mapping
 from albertine.settings import Computing, RunSettings, Settings
+from albertine.training.optimizers import ADAMW_SHARE, OptimizerKind
 
 BASE_BATCH, LAMB_RATE = (
     4096,
     0.00176,
 )  # ALBERT, section 4.1; the rate belongs to that batch and to no smaller one
 ADAMW_RATE, ADAMW_BATCH = 1e-4, 256  # BERT and RoBERTa at batch 256
+MUON_RATE = 0.02  # Keller Jordan's, at any batch: the size of a gradient has no part in the update
 
 
 class EncoderChanges(Settings):
@@ -122,17 +124,32 @@ class TrainingChoice(Computing):
     minutes: float | None = Field(
         None, gt=0, description="wall-clock budget instead of steps, counted over restarts"
     )
-    optimizer: Literal["lamb", "adamw"] = "lamb"
+    optimizer: OptimizerKind = Field(
+        "lamb", description="lamb, adamw, or muon: Muon for the matrices of the blocks and AdamW for the rest"
+    )
     learning_rate: float | None = Field(
         None,
         gt=0,
-        description="default: 0.00176 at 4096 (lamb), 1e-4 at 256 (adamw), scaled by the square root",
+        description="default: 0.00176 at 4096 (lamb), 1e-4 at 256 (adamw), scaled by the square root; "
+        "0.02 at any batch (muon)",
+    )
+    adamw_rate: float | None = Field(
+        None,
+        gt=0,
+        description="muon: learning rate of all but the matrices of the blocks, over that of these; "
+        f"default {ADAMW_SHARE:g}",
     )
     schedule: Literal["linear", "wsd", "constant"] = "linear"
     warmup: float = Field(0.025, ge=0, lt=1, description="share of the run; the paper's 3125 of 125000")
     decay: float = Field(0.2, gt=0, le=1, description="share of the run over which wsd decays")
     weight_decay: float = Field(0.01, ge=0)
     clip: float | None = Field(1.0, gt=0)
+    average: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="judge and save a moving average of the weights; its decay a step, often 0.99 to 0.999",
+    )
     workers: int = Field(1, ge=0, description="processes that draw masks ahead of time")
 
     @model_validator(mode="after")
@@ -141,11 +158,20 @@ class TrainingChoice(Computing):
             raise ValueError("give training.steps or training.minutes, and not both")
         return self
 
+    @model_validator(mode="after")
+    def _one_rate(self) -> TrainingChoice:
+        if self.adamw_rate is not None and self.optimizer != "muon":
+            raise ValueError("training.adamw_rate belongs to training.optimizer=muon")
+        return self
+
     @property
     def rate(self) -> float:
-        """The peak learning rate: given, or the published one scaled with the square root of the batch."""
+        """The peak learning rate: given, or the published one, scaled with the square root of the batch
+        where it belongs to a batch."""
         if self.learning_rate is not None:
             return self.learning_rate
+        if self.optimizer == "muon":
+            return MUON_RATE
         base, batch = (LAMB_RATE, BASE_BATCH) if self.optimizer == "lamb" else (ADAMW_RATE, ADAMW_BATCH)
         return float(base * (self.batch_size / batch) ** 0.5)
 

@@ -74,7 +74,7 @@ class TrainingAlarms:
         unigram_entropy: cross-entropy in nats of guessing masked pieces by their frequency alone; where a
             stuck model stays.
         unigram_accuracy: accuracy of always guessing the commonest piece.
-        learning_rate: the peak. batch_size: sequences per update. optimizer: `lamb` or `adamw`.
+        learning_rate: the peak. batch_size: sequences per update. optimizer: `lamb`, `adamw` or `muon`.
         warmup: share of the run. total_steps: None for a run by the clock.
         mlm, sentence: names of the two parts in the metrics.
         hints: advice on a plateau from who knows more of the settings, given first.
@@ -246,6 +246,8 @@ class TrainingAlarms:
         )
 
     def _rate_advice(self) -> str:
+        if self.optimizer == "muon":  # its rate belongs to no batch
+            return f"Try half the learning rate: training.learning_rate={self.learning_rate / 2:.2g}."
         published, batch = PUBLISHED.get(self.optimizer, PUBLISHED["adamw"])
         fitting = scale_learning_rate(published, batch, self.batch_size)
         rate = self.learning_rate

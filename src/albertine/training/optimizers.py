@@ -1,22 +1,52 @@
-"""LAMB as Google released it, AdamW from torch, and which parameters decay."""
+"""The optimisers of a run by name, and which parameters decay."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, Literal, overload
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
-import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
 from albertine.errors import SettingsError
+from albertine.precision import Precision
+from albertine.training.lamb import Lamb
+from albertine.training.muon import Muon
 
-OptimizerKind = Literal["lamb", "adamw"]
+OptimizerKind = Literal["lamb", "adamw", "muon"]
 RateOf = Callable[[str], float]
+
+ADAMW_SHARE = 0.15
+"""Beside Muon, the learning rate of AdamW's parameters over that of the matrices: 0.003 over 0.02."""
+
+# By name and not by shape: embeddings, vectors of all depths in one tensor and low-rank factors have two
+# dimensions too, and none of them is a map from a space to a space.
+_MATRIX = re.compile(
+    r"(?:^|\.)encoder\.(?:attention|feed_forward)\.\d+\.(?:query|key|value|output|intermediate)\.weight$"
+)
+
+
+def block_matrices(model: nn.Module) -> dict[str, int]:
+    """The weights of the products in the blocks by name, and how many matrices each has one above the
+    other: two where a feed-forward is gated, that is where its first product is twice as wide as what its
+    second one takes.
+    """
+    shapes = {name: p.shape for name, p in model.named_parameters() if p.ndim == 2 and _MATRIX.search(name)}
+    found = dict.fromkeys(shapes, 1)
+    for name, (rows, _) in shapes.items():
+        block, middle, _ = name.rpartition("intermediate.weight")
+        after = shapes.get(f"{block}output.weight") if middle else None
+        if after is not None and rows % after[1] == 0:
+            found[name] = rows // after[1]
+    return found
 
 
 def parameter_groups(
-    model: nn.Module, weight_decay: float, rate_of: RateOf | None = None
+    model: nn.Module,
+    weight_decay: float,
+    rate_of: RateOf | None = None,
+    matrices: Mapping[str, int] | None = None,
 ) -> list[dict[str, Any]]:
     """Matrices, which decay (and adapt, in LAMB), and biases and LayerNorm weights, which do neither; a group
     of each for every learning rate.
@@ -26,14 +56,16 @@ def parameter_groups(
 
     Args:
         rate_of: share of the step's learning rate by parameter name; default 1 for all.
+        matrices: for Muon, as `block_matrices` gives them; they are in groups of their own.
     """
-    groups: dict[tuple[bool, float], dict[str, Any]] = {}
+    groups: dict[tuple[bool, float, int], dict[str, Any]] = {}
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
         plain, rate = is_excluded(name, parameter), 1.0 if rate_of is None else rate_of(name)
+        stacked = (matrices or {}).get(name, 0)
         new = {"params": [], "weight_decay": 0.0 if plain else weight_decay, "adapt": not plain, "rate": rate}
-        groups.setdefault((plain, rate), new)["params"].append(parameter)
+        groups.setdefault((plain, rate, stacked), new | {"matrices": stacked})["params"].append(parameter)
     return [groups[key] for key in sorted(groups)]
 
 
@@ -47,19 +79,35 @@ def build_optimizer(
     kind: OptimizerKind,
     *,
     weight_decay: float = 0.01,
-    betas: tuple[float, float] = (0.9, 0.999),
-    eps: float = 1e-6,
+    betas: tuple[float, float] | None = None,
+    eps: float | None = None,
     rate_of: RateOf | None = None,
+    adamw_share: float | None = None,
+    precision: Precision = "auto",
 ) -> Optimizer:
-    """The optimiser of a run; its learning rate is given to every step. Defaults are the ALBERT paper's.
+    """The optimiser of a run; its learning rate is given to every step.
 
     Args:
+        betas, eps: of LAMB and AdamW; default: the ALBERT paper's, 0.9, 0.999 and 1e-6, and beside Muon
+            0.9, 0.98 and 1e-8.
         rate_of: share of that learning rate by parameter name; default 1 for all.
+        adamw_share: Muon: what the rate of all that is no matrix of a block is multiplied with; default
+            `ADAMW_SHARE`.
+        precision: Muon: number format of its products.
 
     Raises:
-        SettingsError: an unknown kind.
+        SettingsError: an unknown kind, or a precision that the device has not.
     """
+    if kind == "muon":
+        matrices, share = block_matrices(model), ADAMW_SHARE if adamw_share is None else adamw_share
+
+        def rate(name: str) -> float:
+            return (1.0 if rate_of is None else rate_of(name)) * (1.0 if name in matrices else share)
+
+        groups = parameter_groups(model, weight_decay, rate, matrices)
+        return Muon(groups, betas=betas or (0.9, 0.98), eps=1e-8 if eps is None else eps, precision=precision)
     groups = parameter_groups(model, weight_decay, rate_of)
+    betas, eps = betas or (0.9, 0.999), 1e-6 if eps is None else eps
     if kind == "lamb":
         return Lamb(groups, betas=betas, eps=eps)
     if kind == "adamw":
@@ -67,90 +115,4 @@ def build_optimizer(
         # kernel.
         fused = {p.device.type for p in model.parameters()} <= {"cpu", "cuda"}
         return AdamW(groups, lr=0.0, betas=betas, eps=eps, fused=fused)
-    raise SettingsError(f"unknown optimiser `{kind}`", remedy="Use lamb or adamw")
-
-
-class Lamb(Optimizer):
-    """LAMB by the formula of google-research/albert (albert_family.md 1.5).
-
-    m and v are Adam's moments without bias correction; u = m / (sqrt(v) + eps) + decay * w; w -= lr * (|w|
-    / |u|) * u, where the ratio is 1 if either norm is 0. The ratio is not clamped. Groups with `adapt`
-    False take the ratio 1.
-
-    Args:
-        params: groups as `parameter_groups` makes them.
-    """
-
-    def __init__(
-        self,
-        params: Iterable[dict[str, Any]] | Iterable[Tensor],
-        lr: float = 0.0,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-6,
-        weight_decay: float = 0.0,
-    ) -> None:
-        super().__init__(
-            params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "adapt": True}
-        )
-        self._scratch: Tensor | None = None
-
-    @overload
-    def step(self, closure: None = None) -> None: ...
-    @overload
-    def step(self, closure: Any) -> float: ...
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> float | None:
-        """Update every parameter that has a gradient. A closure is not supported."""
-        if closure is not None:
-            raise ValueError("Lamb computes no loss itself")
-        for group in self.param_groups:
-            weights = [p for p in group["params"] if p.grad is not None]
-            for weight in weights:
-                if not self.state[weight]:
-                    self.state[weight] = {
-                        "exp_avg": torch.zeros_like(weight),
-                        "exp_avg_sq": torch.zeros_like(weight),
-                    }
-            gradients = [w.grad for w in weights if w.grad is not None]
-            m, v = ([self.state[w][key] for w in weights] for key in ("exp_avg", "exp_avg_sq"))
-            # An accelerator wants few launches; a CPU wants one matrix at a time, which its cache can hold.
-            together = len(weights) if any(w.is_cuda for w in weights) else 1
-            for i in range(0, len(weights), together):
-                part = slice(i, i + together)
-                _lamb(weights[part], gradients[part], m[part], v[part], self._memory(weights[part]), group)
-        return None
-
-    def _memory(self, weights: list[Tensor]) -> list[Tensor]:
-        """Memory of the same shapes; on a CPU the same every time, as fresh memory costs more than the
-        arithmetic."""
-        if len(weights) > 1 or weights[0].device.type != "cpu":
-            return [torch.empty_like(w) for w in weights]
-        (weight,) = weights
-        if (
-            self._scratch is None
-            or len(self._scratch) < weight.numel()
-            or self._scratch.dtype != weight.dtype
-        ):
-            self._scratch = torch.empty(weight.numel(), dtype=weight.dtype)
-        return [self._scratch[: weight.numel()].view_as(weight)]
-
-
-def _lamb(
-    w: list[Tensor], g: list[Tensor], m: list[Tensor], v: list[Tensor], u: list[Tensor], group: dict[str, Any]
-) -> None:
-    """Update `w`, `m` and `v`; what was in `u` is overwritten."""
-    beta1, beta2 = group["betas"]
-    # m, v and m / (sqrt(v) + eps) in one pass over memory: torch's fused Adam at a rate of -1, of weights
-    # that are 0, so late that nothing is left of its bias correction.
-    torch._foreach_zero_(u)
-    late = [torch.full((), 1e9, device=x.device) for x in w]
-    how = {"beta1": beta1, "beta2": beta2, "eps": group["eps"], "weight_decay": 0.0}
-    torch._fused_adamw_(u, g, m, v, [], late, lr=-1.0, amsgrad=False, maximize=False, **how)
-    if group["weight_decay"]:
-        torch._foreach_add_(u, w, alpha=group["weight_decay"])
-    if not group["adapt"]:
-        torch._foreach_add_(w, u, alpha=-group["lr"])
-        return
-    w_norm, u_norm = torch.stack(torch._foreach_norm(w)), torch.stack(torch._foreach_norm(u))
-    ratio = torch.where((w_norm > 0) & (u_norm > 0), w_norm / u_norm, 1.0)
-    torch._foreach_addcmul_(w, u, list(ratio.unbind()), -group["lr"])
+    raise SettingsError(f"unknown optimiser `{kind}`", remedy="Use lamb or adamw, or muon")
