@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from albertine.corpus.manifest import NAME as MANIFEST
 from albertine.corpus.reader import Corpus
-from albertine.errors import SettingsError
 from albertine.interop.huggingface import save_model
 from albertine.model.model import Model
 from albertine.objectives.baseline import BaselineScore, Unigram, count_tokens
@@ -25,11 +24,12 @@ from albertine.pretraining.choose import first_model
 from albertine.pretraining.curves import draw
 from albertine.pretraining.data import Batches, held_out_batches
 from albertine.pretraining.held_out import judge
-from albertine.pretraining.settings import PretrainingSettings
+from albertine.pretraining.settings import Masking, ObjectiveChoice, PretrainingSettings
+from albertine.pretraining.stages import check_depths, check_processes
 from albertine.text.tokenizer import Tokenizer
 from albertine.training.distributed import World, start, stop
 from albertine.training.guards import TrainingAlarms
-from albertine.training.job import Job, LoopSettings, Outcome
+from albertine.training.job import Clock, Job, LoopSettings, Outcome
 from albertine.training.loop import train
 from albertine.training.optimizers import build_optimizer
 from albertine.training.progress import Reporter
@@ -76,16 +76,12 @@ def pretrain(
         torch.set_num_threads(settings.training.threads)
     world = start()
     try:
-        if settings.training.batch_size < world.size:
-            raise SettingsError(
-                f"training.batch_size is {settings.training.batch_size}, fewer sequences than the "
-                f"{world.size} processes",
-                remedy="Raise training.batch_size or start fewer processes",
-            )
+        check_processes(settings, world.size)
         corpus = Corpus(settings.corpus)
         tokenizer = corpus.tokenizer()
         counts = count_tokens(corpus, tokenizer.vocab_size)
         model = first_model(settings, counts).to(world.device)
+        check_depths(settings, model.config.num_hidden_layers)
         with RunFolder(settings.folder, main=world.main) as folder:
             begin = partial(train, resume=resume, strict=strict, branch_from=branch_from)
             return _run(settings, folder, corpus, tokenizer, counts, model, world, begin, reporter)
@@ -119,13 +115,14 @@ def _run(
     def keep_best(step: int, scores: Mapping[str, float]) -> None:
         save_model(model, tokenizer, folder.best)
 
+    clock = Clock()
     outcome = begin(
         Job(
             model=model,
             optimizer=build_optimizer(
                 model, settings.training.optimizer, weight_decay=settings.training.weight_decay
             ),
-            batches=partial(_batches, corpus, settings, world),
+            batches=partial(_batches, corpus, settings, world, clock),
             loss_fn=pretraining_losses,
             settings=loop_settings(settings),
             folder=folder,
@@ -137,6 +134,7 @@ def _run(
             on_start=partial(describe, folder, settings, world),
             on_best=keep_best,
             branching=branching(corpus, settings),
+            clock=clock,
         )
     )
     if world.main:
@@ -157,9 +155,9 @@ def _over_all(score: BaselineScore, world: World) -> BaselineScore:
 
 
 def _batches(
-    corpus: Corpus, settings: PretrainingSettings, world: World, cursor: dict[str, Any] | None
+    corpus: Corpus, settings: PretrainingSettings, world: World, clock: Clock, cursor: dict[str, Any] | None
 ) -> Batches:
-    return Batches(corpus, settings, cursor, world.rank, world.size)
+    return Batches(corpus, settings, cursor, world.rank, world.size, clock)
 
 
 def loop_settings(settings: PretrainingSettings) -> LoopSettings:
@@ -183,7 +181,10 @@ def loop_settings(settings: PretrainingSettings) -> LoopSettings:
 
 
 def fingerprint(settings: PretrainingSettings, model: Model, tokenizer: Tokenizer) -> dict[str, Any]:
-    """All that decides the result of a run. A checkpoint with another fingerprint is not gone on from."""
+    """All that decides the result of a run. A checkpoint with another fingerprint is not gone on from.
+
+    What came later than the first runs is left out where it is as it was for them.
+    """
     training = settings.training.model_dump(mode="json", exclude={"workers", "threads", "recompute"})
     return {
         "seed": settings.seed,
@@ -191,9 +192,22 @@ def fingerprint(settings: PretrainingSettings, model: Model, tokenizer: Tokenize
         "tokenizer": tokenizer.fingerprint,
         "model": {**model.config.plain(), "heads": sorted(model.heads)},
         "start": settings.model.model_dump(mode="json", include={"start_from", "embeddings", "output_bias"}),
-        "objective": settings.objective.model_dump(mode="json"),
+        "objective": _objective(settings.objective),
         "training": training,
+        **(
+            {"stages": [stage.model_dump(mode="json") for stage in settings.stages]}
+            if settings.stages
+            else {}
+        ),
     }
+
+
+def _objective(objective: ObjectiveChoice) -> dict[str, Any]:
+    plain = objective.model_dump(mode="json")
+    for name in ("masked", "random"):
+        if plain["masking"][name] == Masking.model_fields[name].default:
+            del plain["masking"][name]
+    return plain
 
 
 def _watch(settings: PretrainingSettings, baseline: BaselineScore) -> TrainingAlarms:
