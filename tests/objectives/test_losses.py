@@ -21,7 +21,10 @@ class Fixed:
     def __init__(self, mlm: Tensor, sentence: Tensor | None) -> None:
         self.mlm, self.sentence = mlm, sentence
 
-    def pretraining_forward(self, packed: Packed, mlm_rows: Tensor) -> tuple[Tensor, Tensor | None]:
+    def pretraining_forward(
+        self, packed: Packed, mlm_rows: Tensor, *, depth: int | None = None, sentence: bool = True
+    ) -> tuple[Tensor, Tensor | None]:
+        assert depth is None and sentence == (self.sentence is not None)
         assert len(mlm_rows) == len(self.mlm)
         return self.mlm, self.sentence
 

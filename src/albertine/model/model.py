@@ -142,23 +142,28 @@ class Model(nn.Module):
         return ModelOutput(unpack(out.last_hidden, index, batch, length), pooled, states)
 
     @own_precision
-    def pretraining_forward(self, packed: Packed, mlm_rows: Tensor) -> tuple[Tensor, Tensor | None]:
+    def pretraining_forward(
+        self, packed: Packed, mlm_rows: Tensor, *, depth: int | None = None, sentence: bool = True
+    ) -> tuple[Tensor, Tensor | None]:
         """Logits of the pretraining heads; the last depth computes only the rows that they read.
 
         Args:
             mlm_rows: int64 (P,) rows in T of the masked positions, none twice.
+            depth: how many depths to compute, default all.
+            sentence: whether the sentence logits are wanted, where there is a head for them.
 
         Returns:
-            Masked-LM logits (P, V), and sentence logits (S, 2) or None without a sentence head.
+            Masked-LM logits (P, V), and sentence logits (S, 2), or None where not wanted or not there.
         """
         if self.mlm is None:
             raise SettingsError("this model has no masked-LM head", remedy='Build it with heads={"mlm", …}')
-        rows = mlm_rows if self.sentence is None else torch.cat([packed.first_tokens, mlm_rows])
+        head = self.sentence if sentence else None
+        rows = mlm_rows if head is None else torch.cat([packed.first_tokens, mlm_rows])
         with self.encoder.computing():
-            x_RH = self.encoder(packed, rows=rows).last_hidden
+            x_RH = self.encoder(packed, depth=depth, rows=rows).last_hidden
             first_SH, masked_PH = x_RH.split([len(rows) - len(mlm_rows), len(mlm_rows)])
-            sentence = None if self.sentence is None else self.sentence(self.pooled(first_SH))
-            return self.mlm(masked_PH, self.encoder.embeddings), sentence
+            order = None if head is None else head(self.pooled(first_SH))
+            return self.mlm(masked_PH, self.encoder.embeddings), order
 
     def pooled(self, first_SH: Tensor) -> Tensor:
         """Pooler output (S, H) of the rows of the first tokens."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -65,6 +66,7 @@ class PretrainingBatch:
         sentence_labels: int64 (S,), -100 where a sample has no sentence task; None where none can have one.
         sentence_count: labels that are not -100, so that no step waits for the device to count them.
         samples: (epoch, sample) of every sequence, int64 (S, 2).
+        depth: how many depths the model is to compute; None: all.
     """
 
     packed: Packed
@@ -73,6 +75,7 @@ class PretrainingBatch:
     sentence_labels: Tensor | None
     sentence_count: int
     samples: Tensor
+    depth: int | None = None
 
     @property
     def counts(self) -> dict[str, int]:
@@ -111,9 +114,16 @@ class BatchBuilder:
         masks: MaskSettings,
         seed: int,
         vocabulary: Vocabulary | None = None,
+        *,
+        depth: int | None = None,
     ) -> None:
-        """Args: `vocabulary` is needed only where the corpus' own tokenizer is not to be asked."""
+        """
+        Args:
+            vocabulary: needed only where the corpus' own tokenizer is not to be asked.
+            depth: how many depths the model is to compute for these batches; None: all.
+        """
         self.corpus, self.pairs, self.masks, self.seed = corpus, pairs, masks, seed
+        self.depth = depth
         names = corpus.tokenizer() if vocabulary is None else vocabulary
         self.specials = Specials(names.cls_id, names.sep_id, names.mask_id, names.vocab_size)
         self._text: SpanReader | None = None
@@ -121,7 +131,8 @@ class BatchBuilder:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A spawned loader process gets the recipe, not the text: it maps the shards and plans by itself.
-        return BatchBuilder, (self.corpus, self.pairs, self.masks, self.seed, self.specials)
+        make = partial(BatchBuilder, depth=self.depth)
+        return make, (self.corpus, self.pairs, self.masks, self.seed, self.specials)
 
     @property
     def text(self) -> SpanReader:
@@ -217,6 +228,7 @@ class BatchBuilder:
             None if self.pairs.kind == "none" else torch.from_numpy(spans.label),
             int((two & (spans.label >= 0)).sum()),
             torch.from_numpy(np.stack([spans.epochs, spans.samples], 1)),
+            self.depth,
         )
 
 

@@ -36,8 +36,11 @@ class Part(NamedTuple):
 class PretrainingModel(Protocol):
     """What the losses need of a model."""
 
-    def pretraining_forward(self, packed: Packed, mlm_rows: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Vocabulary logits (P, V) at the rows (P,) of T, and sentence logits (S, 2) or None."""
+    def pretraining_forward(
+        self, packed: Packed, mlm_rows: Tensor, *, depth: int | None = None, sentence: bool = True
+    ) -> tuple[Tensor, Tensor | None]:
+        """Vocabulary logits (P, V) at the rows (P,) of T, and sentence logits (S, 2) or None, of so many
+        depths."""
         ...
 
 
@@ -46,7 +49,12 @@ def pretraining_losses(model: PretrainingModel, batch: PretrainingBatch) -> dict
 
     The reference's total is the sum of the two means, unweighted (ALBERT, section 3.1).
     """
-    mlm_logits, sentence_logits = model.pretraining_forward(batch.packed, batch.mlm_positions)
+    mlm_logits, sentence_logits = model.pretraining_forward(
+        batch.packed,
+        batch.mlm_positions,
+        depth=batch.depth,
+        sentence=batch.sentence_labels is not None,
+    )
     parts = {"mlm": _part(mlm_logits, batch.mlm_labels, batch.counts["mlm"])}
     if batch.sentence_labels is not None:
         if sentence_logits is None:

@@ -3,8 +3,8 @@
 The rules are the ALBERT paper's, section 3.1, in the form of Google's code (reference file, section 1.4):
 words are visited in random order; at each an n-gram length is drawn with p(n) proportional to 1/n; the
 n-gram is shortened until it fits what is left of the budget, and dropped if it meets one already taken.
-Every token taken is replaced by [MASK] in 80 of 100 cases, kept in 10 and replaced by a random token in 10,
-each on its own.
+Every token taken is replaced by [MASK] in 80 of 100 cases, kept in 10 and replaced by a random token in 10
+(or in other shares), each on its own.
 
 A batch is masked at once. Only the walk over the words is a Python loop, over integers and with a bit per
 word for what is taken: about twenty turns for a sample of 128 tokens.
@@ -22,8 +22,6 @@ from albertine.errors import SettingsError
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-MASKED, KEPT = 0.8, 0.9  # bounds of one uniform draw: below the first [MASK], below the second unchanged
-
 
 @dataclass(frozen=True)
 class MaskSettings:
@@ -37,6 +35,7 @@ class MaskSettings:
         permutation: also shuffle further n-grams among themselves and predict them (as many tokens again).
         max_predictions: a fixed limit on top. The reference's 20 are 4 % of a sample of 512: no default.
         reference_defects: let an n-gram, or the rest of a word cut by truncation, run across the [SEP].
+        masked, random: of the tokens to predict, the shares replaced by [MASK] and by a random token.
     """
 
     probability: float = 0.15
@@ -46,6 +45,8 @@ class MaskSettings:
     permutation: bool = False
     max_predictions: int | None = None
     reference_defects: bool = False
+    masked: float = 0.8
+    random: float = 0.1
 
     def __post_init__(self) -> None:
         if not 0 < self.probability < 1:
@@ -54,6 +55,8 @@ class MaskSettings:
             raise SettingsError("must be at least 1", where="ngram")
         if self.max_predictions is not None and self.max_predictions < 1:
             raise SettingsError("must be at least 1, or left out", where="max_predictions")
+        if min(self.masked, self.random) < 0 or self.masked + self.random > 1 + 1e-9:
+            raise SettingsError("must be shares that are 1 or less together", where="masked and random")
 
     def budget(self, lengths: NDArray[np.integer]) -> Ints:
         """Most tokens to predict in samples of these lengths (special tokens included)."""
@@ -106,10 +109,12 @@ def mask_batch(
     chosen = units.tokens(_choose(units, numbers[0], numbers[1], budget, taken, settings))
     masked = ids.copy()
     fate = numbers[2][chosen]
-    masked[chosen[fate < MASKED]] = mask_id
-    stray = fate >= KEPT
-    random_ids = ((fate[stray] - KEPT) * (vocab_size / (1 - KEPT))).astype(np.int64)
-    masked[chosen[stray]] = random_ids.clip(0, vocab_size - 1)
+    masked[chosen[fate < settings.masked]] = mask_id
+    kept = 1 - settings.random  # of one uniform draw, below `masked` [MASK], and below this unchanged
+    if kept < 1:
+        stray = fate >= kept
+        random_ids = ((fate[stray] - kept) * (vocab_size / (1 - kept))).astype(np.int64)
+        masked[chosen[stray]] = random_ids.clip(0, vocab_size - 1)
     if settings.permutation:
         moved = units.tokens(_choose(units, numbers[3], numbers[4], budget, taken, settings))
         sample = np.searchsorted(offsets, moved, side="right")

@@ -12,14 +12,16 @@ FIXED = ("corpus", "tokenizer", "model", "training.optimizer")
 
 
 def branching(corpus: Corpus, settings: PretrainingSettings) -> Branching:
-    """The rules of a branch; the samples of an epoch depend on the objective, which it may change."""
+    """The rules of a branch; the samples of an epoch depend on the objective, which it may change, and on the
+    stage, which may be another one from there on: then, or where they are fewer, the next epoch begins."""
 
     def fitting(cursor: Cursor | None) -> Cursor | None:
         if cursor is None:
             return None
-        builder = builder_of(corpus, settings.objective, settings.seed)
-        if cursor["offset"] <= builder.rows(cursor["epoch"]):
-            return cursor
+        if not settings.stages and "stage" not in cursor:
+            builder = builder_of(corpus, settings.objective, settings.seed)
+            if cursor["offset"] <= builder.rows(cursor["epoch"]):
+                return cursor
         return {"epoch": cursor["epoch"] + 1, "offset": 0}
 
     return Branching(FIXED, fitting)

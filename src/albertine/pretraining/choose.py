@@ -32,6 +32,7 @@ def encoder_config(choice: ModelChoice, vocab_size: int, max_length: int) -> Enc
     changes = choice.change.model_dump()
     depth = changes.pop("num_hidden_layers", base.num_hidden_layers)
     plan = base.plan.resized(depth) if choice.sharing == "preset" else SHARING[choice.sharing](depth)
+    plan = replace(plan, own=choice.own, low_rank=choice.low_rank)
     if base.embedding_size == base.hidden_size and "hidden_size" in changes:
         changes = {"embedding_size": changes["hidden_size"], **changes}  # BERT is not factorised at any width
     config = replace(base, plan=plan, vocab_size=vocab_size, **changes)

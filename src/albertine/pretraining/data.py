@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from albertine.corpus.loader import Loader
-from albertine.corpus.order import Cursor, steps
 from albertine.corpus.reader import Corpus
 from albertine.errors import CorpusError
-from albertine.objectives.batch import BatchBuilder, PretrainingBatch, Row
+from albertine.objectives.batch import BatchBuilder, PretrainingBatch
 from albertine.objectives.masking import MaskSettings
 from albertine.objectives.pairs import PairSettings
 from albertine.pretraining.settings import ObjectiveChoice, PretrainingSettings
+from albertine.pretraining.stages import Order, Orders, resolved
 from albertine.randomness import permutation
+from albertine.training.job import Clock
 from albertine.training.step import MicroBatch
 
 HELD_OUT_TOKENS = 16384
@@ -26,8 +26,14 @@ HELD_OUT_SEED = 1
 on the same pairs, cuts and masks, so the spread of their scores is that of the models alone."""
 
 
-def builder_of(corpus: Corpus, objective: ObjectiveChoice, seed: int) -> BatchBuilder:
-    """The pure function from sample numbers to batches that `objective` describes."""
+def builder_of(
+    corpus: Corpus, objective: ObjectiveChoice, seed: int, *, depth: int | None = None
+) -> BatchBuilder:
+    """The pure function from sample numbers to batches that `objective` describes.
+
+    Args:
+        depth: how many depths the model is to compute for them; None: all.
+    """
     pairs = PairSettings(
         kind=objective.pairs,
         max_length=objective.max_length,
@@ -35,7 +41,7 @@ def builder_of(corpus: Corpus, objective: ObjectiveChoice, seed: int) -> BatchBu
         reference_defects=objective.reference_defects,
     )
     masks = MaskSettings(**objective.masking.model_dump(), reference_defects=objective.reference_defects)
-    return BatchBuilder(corpus, pairs, masks, seed, corpus.tokenizer())
+    return BatchBuilder(corpus, pairs, masks, seed, corpus.tokenizer(), depth=depth)
 
 
 class Batches:
@@ -46,6 +52,7 @@ class Batches:
     Args:
         cursor: where to begin, as handed out before; None for the start.
         rank, world: this process among all; the global batches do not depend on them.
+        clock: where the run stands when the batches are asked for, which decides their stage.
     """
 
     def __init__(
@@ -55,22 +62,42 @@ class Batches:
         cursor: dict[str, Any] | None,
         rank: int = 0,
         world: int = 1,
+        clock: Clock | None = None,
     ) -> None:
-        self.settings, self.rank, self.world = settings, rank, world
-        self.cursor = Cursor(**cursor) if cursor else Cursor(0, 0)
-        self.builder = builder_of(corpus, settings.objective, settings.seed)
+        self.corpus, self.settings, self.rank, self.world = corpus, settings, rank, world
+        self.cursor, self.clock = cursor, clock or Clock()
+        self.stages = resolved(settings)
+        self._use((cursor or {}).get("stage", 0))
+
+    def _use(self, stage: int) -> BatchBuilder:
+        """The builder of a stage. One is held, because a run goes from stage to stage and never back."""
+        if getattr(self, "stage", None) != stage:
+            here = self.stages[stage]
+            self.builder = builder_of(self.corpus, here.objective, self.settings.seed, depth=here.depth)
+            self.stage = stage
+        return self.builder
 
     def __iter__(self) -> Iterator[tuple[dict[str, Any], list[MicroBatch]]]:
-        training = self.settings.training
-        orders = steps(self.builder.rows, training.batch_size, self.settings.seed, self.cursor)
-        yield from Loader(self._build, orders, training.workers)
+        begin, steps = self.clock.step, self.settings.training.steps
 
-    def _build(self, order: tuple[Cursor, list[Row]]) -> tuple[dict[str, Any], list[MicroBatch]]:
-        cursor, rows = order
-        batches = self.builder.build(
+        def progress(count: int) -> float:
+            # Counted in steps, the stage of a batch does not depend on how far ahead it is prepared.
+            return self.clock.progress if steps is None else (begin + count) / steps
+
+        def rows_of(stage: int) -> Callable[[int], int]:
+            return self._use(stage).rows
+
+        orders = Orders(
+            self.stages, rows_of, progress, self.settings.seed, self.cursor, named=bool(self.settings.stages)
+        )
+        yield from Loader(self._build, orders, self.settings.training.workers)
+
+    def _build(self, order: Order) -> tuple[dict[str, Any], list[MicroBatch]]:
+        place, stage, rows = order
+        batches = self._use(stage).build(
             rows, self.rank, self.world, micro_batch_tokens=self.settings.training.micro_batch_tokens
         )
-        return asdict(cursor), list(batches)
+        return place, list(batches)
 
 
 def held_out_batches(

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from albertine.corpus.manifest import NAME as MANIFEST
 from albertine.corpus.reader import Corpus
-from albertine.errors import SettingsError
 from albertine.interop.huggingface import save_model
 from albertine.model.model import Model
 from albertine.objectives.baseline import BaselineScore, Unigram, count_tokens
@@ -26,12 +25,13 @@ from albertine.pretraining.choose import first_model
 from albertine.pretraining.curves import draw
 from albertine.pretraining.data import Batches, held_out_batches
 from albertine.pretraining.held_out import judge
-from albertine.pretraining.settings import PretrainingSettings
+from albertine.pretraining.settings import Masking, ObjectiveChoice, PretrainingSettings
+from albertine.pretraining.stages import check_depths, check_processes
 from albertine.text.tokenizer import Tokenizer
 from albertine.training.average import Average
 from albertine.training.distributed import World, start, stop
 from albertine.training.guards import TrainingAlarms
-from albertine.training.job import Job, LoopSettings, Outcome
+from albertine.training.job import Clock, Job, LoopSettings, Outcome
 from albertine.training.loop import train
 from albertine.training.optimizers import build_optimizer
 from albertine.training.progress import Reporter
@@ -78,16 +78,12 @@ def pretrain(
         torch.set_num_threads(settings.training.threads)
     world = start()
     try:
-        if settings.training.batch_size < world.size:
-            raise SettingsError(
-                f"training.batch_size is {settings.training.batch_size}, fewer sequences than the "
-                f"{world.size} processes",
-                remedy="Raise training.batch_size or start fewer processes",
-            )
+        check_processes(settings, world.size)
         corpus = Corpus(settings.corpus)
         tokenizer = corpus.tokenizer()
         counts = count_tokens(corpus, tokenizer.vocab_size)
         model = first_model(settings, counts).to(world.device)
+        check_depths(settings, model.config.num_hidden_layers)
         with RunFolder(settings.folder, main=world.main) as folder:
             begin = partial(train, resume=resume, strict=strict, branch_from=branch_from)
             return _run(settings, folder, corpus, tokenizer, counts, model, world, begin, reporter)
@@ -122,6 +118,7 @@ def _run(
         save_model(model, tokenizer, folder.best)
 
     average = Average(model, settings.training.average) if settings.training.average else None
+    clock = Clock()
     outcome = begin(
         Job(
             model=model,
@@ -132,7 +129,7 @@ def _run(
                 adamw_share=settings.training.adamw_rate,
                 precision=settings.training.precision,
             ),
-            batches=partial(_batches, corpus, settings, world),
+            batches=partial(_batches, corpus, settings, world, clock),
             loss_fn=pretraining_losses,
             settings=loop_settings(settings),
             folder=folder,
@@ -145,6 +142,7 @@ def _run(
             on_best=keep_best,
             branching=branching(corpus, settings),
             average=average,
+            clock=clock,
         )
     )
     if world.main:
@@ -166,9 +164,9 @@ def _over_all(score: BaselineScore, world: World) -> BaselineScore:
 
 
 def _batches(
-    corpus: Corpus, settings: PretrainingSettings, world: World, cursor: dict[str, Any] | None
+    corpus: Corpus, settings: PretrainingSettings, world: World, clock: Clock, cursor: dict[str, Any] | None
 ) -> Batches:
-    return Batches(corpus, settings, cursor, world.rank, world.size)
+    return Batches(corpus, settings, cursor, world.rank, world.size, clock)
 
 
 def loop_settings(settings: PretrainingSettings) -> LoopSettings:
@@ -192,7 +190,10 @@ def loop_settings(settings: PretrainingSettings) -> LoopSettings:
 
 
 def fingerprint(settings: PretrainingSettings, model: Model, tokenizer: Tokenizer) -> dict[str, Any]:
-    """All that decides the result of a run. A checkpoint with another fingerprint is not gone on from."""
+    """All that decides the result of a run. A checkpoint with another fingerprint is not gone on from.
+
+    What came later than the first runs is left out where it is as it was for them.
+    """
     training = settings.training.model_dump(mode="json", exclude={"workers", "threads", "recompute"})
     for name in ("adamw_rate", "average"):  # checkpoints of runs that were made before there was such a key
         if training[name] is None:
@@ -203,9 +204,22 @@ def fingerprint(settings: PretrainingSettings, model: Model, tokenizer: Tokenize
         "tokenizer": tokenizer.fingerprint,
         "model": {**model.config.plain(), "heads": sorted(model.heads)},
         "start": settings.model.model_dump(mode="json", include={"start_from", "embeddings", "output_bias"}),
-        "objective": settings.objective.model_dump(mode="json"),
+        "objective": _objective(settings.objective),
         "training": training,
+        **(
+            {"stages": [stage.model_dump(mode="json") for stage in settings.stages]}
+            if settings.stages
+            else {}
+        ),
     }
+
+
+def _objective(objective: ObjectiveChoice) -> dict[str, Any]:
+    plain = objective.model_dump(mode="json")
+    for name in ("masked", "random"):
+        if plain["masking"][name] == Masking.model_fields[name].default:
+            del plain["masking"][name]
+    return plain
 
 
 def _watch(settings: PretrainingSettings, baseline: BaselineScore) -> TrainingAlarms:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from albertine.model.config import MAX_DEPTH, Activation, Initialization, Mapping
+from albertine.model.config import (
+    MAX_DEPTH,
+    Activation,
+    FeedForward,
+    Initialization,
+    Mapping,
+    Norm,
+    Positions,
+)
 from albertine.settings import Computing, RunSettings, Settings
 from albertine.training.optimizers import ADAMW_SHARE, OptimizerKind
 
@@ -17,6 +26,9 @@ BASE_BATCH, LAMB_RATE = (
 )  # ALBERT, section 4.1; the rate belongs to that batch and to no smaller one
 ADAMW_RATE, ADAMW_BATCH = 1e-4, 256  # BERT and RoBERTa at batch 256
 MUON_RATE = 0.02  # Keller Jordan's, at any batch: the size of a gradient has no part in the update
+SHORTEST_PAIRS = 32
+"""Most chunks of 29 tokens (32 without the special ones) are parts of two sentences; in less room there is
+one, which has no order, or two of which only some words are left."""
 
 
 class EncoderChanges(Settings):
@@ -45,6 +57,12 @@ class EncoderChanges(Settings):
     feed_forward_dropout: bool | None = None
     sentence_dropout: bool | None = None
     initialization: Initialization | None = None
+    positions: Positions | None = Field(None, description="learned, or rotary: no table, only distances")
+    rotary_base: float | None = None
+    norm: Norm | None = Field(None, description="post: behind each block, as in ALBERT; pre: before it")
+    feed_forward: FeedForward | None = Field(None, description="plain, or gated as in ModernBERT")
+    biases: bool | None = None
+    qk_norm: bool | None = None
 
     @model_serializer(mode="wrap")
     def _changes(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -60,6 +78,10 @@ class ModelChoice(Settings):
     sharing: Literal["preset", "all", "attention", "ffn", "none"] = Field(
         "preset", description="what all depths share"
     )
+    own: tuple[Literal["norms", "residuals", "injection"], ...] = Field(
+        (), description="what every depth has to itself although its blocks are shared"
+    )
+    low_rank: int = Field(0, ge=0, description="rank of what every depth adds to its shared blocks")
     embeddings: Literal["reference", "wide"] = Field(
         "reference",
         description="start of the embedding tables: Google's, or a wider one with sinusoids for positions, "
@@ -78,11 +100,11 @@ class ModelChoice(Settings):
     def _one_origin(self) -> ModelChoice:
         if (self.preset is None) == (self.start_from is None):
             raise ValueError("give model.preset or model.start_from, and not both")
-        chosen = (self.sharing, self.embeddings, self.output_bias)
-        own = self.change != EncoderChanges() or chosen != ("preset", "reference", "zeros")
-        if self.start_from is not None and own:
+        chosen = (self.sharing, self.own, self.low_rank, self.embeddings, self.output_bias)
+        changed = self.change != EncoderChanges() or chosen != ("preset", (), 0, "reference", "zeros")
+        if self.start_from is not None and changed:
             raise ValueError(
-                "model.change, sharing, embeddings and output_bias belong to a preset; "
+                "model.change, sharing, own, low_rank, embeddings and output_bias belong to a preset; "
                 "weights bring their own"
             )
         return self
@@ -101,6 +123,16 @@ class Masking(Settings):
     max_predictions: int | None = Field(
         None, ge=1, description="Google's fixed limit (20); default 15 % of the length"
     )
+    masked: float = Field(0.8, ge=0, le=1, description="of the tokens to predict, the share shown as [MASK]")
+    random: float = Field(
+        0.1, ge=0, le=1, description="the share shown as a random token; the rest is shown as it is"
+    )
+
+    @model_validator(mode="after")
+    def _shares(self) -> Masking:
+        if self.masked + self.random > 1 + 1e-9:
+            raise ValueError(f"masked {self.masked:g} and random {self.random:g} are more than all tokens")
+        return self
 
 
 class ObjectiveChoice(Settings):
@@ -111,6 +143,50 @@ class ObjectiveChoice(Settings):
     short_probability: float = Field(0.1, ge=0, le=1)
     reference_defects: bool = Field(False, description="reproduce the reference's cross-document pairs")
     masking: Masking = Masking()
+
+
+class Stage(Settings):
+    """A part of a run, and what differs in it from the run's own settings; None: as they are."""
+
+    begin: float = Field(ge=0, lt=1, description="share of the run at which it begins; of the first 0")
+    max_length: int | None = Field(None, ge=8)
+    batch_size: int | None = Field(
+        None, ge=1, description="default: as many tokens as training.batch_size of objective.max_length"
+    )
+    pairs: Literal["sop", "nsp", "none"] | None = Field(
+        None,
+        description=f"default: the run's, but none where max_length is shortened below {SHORTEST_PAIRS}",
+    )
+    mask_probability: float | None = Field(None, gt=0, lt=1)
+    masked: float | None = Field(None, ge=0, le=1)
+    random: float | None = Field(None, ge=0, le=1)
+    ngram: int | None = Field(None, ge=1, le=10)
+    depth: int | None = Field(None, ge=1, le=MAX_DEPTH, description="compute only the first depths")
+    causal: bool = Field(
+        False,
+        description="predict the next token, seeing none after; mask_probability is then the share of the "
+        "tokens predicted, by default a third",
+    )
+
+    @model_serializer(mode="wrap")
+    def _differences(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Only what differs, so that a settings file stays readable."""
+        return {
+            name: value for name, value in handler(self).items() if value is not None and value is not False
+        }
+
+    def shortens(self, objective: ObjectiveChoice) -> bool:
+        """Whether its samples are too short for pairs, and those of the run are longer."""
+        return self.max_length is not None and self.max_length < min(SHORTEST_PAIRS, objective.max_length)
+
+    def applied(self, objective: ObjectiveChoice) -> ObjectiveChoice:
+        """The objective in this stage."""
+        short = "none" if self.shortens(objective) else objective.pairs
+        given = {"probability": self.mask_probability, "ngram": self.ngram}
+        given |= {"masked": self.masked, "random": self.random}
+        masking = objective.masking.model_copy(update={k: v for k, v in given.items() if v is not None})
+        changed = {"max_length": self.max_length or objective.max_length, "pairs": self.pairs or short}
+        return objective.model_copy(update={**changed, "masking": masking})
 
 
 class TrainingChoice(Computing):
@@ -196,3 +272,37 @@ class PretrainingSettings(RunSettings):
     objective: ObjectiveChoice = ObjectiveChoice()
     training: TrainingChoice
     watching: Watching = Watching()
+    stages: tuple[Stage, ...] = Field(
+        (), description="parts of the run with other lengths, masks, batches or depths, in their order"
+    )
+
+    @model_validator(mode="after")
+    def _stages_fit(self) -> PretrainingSettings:
+        begins = [stage.begin for stage in self.stages]
+        if begins and begins[0] != 0:
+            raise ValueError(f"stages: the first begins at {begins[0]:g}; it must begin at 0")
+        for number, (one, two) in enumerate(pairwise(begins), 2):
+            if two <= one:
+                raise ValueError(
+                    f"stages: number {number} begins at {two:g}, and the one before it at {one:g}; "
+                    "write them in the order of the run"
+                )
+        for number, stage in enumerate(self.stages, 1):
+            if trouble := _trouble(stage, self.objective):
+                raise ValueError(f"stages: number {number} {trouble}")
+        return self
+
+
+def _trouble(stage: Stage, objective: ObjectiveChoice) -> str | None:
+    """What is wrong with a stage of a run with this objective."""
+    here = stage.applied(objective)
+    if here.max_length > objective.max_length:
+        return (
+            f"has max_length {here.max_length}, more than objective.max_length {objective.max_length}; "
+            "raise that, and shorten the other stages"
+        )
+    if (masked := here.masking.masked) + (random := here.masking.random) > 1 + 1e-9:
+        return f"has masked {masked:g} and random {random:g}, which are more than all tokens"
+    if stage.causal and here.pairs != "none":
+        return f"is causal and has pairs {here.pairs}, whose [CLS] would see nothing; add pairs: none to it"
+    return None

@@ -26,6 +26,19 @@ shown.
 Drawn = tuple[Cursor, list[MicroBatch]]
 
 
+@dataclass
+class Clock:
+    """Where the run stands, for a stream of batches that follows it. The same on every rank.
+
+    Attributes:
+        step: the step before which the stream was opened.
+        progress: share of the run that was done when the last batch was taken from the stream.
+    """
+
+    step: int = 0
+    progress: float = 0.0
+
+
 @dataclass(frozen=True)
 class LoopSettings:
     """How long to train, how fast to learn, how often to look.
@@ -100,6 +113,7 @@ class Job:
         parts, adversary: see `train_step`.
         branching: what a branch of another run may change; None where there are no branches.
         average: of the weights; it is evaluated, and kept as the best, instead of them.
+        clock: set by the loop, read by `batches` where the stream of them follows the run.
     """
 
     model: nn.Module
@@ -119,6 +133,7 @@ class Job:
     average: Average | None = None
     parts: Sequence[str] | None = None
     branching: Branching | None = None
+    clock: Clock = field(default_factory=Clock)
 
 
 @dataclass(frozen=True)

@@ -115,9 +115,12 @@ class _Run:
                 self.recorder.say(f"no new best in {self.state.since_best} evaluations: the run ends early")
                 return
             if batches is None:
+                self._tell_clock(self.state.elapsed)
+                self.job.clock.step = self.state.step
                 batches = iter(self.job.batches(self.state.cursor))
                 stack.callback(getattr(batches, "close", lambda: None))
             drawn, elapsed = self._draw(batches)
+            self._tell_clock(elapsed)
             if drawn is None or self.settings.progress(self.state.step, elapsed) >= 1:
                 return
             self._step(*drawn, elapsed)
@@ -129,6 +132,9 @@ class _Run:
                 self._save()
             if self._due(COLLECT_EVERY):
                 gc.collect()
+
+    def _tell_clock(self, elapsed: float) -> None:
+        self.job.clock.progress = self.settings.progress(self.state.step, elapsed)
 
     def _draw(self, batches: Iterator[Drawn]) -> tuple[Drawn | None, float]:
         """The next batch, None at the end of the data, and the time that all ranks agree on."""

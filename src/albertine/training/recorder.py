@@ -72,8 +72,8 @@ class Recorder:
             return []
         now = time.monotonic()
         row: dict[str, Any] = {"step": state.step}
-        if state.cursor and "epoch" in state.cursor:
-            row["epoch"] = state.cursor["epoch"]
+        place = state.cursor or {}
+        row |= {key: place[key] for key in ("epoch", "stage") if key in place}
         row |= self.window.means() | {"lr": state.lr, "tokens": state.tokens, "elapsed": self.elapsed}
         row["tokens_per_second"] = (state.tokens - self._last_tokens) / max(now - self._last_time, 1e-9)
         self._last_time, self._last_tokens, self.window = now, state.tokens, Window()

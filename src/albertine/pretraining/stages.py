@@ -1,0 +1,127 @@
+"""Stages: what changes over a run, and the one order of batches that goes through all of them.
+
+A stage is part of the cursor. Where one begins, a new epoch begins at its first sample, with samples cut and
+masked as the stage says; so every draw is still named by (seed, purpose, epoch, sample), and none is made
+twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from albertine.corpus.order import Cursor, Row, steps
+from albertine.errors import SettingsError
+from albertine.pretraining.settings import ObjectiveChoice, PretrainingSettings, Stage
+
+CAUSAL_SHARE = 1 / 3
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A stage with all that is to be known of it.
+
+    Attributes:
+        begin: share of the run. objective: what is predicted. batch_size: sequences per update.
+        depth: how many depths are computed; None: all.
+        causal: share of the tokens that are predicted from what is before them; None: masked ones are.
+    """
+
+    begin: float
+    objective: ObjectiveChoice
+    batch_size: int
+    depth: int | None = None
+    causal: float | None = None
+
+
+def resolved(settings: PretrainingSettings) -> tuple[Resolved, ...]:
+    """The stages of a run; a run without any is one stage."""
+    if not settings.stages:
+        return (Resolved(0.0, settings.objective, settings.training.batch_size),)
+    return tuple(_resolved(stage, settings) for stage in settings.stages)
+
+
+def _resolved(stage: Stage, settings: PretrainingSettings) -> Resolved:
+    objective = stage.applied(settings.objective)
+    tokens = settings.training.batch_size * settings.objective.max_length
+    batch_size = stage.batch_size or max(1, round(tokens / objective.max_length))
+    causal = (stage.mask_probability or CAUSAL_SHARE) if stage.causal else None
+    return Resolved(stage.begin, objective, batch_size, stage.depth, causal)
+
+
+def check_depths(settings: PretrainingSettings, depth: int) -> None:
+    """Refuse a stage that computes more depths than the encoder has.
+
+    Raises:
+        SettingsError: it names the stage.
+    """
+    for number, stage in enumerate(settings.stages, 1):
+        if (stage.depth or 0) > depth:
+            raise SettingsError(
+                f"number {number} computes {stage.depth} depths, and the encoder has {depth}",
+                where="stages",
+                remedy="Leave its depth out to compute all",
+            )
+
+
+def check_processes(settings: PretrainingSettings, processes: int) -> None:
+    """Refuse a batch of which a process would get nothing.
+
+    Raises:
+        SettingsError: it names the batch.
+    """
+    for number, stage in enumerate(resolved(settings), 1):
+        if stage.batch_size < processes:
+            name = f"batch_size of stage {number}" if settings.stages else "training.batch_size"
+            raise SettingsError(
+                f"{name} is {stage.batch_size}, fewer sequences than the {processes} processes",
+                remedy=f"Raise {name} or start fewer processes",
+            )
+
+
+Place = dict[str, Any]
+"""A cursor as plain data: epoch, offset, and of a run with stages the stage."""
+
+Order = tuple[Place, int, list[Row]]
+"""Of a global batch the place after it, the number of its stage, and its rows."""
+
+
+@dataclass
+class Orders:
+    """The global batches of a run, from any point on, through all its stages.
+
+    Attributes:
+        stages: at least one.
+        rows_of: from the number of a stage to the function that says how many samples an epoch has in it.
+        progress: from the number of batches that were yielded to the share of the run that is done.
+        place: where to begin, as yielded before; None for the start.
+        named: whether a place names its stage.
+    """
+
+    stages: Sequence[Resolved]
+    rows_of: Callable[[int], Callable[[int], int]]
+    progress: Callable[[int], float]
+    seed: int
+    place: Place | None = None
+    named: bool = True
+
+    def __iter__(self) -> Iterator[Order]:
+        """Without end."""
+        place = dict(self.place or {})
+        stage: int | None = place.pop("stage", None)
+        cursor = Cursor(**place)
+        batches: Iterator[tuple[Cursor, list[Row]]] | None = None
+        count = 0
+        while True:
+            now = max(stage or 0, self._due(self.progress(count)))  # never back, whatever a clock says
+            if stage is not None and now != stage:
+                cursor, batches = Cursor(cursor.epoch + 1), None
+            if batches is None:
+                batches = steps(self.rows_of(now), self.stages[now].batch_size, self.seed, cursor)
+            cursor, rows = next(batches)
+            stage, count = now, count + 1
+            yield asdict(cursor) | ({"stage": stage} if self.named else {}), stage, rows
+
+    def _due(self, progress: float) -> int:
+        return max(i for i, stage in enumerate(self.stages) if i == 0 or stage.begin <= progress)
