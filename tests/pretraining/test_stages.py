@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 
 from albertine.corpus.reader import Corpus
-from albertine.errors import CheckpointError, SettingsError
 from albertine.pretraining.data import Batches
 from albertine.pretraining.run import pretrain
 from albertine.pretraining.settings import PretrainingSettings
-from albertine.pretraining.stages import Orders, Resolved, resolved
-from albertine.settings import dump, resolve
+from albertine.pretraining.stages import resolved
 from albertine.training.checkpoints import read
-from albertine.training.distributed import World
-from albertine.training.job import Clock
 from albertine.training.metrics import read_metrics
 from albertine.training.progress import Reporter
-from tests.objectives.test_stream import equal
 from tests.pretraining.conftest import Build
-from tests.pretraining.test_run import in_two_processes, run, weights
+from tests.pretraining.test_run import run, weights
 
 RAMP: list[dict[str, Any]] = [
     {"begin": 0, "max_length": 8},
