@@ -113,6 +113,7 @@ def _run(
         rank=world.rank,
         world=world.size,
     )
+    average = Average(model, settings.training.average) if settings.training.average else None
     baseline = _over_all(Unigram(counts).score_batches(held_out), world)
 
     def evaluate(poll: Callable[[], None]) -> Mapping[str, float]:
@@ -121,7 +122,6 @@ def _run(
     def keep_best(step: int, scores: Mapping[str, float]) -> None:
         save_model(model, tokenizer, folder.best)
 
-    average = Average(model, settings.training.average) if settings.training.average else None
     outcome = begin(
         Job(
             model=model,
@@ -138,13 +138,13 @@ def _run(
             folder=folder,
             evaluate=evaluate,
             fingerprint=fingerprint(settings, model, tokenizer),
+            average=average,
             world=world,
             watch=_watch(settings, baseline) if world.main else None,  # all see the same numbers
             reporter=reporter,
             on_start=partial(describe, folder, settings, world),
             on_best=keep_best,
             branching=branching(corpus, settings),
-            average=average,
         )
     )
     if world.main:
