@@ -62,7 +62,7 @@ def main() -> None:
     )
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--steps", type=int, default=400)
-    parser.add_argument("--optimizer", choices=("lamb", "adamw"), default="lamb")
+    parser.add_argument("--optimizer", choices=("lamb", "adamw", "muon"), default="lamb")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--save", action="store_true", help="write the result under benchmarks/results")
     arguments = parser.parse_args()

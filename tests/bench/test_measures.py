@@ -110,8 +110,10 @@ def test_training_without_the_peer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_optimizers() -> None:
     told = optimizer.told(replace(optimizer.measure(TOY, rounds=2, threads=1), others=0.0))
-    assert set(told["runs"]) == {optimizer.TORCH, optimizer.OURS, optimizer.LAMB}
-    assert [name.partition(" / ")[0] for name in told["ratios"]] == [optimizer.OURS, optimizer.LAMB]
+    ours = [optimizer.OURS, optimizer.LAMB, optimizer.MUON]
+    assert set(told["runs"]) == {optimizer.TORCH, optimizer.TORCH_MUON, *ours}
+    pairs = [(name, optimizer.TORCH) for name in ours] + [(optimizer.MUON, optimizer.TORCH_MUON)]
+    assert list(told["ratios"]) == [" / ".join(pair) for pair in pairs]
 
 
 def test_data(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,6 +112,12 @@ def test_plateau_with_a_fitting_rate_does_not_blame_its_size() -> None:
     assert "fits batch 256" in str(alarm) and "training.learning_rate=0.00022" in str(alarm)
 
 
+def test_muons_rate_is_measured_by_no_batch() -> None:
+    """By the rule of AdamW its 0.02 would be hundreds of times too large."""
+    (alarm,) = run(plateau, learning_rate=0.02, optimizer="muon")
+    assert "training.learning_rate=0.01." in str(alarm) and "square-root" not in str(alarm)
+
+
 def collapse(p: float) -> tuple[float, float, float]:
     loss, accuracy, order = healthy(p)
     return (loss, accuracy, order) if p < 0.7 else (7.1, 0.06, 0.5)

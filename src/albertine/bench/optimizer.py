@@ -7,13 +7,30 @@ from typing import Any
 
 import torch
 from torch.optim import AdamW, Optimizer
+from torch.optim import Muon as TorchMuon
 
 from albertine.bench.contest import Contest, Say, compete
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
-from albertine.training.optimizers import build_optimizer
+from albertine.training.optimizers import block_matrices, build_optimizer
 
 TORCH, OURS, LAMB = "torch AdamW, fused", "albertine AdamW", "albertine LAMB"
+TORCH_MUON, MUON = "torch Muon and AdamW", "albertine Muon"
+
+
+class _Two(Optimizer):
+    """Torch's Muon for the matrices of the blocks, its AdamW for the rest."""
+
+    def __init__(self, model: Model) -> None:
+        matrices = block_matrices(model)
+        taken = [p for name, p in model.named_parameters() if name in matrices]
+        others = [p for name, p in model.named_parameters() if name not in matrices]
+        self.parts: list[Optimizer] = [TorchMuon(taken, lr=1e-4), AdamW(others, lr=1e-4, fused=True)]
+        super().__init__(list(model.parameters()), {"lr": 1e-4})
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for part in self.parts:
+            part.step()
 
 
 def measure(config: EncoderConfig, *, rounds: int, threads: int, say: Say = lambda text: None) -> Contest:
@@ -22,13 +39,16 @@ def measure(config: EncoderConfig, *, rounds: int, threads: int, say: Say = lamb
         TORCH: lambda model: AdamW(model.parameters(), lr=1e-4, fused=True),
         OURS: lambda model: build_optimizer(model, "adamw"),
         LAMB: lambda model: build_optimizer(model, "lamb"),
+        TORCH_MUON: _Two,
+        MUON: lambda model: build_optimizer(model, "muon"),
     }
     return compete({name: _step(config, make) for name, make in makers.items()}, rounds, threads, say)
 
 
 def told(contest: Contest) -> dict[str, Any]:
     """As JSON data; the ratios tell how fast a step is if that of torch has 1, if the machine was quiet."""
-    return {**contest.told(), "ratios": contest.ratios((name, TORCH) for name in (OURS, LAMB))}
+    pairs = (OURS, TORCH), (LAMB, TORCH), (MUON, TORCH), (MUON, TORCH_MUON)
+    return {**contest.told(), "ratios": contest.ratios(pairs)}
 
 
 def _step(config: EncoderConfig, make: Callable[[Model], Optimizer]) -> Callable[[], None]:

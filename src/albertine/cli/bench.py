@@ -126,7 +126,7 @@ def optimizer(
     against: Against = None,
     json: Json = False,
 ) -> None:
-    """One step of AdamW and LAMB, beside the fused AdamW of torch."""
+    """One step of AdamW, LAMB and Muon, beside the fused AdamW and the Muon of torch."""
     from albertine.bench import optimizer
     from albertine.model.presets import preset as named
 

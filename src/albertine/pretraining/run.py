@@ -109,6 +109,7 @@ def _run(
         rank=world.rank,
         world=world.size,
     )
+    average = Average(model, settings.training.average) if settings.training.average else None
     baseline = _over_all(Unigram(counts).score_batches(held_out), world)
 
     def evaluate(poll: Callable[[], None]) -> Mapping[str, float]:
@@ -117,7 +118,6 @@ def _run(
     def keep_best(step: int, scores: Mapping[str, float]) -> None:
         save_model(model, tokenizer, folder.best)
 
-    average = Average(model, settings.training.average) if settings.training.average else None
     clock = Clock()
     outcome = begin(
         Job(
@@ -135,13 +135,13 @@ def _run(
             folder=folder,
             evaluate=evaluate,
             fingerprint=fingerprint(settings, model, tokenizer),
+            average=average,
             world=world,
             watch=_watch(settings, baseline) if world.main else None,  # all see the same numbers
             reporter=reporter,
             on_start=partial(describe, folder, settings, world),
             on_best=keep_best,
             branching=branching(corpus, settings),
-            average=average,
             clock=clock,
         )
     )

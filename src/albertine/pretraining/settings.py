@@ -20,12 +20,12 @@ from albertine.model.config import (
 from albertine.settings import Computing, RunSettings, Settings
 from albertine.training.optimizers import ADAMW_SHARE, OptimizerKind
 
+MUON_RATE = 0.02  # Keller Jordan's, at any batch: the size of a gradient has no part in the update
 BASE_BATCH, LAMB_RATE = (
     4096,
     0.00176,
 )  # ALBERT, section 4.1; the rate belongs to that batch and to no smaller one
 ADAMW_RATE, ADAMW_BATCH = 1e-4, 256  # BERT and RoBERTa at batch 256
-MUON_RATE = 0.02  # Keller Jordan's, at any batch: the size of a gradient has no part in the update
 SHORTEST_PAIRS = 32
 """Most chunks of 29 tokens (32 without the special ones) are parts of two sentences; in less room there is
 one, which has no order, or two of which only some words are left."""
