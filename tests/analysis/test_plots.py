@@ -49,3 +49,11 @@ def test_png(tmp_path: Path) -> None:
     )
     assert path.read_bytes().startswith(b"\x89PNG\r\n")
     assert path.stat().st_size > 5_000
+
+
+def test_borders_part_a_picture(tmp_path: Path) -> None:
+    curves = {"training": [(1, 3.0), (9, 2.0)]}
+    plain, parted = tmp_path / "plain.png", tmp_path / "parted.png"
+    save_curves(plain, curves, title="Loss")
+    save_curves(parted, curves, title="Loss", borders=[3, 5])
+    assert parted.read_bytes() != plain.read_bytes()

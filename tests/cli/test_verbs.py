@@ -89,6 +89,22 @@ def test_dry_run_prints_settings_that_load_again(albertine: Command, home: Path,
     assert albertine("pretrain", "--dry-run", "--config", tmp_path / "again.yaml").out == outcome.out
 
 
+def test_dry_run_shows_stages_as_they_resolve(albertine: Command, home: Path, tmp_path: Path) -> None:
+    stages = (
+        "stages=[{begin: 0, max_length: 8}, {begin: 0.3, causal: true, pairs: none}, {begin: 0.65, depth: 1}]"
+    )
+    outcome = albertine("pretrain", "--dry-run", *settings(home, "dry"), stages)
+    assert outcome.out.splitlines()[-4:] == [
+        "# stages as they resolve:",
+        "#   from 0%: max_length 8, batch_size 16, pairs none, mask 0.15 (80% [MASK], 10% random, 10% kept)",
+        "#   from 30%: max_length 32, batch_size 4, causal, 33% of the next tokens",
+        "#   from 65%: max_length 32, batch_size 4, pairs sop, mask 0.15 (80% [MASK], 10% random, 10% kept)"
+        ", depth 1",
+    ]
+    (tmp_path / "again.yaml").write_text(outcome.out, encoding="utf-8")
+    assert albertine("pretrain", "--dry-run", "--config", tmp_path / "again.yaml").out == outcome.out
+
+
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [

@@ -318,3 +318,26 @@ def test_refuses_impossible_settings() -> None:
             mask_id=MASK,
             vocab_size=VOCAB,
         )
+
+
+@pytest.mark.parametrize(("masked", "stray"), [(1.0, 0.0), (0.0, 1.0), (0.6, 0.3), (0.0, 0.0), (0.7, 0.3)])
+def test_other_shares_of_masked_random_and_kept(masked: float, stray: float) -> None:
+    batch = uniform_batch(400, 60, 60)
+    shown, where, labels = batch.mask(MaskSettings(masked=masked, random=stray))
+    _, same, _ = batch.mask(MaskSettings())
+    assert where.tolist() == same.tolist(), "which tokens are predicted is another matter"
+    found = [(shown[where] == MASK).mean(), (shown[where] < VOCAB).mean(), (shown[where] == labels).mean()]
+    assert found == pytest.approx([masked, masked + stray, 1 - masked - stray], abs=0.02)
+    others = np.delete(np.arange(len(shown)), where)
+    assert (shown[others] == batch.ids[others]).all()
+    if stray:  # from the whole vocabulary, evenly
+        random_ids = shown[where][(shown[where] < VOCAB) & (shown[where] != MASK)]
+        assert np.histogram(random_ids, 4, (0, VOCAB))[0] / len(random_ids) == pytest.approx(
+            4 * [0.25], abs=0.04
+        )
+
+
+@pytest.mark.parametrize("shares", [{"masked": 0.95}, {"random": 0.21}, {"masked": -0.1}, {"random": -0.1}])
+def test_impossible_shares(shares: dict[str, float]) -> None:
+    with pytest.raises(SettingsError, match="masked and random"):
+        MaskSettings(**shares)  # type: ignore[arg-type]

@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
+import yaml
+from safetensors.torch import load_file
 
 from albertine.corpus.reader import Corpus
+from albertine.errors import CheckpointError, SettingsError
+from albertine.objectives.baseline import count_tokens
+from albertine.objectives.batch import PretrainingBatch
+from albertine.objectives.losses import pretraining_losses
+from albertine.pretraining import run as module
+from albertine.pretraining.choose import first_model
+from albertine.pretraining.curves import borders
 from albertine.pretraining.data import Batches
 from albertine.pretraining.run import pretrain
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.pretraining.stages import resolved
+from albertine.settings import dump, resolve
 from albertine.training.checkpoints import read
+from albertine.training.distributed import World
+from albertine.training.guards import TrainingAlarms
+from albertine.training.job import Clock
 from albertine.training.metrics import read_metrics
 from albertine.training.progress import Reporter
+from albertine.training.recorder import Recorder
 from tests.pretraining.conftest import Build
-from tests.pretraining.test_run import run, weights
+from tests.pretraining.test_run import in_two_processes, run, weights
 
 RAMP: list[dict[str, Any]] = [
     {"begin": 0, "max_length": 8},
@@ -39,6 +56,17 @@ class Stopper(Reporter):
     def step(self, step: int, progress: float, left: float | None) -> None:
         if step == self.stop:
             os.kill(os.getpid(), signal.SIGTERM)
+
+
+def same(a: PretrainingBatch, b: PretrainingBatch) -> bool:
+    """Every tensor the same, to the bit."""
+    names = ("mlm_positions", "mlm_labels", "samples")
+    pairs = [(getattr(a, name), getattr(b, name)) for name in names]
+    return (
+        a.packed.lengths == b.packed.lengths
+        and (a.sentence_labels is None) == (b.sentence_labels is None)
+        and all(torch.equal(x, y) for x, y in [*pairs, (a.packed.input_ids, b.packed.input_ids)])
+    )
 
 
 def newest(settings: PretrainingSettings) -> Path:
@@ -88,3 +116,248 @@ def test_a_run_through_a_ramp_and_its_interruptions(build: Build) -> None:
         assert not result.outcome.done
         assert read(newest(settings)).state["cursor"]["stage"] == stage
         assert weights(run(settings)) == weights(straight)
+
+
+def test_the_stages_of_a_stream_resumed_anywhere(build: Build) -> None:
+    settings = build(stages=RAMP)
+    whole = batches(settings, 8)
+    for stop in range(1, 8):
+        again = batches(settings, 8 - stop, whole[stop - 1][0], clock=Clock(stop))
+        for (place, left), (there, right) in zip(whole[stop:], again, strict=True):
+            assert place == there
+            assert all(same(a, b) for a, b in zip(left, right, strict=True))
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+@pytest.mark.parametrize("workers", [1, 3])
+def test_the_stage_does_not_depend_on_how_far_ahead_batches_are_prepared(build: Build, workers: int) -> None:
+    alone = batches(build(stages=RAMP), 8)
+    ahead = batches(build(stages=RAMP, training={"workers": workers}), 8)
+    for (place, left), (there, right) in zip(alone, ahead, strict=True):
+        assert place == there
+        assert all(same(a, b) for a, b in zip(left, right, strict=True))
+
+
+def test_ranks_share_the_batches_of_every_stage(build: Build) -> None:
+    settings = build(stages=RAMP)
+    alone, *ranks = (batches(settings, 8, **o) for o in ({}, *({"rank": r, "world": 2} for r in (0, 1))))
+    for (place, whole), *shares in zip(alone, *ranks, strict=True):
+        assert all(there == place and parts for there, parts in shares)
+        keys = [
+            {tuple(k) for b in found for k in b.samples.tolist()}
+            for found in (whole, *(p for _, p in shares))
+        ]
+        assert keys[0] == keys[1] | keys[2] and not keys[1] & keys[2]
+
+
+def test_two_processes_go_through_the_same_stages(build: Build, tmp_path: Path) -> None:
+    """A stage has no sentence part, on every rank, and the head for it waits without a gradient."""
+    change = {"change": {**build().model.change.model_dump(), "hidden_dropout_prob": 0.0}}
+    stages = [{"begin": 0, "max_length": 8, "depth": 1}, {"begin": 0.4, "max_length": 16, "causal": True}]
+    stages = [*stages, {"begin": 0.7}]
+    one = run(build(name="one", model=change, stages=stages))
+    settings = build(name="two", model=change, stages=stages)
+    in_two_processes(settings, tmp_path)
+    other = load_file(settings.folder / "final" / "model.safetensors")
+    for name, tensor in load_file(one / "final" / "model.safetensors").items():
+        assert torch.allclose(tensor, other[name], atol=2e-4), name
+
+
+def test_by_the_clock_a_stage_begins_when_its_time_has_come(build: Build) -> None:
+    settings = build(training={"steps": None, "minutes": 1}, stages=RAMP)
+    clock = Clock()
+    stream = iter(Batches(Corpus(settings.corpus), settings, None, clock=clock))
+    seen = []
+    for progress in (0, 0.2, 0.35, 0.5, 0.1, 0.7):
+        clock.progress = progress
+        seen.append(next(stream)[0])
+    assert [place["stage"] for place in seen] == [0, 0, 1, 1, 1, 2], "and never goes back"
+    assert [place["epoch"] for place in seen] == [0, 0, 1, 1, 1, 2]
+    again = batches(settings, 2, seen[3], clock=Clock(4, 0.0))
+    assert [place["stage"] for place, _ in again] == [1, 1], (
+        "the checkpoint knows it, whatever the clock says"
+    )
+    assert again[0][0]["offset"] == seen[3]["offset"] + 16
+    jump = batches(settings, 1, seen[1], clock=Clock(2, 0.9))[0][0]
+    assert jump == {"epoch": 1, "offset": 8, "stage": 2}, "a stage can be missed"
+
+
+def test_the_loop_tells_the_clock(build: Build) -> None:
+    """Three minutes of training in a second: the clock is moved on by hand, a fifth of the run a step."""
+    settings = build(training={"steps": None, "minutes": 3}, stages=RAMP, watching={"log_every": 1})
+
+    class Fast(Reporter):
+        def step(self, step: int, progress: float, left: float | None) -> None:
+            moved[0] += 36
+
+    moved = [0.0]
+    real = Recorder.elapsed.fget
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Recorder, "elapsed", property(lambda self: real(self) + moved[0]))
+        folder = pretrain(settings, reporter=Fast(quiet=True)).folder
+    rows = [row for row in read_metrics(folder / "metrics.jsonl") if "lr" in row]
+    # A batch is asked for before the time it is used at is agreed on: one step late, and the same everywhere.
+    assert [row["stage"] for row in rows] == [0, 0, 0, 1, 2]
+
+
+@pytest.mark.parametrize("sharing", ["all", "none"])
+def test_what_joins_late_is_resumed_exactly(build: Build, sharing: str) -> None:
+    """Weights that had no gradient yet have no moments; they begin with the first step that uses them."""
+    stages = [{"begin": 0, "depth": 1, "pairs": "none"}, {"begin": 0.5}]
+    model = {"sharing": sharing}
+    first = build(name="first", model=model, stages=stages, training={"optimizer": "adamw"})
+    start = first_model(first, count_tokens(Corpus(first.corpus), 500)).state_dict()
+    assert not pretrain(first, reporter=Stopper(3)).outcome.done
+    saved = read(newest(first))
+    late = [n for n in saved.model if n.startswith("sentence") or (sharing == "none" and ".1." in n)]
+    assert late and not any(name.startswith(tuple(late)) for name in saved.optimizer)
+    assert all(torch.equal(saved.model[name], start[name]) for name in late), "nor do they decay"
+    straight = build(name="straight", model=model, stages=stages, training={"optimizer": "adamw"})
+    assert weights(run(first)) == weights(run(straight))
+    final = load_file(first.folder / "checkpoints" / "step-8" / "model.safetensors")
+    assert not any(torch.equal(final[name], start[name]) for name in late if "weight" in name)
+
+
+def test_a_stage_of_fewer_depths_computes_no_more(build: Build) -> None:
+    settings = build(stages=[{"begin": 0, "depth": 1}], model={"change": {"hidden_dropout_prob": 0.0}})
+    corpus = Corpus(settings.corpus)
+    model = first_model(settings, count_tokens(corpus, 500)).eval()
+    ((_, (batch, *_)),) = batches(settings, 1)
+    ((_, (whole, *_)),) = batches(build(), 1)
+    assert batch.depth == 1 and whole.depth is None
+    shallow = pretraining_losses(model, batch)["mlm"].loss_sum
+    rows = model.encoder(batch.packed, depth=1).last_hidden[batch.mlm_positions]
+    expected = torch.nn.functional.cross_entropy(model.mlm_logits(rows), batch.mlm_labels, reduction="sum")
+    assert shallow.item() == pytest.approx(expected.item(), rel=1e-5)
+    assert pretraining_losses(model, whole)["mlm"].loss_sum.item() != pytest.approx(shallow.item(), rel=1e-6)
+
+
+def test_a_causal_stage_sees_nothing_that_comes_after(build: Build) -> None:
+    settings = build(stages=[{"begin": 0, "causal": True, "pairs": "none"}])
+    ((_, (batch, *_)),) = batches(settings, 1)
+    model = first_model(settings, count_tokens(Corpus(settings.corpus), 500)).eval()
+    position = int(batch.mlm_positions[len(batch.mlm_positions) // 2])
+    assert batch.packed.input_ids[position + 1] == batch.mlm_labels[len(batch.mlm_positions) // 2]
+    logits, sentence = model.pretraining_forward(batch.packed, torch.tensor([position]), sentence=False)
+    assert sentence is None
+    ids = batch.packed.input_ids.clone()
+    ids[position + 1 :] = 7
+    hidden, _ = model.pretraining_forward(replace(batch.packed, input_ids=ids), torch.tensor([position]))
+    assert torch.allclose(logits, hidden, atol=1e-6)
+    ids[position] = 9
+    other, _ = model.pretraining_forward(replace(batch.packed, input_ids=ids), torch.tensor([position]))
+    assert not torch.allclose(logits, other, atol=1e-3)
+    share = len(batch.mlm_positions) / (batch.packed.num_tokens - 2 * batch.packed.num_sequences)
+    assert share == pytest.approx(1 / 3, abs=0.04)
+
+
+def test_masks_of_a_stage(build: Build) -> None:
+    stage = {"begin": 0, "mask_probability": 0.5, "masked": 1.0, "random": 0.0, "ngram": 1}
+    mask = Corpus(build().corpus).tokenizer().mask_id
+    ((_, parts),) = batches(build(stages=[stage], training={"batch_size": 64}), 1)
+    for batch in parts:
+        assert (batch.packed.input_ids[batch.mlm_positions] == mask).all()
+    share = sum(len(b.mlm_positions) for b in parts) / sum(b.num_tokens for b in parts)
+    assert share == pytest.approx(0.5, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("stages", "says"),
+    [
+        ([{"begin": 0.1}], "first begins at 0.1; it must begin at 0"),
+        (
+            [{"begin": 0}, {"begin": 0.5}, {"begin": 0.5}],
+            "number 3 begins at 0.5, and the one before it at 0.5",
+        ),
+        ([{"begin": 0}, {"begin": 1.0}], r"`stages\.1\.begin`"),
+        ([{"begin": 0, "max_length": 64}], "number 1 has max_length 64, more than objective.max_length 32"),
+        ([{"begin": 0, "max_length": 7}], r"`stages\.0\.max_length`"),
+        ([{"begin": 0, "causal": True}], "number 1 is causal and has pairs sop"),
+        ([{"begin": 0}, {"begin": 0.5, "masked": 0.95}], "number 2 has masked 0.95 and random 0.1"),
+        ([{"begin": 0, "depth": 0}], r"`stages\.0\.depth`"),
+        ([{"begin": 0, "max_lenght": 8}], "did you mean `stages.max_length`"),
+        ([{"max_length": 8}], r"`stages\.0\.begin`: field required"),
+    ],
+    ids=str,
+)
+def test_stages_that_cannot_be(build: Build, stages: list[dict[str, Any]], says: str) -> None:
+    with pytest.raises(SettingsError, match=says) as refused:
+        build(stages=stages)
+    assert ";" not in str(refused.value).partition("; ")[2], "one message"
+
+
+def test_masked_and_random_are_shares_of_one_whole(build: Build) -> None:
+    with pytest.raises(SettingsError, match=r"`objective\.masking`: masked 0\.8 and random 0\.3"):
+        build(objective={"masking": {"random": 0.3}})
+
+
+def test_stages_that_this_run_cannot_have(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SettingsError, match="number 2 computes 3 depths, and the encoder has 2"):
+        run(build(stages=[{"begin": 0}, {"begin": 0.5, "depth": 3}]))
+    long = build(objective={"max_length": 600}, stages=RAMP)
+    with pytest.raises(SettingsError, match=r"max_length 600 is more than the \d+ positions"):
+        run(long)
+    monkeypatch.setattr(module, "start", lambda: World(rank=0, size=9))
+    monkeypatch.setattr(module, "stop", lambda world: None)
+    with pytest.raises(SettingsError, match="batch_size of stage 3 is 8, fewer sequences than the 9"):
+        run(build(stages=RAMP))
+    assert not build().folder.exists(), "nothing was written"
+
+
+def test_a_run_without_stages_is_told_as_before(build: Build) -> None:
+    """Checkpoints from before there were stages are gone on with."""
+    folder = run(build(training={"steps": 1}))
+    state = read(folder / "checkpoints" / "step-1").state
+    assert set(state["cursor"]) == {"epoch", "offset"}
+    assert "stages" not in state["fingerprint"]
+    assert not {"masked", "random"} & set(state["fingerprint"]["objective"]["masking"])
+    assert not any("stage" in row for row in read_metrics(folder / "metrics.jsonl"))
+    with pytest.raises(CheckpointError, match=r"stages: not in the checkpoint, now \["):
+        run(build(training={"steps": 1}, stages=RAMP))
+    with pytest.raises(CheckpointError, match=r"masking\.random: not in the checkpoint, now 0\.0"):
+        run(build(training={"steps": 1}, objective={"masking": {"random": 0.0}}))
+
+
+def test_stages_survive_being_written_down(build: Build) -> None:
+    settings = build(stages=[{**RAMP[0], "random": 0.0}, *RAMP[1:]])
+    tree = yaml.safe_load(dump(settings))
+    assert resolve(PretrainingSettings, tree) == settings
+    assert tree["stages"] == [{"begin": 0.0, "max_length": 8, "random": 0.0}, *RAMP[1:]]
+
+
+def test_a_branch_begins_the_stages_that_are_due(build: Build) -> None:
+    plain = run(build(name="plain", training={"steps": 4}))
+    saved = read(plain / "checkpoints" / "step-4").state["cursor"]
+    staged = run(build(name="staged", stages=RAMP), branch_from=plain / "checkpoints" / "step-4")
+    first = read(staged / "checkpoints" / "step-4").state["cursor"]
+    assert first == {"epoch": saved["epoch"] + 1, "offset": 0}
+    rows = [row for row in read_metrics(staged / "metrics.jsonl") if "lr" in row]
+    assert [(row["step"], row["stage"]) for row in rows] == [(6, 2), (8, 2)]
+    told = json.loads((staged / "branch.json").read_text())["differences"]
+    assert told["stages"]["now"] == RAMP
+    longer = build(name="longer", stages=RAMP, training={"steps": 20}, watching={"log_every": 1})
+    drawn = run(longer, branch_from=staged / "checkpoints" / "step-6")
+    rows = [row for row in read_metrics(drawn / "metrics.jsonl") if "lr" in row]
+    assert [row["stage"] for row in rows] == [0] + 5 * [1] + 8 * [2], "shares of the longer run"
+    back = run(build(name="back", training={"steps": 8}), branch_from=staged / "checkpoints" / "step-6")
+    assert set(read(back / "checkpoints" / "step-8").state["cursor"]) == {"epoch", "offset"}
+
+
+def test_pictures_show_where_stages_end(build: Build) -> None:
+    folder = run(build(stages=RAMP, watching={"log_every": 1}))
+    assert borders(folder / "metrics.jsonl") == [3, 5]
+    assert borders(run(build(name="plain")) / "metrics.jsonl") == []
+
+
+def test_alarms_do_not_compare_stages() -> None:
+    def alarms(*stages: Any) -> list[str]:
+        watch = TrainingAlarms(6.0, 1e-3, 8, total_steps=4000, patience=200)
+        found = []
+        for step in range(0, 4000, 20):
+            half = step >= 2000
+            row = {"step": step, "mlm_loss": 5.0 if half else 3.0, "mlm_accuracy": 0.1 if half else 0.4}
+            found += watch.see({**row, "stage": stages[half]}, step / 4000)
+        return [alarm.kind for alarm in found]
+
+    assert alarms(0, 0) == ["collapse"]
+    assert alarms(0, 1) == []

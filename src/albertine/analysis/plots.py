@@ -52,6 +52,7 @@ def save_curves(
     x: str = "step",
     y: str = "loss",
     levels: Mapping[str, float] | None = None,
+    borders: Sequence[float] = (),
 ) -> Path:
     """Draw curves into a PNG.
 
@@ -59,11 +60,14 @@ def save_curves(
         path: the file; folders above it are made.
         curves: by name. Points that are not finite leave a gap.
         levels: horizontal lines by name, such as a baseline.
+        borders: where thin vertical lines part the picture.
 
     Raises:
         RunError: matplotlib is not installed.
     """
     with drawing(path, title) as axes:
+        for border in borders:
+            axes.axvline(border, color="#bbbbbb", lw=0.8)
         for index, (name, points) in enumerate(curves.items()):
             marker = "o" if len(points) <= 12 else None
             colour = COLOURS[index % len(COLOURS)]

@@ -44,6 +44,12 @@ def pretrain(
     settings = load(PretrainingSettings, config, overrides or [])
     if dry_run:
         typer.echo(dump(settings), nl=False)
+        if settings.stages:
+            from albertine.pretraining.stages import told
+
+            typer.echo("# stages as they resolve:")
+            for line in told(settings):
+                typer.echo(f"#   {line}")
         return
     from albertine.pretraining.run import pretrain as run
 

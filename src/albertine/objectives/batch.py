@@ -13,9 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from albertine.errors import CorpusError
+from albertine.errors import CorpusError, SettingsError
 from albertine.layout import Packed
 from albertine.objectives.masking import MaskSettings, mask_batch
+from albertine.objectives.next_token import next_tokens
 from albertine.objectives.pairs import EpochPlan, PairSettings, Sentences, plan_epoch
 from albertine.objectives.spans import Shards, SpanReader
 from albertine.randomness import uniforms
@@ -60,9 +61,10 @@ class PretrainingBatch:
     """One micro-batch.
 
     Attributes:
-        packed: the masked samples, [CLS] A [SEP] B [SEP] or [CLS] A [SEP], segment ids 0 and 1.
-        mlm_positions: rows in T to predict, increasing, int64 (P,).
-        mlm_labels: original ids there, int64 (P,).
+        packed: the masked samples, [CLS] A [SEP] B [SEP] or [CLS] A [SEP], segment ids 0 and 1; of a causal
+            builder not masked, and none sees what is after it.
+        mlm_positions: rows in T that predict, increasing, int64 (P,).
+        mlm_labels: original ids there, or of a causal builder those of the next tokens, int64 (P,).
         sentence_labels: int64 (S,), -100 where a sample has no sentence task; None where none can have one.
         sentence_count: labels that are not -100, so that no step waits for the device to count them.
         samples: (epoch, sample) of every sequence, int64 (S, 2).
@@ -116,14 +118,22 @@ class BatchBuilder:
         vocabulary: Vocabulary | None = None,
         *,
         depth: int | None = None,
+        causal: float | None = None,
     ) -> None:
         """
         Args:
             vocabulary: needed only where the corpus' own tokenizer is not to be asked.
             depth: how many depths the model is to compute for these batches; None: all.
+            causal: the share of the tokens to predict from those before them; None: masked ones are. Pairs
+                there are none then, because a [CLS] sees neither.
+
+        Raises:
+            SettingsError: `causal` with pairs.
         """
+        if causal is not None and pairs.kind != "none":
+            raise SettingsError("a causal objective has no sentence pairs", remedy="Set pairs: none")
         self.corpus, self.pairs, self.masks, self.seed = corpus, pairs, masks, seed
-        self.depth = depth
+        self.depth, self.causal = depth, causal
         names = corpus.tokenizer() if vocabulary is None else vocabulary
         self.specials = Specials(names.cls_id, names.sep_id, names.mask_id, names.vocab_size)
         self._text: SpanReader | None = None
@@ -131,7 +141,7 @@ class BatchBuilder:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A spawned loader process gets the recipe, not the text: it maps the shards and plans by itself.
-        make = partial(BatchBuilder, depth=self.depth)
+        make = partial(BatchBuilder, depth=self.depth, causal=self.causal)
         return make, (self.corpus, self.pairs, self.masks, self.seed, self.specials)
 
     @property
@@ -197,29 +207,14 @@ class BatchBuilder:
         ids[~special], starts[~special] = self.text.gather(begin[size > 0], size[size > 0])
         position = np.arange(total) - np.repeat(offsets[:-1], lengths)
         types = (position > np.repeat(1 + spans.a_length, lengths)).astype(np.int64)
-        draws = uniforms(
-            self.seed,
-            "masking",
-            spans.epochs.tolist(),
-            spans.samples.tolist(),
-            [self.masks.draws(n) for n in lengths.tolist()],
-        )
-        masked, where, labels = mask_batch(
-            ids,
-            starts,
-            special,
-            offsets,
-            draws,
-            self.masks,
-            mask_id=self.specials.mask_id,
-            vocab_size=self.specials.vocab_size,
-        )
+        shown, where, labels = self._predicted(spans, ids, starts, special, offsets)
         packed = Packed(
-            torch.from_numpy(masked),
+            torch.from_numpy(shown),
             torch.from_numpy(types),
             torch.from_numpy(position),
             torch.from_numpy(offsets.astype(np.int32)),
             tuple(lengths.tolist()),
+            None if self.causal is None else (1,) * len(lengths),
         )
         return PretrainingBatch(
             packed,
@@ -229,6 +224,26 @@ class BatchBuilder:
             int((two & (spans.label >= 0)).sum()),
             torch.from_numpy(np.stack([spans.epochs, spans.samples], 1)),
             self.depth,
+        )
+
+    def _predicted(
+        self, spans: _Spans, ids: Ints, starts: NDArray[np.bool_], special: NDArray[np.bool_], offsets: Ints
+    ) -> tuple[Ints, Ints, Ints]:
+        """The ids as the model sees them (T,), the rows that predict (P,), and what they predict (P,)."""
+        epochs, samples, lengths = spans.epochs.tolist(), spans.samples.tolist(), spans.lengths.tolist()
+        if self.causal is not None:
+            draws = uniforms(self.seed, "next token", epochs, samples, lengths)
+            return ids, *next_tokens(ids, special, offsets, draws, self.causal)
+        draws = uniforms(self.seed, "masking", epochs, samples, [self.masks.draws(n) for n in lengths])
+        return mask_batch(
+            ids,
+            starts,
+            special,
+            offsets,
+            draws,
+            self.masks,
+            mask_id=self.specials.mask_id,
+            vocab_size=self.specials.vocab_size,
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 
 from albertine.analysis.plots import Curve, save_curves
@@ -27,13 +28,21 @@ def curve(metrics: Path, key: str, *, held_out: bool = False) -> Curve:
     return [(row["step"], row[key]) for row in rows if isinstance(row.get(key), int | float)]
 
 
+def borders(metrics: Path) -> list[int]:
+    """The steps after which a run's metrics tell of another stage than before; none without stages."""
+    rows = [row for row in read_metrics(metrics) if "stage" in row]
+    return [one["step"] for one, two in pairwise(rows) if one["stage"] != two["stage"]]
+
+
 def draw(folder: RunFolder, levels: Mapping[str, float]) -> list[Path]:
     """Loss and accuracy curves as PNG; none, and a line in the log, where matplotlib is not installed.
+
+    Thin vertical lines stand where a stage ends.
 
     Args:
         levels: horizontal lines by name in the picture of the loss.
     """
-    pictures = []
+    pictures, between = [], borders(folder.metrics)
     try:
         for part, what in (("mlm", "masked words"), ("sentence", "sentence pairs")):
             for number in ("loss", "accuracy"):
@@ -51,9 +60,9 @@ def draw(folder: RunFolder, levels: Mapping[str, float]) -> list[Path]:
                         levels if key == "mlm_loss" else {"chance": 0.5} if key == "sentence_accuracy" else {}
                     )
                     path = folder.plots / f"{key}.png"
-                    pictures.append(
-                        save_curves(path, curves, title=f"{folder.path.name}: {what}", y=number, levels=lines)
-                    )
+                    title = f"{folder.path.name}: {what}"
+                    save_curves(path, curves, title=title, y=number, levels=lines, borders=between)
+                    pictures.append(path)
     except RunError as error:
         log.info("no plots: %s", error)
     return pictures

@@ -27,12 +27,17 @@ on the same pairs, cuts and masks, so the spread of their scores is that of the 
 
 
 def builder_of(
-    corpus: Corpus, objective: ObjectiveChoice, seed: int, *, depth: int | None = None
+    corpus: Corpus,
+    objective: ObjectiveChoice,
+    seed: int,
+    *,
+    depth: int | None = None,
+    causal: float | None = None,
 ) -> BatchBuilder:
     """The pure function from sample numbers to batches that `objective` describes.
 
     Args:
-        depth: how many depths the model is to compute for them; None: all.
+        depth, causal: as in `BatchBuilder`.
     """
     pairs = PairSettings(
         kind=objective.pairs,
@@ -41,7 +46,7 @@ def builder_of(
         reference_defects=objective.reference_defects,
     )
     masks = MaskSettings(**objective.masking.model_dump(), reference_defects=objective.reference_defects)
-    return BatchBuilder(corpus, pairs, masks, seed, corpus.tokenizer(), depth=depth)
+    return BatchBuilder(corpus, pairs, masks, seed, corpus.tokenizer(), depth=depth, causal=causal)
 
 
 class Batches:
@@ -73,7 +78,9 @@ class Batches:
         """The builder of a stage. One is held, because a run goes from stage to stage and never back."""
         if getattr(self, "stage", None) != stage:
             here = self.stages[stage]
-            self.builder = builder_of(self.corpus, here.objective, self.settings.seed, depth=here.depth)
+            self.builder = builder_of(
+                self.corpus, here.objective, self.settings.seed, depth=here.depth, causal=here.causal
+            )
             self.stage = stage
         return self.builder
 

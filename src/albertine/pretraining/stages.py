@@ -50,6 +50,23 @@ def _resolved(stage: Stage, settings: PretrainingSettings) -> Resolved:
     return Resolved(stage.begin, objective, batch_size, stage.depth, causal)
 
 
+def told(settings: PretrainingSettings) -> list[str]:
+    """What each stage is, a line each, for a person."""
+    lines = []
+    for stage in resolved(settings):
+        objective, masking = stage.objective, stage.objective.masking
+        what = [f"max_length {objective.max_length}", f"batch_size {stage.batch_size}"]
+        if stage.causal is not None:
+            what += [f"causal, {stage.causal:.0%} of the next tokens"]
+        else:
+            kept = 1 - masking.masked - masking.random
+            shares = f"{masking.masked:.0%} [MASK], {masking.random:.0%} random, {abs(kept):.0%} kept"
+            what += [f"pairs {objective.pairs}", f"mask {masking.probability:g} ({shares})"]
+        depth = "" if stage.depth is None else f", depth {stage.depth}"
+        lines.append(f"from {stage.begin:.0%}: {', '.join(what)}{depth}")
+    return lines
+
+
 def check_depths(settings: PretrainingSettings, depth: int) -> None:
     """Refuse a stage that computes more depths than the encoder has.
 

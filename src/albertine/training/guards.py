@@ -97,14 +97,21 @@ class TrainingAlarms:
     _best: dict[str, float] = field(default_factory=dict)
     _history: list[tuple[int, float, float]] = field(default_factory=list)
     _raised: dict[AlarmKind, int] = field(default_factory=dict)
+    _stage: Any = None
 
     def see(self, row: Mapping[str, Any], progress: float) -> list[Alarm]:
         """Take in a metrics line; returns the alarms that begin with it.
 
         Args:
-            row: with `step`, and of the parts those keys that there are; others are ignored.
+            row: with `step`, and of the parts those keys that there are, and of a run with stages `stage`;
+                others are ignored.
             progress: share of the run that is done.
         """
+        if row.get("stage") != self._stage:
+            # Readings of other lengths, masks or depths say nothing of these: no best was lost here.
+            self._stage = row.get("stage")
+            for memory in (self._readings, self._best, self._history):
+                memory.clear()
         loss = self._median(row, f"{self.mlm}_loss")
         accuracy = self._median(row, f"{self.mlm}_accuracy")
         order = self._median(row, f"{self.sentence}_accuracy")
