@@ -30,9 +30,10 @@ def evaluate(
     what: Annotated[
         list[str],
         typer.Argument(
-            metavar="MODEL CORPUS | RUN... [KEY.SUB=VALUE...]",
-            help="A pretrained model and a corpus with held-out documents; or tuned runs, with changes to "
-            "their settings, such as task.folder=FOLDER where the files have moved.",
+            metavar="MODEL CORPUS | MODEL --suite NAME | RUN... [KEY.SUB=VALUE...]",
+            help="A pretrained model and a corpus with held-out documents; a pretrained model and a suite; or "
+            "tuned runs, with changes to their settings, such as task.folder=FOLDER where the files have "
+            "moved.",
         ),
     ],
     max_length: Annotated[
@@ -42,6 +43,16 @@ def evaluate(
     sequences: Annotated[
         int, typer.Option("--sequences", min=1, help="Corpus: most samples to judge.")
     ] = 1024,
+    suite: Annotated[
+        str | None,
+        typer.Option("--suite", metavar="blimp|sling", help="Model: minimal pairs to judge it on."),
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", help="Suite: the folder of its original files.")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="Suite: most pairs of a paradigm; default: all.")
+    ] = None,
     dev: Annotated[
         bool, typer.Option("--dev", help="Runs: the dev file alone; default: dev and test.")
     ] = False,
@@ -71,15 +82,25 @@ def evaluate(
     ] = None,
     device: Annotated[str, typer.Option("--device", help="cpu, cuda, ...")] = "cpu",
     precision: Annotated[
-        Arithmetic | None, typer.Option("--precision", help="Runs: of products; default: as in training.")
+        Arithmetic | None, typer.Option("--precision", help="Runs and suites: of products; default: as in training, auto.")
     ] = None,
     json: Json = False,
 ) -> None:
-    """How good a model is: a pretrained one on documents it has not seen, beside what no skill would score; a
-    tuned run on its dev and test files; several runs as an ensemble."""
+    """How good a model is: a pretrained one on documents it has not seen, beside what no skill would score, or
+    on a suite of minimal pairs; a tuned run on its dev and test files; several runs as an ensemble."""
     paths, assignments = _parted(what)
     if rule not in RULES:
         raise typer.BadParameter(f"must be one of {', '.join(RULES)}", param_hint="--rule")
+    if suite is not None:
+        from albertine.cli import suites
+
+        if len(paths) != 1:
+            raise typer.BadParameter("belongs to one model", param_hint="--suite")
+        exact = precision.value if precision is not None else "auto"
+        suites.suite(paths[0], suite, data, limit, device=device, precision=exact, json=json)
+        return
+    if data is not None or limit is not None:
+        raise typer.BadParameter("belongs to --suite", param_hint="--limit" if data is None else "--data")
     if len(paths) == 2 and not (together or report) and not _is_model(paths[1]):
         _held_out(paths[0], paths[1], max_length, sequences, device, json)
         return
