@@ -31,9 +31,8 @@ def evaluate(
         list[str],
         typer.Argument(
             metavar="MODEL CORPUS | MODEL --suite NAME | RUN... [KEY.SUB=VALUE...]",
-            help="A pretrained model and a corpus with held-out documents; a pretrained model and a suite; or "
-            "tuned runs, with changes to their settings, such as task.folder=FOLDER where the files have "
-            "moved.",
+            help="A pretrained model and a corpus with held-out documents, or a suite; or tuned runs, with "
+            "changes to their settings, such as task.folder=FOLDER where the files have moved.",
         ),
     ],
     max_length: Annotated[
@@ -82,12 +81,13 @@ def evaluate(
     ] = None,
     device: Annotated[str, typer.Option("--device", help="cpu, cuda, ...")] = "cpu",
     precision: Annotated[
-        Arithmetic | None, typer.Option("--precision", help="Runs and suites: of products; default: as in training, auto.")
+        Arithmetic | None,
+        typer.Option("--precision", help="Runs and suites: of products; default: as in training, auto."),
     ] = None,
     json: Json = False,
 ) -> None:
-    """How good a model is: a pretrained one on documents it has not seen, beside what no skill would score, or
-    on a suite of minimal pairs; a tuned run on its dev and test files; several runs as an ensemble."""
+    """How good a model is: a pretrained one on documents it has not seen, beside what no skill would score,
+    or on a suite of minimal pairs; a tuned run on its dev and test files; several runs as an ensemble."""
     paths, assignments = _parted(what)
     if rule not in RULES:
         raise typer.BadParameter(f"must be one of {', '.join(RULES)}", param_hint="--rule")

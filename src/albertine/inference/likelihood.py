@@ -1,9 +1,9 @@
 """How likely a masked language model finds a sentence: its pseudo-log-likelihood.
 
-The sum over the tokens of a sentence of log p(token | all the others), each token masked by itself (Salazar et
-al. 2020, "Masked Language Model Scoring", section 2): as many masked copies as there are tokens. What copies
-have in common is computed once: sentences that come again, and the copies of two sentences that differ in the
-masked token alone, as those of many minimal pairs do.
+The sum over the tokens of a sentence of log p(token | all the others), each token masked by itself (Salazar
+et al. 2020, "Masked Language Model Scoring", section 2): as many masked copies as there are tokens. What
+copies have in common is computed once: sentences that come again, and the copies of two sentences that differ
+in the masked token alone, as those of many minimal pairs do.
 """
 
 from __future__ import annotations

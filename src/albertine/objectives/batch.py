@@ -65,6 +65,8 @@ class PretrainingBatch:
         sentence_labels: int64 (S,), -100 where a sample has no sentence task; None where none can have one.
         sentence_count: labels that are not -100, so that no step waits for the device to count them.
         samples: (epoch, sample) of every sequence, int64 (S, 2).
+        mask_id: the id of [MASK] in `packed`, so that judging can tell the masked rows from those that kept
+            their token or got a random one; None where nobody said.
     """
 
     packed: Packed
@@ -73,6 +75,7 @@ class PretrainingBatch:
     sentence_labels: Tensor | None
     sentence_count: int
     samples: Tensor
+    mask_id: int | None = None
 
     @property
     def counts(self) -> dict[str, int]:
@@ -217,6 +220,7 @@ class BatchBuilder:
             None if self.pairs.kind == "none" else torch.from_numpy(spans.label),
             int((two & (spans.label >= 0)).sum()),
             torch.from_numpy(np.stack([spans.epochs, spans.samples], 1)),
+            self.specials.mask_id,
         )
 
 
