@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from albertine.errors import ModelError, SettingsError
-from albertine.layout import longest_first, pack
+from albertine.layout import Packed, longest_first, pack
 from albertine.model.backend import tokens_per_pass
 from albertine.model.model import Model, evaluating
 from albertine.text.tokenizer import Tokenizer
@@ -25,6 +27,52 @@ COPIES = 32768
 """Masked copies that are made and sorted by length at once; bounds the memory, not the result."""
 
 Ints = NDArray[np.int64]
+
+
+class Question(NamedTuple):
+    """Tokens and segments of one input, [MASK] where it is asked, and what should stand in these places."""
+
+    ids: list[int]
+    types: list[int]
+    places: list[int]
+    labels: list[int]
+
+
+class Answers(NamedTuple):
+    """For the places of a question the log-probability of the label in nats, and whether it is the model's
+    first choice."""
+
+    log_probabilities: NDArray[np.float64]
+    right: NDArray[np.bool_]
+
+
+def answers(model: Model, questions: Sequence[Question]) -> list[Answers]:
+    """What a model with a masked-LM head says to questions, in their order; segments that it has no vectors
+    for are read as the first."""
+    found: dict[int, Answers] = {}
+    most = model.config.type_vocab_size - 1
+    with evaluating(model), torch.inference_mode():
+        lengths = [len(question.ids) for question in questions]
+        for chosen in longest_first(lengths, tokens_per_pass(model.device)):
+            own = [questions[i] for i in chosen]
+            types = [[t if t <= most else 0 for t in question.types] for question in own]
+            packed = pack([question.ids for question in own], types).to(model.device)
+            first = np.cumsum([0, *packed.lengths[:-1]])
+            rows = np.concatenate([at + np.array(q.places) for at, q in zip(first, own, strict=True)])
+            labels = torch.tensor([label for q in own for label in q.labels], device=model.device)
+            logits_PV = _logits(model, packed, torch.from_numpy(rows).to(model.device))
+            logs = logits_PV.gather(1, labels[:, None])[:, 0] - logits_PV.logsumexp(1)
+            right = logits_PV.max(1).indices == labels
+            cuts = np.cumsum([len(q.places) for q in own])[:-1]
+            parts = (np.split(x.cpu().numpy(), cuts) for x in (logs.double(), right))
+            found |= {i: Answers(*both) for i, both in zip(chosen, zip(*parts, strict=True), strict=True)}
+    return [found[i] for i in range(len(questions))]
+
+
+def _logits(model: Model, packed: Packed, rows: Tensor) -> Tensor:
+    """Masked-LM logits at some rows (P, V), float32; the last depth computes no others."""
+    with model.encoder.computing():
+        return model.mlm_logits(model.encoder(packed, rows=rows).last_hidden).float()
 
 
 class PseudoLikelihood:
@@ -89,9 +137,7 @@ class PseudoLikelihood:
         for chosen in longest_first(copies.lengths, tokens_per_pass(device)):
             packed = pack([copies.ids[i] for i in chosen], [copies.types[i] for i in chosen]).to(device)
             rows = packed.first_tokens + torch.from_numpy(copies.position[chosen]).to(device)
-            with self.model.encoder.computing():
-                hidden_PH = self.model.encoder(packed, rows=rows).last_hidden
-                logits_PV = self.model.mlm_logits(hidden_PH).float()
+            logits_PV = _logits(self.model, packed, rows)
             which, row = copies.asked_of(chosen)
             at, token = torch.from_numpy(row).to(device), torch.from_numpy(copies.token[which]).to(device)
             scores = logits_PV[at, token] - logits_PV.logsumexp(1)[at]
