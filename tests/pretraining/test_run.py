@@ -26,7 +26,7 @@ from albertine.interop.huggingface import load_model
 from albertine.model.config import EncoderConfig
 from albertine.pretraining.data import Batches, held_out_batches
 from albertine.pretraining.held_out import judge
-from albertine.pretraining.run import _hints, pretrain
+from albertine.pretraining.run import _hints, _missing, pretrain
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.settings import dump
 from albertine.text.documents import read_documents
@@ -61,7 +61,11 @@ def test_a_run_leaves_what_the_contract_says(build: Build) -> None:
         assert load_model(folder / name).heads == {"pooler", "mlm", "sop"}
     assert sorted(p.name for p in (folder / "checkpoints").glob("step-*")) == ["step-3", "step-6", "step-8"]
     rows = read_metrics(folder / "metrics.jsonl")
-    assert [row["step"] for row in rows if "evaluation" in row] == [4, 8]
+    judged = [row for row in rows if "evaluation" in row]
+    assert [row["step"] for row in judged] == [4, 8]
+    for row in judged:  # a model of 8 steps is no better than the frequencies
+        assert -2 < row["context_gain"] < 0.3 and row["elapsed"] > 0
+        assert {"mask_loss", "mask_accuracy", "cosine"} <= row["evaluation"].keys()
     assert {"mlm_loss", "mlm_accuracy", "sentence_accuracy", "lr", "grad_norm", "tokens"} <= rows[0].keys()
 
 
@@ -307,7 +311,24 @@ def test_runs_of_two_seeds_are_judged_on_the_same_masks(
 def test_hints_name_what_is_not_set_yet(build: Build) -> None:
     (hint,) = _hints(build(objective={"max_length": 128}))
     assert "model.embeddings=wide and objective.max_length=64" in hint
-    assert _hints(build(model={"embeddings": "wide"})) == ()
+    for word in ("model.change.positions=rotary", "stages", "training.optimizer=muon"):
+        assert word in hint
+    (hint,) = _hints(build(model={"embeddings": "wide"}))
+    assert "embeddings" not in hint and "max_length" not in hint
+
+
+def test_what_is_set_is_not_named() -> None:
+    model = {"preset": "albert-base-v2", "embeddings": "wide", "change": {"positions": "rotary"}}
+    plain = {"model": model, "objective": {"max_length": 64}, "training": {"optimizer": "muon"}}
+    assert _missing(plain) == []
+    learned = plain | {"model": {**model, "change": {}}}
+    assert [m.split()[0] for m in _missing(learned)] == ["rotary", "a"]
+    # A ramp makes any length bearable, and learned positions too.
+    ramp = learned | {"objective": {"max_length": 512}, "stages": [{"max_length": 8}]}
+    assert _missing(ramp) == []
+    # The positions of given weights are what they are.
+    given = plain | {"model": {"start_from": "m"}, "training": {"optimizer": "lamb"}}
+    assert _missing(given) == ["a ramp of lengths from 8 tokens (stages)", "training.optimizer=muon"]
 
 
 def test_more_processes_than_sequences_are_refused(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from albertine.randomness import generator
-from albertine.training.guards import Alarm, TrainingAlarms, not_finite
+from albertine.training.guards import Alarm, TrainingAlarms, not_finite, onset_minute
 
 UNIGRAM = 7.0
 Curve = Callable[[float], tuple[float, float, float]]
@@ -205,3 +205,61 @@ def test_not_finite_names_a_way_that_can_be_gone() -> None:
     said = str(not_finite(7, {"row": 72}, Path("runs/a/checkpoints/step-6")))
     assert "{'row': 72}" in said and "--branch-from runs/a/checkpoints/step-6" in said
     assert "lower training.learning_rate" in said
+
+
+def judged(gain: Callable[[float], float], cosine: float = 0.5, **changes: Any) -> list[Alarm]:
+    """All alarms of a run whose training loss falls by copying alone, with an evaluation every 500 steps."""
+    guard, alarms, total = watch(**changes), [], 20_000
+    for step in range(50, total + 1, 50):
+        p = step / total
+        row = {"step": step, "mlm_loss": 6.3 - 0.2 * p, "mlm_accuracy": 0.138, "sentence_accuracy": 0.7}
+        alarms += guard.see(row, p)
+        if step % 500 == 0:
+            scores = {"mlm_loss": 6.3, "mask_loss": UNIGRAM - gain(p), "cosine": cosine}
+            alarms += guard.see({"step": step, "evaluation": scores, "elapsed": step * 0.1}, p)
+    return alarms
+
+
+def test_a_model_that_only_copies_rings_by_its_context_gain() -> None:
+    """Its loss over all chosen tokens lies .7 nats below the unigram level and still falls."""
+    (alarm,) = judged(lambda p: 0.02, cosine=0.97, hints=("Try stages.",))
+    assert alarm.kind == "plateau" and alarm.advice[0] == "Try stages."
+    assert "context gain is 0.02 nats" in alarm.what and "on [MASK] the held-out loss is 6.98" in alarm.what
+    assert "nearly the same for every word, of mean cosine 0.97" in alarm.what
+
+
+def test_states_that_differ_are_not_called_the_same() -> None:
+    (alarm,) = judged(lambda p: 0.02, cosine=0.6)
+    assert "nearly the same" not in alarm.what and "mean cosine 0.60" in alarm.what
+
+
+@pytest.mark.parametrize("gain", [lambda p: 3 * p, lambda p: 0.4, lambda p: 0.9 * max(0.0, p - 0.1)])
+def test_a_model_that_learns_from_context_rings_nothing(gain: Callable[[float], float]) -> None:
+    assert judged(gain) == []
+
+
+def test_a_training_loss_at_the_unigram_level_is_no_alarm_where_the_context_gain_is_there() -> None:
+    guard, total = watch(), 20_000
+    for step in range(50, total + 1, 50):
+        assert guard.see({"step": step, "mlm_loss": 7.0, "mlm_accuracy": 0.1}, step / total) == []
+        if step % 500 == 0:
+            guard.see({"step": step, "evaluation": {"mask_loss": 6.0}}, step / total)
+
+
+def test_an_evaluation_long_ago_says_nothing() -> None:
+    guard, alarms, total = watch(), [], 20_000
+    guard.see({"step": 10, "evaluation": {"mask_loss": UNIGRAM - 2}}, 0.0)
+    for step in range(50, total + 1, 50):
+        alarms += guard.see({"step": step, "mlm_loss": 7.0, "mlm_accuracy": 0.05}, step / total)
+    assert [a.kind for a in alarms] == ["plateau"]
+
+
+def test_the_onset_is_the_first_evaluation_that_gains() -> None:
+    rows: list[dict[str, Any]] = [
+        {"step": 1, "elapsed": 60.0, "loss": 3.0},
+        {"step": 2, "elapsed": 90.0, "context_gain": 0.3},
+        {"step": 3, "elapsed": 120.0, "context_gain": 0.31},
+        {"step": 4, "elapsed": 240.0, "context_gain": 0.9},
+    ]
+    assert onset_minute(rows) == 2.0
+    assert onset_minute(rows[:2]) is None

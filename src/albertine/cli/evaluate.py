@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 TASKS = {"mlm": "masked words", "sop": "sentence order", "nsp": "next sentence"}
 NO_SKILL = {"mlm": "the commonest word", "sop": "the commoner order", "nsp": "the commoner answer"}
+ORDERS = {"in_order": "in order", "swapped": "swapped", "truly_next": "truly next", "random": "random"}
 RULES = ("greedy", "best")
 
 
@@ -30,9 +31,9 @@ def evaluate(
     what: Annotated[
         list[str],
         typer.Argument(
-            metavar="MODEL CORPUS | RUN... [KEY.SUB=VALUE...]",
-            help="A pretrained model and a corpus with held-out documents; or tuned runs, with changes to "
-            "their settings, such as task.folder=FOLDER where the files have moved.",
+            metavar="MODEL CORPUS | MODEL --suite NAME | RUN... [KEY.SUB=VALUE...]",
+            help="A pretrained model and a corpus with held-out documents, or a suite; or tuned runs, with "
+            "changes to their settings, such as task.folder=FOLDER where the files have moved.",
         ),
     ],
     max_length: Annotated[
@@ -42,6 +43,24 @@ def evaluate(
     sequences: Annotated[
         int, typer.Option("--sequences", min=1, help="Corpus: most samples to judge.")
     ] = 1024,
+    texts: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--texts",
+            help="Model: hide words of these files or folders (give it again for more), not of the corpus; "
+            "the same words for every vocabulary.",
+        ),
+    ] = None,
+    suite: Annotated[
+        str | None,
+        typer.Option("--suite", metavar="blimp|sling", help="Model: minimal pairs to judge it on."),
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", help="Suite: the folder of its original files.")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="Suite: most pairs of a paradigm; default: all.")
+    ] = None,
     dev: Annotated[
         bool, typer.Option("--dev", help="Runs: the dev file alone; default: dev and test.")
     ] = False,
@@ -71,17 +90,33 @@ def evaluate(
     ] = None,
     device: Annotated[str, typer.Option("--device", help="cpu, cuda, ...")] = "cpu",
     precision: Annotated[
-        Arithmetic | None, typer.Option("--precision", help="Runs: of products; default: as in training.")
+        Arithmetic | None,
+        typer.Option("--precision", help="Runs and suites: of products; default: as in training, auto."),
     ] = None,
     json: Json = False,
 ) -> None:
-    """How good a model is: a pretrained one on documents it has not seen, beside what no skill would score; a
-    tuned run on its dev and test files; several runs as an ensemble."""
+    """How good a model is: a pretrained one on documents it has not seen, beside what no skill would score,
+    or on a suite of minimal pairs; a tuned run on its dev and test files; several runs as an ensemble."""
     paths, assignments = _parted(what)
     if rule not in RULES:
         raise typer.BadParameter(f"must be one of {', '.join(RULES)}", param_hint="--rule")
+    if suite is not None:
+        from albertine.cli import suites
+
+        if len(paths) != 1:
+            raise typer.BadParameter("belongs to one model", param_hint="--suite")
+        chosen = Arithmetic.auto if precision is None else precision
+        suites.suite(paths[0], suite, data, limit, device=device, precision=chosen.value, json=json)
+        return
+    if data is not None or limit is not None:
+        raise typer.BadParameter("belongs to --suite", param_hint="--limit" if data is None else "--data")
     if len(paths) == 2 and not (together or report) and not _is_model(paths[1]):
-        _held_out(paths[0], paths[1], max_length, sequences, device, json)
+        _held_out(paths[0], paths[1], texts or [], max_length, sequences, device, json)
+        return
+    if texts:
+        if len(paths) != 1 or together or report:
+            raise typer.BadParameter("belongs to one model", param_hint="--texts")
+        _held_out(paths[0], None, texts, max_length, sequences, device, json)
         return
     from albertine.cli import judging
 
@@ -116,29 +151,72 @@ def _is_model(path: Path) -> bool:
 
 
 def _held_out(
-    model: Path, corpus: Path, max_length: int | None, sequences: int, device: str, json: bool
+    model: Path,
+    corpus: Path | None,
+    texts: list[Path],
+    max_length: int | None,
+    sequences: int,
+    device: str,
+    json: bool,
 ) -> None:
+    from albertine.cli.reading import reading
     from albertine.cli.scores import held_out_scores
 
-    scores = held_out_scores(model, corpus, max_length=max_length, sequences=sequences, device=device)
+    scores = []
+    if corpus is not None:
+        scores = held_out_scores(model, corpus, max_length=max_length, sequences=sequences, device=device)
+    read = reading(model, corpus, texts, max_length=max_length, passages=sequences, device=device)
     if json:
-        show.as_json([asdict(score) for score in scores])
-    else:
+        told = [score.told() for score in scores] or [{"task": "mlm"}]
+        show.as_json([told[0] | read, *told[1:]])
+        return
+    if scores:
         print_scores(scores)
+    _print_reading(read)
 
 
 def print_scores(scores: list[Score]) -> None:
     """The scores as a table."""
     columns = ("held-out documents", "right", "without skill", "loss", "without skill", "judged")
-    rows = [
-        (
-            f"{TASKS[s.task]} (without skill: {NO_SKILL[s.task]})",
-            f"{s.accuracy:.1%}",
-            f"{s.baseline:.1%}",
-            f"{s.loss:.3f}",
-            f"{s.baseline_loss:.3f}",
-            show.count(s.count),
-        )
-        for s in scores
-    ]
+    rows, known = [], {}
+    for s in scores:
+        name, right = f"{TASKS[s.task]} (without skill: {NO_SKILL[s.task]})", s.baseline
+        more = s.details
+        if "mask_loss" in more:
+            hidden = (more["mask_accuracy"], more["mask_baseline"], more["mask_loss"])
+            rows.append(_row(name, *hidden, more["mask_baseline_loss"], more["mask_count"]))
+            name, right = "  those kept or replaced too (without skill: copies them)", more["floor"]
+            known["context gain"] = f"{more['context_gain']:.3f} nats less than without skill"
+            known["mean cosine of final states"] = f"{more['cosine']:.3f} (1: the same for every word)"
+        rows.append(_row(name, s.accuracy, right, s.loss, s.baseline_loss, s.count))
+        for key, told in ORDERS.items():
+            if (value := more.get(f"{key}_accuracy")) is not None:
+                rows.append([f"  pairs {told}", f"{value:.1%}", "", "", "", ""])
     show.table(columns, rows)
+    if known:
+        show.facts("Masked words", known)
+
+
+def _row(name: str, right: float, floor: float, loss: float, level: float, count: int) -> list[str]:
+    return [name, f"{right:.1%}", f"{floor:.1%}", f"{loss:.3f}", f"{level:.3f}", show.count(count)]
+
+
+def _print_reading(read: Mapping[str, Any]) -> None:
+    spans, copying, minute = read["spans"], read["copying"], read["onset_minutes"]
+    known = {
+        "nats per character": f"{spans['nats_per_character']:.4f} "
+        f"(by frequency alone {spans['unigram_nats_per_character']:.4f})",
+        "whole words right": f"{spans['span_accuracy']:.1%} of {show.count(spans['spans'])}, "
+        f"{show.count(spans['characters'])} characters",
+        "pieces right": f"{spans['piece_accuracy']:.1%} of {show.count(spans['pieces'])}, "
+        f"{spans['unknown']:.1%} unknown",
+    }
+    show.facts("Fixed words of the text, all [MASK]", known)
+    if copying is not None:
+        known = {
+            "right": f"{copying['right']:.1%} ± {100 * copying['standard_error']:.1f}",
+            "without the first copy": f"{copying['without_copy']:.1%} of {show.count(copying['words'])}",
+        }
+        show.facts("A passage twice, a word masked in the second", known)
+    if minute is not None:
+        typer.echo(f"Context gain over 0.3 nats from minute {minute:.1f} of training on.")

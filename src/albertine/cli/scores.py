@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 
 from albertine.corpus.reader import Corpus
 from albertine.errors import ModelError, SettingsError, TokenizerError
 from albertine.interop.huggingface import load_model
 from albertine.model.model import Model
-from albertine.objectives.baseline import Unigram, count_tokens
+from albertine.objectives.baseline import Unigram, blind_accuracy, count_tokens, masked_labels
+from albertine.objectives.batch import PretrainingBatch
 from albertine.pretraining.data import held_out_batches
 from albertine.pretraining.held_out import judge
 from albertine.pretraining.settings import ObjectiveChoice, PretrainingSettings
@@ -31,6 +35,7 @@ class Score:
             pairs judged.
         baseline_loss: in nats, of predicting token frequencies (mlm), or those of the two orders.
         count: predictions judged.
+        details: what else is known of the task, as plain data.
     """
 
     task: str
@@ -39,6 +44,12 @@ class Score:
     baseline: float
     baseline_loss: float
     count: int
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def told(self) -> dict[str, Any]:
+        """As plain data."""
+        plain = asdict(self)
+        return plain | plain.pop("details")
 
 
 def held_out_scores(
@@ -62,29 +73,59 @@ def held_out_scores(
     corpus = Corpus(corpus_folder)
     model = load_model(folder).to(device)
     _check_vocabulary(folder, model, corpus)
-    settings = _settings_of_run(folder)
-    objective = _objective(model, settings, max_length, folder)
+    objective = objective_of(model, max_length, folder)
     batches = held_out_batches(corpus_folder, objective, sequences=sequences)
-    found = judge(model, batches, device=device)
-    unigram = Unigram(count_tokens(corpus, model.config.vocab_size)).score_batches(batches)
+    found = judge(model, batches, device=device, by_order=True)
+    unigram = Unigram(count_tokens(corpus, model.config.vocab_size))
+    level = unigram.score_batches(batches)
     scores = [
         Score(
             "mlm",
             found["mlm_accuracy"],
             found["mlm_loss"],
-            unigram.accuracy,
-            unigram.cross_entropy,
-            unigram.count,
+            level.accuracy,
+            level.cross_entropy,
+            level.count,
+            _words(found, unigram, batches),
         )
     ]
     if "sentence_accuracy" in found:
-        labels = torch.cat([b.sentence_labels for b in batches if b.sentence_labels is not None])
-        counts = labels[labels >= 0].bincount(minlength=2).double()
-        shares = counts / counts.sum()
-        frequencies = float(-torch.special.xlogy(shares, shares).sum())
-        accuracy, loss, count = found["sentence_accuracy"], found["sentence_loss"], int(counts.sum())
-        scores.append(Score(objective.pairs, accuracy, loss, float(shares.max()), frequencies, count))
+        scores.append(_sentences(objective.pairs, found, batches))
     return scores
+
+
+def _words(
+    found: Mapping[str, float], unigram: Unigram, batches: Sequence[PretrainingBatch]
+) -> dict[str, float]:
+    """What the accuracy over all chosen tokens, of which a tenth can be copied, does not tell."""
+    details = {"floor": blind_accuracy(batches, unigram.guess), "cosine": found["cosine"]}
+    labels = np.concatenate([masked_labels(batch) for batch in batches])
+    level = unigram.score(labels)
+    if level.count:
+        details |= {
+            "mask_accuracy": found["mask_accuracy"],
+            "mask_loss": found["mask_loss"],
+            "mask_baseline": level.accuracy,
+            "mask_baseline_loss": level.cross_entropy,
+            "mask_count": level.count,
+            "context_gain": level.cross_entropy - found["mask_loss"],
+        }
+    return details
+
+
+def _sentences(task: str, found: Mapping[str, float], batches: Sequence[PretrainingBatch]) -> Score:
+    labels = torch.cat([b.sentence_labels for b in batches if b.sentence_labels is not None])
+    counts = labels[labels >= 0].bincount(minlength=2).double()
+    shares = counts / counts.sum()
+    frequencies = float(-torch.special.xlogy(shares, shares).sum())
+    names = ("in_order", "swapped") if task == "sop" else ("truly_next", "random")
+    orders = {
+        f"{name}_accuracy": found[f"sentence_{label}_accuracy"]
+        for name, label in zip(names, ("first", "second"), strict=True)
+        if f"sentence_{label}_accuracy" in found
+    }
+    accuracy, loss, count = found["sentence_accuracy"], found["sentence_loss"], int(counts.sum())
+    return Score(task, accuracy, loss, float(shares.max()), frequencies, count, orders)
 
 
 def _check_vocabulary(folder: Path, model: Model, corpus: Corpus) -> None:
@@ -115,9 +156,13 @@ def _settings_of_run(folder: Path) -> PretrainingSettings | None:
         return None  # a settings.yaml of something else
 
 
-def _objective(
-    model: Model, settings: PretrainingSettings | None, max_length: int | None, folder: Path
-) -> ObjectiveChoice:
+def objective_of(model: Model, max_length: int | None, folder: Path) -> ObjectiveChoice:
+    """What a model is judged on: the objective of its run, or the default.
+
+    Raises:
+        ModelError: it has not so many positions.
+    """
+    settings = _settings_of_run(folder)
     objective = settings.objective if settings else ObjectiveChoice()
     pairs = next((kind for kind in ("sop", "nsp") if kind in model.heads), "none")
     positions = model.config.max_position_embeddings

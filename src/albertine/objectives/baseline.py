@@ -63,3 +63,29 @@ class Unigram:
         """The score over every masked position of some batches."""
         labels = [batch.mlm_labels.cpu().numpy() for batch in batches]
         return self.score(np.concatenate(labels) if labels else np.empty(0, dtype=np.int64))
+
+
+def masked_labels(batch: PretrainingBatch) -> NDArray[np.int64]:
+    """Original ids where a batch reads [MASK], (P',): the chosen tokens less those kept or replaced."""
+    read, labels = _read(batch)
+    return labels[read == batch.mask_id]
+
+
+def blind_accuracy(batches: Iterable[PretrainingBatch], guess: int) -> float:
+    """The floor of masked-LM accuracy: of a model that sees no context, says of a visible token that it is
+    right, and guesses one and the same token for [MASK].
+
+    Of the published 80/10/10 that is .1 + .8 p, with p the share of that token, and up to 1/V for tokens that
+    were replaced by themselves.
+    """
+    right = total = 0
+    for batch in batches:
+        read, labels = _read(batch)
+        right += int((np.where(read == batch.mask_id, guess, read) == labels).sum())
+        total += len(labels)
+    return right / total if total else 0.0
+
+
+def _read(batch: PretrainingBatch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """What a batch reads at the chosen tokens, and what stood there."""
+    return batch.packed.input_ids[batch.mlm_positions].cpu().numpy(), batch.mlm_labels.cpu().numpy()

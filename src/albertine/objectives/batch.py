@@ -69,6 +69,8 @@ class PretrainingBatch:
         sentence_count: labels that are not -100, so that no step waits for the device to count them.
         samples: (epoch, sample) of every sequence, int64 (S, 2).
         depth: how many depths the model is to compute; None: all.
+        mask_id: the id of [MASK] in `packed`, so that judging can tell the masked rows from those that kept
+            their token or got a random one; None where nobody said.
     """
 
     packed: Packed
@@ -78,6 +80,7 @@ class PretrainingBatch:
     sentence_count: int
     samples: Tensor
     depth: int | None = None
+    mask_id: int | None = None
 
     @property
     def counts(self) -> dict[str, int]:
@@ -224,6 +227,7 @@ class BatchBuilder:
             int((two & (spans.label >= 0)).sum()),
             torch.from_numpy(np.stack([spans.epochs, spans.samples], 1)),
             self.depth,
+            self.specials.mask_id,
         )
 
     def _predicted(

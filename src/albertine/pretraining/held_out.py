@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from albertine.model.model import Model, evaluating
 from albertine.objectives.batch import PretrainingBatch
-from albertine.objectives.losses import pretraining_losses
+
+NAMES = ("mlm", "mask", "sentence", "sentence_first", "sentence_second")
 
 
 @torch.no_grad()
@@ -17,8 +21,9 @@ def judge(
     batches: Sequence[PretrainingBatch],
     *,
     device: torch.device | str = "cpu",
-    add_up: Callable[[torch.Tensor], torch.Tensor] = lambda sums: sums,
+    add_up: Callable[[Tensor], Tensor] = lambda sums: sums,
     poll: Callable[[], None] = lambda: None,
+    by_order: bool = False,
 ) -> dict[str, float]:
     """Mean loss and accuracy of each part over `batches`, in evaluation mode.
 
@@ -27,24 +32,76 @@ def judge(
         batches: this process' share of the held-out batches.
         add_up: sums a float64 vector over all processes.
         poll: called between batches, so that a signal is heard.
+        by_order: also tell the accuracy on pairs of either label apart.
 
     Returns:
-        `mlm_loss` (nats per masked token), `mlm_accuracy`, and `sentence_loss`, `sentence_accuracy` where
-        the model has such a head; all as plain numbers.
+        `mlm_loss` (nats per masked token), `mlm_accuracy` over all chosen tokens; `mask_loss` and
+        `mask_accuracy` over those of them that read [MASK], where a copy is no help; `cosine`, the mean over
+        all pairs of chosen tokens of the cosine between their final hidden states, near 1 where a model says
+        the same of every token; and `sentence_loss`, `sentence_accuracy` where the model has such a head,
+        `sentence_first_accuracy` (label 0: in order, or truly next) and `sentence_second_accuracy`. All are
+        plain numbers, the same however the batches are cut and dealt out.
     """
-    names = ("mlm", "sentence")
-    sums = torch.zeros(len(names), 3, dtype=torch.float64)
-    with evaluating(model):
+    sums = torch.zeros(len(NAMES), 3, dtype=torch.float64)
+    directions = torch.zeros(model.config.hidden_size, dtype=torch.float64)
+    with evaluating(model), _rows_of_head(model) as states:
         for batch in batches:
             poll()
-            for name, part in pretraining_losses(model, batch.to(device)).items():
-                sums[names.index(name)] += torch.tensor(
-                    [float(part.loss_sum), float(part.correct), float(part.count)], dtype=torch.float64
-                )
-    sums = add_up(sums)
+            sums += _sums(model, batch.to(device))
+            directions += _unit(states.pop()).sum(0).double().cpu()
+    together = add_up(torch.cat([sums.flatten(), directions]))
+    sums, directions = together[: sums.numel()].view_as(sums), together[sums.numel() :]
     scores: dict[str, float] = {}
-    for name, (loss, correct, count) in zip(names, sums.tolist(), strict=True):
-        if count:
+    for name, (loss, correct, count) in zip(NAMES, sums.tolist(), strict=True):
+        if count and (by_order or name in NAMES[:3]):
             scores[f"{name}_loss"] = loss / count
             scores[f"{name}_accuracy"] = correct / count
+    if (count := float(sums[0, 2])) > 1:
+        # Σ over i ≠ j of u_i·u_j is |Σ u|² - n: no pair has to be looked at.
+        scores["cosine"] = (float(directions.square().sum()) - count) / (count * (count - 1))
     return scores
+
+
+def _sums(model: Model, batch: PretrainingBatch) -> Tensor:
+    """Loss, right ones and predictions of every part, (parts, 3)."""
+    mlm_logits, sentence_logits = model.pretraining_forward(batch.packed, batch.mlm_positions)
+    loss_P, right_P = _judged(mlm_logits, batch.mlm_labels)
+    sums = [_sum(loss_P, right_P)]
+    read_P = batch.packed.input_ids[batch.mlm_positions]
+    hidden = torch.zeros_like(right_P) if batch.mask_id is None else read_P == batch.mask_id
+    sums.append(_sum(loss_P[hidden], right_P[hidden]))
+    labels = batch.sentence_labels
+    if labels is None:
+        return torch.stack([*sums, *torch.zeros(3, 3, dtype=torch.float64)])
+    if sentence_logits is None:
+        raise ValueError("the batch has sentence labels and the model no sentence head")
+    loss_S, right_S = _judged(sentence_logits, labels)
+    for chosen in (labels >= 0, labels == 0, labels == 1):
+        sums.append(_sum(loss_S[chosen], right_S[chosen]))
+    return torch.stack(sums)
+
+
+def _judged(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Loss in nats and whether it is right of every prediction."""
+    scores = F.log_softmax(logits, dim=-1, dtype=torch.float32)
+    return F.nll_loss(scores, labels, reduction="none", ignore_index=-100), scores.max(-1).indices == labels
+
+
+def _sum(loss: Tensor, right: Tensor) -> Tensor:
+    numbers = [float(loss.double().sum()), float(right.sum()), float(len(loss))]
+    return torch.tensor(numbers, dtype=torch.float64)
+
+
+def _unit(states_PH: Tensor) -> Tensor:
+    return F.normalize(states_PH.float(), dim=-1)
+
+
+@contextmanager
+def _rows_of_head(model: nn.Module) -> Iterator[list[Tensor]]:
+    """The final hidden states (P, H) that the masked-LM head is given: the encoder computes no others."""
+    seen: list[Tensor] = []
+    handle = model.get_submodule("mlm").register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    try:
+        yield seen
+    finally:
+        handle.remove()

@@ -238,9 +238,25 @@ def _watch(settings: PretrainingSettings, baseline: BaselineScore) -> TrainingAl
 
 def _hints(settings: PretrainingSettings) -> tuple[str, ...]:
     """What else helps a small model off the plateau, and is not set yet."""
-    missing = []
-    if settings.model.preset is not None and settings.model.embeddings != "wide":
+    missing = _missing(settings.model_dump(mode="json"))
+    *others, last = missing or [""]
+    listed = f"{', '.join(others)} and {last}" if others else last
+    return (f"A small model leaves it sooner with {listed}.",) if missing else ()
+
+
+def _missing(plain: Mapping[str, Any]) -> list[str]:
+    """The surest first (learning.md, section 0): among the far positions of a learned table a neighbour is
+    hard to find, which relative positions end, or a start with a few positions."""
+    model, objective, ramp = plain["model"], plain["objective"], bool(plain.get("stages"))
+    fresh, missing = model.get("preset") is not None, []
+    if not ramp and (model.get("change") or {}).get("positions") != "rotary":
+        if fresh:
+            missing.append("rotary positions (model.change.positions=rotary)")
+        missing.append("a ramp of lengths from 8 tokens (stages)")
+    if plain["training"]["optimizer"] != "muon":
+        missing.append("training.optimizer=muon")
+    if fresh and model.get("embeddings") != "wide":
         missing.append("model.embeddings=wide")
-    if settings.objective.max_length > SHORT:
+    if not ramp and objective["max_length"] > SHORT:
         missing.append(f"objective.max_length={SHORT}")
-    return (f"A small model leaves it sooner with {' and '.join(missing)}.",) if missing else ()
+    return missing

@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from albertine.errors import RunError
 from albertine.training.schedules import scale_learning_rate
@@ -22,8 +22,26 @@ from albertine.training.schedules import scale_learning_rate
 PUBLISHED = {"lamb": (0.00176, 4096), "adamw": (1e-4, 256)}
 """Published peak learning rates and the batches they belong to: ALBERT; BERT and RoBERTa."""
 
+ONSET = 0.3
+"""Context gain in nats from which on a model counts as reading: a blind one has 0, and stuck runs stay below
+.1 for as long as they are stuck (learning.md, section 0)."""
+
+ALIKE = 0.9  # mean cosine of final states
+
 _SMOOTH = 5  # readings in a median: two odd ones in a row are noise
 _WINDOW = 12  # readings a verdict looks back on, the patience spread over them
+
+
+def onset_minute(rows: Iterable[Mapping[str, Any]]) -> float | None:
+    """Minutes of training up to the first evaluation with a context gain over `ONSET`; None if there is none.
+
+    Args:
+        rows: of `metrics.jsonl`.
+    """
+    for row in rows:
+        if row.get("context_gain", 0.0) > ONSET and "elapsed" in row:
+            return float(row["elapsed"]) / 60
+    return None
 
 
 def not_finite(step: int, cursor: Mapping[str, Any] | None, checkpoint: Path | None) -> RunError:
@@ -66,9 +84,21 @@ class Alarm:
         return f"{self.kind.upper().replace('_', ' ')}: {self.what}. " + " ".join(self.advice)
 
 
+class _Judged(NamedTuple):
+    """What an evaluation says of reading: the context gain in nats, and the mean cosine of final states."""
+
+    step: int
+    gain: float
+    cosine: float
+
+
 @dataclass
 class TrainingAlarms:
     """Looks at every metrics line and names what goes wrong, each thing once until it has passed.
+
+    Whether a model reads is told by evaluations, where they tell its loss on [MASK]: its context gain is what
+    it saves there over guessing by frequency. A training loss is no more than a substitute, because a tenth
+    of the chosen tokens can be copied and the loss falls by that alone.
 
     Attributes:
         unigram_entropy: cross-entropy in nats of guessing masked pieces by their frequency alone; where a
@@ -98,13 +128,23 @@ class TrainingAlarms:
     _history: list[tuple[int, float, float]] = field(default_factory=list)
     _raised: dict[AlarmKind, int] = field(default_factory=dict)
     _stage: Any = None
+    _judged: list[_Judged] = field(default_factory=list)
+
+    def context_gain(self, scores: Mapping[str, Any]) -> float | None:
+        """Nats that the context saves on a [MASK], of the scores of an evaluation with `mask_loss`.
+
+        The level is that of all chosen tokens, from which the masked ones are drawn blindly.
+        """
+        loss = scores.get("mask_loss")
+        return self.unigram_entropy - loss if isinstance(loss, int | float) else None
 
     def see(self, row: Mapping[str, Any], progress: float) -> list[Alarm]:
         """Take in a metrics line; returns the alarms that begin with it.
 
         Args:
             row: with `step`, and of the parts those keys that there are, and of a run with stages `stage`;
-                others are ignored.
+                others are ignored. The scores under `evaluation` are remembered, and the next line of
+                training is judged by them.
             progress: share of the run that is done.
         """
         if row.get("stage") != self._stage:
@@ -112,6 +152,9 @@ class TrainingAlarms:
             self._stage = row.get("stage")
             for memory in (self._readings, self._best, self._history):
                 memory.clear()
+        if (gain := self.context_gain(row.get("evaluation") or {})) is not None:
+            cosine = row["evaluation"].get("cosine", math.nan)
+            self._judged.append(_Judged(int(row["step"]), gain, cosine))
         loss = self._median(row, f"{self.mlm}_loss")
         accuracy = self._median(row, f"{self.mlm}_accuracy")
         order = self._median(row, f"{self.sentence}_accuracy")
@@ -170,11 +213,17 @@ class TrainingAlarms:
         while len(self._history) > 2 and self._history[1][0] <= oldest:
             self._history.pop(0)
 
+    def _judged_since(self, begin: float) -> list[_Judged]:
+        return [one for one in self._judged if one.step >= begin]
+
     def _since(self, begin: float) -> list[tuple[int, float, float]]:
         return [reading for reading in self._history if reading[0] >= begin]
 
     def _stuck(self, step: int, loss: float, progress: float) -> bool:
         """Little better than a guess by frequency, and not getting better in the whole patience."""
+        if judged := self._judged_since(step - self._patience(step, progress)):
+            gains = [one.gain for one in judged]
+            return gains[-1] <= ONSET and gains[-1] - min(gains) < 0.05
         recent = self._since(step - self._patience(step, progress))
         if loss < self.unigram_entropy - 0.6 or len(recent) < _WINDOW / 2:
             return False
@@ -211,7 +260,7 @@ class TrainingAlarms:
         mlm, order = f"{self.mlm}_accuracy", f"{self.sentence}_accuracy"
         level = f"{self.unigram_entropy:.2f}"
         what = {
-            "plateau": f"the masked-LM loss stays at {loss:.2f} nats; a blind model has {level}",
+            "plateau": self._plateau(loss),
             "slow_start": f"the masked-LM loss is still {loss:.2f} nats; guessing by frequency has {level}",
             "divergence": f"the masked-LM loss is {loss:.2f} nats; guessing by frequency has {level}",
             "collapse": f"masked-LM accuracy fell {self._fall(mlm, row)}",
@@ -219,6 +268,20 @@ class TrainingAlarms:
             "sentence_collapse": f"sentence accuracy fell {self._fall(order, row)}",
         }[kind]
         return Alarm(kind, step, what, self._advice(kind, step))
+
+    def _plateau(self, loss: float) -> str:
+        level = f"{self.unigram_entropy:.2f}"
+        if not self._judged:
+            return f"the masked-LM loss stays at {loss:.2f} nats; a blind model has {level}"
+        last = self._judged[-1]
+        said = (
+            f"the context gain is {last.gain:.2f} nats: on [MASK] the held-out loss is "
+            f"{self.unigram_entropy - last.gain:.2f}, and a blind model has {level}"
+        )
+        if math.isnan(last.cosine):
+            return said
+        alike = "nearly the same for every word, " if last.cosine > ALIKE else ""
+        return f"{said}; final states are {alike}of mean cosine {last.cosine:.2f}"
 
     def _fall(self, key: str, row: Mapping[str, Any]) -> str:
         return f"from {100 * self._best.get(key, 0.0):.1f}% to {100 * float(row.get(key, 0.0)):.1f}%"

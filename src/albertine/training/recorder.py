@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from albertine.training.guards import Alarm
+from albertine.training.guards import ONSET, Alarm, onset_minute
 from albertine.training.job import Job, State
 from albertine.training.metrics import (
     MetricsFile,
@@ -43,8 +43,10 @@ class Recorder:
             if job.settings.tensorboard:
                 self._tensorboard = open_tensorboard(folder.tensorboard, state.step)
         # The alarms' memory is the metrics file itself, so it needs no place in a checkpoint.
-        for row in read_metrics(folder.metrics) if job.watch is not None else ():
+        before = read_metrics(folder.metrics) if job.watch is not None else []
+        for row in before:
             self._alarms(row)
+        self.onset = onset_minute(before)
         if state.step:
             self.say(f"going on from step {state.step}")
 
@@ -86,8 +88,15 @@ class Recorder:
 
     def scores(self, step: int, scores: Mapping[str, float]) -> None:
         """Write the scores of an evaluation."""
-        self._write({"step": step, "evaluation": scores}, "held_out", {"step": step, **scores})
+        row: dict[str, Any] = {"step": step, "evaluation": scores, "elapsed": self.elapsed}
+        if self.job.watch is not None and (gain := self.job.watch.context_gain(scores)) is not None:
+            row["context_gain"] = gain
+        self._write(row, "held_out", {"step": step, **scores})
         self.say(f"step {step}  held out: {summary(scores)}")
+        self._alarms(row)  # remembered there; the next line of training is judged by them
+        if self.onset is None and (minute := onset_minute([row])) is not None:
+            self.onset = minute
+            self.say(f"the model reads: more than {ONSET:g} nats of context gain from minute {minute:.1f} on")
 
     def sync(self) -> None:
         """Make the lines written so far as safe as the checkpoint that is about to be written."""

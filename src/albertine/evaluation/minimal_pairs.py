@@ -1,0 +1,115 @@
+"""What share of minimal pairs a model gets right, with standard errors, by paradigm and phenomenon."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from albertine.evaluation.suites import Paradigm, Suite
+
+TIE = 1e-4
+"""Nats within which two sentences are as likely as each other: the rounding of float32, so that a model that
+does not see the order of words ties on sentences that differ in nothing else."""
+
+Scorer = Callable[[Sequence[str]], NDArray[np.float64]]
+"""The log-likelihood of every text, in nats."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """A share right.
+
+    Attributes:
+        value: mean of 1 for a pair that is right, 1/2 for a tie and 0. error: its standard error.
+        pairs: how many pairs. published: the same share of others by their names.
+    """
+
+    value: float
+    error: float
+    pairs: int
+    published: Mapping[str, float]
+
+    def told(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "right": self.value,
+            "standard_error": self.error,
+            "pairs": self.pairs,
+            "published": dict(self.published),
+        }
+
+
+@dataclass(frozen=True)
+class SuiteScores:
+    """A judged suite.
+
+    Attributes:
+        overall: mean over the paradigms, without those of the phenomenon `aside`.
+        phenomena: means over their paradigms. paradigms: by name.
+    """
+
+    suite: Suite
+    overall: Share
+    phenomena: Mapping[str, Share]
+    paradigms: Mapping[str, Share]
+
+    def told(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "suite": self.suite.name,
+            **self.overall.told(),
+            "not_in_the_mean": [self.suite.aside] if self.suite.aside else [],
+            "phenomena": {name: share.told() for name, share in self.phenomena.items()},
+            "paradigms": {
+                p.name: {"phenomenon": p.phenomenon, **self.paradigms[p.name].told()}
+                for p in self.suite.paradigms
+            },
+        }
+
+
+def judge_suite(suite: Suite, score: Scorer) -> SuiteScores:
+    """Judge a model: a pair is right where the acceptable sentence has the higher sum (T = 1, no division by
+    length), and half right where they tie (learning.md 1.2: ties counted as right put random at 54)."""
+    texts = [text for paradigm in suite.paradigms for pair in paradigm.pairs for text in pair]
+    found, at = score(texts), 0
+    shares = {}
+    for paradigm in suite.paradigms:
+        own = found[at : at + 2 * len(paradigm.pairs)].reshape(-1, 2)
+        at += own.size
+        shares[paradigm.name] = _share(points(own[:, 0], own[:, 1]), paradigm)
+    by_phenomenon: dict[str, list[Share]] = {}
+    for paradigm in suite.paradigms:
+        by_phenomenon.setdefault(paradigm.phenomenon, []).append(shares[paradigm.name])
+    counted = [share for name, own in by_phenomenon.items() if name != suite.aside for share in own]
+    overall = _mean(counted)
+    return SuiteScores(
+        suite,
+        Share(overall.value, overall.error, overall.pairs, suite.published),
+        {name: _mean(own) for name, own in by_phenomenon.items()},
+        shares,
+    )
+
+
+def points(good: NDArray[np.float64], bad: NDArray[np.float64]) -> NDArray[np.float64]:
+    """1 for a pair whose acceptable sentence is the likelier, 1/2 for a tie, 0 otherwise; (pairs,)."""
+    return np.where(np.abs(good - bad) <= TIE, 0.5, np.where(good > bad, 1.0, 0.0))
+
+
+def _share(own: NDArray[np.float64], paradigm: Paradigm) -> Share:
+    return Share(float(own.mean()), math.sqrt(float(own.var()) / len(own)), len(own), paradigm.published)
+
+
+def _mean(shares: Sequence[Share]) -> Share:
+    """The mean of independent shares, each counted alike; published ones only where all have them."""
+    names = [name for name in shares[0].published if all(name in s.published for s in shares)]
+    return Share(
+        sum(s.value for s in shares) / len(shares),
+        math.sqrt(sum(s.error**2 for s in shares)) / len(shares),
+        sum(s.pairs for s in shares),
+        {name: sum(s.published[name] for s in shares) / len(shares) for name in names},
+    )

@@ -1,0 +1,111 @@
+"""What the judge of held-out text says, against slow loops over the same batches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from albertine.model.config import EncoderConfig
+from albertine.model.model import Model
+from albertine.model.plan import SharingPlan
+from albertine.objectives.batch import PretrainingBatch
+from albertine.pretraining.data import held_out_batches
+from albertine.pretraining.held_out import judge
+from tests.pretraining.conftest import Build
+
+
+@pytest.fixture
+def batches(build: Build, corpus: Path) -> list[PretrainingBatch]:
+    return held_out_batches(corpus, build().objective, sequences=200)
+
+
+@pytest.fixture
+def model() -> Model:
+    return Model(
+        EncoderConfig(
+            vocab_size=500,
+            embedding_size=8,
+            hidden_size=24,
+            num_attention_heads=4,
+            intermediate_size=40,
+            max_position_embeddings=32,
+            initializer_range=0.5,
+            plan=SharingPlan.shared(2),
+        ),
+        {"mlm", "sop"},
+    ).eval()
+
+
+def test_masked_rows_alone_against_a_loop(batches: list[PretrainingBatch], model: Model) -> None:
+    losses, right, states = [], [], []
+    for batch in batches:
+        assert batch.mask_id is not None
+        with torch.no_grad():
+            hidden = model.encoder(batch.packed).last_hidden
+            logits = model.mlm_logits(hidden[batch.mlm_positions])
+        states.append(hidden[batch.mlm_positions])
+        for row, label, scores in zip(batch.mlm_positions, batch.mlm_labels, logits, strict=True):
+            if batch.packed.input_ids[row] == batch.mask_id:
+                losses.append(float(F.cross_entropy(scores, label)))
+                right.append(bool(scores.argmax() == label))
+    chosen = sum(len(batch.mlm_labels) for batch in batches)
+    assert 0.7 * chosen < len(losses) < 0.9 * chosen
+    said = judge(model, batches)
+    assert said["mask_loss"] == pytest.approx(sum(losses) / len(losses), rel=1e-5)
+    assert said["mask_accuracy"] == pytest.approx(sum(right) / len(right))
+    assert said["mask_loss"] != said["mlm_loss"]
+    x = torch.cat(states)[:, None, :]
+    cosines = F.cosine_similarity(x, x.transpose(0, 1), dim=-1)
+    pairs = len(x) * (len(x) - 1)
+    assert said["cosine"] == pytest.approx(float(cosines.sum() - cosines.trace()) / pairs, abs=1e-5)
+
+
+def test_the_judge_does_not_depend_on_how_the_text_is_dealt_out(
+    build: Build, corpus: Path, model: Model
+) -> None:
+    objective = build().objective
+    whole = judge(model, held_out_batches(corpus, objective, sequences=200))
+    sums: list[torch.Tensor] = []
+    for rank in range(3):  # the third has none
+
+        def keep(own: torch.Tensor) -> torch.Tensor:
+            sums.append(own)
+            return own
+
+        judge(model, held_out_batches(corpus, objective, sequences=200, rank=rank, world=3), add_up=keep)
+    total = torch.stack(sums).sum(0)
+    assert judge(model, [], add_up=lambda own: total) == pytest.approx(whole, rel=1e-5)
+
+
+def test_orders_apart_make_up_the_whole(batches: list[PretrainingBatch], model: Model) -> None:
+    said = judge(model, batches, by_order=True)
+    labels = torch.cat([b.sentence_labels for b in batches if b.sentence_labels is not None])
+    first, second = int((labels == 0).sum()), int((labels == 1).sum())
+    both = first * said["sentence_first_accuracy"] + second * said["sentence_second_accuracy"]
+    assert said["sentence_accuracy"] == pytest.approx(both / (first + second))
+    # A head that always says "in order" is right on one kind and wrong on the other.
+    assert model.sentence is not None
+    with torch.no_grad():
+        model.sentence.classifier.bias.copy_(torch.tensor([100.0, 0.0]))
+    said = judge(model, batches, by_order=True)
+    assert (said["sentence_first_accuracy"], said["sentence_second_accuracy"]) == (1.0, 0.0)
+    assert not any("first" in name or "second" in name for name in judge(model, batches))
+
+
+def test_states_that_are_one_have_cosine_one(batches: list[PretrainingBatch], model: Model) -> None:
+    with torch.no_grad():
+        for name, parameter in model.encoder.named_parameters():
+            if "layer_norm" in name:
+                parameter.copy_(torch.full_like(parameter, 1.0 if name.endswith("bias") else 0.01))
+    assert judge(model, batches)["cosine"] > 0.99
+
+
+def test_batches_that_do_not_name_the_mask_are_judged_as_a_whole(
+    batches: list[PretrainingBatch], model: Model
+) -> None:
+    said = judge(model, [replace(batch, mask_id=None) for batch in batches])
+    assert "mlm_loss" in said and "mask_loss" not in said
