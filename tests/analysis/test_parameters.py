@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from albertine.analysis.parameters import memory, parameters_by_part, report, training_flops_per_token
+from albertine.model.config import EncoderConfig
 from albertine.model.plan import SharingPlan
 from albertine.model.presets import paper_row, preset
 
@@ -100,3 +101,33 @@ def test_sharing_saves_memory_and_no_operations():
     assert training_flops_per_token(shared, 128) == training_flops_per_token(unshared, 128)
     assert memory(shared)["training_adamw"] * 7 < memory(unshared)["training_adamw"]
     assert memory(shared)["weights_int8"] < memory(shared)["weights_bfloat16"]
+
+
+def small(**changes: object) -> EncoderConfig:
+    base = replace(preset("albert-tiny-zh"), vocab_size=100, max_position_embeddings=16)
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+def test_parameters_of_the_other_blocks_by_hand():
+    """H 312, F 1248, E 128, 4 depths, one block of each kind, two LayerNorms of 2H."""
+    before = parameters_by_part(small())
+    hidden, wide, depths = 312, 1248, 4
+    gated = parameters_by_part(small(feed_forward="gated"))
+    assert gated["encoder"] - before["encoder"] == wide * (hidden + 1)
+    bare = parameters_by_part(small(biases=False))
+    assert before["encoder"] - bare["encoder"] == 4 * hidden + wide + hidden + 2 * hidden
+    rotary = parameters_by_part(small(positions="rotary"))
+    assert before["embeddings"] - rotary["embeddings"] == 16 * 128
+    pre = parameters_by_part(small(norm="pre"))
+    assert pre["encoder"] - before["encoder"] == 2 * hidden
+    own = replace(small().plan, own=("norms", "residuals", "injection"), low_rank=2)
+    each = depths * (4 * hidden + 2 + 2 * 2 * 2 * hidden) + (depths - 1)
+    assert parameters_by_part(small(plan=own))["encoder"] - before["encoder"] == each - 4 * hidden
+
+
+def test_operations_of_the_other_blocks_by_hand():
+    base = training_flops_per_token(small(), 64)
+    gated = training_flops_per_token(small(feed_forward="gated"), 64)
+    assert gated - base == 6 * 4 * 312 * 1248
+    ranked = training_flops_per_token(small(plan=replace(small().plan, low_rank=3)), 64)
+    assert ranked - base == 6 * 4 * 4 * 312 * 3

@@ -50,7 +50,8 @@ def report(config: EncoderConfig, lengths: tuple[int, ...] = (128, 512)) -> Repo
 
 
 def parameters_by_part(config: EncoderConfig) -> dict[str, int]:
-    """Parameters of embeddings, mapping, encoder (distinct blocks), pooler, mlm_head and sentence_head.
+    """Parameters of embeddings, mapping, encoder (distinct blocks and what depths have of their own), pooler,
+    mlm_head and sentence_head.
 
     Counted on the modules themselves, built without memory; the tied output matrix counts once, as
     embeddings.
@@ -61,7 +62,7 @@ def parameters_by_part(config: EncoderConfig) -> dict[str, int]:
     return {
         "embeddings": _count(embeddings) - mapping,
         "mapping": mapping,
-        "encoder": _count(model.encoder.attention) + _count(model.encoder.feed_forward),
+        "encoder": _count(model.encoder) - _count(embeddings),
         "pooler": _count(model.pooler),
         "mlm_head": _count(model.mlm),
         "sentence_head": _count(model.sentence),
@@ -73,17 +74,20 @@ def training_flops_per_token(config: EncoderConfig, length: int, masked: float =
 
     6·L·(4h²+2hf) + 12·L·h·s + 6·E·h + 6·m·(hE+EV), with L the depth (sharing saves none), s the sequence
     length and m the share of masked positions, which alone pass the masked-LM head; 6·E·h only where there
-    is a mapping.
+    is a mapping. A gated feed-forward has 3hf, low-rank additions 4hr more a depth, and the head of a
+    pre-norm encoder h² more.
     """
     hidden, embedding = config.hidden_size, config.embedding_size
-    head = masked * (hidden * embedding + embedding * config.vocab_size)
+    wide = hidden**2 if config.norm == "pre" and config.has_mapping else 0
+    head = masked * (hidden * embedding + embedding * config.vocab_size + wide)
     return 3 * inference_flops_per_token(config, length) + 6 * head
 
 
 def inference_flops_per_token(config: EncoderConfig, length: int) -> float:
     """Operations of one token forward through the encoder, no head: a third of the training terms."""
     hidden, depth = config.hidden_size, config.num_hidden_layers
-    products = depth * (4 * hidden**2 + 2 * hidden * config.intermediate_size)
+    feed_forward = (3 if config.feed_forward == "gated" else 2) * hidden * config.intermediate_size
+    products = depth * (4 * hidden**2 + feed_forward + 4 * hidden * config.plan.low_rank)
     attention = 2 * depth * hidden * length
     mapping = config.embedding_size * hidden if config.has_mapping else 0
     return float(2 * (products + attention + mapping))

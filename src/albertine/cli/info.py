@@ -30,6 +30,13 @@ _MEMORY = {
     "weights_int8": "weights, int8",
     "training_adamw": "training state, AdamW or LAMB",
 }
+_OWN = {"norms": "LayerNorms", "residuals": "residual factors", "injection": "share of the embeddings"}
+_WHOSE = {
+    "bert": "BERT and ALBERT",
+    "albert": "BERT and ALBERT",
+    "roformer": "RoFormer",
+    "modernbert": "ModernBERT",
+}
 
 
 def register(app: typer.Typer) -> None:
@@ -102,11 +109,13 @@ def _model(name: str, config: EncoderConfig, lengths: list[int], json: bool) -> 
 
     fitting = tuple(n for n in lengths if n <= config.max_position_embeddings)
     found = report(config, fitting or (config.max_position_embeddings,))
-    plan = sharing_in_words(config.plan)
+    plan, block = sharing_in_words(config.plan), block_in_words(config)
     if json:
-        show.as_json({"name": name, "encoder": config.to_dict(), "sharing": plan, **_as_data(found)})
+        words = {"sharing": plan, "block": block}
+        show.as_json({"name": name, "encoder": config.to_dict(), **words, **_as_data(found)})
         return
     show.heading(f"{name}: {plan}")
+    typer.echo(block)
     rows = [(_PARTS[part], show.count(number)) for part, number in found.parts.items()]
     rows += [
         ("encoder with embeddings, without pooler", show.count(found.without_pooler)),
@@ -139,6 +148,27 @@ def _as_data(found: Report) -> dict[str, Any]:
 
 def sharing_in_words(plan: SharingPlan) -> str:
     """A sharing plan as a sentence a person can check against a paper."""
+    words = [_OWN[name] for name in plan.own]
+    if plan.low_rank:
+        words.append(f"additions of rank {plan.low_rank}")
+    own = f"; every depth has its own {' and '.join(words)}" if words else ""
+    return _blocks_in_words(plan) + own
+
+
+def block_in_words(config: EncoderConfig) -> str:
+    """What a block computes, and whose it is."""
+    words = [
+        f"{config.positions} positions",
+        f"{config.norm}-norm",
+        *(["QK-norm"] if config.qk_norm else []),
+        f"{config.feed_forward} feed-forward ({config.hidden_act})",
+        *([] if config.biases else ["no biases"]),
+    ]
+    whose = _WHOSE.get(str(config.architecture))
+    return ", ".join(words) + (f": the block of {whose}" if whose else "")
+
+
+def _blocks_in_words(plan: SharingPlan) -> str:
     depths = f"{plan.depth} depths" if plan.depth > 1 else "1 depth"
     if plan.attention == plan.feed_forward:
         return f"{depths}, {_share(plan.attention, 'block')}"

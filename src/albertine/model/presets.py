@@ -39,6 +39,12 @@ def _bert(hidden: int, depth: int, heads: int, vocab: int) -> EncoderConfig:
     return config.with_plan(SharingPlan.unshared(depth))
 
 
+def _mini() -> EncoderConfig:
+    """The shape of the released models: RoFormer's block, so that transformers can load it."""
+    config = replace(_encoder(256, 4, 4, vocab=8000), hidden_act="gelu", positions="rotary")
+    return config.with_plan(SharingPlan.unshared(4))
+
+
 def _presets() -> dict[str, EncoderConfig]:
     # xlarge has 16 heads of size 128, not H/64 = 32.
     shapes = {
@@ -63,6 +69,7 @@ def _presets() -> dict[str, EncoderConfig]:
         "bert-base": _bert(768, 12, 12, 30522),
         "bert-large": _bert(1024, 24, 16, 30522),
         "bert-base-zh": _bert(768, 12, 12, 21128),
+        "albertine-mini": _mini(),
     }
     return presets
 
