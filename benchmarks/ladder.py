@@ -1,0 +1,176 @@
+"""What helps a small encoder to learn from little text: runs that differ in one thing, at equal time.
+
+    albertine prepare YOUR_TEXT --output corpora/en --vocab-size 8000
+    python -m benchmarks.ladder corpora/en --minutes 12 --rows albert,ramp,muon --seeds 1,2 --save
+
+Every row is the recipe albertine-mini-en with changes. A run gets the same minutes (or, with --steps, the
+same updates and tokens: for a machine that others use too), is decayed to zero inside them, and is judged by
+the same hidden words, all of them [MASK] (`albertine evaluate`). Runs that are done are not run again, so the
+ladder can be stopped and gone on with.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from albertine.training.metrics import read_metrics
+
+RECIPE = Path(__file__).resolve().parents[1] / "recipes" / "albertine-mini-en.yaml"
+LENGTH, BATCH = 64, 64
+
+Change = dict[str, Any]
+PLAIN: Change = {
+    "model.change.positions": "learned",
+    "model.sharing": "all",
+    "objective.max_length": LENGTH,
+    "objective.pairs": "none",
+    "training.batch_size": BATCH,
+    "training.optimizer": "adamw",
+    "training.learning_rate": 0.001,
+    "training.warmup": 0.05,
+    "stages": [],
+}
+RAMP: Change = {
+    "stages": [{"begin": b, "max_length": n} for b, n in ((0, 8), (0.12, 16), (0.2, 32), (0.3, 64))]
+}
+MUON: Change = {"training.optimizer": "muon", "training.learning_rate": None}
+ROTARY: Change = {"model.change.positions": "rotary"}
+SHORT: Change = {"stages": [{"begin": b, "max_length": n} for b, n in ((0, 16), (0.15, 32), (0.3, 64))]}
+ALBERT = PLAIN | RAMP | MUON
+ROFORMER = PLAIN | MUON | ROTARY | SHORT
+MODERN: Change = {
+    "model.change.norm": "pre",
+    "model.change.feed_forward": "gated",
+    "model.change.intermediate_size": 704,
+    "model.change.biases": False,
+    "model.change.type_vocab_size": 0,
+}
+STAGES = SHORT["stages"]
+ROWS: dict[str, Change] = {
+    "albert": PLAIN,
+    "albert-muon": PLAIN | MUON,
+    "albert-ramp": PLAIN | RAMP,
+    "albert-ramp-muon": ALBERT,
+    "albert-ramp-late": ALBERT
+    | {"stages": [{"begin": b, "max_length": n} for b, n in ((0, 8), (0.35, 16), (0.5, 32), (0.65, 64))]},
+    "albert-ramp-sop": ALBERT | {"objective.pairs": "sop"},
+    "albert-ramp-lamb": PLAIN | RAMP | {"training.optimizer": "lamb", "training.learning_rate": 0.005},
+    "rotary-adamw": PLAIN | ROTARY,
+    "rotary": PLAIN | ROTARY | MUON,
+    "rotary-ramp": ROFORMER,
+    "unshared": ROFORMER | {"model.sharing": "none"},
+    "modernbert": ROFORMER | MODERN,
+    "qk-norm": ROFORMER | {"model.change.qk_norm": True},
+    "pre-norm-qk-norm": ROFORMER | {"model.change.qk_norm": True, "model.change.norm": "pre"},
+    "own": ROFORMER | {"model.own": ["norms", "residuals", "injection"]},
+    "low-rank": ROFORMER | {"model.own": ["norms"], "model.low_rank": 8},
+    "masks-30-15": ROFORMER
+    | {"stages": [s | {"mask_probability": p} for s, p in zip(STAGES, (0.3, 0.25, 0.15), strict=True)]},
+    "all-masked": ROFORMER | {"stages": [s | {"masked": 1.0, "random": 0.0} for s in STAGES]},
+    "growing": ROFORMER | {"stages": [s | {"depth": d} for s, d in zip(STAGES, (1, 2, 4), strict=True)]},
+    "causal-start": ROFORMER
+    | {"stages": [{"begin": 0, "max_length": LENGTH, "causal": True}, {"begin": 0.2, "max_length": LENGTH}]},
+    "average": ROFORMER | {"training.average": 0.99},
+    "batch-2048": ROFORMER | {"training.batch_size": BATCH // 2},
+    "batch-8192": ROFORMER | {"training.batch_size": BATCH * 2},
+    "sop": ROFORMER | {"objective.pairs": "sop"},
+}
+"""Name → what differs from the recipe."""
+
+
+def one_run(row: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:
+    """Pretrain and judge, or read what an earlier start left."""
+    name = f"{row}-{seed}"
+    folder: Path = options.output / name
+    kept = folder / "ladder.json"
+    if kept.is_file():
+        found: dict[str, Any] = json.loads(kept.read_text())
+        return found
+    changes = ROWS[row] | {
+        "name": name,
+        "output": str(options.output),
+        "corpus": str(options.corpus),
+        "seed": seed,
+        "training.threads": options.threads,
+        "training.minutes": None if options.steps else options.minutes,
+        "training.steps": options.steps,
+        "watching.evaluate_every": options.evaluate_every,
+        "watching.tensorboard": False,
+    }
+    assignments = [f"{key}={json.dumps(value)}" for key, value in changes.items()]
+    command = [sys.executable, "-m", "albertine"]
+    subprocess.run([*command, "pretrain", "--config", str(RECIPE), *assignments], check=True)
+    judge = [*command, "evaluate", str(folder / "final"), str(options.corpus), "--json"]
+    told = json.loads(subprocess.run(judge, check=True, stdout=subprocess.PIPE, text=True).stdout)
+    found = {"row": row, "seed": seed, **summary(folder, told)}
+    kept.write_text(json.dumps(found, indent=2) + "\n")
+    return found
+
+
+def summary(folder: Path, told: Any) -> dict[str, Any]:
+    """The figures of one run: of `albertine evaluate --json`, and when its context began to help."""
+    masked = next(task for task in told if task["task"] == "mlm")
+    lines = read_metrics(folder / "metrics.jsonl")
+    last = [line for line in lines if "tokens" in line][-1]
+    return {
+        "spans": masked["spans"],
+        "onset_minutes": masked["onset_minutes"],
+        "mask_accuracy": masked["mask_accuracy"],
+        "mask_loss": masked["mask_loss"],
+        "tokens": last["tokens"],
+        "minutes": last["elapsed"] / 60,
+        "steps": last["step"],
+        "curve": [{"step": line["step"], **line["evaluation"]} for line in lines if line.get("evaluation")],
+    }
+
+
+def table(runs: list[dict[str, Any]]) -> str:
+    """A line a row: means over the seeds."""
+    lines = [
+        "| row | seeds | tokens | nats a character | right, [MASK] alone | loss, [MASK] alone |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for row in dict.fromkeys(run["row"] for run in runs):
+        of = [run for run in runs if run["row"] == row]
+        lines.append(
+            f"| {row} | {len(of)} | {mean(r['tokens'] for r in of) / 1e6:.1f} M "
+            f"| {mean(r['spans']['nats_per_character'] for r in of):.3f} "
+            f"| {mean(r['mask_accuracy'] for r in of):.1%} | {mean(r['mask_loss'] for r in of):.3f} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("corpus", type=Path)
+    parser.add_argument("--rows", default=",".join(ROWS), help="comma-separated; default: all")
+    parser.add_argument("--seeds", default="1")
+    parser.add_argument("--minutes", type=float, default=12.0)
+    parser.add_argument("--steps", type=int, help="so many updates instead of minutes")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--evaluate-every", type=int, default=100)
+    parser.add_argument("--output", type=Path, default=Path("runs/ladder"))
+    parser.add_argument("--save", action="store_true", help="keep the result below benchmarks/results")
+    options = parser.parse_args()
+    rows = options.rows.split(",")
+    if unknown := sorted(set(rows) - set(ROWS)):
+        parser.error(f"there is no row {unknown[0]}; there are {', '.join(ROWS)}")
+    runs = [one_run(row, int(seed), options) for row in rows for seed in options.seeds.split(",")]
+    print(table(runs))
+    if options.save:
+        from benchmarks.keep import keep
+
+        budget = {"steps": options.steps} if options.steps else {"minutes": options.minutes}
+        keep("ladder", {**budget, "threads": options.threads, "corpus": options.corpus.name, "runs": runs})
+
+
+if __name__ == "__main__":
+    main()
