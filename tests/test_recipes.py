@@ -51,6 +51,8 @@ def test_there_are_the_recipes_that_the_readme_names() -> None:
         "albert-base-en",
         "bert-base-en",
         "roberta-base-en",
+        "albertine-mini-en",
+        "albertine-mini-zh",
     } <= names
 
 
@@ -70,6 +72,8 @@ def test_two_steps(recipe: Path, corpora: dict[str, Path], tmp_path: Path) -> No
     corpus = corpora["zh" if recipe.stem.endswith("-zh") else "en"]
     full = load(PretrainingSettings, recipe)
     toy = [*RUN, f"corpus={json.dumps(str(corpus))}", f"output={json.dumps(str(tmp_path))}"]
+    if full.stages:  # two of them, at toy size
+        toy.append(f"stages={json.dumps([{'begin': 0, 'max_length': 8}, {'begin': 0.5}])}")
     result = pretrain(load(PretrainingSettings, recipe, toy))
     assert result.outcome.done and result.outcome.step == 2
     model = albertine.load(result.folder / "final")
