@@ -86,6 +86,11 @@ def test_a_ramp_of_lengths_has_as_many_tokens_a_step(build: Build) -> None:
     assert [s.objective.pairs for s in stages] == ["none", "none", "sop"]
     own = resolved(build(stages=[{"begin": 0, "max_length": 12, "batch_size": 5, "pairs": "sop"}]))[0]
     assert (own.batch_size, own.objective.pairs) == (5, "sop")
+    odd = resolved(build(stages=[{"begin": 0, "max_length": 12}]))[0]
+    assert (odd.batch_size, odd.objective.pairs) == (21, "none"), "21.3 samples of 12 are 8 of 32"
+    causal = {"begin": 0, "causal": True, "pairs": "none"}
+    pair = resolved(build(stages=[causal, {**causal, "begin": 0.5, "mask_probability": 0.5}]))
+    assert [stage.causal for stage in pair] == [1 / 3, 0.5]
     short = build(objective={"max_length": 16}, stages=[{"begin": 0}])
     assert resolved(short)[0].objective == short.objective, "a stage that changes nothing is the run"
 

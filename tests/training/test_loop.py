@@ -17,6 +17,7 @@ from torch import nn
 from albertine.errors import CheckpointError, RunError, SettingsError
 from albertine.training import loop
 from albertine.training.checkpoints import checkpoint_bytes, model_tensors, optimizer_tensors, read
+from albertine.training.distributed import World
 from albertine.training.guards import TrainingAlarms
 from albertine.training.job import Job, Outcome
 from albertine.training.loop import MARGIN, train
@@ -448,3 +449,62 @@ def test_a_run_without_progress_ends_early_and_stays_ended(tmp_path: Path) -> No
     first = run()
     assert first.done and first.step == 16  # the best is the second; the third and the fourth are not better
     assert run().step == 16
+
+
+def test_the_clock_says_where_a_stream_is_opened_and_how_far_the_run_is(tmp_path: Path) -> None:
+    told: list[tuple[int, float]] = []
+
+    def follow(job: Job) -> None:
+        def batches(cursor: Mapping[str, Any] | None) -> Iterator[Any]:
+            for drawn in toy_batches(cursor):
+                told.append((job.clock.step, job.clock.progress))
+                yield drawn
+
+        job.batches = batches
+
+    with RunFolder(tmp_path) as folder:
+        job = toy_job(folder, steps=10)
+        follow(job)
+        train(job)
+    assert told == [(0, max(0, k - 1) / 10) for k in range(10)]
+    told.clear()
+    (tmp_path / "checkpoints" / "step-10").rename(tmp_path / "away")
+    with RunFolder(tmp_path) as folder:
+        job = toy_job(folder, steps=10)
+        follow(job)
+        train(job)
+    assert told == [(5, max(5, k - 1) / 10) for k in range(5, 10)]
+
+
+def test_the_clock_is_that_of_the_main_process(tmp_path: Path) -> None:
+    """Of a run by the clock every rank has to take the same stage, whatever its own clock says."""
+
+    class Second(World):
+        def add_numbers(self, numbers: Any) -> list[float]:
+            asked, empty, *rest = [*numbers, None]
+            if isinstance(asked, bool) and isinstance(empty, bool):  # what ranks agree on when they draw
+                assert rest[0] == 0, "its own time does not count"
+                return [asked, empty, 90.0]
+            return list(numbers)
+
+        def add(self, tensor: torch.Tensor) -> torch.Tensor:
+            return tensor
+
+        def from_main(self, number: float) -> float:
+            return number
+
+        def share_weights(self, model: nn.Module) -> None:
+            pass
+
+    with RunFolder(tmp_path) as folder:
+        job = toy_job(folder, steps=None, minutes=3)
+        job.world, told = Second(rank=1, size=2), []
+
+        def batches(cursor: Mapping[str, Any] | None) -> Iterator[Any]:
+            for drawn, _ in zip(toy_batches(cursor), range(3), strict=False):
+                told.append(job.clock.progress)
+                yield drawn
+
+        job.batches = batches
+        train(job)
+    assert told == [0.0, 0.5, 0.5]

@@ -71,12 +71,12 @@ class Batches:
     ) -> None:
         self.corpus, self.settings, self.rank, self.world = corpus, settings, rank, world
         self.cursor, self.clock = cursor, clock or Clock()
-        self.stages = resolved(settings)
+        self.stages, self.stage = resolved(settings), -1
         self._use((cursor or {}).get("stage", 0))
 
     def _use(self, stage: int) -> BatchBuilder:
         """The builder of a stage. One is held, because a run goes from stage to stage and never back."""
-        if getattr(self, "stage", None) != stage:
+        if self.stage != stage:
             here = self.stages[stage]
             self.builder = builder_of(
                 self.corpus, here.objective, self.settings.seed, depth=here.depth, causal=here.causal
