@@ -155,6 +155,69 @@ def test_evaluate(albertine: Command, home: Path) -> None:
     assert "masked words" in printed and f"{order['accuracy']:.1%}" in printed
 
 
+def test_evaluate_tells_what_context_gains(albertine: Command, home: Path) -> None:
+    final, corpus = home / "runs" / "done" / "final", home / "corpus"
+    words, order = json.loads(albertine("evaluate", final, corpus, "--sequences", 40, "--json").out)
+    assert words["context_gain"] == pytest.approx(words["mask_baseline_loss"] - words["mask_loss"])
+    # The floor copies what is visible: the commonest token alone scores less.
+    assert words["floor"] > words["mask_baseline"] and 0 < words["mask_count"] < words["count"]
+    assert -1 <= words["cosine"] <= 1 and words["onset_minutes"] is None, "two steps teach nothing"
+    spans, copying = words["spans"], words["copying"]
+    assert spans["nats_per_character"] > spans["unigram_nats_per_character"] > 0.5
+    assert spans["spans"] > 40 and copying["words"] == 40 and copying["right"] < 0.2
+    n = order["count"]
+    shares = order["in_order_accuracy"], order["swapped_accuracy"]
+    assert min(shares) <= order["accuracy"] <= max(shares) and n > 0
+    printed = albertine("evaluate", final, corpus, "--sequences", 40).out
+    for text in ("context gain", "nats per character", "pairs swapped", "A passage twice", "those kept"):
+        assert text in printed
+
+
+def test_evaluate_on_files_needs_no_corpus(albertine: Command, home: Path, tmp_path: Path) -> None:
+    final, text = home / "runs" / "done" / "final", demo_text("en", tmp_path / "t", 30_000)
+    command = ("evaluate", final, "--texts", text, "--sequences", 20, "--json")
+    (words,) = json.loads(albertine(*command).out)
+    assert words["spans"]["characters"] > 100 and "accuracy" not in words
+    both = json.loads(albertine("evaluate", final, home / "corpus", *command[2:]).out)
+    for name in ("spans", "characters", "nats_per_character"):
+        assert both[0]["spans"][name] == words["spans"][name], "the files are read, not the corpus"
+    assert albertine("evaluate", final, "--texts", tmp_path / "none").code == 2
+
+
+def test_evaluate_on_a_suite(albertine: Command, home: Path, tmp_path: Path) -> None:
+    from tests.evaluation.test_suites import write
+
+    final, folder = home / "runs" / "done" / "final", write(tmp_path, "blimp", 3)
+    command = ("evaluate", final, "--suite", "blimp", "--data", folder, "--limit", 2)
+    told = json.loads(albertine(*command, "--json").out)
+    assert told["suite"] == "BLiMP" and told["pairs"] == 67 * 2 and len(told["paradigms"]) == 67
+    printed = albertine(*command).out
+    assert f"{told['right']:.1%}" in printed and "island_effects" in printed and "GPT-2 83.0%" in printed
+    for words, message in (
+        (("evaluate", final, "--suite", "glue", "--data", folder), "no suite `glue`"),
+        (("evaluate", final, "--suite", "sling", "--data", folder), "lacks 54 of the 54 files of SLING"),
+        (("evaluate", final, "--suite", "blimp"), "--data"),
+        (("evaluate", final, final, "--suite", "blimp", "--data", folder), "belongs to one model"),
+        (("evaluate", final, "--limit", 3), "belongs to --suite"),
+    ):
+        outcome = albertine(*words)
+        assert outcome.code == 2 and message in " ".join(outcome.err.split()), outcome.err
+
+
+def test_evaluate_refuses_a_model_without_the_head(albertine: Command, home: Path, tmp_path: Path) -> None:
+    from albertine.interop.huggingface import load_model, save_model
+    from albertine.model.model import Model
+    from albertine.text.load import load_tokenizer
+    from tests.evaluation.test_suites import write
+
+    final = home / "runs" / "done" / "final"
+    save_model(Model(load_model(final).config, {"pooler"}), load_tokenizer(final), tmp_path / "bare")
+    folder = write(tmp_path / "suite", "blimp", 1)
+    for words in (("--suite", "blimp", "--data", folder), (home / "corpus",), ("--texts", folder)):
+        outcome = albertine("evaluate", tmp_path / "bare", *words)
+        assert outcome.code == 2 and "no masked-LM head" in " ".join(outcome.err.split()), outcome.err
+
+
 def test_evaluate_refuses_what_does_not_fit(albertine: Command, home: Path, tmp_path: Path) -> None:
     assert albertine("prepare", demo_text("zh", tmp_path / "t", 100_000), "-o", tmp_path / "zh").code == 0
     final = home / "runs" / "done" / "final"

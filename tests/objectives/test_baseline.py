@@ -4,10 +4,12 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 from albertine.errors import CorpusError
-from albertine.objectives.baseline import Unigram, count_tokens
-from albertine.objectives.batch import BatchBuilder
+from albertine.layout import pack
+from albertine.objectives.baseline import Unigram, blind_accuracy, count_tokens, masked_labels
+from albertine.objectives.batch import BatchBuilder, PretrainingBatch
 from albertine.objectives.masking import MaskSettings
 from albertine.objectives.pairs import PairSettings
 from tests.objectives.standin import SPECIALS, random_corpus
@@ -37,3 +39,25 @@ def test_without_tokens() -> None:
     with pytest.raises(CorpusError):
         Unigram(np.zeros(5, dtype=np.int64))
     assert Unigram(np.ones(5)).score_batches([]).count == 0
+
+
+def test_the_floor_of_a_model_that_copies_and_guesses() -> None:
+    """Ten chosen tokens, 8 masked (two of them the commonest), one kept, one replaced by another."""
+    masked, commonest = 4, 7
+    labels = [7, 7, 1, 2, 3, 5, 6, 8, 9, 10]
+    read = [masked] * 8 + [9, 11]
+    packed = pack([[2, *read, 3]])
+    batch = PretrainingBatch(
+        packed,
+        torch.arange(1, 11),
+        torch.tensor(labels),
+        None,
+        0,
+        torch.zeros(1, 2, dtype=torch.long),
+        masked,
+    )
+    assert blind_accuracy([batch], commonest) == pytest.approx(0.3)  # 2 guessed, 1 copied
+    assert blind_accuracy([batch, batch], commonest) == pytest.approx(0.3)
+    assert blind_accuracy([batch], 12) == pytest.approx(0.1)
+    assert masked_labels(batch).tolist() == labels[:8]
+    assert blind_accuracy([], commonest) == 0.0

@@ -35,6 +35,7 @@ from albertine.text.sentences import document_sentences
 from albertine.text.train import train_sentencepiece
 from albertine.training.checkpoints import read
 from albertine.training.distributed import World
+from albertine.training.guards import onset_minute
 from albertine.training.job import Job
 from albertine.training.metrics import read_metrics
 from albertine.training.progress import Reporter
@@ -315,6 +316,18 @@ def test_hints_name_what_is_not_set_yet(build: Build) -> None:
         assert word in hint
     (hint,) = _hints(build(model={"embeddings": "wide"}))
     assert "embeddings" not in hint and "max_length" not in hint
+
+
+def test_a_run_that_learns_nothing_from_context_is_stopped_and_told_what_to_change(build: Build) -> None:
+    settings = build(
+        model={**build().model.model_dump(exclude_none=True), "output_bias": "unigram"},
+        objective={"pairs": "none"},
+        training={"steps": 60, "learning_rate": 1e-6},
+        watching={"stop_on_alarm": True, "evaluate_every": 5, "log_every": 1, "evaluate_sequences": 64},
+    )
+    with pytest.raises(RunError, match=r"(?s)plateau.*context gain is -?0\.0.*mean cosine.*stages"):
+        pretrain(settings, reporter=Reporter(quiet=True))
+    assert onset_minute(read_metrics(settings.folder / "metrics.jsonl")) is None
 
 
 def test_what_is_set_is_not_named() -> None:

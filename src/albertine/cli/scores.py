@@ -49,7 +49,8 @@ class Score:
     def told(self) -> dict[str, Any]:
         """As plain data."""
         plain = asdict(self)
-        return plain | plain.pop("details")
+        details: dict[str, Any] = plain.pop("details")
+        return plain | details
 
 
 def held_out_scores(

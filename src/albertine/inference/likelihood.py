@@ -127,7 +127,7 @@ class PseudoLikelihood:
         for (ids, _), text in zip(rows, texts, strict=True):
             if len(ids) > limit:
                 raise SettingsError(
-                    f"a sentence has {len(ids)} tokens, and the model reads {limit}: {text:.60}",
+                    f"the sentence `{text:.60}` has {len(ids)} tokens, and the model reads {limit}",
                     remedy="Use a model with more positions",
                 )
 

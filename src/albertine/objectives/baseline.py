@@ -68,7 +68,8 @@ class Unigram:
 def masked_labels(batch: PretrainingBatch) -> NDArray[np.int64]:
     """Original ids where a batch reads [MASK], (P',): the chosen tokens less those kept or replaced."""
     read, labels = _read(batch)
-    return labels[read == batch.mask_id]
+    hidden: NDArray[np.int64] = labels[read == batch.mask_id]
+    return hidden
 
 
 def blind_accuracy(batches: Iterable[PretrainingBatch], guess: int) -> float:

@@ -91,7 +91,8 @@ class Recorder:
         row: dict[str, Any] = {"step": step, "evaluation": scores, "elapsed": self.elapsed}
         if self.job.watch is not None and (gain := self.job.watch.context_gain(scores)) is not None:
             row["context_gain"] = gain
-        self._write(row, "held_out", {"step": step, **scores})
+        gained = {"context_gain": row["context_gain"]} if "context_gain" in row else {}
+        self._write(row, "held_out", {"step": step, **scores, **gained})
         self.say(f"step {step}  held out: {summary(scores)}")
         self._alarms(row)  # remembered there; the next line of training is judged by them
         if self.onset is None and (minute := onset_minute([row])) is not None:

@@ -1,0 +1,161 @@
+"""Suites of minimal pairs: reading the original files, points, ties, standard errors; the command."""
+
+from __future__ import annotations
+
+import json
+import math
+import tarfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from albertine.errors import DataError
+from albertine.evaluation.minimal_pairs import judge_suite, points
+from albertine.evaluation.suites import SUITES, read_suite
+from tests.cli.conftest import albertine as albertine
+
+PAIRS = 5
+
+
+def write(folder: Path, suite: str, pairs: int = PAIRS) -> Path:
+    """Files named like those of a suite; pair i of every paradigm is ("good i", "bad i")."""
+    where = folder / "data"
+    where.mkdir(parents=True)
+    for name in SUITES[suite].phenomenon_of:
+        lines = [
+            json.dumps({"sentence_good": f"{name} good {i}", "sentence_bad": f"{name} bad {i}"})
+            for i in range(pairs)
+        ]
+        (where / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+def likes(texts: Sequence[str]) -> Iterator[float]:
+    """Finds good sentences likelier, except: bad ones of ellipsis; ties in irregular forms."""
+    for text in texts:
+        if text.startswith("ellipsis"):
+            yield -1.0 if "bad" in text else -2.0
+        elif text.startswith("irregular_past"):
+            yield -3.0
+        else:
+            yield -5.0 if "good" in text else -5.5
+
+
+def score(texts: Sequence[str]) -> NDArray[np.float64]:
+    return np.array(list(likes(texts)))
+
+
+@pytest.mark.parametrize(("suite", "files", "phenomena"), [("blimp", 67, 12), ("sling", 54, 10)])
+def test_the_files_are_those_of_the_publications(suite: str, files: int, phenomena: int) -> None:
+    known = SUITES[suite]
+    names = [name for listed in known.files.values() for name in listed.split()]
+    assert len(names) == len(set(names)) == files and len(known.files) == phenomena
+
+
+def test_right_wrong_and_ties(tmp_path: Path) -> None:
+    found = judge_suite(read_suite("blimp", write(tmp_path, "blimp")), score)
+    assert found.phenomena["ellipsis"].value == 0
+    assert found.phenomena["irregular_forms"].value == 0.5, "ties count half"
+    assert found.phenomena["binding"].value == 1
+    assert found.overall.value == pytest.approx((67 - 2 - 2 + 1) / 67)
+    assert found.overall.pairs == 67 * PAIRS
+    assert found.overall.published["GPT-2"] == 0.83
+    told = json.loads(json.dumps(found.told()))
+    assert len(told["paradigms"]) == 67 and told["paradigms"]["ellipsis_n_bar_1"]["right"] == 0
+    assert told["paradigms"]["ellipsis_n_bar_1"]["phenomenon"] == "ellipsis"
+
+
+def test_points_forgive_the_rounding_of_equal_sums() -> None:
+    good = np.array([-3.0, -3.0, -3.0, -3.0])
+    bad = np.array([-3.0, -3.00001, -2.9, -3.1])
+    assert points(good, bad).tolist() == [0.5, 0.5, 0.0, 1.0]
+
+
+def test_standard_errors_by_hand(tmp_path: Path) -> None:
+    """In every paradigm pair 0 of 5 is wrong: share .8, error sqrt(.8·.2/5); a mean over n: that over √n."""
+
+    def first_wrong(texts: Sequence[str]) -> NDArray[np.float64]:
+        return np.array([float(("good" in t) != t.endswith(" 0")) for t in texts])
+
+    found = judge_suite(read_suite("blimp", write(tmp_path, "blimp")), first_wrong)
+    one = math.sqrt(0.8 * 0.2 / 5)
+    assert found.paradigms["wh_island"].value == pytest.approx(0.8)
+    assert found.paradigms["wh_island"].error == pytest.approx(one)
+    assert found.phenomena["ellipsis"].error == pytest.approx(one / math.sqrt(2))
+    assert found.overall.error == pytest.approx(one / math.sqrt(67))
+
+
+def test_small_files_of_sling_are_not_in_its_mean(tmp_path: Path) -> None:
+    suite = read_suite("sling", write(tmp_path, "sling"))
+    reflexive = set(SUITES["sling"].files["reflexive"].split())
+
+    def only_reflexive(texts: Sequence[str]) -> NDArray[np.float64]:
+        return np.array([float((t.split()[0] in reflexive) == ("good" in t)) for t in texts])
+
+    found = judge_suite(suite, only_reflexive)
+    assert found.phenomena["reflexive"].value == 1 and found.overall.value == 0
+    assert found.overall.published["human"] == 0.971
+
+
+def test_a_limit_takes_pairs_from_the_whole_file(tmp_path: Path) -> None:
+    suite = read_suite("blimp", write(tmp_path, "blimp", 10), limit=3)
+    assert {len(p.pairs) for p in suite.paradigms} == {3}
+    assert [pair.good[-1] for pair in suite.paradigms[0].pairs] == ["0", "3", "6"]
+
+
+def test_own_results_of_blimp_are_taken_where_they_lie(tmp_path: Path) -> None:
+    folder = write(tmp_path, "blimp")
+    summary = folder / "raw_results" / "summary"
+    summary.mkdir(parents=True)
+    rows = [
+        {"UID": "ellipsis_n_bar_1", "ngram": 0.2, "gpt2": 0.9},
+        {"UID": "ellipsis_n_bar_2", "ngram": 0.4, "gpt2": 0.8},
+        {"UID": "overall", "ngram": 0.6, "gpt2": 0.83},
+    ]
+    (summary / "models_summary.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    # Results of models a paradigm have the names of the paradigms.
+    (folder / "raw_results" / "wh_island.jsonl").write_text("{}", encoding="utf-8")
+    found = judge_suite(read_suite("blimp", folder), score)
+    assert found.phenomena["ellipsis"].published == pytest.approx({"5-gram": 0.3, "GPT-2": 0.85})
+    assert found.phenomena["binding"].published == {}
+    assert found.overall.published == {"5-gram": 0.6, "GPT-2": 0.83}
+
+
+def test_an_archive_is_as_good_as_a_folder(tmp_path: Path) -> None:
+    folder = write(tmp_path / "a", "sling")
+    (tmp_path / "b").mkdir()
+    with tarfile.open(tmp_path / "b" / "sling.tar.xz", "w:xz") as tar:
+        tar.add(folder / "data", arcname="SLING_Data")
+    assert read_suite("sling", tmp_path / "b") == read_suite("sling", folder)
+    (tmp_path / "b" / "sling.tar.xz").write_bytes(b"no archive")
+    with pytest.raises(DataError, match="not a readable archive"):
+        read_suite("sling", tmp_path / "b")
+
+
+def test_bad_folders_are_named(tmp_path: Path) -> None:
+    folder = write(tmp_path, "blimp")
+    with pytest.raises(DataError, match="no suite `glue`"):
+        read_suite("glue", folder)
+    with pytest.raises(DataError, match="is no folder"):
+        read_suite("blimp", tmp_path / "none")
+    (folder / "data" / "wh_island.jsonl").unlink()
+    (folder / "data" / "causative.jsonl").unlink()
+    with pytest.raises(DataError, match=r"lacks 2 of the 67 files of BLiMP: causative\S+ wh_island"):
+        read_suite("blimp", folder)
+    write(tmp_path / "again", "blimp")
+    broken = tmp_path / "again" / "data" / "passive_1.jsonl"
+    for text, message in (
+        ('{"sentence_good": "a"}', "line 1: has no texts"),
+        ("{", "line 1: is not JSON"),
+        ("[]", "line 1: is not a JSON object"),
+        ("", "holds no pair"),
+    ):
+        broken.write_text(text, encoding="utf-8")
+        with pytest.raises(DataError, match=message):
+            read_suite("blimp", tmp_path / "again")
+    broken.write_bytes(b"\xff\xfe")
+    with pytest.raises(DataError, match="not UTF-8"):
+        read_suite("blimp", tmp_path / "again")

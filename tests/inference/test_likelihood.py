@@ -1,0 +1,134 @@
+"""Pseudo-log-likelihoods against a slow loop over the padded reference, one masked copy at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from albertine.errors import ModelError, SettingsError
+from albertine.inference import likelihood
+from albertine.inference.likelihood import PseudoLikelihood, Question, answers
+from albertine.layout import Packed
+from albertine.model.config import EncoderConfig
+from albertine.model.model import Model
+from albertine.model.plan import SharingPlan
+from albertine.text.load import load_tokenizer
+from albertine.text.tokenizer import Tokenizer
+from tests import reference
+from tests.toy import toy_vocabulary
+
+TEXTS = [
+    "The cats are asleep.",
+    "The cats is asleep.",
+    "Nobody has ever seen the house by the river.",
+    "The cats are asleep.",
+    "Ever nobody has seen the house by the river.",
+    "",
+]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    return load_tokenizer(toy_vocabulary(tmp_path_factory.mktemp("likelihood"), 60_000)[1])
+
+
+def made(heads: set[str] | None = None, **changes: Any) -> Model:
+    settings = {
+        "vocab_size": 500,
+        "embedding_size": 8,
+        "hidden_size": 24,
+        "num_attention_heads": 4,
+        "intermediate_size": 40,
+        "max_position_embeddings": 64,
+        "initializer_range": 0.4,
+        "plan": SharingPlan.shared(2),
+    }
+    return Model(EncoderConfig(**(settings | changes)), heads or {"mlm", "sop"}).eval()
+
+
+def slow(model: Model, tokenizer: Tokenizer, text: str) -> float:
+    ids, types = tokenizer.layout(tokenizer.encode(text))
+    total = 0.0
+    for place in range(1, len(ids) - 1):
+        masked = [*ids[:place], tokenizer.mask_id, *ids[place + 1 :]]
+        row, mask, segments = (torch.tensor([x]) for x in (masked, [1] * len(ids), types))
+        hidden = reference.encode(model, row, mask, segments)[-1]
+        total += float(reference.mlm_logits(model, hidden)[0, place].log_softmax(-1)[ids[place]])
+    return total
+
+
+@torch.no_grad()
+def test_against_the_reference(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = made()
+    expected = [slow(model, tokenizer, text) for text in TEXTS]
+    assert len(set(expected)) == 5 and expected[-1] == 0
+    told: list[tuple[int, int | None]] = []
+    found = PseudoLikelihood(model, tokenizer)(TEXTS, lambda done, total: told.append((done, total)))
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    assert found[0] == found[3] and told[-1][0] == told[-1][1]
+    monkeypatch.setattr(likelihood, "COPIES", 7)  # sentences in chunks of their own
+    monkeypatch.setattr(likelihood, "tokens_per_pass", lambda device: 20)
+    told.clear()
+    again = PseudoLikelihood(model, tokenizer)(TEXTS, lambda done, total: told.append((done, total)))
+    np.testing.assert_allclose(again, expected, rtol=1e-4)
+    assert len(told) > 2
+
+
+def test_what_sentences_share_is_computed_once(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, seen = made(), 0
+    inner = model.encoder.forward
+
+    def counting(packed: Packed, **how: Any) -> Any:
+        nonlocal seen
+        seen += packed.num_sequences
+        assert len(how["rows"]) == packed.num_sequences, "the last depth computes the masked rows alone"
+        return inner(packed, **how)
+
+    monkeypatch.setattr(model.encoder, "forward", counting)
+    good, bad = "the cat", "the dog"
+    one, two = tokenizer.encode(good), tokenizer.encode(bad)
+    texts = [good, bad, good]
+    copies = {(*row[:i], -1, *row[i + 1 :]) for row in (one, two) for i in range(len(row))}
+    PseudoLikelihood(model, tokenizer)(texts)
+    assert seen == len(copies)
+    if len(one) == len(two):
+        assert seen < len(one) + len(two)
+
+
+def test_neither_head_nor_room(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="no masked-LM head"):
+        PseudoLikelihood(made({"sop"}), tokenizer, tmp_path)
+    score = PseudoLikelihood(made(max_position_embeddings=8), tokenizer)
+    with pytest.raises(SettingsError, match=r"`The cats are asleep\.` has \d+ tokens, and the model reads 8"):
+        score(TEXTS)
+
+
+@torch.no_grad()
+def test_answers_come_in_the_order_of_the_questions(tokenizer: Tokenizer) -> None:
+    model, questions = made(type_vocab_size=1), []
+    for text in ("A cat.", "The house by the river is old.", "He said nothing."):
+        ids, _ = tokenizer.layout(tokenizer.encode(text))
+        places = [1, len(ids) - 2]
+        masked = [tokenizer.mask_id if i in places else token for i, token in enumerate(ids)]
+        questions.append(Question(masked, [1] * len(ids), places, [ids[i] for i in places]))
+    for question, answer in zip(questions, answers(model, questions), strict=True):
+        row = torch.tensor([question.ids])
+        hidden = reference.encode(model, row, torch.ones_like(row), torch.zeros_like(row))[-1]
+        logits = reference.mlm_logits(model, hidden)[0, question.places]
+        labels = torch.tensor(question.labels)
+        expected = logits.log_softmax(-1)[range(2), labels]
+        np.testing.assert_allclose(answer.log_probabilities, expected, rtol=1e-4)
+        assert answer.right.tolist() == (logits.argmax(-1) == labels).tolist()
+
+
+def test_a_scorer_leaves_the_mode_as_it_was(tokenizer: Tokenizer) -> None:
+    model = made(hidden_dropout_prob=0.5).train()
+    texts: Sequence[str] = TEXTS[:2]
+    score = PseudoLikelihood(model, tokenizer)
+    assert score(texts).tolist() == score(texts).tolist(), "dropout is off"
+    assert model.training
