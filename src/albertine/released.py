@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os.path
 from pathlib import Path
 
 from albertine.errors import ModelError
@@ -30,7 +31,8 @@ def released_folder(name: str) -> Path:
 
 def released_or(path: Path) -> Path:
     """The folder of the released model that `path` is the name of; `path` itself where it is none's."""
-    return FOLDER / path if len(path.parts) == 1 and (FOLDER / path / "config.json").is_file() else path
+    # os.path.isfile, unlike that of Path, takes a whole sentence for a name that is not there.
+    return FOLDER / path if len(path.parts) == 1 and os.path.isfile(FOLDER / path / "config.json") else path
 
 
 def which(name: str) -> str:
