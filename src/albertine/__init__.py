@@ -14,14 +14,15 @@ if TYPE_CHECKING:
     from albertine.text.tokenizer import Tokenizer
 
 __version__ = "0.1.0"
-__all__ = ["load", "load_tokenizer", "presets", "save"]
+__all__ = ["load", "load_tokenizer", "presets", "released_models", "save"]
 
 
 def load(path_or_preset: str | Path, *, seed: int = 0) -> Model:
-    """A model from a folder, or with random weights from the name of a preset.
+    """A model from a folder, a released one by its name, or with random weights from the name of a preset.
 
     Args:
-        path_or_preset: a model folder, or a name among `presets()`; a path wins if both exist.
+        path_or_preset: a model folder, or a name among `released_models()` or `presets()`; a path wins if
+            both exist.
         seed: random weights of a preset are a function of it.
 
     Returns:
@@ -29,13 +30,14 @@ def load(path_or_preset: str | Path, *, seed: int = 0) -> Model:
         token_type_ids=None).
 
     Raises:
-        ModelError: neither exists, or the folder is damaged.
+        ModelError: nothing of these exists, or the folder is damaged.
     """
     from albertine.errors import ModelError, SettingsError
     from albertine.files import standing
     from albertine.interop.huggingface import load_model
     from albertine.model.model import Model
     from albertine.model.presets import preset
+    from albertine.released import which
 
     if standing(Path(path_or_preset)).exists():
         return load_model(path_or_preset)
@@ -43,7 +45,9 @@ def load(path_or_preset: str | Path, *, seed: int = 0) -> Model:
         config = preset(str(path_or_preset))
     except SettingsError as error:
         raise ModelError(
-            "is neither a folder nor a preset", where=path_or_preset, remedy=error.remedy
+            "is neither a folder, a released model nor a preset",
+            where=path_or_preset,
+            remedy=f"{which(str(path_or_preset))}. {error.remedy}",
         ) from error
     return Model(config, {"mlm", "nsp" if config.is_bert else "sop"}, seed=seed).eval()
 
@@ -60,7 +64,8 @@ def save(model: Model, tokenizer: SavableTokenizer | None, folder: str | Path) -
 
 
 def load_tokenizer(path: str | Path) -> Tokenizer:
-    """The tokenizer in a folder or vocabulary file; its kind is told by the files.
+    """The tokenizer in a folder or vocabulary file, or of a released model by its name; its kind is told by
+    the files.
 
     Raises:
         TokenizerError: nothing there that is one.
@@ -70,8 +75,15 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     return load_from(Path(path))
 
 
+def released_models() -> tuple[str, ...]:
+    """The names of the trained models that come with the package."""
+    from albertine.released import released_names
+
+    return released_names()
+
+
 def presets() -> tuple[str, ...]:
-    """The names that `load` knows."""
+    """The names of shapes that `load` fills with random weights."""
     from albertine.model.presets import PRESETS
 
     return tuple(PRESETS)

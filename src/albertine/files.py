@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from albertine.errors import AlbertineError, RunError
+from albertine.released import released_or
 
 _BLOCK = 4 << 20
 
@@ -105,8 +106,14 @@ def replaced_folder(path: Path) -> Iterator[Path]:
 
 
 def standing(path: Path) -> Path:
-    """Where a reader finds a folder that `replaced_folder` writes: at `path`, or at the whole copy beside it
-    where a kill left none there. `path` itself if there is neither."""
+    """Where a reader finds a folder that a person names: at `path`, or at the whole copy beside it where a
+    kill in `replaced_folder` left none there, or, if `path` is the name of a released model, in the package.
+    `path` itself if there is none of them."""
+    found = _whole(path)
+    return found if os.path.lexists(found) else released_or(found)
+
+
+def _whole(path: Path) -> Path:
     if not os.path.lexists(path) and path.name:
         _, new, old = _beside(path)
         return next((whole for whole in (new, old) if whole.is_dir()), path)
@@ -123,7 +130,7 @@ def recover(path: Path) -> None:
     if part.is_dir():
         with _claimed(part, path):
             _remove(part)
-    if (found := standing(path)) != path:
+    if (found := _whole(path)) != path:  # never `standing`: what it finds elsewhere stays there
         os.rename(found, path)
         sync_folder(path.parent)
     for rest in (new, old):

@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
 
 
 def convert(
-    source: Annotated[Path, typer.Argument(metavar="FROM", help="Model folder to read.")],
+    source: Annotated[Path, typer.Argument(metavar="FROM", help="Model folder to read, or released model.")],
     target: Annotated[
         Path, typer.Argument(metavar="TO", help="Folder to write; new, or a model folder to replace.")
     ],
@@ -40,16 +40,16 @@ def convert(
     """Write a model as the config.json, model.safetensors and tokenizer files that transformers loads."""
     import albertine
     from albertine.errors import ModelError, SettingsError
-    from albertine.files import standing
     from albertine.interop.heads import carried_config
     from albertine.interop.huggingface import read_folder, save_model
     from albertine.interop.huggingface_config import model_type
+    from albertine.interop.places import model_folder
 
+    source = model_folder(source)
     if source.resolve() == target.resolve():
         raise ModelError("is both read and written", where=source, remedy="Name another folder to write")
     if sample is not None and not share:
         raise SettingsError("--sample belongs to --share", remedy="Add --share, or leave it out")
-    source = standing(source)
     found = read_folder(source)
     # A damaged tokenizer must not pass for an absent one.
     has_tokenizer = any((source / name).exists() for name in VOCABULARIES)

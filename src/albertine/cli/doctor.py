@@ -18,7 +18,10 @@ def register(app: typer.Typer) -> None:
 
 def doctor(
     folders: Annotated[
-        list[Path] | None, typer.Argument(metavar="FOLDER...", help="Model, corpus or run folders to check.")
+        list[Path] | None,
+        typer.Argument(
+            metavar="FOLDER...", help="Model, corpus or run folders, or released models, to check."
+        ),
     ] = None,
     full: Annotated[
         bool, typer.Option("--full", help="Read every byte of the folders and compare hashes.")

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from albertine.cli import show
-from albertine.cli.given import all_lines
+from albertine.cli.given import all_lines, model_and_pair, model_and_texts, opener
 from albertine.cli.options import Arithmetic, Json, PrecisionOption
 
 CHUNK = 4096
@@ -23,7 +23,9 @@ class Pooling(StrEnum):
     cls = "cls"
 
 
-ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="Model folder, tuned or not.")]
+MODEL = (
+    "Model folder, tuned or not, or released model; without one, the released model of the texts' language."
+)
 PoolingOption = Annotated[
     Pooling | None,
     typer.Option("--pooling", help="Mean of all tokens, or the first; default: as the folder says, or mean."),
@@ -31,10 +33,13 @@ PoolingOption = Annotated[
 
 
 def embed(
-    model: ModelFolder,
-    text: Annotated[
+    words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="TEXT...", help="Texts; without any, every line of stdin, blank ones too."),
+        typer.Argument(
+            metavar="[MODEL] TEXT",
+            help=f"{MODEL} Texts; without any, every line of stdin, blank ones too. A text of one word needs "
+            "a model before it.",
+        ),
     ] = None,
     output: Annotated[
         Path | None,
@@ -54,22 +59,23 @@ def embed(
     import numpy as np
 
     from albertine.files import replace_durably
-    from albertine.inference.predictor import Predictor
 
     if output is not None and output.suffix != ".npy":
         raise typer.BadParameter("name a file that ends in .npy", param_hint="--output")
+    model, text = model_and_texts(words)
     lines = iter(text) if text else all_lines()
-    predictor = Predictor(model, precision=precision.value)
-    embedder, rows, cut = predictor.embedder, [], 0
-    while chunk := list(islice(lines, CHUNK)):
+    chunk = list(islice(lines, CHUNK))
+    # One model for all, by the first of them: vectors of two models cannot be compared.
+    embedder, rows, cut = opener(model, precision.value)(*chunk).embedder, [], 0
+    while chunk:
         found = embedder(chunk, pooling=_told(pooling), normalize=normalize)
         cut += found.cut
         if output is not None:
             rows.append(found.vectors)
-            continue
-        for line, row in zip(chunk, found.vectors, strict=True):
+        for line, row in () if output is not None else zip(chunk, found.vectors, strict=True):
             # The shortest decimals that are the same float32 again.
             typer.echo(dumps({"text": line, "vector": [float(str(x)) for x in row]}, ensure_ascii=False))
+        chunk = list(islice(lines, CHUNK))
     if output is not None:
         content = BytesIO()
         vectors = np.concatenate(rows) if rows else embedder([]).vectors
@@ -81,17 +87,14 @@ def embed(
 
 
 def similarity(
-    model: ModelFolder,
-    first: Annotated[str, typer.Argument(metavar="A", help="A text.")],
-    second: Annotated[str, typer.Argument(metavar="B", help="Another.")],
+    words: Annotated[list[str], typer.Argument(metavar="[MODEL] A B", help=f"{MODEL} Two texts.")],
     pooling: PoolingOption = None,
     precision: PrecisionOption = Arithmetic.auto,
     json: Json = False,
 ) -> None:
     """The cosine of the vectors of two texts: 1 for the same direction."""
-    from albertine.inference.predictor import Predictor
-
-    predictor = Predictor(model, precision=precision.value)
+    model, first, second = model_and_pair(words)
+    predictor = opener(model, precision.value)(first, second)
     value = float(predictor.similarity([first], [second], pooling=_told(pooling))[0, 0])
     show.as_json({"similarity": value}) if json else typer.echo(f"{value:.4f}")
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import os.path
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from typing import TYPE_CHECKING
 
 import typer
+
+if TYPE_CHECKING:
+    from albertine.inference.predictor import Predictor
+    from albertine.precision import InferencePrecision
 
 
 def all_lines() -> Iterator[str]:
@@ -18,3 +25,44 @@ def all_lines() -> Iterator[str]:
 def lines() -> list[str]:
     """Those that hold anything."""
     return [line for line in all_lines() if line.strip()]
+
+
+def model_and_texts(words: Sequence[str] | None, *, masked: bool = False) -> tuple[str | None, list[str]]:
+    """The model among the words of a command, None if the first word is a text already; and the texts.
+
+    What exists is a model. Otherwise a text has a mask in it, or, where none is asked for, words with spaces
+    between them or Chinese characters, and no slash: a mistyped path must not be answered as if it were a
+    text.
+    """
+    from albertine.text.sentences import guess_language
+
+    if not words:
+        return None, []
+    first, *rest = words
+    looks = "[MASK]" in first if masked else " " in first.strip() or guess_language(first) == "zh"
+    is_text = looks and (masked or "/" not in first) and not os.path.exists(first)
+    return (None, [first, *rest]) if is_text else (first, rest)
+
+
+def model_and_pair(words: Sequence[str]) -> tuple[str | None, str, str]:
+    """The model among the words of a command, None if there are two texts alone; and the texts."""
+    if len(words) == 3:
+        return words[0], words[1], words[2]
+    if len(words) == 2 and not os.path.isdir(words[0]):
+        return None, words[0], words[1]
+    raise typer.BadParameter(f"give two texts, and a model before them or none; there are {len(words)} words")
+
+
+def opener(model: str | None, precision: InferencePrecision = "auto") -> Callable[..., Predictor]:
+    """From texts to what answers them: the named model, else the released one of their language, opened once
+    and said on standard error."""
+    from albertine.inference.default import default_model
+    from albertine.inference.predictor import Predictor
+
+    @cache
+    def opened(name: str) -> Predictor:
+        if model is None:
+            typer.echo(f"asked: {name}, since no model is named", err=True)
+        return Predictor(name, precision=precision)
+
+    return lambda *texts: opened(default_model(*texts) if model is None else model)

@@ -48,8 +48,8 @@ def info(
     what: Annotated[
         str | None,
         typer.Argument(
-            metavar="PRESET|FILE|FOLDER",
-            help="A preset, a config.json, a recipe, or a model, corpus or run folder.",
+            metavar="PRESET|FILE|FOLDER|NAME",
+            help="A preset, a config.json, a recipe, a model, corpus or run folder, or a released model.",
         ),
     ] = None,
     length: Annotated[

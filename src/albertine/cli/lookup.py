@@ -1,4 +1,5 @@
-"""What a word on the command line means: a preset, a configuration file, or a folder of ours."""
+"""What a word on the command line means: a preset, a configuration file, a folder of ours, or a released
+model."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ class Found:
 
 
 def look_up(what: str) -> EncoderConfig | Found:
-    """The encoder that `what` stands for, or facts about the corpus it names; a path wins over a preset.
+    """The encoder that `what` stands for, or facts about the corpus it names; a path wins over a
+    released model, and that over a preset.
 
     Raises:
         AlbertineError: nothing of the kind, with the nearest preset.
@@ -41,7 +43,9 @@ def look_up(what: str) -> EncoderConfig | Found:
             raise ModelError(
                 "there is no such file or folder", where=what, remedy="Check the path"
             ) from error
-        raise
+        from albertine.released import which
+
+        raise SettingsError(error.what, remedy=f"{which(what)}. {error.remedy}") from error
 
 
 def look_up_model(what: str) -> EncoderConfig:

@@ -10,7 +10,7 @@ import typer
 
 from albertine.cli import generate, show
 from albertine.cli.embed import embed, similarity
-from albertine.cli.given import lines
+from albertine.cli.given import lines, model_and_pair, model_and_texts, opener
 from albertine.cli.options import Arithmetic, EachJson, Json, PrecisionOption, Texts
 
 if TYPE_CHECKING:
@@ -22,7 +22,9 @@ T = TypeVar("T")
 
 def register(app: typer.Typer) -> None:
     """Add the verb to the command table."""
-    group = typer.Typer(help="Ask a trained model.", no_args_is_help=True)
+    group = typer.Typer(
+        help="Ask a trained model: a folder, or a released one by its name.", no_args_is_help=True
+    )
     group.command("fill-mask")(fill_mask)
     group.command("order")(order)
     group.command("classify")(classify)
@@ -38,23 +40,25 @@ def register(app: typer.Typer) -> None:
 
 
 def fill_mask(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Model folder.")],
-    text: Annotated[
+    words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="TEXT...", help="Texts with [MASK]; without any, lines of stdin."),
+        typer.Argument(
+            metavar="[MODEL] TEXT",
+            help="Model folder or released model; without one, the released model of each text's language. "
+            "Texts with [MASK]; without any, lines of stdin.",
+        ),
     ] = None,
     top: Annotated[int, typer.Option("--top", min=1, help="Candidates for each mask.")] = 5,
     precision: PrecisionOption = Arithmetic.auto,
     json: EachJson = False,
 ) -> None:
     """The likeliest words under every [MASK]."""
-    from albertine.inference.predictor import Predictor
-
-    predictor = Predictor(model, precision=precision.value)
+    model, text = model_and_texts(words, masked=True)
+    predictor = opener(model, precision.value)
     _each(
         text,
         json,
-        lambda line: predictor.fill_mask(line, top_k=top),
+        lambda line: predictor(line).fill_mask(line, top_k=top),
         lambda masks, _: {
             "masks": [[{"token": g.token, "probability": g.probability} for g in mask] for mask in masks]
         },
@@ -63,22 +67,26 @@ def fill_mask(
 
 
 def order(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Model folder.")],
-    first: Annotated[str, typer.Argument(help="A passage.")],
-    second: Annotated[str, typer.Argument(help="The passage said to follow it.")],
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[MODEL] FIRST SECOND",
+            help="Model folder or released model; without one, the released model of the language. "
+            "A passage, and the one said to follow it.",
+        ),
+    ],
     json: Json = False,
 ) -> None:
     """How likely the first passage is to come before the second."""
-    from albertine.inference.predictor import Predictor
-
-    probability = Predictor(model).sentence_order([(first, second)])[0]
+    model, first, second = model_and_pair(words)
+    probability = opener(model)(first, second).sentence_order([(first, second)])[0]
     show.as_json({"in_order": probability}) if json else typer.echo(
         f"{probability:.1%} that they stand in order"
     )
 
 
 def classify(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Fine-tuned model folder.")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a model tuned to classify.")],
     text: Annotated[
         list[str] | None,
         typer.Argument(metavar="TEXT...", help="Texts; without any, lines of stdin. A tab parts a pair."),

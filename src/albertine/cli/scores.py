@@ -13,6 +13,7 @@ import torch
 from albertine.corpus.reader import Corpus
 from albertine.errors import ModelError, SettingsError, TokenizerError
 from albertine.interop.huggingface import load_model
+from albertine.interop.places import model_folder
 from albertine.model.model import Model
 from albertine.objectives.baseline import Unigram, blind_accuracy, count_tokens, masked_labels
 from albertine.objectives.batch import PretrainingBatch
@@ -64,14 +65,14 @@ def held_out_scores(
     """Judge a model on held-out documents.
 
     Args:
-        folder: a model folder; inside a run folder the run's objective is used.
+        folder: a model folder, or a released model's name; inside a run folder the run's objective is used.
         max_length: of a sample; by default the run's, or 128.
         sequences: most samples to judge.
 
     Raises:
         ModelError, CorpusError, TokenizerError: what is missing, damaged or does not fit together.
     """
-    corpus = Corpus(corpus_folder)
+    corpus, folder = Corpus(corpus_folder), model_folder(folder)
     model = load_model(folder).to(device)
     _check_vocabulary(folder, model, corpus)
     objective = objective_of(model, max_length, folder)
@@ -147,9 +148,13 @@ def _check_vocabulary(folder: Path, model: Model, corpus: Corpus) -> None:
 
 
 def _settings_of_run(folder: Path) -> PretrainingSettings | None:
-    """The settings of the run that a model folder lies in, such as runs/mine for runs/mine/final."""
-    path = folder.resolve().parent / "settings.yaml"
-    if not path.is_file():
+    """The settings of the run that a model folder lies in, such as runs/mine for runs/mine/final; a released
+    model has them with it."""
+    folder = folder.resolve()
+    path = next(
+        (f / "settings.yaml" for f in (folder, folder.parent) if (f / "settings.yaml").is_file()), None
+    )
+    if path is None:
         return None
     try:
         return load(PretrainingSettings, path)

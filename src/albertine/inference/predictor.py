@@ -26,6 +26,7 @@ from albertine.inference.tags import best_tags, entities_of
 from albertine.inference.writing import Written, lengths_told, source_row, write
 from albertine.interop.heads import ClassifierHead, read_classifier
 from albertine.interop.huggingface import read_folder
+from albertine.interop.places import model_folder
 from albertine.interop.sentence_transformers import read_vectors
 from albertine.layout import Packed, longest_first, pack
 from albertine.model.backend import tokens_per_pass
@@ -51,7 +52,7 @@ class Predictor:
     """A model folder, ready to be asked.
 
     Args:
-        path: folder with `config.json`, `model.safetensors` and the vocabulary.
+        path: folder with `config.json`, `model.safetensors` and the vocabulary, or a released model's name.
         device: where to compute.
         precision: format of matrix products; `auto` takes bfloat16 where hardware has it; `int8` is the
             fastest on a processor and rounds the most.
@@ -66,8 +67,9 @@ class Predictor:
         self, path: str | Path, *, device: str = "cpu", precision: InferencePrecision = "auto"
     ) -> None:
         self.device = torch.device(device)
-        self.tokenizer = load_tokenizer(Path(path))
-        self._path, self._folder = Path(path), read_folder(path)
+        path = model_folder(path)
+        self.tokenizer = load_tokenizer(path)
+        self._path, self._folder = path, read_folder(path)
         self.model = self._folder.model.to(self.device).eval()
         self.model.precision = precision
         check_vocabulary(self.model.config.vocab_size, self.tokenizer, path)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from albertine.errors import ModelError, SettingsError
 from albertine.interop.huggingface import load_model
+from albertine.interop.places import model_folder
 from albertine.model.config import EncoderConfig
 from albertine.model.init import widen_embeddings
 from albertine.model.model import Model
@@ -69,7 +70,7 @@ def first_model(settings: PretrainingSettings, counts: NDArray[np.int64]) -> Mod
             with torch.no_grad():
                 model.mlm.bias.copy_(torch.from_numpy(Unigram(counts).log_probabilities))
         return model
-    model = load_model(choice.start_from)
+    model = load_model(model_folder(choice.start_from))
     if model.config.vocab_size != vocab_size:
         raise ModelError(
             f"knows {model.config.vocab_size} pieces and the corpus was prepared with {vocab_size}",

@@ -74,7 +74,9 @@ class ModelChoice(Settings):
     """Which encoder: a preset, perhaps changed, or a model folder to go on from."""
 
     preset: str | None = Field(None, description="name of a preset; `albertine info` lists them")
-    start_from: Path | None = Field(None, description="model folder whose weights to go on from")
+    start_from: Path | None = Field(
+        None, description="model folder, or released model, whose weights to go on from"
+    )
     sharing: Literal["preset", "all", "attention", "ffn", "none"] = Field(
         "preset", description="what all depths share"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 
+from albertine.interop.places import model_folder
 from albertine.interop.weights import read_json
 from albertine.tasks.settings import FinetuneSettings, TaskChoice
 
@@ -22,7 +23,7 @@ def advice(settings: FinetuneSettings, seeds: int = 1) -> list[str]:
         seeds: how many runs there will be.
     """
     dataset = settings.task.dataset or ""
-    config = read_json(settings.encoder.folder / "config.json")
+    config = read_json(model_folder(settings.encoder.folder) / "config.json")
     width, dropout = config.get("hidden_size"), config.get("hidden_dropout_prob")
     found = []
     if isinstance(width, int) and width >= WIDE and settings.training.learning_rate > WIDE_RATE:

@@ -125,14 +125,14 @@ def open_run(
 
 def _places(folder: Path) -> tuple[Path | None, Path]:
     """The run folder, if any, and the model folder that a path means."""
-    if (folder / "settings.yaml").is_file():
+    folder = standing(folder)
+    if (folder / "settings.yaml").is_file() and not (folder / "config.json").is_file():
         for model in (standing(folder / name) for name in ("best", "final")):
             if (model / "config.json").is_file():
                 return folder, model
         raise ModelError(
             "holds no model yet", where=folder, remedy="The command that began the run finishes it"
         )
-    folder = standing(folder)
     if not (folder / "config.json").is_file():
         raise ModelError(
             "is neither a run nor a model",

@@ -12,6 +12,7 @@ from typing import Any
 
 from albertine.errors import AlbertineError
 from albertine.evaluation.runs import RECORD, write_record
+from albertine.files import standing
 from albertine.interop.huggingface_config import model_type
 from albertine.model.task_model import TaskModel
 from albertine.settings import read_yaml
@@ -79,7 +80,7 @@ def stamp(settings: FinetuneSettings) -> str:
     own = [path for split in SPLITS for path in task.own(split)]
     data = sorted(task.folder.rglob("*")) if task.folder is not None else own
     facts = [settings.model_dump_json()]
-    for path in (*data, *sorted(settings.encoder.folder.glob("*"))):
+    for path in (*data, *sorted(standing(settings.encoder.folder).glob("*"))):
         if path.is_file():
             about = path.stat()
             facts.append(f"{path} {about.st_size} {about.st_mtime_ns}")
@@ -88,8 +89,10 @@ def stamp(settings: FinetuneSettings) -> str:
 
 def pretraining(folder: Path) -> str | None:
     """What is known of how an encoder was trained: by the run it lies in, else by a line of its card."""
+    folder = standing(folder).resolve()
+    beside = folder / "settings.yaml"  # a released model has it with it
     try:
-        run = read_yaml(folder.resolve().parent / "settings.yaml")
+        run = read_yaml(beside if beside.is_file() else folder.parent / "settings.yaml")
     except AlbertineError:
         run = {}
     match run:

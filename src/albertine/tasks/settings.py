@@ -147,7 +147,7 @@ class TaskChoice(Settings):
 class EncoderChoice(Settings):
     """The pretrained encoder and what becomes of it."""
 
-    folder: Path
+    folder: Path = Field(description="model folder, or the name of a released model")
     unshare: Literal["no", "all", "attention", "ffn", "share"] = Field(
         "no",
         description="give every depth its own copy of the shared weights, or of one part; "

@@ -11,6 +11,7 @@ from pathlib import Path
 from albertine.errors import ModelError, SettingsError
 from albertine.interop.heads import labels_in, task_in
 from albertine.interop.huggingface import load_model
+from albertine.interop.places import model_folder
 from albertine.interop.weights import read_json
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
@@ -27,7 +28,7 @@ def open_encoder(settings: FinetuneSettings) -> tuple[Model, Tokenizer]:
     Raises:
         ModelError: the two do not fit. SettingsError: the task's texts are longer than the model reads.
     """
-    folder, length = settings.encoder.folder, settings.task.max_length
+    folder, length = model_folder(settings.encoder.folder), settings.task.max_length
     pretrained, tokenizer = load_model(folder), load_tokenizer(folder)
     check_vocabulary(pretrained.config.vocab_size, tokenizer, folder)
     if length > (positions := pretrained.config.max_position_embeddings):

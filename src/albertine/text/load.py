@@ -8,6 +8,7 @@ from typing import Any
 
 from albertine.errors import ModelError, TokenizerError
 from albertine.files import standing
+from albertine.released import which
 from albertine.text.cleaning import Cleaning
 from albertine.text.sentencepiece import SentencePieceTokenizer
 from albertine.text.tokenizer import MODEL_FILE, VOCABULARY_FILE, Tokenizer
@@ -20,7 +21,8 @@ MAX_BYTES = 64 * 2**20
 
 
 def load_tokenizer(path: str | Path) -> Tokenizer:
-    """The tokenizer in a folder or vocabulary file; its kind is told by the files, never by the model's name.
+    """The tokenizer in a folder or vocabulary file, or of a released model by its name; its kind is told by
+    the files, never by the model's name.
 
     A folder with `vocab.txt` is WordPiece, also when its model is an ALBERT: all Chinese ones are. One with
     `spiece.model` (or a single other *.model) is SentencePiece. Without either, `tokenizer.json` is read.
@@ -33,7 +35,9 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     path = standing(Path(path))
     if not path.exists():
         raise TokenizerError(
-            "there is no such file or folder", where=path, remedy="Check the path of the tokenizer"
+            "there is no such file or folder",
+            where=path,
+            remedy=f"Check the path of the tokenizer. {which(str(path))}",
         )
     file = path if path.is_file() else _vocabulary_in(path)
     if file.stat().st_size > MAX_BYTES:

@@ -1,0 +1,183 @@
+"""Every verb that takes a model folder takes a released name; `predict` needs none."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import albertine
+from albertine import released
+from albertine.cli.given import model_and_texts
+from albertine.inference.predictor import Predictor
+from tests import stand_in
+from tests.cli.conftest import Command
+
+EN, ZH = released.BY_LANGUAGE["en"], released.BY_LANGUAGE["zh"]
+ENGLISH, CHINESE = "the old [MASK] sat on the mat .", "北京是中[MASK]的首都。"
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("package")
+    for language in ("en", "zh"):
+        stand_in.put(folder, language)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def installed(package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(released, "FOLDER", package)
+    monkeypatch.chdir(tmp_path)
+    return package
+
+
+def masks(line: str) -> list[list[str]]:
+    return [[guess["token"] for guess in mask] for mask in json.loads(line)["masks"]]
+
+
+def guessed(model: str, text: str) -> list[list[str]]:
+    return [[guess.token for guess in mask] for mask in Predictor(model).fill_mask(text)]
+
+
+def test_fill_mask_by_name(albertine: Command) -> None:
+    outcome = albertine("predict", "fill-mask", ZH, CHINESE, "--json")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert masks(outcome.out) == guessed(ZH, CHINESE)
+
+
+def test_without_a_model_each_text_goes_to_its_language(albertine: Command) -> None:
+    outcome = albertine("predict", "fill-mask", ENGLISH, CHINESE, ENGLISH, "--json")
+    assert outcome.code == 0
+    one, two, three = outcome.out.splitlines()
+    assert masks(one) == masks(three) == guessed(EN, ENGLISH) and masks(two) == guessed(ZH, CHINESE)
+    assert outcome.err.splitlines() == [f"asked: {name}, since no model is named" for name in (EN, ZH)]
+
+
+def test_without_a_model_lines_of_stdin(albertine: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(CHINESE + "\n"))
+    outcome = albertine("predict", "fill-mask", "--json")
+    assert outcome.code == 0 and masks(outcome.out) == guessed(ZH, CHINESE)
+    monkeypatch.setattr("sys.stdin", io.StringIO(CHINESE + "\n"))
+    assert masks(albertine("predict", "fill-mask", EN, "--json").out) == guessed(EN, CHINESE)
+
+
+def test_similar_texts_without_a_model(albertine: Command) -> None:
+    pair = ("the cat sat on a mat", "a cat on the mat")
+    outcome = albertine("predict", "similarity", *pair, "--json")
+    assert EN in outcome.err
+    there = float(Predictor(EN).similarity([pair[0]], [pair[1]])[0, 0])
+    assert json.loads(outcome.out)["similarity"] == pytest.approx(there, abs=1e-6)
+    assert ZH in albertine("predict", "order", "北京", "首都").err
+    assert albertine("predict", "similarity", EN, *pair).err == ""
+
+
+def test_vectors_are_of_one_model(albertine: Command) -> None:
+    outcome = albertine("predict", "embed", "猫坐在垫上", "the cat")
+    vectors = [json.loads(line)["vector"] for line in outcome.out.splitlines()]
+    assert outcome.err == f"asked: {ZH}, since no model is named\n"
+    there = Predictor(ZH).embed(["猫坐在垫上", "the cat"])
+    np.testing.assert_array_equal(np.array(vectors, dtype=np.float32), there)
+
+
+@pytest.mark.parametrize(
+    ("words", "model"),
+    [
+        (["a text"], None),
+        (["猫坐"], None),
+        (["word"], "word"),
+        (["runs/my model/best", "a text"], "runs/my model/best"),
+        (["a folder", "a text"], "a folder"),
+        ([EN], EN),
+        ([], None),
+    ],
+)
+def test_what_is_a_model_among_words(words: list[str], model: str | None) -> None:
+    Path("a folder").mkdir()
+    assert model_and_texts(words) == (model, words[model is not None :])
+    assert model_and_texts([ENGLISH * 50], masked=True) == (None, [ENGLISH * 50])
+    assert model_and_texts(["no mask here"], masked=True) == ("no mask here", [])
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("predict", "fill-mask", "albertine-mini-eng", ENGLISH),
+        ("predict", "embed", "albertine-mini-eng", "a text"),
+        ("predict", "order", "albertine-mini-eng", "a", "b"),
+        ("predict", "classify", "albertine-mini-eng", "a text"),
+        ("convert", "albertine-mini-eng", "there"),
+        ("info", "albertine-mini-eng"),
+        ("tokenizer", "encode", "albertine-mini-eng", "a text"),
+        ("finetune", "name=x", "task.train=t.csv", "encoder.folder=albertine-mini-eng"),
+    ],
+)
+def test_an_unknown_name_is_one_message(albertine: Command, command: tuple[str, ...]) -> None:
+    outcome = albertine(*command)
+    assert outcome.code == 2
+    assert f"Did you mean `{EN}`? Released models: {EN}, {ZH}" in outcome.err
+
+
+def test_no_released_model_says_to_name_a_folder(
+    albertine: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(released, "FOLDER", tmp_path)
+    for command in (["fill-mask", CHINESE], ["embed", CHINESE], ["similarity", CHINESE, CHINESE]):
+        outcome = albertine("predict", *command)
+        assert outcome.code == 2 and "for Chinese is not installed. Name a model folder" in outcome.err
+    assert albertine("predict", "similarity", "alone").code == 2
+    (tmp_path / "m").mkdir()
+    assert albertine("predict", "similarity", "m", "alone").code == 2  # a model, and one text
+
+
+def test_the_other_verbs(albertine: Command, tmp_path: Path) -> None:
+    shown = json.loads(albertine("info", EN, "--json").out)
+    assert shown["name"] == EN and shown["encoder"]["positions"] == "rotary"
+    assert albertine("convert", ZH, "copy").code == 0
+    assert guessed("copy", CHINESE) == guessed(ZH, CHINESE)
+    assert albertine("convert", ZH, ZH).code == 0 and Path(ZH, "config.json").is_file()
+    assert albertine("doctor", EN).code == 0
+    assert "首" in albertine("tokenizer", "encode", ZH, "首都").out
+    rows = [f"the {word} cat,{word}" for word in ("good", "old") * 8]
+    Path("train.csv").write_text("\n".join(["text,label", *rows]) + "\n")
+    settings = ["name=x", "task.train=train.csv", f"encoder.folder={EN}", "training.steps=2"]
+    more = ["task.dev=train.csv", "task.max_length=16", "watching.report=false", "watching.tensorboard=false"]
+    tuned = albertine("finetune", *settings, *more)
+    assert tuned.code == 0, tuned.err
+    record = json.loads(Path("runs/x/result.json").read_text())
+    assert record["encoder"] == EN  # and no path of this machine
+    assert albertine("predict", "classify", "runs/x/best", "the old cat").code == 0
+    again = albertine("finetune", *settings, *more)
+    assert again.code == 0 and json.loads(Path("runs/x/result.json").read_text()) == record
+
+
+def test_a_tokenizer_by_name_prepares_a_corpus_that_pretraining_goes_on_with(albertine: Command) -> None:
+    Path("text").mkdir()
+    for number in range(20):
+        lines = [f"the old man said he was a good cat {number}.", "the cat sat on a mat."] * 10
+        Path("text", f"{number}.txt").write_text("\n".join(lines))
+    assert albertine("prepare", "text", "-o", "corpus", "--tokenizer", EN, "--held-out", 0.3).code == 0
+    settings = [
+        "name=more",
+        "corpus=corpus",
+        f"model.start_from={EN}",
+        "objective.max_length=32",
+        "training.steps=2",
+        "training.batch_size=4",
+        "training.workers=0",
+        "watching.evaluate_sequences=8",
+        "watching.tensorboard=false",
+    ]
+    outcome = albertine("pretrain", *settings)
+    assert outcome.code == 0, outcome.err
+    judged = albertine("evaluate", EN, "corpus", "--json")
+    assert judged.code == 0 and json.loads(judged.out)[0]["task"] == "mlm"
+    wrong = albertine("pretrain", *settings, "model.start_from=albertine-mini-eng", "name=other")
+    assert wrong.code == 2 and f"Did you mean `{EN}`?" in wrong.err
+
+
+def test_loading_by_name_is_the_front_door() -> None:
+    assert albertine.load(EN).config.positions == "rotary"

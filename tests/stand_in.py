@@ -1,0 +1,44 @@
+"""Tiny models in the place of the released ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import albertine
+from albertine import released
+from albertine.model.config import EncoderConfig
+from albertine.model.model import Model
+from albertine.model.plan import SharingPlan
+from albertine.text.load import load_tokenizer
+
+WORDS = {
+    "en": "the old man said he was a good house cat sat on mat . ,",
+    "zh": "北 京 是 中 国 的 首 都 猫 在 坐 垫 上 好 。",
+}
+
+
+def rotary_model(pieces: int, *, seed: int = 1) -> Model:
+    """Two shared depths of 32 with rotary positions and no table of them: what the released models are."""
+    config = EncoderConfig(
+        vocab_size=pieces,
+        embedding_size=16,
+        hidden_size=32,
+        num_attention_heads=2,
+        intermediate_size=64,
+        plan=SharingPlan.shared(2),
+        max_position_embeddings=64,
+        positions="rotary",
+        initializer_range=0.1,
+    )
+    return Model(config, {"mlm", "sop"}, seed=seed).eval()
+
+
+def put(folder: Path, language: str, *, seed: int = 1) -> Path:
+    """A random model of a language under its released name in `folder`; returns where it lies."""
+    target = folder / released.BY_LANGUAGE[language]
+    vocabulary = folder / f"{language}.txt"
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    vocabulary.write_text("\n".join([*special, *WORDS[language].split()]) + "\n", encoding="utf-8")
+    tokenizer = load_tokenizer(vocabulary)
+    albertine.save(rotary_model(tokenizer.vocab_size, seed=seed), tokenizer, target)
+    return target

@@ -1,0 +1,131 @@
+"""Released models are asked for by name, wherever a model is named."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+
+import albertine
+from albertine import files, released
+from albertine.errors import ModelError, TokenizerError
+from albertine.inference.predictor import Predictor
+from tests import stand_in
+
+ROOT = Path(__file__).resolve().parents[1]
+EN, ZH = released.BY_LANGUAGE["en"], released.BY_LANGUAGE["zh"]
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package with both models, and a working directory with neither."""
+    package, here = tmp_path / "package", tmp_path / "here"
+    package.mkdir()
+    here.mkdir()
+    for seed, language in enumerate(("en", "zh"), 1):
+        stand_in.put(package, language, seed=seed)
+    monkeypatch.setattr(released, "FOLDER", package)
+    monkeypatch.chdir(here)
+    return package
+
+
+def weights(model: torch.nn.Module) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def test_a_name_is_a_folder_in_the_package(installed: Path) -> None:
+    assert released.released_names() == albertine.released_models() == (EN, ZH)
+    assert released.released_folder(EN) == installed / EN
+    found, there = albertine.load(EN), albertine.load(installed / EN)
+    torch.testing.assert_close(weights(found), weights(there), rtol=0, atol=0)
+    assert not torch.equal(weights(found), weights(albertine.load(ZH))[: len(weights(found))])
+    assert albertine.load_tokenizer(ZH).fingerprint == albertine.load_tokenizer(installed / ZH).fingerprint
+    texts = ["the old cat", "a mat"]
+    assert (Predictor(EN).embed(texts) == Predictor(installed / EN).embed(texts)).all()
+
+
+def test_a_folder_of_that_name_wins(installed: Path) -> None:
+    mine = stand_in.rotary_model(albertine.load_tokenizer(EN).vocab_size, seed=9)
+    albertine.save(mine, albertine.load_tokenizer(EN), EN)
+    assert Path(EN).is_dir()  # saving by the name wrote here
+    assert torch.equal(weights(albertine.load(EN)), weights(mine))
+    assert not torch.equal(weights(albertine.load(installed / EN)), weights(mine))
+
+
+def test_writing_under_the_name_leaves_the_package_alone(installed: Path) -> None:
+    before = sorted(path.name for path in installed.iterdir())
+    files.recover(Path(EN))  # of a folder that is not there, with a released one of its name
+    with files.replaced_folder(Path(EN)) as new:
+        (new / "x").write_text("y")
+    assert sorted(path.name for path in installed.iterdir()) == before and (installed / EN).is_dir()
+    assert [path.name for path in Path(EN).iterdir()] == ["x"]
+
+
+def test_only_a_bare_name_is_a_name(installed: Path) -> None:
+    for path in (Path("elsewhere") / EN, Path.cwd() / EN):
+        assert files.standing(path) == path
+    assert files.standing(Path()) == Path()
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [released.released_folder, albertine.load, albertine.load_tokenizer, Predictor],
+    ids=["folder", "load", "tokenizer", "predictor"],
+)
+def test_an_unknown_name_says_which_exist(installed: Path, ask) -> None:
+    with pytest.raises((ModelError, TokenizerError)) as caught:
+        ask("albertine-mini-eng")
+    message = str(caught.value)
+    assert "albertine-mini-eng" in message and f"Did you mean `{EN}`?" in message
+    assert f"Released models: {EN}, {ZH}" in message
+
+
+def test_without_any_the_message_asks_for_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(released, "FOLDER", tmp_path / "nothing")
+    assert released.released_names() == ()
+    with pytest.raises(ModelError, match="No released model is installed here; name a model folder"):
+        Predictor(EN)
+
+
+def test_a_wheel_holds_them(tmp_path: Path) -> None:
+    pytest.importorskip("setuptools", "77")
+    tree = tmp_path / "tree"
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        tree.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tree / name)
+    package = tree / "src" / "albertine"
+    package.mkdir(parents=True)
+    for name in ("__init__.py", "released.py", "errors.py", "py.typed"):
+        shutil.copy(ROOT / "src" / "albertine" / name, package / name)
+    (package / "released").mkdir()
+    stand_in.put(package / "released", "en")
+    backend = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["build-backend"]
+    build = f"import sys, {backend} as b; print(b.build_wheel(sys.argv[1]))"
+    done = subprocess.run(
+        [sys.executable, "-c", build, str(tmp_path)], cwd=tree, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as held:
+        names = {name for name in held.namelist() if name.startswith(f"albertine/released/{EN}/")}
+        held.extractall(tmp_path / "site")
+    expected = {path.name for path in (package / "released" / EN).iterdir()}
+    assert {"config.json", "model.safetensors", "vocab.txt", "README.md"} <= expected
+    assert {Path(name).name for name in names} == expected
+    # What is found beside the installed module, not beside this checkout.
+    ask = f"from albertine.released import released_folder as f; print(f('{EN}'))"
+    found = subprocess.run(
+        [sys.executable, "-c", ask],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(tmp_path / "site")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert Path(found.stdout.strip()) == tmp_path / "site" / "albertine" / "released" / EN
