@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 VOCABULARIES = ("spiece.model", "vocab.txt", "tokenizer.json")
 SAMPLES = 64
+Target = Literal["transformers", "roformer", "modernbert"]
+"""Layouts that hold a copy of shared weights for every depth; the first is the one that fits."""
 
 
 def register(app: typer.Typer) -> None:
@@ -32,6 +34,14 @@ def convert(
         bool,
         typer.Option("--share", help="Give all depths the mean of their weights, and tell the difference."),
     ] = False,
+    to: Annotated[
+        Target | None,
+        typer.Option(
+            "--to",
+            help="A layout of transformers, with a copy of shared weights for every depth; by default "
+            "nothing is written twice.",
+        ),
+    ] = None,
     sample: Annotated[
         Path | None,
         typer.Option("--sample", help=f"With --share: compare outputs on a text's first {SAMPLES} lines."),
@@ -41,8 +51,7 @@ def convert(
     import albertine
     from albertine.errors import ModelError, SettingsError
     from albertine.interop.heads import carried_config
-    from albertine.interop.huggingface import read_folder, save_model
-    from albertine.interop.huggingface_config import model_type
+    from albertine.interop.huggingface import read_folder, save_model, written_type
     from albertine.interop.places import model_folder
 
     source = model_folder(source)
@@ -55,8 +64,8 @@ def convert(
     has_tokenizer = any((source / name).exists() for name in VOCABULARIES)
     tokenizer = albertine.load_tokenizer(source) if has_tokenizer else None
     model = _shared(found.model, tokenizer, sample) if share else found.model
-    task = carried_config(found, model_type(model.config))
-    save_model(model, tokenizer, target, extra_tensors=found.extra, extra_config=task)
+    task = carried_config(found, written_type(model.config, to))
+    save_model(model, tokenizer, target, extra_tensors=found.extra, extra_config=task, layout=to)
     typer.echo(
         f"{target}: written, {'with its tokenizer' if tokenizer else 'without a tokenizer, as it had none'}"
     )

@@ -28,6 +28,12 @@ _HEADS: dict[Task, str] = {
     "generate": "ForMaskedLM",
 }
 _ENCODERS = {"albert": "Albert", "bert": "Bert"}
+_ALIKE: dict[str, tuple[str, frozenset[Task]]] = {
+    **{kind: (name, frozenset(_HEADS)) for kind, name in _ENCODERS.items()},
+    "roformer": ("RoFormer", frozenset({"tag", "answer", "generate"})),
+}
+"""Encoders by model_type, with those of their heads in transformers that compute what ours do. RoFormer's
+classifier has no pooler's tanh, and its choice reads the last token."""
 
 
 @dataclass(frozen=True)
@@ -58,17 +64,22 @@ def head_config(
         tree["id2label"] = {str(i): name for i, name in enumerate(names)}
         tree["label2id"] = {name: i for i, name in enumerate(names)}
     tree["classifier_dropout_prob" if model_type == "albert" else "classifier_dropout"] = dropout
-    if model_type in _ENCODERS and task in _HEADS:
-        tree["architectures"] = [_ENCODERS[model_type] + _HEADS[task]]
+    tree |= _architectures(model_type, task)
     tree["albertine"] = {"task": task}
     return tree
+
+
+def _architectures(model_type: str, task: Task | None) -> dict[str, Any]:
+    """The class of transformers that has the head of a task, if one computes the same."""
+    encoder, tasks = _ALIKE.get(model_type, ("", frozenset()))
+    return {"architectures": [encoder + _HEADS[task]]} if task in tasks else {}
 
 
 def carried_config(folder: ModelFolder, model_type: str) -> dict[str, Any]:
     """What the config.json of a folder says of its head, for the same head on an encoder of another type."""
     # All but what is said of the encoder: the task, and what that needs to be asked, such as a threshold.
     encoder = written_flags(folder.model)
-    own = {name: value for name, value in our_flags(folder.config).items() if name not in encoder}
+    own = {n: x for n, x in our_flags(folder.config).items() if n not in encoder and n != "encoder"}
     if not folder.extra and not own:
         return {}
     kept = ("id2label", "label2id", "problem_type")
@@ -80,6 +91,8 @@ def carried_config(folder: ModelFolder, model_type: str) -> dict[str, Any]:
     if was and now:
         names = map(str, folder.config.get("architectures") or ())
         tree["architectures"] = [now + name.removeprefix(was) for name in names]
+    else:
+        tree |= _architectures(model_type, task_of(folder))
     return tree
 
 

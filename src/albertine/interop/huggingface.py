@@ -15,6 +15,7 @@ from torch import Tensor
 
 from albertine.errors import ModelError, SettingsError
 from albertine.files import standing
+from albertine.interop.copies import KEPT, Layout, copied, copied_config, folded, kept_beside
 from albertine.interop.huggingface_config import (
     ModelType,
     config_json,
@@ -25,11 +26,15 @@ from albertine.interop.huggingface_config import (
     read_model_type,
 )
 from albertine.interop.huggingface_names import TIED, canonical, entries, heads_in, huggingface_plan, is_tied
-from albertine.interop.keymap import check, to_ours, to_theirs
+from albertine.interop.keymap import OURS, check, to_ours, to_theirs
+from albertine.interop.positions import sinusoids
 from albertine.interop.weights import OpenWeights, open_weights, read_json
 from albertine.interop.writing import SavableTokenizer, write_folder
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
+
+POSITIONS = "roformer.encoder.embed_positions.weight"
+HALF_PRECISION = 0.01
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,10 @@ def read_folder(folder: str | Path) -> ModelFolder:
     except (SettingsError, TypeError, ValueError) as error:
         raise ModelError(f"cannot be used: {error}", where=folder / "config.json") from error
     with open_weights(folder) as weights:
-        return _assemble(kind, config, tree, weights, folder)
+        try:
+            return _assemble(kind, config, tree, weights, folder)
+        except SettingsError as error:
+            raise ModelError(f"cannot be used: {error}", where=folder / "config.json") from error
 
 
 def _assemble(
@@ -79,16 +87,22 @@ def _assemble(
         config = replace(config, embedding_mapping="always")
     with torch.device("meta"):
         model = Model(config, heads_in(kind, files, our_flags(tree)))
+    kept = {name: files.pop(name) for name in list(files) if name.startswith(KEPT)}
     rules = entries(kind, model.state_dict(), inner_blocks(tree))
     check(rules, model.state_dict(), {name: weights.shapes[file] for name, file in files.items()}, folder)
     known = {rule.theirs for rule in rules.values()}
     others = [name for name in files if name not in known and not is_tied(kind, name)]
     _refuse_unexpected(kind, others, folder)
-    state = to_ours(rules, lambda name: weights.read(files[name]), folder)
+    state = to_ours(rules, lambda name: weights.read(files[name]), folder, config.num_attention_heads)
+    if kind == "roformer":
+        _check_positions(config, weights, folder)
     _check_tied(kind, files, weights, state, folder)
     model.load_state_dict(state, assign=True)
     if our_flags(tree).get("embedding_mapping") == "if_needed":
         model = _without_identity(model)
+    if isinstance(written := our_flags(tree).get("encoder"), dict) and kind != "albertine":
+        tensors = {name: weights.read(file) for name, file in kept.items()}
+        model = folded(model, EncoderConfig.from_dict(written), tensors) or model
     extra = {name: weights.read(files[name]).clone() for name in others}
     return ModelFolder(model.requires_grad_(True).eval(), tree, extra)
 
@@ -96,7 +110,7 @@ def _assemble(
 def _refuse_unexpected(kind: ModelType, names: list[str], folder: Path) -> None:
     """Tensors of the backbone or the pretraining heads that the configuration has no place for."""
     ours = ("encoder.", "pooler.", "mlm.", "sentence.")
-    theirs = (f"{kind}.", "predictions.", "sop_classifier.", "cls.")
+    theirs = (f"{kind}.", "predictions.", "sop_classifier.", "cls.", OURS)
     odd = [n for n in names if n.startswith(ours if kind == "albertine" else theirs)]
     if odd:
         raise ModelError(
@@ -130,6 +144,20 @@ def _check_tied(
             )
 
 
+def _check_positions(config: EncoderConfig, weights: OpenWeights, folder: Path) -> None:
+    """Refuse a table of positions that is another than RoFormer's."""
+    for name, (rows, *_) in weights.shapes.items():
+        if name.endswith(POSITIONS.removeprefix("roformer.")):
+            table = weights.read(name).float()
+            wanted = sinusoids(rows, config.head_size)
+            if table.shape != wanted.shape or not torch.allclose(table, wanted, atol=HALF_PRECISION):
+                raise ModelError(
+                    f"{name} is not the table of sines and cosines that RoFormer's rotation is made of",
+                    where=folder,
+                    remedy="Its positions were changed; Albertine computes RoFormer's own only",
+                )
+
+
 def _without_identity(model: Model) -> Model:
     """Drop the identity mapping that `save_model` added for transformers; a mapping that has been trained
     stays."""
@@ -145,6 +173,16 @@ def _without_identity(model: Model) -> Model:
     return plain
 
 
+def written_type(config: EncoderConfig, layout: Layout | None = None) -> ModelType:
+    """The model_type that `save_model` writes. Raises SettingsError as it does."""
+    return model_type(config if layout is None else _written(config, layout))
+
+
+def _written(config: EncoderConfig, layout: Layout) -> EncoderConfig:
+    known = layout == "transformers" and model_type(config) != "albertine"
+    return config if known else copied_config(config, layout)
+
+
 def save_model(
     model: Model,
     tokenizer: SavableTokenizer | None,
@@ -153,10 +191,13 @@ def save_model(
     extra_tensors: Mapping[str, Tensor] | None = None,
     extra_config: Mapping[str, Any] | None = None,
     extra_files: Mapping[str, bytes] | None = None,
+    layout: Layout | None = None,
 ) -> None:
     """Write a model folder, whole or not at all: config.json, model.safetensors, tokenizer files, README.md.
 
     Args:
+        layout: one of transformers' that knows no sharing: then every depth is written as a copy, and
+            `read_folder` folds the copies together again. By default nothing is written twice.
         tokenizer: anything with save(folder); its special ids go into config.json.
         extra_tensors, extra_config: other heads by their foreign names, and what config.json says of them;
             they win over our values, so a task can name its own architecture.
@@ -165,6 +206,7 @@ def save_model(
     Raises:
         ModelError: `folder` is a file, or holds things that are no model folder, or cannot be written; the
             tokenizer has more pieces than the model has embeddings.
+        SettingsError: the layout has no place for what the model is made of.
     """
     size = getattr(tokenizer, "vocab_size", 0)
     if size > model.config.vocab_size:
@@ -173,14 +215,19 @@ def save_model(
             where=folder,
             remedy="Save the tokenizer that the model was trained with",
         )
+    shared = model
+    if layout is not None and _written(model.config, layout) != model.config:
+        model = copied(shared, layout)
     kind = model_type(model.config)
     extra = {k: v.detach().cpu().contiguous() for k, v in (extra_tensors or {}).items()}
-    tensors = _tensors(kind, model) | extra
     told = dict(extra_config or {})
     tree = config_json(model, tokenizer)
+    if model.config != shared.config:
+        extra |= kept_beside(shared, model)
+        tree["albertine"] |= {"encoder": shared.config.to_dict()}
     flags = our_flags(tree) | our_flags(told)
     tree |= told | ({"albertine": flags} if flags else {})
-    write_folder(Path(folder), tensors, tree, tokenizer, extra_files or {})
+    write_folder(Path(folder), _tensors(kind, model) | extra, tree, tokenizer, extra_files or {})
 
 
 def _tensors(kind: ModelType, model: Model) -> dict[str, Tensor]:
@@ -192,4 +239,7 @@ def _tensors(kind: ModelType, model: Model) -> dict[str, Tensor]:
         state["encoder.embeddings.mapping.weight"] = torch.eye(size)
         state["encoder.embeddings.mapping.bias"] = torch.zeros(size)
     _, _, inner = model.config.plan.groups(huggingface_plan) or (0, 0, 1)
-    return to_theirs(entries(kind, state, inner), state)
+    tensors = to_theirs(entries(kind, state, inner), state, model.config.num_attention_heads)
+    if kind == "roformer":  # its table is a parameter, which transformers would report as missing
+        tensors[POSITIONS] = sinusoids(model.config.max_position_embeddings, model.config.head_size)
+    return tensors

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from albertine.errors import SettingsError
 from albertine.interop.huggingface_names import huggingface_plan
@@ -12,7 +12,9 @@ from albertine.model.config import MAX_DEPTH, EncoderConfig
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 
-ModelType = Literal["albert", "bert", "albertine"]
+ModelType = Literal["albert", "bert", "roformer", "albertine"]
+KINDS: tuple[ModelType, ...] = get_args(ModelType)
+ROFORMER_BASE = 10000.0
 TANH_GELUS = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_accurate")
 
 
@@ -20,28 +22,29 @@ def read_model_type(tree: Mapping[str, Any]) -> ModelType:
     kind = tree.get("model_type")
     if kind is None and "embedding_size" in tree and "inner_group_num" in tree:
         return "albert"  # the files of 2019 did not say
-    if kind not in ("albert", "bert", "albertine"):
-        raise SettingsError(f"model_type `{kind}` is not supported", remedy="Use an ALBERT or a BERT folder")
-    result: ModelType = kind
-    return result
+    for known in KINDS:
+        if kind == known:
+            return known
+    raise SettingsError(
+        f"model_type `{kind}` is not supported", remedy="Use an ALBERT, BERT or RoFormer folder"
+    )
 
 
 def read_config(kind: ModelType, tree: Mapping[str, Any]) -> EncoderConfig:
     if kind == "albertine":
         return EncoderConfig.from_dict(tree["encoder"] if isinstance(tree.get("encoder"), dict) else {})
     refused = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
-    for name, only in refused.items():
-        if tree.get(name, only) != only:
-            raise SettingsError(f"{name} `{tree[name]}` is not supported")
+    refuse_other(tree, refused | ({"rotary_value": False} if kind == "roformer" else {}))
     flags = our_flags(tree)
     act = tree.get("hidden_act", "gelu_new" if kind == "albert" else "gelu")
     hidden_dropout = tree.get("hidden_dropout_prob", 0.0 if kind == "albert" else 0.1)
     dropout = tree.get("classifier_dropout_prob" if kind == "albert" else "classifier_dropout")
     if dropout is None:  # what transformers takes then
         dropout = 0.1 if kind == "albert" else hidden_dropout
+    own_width = kind == "albert" or (kind == "roformer" and tree.get("embedding_size") is not None)
     return EncoderConfig(
         vocab_size=_number(tree, "vocab_size"),
-        embedding_size=_number(tree, "embedding_size" if kind == "albert" else "hidden_size"),
+        embedding_size=_number(tree, "embedding_size" if own_width else "hidden_size"),
         hidden_size=_number(tree, "hidden_size"),
         num_attention_heads=_number(tree, "num_attention_heads"),
         intermediate_size=_number(tree, "intermediate_size"),
@@ -52,7 +55,7 @@ def read_config(kind: ModelType, tree: Mapping[str, Any]) -> EncoderConfig:
             "attention_probs_dropout_prob", 0.0 if kind == "albert" else 0.1
         ),
         classifier_dropout_prob=dropout,
-        max_position_embeddings=tree.get("max_position_embeddings", 512),
+        max_position_embeddings=tree.get("max_position_embeddings", 1536 if kind == "roformer" else 512),
         type_vocab_size=tree.get("type_vocab_size", 2),
         initializer_range=tree.get("initializer_range", 0.02),
         layer_norm_eps=tree.get("layer_norm_eps", 1e-12),
@@ -61,12 +64,20 @@ def read_config(kind: ModelType, tree: Mapping[str, Any]) -> EncoderConfig:
         feed_forward_dropout=flags.get("feed_forward_dropout", True),
         sentence_dropout=flags.get("sentence_dropout", False),
         initialization=flags.get("initialization", "truncated_normal"),
+        positions="rotary" if kind == "roformer" else "learned",
     )
+
+
+def refuse_other(tree: Mapping[str, Any], only: Mapping[str, Any]) -> None:
+    """Refuse a configuration that has other than these values, which are also those of a missing word."""
+    for name, value in only.items():
+        if tree.get(name, value) != value:
+            raise SettingsError(f"{name} `{tree[name]}` is not supported")
 
 
 def _plan(kind: ModelType, tree: Mapping[str, Any]) -> SharingPlan:
     layers = _number(tree, "num_hidden_layers", MAX_DEPTH)
-    if kind == "bert":
+    if kind != "albert":
         return SharingPlan.unshared(layers)
     groups, inner = tree.get("num_hidden_groups", 1), inner_blocks(tree)
     if not (isinstance(groups, int) and layers * inner <= MAX_DEPTH):
@@ -94,11 +105,25 @@ def our_flags(tree: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def model_type(config: EncoderConfig) -> ModelType:
-    """What transformers would call an encoder: bert, albert, or albertine if it has no word for it."""
+    """What transformers would call an encoder as it stands: albertine if it has no word for it."""
     if config.is_bert:
         return "bert"
-    expressible = config.architecture == "albert" and config.plan == config.plan.blocks
-    return "albert" if expressible and config.plan.groups(huggingface_plan) else "albertine"
+    architecture, plan = config.architecture, config.plan
+    if architecture == "roformer" and plan == SharingPlan.unshared(plan.depth):
+        return "albertine" if obstacles(config, "roformer") else "roformer"
+    expressible = architecture == "albert" and plan == plan.blocks
+    return "albert" if expressible and plan.groups(huggingface_plan) else "albertine"
+
+
+def obstacles(config: EncoderConfig, kind: str) -> list[str]:
+    """What of an encoder of this architecture, beside its sharing, has no place in transformers' layout."""
+    found = []
+    if kind == "roformer":
+        if config.rotary_base != ROFORMER_BASE:
+            found.append(f"rotary_base {config.rotary_base:g}, where RoFormer has {ROFORMER_BASE:g}")
+        if config.has_mapping and config.embedding_size == config.hidden_size:
+            found.append("a mapping of embeddings that are as wide as the hidden states")
+    return found
 
 
 def config_json(model: Model, tokenizer: SavableTokenizer | None = None) -> dict[str, Any]:
@@ -140,6 +165,10 @@ def config_json(model: Model, tokenizer: SavableTokenizer | None = None) -> dict
             tree["tokenizer_class"] = "BertTokenizer"  # else transformers takes SentencePiece for any ALBERT
     else:
         tree["classifier_dropout"] = config.classifier_dropout_prob
+    if kind == "roformer":
+        # Without its class transformers would take RoFormer's own tokenizer, which parts Chinese words.
+        tree |= {"embedding_size": config.embedding_size, "rotary_value": False}
+        tree |= {"tokenizer_class": tokenizer_class(tokenizer)}
     return tree | {"albertine": written_flags(model)}
 
 
@@ -154,8 +183,15 @@ def written_flags(model: Model) -> dict[str, Any]:
     }
 
 
+def tokenizer_class(tokenizer: SavableTokenizer | None) -> str:
+    """The class by which transformers reads the files of a tokenizer of ours."""
+    wordpiece = getattr(tokenizer, "kind", "wordpiece") == "wordpiece"
+    return "BertTokenizer" if wordpiece else "PreTrainedTokenizerFast"
+
+
 def _architecture(kind: str, model: Model) -> str:
-    name = {"albert": "Albert", "bert": "Bert"}[kind]
+    name = {"albert": "Albert", "bert": "Bert", "roformer": "RoFormer"}[kind]
     if model.mlm is None:
         return f"{name}Model"
-    return f"{name}ForPreTraining" if model.sentence is not None else f"{name}ForMaskedLM"
+    both = model.sentence is not None and kind in ("albert", "bert")
+    return f"{name}ForPreTraining" if both else f"{name}ForMaskedLM"

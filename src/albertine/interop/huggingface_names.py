@@ -1,16 +1,14 @@
-"""The names that transformers gives the parameters of ALBERT and BERT."""
+"""The names that transformers gives the parameters of ALBERT, BERT and RoFormer."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from albertine.errors import SettingsError
-from albertine.interop.keymap import KeyMap, Rule, dense, norm
+from albertine.interop.keymap import ATTENTION, FEED_FORWARD, OURS, KeyMap, Rule, dense, norm
 from albertine.model.plan import SharingPlan
-
-ATTENTION = "encoder.attention.{n}."
-FEED_FORWARD = "encoder.feed_forward.{n}."
 
 
 def huggingface_plan(layers: int, groups: int, inner: int) -> SharingPlan:
@@ -24,18 +22,24 @@ def huggingface_plan(layers: int, groups: int, inner: int) -> SharingPlan:
     return SharingPlan(blocks, blocks)
 
 
-def _embeddings(base: str) -> tuple[Rule, ...]:
+def _embeddings(base: str, *, positions: bool = True) -> tuple[Rule, ...]:
     ours, theirs = "encoder.embeddings.", f"{base}.embeddings."
+    table = Rule(f"{ours}position.weight", f"{theirs}position_embeddings.weight")
     return (
         Rule(f"{ours}word.weight", f"{theirs}word_embeddings.weight"),
-        Rule(f"{ours}position.weight", f"{theirs}position_embeddings.weight"),
+        *((table,) if positions else ()),
         Rule(f"{ours}token_type.weight", f"{theirs}token_type_embeddings.weight"),
         *norm(f"{ours}layer_norm", f"{theirs}LayerNorm."),
     )
 
 
+OUR_HEADS = (
+    *dense("pooler.dense", f"{OURS}pooler.dense."),
+    *dense("sentence.classifier", f"{OURS}sentence.classifier."),
+)
+"""The heads of pretraining that RoFormer and ModernBERT have no word for."""
+
 _ALBERT_BLOCK = "albert.encoder.albert_layer_groups.{group}.albert_layers.{inner}."
-_BERT_BLOCK = "bert.encoder.layer.{layer}."
 
 ALBERT = KeyMap(
     (
@@ -59,32 +63,66 @@ ALBERT = KeyMap(
     lambda block, inner: {"group": block // inner, "inner": block % inner},
 )
 
+
+def _block(base: str, *, neighbours: bool) -> tuple[Rule, ...]:
+    """A layer of BERT, and of what was copied from it."""
+    theirs = f"{base}.encoder.layer.{{layer}}."
+    turned = ("query", "key") if neighbours else ()
+    return (
+        *(
+            replace(rule, neighbours=part in turned)
+            for part in ("query", "key", "value")
+            for rule in dense(f"{ATTENTION}{part}", f"{theirs}attention.self.{part}.")
+        ),
+        *dense(f"{ATTENTION}output", f"{theirs}attention.output.dense."),
+        *norm(f"{ATTENTION}layer_norm", f"{theirs}attention.output.LayerNorm."),
+        *dense(f"{FEED_FORWARD}intermediate", f"{theirs}intermediate.dense."),
+        *dense(f"{FEED_FORWARD}output", f"{theirs}output.dense."),
+        *norm(f"{FEED_FORWARD}layer_norm", f"{theirs}output.LayerNorm."),
+    )
+
+
+_BERT_MLM = (
+    *dense("mlm.dense", "cls.predictions.transform.dense."),
+    *norm("mlm.layer_norm", "cls.predictions.transform.LayerNorm."),
+    Rule("mlm.bias", "cls.predictions.bias"),
+)
+
 BERT = KeyMap(
     (
         *_embeddings("bert"),
-        *(
-            rule
-            for part in ("query", "key", "value")
-            for rule in dense(f"{ATTENTION}{part}", f"{_BERT_BLOCK}attention.self.{part}.")
-        ),
-        *dense(f"{ATTENTION}output", f"{_BERT_BLOCK}attention.output.dense."),
-        *norm(f"{ATTENTION}layer_norm", f"{_BERT_BLOCK}attention.output.LayerNorm."),
-        *dense(f"{FEED_FORWARD}intermediate", f"{_BERT_BLOCK}intermediate.dense."),
-        *dense(f"{FEED_FORWARD}output", f"{_BERT_BLOCK}output.dense."),
-        *norm(f"{FEED_FORWARD}layer_norm", f"{_BERT_BLOCK}output.LayerNorm."),
+        *_block("bert", neighbours=False),
         *dense("pooler.dense", "bert.pooler.dense."),
-        *dense("mlm.dense", "cls.predictions.transform.dense."),
-        *norm("mlm.layer_norm", "cls.predictions.transform.LayerNorm."),
-        Rule("mlm.bias", "cls.predictions.bias"),
+        *_BERT_MLM,
         *dense("sentence.classifier", "cls.seq_relationship."),
     ),
     lambda block, inner: {"layer": block},
 )
-KEYMAPS: dict[str, KeyMap] = {"albert": ALBERT, "bert": BERT}
+
+ROFORMER = KeyMap(
+    (
+        *_embeddings("roformer", positions=False),
+        *dense("encoder.embeddings.mapping", "roformer.embeddings_project."),
+        *_block("roformer", neighbours=True),
+        *_BERT_MLM,
+        *OUR_HEADS,
+    ),
+    lambda block, inner: {"layer": block},
+)
+KEYMAPS: dict[str, KeyMap] = {"albert": ALBERT, "bert": BERT, "roformer": ROFORMER}
+_BERT_TIED = ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias")
 TIED = {
     "albert": ("predictions.decoder.weight", "predictions.decoder.bias"),
-    "bert": ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias"),
+    "bert": _BERT_TIED,
+    "roformer": _BERT_TIED,
 }
+_BACKBONE = {
+    "albert": ("albert.", ("embeddings.", "encoder.", "pooler.")),
+    "bert": ("bert.", ("embeddings.", "encoder.", "pooler.")),
+    "roformer": ("roformer.", ("embeddings.", "embeddings_project.", "encoder.")),
+}
+"""What the names of the backbone begin with in a whole model, and what in a file of the backbone alone."""
+_COMPUTED = ("embeddings.position_ids", "encoder.embed_positions.weight")
 
 
 def entries(kind: str, names: Iterable[str], inner: int = 1) -> dict[str, Rule]:
@@ -96,13 +134,13 @@ def entries(kind: str, names: Iterable[str], inner: int = 1) -> dict[str, Rule]:
 
 def canonical(kind: str, names: Iterable[str]) -> dict[str, str]:
     """Name as in a whole model → name in the file: files of a backbone alone, the LayerNorm names of 2018."""
-    base = f"{kind}."
-    whole = kind == "albertine" or any(n.startswith(base) for n in names)
+    base, alone = _BACKBONE.get(kind, ("", ()))
+    whole = any(n.startswith(base) for n in names)
     result: dict[str, str] = {}
     for name in names:
-        full = name if whole or not name.startswith(("embeddings.", "encoder.", "pooler.")) else base + name
+        full = name if whole or not name.startswith(alone) else base + name
         full = full.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
-        if not full.endswith("embeddings.position_ids"):
+        if not full.endswith(_COMPUTED):
             result[full] = name
     for tied, bias in ((t, t.replace("decoder.", "")) for t in TIED.get(kind, ()) if t.endswith("bias")):
         if tied in result and bias not in result:

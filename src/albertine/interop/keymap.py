@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -12,6 +12,10 @@ from torch import Tensor
 from albertine.errors import ModelError
 
 BLOCK = re.compile(r"^(encoder\.(?:attention|feed_forward)\.)(\d+)\.")
+ATTENTION = "encoder.attention.{n}."
+FEED_FORWARD = "encoder.feed_forward.{n}."
+OURS = "albertine."
+"""What names begin with that are in no foreign layout."""
 SHOWN = 4
 
 
@@ -23,11 +27,39 @@ class Rule:
         ours: our name; the number of a block is written `{n}`.
         theirs: the foreign name; its fields come from `KeyMap.fields`.
         transposed: whether the foreign matrix is stored the other way round.
+        part: (i, n): ours is the i-th of the n equal parts of the foreign tensor's rows.
+        neighbours: whether a rotation abroad turns the rows 2i and 2i+1 of a head together, where ours turns
+            i and i + D/2.
     """
 
     ours: str
     theirs: str
     transposed: bool = False
+    part: tuple[int, int] = (0, 1)
+    neighbours: bool = False
+
+    def shape(self, ours: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of the foreign tensor."""
+        shape = ours[::-1] if self.transposed else ours
+        return (shape[0] * self.part[1], *shape[1:])
+
+    def to_ours(self, tensor: Tensor, heads: int) -> Tensor:
+        """Our parameter out of the foreign tensor."""
+        i, n = self.part
+        tensor = tensor.chunk(n)[i] if n > 1 else tensor
+        tensor = tensor.t() if self.transposed else tensor
+        return (_regrouped(tensor, heads, 2) if self.neighbours else tensor).contiguous()
+
+    def to_theirs(self, tensor: Tensor, heads: int) -> Tensor:
+        """The foreign tensor, or its part, out of our parameter."""
+        if self.neighbours:
+            tensor = _regrouped(tensor, heads, tensor.shape[0] // heads // 2)
+        return (tensor.t() if self.transposed else tensor).contiguous()
+
+
+def _regrouped(x: Tensor, heads: int, inner: int) -> Tensor:
+    """The rows of each head, counted as (outer, inner), in the order (inner, outer)."""
+    return x.view(heads, -1, inner, *x.shape[1:]).transpose(1, 2).reshape(x.shape)
 
 
 @dataclass(frozen=True)
@@ -54,7 +86,7 @@ class KeyMap:
             found = BLOCK.match(name)
             rule = by_name[BLOCK.sub(r"\1{n}.", name)]
             theirs = rule.theirs.format(**self.fields(int(found[2]), inner)) if found else rule.theirs
-            result[name] = Rule(name, theirs, rule.transposed)
+            result[name] = replace(rule, ours=name, theirs=theirs)
         return result
 
 
@@ -91,8 +123,7 @@ def check(
             remedy="The configuration and the weights do not belong together, or the file is incomplete",
         )
     for name, rule in entries.items():
-        shape = tuple(expected[name].shape)
-        shape = shape[::-1] if rule.transposed else shape
+        shape = rule.shape(tuple(expected[name].shape))
         if found[rule.theirs] != shape:
             raise ModelError(
                 f"{rule.theirs} has shape {list(found[rule.theirs])}, its configuration says {list(shape)}",
@@ -101,8 +132,13 @@ def check(
             )
 
 
-def to_ours(entries: Mapping[str, Rule], read: Callable[[str], Tensor], where: object) -> dict[str, Tensor]:
+def to_ours(
+    entries: Mapping[str, Rule], read: Callable[[str], Tensor], where: object, heads: int = 1
+) -> dict[str, Tensor]:
     """Our parameters, float32 and finite, from foreign ones; `read` gives a foreign tensor by name.
+
+    Args:
+        heads: of attention, for rules that sort the rows of each.
 
     Raises:
         ModelError: a value that is not a number or infinite.
@@ -119,17 +155,20 @@ def to_ours(entries: Mapping[str, Rule], read: Callable[[str], Tensor], where: o
                 where=where,
                 remedy="The training that made it diverged; take an earlier checkpoint",
             )
-        state[name] = tensor.t().contiguous() if rule.transposed else tensor.contiguous()
+        state[name] = rule.to_ours(tensor, heads)
     return state
 
 
-def to_theirs(entries: Mapping[str, Rule], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def to_theirs(entries: Mapping[str, Rule], state: Mapping[str, Tensor], heads: int = 1) -> dict[str, Tensor]:
     """Foreign tensors, contiguous and on the CPU, from our parameters; the inverse of `to_ours`."""
-    result: dict[str, Tensor] = {}
+    parts: dict[str, dict[int, Tensor]] = {}
     for name, rule in entries.items():
-        tensor = state[name].detach().cpu()
-        result[rule.theirs] = tensor.t().contiguous() if rule.transposed else tensor.contiguous()
-    return result
+        tensor = rule.to_theirs(state[name].detach().cpu(), heads)
+        parts.setdefault(rule.theirs, {})[rule.part[0]] = tensor
+    return {
+        name: found[0] if len(found) == 1 else torch.cat([found[i] for i in sorted(found)])
+        for name, found in parts.items()
+    }
 
 
 def _some(names: list[str]) -> str:

@@ -1,0 +1,157 @@
+"""A model whose depths share weights, as a copy for every depth: what layouts that know no sharing hold, and
+what is folded together again when it is read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from albertine.errors import SettingsError
+from albertine.interop.huggingface_config import obstacles
+from albertine.interop.keymap import OURS
+from albertine.model.config import EncoderConfig
+from albertine.model.model import Model
+from albertine.model.plan import SharingPlan
+from albertine.model.replan import replan
+
+Layout = Literal["transformers", "roformer", "modernbert"]
+KEPT = f"{OURS}kept."
+"""What the names of our parameters begin with that no copy gives back exactly."""
+
+_WORD, _MAPPING = "encoder.embeddings.word.weight", "encoder.embeddings.mapping.weight"
+_BLOCK = re.compile(r"^encoder\.(attention|feed_forward)\.(\d+)\.(.+)$")
+_OWN_NORM = re.compile(r"^encoder\.own\.(\d+)\.(attention|feed_forward)\.(layer_norm\..+)$")
+_BLOCKS: Mapping[str, Mapping[str, object]] = {
+    "bert": {"positions": "learned", "norm": "post", "feed_forward": "plain", "biases": True},
+    "roformer": {"positions": "rotary", "norm": "post", "feed_forward": "plain", "biases": True},
+    "modernbert": {"positions": "rotary", "norm": "pre", "feed_forward": "gated", "biases": False},
+}
+
+
+def in_the_way(config: EncoderConfig, layout: Layout) -> list[str]:
+    """What of an encoder a layout has no place for; "transformers" is the nearest of its layouts."""
+    nearest = "bert" if config.positions == "learned" else "roformer"
+    nearest = "modernbert" if config.norm == "pre" else nearest
+    kind = nearest if layout == "transformers" else layout
+    found = [
+        f"{name} {getattr(config, name)}"
+        for name, wanted in _BLOCKS[kind].items()
+        if getattr(config, name) != wanted
+    ]
+    if bool(config.type_vocab_size) == (kind == "modernbert"):
+        found.append(f"type_vocab_size {config.type_vocab_size}")
+    found += ["qk_norm"] if config.qk_norm else []
+    found += ["injection"] if "injection" in config.plan.own else []
+    found += [f"low_rank {config.plan.low_rank}"] if config.plan.low_rank else []
+    return found + obstacles(config, kind)
+
+
+def copied_config(config: EncoderConfig, layout: Layout = "transformers") -> EncoderConfig:
+    """The configuration of `copied`.
+
+    Raises:
+        SettingsError: the layout cannot hold the model, with everything that is in the way.
+    """
+    if found := in_the_way(config, layout):
+        raise SettingsError(
+            f"the layout of {layout} has no place for {', '.join(found)}",
+            remedy="Leave the layout out, and the model is written in Albertine's own",
+        )
+    plain = config.with_plan(SharingPlan.unshared(config.plan.depth))
+    if config.norm == "post":
+        return plain
+    return replace(plain, embedding_size=config.hidden_size, embedding_mapping="if_needed")
+
+
+def copied(model: Model, layout: Layout = "transformers") -> Model:
+    """The same model with a block of its own for every depth, and for ModernBERT with embeddings as wide as
+    the hidden states, the product of the two factors. Its outputs are the same up to rounding.
+
+    Raises:
+        SettingsError: as `copied_config`.
+    """
+    config = copied_config(model.config, layout)
+    plain = replan(model, config.plan)
+    state = plain.state_dict()
+    if config.has_mapping != model.config.has_mapping:
+        state[_WORD] = state[_WORD] @ state.pop(_MAPPING).T
+    with torch.device("meta"):
+        result = Model(config, model.heads, precision=model.precision)
+    result.load_state_dict(state, assign=True)
+    return result.requires_grad_(True).train(model.training)
+
+
+def kept_beside(model: Model, copies: Model) -> dict[str, Tensor]:
+    """Our parameters that `folded` could not tell from the copies alone, by their names in the file: factors
+    of products, and what nothing is computed with."""
+    told = _told(copies, model.config, {name: x.shape for name, x in model.state_dict().items()})
+    return {
+        KEPT + name: x.detach().cpu().contiguous()
+        for name, x in model.state_dict().items()
+        if name not in told or not torch.equal(told[name], x.cpu())
+    }
+
+
+def folded(copies: Model, config: EncoderConfig, kept: Mapping[str, Tensor]) -> Model | None:
+    """The model that was written as these copies; None where they are no longer copies of one model, as after
+    training by a library that knows of no sharing.
+
+    Args:
+        config: of the model. kept: what `kept_beside` gave.
+    """
+    with torch.device("meta"):
+        model = Model(config, copies.heads)
+    shapes = {name: x.shape for name, x in model.state_dict().items()}
+    state = _told(copies, config, shapes)
+    state |= {n: kept[KEPT + n].float() for n, shape in shapes.items() if _has(kept, KEPT + n, shape)}
+    if state.keys() != shapes.keys():
+        return None
+    model.load_state_dict(state, assign=True)
+    again, found = copied(model).state_dict(), copies.state_dict()
+    same = again.keys() == found.keys() and all(
+        # Products are not the same to the last bit on every processor.
+        again[name].shape == x.shape and torch.allclose(again[name], x, rtol=1e-5, atol=1e-6)
+        for name, x in found.items()
+    )
+    return model if same else None
+
+
+def _told(copies: Model, config: EncoderConfig, shapes: Mapping[str, torch.Size]) -> dict[str, Tensor]:
+    """Those parameters of a model that its copies agree about."""
+    state = {name: x.detach() for name, x in copies.state_dict().items()}
+    told = {}
+    for name, shape in shapes.items():
+        if (block := _BLOCK.match(name)) is not None:
+            values = _values(state, config, block[1], int(block[2]), block[3])
+        elif (own := _OWN_NORM.match(name)) is not None:
+            values = [state.get(f"encoder.{own[2]}.{own[1]}.{own[3]}")]
+        else:
+            values = [state.get(name)]
+        found = [x for x in values if x is not None]
+        agreed = len(found) == len(values) and all(torch.equal(x, found[0]) for x in found)
+        if found and agreed and found[0].shape == shape:
+            told[name] = found[0].cpu().clone()
+    return told
+
+
+def _values(
+    state: Mapping[str, Tensor], config: EncoderConfig, part: str, number: int, rest: str
+) -> list[Tensor | None]:
+    """What the depths that used a block have in its place."""
+    used = {"attention": config.plan.attention, "feed_forward": config.plan.feed_forward}[part]
+    # A pre-norm encoder's depth 0 does not normalise what its attention reads: its copy has a norm unused.
+    unused = config.norm == "pre" and part == "attention" and rest.startswith("layer_norm.")
+    return [
+        state.get(f"encoder.{part}.{d}.{rest}")
+        for d, block in enumerate(used)
+        if block == number and not (unused and d == 0)
+    ]
+
+
+def _has(tensors: Mapping[str, Tensor], name: str, shape: torch.Size) -> bool:
+    return name in tensors and tensors[name].shape == shape
