@@ -29,12 +29,12 @@ def register(app: typer.Typer) -> None:
 def demo(
     minutes: Annotated[
         float, typer.Option("--minutes", min=0.01, help="Of pretraining, for each language.")
-    ] = 1.0,
+    ] = 1.9,
     output: Annotated[Path, typer.Option("--output", "-o", help="Where runs and corpora go.")] = Path("runs"),
     texts: Annotated[Path, typer.Option("--texts", help="Folder of the demo text.")] = Path("data/demo"),
     language: Annotated[str, typer.Option("--language", help="en, zh or both.")] = "both",
 ) -> None:
-    """Make a vocabulary and a corpus, pretrain an ALBERT and show what it learned: English, then Chinese."""
+    """Make a vocabulary and a corpus, pretrain an encoder and show what it learned: English, then Chinese."""
     from albertine.pretraining.demo import LANGUAGES, demo_texts
 
     chosen = [one for one in LANGUAGES if language in (one.code, "both")]
@@ -96,12 +96,13 @@ def _prepare(language: Language, paths: list[Path], corpus: Path) -> Manifest:
 
 def _model_in_words(settings: PretrainingSettings, manifest: Manifest) -> str:
     from albertine.analysis.parameters import parameters_by_part
-    from albertine.cli.info import sharing_in_words
+    from albertine.cli.info import block_in_words, sharing_in_words
     from albertine.pretraining.choose import encoder_config
 
     config = encoder_config(settings.model, manifest.vocab_size, settings.objective.max_length)
     parameters = sum(parameters_by_part(config).values())
-    return f"an ALBERT of {parameters:,} parameters ({sharing_in_words(config.plan)})"
+    sharing, block = sharing_in_words(config.plan), block_in_words(config)
+    return f"an encoder of {parameters:,} parameters ({sharing}; {block})"
 
 
 def _show(language: Language, result: Result, corpus: Path) -> None:

@@ -13,13 +13,21 @@ from albertine.settings import resolve
 Say = Callable[[str], None]
 
 MODEL = {
-    "hidden_size": 128,
-    "intermediate_size": 512,
+    "hidden_size": 256,
+    "intermediate_size": 1024,
     "num_attention_heads": 4,
-    "num_hidden_layers": 2,
-    "embedding_size": 64,
+    "num_hidden_layers": 4,
+    "embedding_size": 128,
     "max_position_embeddings": 128,
+    "positions": "rotary",
+    "hidden_act": "gelu",
 }
+# What two minutes can teach: neighbours first, then longer samples, sentence order last.
+STAGES = (
+    {"begin": 0.0, "max_length": 16, "mask_probability": 0.25},
+    {"begin": 0.25, "max_length": 32, "pairs": "none", "mask_probability": 0.25},
+    {"begin": 0.55},
+)
 
 
 @dataclass(frozen=True)
@@ -30,7 +38,6 @@ class Language:
     archive: str
     vocab_size: int
     masked: tuple[str, ...]
-    learning_rate: float = 1e-3
 
 
 LANGUAGES = (
@@ -98,12 +105,16 @@ def demo_settings(language: Language, corpus: Path, output: Path, minutes: float
                 "output_bias": "unigram",
                 "change": MODEL,
             },
-            "objective": {"max_length": 64, "pairs": "sop"},
+            "objective": {
+                "max_length": 64,
+                "pairs": "sop",
+                "masking": {"ngram": 1, "whole_word": False},
+            },
+            "stages": list(STAGES),
             "training": {
                 "batch_size": 32,
                 "minutes": minutes,
-                "optimizer": "adamw",
-                "learning_rate": language.learning_rate,
+                "optimizer": "muon",
                 "warmup": 0.05,
                 "workers": 0,
             },
