@@ -133,11 +133,21 @@ def test_a_signal_saves_and_the_resumed_run_is_the_same_run(build: Build) -> Non
 MUON = {"optimizer": "muon", "average": 0.9, "learning_rate": None}
 
 
-def test_a_run_with_muon_and_an_average_goes_on_as_the_same_run(build: Build) -> None:
+def other_block(build: Build, **more: object) -> dict[str, object]:
+    """The model's settings with all that ALBERT's block has not."""
+    change = build().model.change.model_dump()
+    new = {"positions": "rotary", "norm": "pre", "feed_forward": "gated", "qk_norm": True, "biases": False}
+    own = {"own": ["norms", "residuals", "injection"], "low_rank": 2}
+    return {**own, "change": {**change, **new, **more}}
+
+
+@pytest.mark.parametrize("block", ["albert", "other"])
+def test_a_run_with_muon_and_an_average_goes_on_as_the_same_run(build: Build, block: str) -> None:
     """Its checkpoints hold the momentum of the matrices, Adam's moments of all else, and the average."""
     training = {**MUON, "precision": "auto"}
-    straight = run(build(name="straight", training=training))
-    settings = build(name="stopped", training=training)
+    parts = {"training": training} | ({"model": other_block(build)} if block == "other" else {})
+    straight = run(build(name="straight", **parts))
+    settings = build(name="stopped", **parts)
 
     class Stopper(Reporter):
         def step(self, step: int, progress: float, left: float | None) -> None:
@@ -241,11 +251,17 @@ def told_baselines(said: str) -> list[tuple[str, str]]:
     return re.findall(r"without skill\s+mlm_loss ([\d.]+), mlm_accuracy ([\d.]+)", said)
 
 
-@pytest.mark.parametrize("training", [{}, {**MUON, "learning_rate": 0.01}], ids=["lamb", "muon"])
+@pytest.mark.parametrize(
+    ("training", "block"),
+    [({}, "albert"), ({**MUON, "learning_rate": 0.01}, "albert"), ({}, "other")],
+    ids=["lamb", "muon", "other block"],
+)
 def test_two_processes_train_the_same_model(
-    build: Build, tmp_path: Path, training: dict[str, object]
+    build: Build, tmp_path: Path, training: dict[str, object], block: str
 ) -> None:
-    change = {"change": {**build().model.change.model_dump(), "hidden_dropout_prob": 0.0}}
+    change: dict[str, object] = {"change": {**build().model.change.model_dump(), "hidden_dropout_prob": 0.0}}
+    if block == "other":
+        change = other_block(build, hidden_dropout_prob=0.0)
     watching = {"evaluate_sequences": 200}  # two parts: each process has one, and they are not equal
     parts = {"model": change, "watching": watching, "training": training}
     one = pretrain(build(name="one", **parts), reporter=Reporter(quiet=True))
