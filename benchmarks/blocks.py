@@ -1,4 +1,4 @@
-"""What the encoder's choices cost: a training step of each block beside ALBERT's own of the same width, in turn.
+"""What the encoder's choices cost: a training step of each block beside ALBERT's of the same width, in turn.
 
     python -m benchmarks.blocks --save
 
