@@ -87,7 +87,7 @@ def _cut(text: str) -> Iterator[str]:
     """Passages of whole words, without white space around them."""
     words = list(WORD.finditer(text))
     start, width = 0, 0
-    for word, after in zip(words, [*words[1:], None], strict=True):
+    for word, after in zip(words, [*words[1:], None], strict=False):
         end = after.start() if after else len(text)
         width += HAN_WIDTH if end and _is_han(word[0]) else end - word.start()
         if (after is None and width >= LEAST) or width >= WIDTH:
