@@ -93,8 +93,10 @@ def test_passages_are_chosen_without_a_vocabulary_and_alike(texts: dict[str, lis
             words = [w.span() for w in WORD.finditer(passage.text)]
             assert set(passage.spans) <= set(words)
             assert len(passage.spans) == max(1, round(0.15 * len(words)))
-    with pytest.raises(DataError, match="no passage"):
-        choose_passages(["Too short."])
+    short = choose_passages(["A line.", "...", "Another."])
+    assert sorted(p.text for p in short) == ["A line.", "Another."] and all(p.spans for p in short)
+    with pytest.raises(DataError, match="no word to hide"):
+        choose_passages(["...", ""])
 
 
 @pytest.mark.parametrize("name", ["small", "large", "wordpiece", "chinese"])

@@ -70,14 +70,16 @@ def choose_passages(texts: Sequence[str], *, count: int = PASSAGES) -> list[Pass
     """Passages of texts, spread over them at random, with a word in seven to be guessed.
 
     Raises:
-        DataError: the texts are too short for a single one.
+        DataError: the texts have no word.
     """
     documents = [texts[i] for i in np.sort(permutation(len(texts), SEED, "cloze documents")[:count])]
     cut = [piece for document in documents for piece in _cut(document[:LONGEST_TEXT])]
+    # Of documents that are all short, such as lines, each is a passage.
+    cut = cut or [document.strip() for document in documents if WORD.search(document)]
     chosen = np.sort(permutation(len(cut), SEED, "cloze passages")[:count])
     passages = [Passage(cut[i], _spans(cut[i], number)) for number, i in enumerate(chosen.tolist())]
     if not passages:
-        raise DataError("the held-out text has no passage to hide words in", remedy="Name a longer text")
+        raise DataError("the held-out text has no word to hide", remedy="Name a text with --texts")
     return passages
 
 
@@ -85,7 +87,7 @@ def _cut(text: str) -> Iterator[str]:
     """Passages of whole words, without white space around them."""
     words = list(WORD.finditer(text))
     start, width = 0, 0
-    for word, after in zip(words, [*words[1:], None], strict=True):
+    for word, after in zip(words, [*words[1:], None], strict=False):
         end = after.start() if after else len(text)
         width += HAN_WIDTH if end and _is_han(word[0]) else end - word.start()
         if (after is None and width >= LEAST) or width >= WIDTH:
