@@ -31,9 +31,10 @@ _ENCODERS = {"albert": "Albert", "bert": "Bert"}
 _ALIKE: dict[str, tuple[str, frozenset[Task]]] = {
     **{kind: (name, frozenset(_HEADS)) for kind, name in _ENCODERS.items()},
     "roformer": ("RoFormer", frozenset({"tag", "answer", "generate"})),
+    "modernbert": ("ModernBert", frozenset({"generate"})),
 }
 """Encoders by model_type, with those of their heads in transformers that compute what ours do. RoFormer's
-classifier has no pooler's tanh, and its choice reads the last token."""
+classifier has no pooler's tanh, and its choice reads the last token; ModernBERT's have one more layer."""
 
 
 @dataclass(frozen=True)

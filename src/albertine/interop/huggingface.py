@@ -1,4 +1,5 @@
-"""Model folders in the layout of Hugging Face: read and written for ALBERT and BERT, whole or backbone only.
+"""Model folders in the layout of Hugging Face: read and written for ALBERT, BERT, RoFormer and ModernBERT,
+whole or backbone only.
 
 A plan that transformers cannot express is written with model_type "albertine" and our own names.
 """
@@ -25,8 +26,17 @@ from albertine.interop.huggingface_config import (
     read_config,
     read_model_type,
 )
-from albertine.interop.huggingface_names import TIED, canonical, entries, heads_in, huggingface_plan, is_tied
-from albertine.interop.keymap import OURS, check, to_ours, to_theirs
+from albertine.interop.huggingface_names import (
+    TIED,
+    UNUSED_NORM,
+    belongs,
+    canonical,
+    entries,
+    heads_in,
+    huggingface_plan,
+    is_tied,
+)
+from albertine.interop.keymap import check, to_ours, to_theirs
 from albertine.interop.positions import sinusoids
 from albertine.interop.weights import OpenWeights, open_weights, read_json
 from albertine.interop.writing import SavableTokenizer, write_folder
@@ -94,6 +104,8 @@ def _assemble(
     others = [name for name in files if name not in known and not is_tied(kind, name)]
     _refuse_unexpected(kind, others, folder)
     state = to_ours(rules, lambda name: weights.read(files[name]), folder, config.num_attention_heads)
+    if kind == "modernbert":
+        state[UNUSED_NORM] = torch.ones(config.hidden_size)
     if kind == "roformer":
         _check_positions(config, weights, folder)
     _check_tied(kind, files, weights, state, folder)
@@ -109,9 +121,7 @@ def _assemble(
 
 def _refuse_unexpected(kind: ModelType, names: list[str], folder: Path) -> None:
     """Tensors of the backbone or the pretraining heads that the configuration has no place for."""
-    ours = ("encoder.", "pooler.", "mlm.", "sentence.")
-    theirs = (f"{kind}.", "predictions.", "sop_classifier.", "cls.", OURS)
-    odd = [n for n in names if n.startswith(ours if kind == "albertine" else theirs)]
+    odd = [name for name in names if belongs(kind, name)]
     if odd:
         raise ModelError(
             f"has {odd[0]}"
