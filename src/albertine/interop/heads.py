@@ -120,6 +120,12 @@ def read_classifier(folder: ModelFolder, where: object) -> ClassifierHead:
     Raises:
         ModelError: it has none, or its labels do not fit it.
     """
+    if folder.left_aside:
+        raise ModelError(
+            f"has a head that Albertine does not compute ({folder.left_aside[0]})",
+            where=where,
+            remedy="Its encoder is read all the same: tune it with albertine finetune",
+        )
     name = "qa_outputs" if "qa_outputs.weight" in folder.extra else "classifier"
     if not {f"{name}.weight", f"{name}.bias"} <= folder.extra.keys():
         raise ModelError(

@@ -35,6 +35,7 @@ from albertine.interop.huggingface_names import (
     heads_in,
     huggingface_plan,
     is_tied,
+    other_head,
 )
 from albertine.interop.keymap import check, to_ours, to_theirs
 from albertine.interop.positions import sinusoids
@@ -54,11 +55,13 @@ class ModelFolder:
     Attributes:
         model: the encoder with the pretraining heads found. config: its config.json as it stands.
         extra: tensors of other heads (a fine-tuned classifier), by their names in the file.
+        left_aside: names of those of a head that computes otherwise than ours, which are not in `extra`.
     """
 
     model: Model
     config: dict[str, Any]
     extra: dict[str, Tensor]
+    left_aside: tuple[str, ...] = ()
 
 
 def load_model(folder: str | Path) -> Model:
@@ -115,8 +118,9 @@ def _assemble(
     if isinstance(written := our_flags(tree).get("encoder"), dict) and kind != "albertine":
         tensors = {name: weights.read(file) for name, file in kept.items()}
         model = folded(model, EncoderConfig.from_dict(written), tensors) or model
-    extra = {name: weights.read(files[name]).clone() for name in others}
-    return ModelFolder(model.requires_grad_(True).eval(), tree, extra)
+    aside = other_head(kind, others)
+    extra = {name: weights.read(files[name]).clone() for name in others if name not in aside}
+    return ModelFolder(model.requires_grad_(True).eval(), tree, extra, aside)
 
 
 def _refuse_unexpected(kind: ModelType, names: list[str], folder: Path) -> None:

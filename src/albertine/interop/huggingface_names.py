@@ -156,6 +156,10 @@ _BACKBONE = {
     "modernbert": ("model.", ("embeddings.", "layers.", "final_norm.")),
 }
 """What the names of the backbone begin with in a whole model, and what in a file of the backbone alone."""
+_OTHER_HEADS = {
+    "roformer": ("classifier.dense.", "classifier.out_proj.", "sequence_summary."),
+    "modernbert": ("head.",),
+}
 _COMPUTED = ("embeddings.position_ids", "encoder.embed_positions.weight")
 
 
@@ -190,6 +194,16 @@ def belongs(kind: str, name: str) -> bool:
     ours = ("encoder.", "pooler.", "mlm.", "sentence.")
     heads = ("decoder.",) if kind == "modernbert" else ("predictions.", "sop_classifier.", "cls.")
     return name.startswith(ours if kind == "albertine" else (_BACKBONE[kind][0], *heads, OURS))
+
+
+def other_head(kind: str, names: Iterable[str]) -> tuple[str, ...]:
+    """The tensors of a task's head that computes otherwise than ours: RoFormer's and ModernBERT's have a
+    layer of their own below the classifier."""
+    names = list(names)
+    marks = _OTHER_HEADS.get(kind, ())
+    if not any(name.startswith(marks) for name in names):
+        return ()
+    return tuple(sorted(name for name in names if name.startswith((*marks, "classifier."))))
 
 
 def heads_in(kind: str, names: Mapping[str, str], flags: Mapping[str, Any]) -> set[str]:
