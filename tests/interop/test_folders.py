@@ -18,7 +18,7 @@ import albertine
 from albertine import files
 from albertine.errors import ModelError, RunError, SettingsError
 from albertine.interop.huggingface import load_model, read_folder, save_model
-from albertine.interop.huggingface_names import ALBERT, BERT
+from albertine.interop.huggingface_names import ALBERT, BERT, ROFORMER
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.text.wordpiece import WordPieceTokenizer
@@ -156,7 +156,7 @@ def test_old_names_and_position_ids_are_understood(saved):
 
 
 def test_key_maps_name_every_parameter_once():
-    for keymap in (ALBERT, BERT):
+    for keymap in (ALBERT, BERT, ROFORMER):
         assert (
             len({rule.ours for rule in keymap.rules})
             == len(keymap.rules)

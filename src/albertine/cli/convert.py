@@ -66,6 +66,8 @@ def convert(
     model = _shared(found.model, tokenizer, sample) if share else found.model
     task = carried_config(found, written_type(model.config, to))
     save_model(model, tokenizer, target, extra_tensors=found.extra, extra_config=task, layout=to)
+    if found.left_aside:
+        typer.echo(f"Left out: {', '.join(found.left_aside)}, a head that Albertine does not compute.")
     typer.echo(
         f"{target}: written, {'with its tokenizer' if tokenizer else 'without a tokenizer, as it had none'}"
     )

@@ -80,6 +80,10 @@ def copied(model: Model, layout: Layout = "transformers") -> Model:
     state = plain.state_dict()
     if config.has_mapping != model.config.has_mapping:
         state[_WORD] = state[_WORD] @ state.pop(_MAPPING).T
+    if config.norm == "pre":  # what no output depends on is as in a model that is read
+        for name in state:
+            if name.startswith("encoder.attention.0.layer_norm."):
+                state[name] = torch.full_like(state[name], float(name.endswith("weight")))
     with torch.device("meta"):
         result = Model(config, model.heads, precision=model.precision)
     result.load_state_dict(state, assign=True)

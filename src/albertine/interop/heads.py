@@ -31,9 +31,10 @@ _ENCODERS = {"albert": "Albert", "bert": "Bert"}
 _ALIKE: dict[str, tuple[str, frozenset[Task]]] = {
     **{kind: (name, frozenset(_HEADS)) for kind, name in _ENCODERS.items()},
     "roformer": ("RoFormer", frozenset({"tag", "answer", "generate"})),
+    "modernbert": ("ModernBert", frozenset({"generate"})),
 }
 """Encoders by model_type, with those of their heads in transformers that compute what ours do. RoFormer's
-classifier has no pooler's tanh, and its choice reads the last token."""
+classifier has no pooler's tanh, and its choice reads the last token; ModernBERT's have one more layer."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,12 @@ def read_classifier(folder: ModelFolder, where: object) -> ClassifierHead:
     Raises:
         ModelError: it has none, or its labels do not fit it.
     """
+    if folder.left_aside:
+        raise ModelError(
+            f"has a head that Albertine does not compute ({folder.left_aside[0]})",
+            where=where,
+            remedy="Its encoder is read all the same: tune it with albertine finetune",
+        )
     name = "qa_outputs" if "qa_outputs.weight" in folder.extra else "classifier"
     if not {f"{name}.weight", f"{name}.bias"} <= folder.extra.keys():
         raise ModelError(

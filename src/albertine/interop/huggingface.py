@@ -1,4 +1,5 @@
-"""Model folders in the layout of Hugging Face: read and written for ALBERT and BERT, whole or backbone only.
+"""Model folders in the layout of Hugging Face: read and written for ALBERT, BERT, RoFormer and ModernBERT,
+whole or backbone only.
 
 A plan that transformers cannot express is written with model_type "albertine" and our own names.
 """
@@ -25,8 +26,18 @@ from albertine.interop.huggingface_config import (
     read_config,
     read_model_type,
 )
-from albertine.interop.huggingface_names import TIED, canonical, entries, heads_in, huggingface_plan, is_tied
-from albertine.interop.keymap import OURS, check, to_ours, to_theirs
+from albertine.interop.huggingface_names import (
+    TIED,
+    UNUSED_NORM,
+    belongs,
+    canonical,
+    entries,
+    heads_in,
+    huggingface_plan,
+    is_tied,
+    other_head,
+)
+from albertine.interop.keymap import check, to_ours, to_theirs
 from albertine.interop.positions import sinusoids
 from albertine.interop.weights import OpenWeights, open_weights, read_json
 from albertine.interop.writing import SavableTokenizer, write_folder
@@ -44,11 +55,13 @@ class ModelFolder:
     Attributes:
         model: the encoder with the pretraining heads found. config: its config.json as it stands.
         extra: tensors of other heads (a fine-tuned classifier), by their names in the file.
+        left_aside: names of those of a head that computes otherwise than ours, which are not in `extra`.
     """
 
     model: Model
     config: dict[str, Any]
     extra: dict[str, Tensor]
+    left_aside: tuple[str, ...] = ()
 
 
 def load_model(folder: str | Path) -> Model:
@@ -94,6 +107,8 @@ def _assemble(
     others = [name for name in files if name not in known and not is_tied(kind, name)]
     _refuse_unexpected(kind, others, folder)
     state = to_ours(rules, lambda name: weights.read(files[name]), folder, config.num_attention_heads)
+    if kind == "modernbert":
+        state[UNUSED_NORM] = torch.ones(config.hidden_size)
     if kind == "roformer":
         _check_positions(config, weights, folder)
     _check_tied(kind, files, weights, state, folder)
@@ -103,15 +118,14 @@ def _assemble(
     if isinstance(written := our_flags(tree).get("encoder"), dict) and kind != "albertine":
         tensors = {name: weights.read(file) for name, file in kept.items()}
         model = folded(model, EncoderConfig.from_dict(written), tensors) or model
-    extra = {name: weights.read(files[name]).clone() for name in others}
-    return ModelFolder(model.requires_grad_(True).eval(), tree, extra)
+    aside = other_head(kind, others)
+    extra = {name: weights.read(files[name]).clone() for name in others if name not in aside}
+    return ModelFolder(model.requires_grad_(True).eval(), tree, extra, aside)
 
 
 def _refuse_unexpected(kind: ModelType, names: list[str], folder: Path) -> None:
     """Tensors of the backbone or the pretraining heads that the configuration has no place for."""
-    ours = ("encoder.", "pooler.", "mlm.", "sentence.")
-    theirs = (f"{kind}.", "predictions.", "sop_classifier.", "cls.", OURS)
-    odd = [n for n in names if n.startswith(ours if kind == "albertine" else theirs)]
+    odd = [name for name in names if belongs(kind, name)]
     if odd:
         raise ModelError(
             f"has {odd[0]}"

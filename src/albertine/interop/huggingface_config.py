@@ -6,16 +6,18 @@ from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 from albertine.errors import SettingsError
+from albertine.interop.config_values import activation, number, refuse_other, tokenizer_class
+from albertine.interop.config_values import our_flags as our_flags
 from albertine.interop.huggingface_names import huggingface_plan
+from albertine.interop.modernbert import modernbert_json, read_modernbert
 from albertine.interop.writing import SavableTokenizer
 from albertine.model.config import MAX_DEPTH, EncoderConfig
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 
-ModelType = Literal["albert", "bert", "roformer", "albertine"]
+ModelType = Literal["albert", "bert", "roformer", "modernbert", "albertine"]
 KINDS: tuple[ModelType, ...] = get_args(ModelType)
 ROFORMER_BASE = 10000.0
-TANH_GELUS = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_accurate")
 
 
 def read_model_type(tree: Mapping[str, Any]) -> ModelType:
@@ -26,13 +28,15 @@ def read_model_type(tree: Mapping[str, Any]) -> ModelType:
         if kind == known:
             return known
     raise SettingsError(
-        f"model_type `{kind}` is not supported", remedy="Use an ALBERT, BERT or RoFormer folder"
+        f"model_type `{kind}` is not supported", remedy="Use an ALBERT, BERT, RoFormer or ModernBERT folder"
     )
 
 
 def read_config(kind: ModelType, tree: Mapping[str, Any]) -> EncoderConfig:
     if kind == "albertine":
         return EncoderConfig.from_dict(tree["encoder"] if isinstance(tree.get("encoder"), dict) else {})
+    if kind == "modernbert":
+        return read_modernbert(tree)
     refused = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
     refuse_other(tree, refused | ({"rotary_value": False} if kind == "roformer" else {}))
     flags = our_flags(tree)
@@ -43,13 +47,13 @@ def read_config(kind: ModelType, tree: Mapping[str, Any]) -> EncoderConfig:
         dropout = 0.1 if kind == "albert" else hidden_dropout
     own_width = kind == "albert" or (kind == "roformer" and tree.get("embedding_size") is not None)
     return EncoderConfig(
-        vocab_size=_number(tree, "vocab_size"),
-        embedding_size=_number(tree, "embedding_size" if own_width else "hidden_size"),
-        hidden_size=_number(tree, "hidden_size"),
-        num_attention_heads=_number(tree, "num_attention_heads"),
-        intermediate_size=_number(tree, "intermediate_size"),
+        vocab_size=number(tree, "vocab_size"),
+        embedding_size=number(tree, "embedding_size" if own_width else "hidden_size"),
+        hidden_size=number(tree, "hidden_size"),
+        num_attention_heads=number(tree, "num_attention_heads"),
+        intermediate_size=number(tree, "intermediate_size"),
         plan=_plan(kind, tree),
-        hidden_act="gelu_new" if act in TANH_GELUS else act,
+        hidden_act=activation(act),
         hidden_dropout_prob=hidden_dropout,
         attention_probs_dropout_prob=tree.get(
             "attention_probs_dropout_prob", 0.0 if kind == "albert" else 0.1
@@ -68,15 +72,8 @@ def read_config(kind: ModelType, tree: Mapping[str, Any]) -> EncoderConfig:
     )
 
 
-def refuse_other(tree: Mapping[str, Any], only: Mapping[str, Any]) -> None:
-    """Refuse a configuration that has other than these values, which are also those of a missing word."""
-    for name, value in only.items():
-        if tree.get(name, value) != value:
-            raise SettingsError(f"{name} `{tree[name]}` is not supported")
-
-
 def _plan(kind: ModelType, tree: Mapping[str, Any]) -> SharingPlan:
-    layers = _number(tree, "num_hidden_layers", MAX_DEPTH)
+    layers = number(tree, "num_hidden_layers", MAX_DEPTH)
     if kind != "albert":
         return SharingPlan.unshared(layers)
     groups, inner = tree.get("num_hidden_groups", 1), inner_blocks(tree)
@@ -87,21 +84,7 @@ def _plan(kind: ModelType, tree: Mapping[str, Any]) -> SharingPlan:
 
 def inner_blocks(tree: Mapping[str, Any]) -> int:
     """How many blocks a group of this configuration applies in turn; 1 where the word is unknown."""
-    return _number({"inner_group_num": 1} | dict(tree), "inner_group_num", MAX_DEPTH)
-
-
-def _number(tree: Mapping[str, Any], name: str, cap: int = 1 << 24) -> int:
-    value = tree.get(name)
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= cap:
-        raise SettingsError(f"{name} must be a whole number from 1 to {cap}, got {value!r}")
-    return value
-
-
-def our_flags(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """What Albertine adds to a configuration that transformers reads: the points of semantics it has no word
-    for."""
-    flags = tree.get("albertine")
-    return flags if isinstance(flags, dict) else {}
+    return number({"inner_group_num": 1} | dict(tree), "inner_group_num", MAX_DEPTH)
 
 
 def model_type(config: EncoderConfig) -> ModelType:
@@ -111,6 +94,9 @@ def model_type(config: EncoderConfig) -> ModelType:
     architecture, plan = config.architecture, config.plan
     if architecture == "roformer" and plan == SharingPlan.unshared(plan.depth):
         return "albertine" if obstacles(config, "roformer") else "roformer"
+    if architecture == "modernbert":
+        own = plan == SharingPlan.unshared(plan.depth) and not config.has_mapping
+        return "modernbert" if own else "albertine"
     expressible = architecture == "albert" and plan == plan.blocks
     return "albert" if expressible and plan.groups(huggingface_plan) else "albertine"
 
@@ -131,9 +117,11 @@ def config_json(model: Model, tokenizer: SavableTokenizer | None = None) -> dict
     config, kind = model.config, model_type(model.config)
     if kind == "albertine":
         return {"model_type": kind, "encoder": config.to_dict(), "albertine": written_flags(model)}
+    said = {"model_type": kind, "architectures": [_architecture(kind, model)]}
+    if kind == "modernbert":
+        return said | modernbert_json(config, tokenizer) | {"albertine": written_flags(model)}
     tree: dict[str, Any] = {
-        "model_type": kind,
-        "architectures": [_architecture(kind, model)],
+        **said,
         "vocab_size": config.vocab_size,
         "hidden_size": config.hidden_size,
         "num_hidden_layers": config.num_hidden_layers,
@@ -183,14 +171,8 @@ def written_flags(model: Model) -> dict[str, Any]:
     }
 
 
-def tokenizer_class(tokenizer: SavableTokenizer | None) -> str:
-    """The class by which transformers reads the files of a tokenizer of ours."""
-    wordpiece = getattr(tokenizer, "kind", "wordpiece") == "wordpiece"
-    return "BertTokenizer" if wordpiece else "PreTrainedTokenizerFast"
-
-
 def _architecture(kind: str, model: Model) -> str:
-    name = {"albert": "Albert", "bert": "Bert", "roformer": "RoFormer"}[kind]
+    name = {"albert": "Albert", "bert": "Bert", "roformer": "RoFormer", "modernbert": "ModernBert"}[kind]
     if model.mlm is None:
         return f"{name}Model"
     both = model.sentence is not None and kind in ("albert", "bert")

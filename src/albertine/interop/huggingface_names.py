@@ -1,4 +1,4 @@
-"""The names that transformers gives the parameters of ALBERT, BERT and RoFormer."""
+"""The names that transformers gives the parameters of ALBERT, BERT, RoFormer and ModernBERT."""
 
 from __future__ import annotations
 
@@ -109,19 +109,57 @@ ROFORMER = KeyMap(
     ),
     lambda block, inner: {"layer": block},
 )
-KEYMAPS: dict[str, KeyMap] = {"albert": ALBERT, "bert": BERT, "roformer": ROFORMER}
+_MODERNBERT_BLOCK = "model.layers.{layer}."
+
+MODERNBERT = KeyMap(
+    (
+        Rule("encoder.embeddings.word.weight", "model.embeddings.tok_embeddings.weight"),
+        Rule("encoder.embeddings.layer_norm.weight", "model.embeddings.norm.weight"),
+        *(
+            Rule(f"{ATTENTION}{part}.weight", f"{_MODERNBERT_BLOCK}attn.Wqkv.weight", part=(i, 3))
+            for i, part in enumerate(("query", "key", "value"))
+        ),
+        Rule(f"{ATTENTION}output.weight", f"{_MODERNBERT_BLOCK}attn.Wo.weight"),
+        Rule(f"{ATTENTION}layer_norm.weight", f"{_MODERNBERT_BLOCK}attn_norm.weight"),
+        Rule(f"{FEED_FORWARD}intermediate.weight", f"{_MODERNBERT_BLOCK}mlp.Wi.weight"),
+        Rule(f"{FEED_FORWARD}output.weight", f"{_MODERNBERT_BLOCK}mlp.Wo.weight"),
+        Rule(f"{FEED_FORWARD}layer_norm.weight", f"{_MODERNBERT_BLOCK}mlp_norm.weight"),
+        Rule("encoder.final_norm.weight", "model.final_norm.weight"),
+        Rule("mlm.dense.weight", "head.dense.weight"),
+        Rule("mlm.layer_norm.weight", "head.norm.weight"),
+        Rule("mlm.bias", "decoder.bias"),
+        *OUR_HEADS,
+    ),
+    lambda block, inner: {"layer": block},
+)
+UNUSED_NORM = "encoder.attention.0.layer_norm.weight"
+"""Depth 0 of a pre-norm encoder does not normalise again; ModernBERT has no such norm, and our block keeps it
+as it began."""
+
+KEYMAPS: dict[str, KeyMap] = {
+    "albert": ALBERT,
+    "bert": BERT,
+    "roformer": ROFORMER,
+    "modernbert": MODERNBERT,
+}
 _BERT_TIED = ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias")
 TIED = {
     "albert": ("predictions.decoder.weight", "predictions.decoder.bias"),
     "bert": _BERT_TIED,
     "roformer": _BERT_TIED,
+    "modernbert": ("decoder.weight",),
 }
 _BACKBONE = {
     "albert": ("albert.", ("embeddings.", "encoder.", "pooler.")),
     "bert": ("bert.", ("embeddings.", "encoder.", "pooler.")),
     "roformer": ("roformer.", ("embeddings.", "embeddings_project.", "encoder.")),
+    "modernbert": ("model.", ("embeddings.", "layers.", "final_norm.")),
 }
 """What the names of the backbone begin with in a whole model, and what in a file of the backbone alone."""
+_OTHER_HEADS = {
+    "roformer": ("classifier.dense.", "classifier.out_proj.", "sequence_summary."),
+    "modernbert": ("head.",),
+}
 _COMPUTED = ("embeddings.position_ids", "encoder.embed_positions.weight")
 
 
@@ -129,7 +167,10 @@ def entries(kind: str, names: Iterable[str], inner: int = 1) -> dict[str, Rule]:
     """Foreign name of each of our parameters; "albertine" folders keep our own."""
     if kind == "albertine":
         return {name: Rule(name, name) for name in names}
-    return KEYMAPS[kind].entries(names, inner)
+    found = KEYMAPS[kind].entries(names, inner)
+    if kind == "modernbert":
+        found.pop(UNUSED_NORM)
+    return found
 
 
 def canonical(kind: str, names: Iterable[str]) -> dict[str, str]:
@@ -146,6 +187,23 @@ def canonical(kind: str, names: Iterable[str]) -> dict[str, str]:
         if tied in result and bias not in result:
             result[bias] = result.pop(tied)
     return result
+
+
+def belongs(kind: str, name: str) -> bool:
+    """Whether a tensor is of the backbone or the heads of pretraining."""
+    ours = ("encoder.", "pooler.", "mlm.", "sentence.")
+    heads = ("decoder.",) if kind == "modernbert" else ("predictions.", "sop_classifier.", "cls.")
+    return name.startswith(ours if kind == "albertine" else (_BACKBONE[kind][0], *heads, OURS))
+
+
+def other_head(kind: str, names: Iterable[str]) -> tuple[str, ...]:
+    """The tensors of a task's head that computes otherwise than ours: RoFormer's and ModernBERT's have a
+    layer of their own below the classifier."""
+    names = list(names)
+    marks = _OTHER_HEADS.get(kind, ())
+    if not any(name.startswith(marks) for name in names):
+        return ()
+    return tuple(sorted(name for name in names if name.startswith((*marks, "classifier."))))
 
 
 def heads_in(kind: str, names: Mapping[str, str], flags: Mapping[str, Any]) -> set[str]:

@@ -70,6 +70,8 @@ def write_folder(
             (beside / "README.md").write_text(model_card(config, tensors), encoding="utf-8")
             if tokenizer is not None:
                 tokenizer.save(beside)
+                if config["model_type"] == "modernbert":
+                    _without_types(beside / "tokenizer_config.json")
             for name, content in files.items():
                 (beside / name).parent.mkdir(exist_ok=True)
                 (beside / name).write_bytes(content)
@@ -78,6 +80,14 @@ def write_folder(
         raise ModelError(
             f"cannot be written ({error})", where=folder, remedy="Free space or choose another folder"
         ) from error
+
+
+def _without_types(file: Path) -> None:
+    """ModernBERT knows no segments, and transformers hands a model all that its tokenizer gives."""
+    if file.is_file():
+        tree = json.loads(file.read_text(encoding="utf-8"))
+        tree["model_input_names"] = ["input_ids", "attention_mask"]
+        file.write_text(json.dumps(tree, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _carry_over(old: Path, new: Path) -> None:

@@ -1,0 +1,46 @@
+"""Values out of a config.json, and what both kinds of them need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from albertine.errors import SettingsError
+from albertine.interop.writing import SavableTokenizer
+from albertine.model.config import Activation
+
+TANH_GELUS = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_accurate")
+
+
+def number(tree: Mapping[str, Any], name: str, cap: int = 1 << 24) -> int:
+    """A whole number that must be there, from 1 to `cap`."""
+    value = tree.get(name)
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= cap:
+        raise SettingsError(f"{name} must be a whole number from 1 to {cap}, got {value!r}")
+    return value
+
+
+def activation(name: Any) -> Activation:
+    """Our name of an activation; `EncoderConfig` refuses what it does not know."""
+    result: Activation = "gelu_new" if name in TANH_GELUS else name
+    return result
+
+
+def refuse_other(tree: Mapping[str, Any], only: Mapping[str, Any]) -> None:
+    """Refuse a configuration that has other than these values, which are also those of a missing word."""
+    for name, value in only.items():
+        if tree.get(name, value) != value:
+            raise SettingsError(f"{name} `{tree[name]}` is not supported")
+
+
+def our_flags(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """What Albertine adds to a configuration that transformers reads: the points of semantics it has no word
+    for."""
+    flags = tree.get("albertine")
+    return flags if isinstance(flags, dict) else {}
+
+
+def tokenizer_class(tokenizer: SavableTokenizer | None) -> str:
+    """The class by which transformers reads the files of a tokenizer of ours."""
+    wordpiece = getattr(tokenizer, "kind", "wordpiece") == "wordpiece"
+    return "BertTokenizer" if wordpiece else "PreTrainedTokenizerFast"

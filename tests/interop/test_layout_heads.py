@@ -1,0 +1,189 @@
+"""Heads of tasks, sentence vectors and the verb `convert` in the layouts of RoFormer and ModernBERT."""
+
+from __future__ import annotations
+
+import json
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file
+
+import albertine
+from albertine.cli.app import run
+from albertine.errors import ModelError
+from albertine.inference.predictor import Predictor
+from albertine.interop.heads import Task, head_config, read_classifier, task_of
+from albertine.interop.huggingface import read_folder, save_model
+from albertine.interop.sentence_transformers import sentence_files
+from albertine.layout import from_padded
+from albertine.model.model import Model
+from albertine.model.plan import SharingPlan
+from albertine.model.task_model import Classifier
+from albertine.model.text_vectors import Embedder
+from albertine.text.wordpiece import WordPieceTokenizer
+from tests.interop.test_modernbert import BLOCK
+from tests.interop.test_roformer import BOUND, PIECES, assert_same_model, batch_of
+from tests.model import builders
+
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "roformer": {"positions": "rotary", "hidden_act": "gelu"},
+    "modernbert": BLOCK,
+}
+each = pytest.mark.parametrize("layout", LAYOUTS)
+
+
+def shared(layout: str) -> Model:
+    return builders.model(max_position_embeddings=64, **LAYOUTS[layout])
+
+
+def unshared(layout: str, heads: set[str]) -> Model:
+    plan = SharingPlan.unshared(2)
+    config = builders.config(plan, **({"embedding_size": 24} | LAYOUTS[layout]))
+    return Model(config, heads).eval()
+
+
+@pytest.mark.parametrize(("task", "name"), [("tag", "classifier"), ("answer", "qa_outputs")])
+def test_heads_that_are_roformers_own_load_there(task: Task, name: str, tmp_path: Path) -> None:
+    tuned = Classifier(unshared("roformer", set()), 2, per_token=True, name=name).eval()
+    said = head_config("roformer", task, 0.1, names=("A", "B"))
+    save_model(tuned.base, None, tmp_path / "m", extra_tensors=tuned.head, extra_config=said)
+    auto = {
+        "tag": transformers.AutoModelForTokenClassification,
+        "answer": transformers.AutoModelForQuestionAnswering,
+    }[task]
+    theirs, told = auto.from_pretrained(tmp_path / "m", output_loading_info=True)
+    assert not any(told.values()) and theirs.config.architectures == [type(theirs).__name__]
+    batch = batch_of(builders.VOCABULARY, 2, 20)
+    real = batch["attention_mask"].bool()
+    with torch.no_grad():
+        out = theirs.eval()(**batch)
+        logits = out.logits if task == "tag" else torch.stack([out.start_logits, out.end_logits], -1)
+        assert (tuned(from_padded(*batch.values())[0]) - logits[real]).abs().max() <= BOUND
+    assert task_of(read_folder(tmp_path / "m")) == task
+
+
+@each
+@pytest.mark.parametrize("task", ["classify", "choose"])
+def test_a_head_that_transformers_lacks_keeps_no_name_of_theirs(
+    layout: str, task: Task, tmp_path: Path
+) -> None:
+    tuned = Classifier(unshared(layout, {"pooler"}), 3)
+    kind = "single" if task == "classify" else None
+    said = head_config(layout, task, 0.1, names=("A", "B", "C"), kind=kind)
+    save_model(tuned.base, None, tmp_path / "m", extra_tensors=tuned.head, extra_config=said)
+    tree = json.loads((tmp_path / "m" / "config.json").read_text())
+    name = {"roformer": "RoFormerModel", "modernbert": "ModernBertModel"}[layout]
+    assert (tree["model_type"], tree["architectures"]) == (layout, [name])
+    found = read_folder(tmp_path / "m")
+    assert_same_model(found.model, tuned.base)
+    assert task_of(found) == task and not found.left_aside
+    head = read_classifier(found, tmp_path)
+    assert head.labels == ("A", "B", "C") and torch.equal(head.weight, tuned.head["classifier.weight"])
+
+
+@pytest.mark.parametrize(
+    ("config", "auto"),
+    [
+        (
+            transformers.RoFormerConfig(embedding_size=8, type_vocab_size=2),
+            transformers.RoFormerForSequenceClassification,
+        ),
+        (transformers.ModernBertConfig(), transformers.ModernBertForSequenceClassification),
+        (transformers.ModernBertConfig(), transformers.ModernBertForTokenClassification),
+    ],
+)
+def test_their_heads_are_left_aside_and_never_asked(
+    config: Any, auto: Any, tmp_path: Path, capsys: Any
+) -> None:
+    small = {"vocab_size": 40, "hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 2}
+    more = {"layer_types": ["full_attention"] * 2, "pad_token_id": 0, "intermediate_size": 20}
+    theirs = auto(type(config)(**(config.to_dict() | small | more)))
+    theirs.save_pretrained(tmp_path / "m")
+    found = read_folder(tmp_path / "m")
+    assert found.extra == {} and found.left_aside
+    batch = batch_of(40, 1, 9)
+    del batch["token_type_ids"]
+    with torch.no_grad():
+        expected = theirs.eval().base_model(**batch).last_hidden_state
+        change = found.model(*batch.values()).last_hidden_state - expected
+    assert change[batch["attention_mask"].bool()].abs().max() <= BOUND
+    with pytest.raises(ModelError, match="does not compute"):
+        read_classifier(found, tmp_path)
+    assert run(["convert", str(tmp_path / "m"), str(tmp_path / "again")]) == 0
+    assert "Left out: " in capsys.readouterr().out
+    assert read_folder(tmp_path / "again").left_aside == ()
+
+
+@each
+@pytest.mark.parametrize("one_for_all", [True, False])
+def test_sentence_transformers_reads_the_folder(layout: str, one_for_all: bool, tmp_path: Path) -> None:
+    package = pytest.importorskip("sentence_transformers")
+    model = shared(layout) if one_for_all else unshared(layout, {"mlm"})
+    files = sentence_files(Embedder(model, "mean", True))
+    folder = tmp_path / "a folder"
+    tokenizer = WordPieceTokenizer(PIECES)
+    save_model(model, tokenizer, folder, extra_files=files, layout="transformers")
+    texts = ["a b c 北 京", "z", "a a b"]
+    theirs = package.SentenceTransformer(str(folder), device="cpu").encode(texts)
+    np.testing.assert_allclose(Predictor(folder, precision="float32").embed(texts), theirs, atol=BOUND)
+
+
+@each
+def test_convert_writes_copies_and_the_small_form_again(layout: str, tmp_path: Path, capsys: Any) -> None:
+    model = shared(layout)
+    small, wide, again = (tmp_path / name for name in ("small", "wide", "again"))
+    tokenizer = WordPieceTokenizer(PIECES)
+    head = Classifier(model, 2, per_token=True).head
+    said = head_config("albertine", "tag", 0.1, names=("A", "B"))
+    save_model(model, tokenizer, small, extra_tensors=head, extra_config=said)
+    assert run(["convert", str(small), str(wide), "--to", layout]) == 0
+    tree = json.loads((wide / "config.json").read_text())
+    name = {"roformer": "RoFormerForTokenClassification", "modernbert": "ModernBertForMaskedLM"}[layout]
+    assert (tree["model_type"], tree["architectures"], tree["id2label"]["1"]) == (layout, [name], "B")
+    assert transformers.AutoModel.from_pretrained(wide).config.model_type == layout
+    assert run(["convert", str(wide), str(again)]) == 0
+    before, after = (load_file(folder / "model.safetensors") for folder in (small, again))
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[key], after[key]) for key in before)
+    first, last = (json.loads((folder / "config.json").read_text()) for folder in (small, again))
+    assert first.pop("classifier_dropout") == 0.1 and last == first  # `convert` does not carry that of a head
+    assert_same_model(albertine.load(again), model)
+
+    capsys.readouterr()
+    other = {"roformer": "modernbert", "modernbert": "roformer"}[layout]
+    assert run(["convert", str(small), str(tmp_path / "x"), "--to", other]) == 2
+    message = capsys.readouterr().err
+    assert f"the layout of {other} has no place for norm {model.config.norm}, " in message
+    assert len(message.strip().splitlines()) == 1 and not (tmp_path / "x").exists()
+    assert run(["convert", str(small), str(tmp_path / "x"), "--to", "gpt2"]) == 2
+
+
+def test_what_transformers_says_as_it_stands_is_written_so(tmp_path: Path) -> None:
+    for name, plan in (("albert", SharingPlan.shared(3)), ("bert", SharingPlan.unshared(3))):
+        model = builders.model(plan, embedding_size=24 if name == "bert" else 8)
+        save_model(model, None, tmp_path / name)
+        save_model(model, None, tmp_path / "to", layout="transformers")
+        for file in ("config.json", "model.safetensors"):
+            assert (tmp_path / name / file).read_bytes() == (tmp_path / "to" / file).read_bytes()
+
+
+def test_other_ways_of_sharing_are_copies_in_bert_and_albert(tmp_path: Path) -> None:
+    for width, kind in ((24, "bert"), (8, "albert")):
+        model = builders.model(SharingPlan.attention_only(3), embedding_size=width)
+        save_model(model, None, tmp_path / kind, layout="transformers")
+        theirs = transformers.AutoModel.from_pretrained(tmp_path / kind).eval()
+        assert theirs.config.model_type == kind
+        batch = batch_of(builders.VOCABULARY, 2, 20)
+        real = batch["attention_mask"].bool()
+        with torch.no_grad():
+            change = theirs(**batch).last_hidden_state - model(*batch.values()).last_hidden_state
+        assert change[real].abs().max() <= BOUND
+        assert_same_model(albertine.load(tmp_path / kind), model)
