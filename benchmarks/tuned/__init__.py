@@ -1,0 +1,1 @@
+"""What pretraining is worth after fine-tuning; see `__main__`."""

@@ -1,0 +1,92 @@
+"""What pretraining is worth: a pretrained model, its shape untrained, and others, tuned under one budget.
+
+    python -m benchmarks.tuned albertine-mini-en --shared ../shared/data --minutes 4 --save \\
+        --contestants model untrained transformers=runs/transformers-en
+
+MODEL is a folder or a released name; the tasks are those of its language. The budget is the same number of
+steps for everyone: what MODEL makes in the minutes, timed once. Every result is written when it is done, and
+the same command goes on where it was stopped; `--work` holds what is done. The folder of a model that
+transformers pretrained is made by `benchmarks.transformers_baseline`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import albertine
+from albertine.bench.machine import describe, save_result
+from albertine.interop.places import model_folder
+from benchmarks.tuned.contest import Contest, language_of, untrained
+from benchmarks.tuned.tasks import TASKS, Files
+from benchmarks.tuned.tell import in_markdown
+
+
+def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("model", help="folder, or name of a released model")
+    parser.add_argument("--shared", type=Path, default=Path("../shared/data"), help="folder of the data sets")
+    parser.add_argument("--tasks", nargs="+", choices=tuple(TASKS), help="default: those of the language")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--minutes", type=float, default=4.0, help="of training, a task and a seed")
+    parser.add_argument(
+        "--contestants",
+        nargs="+",
+        default=["model", "untrained"],
+        metavar="model|untrained|NAME=FOLDER",
+    )
+    parser.add_argument("--work", type=Path, help="default: runs/tuned/ and the model's name")
+    parser.add_argument("--save", action="store_true", help="write the result under benchmarks/results")
+    return parser.parse_args(arguments)
+
+
+def contestants(words: list[str], model: Path, work: Path) -> dict[str, Path]:
+    """Model folders by the names of their contestants; the given one sets the pace, so it is always first."""
+    found = {"model": model}
+    for word in words:
+        name, _, folder = word.partition("=")
+        if folder:
+            found[name] = model_folder(folder)
+        elif name == "untrained":
+            found[name] = untrained(model, work / "untrained")
+        elif name != "model":
+            raise SystemExit(f"{name}: write {name}=FOLDER, or one of model, untrained")
+    return found
+
+
+def main(words: list[str] | None = None) -> None:
+    arguments = parsed(words)
+    model = model_folder(arguments.model)
+    work = arguments.work or Path("runs") / "tuned" / Path(arguments.model).name
+    everyone = contestants(arguments.contestants, model, work)
+    language = language_of(albertine.load_tokenizer(model))
+    names = arguments.tasks or [name for name, task in TASKS.items() if task.language == language]
+    contest = Contest(everyone, Files(arguments.shared, work / "data"), work, arguments.minutes)
+    results = [
+        contest.result(name, TASKS[name], who, seed)
+        for name in names
+        for seed in range(1, arguments.seeds + 1)
+        for who in everyone
+    ]
+    text = in_markdown(results, TASKS, arguments.minutes)
+    (work / "table.md").write_text(text, encoding="utf-8")
+    print(text)
+    if arguments.save:
+        told = {
+            "model": arguments.model,
+            "contestants": arguments.contestants,
+            "minutes": arguments.minutes,
+            "max_length": contest.max_length,
+            "tasks": {name: {"rate": TASKS[name].rate, "batch": TASKS[name].batch} for name in names},
+            "notes": {name: TASKS[name].note for name in names},
+            "runs": [{k: v for k, v in result.items() if k != "stamp"} for result in results],
+        }
+        path = save_result(f"tuned-{language}", {"machine": describe(), **told})
+        path.with_suffix(".md").write_text(text, encoding="utf-8")
+        print(f"written: {path}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""Everyone is tuned for a task with the same number of steps; each result is written when it is done."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import albertine
+from albertine.files import replace_durably
+from albertine.interop.places import model_folder
+from albertine.model.model import Model
+from albertine.settings import resolve
+from albertine.tasks.data import once
+from albertine.tasks.finetune import finetune
+from albertine.tasks.record import stamp
+from albertine.tasks.settings import FinetuneSettings, TaskChoice
+from albertine.tasks.sources import Data
+from albertine.text.sentences import guess_language
+from albertine.text.tokenizer import Tokenizer
+from albertine.training.metrics import read_metrics
+from albertine.training.progress import Reporter
+from benchmarks.tuned.tasks import Files, Task
+
+PROBE, SKIPPED = 16, 6
+"""Steps that are timed to turn minutes into steps, and how many of them come too early to count."""
+Result = dict[str, Any]
+
+
+def untrained(model: Path, folder: Path) -> Path:
+    """A folder with the shape and the tokenizer of a model and random weights; written once."""
+    if not (folder / "config.json").is_file():
+        found = albertine.load(model)
+        albertine.save(Model(found.config, found.heads, seed=1), albertine.load_tokenizer(model), folder)
+    return folder
+
+
+def language_of(tokenizer: Tokenizer) -> str:
+    """Of a vocabulary: Chinese where a fifth of its letters are Han characters."""
+    size = tokenizer.vocab_size
+    return guess_language("".join(tokenizer.id_to_piece(i) for i in range(0, size, max(1, size // 4000))))
+
+
+@dataclass
+class Contest:
+    """Who is tuned, and for how long.
+
+    Attributes:
+        contestants: model folders by name; the first sets the pace.
+        work: folder of results, and of runs while they last.
+        minutes: of training, for one task and one seed, of the first contestant on this machine.
+    """
+
+    contestants: Mapping[str, Path]
+    files: Files
+    work: Path
+    minutes: float
+    say: Callable[[str], None] = print
+
+    def __post_init__(self) -> None:
+        self._read = once()
+        lengths = [albertine.load(f).config.max_position_embeddings for f in self.contestants.values()]
+        self.max_length = min(lengths)
+
+    def settings(self, name: str, task: Task, who: str, seed: int, steps: int) -> FinetuneSettings:
+        return resolve(
+            FinetuneSettings,
+            {
+                "name": f"{name}-{who}-{seed}",
+                "output": self.work / "runs",
+                "seed": seed,
+                "task": self.files.task(task, self.max_length),
+                "encoder": {"folder": model_folder(self.contestants[who])},
+                "training": {"steps": steps, "batch_size": task.batch, "learning_rate": task.rate},
+                # Judged once, at the end: nothing is picked on the dev set.
+                "watching": {"evaluations": 1, "log_every": 50, "tensorboard": False, "report": False},
+            },
+        )
+
+    def steps(self, name: str, task: Task) -> int:
+        """The budget in steps: what the first contestant makes in the minutes; measured once, then kept."""
+        path = self.work / f"steps-{name}.json"
+        first = self.settings(name, task, next(iter(self.contestants)), 0, PROBE)
+        key = {"minutes": self.minutes, "stamp": stamp(first)}
+        if (kept := _kept(path)) is not None and kept["key"] == key:
+            return int(kept["steps"])
+        probe = first.model_copy(
+            update={
+                "name": f"probe-{name}",
+                "watching": first.watching.model_copy(update={"log_every": 1}),
+            }
+        )
+        examples = 0
+
+        def read(choice: TaskChoice, tokenizer: Tokenizer) -> Data:
+            nonlocal examples
+            data = self._read(choice, tokenizer)
+            examples = len(data.train.examples)
+            return replace(data, dev=None, test=None)
+
+        folder = finetune(probe, resume="never", reporter=Reporter(quiet=True), read=read).folder
+        elapsed = [row["elapsed"] for row in read_metrics(folder / "metrics.jsonl") if "elapsed" in row]
+        shutil.rmtree(folder)
+        second = max(1e-4, (elapsed[-1] - elapsed[SKIPPED - 1]) / (len(elapsed) - SKIPPED))
+        most = task.most_epochs * -(-examples // task.batch)
+        steps = max(2, min(most, round(60 * self.minutes / second)))
+        _write(path, {"key": key, "steps": steps, "seconds_a_step": second, "most": most})
+        return steps
+
+    def result(self, name: str, task: Task, who: str, seed: int) -> Result:
+        """One run, or what is kept of it where nothing it was made of has changed."""
+        steps = self.steps(name, task)
+        settings = self.settings(name, task, who, seed, steps)
+        path, mark = self.work / "results" / f"{settings.name}.json", stamp(settings)
+        if (kept := _kept(path)) is not None and kept["stamp"] == mark:
+            return kept
+        found = finetune(
+            settings,
+            reporter=Reporter(quiet=True),
+            read=lambda choice, tokenizer: replace(self._read(choice, tokenizer), test=None),
+        )
+        if not found.outcome.done:
+            raise SystemExit(found.outcome.exit_code)  # stopped and saved; the same command goes on
+        result = {
+            "task": name,
+            "contestant": who,
+            "seed": seed,
+            "score": found.scores[task.metric],
+            "scores": dict(found.scores),
+            "steps": steps,
+            "seconds": round(found.outcome.elapsed, 1),
+            "notes": list(found.notes),
+            "stamp": mark,
+        }
+        _write(path, result)
+        shutil.rmtree(settings.folder)
+        self.say(f"{name} {who} seed {seed}: {task.metric} {result['score']:.4f}, {steps} steps")
+        return result
+
+
+def _kept(path: Path) -> Result | None:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _write(path: Path, tree: Result) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_durably(path, (json.dumps(tree, indent=2, ensure_ascii=False) + "\n").encode())

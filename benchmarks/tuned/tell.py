@@ -1,0 +1,41 @@
+"""The results of a contest as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from statistics import median
+
+from benchmarks.table import table
+from benchmarks.tuned.contest import Result
+from benchmarks.tuned.tasks import Task
+
+
+def in_markdown(results: Iterable[Result], tasks: Mapping[str, Task], minutes: float) -> str:
+    """A row a task, a column a contestant: the median of its seeds and their range, in points; what must be
+    known of a task below."""
+    found: dict[tuple[str, str], list[Result]] = {}
+    for result in results:
+        found.setdefault((result["task"], result["contestant"]), []).append(result)
+    names = list(dict.fromkeys(name for name, _ in found))
+    everyone = list(dict.fromkeys(who for _, who in found))
+    rows = [
+        [
+            name,
+            tasks[name].metric,
+            f"{next(r['steps'] for (n, _), rs in found.items() for r in rs if n == name):,}",
+            *(_cell(found.get((name, who), [])) for who in everyone),
+        ]
+        for name in names
+    ]
+    seeds = max((len(rows) for rows in found.values()), default=0)
+    head = (
+        f"Tuned for {minutes:g} minutes of training a task and seed, {seeds} seeds; everyone has the same "
+        "steps, rate and batch. Median, lowest and highest over the seeds, judged once at the end.\n\n"
+    )
+    notes = [f"\n- {name}: {tasks[name].note}." for name in names if tasks[name].note]
+    return head + table(["task", "metric", "steps", *everyone], rows) + "".join(notes) + "\n"
+
+
+def _cell(results: list[Result]) -> str:
+    scores = [100 * result["score"] for result in results]
+    return f"{median(scores):.1f} ({min(scores):.1f} to {max(scores):.1f})" if scores else "–"

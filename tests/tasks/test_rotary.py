@@ -1,0 +1,91 @@
+"""Encoders without a table of positions, or of segments, are tuned and asked like any other."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import albertine
+from albertine.inference.predictor import Predictor
+from albertine.model.config import EncoderConfig
+from albertine.model.model import Model
+from albertine.model.plan import SharingPlan
+from albertine.tasks.finetune import finetune
+from tests.tasks.conftest import Tune
+
+KINDS: dict[str, dict[str, Any]] = {
+    "roformer": {},
+    "modernbert": {"norm": "pre", "feed_forward": "gated", "biases": False, "type_vocab_size": 0},
+}
+"""What an encoder has besides rotary positions."""
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def rotary(
+    request: pytest.FixtureRequest, pretrained: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    tokenizer = albertine.load_tokenizer(pretrained)
+    config = EncoderConfig(
+        vocab_size=tokenizer.vocab_size,
+        embedding_size=16,
+        hidden_size=32,
+        num_attention_heads=2,
+        intermediate_size=64,
+        plan=SharingPlan.shared(2),
+        max_position_embeddings=64,
+        positions="rotary",
+        initializer_range=0.1,
+        **KINDS[request.param],
+    )
+    folder = tmp_path_factory.mktemp("rotary") / request.param
+    albertine.save(Model(config, {"mlm", "sop"}, seed=3), tokenizer, folder)
+    return folder
+
+
+def test_classes_of_pairs(rotary: Path, tune: Tune) -> None:
+    result = finetune(tune(encoder={"folder": rotary}, task={"pair": "answer"}))
+    assert result.scores["accuracy"] > 0.9
+    best = Predictor(result.folder / "best")
+    (said,) = best.classify([("the old man was good and he said", "yes, sir")])
+    assert said["fine"] > 0.5
+    (cut,) = best.classify(["good " + "the " * 200])  # cut, not refused
+    assert sum(cut.values()) == pytest.approx(1)
+
+
+def test_vectors(rotary: Path, tune: Tune) -> None:
+    task = {"kind": "similarity", "pair": "answer", "label": "points", "similarity": {"highest": 2.5}}
+    result = finetune(tune(encoder={"folder": rotary}, task=task))
+    assert result.scores["spearman"] > 0.7
+    vectors = Predictor(result.folder / "best").embed(["the good man", "the never man"])
+    assert vectors.shape == (2, 32) and np.isfinite(vectors).all()
+
+
+def questions(path: Path, count: int, seed: int) -> Path:
+    """The answer is the word after "good"; every passage has one."""
+    rng, words = np.random.default_rng(seed), ["the", "house", "and", "he", "was", "old", "man", "time"]
+    paragraphs = []
+    for number in range(count):
+        row = [str(word) for word in rng.choice(words, 12)]
+        at = int(rng.integers(11))
+        row[at] = "good"
+        start = len(" ".join(row[: at + 1])) + 1
+        answer = {"text": row[at + 1], "answer_start": start}
+        asked = {"id": str(number), "question": "what is it", "answers": [answer]}
+        paragraphs.append({"context": " ".join(row), "qas": [asked]})
+    path.write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
+    return path
+
+
+def test_answers(rotary: Path, tune: Tune, tmp_path: Path) -> None:
+    files = {"train": questions(tmp_path / "t.json", 300, 1), "dev": questions(tmp_path / "d.json", 50, 2)}
+    task = {"kind": "answers", **files, "max_length": 48, "answer": {"stride": 16, "question": 8}}
+    training = {"epochs": 8, "batch_size": 32, "micro_batch_tokens": 2048}
+    result = finetune(tune(encoder={"folder": rotary}, task=task, training=training))
+    assert result.scores["squad_f1"] > 0.6  # a word at random comes to about 0.08
+    passage = "he was old and the man was good time and the house"
+    found = Predictor(result.folder / "best").answer("what is it", passage)
+    assert found is not None and passage[found.begin : found.end]
