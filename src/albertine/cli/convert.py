@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 VOCABULARIES = ("spiece.model", "vocab.txt", "tokenizer.json")
 SAMPLES = 64
+Stored = Literal["float32", "bfloat16", "float16"]
 Target = Literal["transformers", "roformer", "modernbert"]
 """Layouts that hold a copy of shared weights for every depth; the first is the one that fits."""
 
@@ -42,6 +43,12 @@ def convert(
             "nothing is written twice.",
         ),
     ] = None,
+    stored: Annotated[
+        Stored,
+        typer.Option(
+            "--dtype", help="Of the weights in the file; the small ones are loaded as float32 all the same."
+        ),
+    ] = "float32",
     sample: Annotated[
         Path | None,
         typer.Option("--sample", help=f"With --share: compare outputs on a text's first {SAMPLES} lines."),
@@ -65,7 +72,9 @@ def convert(
     tokenizer = albertine.load_tokenizer(source) if has_tokenizer else None
     model = _shared(found.model, tokenizer, sample) if share else found.model
     task = carried_config(found, written_type(model.config, to))
-    save_model(model, tokenizer, target, extra_tensors=found.extra, extra_config=task, layout=to)
+    save_model(
+        model, tokenizer, target, extra_tensors=found.extra, extra_config=task, layout=to, stored=stored
+    )
     if found.left_aside:
         typer.echo(f"Left out: {', '.join(found.left_aside)}, a head that Albertine does not compute.")
     typer.echo(

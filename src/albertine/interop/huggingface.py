@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -46,6 +46,14 @@ from albertine.model.model import Model
 
 POSITIONS = "roformer.encoder.embed_positions.weight"
 HALF_PRECISION = 0.01
+
+
+Stored = Literal["float32", "bfloat16", "float16"]
+STORED: Mapping[Stored, torch.dtype] = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
 
 
 @dataclass(frozen=True)
@@ -206,6 +214,7 @@ def save_model(
     extra_config: Mapping[str, Any] | None = None,
     extra_files: Mapping[str, bytes] | None = None,
     layout: Layout | None = None,
+    stored: Stored = "float32",
 ) -> None:
     """Write a model folder, whole or not at all: config.json, model.safetensors, tokenizer files, README.md.
 
@@ -217,9 +226,11 @@ def save_model(
             they win over our values, so a task can name its own architecture.
         extra_files: more files, by their path in the folder.
 
+        stored: number format of the weights in the file; who loads them computes in float32 all the same.
+
     Raises:
         ModelError: `folder` is a file, or holds things that are no model folder, or cannot be written; the
-            tokenizer has more pieces than the model has embeddings.
+            tokenizer has more pieces than the model has embeddings; a weight is too large for float16.
         SettingsError: the layout has no place for what the model is made of.
     """
     size = getattr(tokenizer, "vocab_size", 0)
@@ -241,7 +252,17 @@ def save_model(
         tree["albertine"] |= {"encoder": shared.config.to_dict()}
     flags = our_flags(tree) | our_flags(told)
     tree |= told | ({"albertine": flags} if flags else {})
-    write_folder(Path(folder), _tensors(kind, model) | extra, tree, tokenizer, extra_files or {})
+    tensors = {name: _stored(name, x, stored, folder) for name, x in (_tensors(kind, model) | extra).items()}
+    write_folder(Path(folder), tensors, tree, tokenizer, extra_files or {})
+
+
+def _stored(name: str, x: Tensor, form: Stored, folder: str | Path) -> Tensor:
+    small = x.to(STORED[form]) if form != "float32" and x.is_floating_point() else x
+    if small is not x and bool(torch.isfinite(x).all()) and not bool(torch.isfinite(small).all()):
+        raise ModelError(
+            f"{name} has numbers that {form} does not hold", where=folder, remedy="Store it as bfloat16"
+        )
+    return small
 
 
 def _tensors(kind: ModelType, model: Model) -> dict[str, Tensor]:
