@@ -70,7 +70,7 @@ def replan(
 
 
 class _Weights(NamedTuple):
-    """Weights by name, the plan that they follow, and whether depth 0's attention normalises what it reads."""
+    """Weights by name, the plan that they follow, and whether depth 0's attention normalises its input."""
 
     plan: SharingPlan
     state: dict[str, Tensor]
