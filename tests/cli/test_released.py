@@ -127,6 +127,7 @@ def test_what_is_a_model_among_words(words: list[str], model: str | None) -> Non
         ("evaluate", "albertine-mini-eng", "--texts", "."),
         ("evaluate", "albertine-mini-eng", "--suite", "blimp", "--data", "."),
         ("evaluate", "albertine-mini-eng", "."),
+        ("evaluate", "albertine-mini-eng"),
         ("info", "albertine-mini-eng"),
         ("tokenizer", "encode", "albertine-mini-eng", "a text"),
         ("finetune", "name=x", "task.train=t.csv", "encoder.folder=albertine-mini-eng"),
