@@ -166,14 +166,14 @@ def _held_out(
     from albertine.cli.reading import reading
     from albertine.cli.scores import held_out_scores
 
-    form = (Arithmetic.float32 if precision is None else precision).value
+    form = Arithmetic.float32 if precision is None else precision
     scores = []
     if corpus is not None:
         scores = held_out_scores(
-            model, corpus, max_length=max_length, sequences=sequences, device=device, precision=form
+            model, corpus, max_length=max_length, sequences=sequences, device=device, precision=form.value
         )
     read = reading(
-        model, corpus, texts, max_length=max_length, passages=sequences, device=device, precision=form
+        model, corpus, texts, max_length=max_length, passages=sequences, device=device, precision=form.value
     )
     if json:
         told = [score.told() for score in scores] or [{"task": "mlm"}]
