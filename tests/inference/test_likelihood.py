@@ -106,6 +106,8 @@ def test_neither_head_nor_room(tokenizer: Tokenizer, tmp_path: Path) -> None:
     score = PseudoLikelihood(made(max_position_embeddings=8), tokenizer)
     with pytest.raises(SettingsError, match=r"`The cats are asleep\.` has \d+ tokens, and the model reads 8"):
         score(TEXTS)
+    longest = max(len(tokenizer.layout(ids)[0]) for ids in tokenizer.encode_batch(TEXTS))
+    assert len(PseudoLikelihood(made(max_position_embeddings=longest), tokenizer)(TEXTS)) == len(TEXTS)
 
 
 @torch.no_grad()

@@ -17,6 +17,7 @@ from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.model.read_on import read_on
 from albertine.model.replan import distances, replan, shared_again
+from albertine.randomness import seed_torch
 from tests import reference
 from tests.model import builders
 
@@ -243,6 +244,31 @@ def test_a_depth_gets_parameters_of_its_own_that_change_nothing() -> None:
         )
     down = grown.encoder.own[1].attention.down
     assert float(down.detach().std()) > 0  # else it could never learn
+
+
+def test_low_rank_additions_begin_at_the_scale_of_what_they_read_and_apart() -> None:
+    grown = replan(builders.model(SHARED), replace(SHARED, low_rank=16))
+    downs = [own.attention.down.detach() for own in grown.encoder.own]  # type: ignore[union-attr]
+    for down in downs:
+        assert float(down.std()) == pytest.approx(24**-0.5, rel=0.12)  # (16, 24), read from 24 numbers
+    assert not torch.equal(downs[0], downs[1])
+
+
+def test_dropout_falls_on_what_a_block_adds_where_a_depth_has_its_own() -> None:
+    plain = builders.model(SHARED, hidden_dropout_prob=0.5)
+    found = []
+    for model in (plain, replan(plain, replace(SHARED, own=("residuals",)))):
+        model.train().encoder.backend = "plain"
+        seed_torch(0, "dropout")
+        found.append(model.encoder(builders.packed(LENGTHS)).last_hidden)
+    torch.testing.assert_close(found[1], found[0], **CLOSE)
+
+
+def test_a_plan_is_unshared_or_grouped_by_its_blocks() -> None:
+    unshared = replace(SharingPlan.unshared(3), own=("norms",), low_rank=2)
+    assert unshared.is_unshared and unshared.groups() == (3, 3, 1)
+    assert replace(SharingPlan.grouped(4, 2), own=ALL).groups() == (4, 2, 1)
+    assert replace(SHARED, own=("residuals", "norms")).own == ("norms", "residuals")
 
 
 def test_a_new_model_begins_as_if_depths_had_nothing_of_their_own() -> None:
