@@ -94,8 +94,8 @@ def card(name: str, config: EncoderConfig, took: dict[str, Any], scores: dict[st
         f"# {name}",
         "",
         f"A small text encoder, trained from nothing on processor cores: {count:,} parameters, "
-        f"{config.num_hidden_layers} depths of {config.hidden_size}, {config.vocab_size:,} pieces. Its layout "
-        "is RoFormer's, so transformers loads it too; weights are stored in float16.",
+        f"{config.num_hidden_layers} depths of {config.hidden_size}, {config.vocab_size:,} pieces. Its "
+        "layout is RoFormer's, so transformers loads it too; weights are stored in float16.",
         "",
         "```python",
         "import albertine",
@@ -110,7 +110,7 @@ def card(name: str, config: EncoderConfig, took: dict[str, Any], scores: dict[st
         "## How it was made",
         "",
         f"- Text: {TEXTS[language]}. 1 % of the documents are held out and were never trained on.",
-        f"- Run: `settings.yaml`, with the seed in it, in `environment.json`'s environment; {took['steps']:,} "
+        f"- Run: `settings.yaml` in the environment of `environment.json`; {took['steps']:,} "
         f"updates, {took['tokens'] / 1e6:.1f} million tokens, {took['minutes']:.0f} minutes by the clock on "
         "one core of two, while other programs ran beside it. `curve.csv` is its curve.",
         f"- Command: `albertine pretrain --config recipes/{name}.yaml`",
