@@ -90,6 +90,20 @@ def test_vectors_are_of_one_model(albertine: Command) -> None:
     np.testing.assert_array_equal(np.array(vectors, dtype=np.float32), there)
 
 
+def test_evaluate_by_name(albertine: Command, installed: Path, tmp_path: Path) -> None:
+    from tests.evaluation.test_suites import write
+
+    text = tmp_path / "text.txt"
+    text.write_text("the old man said he was a good cat on the mat .\n" * 20)
+    for more in (("--suite", "blimp", "--data", write(tmp_path, "blimp", 1)), ("--texts", text)):
+        by_name, by_path = (albertine("evaluate", m, *more, "--json") for m in (EN, installed / EN))
+        assert by_name.code == by_path.code == 0, by_name.err
+        told = [json.loads(outcome.out) for outcome in (by_name, by_path)]
+        if "--suite" in more:
+            assert [one.pop("model") for one in told] == [EN, str(installed / EN)]
+        assert told[0] == told[1]
+
+
 @pytest.mark.parametrize(
     ("words", "model"),
     [
@@ -117,6 +131,10 @@ def test_what_is_a_model_among_words(words: list[str], model: str | None) -> Non
         ("predict", "order", "albertine-mini-eng", "a", "b"),
         ("predict", "classify", "albertine-mini-eng", "a text"),
         ("convert", "albertine-mini-eng", "there"),
+        ("evaluate", "albertine-mini-eng", "--texts", "."),
+        ("evaluate", "albertine-mini-eng", "--suite", "blimp", "--data", "."),
+        ("evaluate", "albertine-mini-eng", "."),
+        ("evaluate", "albertine-mini-eng"),
         ("info", "albertine-mini-eng"),
         ("tokenizer", "encode", "albertine-mini-eng", "a text"),
         ("finetune", "name=x", "task.train=t.csv", "encoder.folder=albertine-mini-eng"),

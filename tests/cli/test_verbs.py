@@ -155,6 +155,16 @@ def test_evaluate(albertine: Command, home: Path) -> None:
     assert "masked words" in printed and f"{order['accuracy']:.1%}" in printed
 
 
+def test_pretrain_tells_from_when_on_it_read(
+    albertine: Command, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    again = ("pretrain", *settings(home, "done"))
+    assert "reads" not in albertine(*again).out, "two steps teach nothing"
+    monkeypatch.setattr("albertine.training.guards.ONSET", -100.0)
+    told = " ".join(albertine(*again).out.split())
+    assert "minute 0.0 on" in told or "minute 0.1 on" in told, told
+
+
 def test_evaluate_tells_what_context_gains(albertine: Command, home: Path) -> None:
     final, corpus = home / "runs" / "done" / "final", home / "corpus"
     words, order = json.loads(albertine("evaluate", final, corpus, "--sequences", 40, "--json").out)
@@ -171,6 +181,19 @@ def test_evaluate_tells_what_context_gains(albertine: Command, home: Path) -> No
     printed = albertine("evaluate", final, corpus, "--sequences", 40).out
     for text in ("context gain", "nats per character", "pairs swapped", "A passage twice", "those kept"):
         assert text in printed
+
+
+def test_evaluate_computes_in_the_format_asked_for(albertine: Command, home: Path) -> None:
+    command = ("evaluate", home / "runs" / "done" / "final", home / "corpus", "--sequences", 40, "--json")
+
+    def losses(*more: object) -> list[float]:
+        (words, order) = json.loads(albertine(*command, *more).out)
+        return [words["loss"], order["loss"], words["spans"]["nats_per_character"]]
+
+    plain = losses()
+    assert losses("--precision", "float32") == plain
+    for value, exact in zip(losses("--precision", "int8"), plain, strict=True):
+        assert value != exact and value == pytest.approx(exact, rel=0.02)
 
 
 def test_evaluate_on_files_needs_no_corpus(albertine: Command, home: Path, tmp_path: Path) -> None:

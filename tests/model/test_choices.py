@@ -4,6 +4,7 @@ with all that an encoder can do."""
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.model.read_on import read_on
-from albertine.model.replan import replan
+from albertine.model.replan import distances, replan, shared_again
 from tests import reference
 from tests.model import builders
 
@@ -54,7 +55,11 @@ each = pytest.mark.parametrize("name", CHOICES)
 def made(name: str, **more: object) -> Model:
     """With every parameter, also those that begin at zero or one, at random."""
     changes = CHOICES[name] | more
-    model = builders.model(**changes)  # type: ignore[arg-type]
+    return changed(builders.model(**changes))  # type: ignore[arg-type]
+
+
+def changed(model: Model) -> Model:
+    """The model with other numbers in what depths have of their own and in its last norm."""
     generator = torch.Generator().manual_seed(9)
     with torch.no_grad():
         for part in (model.encoder.own, model.encoder.final_norm):
@@ -171,6 +176,62 @@ def test_unsharing_changes_no_output(name: str) -> None:
     plain = replan(model, SharingPlan.unshared(plan.depth))  # norms and factors go into the blocks
     with torch.no_grad():
         torch.testing.assert_close(plain.encoder(batch).last_hidden, expected, **CLOSE)
+
+
+def test_a_factor_that_goes_into_its_block_takes_the_low_rank_addition_with_it() -> None:
+    plan = replace(SHARED, own=("residuals",), low_rank=2)
+    model, batch = changed(builders.model(plan)), builders.packed(LENGTHS)
+    folded = replan(model, replace(SharingPlan.unshared(3), low_rank=2))
+    with torch.no_grad():
+        expected = model.encoder(batch).last_hidden
+        torch.testing.assert_close(folded.encoder(batch).last_hidden, expected, **CLOSE)
+
+
+@pytest.mark.parametrize("merge", ["exact", "mean"])
+def test_a_norm_that_is_read_nowhere_counts_for_nothing_in_a_merge(merge: Literal["exact", "mean"]) -> None:
+    """Depth 0 of a pre-norm encoder does not normalise what its attention reads."""
+    shared = builders.model(SHARED, norm="pre")
+    batch = builders.packed(LENGTHS)
+    apart = replan(shared, SharingPlan.unshared(3))
+    alike = replan(shared, replace(SHARED, own=("norms",)))
+    with torch.no_grad():
+        for norm in (apart.encoder.attention[0].layer_norm, shared.encoder.final_norm):
+            norm.weight.fill_(7.0)
+        alike.encoder.final_norm.weight.fill_(7.0)
+        expected = shared.encoder(batch).last_hidden
+        for model in (apart, alike):
+            model.encoder.final_norm.weight.fill_(7.0)
+            again = replan(model, SHARED, merge=merge)
+            torch.testing.assert_close(again.encoder(batch).last_hidden, expected, **CLOSE)
+
+
+def test_depths_with_norms_of_their_own_can_be_repeated() -> None:
+    """The depth that comes from depth 0, which has no norm before its attention, begins with the last one."""
+    plan = replace(SHARED, own=ALL, low_rank=2)
+    model = changed(builders.model(plan, norm="pre"))
+    grown = replan(model, plan.resized(5))
+    own, final = grown.encoder.own, model.encoder.final_norm
+    assert torch.equal(own[3].attention.layer_norm.weight, final.weight)
+    assert torch.equal(
+        own[3].feed_forward.layer_norm.weight, model.encoder.own[0].feed_forward.layer_norm.weight
+    )
+    assert torch.equal(own[4].attention.layer_norm.weight, model.encoder.own[1].attention.layer_norm.weight)
+    assert float(own[3].injection.detach()) == 0 and torch.equal(
+        own[4].injection, model.encoder.own[1].injection
+    )
+    assert grown.encoder(builders.packed(LENGTHS)).last_hidden.isfinite().all()
+
+
+def test_shared_again_keeps_what_depths_have_of_their_own() -> None:
+    plan = replace(SharingPlan.unshared(3), own=ALL, low_rank=2)
+    model = changed(builders.model(plan))
+    shared = shared_again(model)
+    assert shared.config.plan == replace(SHARED, own=ALL, low_rank=2)
+    own = {name: x for name, x in model.state_dict().items() if ".own." in name}
+    assert own and all(torch.equal(shared.state_dict()[name], x) for name, x in own.items())
+    mean = torch.stack([block.query.weight for block in model.encoder.attention]).mean(0)  # type: ignore[misc]
+    assert torch.equal(shared.encoder.attention[0].query.weight, mean)
+    assert all(part[0] > 0 for part in distances(model, shared).values())
 
 
 def test_a_depth_gets_parameters_of_its_own_that_change_nothing() -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from albertine.corpus.reader import Corpus
-from albertine.errors import SettingsError
+from albertine.errors import ModelError, SettingsError
+from albertine.interop.huggingface import save_model
 from albertine.model.init import WIDE, sinusoids
+from albertine.model.model import Model
 from albertine.objectives.baseline import count_tokens
 from albertine.pretraining.choose import first_model
 from tests.pretraining.conftest import Build
@@ -48,6 +51,23 @@ def test_the_output_bias_is_the_frequency_of_the_pieces(build: Build, corpus: Pa
     common, rare = int(counts.argmax()), int(counts.argmin())
     assert model.mlm.bias[common] > model.mlm.bias[rare]
     assert model.mlm.bias.softmax(0)[common].item() == pytest.approx(counts[common] / counts.sum(), rel=0.2)
+
+
+def test_pairs_need_two_kinds_of_segments_or_none(build: Build, corpus: Path, tmp_path: Path) -> None:
+    counts = count_tokens(Corpus(corpus), 500)
+    shape = build().model.change.model_dump()
+    for kinds, pairs in ((2, "sop"), (0, "sop"), (1, "none"), (1, "sop")):
+        settings = build(model={"change": {**shape, "type_vocab_size": kinds}}, objective={"pairs": pairs})
+        if (kinds, pairs) == (1, "sop"):
+            with pytest.raises(SettingsError, match="type_vocab_size is 1"):
+                first_model(settings, counts)
+        else:
+            assert first_model(settings, counts).config.type_vocab_size == kinds
+    one = Model(replace(first_model(build(), counts).config, type_vocab_size=1), {"mlm", "sop"})
+    save_model(one, None, tmp_path / "one")
+    given = {"preset": None, "change": {}, "start_from": tmp_path / "one"}
+    with pytest.raises(ModelError, match="one kind of segments"):
+        first_model(build(model=given), counts)
 
 
 def test_weights_that_are_gone_on_from_bring_their_own(build: Build, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 
 from albertine.corpus.reader import Corpus
 from albertine.errors import CheckpointError, SettingsError
-from albertine.objectives.baseline import count_tokens
+from albertine.objectives.baseline import BaselineScore, count_tokens
 from albertine.objectives.batch import PretrainingBatch
 from albertine.objectives.losses import pretraining_losses
 from albertine.pretraining import run as module
@@ -278,6 +278,10 @@ def test_masks_of_a_stage(build: Build) -> None:
         ([{"begin": 0, "max_length": 64}], "number 1 has max_length 64, more than objective.max_length 32"),
         ([{"begin": 0, "max_length": 7}], r"`stages\.0\.max_length`"),
         ([{"begin": 0, "causal": True}], "number 1 is causal and has pairs sop"),
+        ([{"begin": 0, "pairs": "nsp"}], "number 1 has pairs nsp, and objective.pairs is sop"),
+        ([{"begin": 0, "max_length": 8, "causal": True, "ngram": 1}], "masks nothing; leave out"),
+        ([{"begin": 0, "max_length": 8, "causal": True, "masked": 0.5}], "masks nothing; leave out"),
+        ([{"begin": 0, "max_length": 8, "causal": True, "random": 0.0}], "masks nothing; leave out"),
         ([{"begin": 0}, {"begin": 0.5, "masked": 0.95}], "number 2 has masked 0.95 and random 0.1"),
         ([{"begin": 0, "depth": 0}], r"`stages\.0\.depth`"),
         ([{"begin": 0, "max_lenght": 8}], "did you mean `stages.max_length`"),
@@ -289,6 +293,19 @@ def test_stages_that_cannot_be(build: Build, stages: list[dict[str, Any]], says:
     with pytest.raises(SettingsError, match=says) as refused:
         build(stages=stages)
     assert ";" not in str(refused.value).partition("; ")[2], "one message"
+
+
+def test_stages_that_train_on_something_else_are_not_judged(build: Build) -> None:
+    causal, shallow, whole = {"causal": True, "pairs": "none"}, {"depth": 1}, {"depth": 3}
+    stages = [{"begin": i / 4, **more} for i, more in enumerate((causal, shallow, whole, {}))]
+    watch = module._watch(build(stages=stages), BaselineScore(0.1, 6.0, 10), 3)
+    assert watch.untold == {0, 1}
+    assert module._watch(build(), BaselineScore(0.1, 6.0, 10), 3).untold == set()
+
+
+def test_a_stage_has_no_pairs_that_the_run_has_no_head_for(build: Build) -> None:
+    with pytest.raises(SettingsError, match=r"number 2 has pairs sop, and objective\.pairs is none"):
+        build(objective={"pairs": "none"}, stages=[{"begin": 0}, {"begin": 0.5, "pairs": "sop"}])
 
 
 def test_masked_and_random_are_shares_of_one_whole(build: Build) -> None:

@@ -12,7 +12,7 @@ import torch
 from albertine.errors import AlbertineError, CheckpointError, DataError, RunError, SettingsError
 from albertine.inference.predictor import Predictor
 from albertine.interop.huggingface import load_model, save_model
-from albertine.layout import Packed
+from albertine.layout import Packed, pack
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.tasks.advice import advice
@@ -176,6 +176,25 @@ def test_depth_is_a_setting(tune: Tune) -> None:
     assert both.config.plan == SharingPlan.unshared(3)
 
 
+@pytest.mark.parametrize("unshare", ["no", "all", "share"])
+def test_depths_keep_what_they_have_of_their_own(
+    tune: Tune, tmp_path: Path, pretrained: Path, unshare: str
+) -> None:
+    config = load_model(pretrained).config
+    plan = replace(config.plan, own=("norms", "injection"), low_rank=2)
+    before = Model(config.with_plan(plan), {"mlm", "sop"}, seed=3)
+    with torch.no_grad():
+        for parameter in before.encoder.own.parameters():  # type: ignore[union-attr]
+            parameter.add_(torch.randn(parameter.shape))
+    save_model(before, load_tokenizer(pretrained), tmp_path / "own")
+    after = encoder(tune(encoder={"folder": tmp_path / "own", "unshare": unshare}))
+    assert (after.config.plan.own, after.config.plan.low_rank) == (plan.own, 2)
+    batch = pack([[5, 6, 7], [8, 9]])
+    with torch.no_grad():
+        found, expected = (model.eval().encoder(batch).last_hidden for model in (after, before))
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+
+
 def test_layer_wise_decay_of_the_rate(tune: Tune) -> None:
     rate = rates(SharingPlan.unshared(3), 0.5)
     assert rate("classifier.weight") == rate("base.pooler.dense.bias") == 1
@@ -183,6 +202,9 @@ def test_layer_wise_decay_of_the_rate(tune: Tune) -> None:
     assert rate("base.encoder.feed_forward.0.output.bias") == 0.125
     assert rate("base.encoder.embeddings.word.weight") == 0.0625
     assert rates(SharingPlan.shared(3), 0.5)("base.encoder.attention.0.query.weight") == 0.5
+    own = rates(replace(SharingPlan.shared(3), own=("norms",)), 0.5)
+    assert own("base.encoder.own.0.attention.layer_norm.weight") == 0.125
+    assert own("base.encoder.own.2.injection") == 0.5
     # It is the step that shrinks, which Adam would undo if it were the gradient.
     before = encoder(tune())
     result = run(tune(training={"layer_decay": 0.01, "epochs": 0.5}))

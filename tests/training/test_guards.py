@@ -246,6 +246,44 @@ def test_a_training_loss_at_the_unigram_level_is_no_alarm_where_the_context_gain
             guard.see({"step": step, "evaluation": {"mask_loss": 6.0}}, step / total)
 
 
+def staged(curve: Curve, **changes: Any) -> list[Alarm]:
+    """All alarms of a run of two stages, with an evaluation behind every fourth line."""
+    guard, alarms, total = watch(**changes), [], 20_000
+    for number, step in enumerate(range(50, total + 1, 50), 1):
+        loss, accuracy, order = curve(step / total)
+        row = {"step": step, "mlm_loss": loss, "mlm_accuracy": accuracy, "sentence_accuracy": order}
+        alarms += guard.see({**row, "stage": int(step > 0.4 * total)}, step / total)
+        if number % 4 == 0:
+            scores = {"mask_loss": UNIGRAM - (0.02 if step <= 0.4 * total else 2)}
+            alarms += guard.see({"step": step, "evaluation": scores}, step / total)
+    return alarms
+
+
+def test_evaluations_do_not_end_a_stage() -> None:
+    """What was reached is remembered over them: else no fall from it would be seen."""
+
+    def falls(p: float) -> tuple[float, float, float]:
+        return (9.5, 0.02, 0.5) if p > 0.8 else (4.0, 0.4, 0.9)
+
+    assert {a.kind for a in staged(falls, untold=frozenset({0}))} == {
+        "divergence",
+        "collapse",
+        "sentence_collapse",
+    }
+
+
+def test_a_fall_from_one_stage_to_another_is_none() -> None:
+    def harder(p: float) -> tuple[float, float, float]:
+        return (4.0, 0.4, 0.9) if p <= 0.4 else (6.0, 0.15, 0.6)
+
+    assert staged(harder, untold=frozenset({0})) == []
+
+
+def test_a_stage_that_trains_on_something_else_is_not_judged_by_evaluations() -> None:
+    assert staged(lambda p: (4.0, 0.4, 0.9), untold=frozenset({0})) == []
+    assert [a.kind for a in staged(lambda p: (4.0, 0.4, 0.9))] == ["plateau"]
+
+
 def test_an_evaluation_long_ago_says_nothing() -> None:
     guard, alarms, total = watch(), [], 20_000
     guard.see({"step": 10, "evaluation": {"mask_loss": UNIGRAM - 2}}, 0.0)

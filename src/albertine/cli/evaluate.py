@@ -91,7 +91,10 @@ def evaluate(
     device: Annotated[str, typer.Option("--device", help="cpu, cuda, ...")] = "cpu",
     precision: Annotated[
         Arithmetic | None,
-        typer.Option("--precision", help="Runs and suites: of products; default: as in training, auto."),
+        typer.Option(
+            "--precision",
+            help="Of products; default: as in training for runs, auto for a suite, else float32.",
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -111,12 +114,12 @@ def evaluate(
     if data is not None or limit is not None:
         raise typer.BadParameter("belongs to --suite", param_hint="--limit" if data is None else "--data")
     if len(paths) == 2 and not (together or report) and not _is_model(paths[1]):
-        _held_out(paths[0], paths[1], texts or [], max_length, sequences, device, json)
+        _held_out(paths[0], paths[1], texts or [], max_length, sequences, device, precision, json)
         return
     if texts:
         if len(paths) != 1 or together or report:
             raise typer.BadParameter("belongs to one model", param_hint="--texts")
-        _held_out(paths[0], None, texts, max_length, sequences, device, json)
+        _held_out(paths[0], None, texts, max_length, sequences, device, precision, json)
         return
     from albertine.cli import judging
 
@@ -157,15 +160,21 @@ def _held_out(
     max_length: int | None,
     sequences: int,
     device: str,
+    precision: Arithmetic | None,
     json: bool,
 ) -> None:
     from albertine.cli.reading import reading
     from albertine.cli.scores import held_out_scores
 
+    form = Arithmetic.float32 if precision is None else precision
     scores = []
     if corpus is not None:
-        scores = held_out_scores(model, corpus, max_length=max_length, sequences=sequences, device=device)
-    read = reading(model, corpus, texts, max_length=max_length, passages=sequences, device=device)
+        scores = held_out_scores(
+            model, corpus, max_length=max_length, sequences=sequences, device=device, precision=form.value
+        )
+    read = reading(
+        model, corpus, texts, max_length=max_length, passages=sequences, device=device, precision=form.value
+    )
     if json:
         told = [score.told() for score in scores] or [{"task": "mlm"}]
         show.as_json([told[0] | read, *told[1:]])

@@ -59,10 +59,17 @@ def pretrain(
 
 
 def _tell(result: Result) -> None:
+    from albertine.training.guards import ONSET, onset_minute
+    from albertine.training.metrics import read_metrics
+
     outcome, folder = result.outcome, result.folder
     if not outcome.done:
         typer.echo(f"Stopped at step {outcome.step:,} and saved; the same command goes on from there.")
         return
+    minute = onset_minute(read_metrics(folder / "metrics.jsonl"))
+    read = (
+        {} if minute is None else {"reads": f"context gain over {ONSET:g} nats from minute {minute:.1f} on"}
+    )
     show.facts(
         f"Done after {outcome.step:,} steps and {outcome.tokens:,} tokens",
         {
@@ -72,6 +79,7 @@ def _tell(result: Result) -> None:
             "held out": ", ".join(f"{name} {value:.3f}" for name, value in outcome.scores.items()),
             "without skill": f"mlm_loss {result.baseline.cross_entropy:.3f}, "
             f"mlm_accuracy {result.baseline.accuracy:.3f}, sentence_accuracy 0.500",
+            **read,
         },
     )
     typer.echo(f"Next: albertine evaluate {_quoted(folder / 'final')} CORPUS")

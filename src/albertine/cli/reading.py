@@ -15,7 +15,9 @@ from albertine.errors import ModelError
 from albertine.evaluation.cloze import PASSAGES, SEED, choose_passages, judge_cloze
 from albertine.evaluation.copying import judge_copying
 from albertine.interop.huggingface import load_model
+from albertine.interop.places import model_folder
 from albertine.objectives.baseline import Unigram, count_tokens
+from albertine.precision import InferencePrecision
 from albertine.randomness import permutation
 from albertine.text.documents import read_documents
 from albertine.text.load import check_vocabulary, load_tokenizer
@@ -34,21 +36,25 @@ def reading(
     max_length: int | None = None,
     passages: int = PASSAGES,
     device: str = "cpu",
+    precision: InferencePrecision = "float32",
 ) -> dict[str, Any]:
     """The scores on fixed hidden words and of the copy probe, as plain data; with the minute from which on a
     run read, where the model lies in one.
 
     Args:
+        folder: a model folder, or a released model's name.
         corpus: whose training text tells frequencies, and whose held-out documents are read where no files
             are named.
         files: text to read instead. Only with files are passages and words the same for two vocabularies to
             the character, because a corpus holds tokens, which spell the text as its vocabulary sees it.
-        passages: most passages.
+        passages: most passages. precision: of matrix products.
 
     Raises:
         ModelError, DataError: no masked-LM head, no text.
     """
+    folder = model_folder(folder)
     tokenizer, model = load_tokenizer(folder), load_model(folder).to(device)
+    model.precision = precision
     check_vocabulary(model.config.vocab_size, tokenizer, folder)
     if model.mlm is None:
         raise ModelError("has no masked-LM head to judge", where=folder, remedy="Name a pretrained model")

@@ -17,6 +17,7 @@ from albertine.interop.places import model_folder
 from albertine.model.model import Model
 from albertine.objectives.baseline import Unigram, blind_accuracy, count_tokens, masked_labels
 from albertine.objectives.batch import PretrainingBatch
+from albertine.precision import InferencePrecision
 from albertine.pretraining.data import held_out_batches
 from albertine.pretraining.held_out import judge
 from albertine.pretraining.settings import ObjectiveChoice, PretrainingSettings
@@ -61,19 +62,21 @@ def held_out_scores(
     max_length: int | None = None,
     sequences: int = SEQUENCES,
     device: str = "cpu",
+    precision: InferencePrecision = "float32",
 ) -> list[Score]:
     """Judge a model on held-out documents.
 
     Args:
         folder: a model folder, or a released model's name; inside a run folder the run's objective is used.
         max_length: of a sample; by default the run's, or 128.
-        sequences: most samples to judge.
+        sequences: most samples to judge. precision: of matrix products.
 
     Raises:
         ModelError, CorpusError, TokenizerError: what is missing, damaged or does not fit together.
     """
-    corpus, folder = Corpus(corpus_folder), model_folder(folder)
+    folder, corpus = model_folder(folder), Corpus(corpus_folder)
     model = load_model(folder).to(device)
+    model.precision = precision
     _check_vocabulary(folder, model, corpus)
     objective = objective_of(model, max_length, folder)
     batches = held_out_batches(corpus_folder, objective, sequences=sequences)

@@ -12,12 +12,13 @@ from albertine.evaluation.minimal_pairs import Share, SuiteScores, judge_suite
 from albertine.evaluation.suites import read_suite
 from albertine.inference.likelihood import PseudoLikelihood
 from albertine.interop.huggingface import load_model
+from albertine.interop.places import model_folder
 from albertine.precision import InferencePrecision
 from albertine.text.load import check_vocabulary, load_tokenizer
 
 
 def suite(
-    model_folder: Path,
+    what: Path,
     name: str,
     data: Path | None,
     limit: int | None,
@@ -26,22 +27,23 @@ def suite(
     precision: InferencePrecision,
     json: bool,
 ) -> None:
-    """Judge and print.
+    """Judge a model, by its folder or its released name, and print.
 
     Raises:
         DataError, ModelError: as in `read_suite` and `PseudoLikelihood`.
     """
     if data is None:
         raise typer.BadParameter("name the folder of the original files", param_hint="--data")
+    folder = model_folder(what)
     pairs = read_suite(name, data, limit=limit)
-    tokenizer, model = load_tokenizer(model_folder), load_model(model_folder).to(device)
-    check_vocabulary(model.config.vocab_size, tokenizer, model_folder)
+    tokenizer, model = load_tokenizer(folder), load_model(folder).to(device)
+    check_vocabulary(model.config.vocab_size, tokenizer, folder)
     model.precision = precision
-    score = PseudoLikelihood(model, tokenizer, model_folder)
+    score = PseudoLikelihood(model, tokenizer, folder)
     with show.progress("tokens scored") as update:
         scores = judge_suite(pairs, lambda texts: score(texts, update))
     if json:
-        show.as_json({"model": str(model_folder), **scores.told()})
+        show.as_json({"model": str(what), **scores.told()})
     else:
         _print(scores)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
 import torch
@@ -69,10 +70,17 @@ def replan(
 
 
 class _Weights(NamedTuple):
-    """Weights by name, and the plan that they follow."""
+    """Weights by name, the plan that they follow, and whether depth 0's attention normalises its input."""
 
     plan: SharingPlan
     state: dict[str, Tensor]
+    first_normed: bool
+
+    def normed(self, blocks: Sequence[int]) -> list[int]:
+        """Those of some attention blocks whose LayerNorm some depth reads; all where none is read: what the
+        others hold was never trained, and counts for nothing in a merge."""
+        read = {*self.plan.attention[0 if self.first_normed else 1 :]}
+        return [block for block in blocks if block in read] or list(blocks)
 
 
 def _folded(model: Model, names: Sequence[str]) -> _Weights:
@@ -80,21 +88,22 @@ def _folded(model: Model, names: Sequence[str]) -> _Weights:
     own."""
     plan = model.config.plan
     old = {name: value.detach() for name, value in model.state_dict().items()}
+    first_normed = model.config.norm == "post"
     if not names:
-        return _Weights(plan, old)
+        return _Weights(plan, old, first_normed)
     new = {name: value for name, value in old.items() if not _BLOCK.match(name)}
     for part, used in (("attention", plan.attention), ("feed_forward", plan.feed_forward)):
         for d, block in enumerate(used):
             own, after = f"encoder.own.{d}.{part}", f"encoder.{part}.{d}"
             new |= _renamed(old, f"encoder.{part}.{block}.", f"{after}.")
             if "residuals" in names:
-                for name in {f"{after}.output.weight", f"{after}.output.bias"} & new.keys():
+                for name in {f"{after}.output.weight", f"{after}.output.bias", f"{own}.up"} & new.keys():
                     new[name] = new[name] * old[f"{own}.scale"]
             if "norms" in names:
                 # Depth 0 of a pre-norm encoder normalises nothing: its block has a norm that is not used.
                 first = _renamed(old, "encoder.final_norm.", f"{after}.layer_norm.")
                 new |= _renamed(old, f"{own}.layer_norm.", f"{after}.layer_norm.") or first
-    return _Weights(SharingPlan.unshared(plan.depth), new)
+    return _Weights(SharingPlan.unshared(plan.depth), new, first_normed)
 
 
 def _renamed(state: Mapping[str, Tensor], before: str, after: str) -> dict[str, Tensor]:
@@ -103,8 +112,11 @@ def _renamed(state: Mapping[str, Tensor], before: str, after: str) -> dict[str, 
 
 
 def shared_again(model: Model) -> Model:
-    """The model with one block of each part for all depths, the mean of what the depths had."""
-    return replan(model, SharingPlan.shared(model.config.plan.depth), merge="mean")
+    """The model with one block of each part for all depths, the mean of what the depths had; what a depth has
+    of its own it keeps."""
+    plan = model.config.plan
+    shared = SharingPlan.shared(plan.depth)
+    return replan(model, replace(shared, own=plan.own, low_rank=plan.low_rank), merge="mean")
 
 
 @torch.no_grad()
@@ -159,12 +171,15 @@ def _value(
     if found is None:
         return old.state[name].clone()
     kind, number, rest = found[1], int(found[2]), found[3]
-    values = [old.state[f"encoder.{kind}.{block}.{rest}"] for block in origins[kind][number]]
+    blocks = origins[kind][number]
+    if kind == "attention" and rest.startswith("layer_norm."):
+        blocks = old.normed(blocks)
+    values = [old.state[f"encoder.{kind}.{block}.{rest}"] for block in blocks]
     if merge == "mean":
         return torch.stack(values).mean(0)
     if not all(torch.equal(values[0], value) for value in values[1:]):
         raise SettingsError(
-            f"blocks {sorted(set(origins[kind][number]))} of {kind} differ, they cannot become one",
+            f"blocks {sorted(set(blocks))} of {kind} differ, they cannot become one",
             remedy='Share only blocks that are equal, or average them with merge="mean"',
         )
     return values[0].clone()
@@ -178,7 +193,10 @@ def _own_value(d: int, rest: str, old: _Weights, depths: Sequence[int], shape: t
     part, _, name = rest.partition(".")
     if name.startswith("layer_norm."):
         block = {"attention": old.plan.attention, "feed_forward": old.plan.feed_forward}[part][source]
-        return old.state[f"encoder.{part}.{block}.{name}"].clone()
+        value = old.state.get(f"encoder.{part}.{block}.{name}")
+        # Depth 0 of a pre-norm encoder has none: copied to a later depth it begins with that of the end.
+        final = f"encoder.final_norm.{name.removeprefix('layer_norm.')}"
+        return (old.state[final] if value is None else value).clone()
     if name == "down":
         noise = torch.randn(shape, generator=torch_generator(0, f"replan/{d}/{rest}"))
         return noise.mul_(shape[1] ** -0.5)

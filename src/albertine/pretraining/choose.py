@@ -58,10 +58,16 @@ def first_model(settings: PretrainingSettings, counts: NDArray[np.int64]) -> Mod
 
     Raises:
         ModelError: the folder to start from lacks a head, or has another vocabulary than the corpus.
+        SettingsError: as `encoder_config`; pairs, and one kind of segments.
     """
     choice, objective, vocab_size = settings.model, settings.objective, len(counts)
     if choice.start_from is None:
         config = encoder_config(choice, vocab_size, objective.max_length)
+        if objective.pairs != "none" and config.type_vocab_size == 1:
+            raise SettingsError(
+                "model.change.type_vocab_size is 1, and the two parts of a pair are two kinds of segments",
+                remedy="Set it to 2, or to 0 to tell no segments apart, or objective.pairs=none",
+            )
         model = Model(config, heads_of(objective), seed=settings.seed)
         model.encoder.compute_as(settings.training)
         if choice.embeddings == "wide":
@@ -82,6 +88,12 @@ def first_model(settings: PretrainingSettings, counts: NDArray[np.int64]) -> Mod
             f"has {model.config.max_position_embeddings} positions, fewer than objective.max_length",
             where=choice.start_from,
             remedy="Set a shorter objective.max_length",
+        )
+    if objective.pairs != "none" and model.config.type_vocab_size == 1:
+        raise ModelError(
+            "knows one kind of segments, and the two parts of a pair are two",
+            where=choice.start_from,
+            remedy="Set objective.pairs=none",
         )
     if missing := sorted(heads_of(objective) - model.heads):
         raise ModelError(

@@ -26,7 +26,7 @@ from albertine.pretraining.curves import draw
 from albertine.pretraining.data import Batches, held_out_batches
 from albertine.pretraining.held_out import judge
 from albertine.pretraining.settings import Masking, ObjectiveChoice, PretrainingSettings
-from albertine.pretraining.stages import check_depths, check_processes
+from albertine.pretraining.stages import check_depths, check_processes, resolved
 from albertine.text.tokenizer import Tokenizer
 from albertine.training.average import Average
 from albertine.training.distributed import World, start, stop
@@ -137,7 +137,9 @@ def _run(
             fingerprint=fingerprint(settings, model, tokenizer),
             average=average,
             world=world,
-            watch=_watch(settings, baseline) if world.main else None,  # all see the same numbers
+            watch=_watch(settings, baseline, model.config.num_hidden_layers)
+            if world.main
+            else None,  # all see the same numbers
             reporter=reporter,
             on_start=partial(describe, folder, settings, world),
             on_best=keep_best,
@@ -222,8 +224,9 @@ def _objective(objective: ObjectiveChoice) -> dict[str, Any]:
     return plain
 
 
-def _watch(settings: PretrainingSettings, baseline: BaselineScore) -> TrainingAlarms:
+def _watch(settings: PretrainingSettings, baseline: BaselineScore, depth: int) -> TrainingAlarms:
     training = settings.training
+    other = (s.causal is not None or (s.depth or depth) < depth for s in resolved(settings))
     return TrainingAlarms(
         unigram_entropy=baseline.cross_entropy,
         unigram_accuracy=baseline.accuracy,
@@ -232,6 +235,7 @@ def _watch(settings: PretrainingSettings, baseline: BaselineScore) -> TrainingAl
         optimizer=training.optimizer,
         warmup=training.warmup,
         total_steps=training.steps,
+        untold=frozenset(number for number, there in enumerate(other) if there),
         hints=_hints(settings),
     )
 

@@ -305,6 +305,13 @@ def _trouble(stage: Stage, objective: ObjectiveChoice) -> str | None:
         )
     if (masked := here.masking.masked) + (random := here.masking.random) > 1 + 1e-9:
         return f"has masked {masked:g} and random {random:g}, which are more than all tokens"
+    if here.pairs not in ("none", objective.pairs):
+        return (
+            f"has pairs {here.pairs}, and objective.pairs is {objective.pairs}, which says what head there "
+            "is; set that, and pairs: none in the stages without"
+        )
+    if stage.causal and (stage.masked, stage.random, stage.ngram) != (None, None, None):
+        return "is causal and masks nothing; leave out its masked, random and ngram"
     if stage.causal and here.pairs != "none":
         return f"is causal and has pairs {here.pairs}, whose [CLS] would see nothing; add pairs: none to it"
     return None

@@ -18,6 +18,7 @@ from albertine.interop.huggingface import read_folder
 from albertine.interop.huggingface_config import model_type, our_flags
 from albertine.model.task_model import TaskModel
 from albertine.precision import InferencePrecision
+from albertine.released import which
 from albertine.settings import override, read_yaml, resolve
 from albertine.tasks.data import once
 from albertine.tasks.encoded import Encoded
@@ -137,7 +138,7 @@ def _places(folder: Path) -> tuple[Path | None, Path]:
         raise ModelError(
             "is neither a run nor a model",
             where=folder,
-            remedy="Name a folder with settings.yaml or config.json",
+            remedy=f"Name a folder with settings.yaml or config.json. {which(str(folder))}",
         )
     above = folder.resolve().parent
     inside = (above / "settings.yaml").is_file() and "task" in read_yaml(above / "settings.yaml")

@@ -118,7 +118,7 @@ def _plan(plan: SharingPlan, choice: EncoderChoice) -> SharingPlan:
     each = SharingPlan.grouped(depth, choice.groups or depth).attention
     attention = each if unshare in ("all", "attention") else tuple(plan.attention[d] for d in before)
     feed_forward = each if unshare in ("all", "ffn") else tuple(plan.feed_forward[d] for d in before)
-    return SharingPlan(attention, feed_forward)
+    return replace(plan, attention=attention, feed_forward=feed_forward)
 
 
 def rates(plan: SharingPlan, decay: float, crf: float = 1.0) -> Callable[[str], float]:
@@ -126,7 +126,8 @@ def rates(plan: SharingPlan, decay: float, crf: float = 1.0) -> Callable[[str], 
     `decay` for the top depth, one factor more for every depth below it, and the last for the embeddings;
     `crf` for a conditional random field, whose few numbers have far to go.
 
-    A block that several depths share has the rate of the highest of them.
+    A block that several depths share has the rate of the highest of them; what a depth has of its own has
+    that of the depth.
     """
     top = {
         part: {block: max(d for d, b in enumerate(blocks) if b == block) for block in set(blocks)}
@@ -140,6 +141,8 @@ def rates(plan: SharingPlan, decay: float, crf: float = 1.0) -> Callable[[str], 
             return decay ** (plan.depth + 1)
         if found := re.search(r"encoder\.(attention|feed_forward)\.(\d+)\.", name):
             return decay ** (plan.depth - top[found[1]][int(found[2])])
+        if found := re.search(r"encoder\.own\.(\d+)\.", name):
+            return decay ** (plan.depth - int(found[1]))
         return 1.0
 
     return rate

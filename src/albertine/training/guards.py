@@ -107,6 +107,8 @@ class TrainingAlarms:
         learning_rate: the peak. batch_size: sequences per update. optimizer: `lamb`, `adamw` or `muon`.
         warmup: share of the run. total_steps: None for a run by the clock.
         mlm, sentence: names of the two parts in the metrics.
+        untold: stages in which an evaluation does not tell whether the model learns, because it trains on
+            something else: next tokens, or fewer depths.
         hints: advice on a plateau from who knows more of the settings, given first.
         patience: steps after the warm-up before a plateau counts; default 15 % of the run, at
             least 1000 but no more than half of it. A healthy run also rests at the unigram loss for a while.
@@ -121,6 +123,7 @@ class TrainingAlarms:
     total_steps: int | None = None
     mlm: str = "mlm"
     sentence: str = "sentence"
+    untold: frozenset[int] = frozenset()
     hints: tuple[str, ...] = ()
     patience: int | None = None
     _readings: dict[str, deque[float]] = field(default_factory=dict)
@@ -147,12 +150,13 @@ class TrainingAlarms:
                 training is judged by them.
             progress: share of the run that is done.
         """
-        if row.get("stage") != self._stage:
+        if row.get("stage", self._stage) != self._stage:  # lines of evaluations name none
             # Readings of other lengths, masks or depths say nothing of these: no best was lost here.
-            self._stage = row.get("stage")
+            self._stage = row["stage"]
             for memory in (self._readings, self._best, self._history):
                 memory.clear()
-        if (gain := self.context_gain(row.get("evaluation") or {})) is not None:
+        gain = self.context_gain(row.get("evaluation") or {})
+        if gain is not None and self._stage not in self.untold:
             cosine = row["evaluation"].get("cosine", math.nan)
             self._judged.append(_Judged(int(row["step"]), gain, cosine))
         loss = self._median(row, f"{self.mlm}_loss")
