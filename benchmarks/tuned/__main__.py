@@ -31,6 +31,7 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--tasks", nargs="+", choices=tuple(TASKS), help="default: those of the language")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--minutes", type=float, default=4.0, help="of training, a task and a seed")
+    parser.add_argument("--steps", type=int, help="the budget itself, where the machine is too busy to time")
     parser.add_argument(
         "--contestants",
         nargs="+",
@@ -63,21 +64,22 @@ def main(words: list[str] | None = None) -> None:
     everyone = contestants(arguments.contestants, model, work)
     language = language_of(albertine.load_tokenizer(model))
     names = arguments.tasks or [name for name, task in TASKS.items() if task.language == language]
-    contest = Contest(everyone, Files(arguments.shared, work / "data"), work, arguments.minutes)
+    files = Files(arguments.shared, work / "data")
+    contest = Contest(everyone, files, work, arguments.minutes, arguments.steps)
     results = [
         contest.result(name, TASKS[name], who, seed)
         for name in names
         for seed in range(1, arguments.seeds + 1)
         for who in everyone
     ]
-    text = in_markdown(results, TASKS, arguments.minutes)
+    text = in_markdown(results, TASKS, None if arguments.steps else arguments.minutes)
     (work / "table.md").write_text(text, encoding="utf-8")
     print(text)
     if arguments.save:
         told = {
             "model": arguments.model,
             "contestants": arguments.contestants,
-            "minutes": arguments.minutes,
+            "minutes": None if arguments.steps else arguments.minutes,
             "max_length": contest.max_length,
             "tasks": {name: {"rate": TASKS[name].rate, "batch": TASKS[name].batch} for name in names},
             "notes": {name: TASKS[name].note for name in names},

@@ -6,7 +6,9 @@ import json
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import albertine
@@ -52,12 +54,14 @@ class Contest:
         contestants: model folders by name; the first sets the pace.
         work: folder of results, and of runs while they last.
         minutes: of training, for one task and one seed, of the first contestant on this machine.
+        wanted_steps: the budget itself, for a machine that is too busy to be timed.
     """
 
     contestants: Mapping[str, Path]
     files: Files
     work: Path
     minutes: float
+    wanted_steps: int | None = None
     say: Callable[[str], None] = print
 
     def __post_init__(self) -> None:
@@ -82,6 +86,8 @@ class Contest:
 
     def steps(self, name: str, task: Task) -> int:
         """The budget in steps: what the first contestant makes in the minutes; measured once, then kept."""
+        if self.wanted_steps is not None:
+            return self.wanted_steps
         path = self.work / f"steps-{name}.json"
         first = self.settings(name, task, next(iter(self.contestants)), 0, PROBE)
         key = {"minutes": self.minutes, "stamp": stamp(first)}
@@ -104,7 +110,8 @@ class Contest:
         folder = finetune(probe, resume="never", reporter=Reporter(quiet=True), read=read).folder
         elapsed = [row["elapsed"] for row in read_metrics(folder / "metrics.jsonl") if "elapsed" in row]
         shutil.rmtree(folder)
-        second = max(1e-4, (elapsed[-1] - elapsed[SKIPPED - 1]) / (len(elapsed) - SKIPPED))
+        # The median, since other work on the machine makes single steps far longer.
+        second = max(1e-4, median(b - a for a, b in pairwise(elapsed[SKIPPED - 1 :])))
         most = task.most_epochs * -(-examples // task.batch)
         steps = max(2, min(most, round(60 * self.minutes / second)))
         _write(path, {"key": key, "steps": steps, "seconds_a_step": second, "most": most})

@@ -10,7 +10,7 @@ from benchmarks.tuned.contest import Result
 from benchmarks.tuned.tasks import Task
 
 
-def in_markdown(results: Iterable[Result], tasks: Mapping[str, Task], minutes: float) -> str:
+def in_markdown(results: Iterable[Result], tasks: Mapping[str, Task], minutes: float | None) -> str:
     """A row a task, a column a contestant: the median of its seeds and their range, in points; what must be
     known of a task below."""
     found: dict[tuple[str, str], list[Result]] = {}
@@ -28,8 +28,9 @@ def in_markdown(results: Iterable[Result], tasks: Mapping[str, Task], minutes: f
         for name in names
     ]
     seeds = max((len(rows) for rows in found.values()), default=0)
+    budget = "the steps below" if minutes is None else f"{minutes:g} minutes of training a task and seed"
     head = (
-        f"Tuned for {minutes:g} minutes of training a task and seed, {seeds} seeds; everyone has the same "
+        f"Tuned for {budget}, {seeds} seeds; everyone has the same "
         "steps, rate and batch. Median, lowest and highest over the seeds, judged once at the end.\n\n"
     )
     notes = [f"\n- {name}: {tasks[name].note}." for name in names if tasks[name].note]

@@ -11,8 +11,15 @@ import pytest
 
 import albertine
 from albertine import released
+from albertine.cli import scores
 from albertine.cli.given import model_and_texts
+from albertine.errors import ModelError
 from albertine.inference.predictor import Predictor
+from albertine.interop.places import model_folder
+from albertine.pretraining.settings import PretrainingSettings
+from albertine.settings import dump, resolve
+from albertine.tasks.judge import open_run
+from albertine.tasks.record import pretraining
 from tests import stand_in
 from tests.cli.conftest import Command
 
@@ -195,6 +202,30 @@ def test_a_tokenizer_by_name_prepares_a_corpus_that_pretraining_goes_on_with(alb
     assert judged.code == 0 and json.loads(judged.out)[0]["task"] == "mlm"
     wrong = albertine("pretrain", *settings, "model.start_from=albertine-mini-eng", "name=other")
     assert wrong.code == 2 and f"Did you mean `{EN}`?" in wrong.err
+
+
+def test_a_released_model_is_known_by_the_settings_it_lies_with(package: Path) -> None:
+    run = resolve(
+        PretrainingSettings,
+        {
+            "name": "mini",
+            "corpus": "text",
+            "model": {"preset": "albert-tiny-zh"},
+            "objective": {"max_length": 40},
+            "training": {"steps": 5},
+        },
+    )
+    Path("settings.yaml").write_text("name: somebody else's, in the working directory\n")
+    assert scores._settings_of_run(model_folder(EN)) is None
+    (package / EN / "settings.yaml").write_text(dump(run))
+    try:
+        found = scores._settings_of_run(model_folder(EN))
+        assert found is not None and found.objective.max_length == 40
+        assert pretraining(Path(EN)) == "corpus text, objective sop, 5 steps"
+        with pytest.raises(ModelError, match="lies in no run of a task"):
+            open_run(model_folder(EN))  # a model, though settings.yaml is in it
+    finally:
+        (package / EN / "settings.yaml").unlink()
 
 
 def test_loading_by_name_is_the_front_door() -> None:

