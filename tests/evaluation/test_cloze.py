@@ -161,6 +161,17 @@ def test_passages_too_long_for_a_model_lose_no_word(
     assert whole.nats_per_character != parts.nats_per_character, "less context is read"
 
 
+def test_parts_fit_the_model_and_split_no_word(
+    vocabularies: Vocabularies, texts: dict[str, list[str]]
+) -> None:
+    tokenizer = vocabularies["small"]
+    for passage in choose_passages(texts["en"], count=40):
+        found = list(cloze._questions(tokenizer, passage, 20))
+        assert all(len(question.ids) <= 20 for question, _ in found)
+        words = [word for _, own in found for word in sorted(set(own))]
+        assert words == list(range(len(passage.spans))), "each in one part"
+
+
 def test_accuracy_of_words_wants_every_piece(
     vocabularies: Vocabularies, texts: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
