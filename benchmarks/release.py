@@ -37,7 +37,7 @@ TEXTS = {
     "histories (collected by NiuTrans/Classical-Modern; original rights stay with their sources): "
     "`../shared/data/zh_wiki` and `zh_histories_modern`",
 }
-EXAMPLES = {"en": "He was born in [MASK] in 1888.", "zh": "他是中国著名的[MASK]家。"}
+EXAMPLES = {"en": "He played for the national football [MASK].", "zh": "皇帝下诏任命他为大将[MASK]。"}
 
 
 def asked(*words: object) -> Any:

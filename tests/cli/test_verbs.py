@@ -392,7 +392,7 @@ def test_finetune_over_seeds(albertine: Command, tuning: list[str], tmp_path: Pa
         ("task.label=kind", "has no column `kind`; it has `text`, `label`"),
         ("task.train=nowhere.csv", "cannot be opened"),
         ("task.dataset=tnews", "task.folder"),
-        ("encoder.folder=nowhere", "nowhere/config.json: is missing"),
+        ("encoder.folder=nowhere", "nowhere: is neither a folder nor a released model"),
         ("training.epochs=0", "epochs"),
     ],
 )

@@ -54,7 +54,7 @@ def test_the_floor_of_a_model_that_copies_and_guesses() -> None:
         None,
         0,
         torch.zeros(1, 2, dtype=torch.long),
-        masked,
+        mask_id=masked,
     )
     assert blind_accuracy([batch], commonest) == pytest.approx(0.3)  # 2 guessed, 1 copied
     assert blind_accuracy([batch, batch], commonest) == pytest.approx(0.3)

@@ -439,10 +439,13 @@ def test_a_checkpoint_of_another_run_is_refused(build: Build, changes: dict[str,
 
 
 def test_a_checkpoint_says_nothing_of_the_format_of_a_configuration(build: Build) -> None:
-    """Runs from before there was one must be gone on with."""
+    """Nor of what came with a later one and is at its default: runs from before must be gone on with."""
     folder = run(build(training={"steps": 1}))
     state = json.loads((folder / "checkpoints" / "step-1" / "state.json").read_text())
-    assert set(state["fingerprint"]["model"]) == {f.name for f in fields(EncoderConfig)} | {"heads"}
+    later = {"positions", "rotary_base", "norm", "feed_forward", "biases", "qk_norm"}
+    known = {f.name for f in fields(EncoderConfig)} - later
+    assert set(state["fingerprint"]["model"]) == known | {"heads"}
+    assert set(state["fingerprint"]["model"]["plan"]) == {"attention", "feed_forward"}
 
 
 def test_never_refuses_a_folder_that_has_a_run(build: Build) -> None:
