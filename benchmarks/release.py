@@ -46,13 +46,17 @@ def asked(*words: object) -> Any:
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 
-def measured(folder: Path, corpus: Path, suite: str, data: Path) -> dict[str, Any]:
-    """All that the card tells of the model."""
-    return {
-        "held_out": asked("evaluate", folder, corpus, "--max-length", 64),
-        "held_out_128": asked("evaluate", folder, corpus, "--max-length", 128),
-        "suite": asked("evaluate", folder, "--suite", suite, "--data", data),
+def measured(folder: Path, corpus: Path, suite: str, data: Path, before: dict[str, Any]) -> dict[str, Any]:
+    """All that the card tells of the model; what is in `before` is not measured again."""
+    commands: dict[str, tuple[object, ...]] = {
+        "held_out": ("evaluate", folder, corpus, "--max-length", 64),
+        "held_out_128": ("evaluate", folder, corpus, "--max-length", 128),
+        "held_out_int8": ("evaluate", folder, corpus, "--max-length", 64, "--precision", "int8"),
+        "suite": ("evaluate", folder, "--suite", suite, "--data", data),
     }
+    found = {key: before.get(key) or asked(*command) for key, command in commands.items()}
+    found["suite"].pop("model", None)
+    return {"machine": before.get("machine") or describe(), **found}
 
 
 def curve(run: Path, folder: Path) -> dict[str, Any]:
@@ -104,7 +108,7 @@ def card(name: str, config: EncoderConfig, took: dict[str, Any], scores: dict[st
         f'tokenizer = albertine.load_tokenizer("{name}")',
         "```",
         "",
-        f'`albertine predict fill-mask {name} "{EXAMPLES[language][0]}"`; fine-tune it with '
+        f'`albertine predict fill-mask {name} "{EXAMPLES[language]}"`; fine-tune it with '
         f"`encoder.folder={name}`.",
         "",
         "## How it was made",
@@ -121,6 +125,7 @@ def card(name: str, config: EncoderConfig, took: dict[str, Any], scores: dict[st
         "| --- | ---: | ---: |",
         f"| hidden tokens right, all [MASK], samples of 64 | {masked['mask_accuracy']:.1%} "
         f"| {masked['mask_baseline']:.1%} |",
+        f"| the same in int8 | {scores['held_out_int8'][0]['mask_accuracy']:.1%} | |",
         f"| the same loss, nats | {masked['mask_loss']:.3f} | {masked['mask_baseline_loss']:.3f} |",
         f"| 80/10/10 accuracy | {masked['accuracy']:.1%} | {masked['floor']:.1%} |",
         f"| nats per character of fixed words | {spans['nats_per_character']:.3f} "
@@ -133,9 +138,9 @@ def card(name: str, config: EncoderConfig, took: dict[str, Any], scores: dict[st
         "",
         "## What it is not",
         "",
-        "It has read some thirty million tokens once, of an encyclopedia and of old books. It knows common "
-        "words, grammar and "
-        "what goes together; it knows few facts, and says what its texts said, their prejudices included.",
+        f"It has read {took['tokens'] / 1e6:.0f} million tokens of an encyclopedia and of old books. "
+        "It knows common words, some grammar and what goes together; it knows "
+        "few facts, and says what its texts said, their prejudices included.",
         "",
     ]
     return "\n".join(lines)
@@ -155,18 +160,13 @@ def main() -> None:
     name = settings["name"]
     folder = FOLDER / name
     kept = folder / "scores.json"
-    before = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else None
+    before = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() and not options.again else {}
     model = albertine.load(options.run / "final")
     with tempfile.TemporaryDirectory() as beside:
         new = Path(beside) / name
         tokenizer = albertine.load_tokenizer(options.run / "final")
         save_model(model, tokenizer, new, stored="float16")
-        scores = before
-        if scores is None or options.again:
-            scores = measured(new, options.corpus, options.suite, options.data) | {"machine": describe()}
         took = curve(options.run, new)
-        (new / "scores.json").write_text(json.dumps(scores, indent=1) + "\n", encoding="utf-8")
-        (new / "README.md").write_text(card(name, model.config, took, scores, options.suite), "utf-8")
         ran = json.loads((options.run / "environment.json").read_text(encoding="utf-8"))
         # Where the run lay, and on whose machine, helps nobody to run it again.
         ran = {key: value for key, value in ran.items() if key not in ("host", "command")}
@@ -174,6 +174,10 @@ def main() -> None:
         told = settings | {"corpus": f"corpora/{name.rpartition('-')[2]}", "output": "runs"}
         text = yaml.safe_dump(told, sort_keys=False, allow_unicode=True)
         (new / "settings.yaml").write_text(text, encoding="utf-8")
+        # With the settings beside it a model is judged by masks as it was trained with.
+        scores = measured(new, options.corpus, options.suite, options.data, before)
+        (new / "scores.json").write_text(json.dumps(scores, indent=1) + "\n", encoding="utf-8")
+        (new / "README.md").write_text(card(name, model.config, took, scores, options.suite), "utf-8")
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(new, folder)
     print(f"written: {folder}")

@@ -28,13 +28,15 @@ def test_half_the_bytes_and_float32_when_loaded(stored: Any, tmp_path: Path) -> 
     save_model(model, None, tmp_path / "whole")
     save_model(model, None, tmp_path / "half", stored=stored)
     dtype = getattr(torch, stored)
-    assert {x.dtype for x in load_file(tmp_path / "half" / "model.safetensors").values()} == {dtype}
+    tensors = load_file(tmp_path / "half" / "model.safetensors")
+    positions = tensors.pop("roformer.encoder.embed_positions.weight")
+    assert positions.dtype == torch.float32  # no weights: transformers turns by what stands there
+    assert {x.dtype for x in tensors.values()} == {dtype}
     again = load_model(tmp_path / "half")
     for name, x in model.state_dict().items():
         found = again.state_dict()[name]
         assert found.dtype == torch.float32
-        if "rotary" not in name:
-            assert torch.equal(found, x.to(dtype).float()), name
+        assert torch.equal(found, x.to(dtype).float()), name
     theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "half")
     assert {x.dtype for x in theirs.parameters()} == {torch.float32}
 

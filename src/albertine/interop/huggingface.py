@@ -257,7 +257,8 @@ def save_model(
 
 
 def _stored(name: str, x: Tensor, form: Stored, folder: str | Path) -> Tensor:
-    small = x.to(STORED[form]) if form != "float32" and x.is_floating_point() else x
+    exact = form == "float32" or name == POSITIONS  # sines and cosines are no weights, and lose too much
+    small = x if exact or not x.is_floating_point() else x.to(STORED[form])
     if small is not x and bool(torch.isfinite(x).all()) and not bool(torch.isfinite(small).all()):
         raise ModelError(
             f"{name} has numbers that {form} does not hold", where=folder, remedy="Store it as bfloat16"

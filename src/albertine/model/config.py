@@ -60,8 +60,8 @@ class EncoderConfig:
             ModernBERT's order.
         feed_forward: "gated" multiplies the activated half of the intermediate layer by its other half
             (Shazeer 2020), so that layer has 2F outputs.
-        biases: whether linear layers and LayerNorms of encoder and heads have biases; the masked-LM's output
-            has one in any case.
+        biases: whether linear layers and LayerNorms of encoder and heads have biases; the outputs of the
+            masked-LM and the sentence head have them in any case.
         qk_norm: queries and keys are brought to a root mean square of 1, and scores are their product times
             `QK_SCALE`.
 

@@ -1,0 +1,130 @@
+"""The models that come with the package: what they know, what is said of them, and who can load them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import pytest
+import torch
+import transformers
+
+import albertine
+from albertine.inference.predictor import Predictor
+from albertine.model.plan import SharingPlan
+from albertine.model.replan import replan
+from albertine.pretraining.settings import PretrainingSettings
+from albertine.released import released_folder, released_names
+from albertine.settings import load
+
+NAMES = ("albertine-mini-en", "albertine-mini-zh")
+each = pytest.mark.parametrize("name", NAMES)
+KNOWN = {
+    "albertine-mini-en": [
+        ("He played for the national football [MASK].", {"team", "league", "club"}),
+        ("I do not [MASK] what you mean.", {"know", "see", "think"}),
+    ],
+    "albertine-mini-zh": [
+        ("皇帝下诏任命他为大将[MASK]。", {"军"}),
+        ("这座城市位于[MASK]国。", {"中", "美"}),
+    ],
+}
+"""Sentences of nobody's corpus, and words of which one must be among the first five guesses."""
+
+
+def test_both_are_there() -> None:
+    assert released_names() == NAMES
+
+
+@each
+def test_guesses_fit_their_sentences(name: str) -> None:
+    predictor = Predictor(name)
+    for text, words in KNOWN[name]:
+        (guesses,) = predictor.fill_mask(text, top_k=5)
+        assert words & {guess.token.lstrip('▁') for guess in guesses}, (text, guesses)
+
+
+@each
+def test_words_in_disorder_are_less_likely(name: str) -> None:
+    """What the model gains from context: the same words, shuffled, tell it less."""
+    texts = {
+        "albertine-mini-en": "The king was killed in the battle and his son became king.",
+        "albertine-mini-zh": "皇帝在战争中去世，他的儿子继承了皇位。",
+    }
+    model, tokenizer = albertine.load(name), albertine.load_tokenizer(name)
+    ids = torch.tensor(tokenizer(texts[name])["input_ids"])
+    order = torch.randperm(len(ids) - 2, generator=torch.Generator().manual_seed(0)) + 1
+    shuffled = torch.cat([ids[:1], ids[order], ids[-1:]])
+
+    def nats(row: torch.Tensor) -> float:
+        total = 0.0
+        for place in range(1, len(row) - 1):
+            hidden = row.clone()
+            hidden[place] = tokenizer.mask_id
+            with torch.no_grad():
+                state = model(hidden[None]).last_hidden_state[0, place : place + 1]
+                total -= float(model.mlm_logits(state).log_softmax(-1)[0, row[place]])
+        return total / (len(row) - 2)
+
+    assert nats(shuffled) - nats(ids) > 0.5
+
+
+@each
+def test_transformers_computes_the_same(name: str) -> None:
+    folder = released_folder(name)
+    theirs = transformers.AutoModelForMaskedLM.from_pretrained(folder).eval()
+    their_tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    texts = [text for text, _ in KNOWN[name]]
+    batch = their_tokenizer(texts, padding=True, return_tensors="pt")
+    ours, tokenizer = albertine.load(name), albertine.load_tokenizer(name)
+    for text, ids in zip(texts, batch["input_ids"], strict=True):
+        own = tokenizer(text)["input_ids"]
+        assert ids[: len(own)].tolist() == list(own)
+    with torch.no_grad():
+        hidden = theirs.roformer(**batch).last_hidden_state
+        logits = theirs(**batch).logits
+        states = ours(batch["input_ids"], batch["attention_mask"]).last_hidden_state
+        found = ours.mlm_logits(states)
+    real = batch["attention_mask"].bool()
+    torch.testing.assert_close(states[real], hidden[real], atol=1e-5, rtol=0)
+    # Logits of up to 20 from states of about 1: the head enlarges the rounding.
+    torch.testing.assert_close(found[real], logits[real], atol=5e-4, rtol=0)
+
+
+@each
+def test_the_card_tells_what_was_measured(name: str) -> None:
+    folder = released_folder(name)
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    scores = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
+    masked = scores["held_out"][0]
+    for figure in (masked["mask_accuracy"], masked["accuracy"], scores["suite"]["right"]):
+        assert f"{figure:.1%}" in card
+    assert "held out" in card and "CC BY-SA" in card and "license: apache-2.0" in card
+
+
+@each
+def test_the_folder_is_small_and_says_how_it_was_made(name: str) -> None:
+    folder = released_folder(name)
+    assert sum(file.stat().st_size for file in folder.iterdir()) < 20e6
+    settings = load(PretrainingSettings, folder / "settings.yaml")
+    assert settings.name == name and settings.stages and settings.training.optimizer == "muon"
+    for file in ("settings.yaml", "environment.json", "scores.json", "README.md"):
+        text = (folder / file).read_text(encoding="utf-8")
+        assert not re.search(r"(?<![.\w])/(?:work|home|root|tmp)/", text), file
+    rows = (folder / "curve.csv").read_text(encoding="utf-8").splitlines()
+    assert rows[0].startswith("step,") and len(rows) > 50
+
+
+@each
+def test_it_shares_again_and_is_still_a_model(name: str, tmp_path: Path) -> None:
+    model = albertine.load(name)
+    depth = model.config.plan.depth
+    shared = replan(model, SharingPlan.shared(depth), merge="mean")
+    albertine.save(shared, albertine.load_tokenizer(name), tmp_path / "shared")
+    again = albertine.load(tmp_path / "shared")
+    assert again.config.plan == SharingPlan.shared(depth)
+    assert sum(p.numel() for p in again.parameters()) < sum(p.numel() for p in model.parameters())
