@@ -45,7 +45,7 @@ def test_guesses_fit_their_sentences(name: str) -> None:
     predictor = Predictor(name)
     for text, words in KNOWN[name]:
         (guesses,) = predictor.fill_mask(text, top_k=5)
-        assert words & {guess.token.lstrip('▁') for guess in guesses}, (text, guesses)
+        assert words & {guess.token.lstrip("▁") for guess in guesses}, (text, guesses)
 
 
 @each
