@@ -8,14 +8,18 @@ in one step; layers that were replaced or hooked (adapters, probes) are simply c
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from albertine.model.backend import current
 from albertine.model.config import QK_SCALE, EncoderConfig
-from albertine.model.depth_parameters import Own
 from albertine.model.key_value_cache import Past
 from albertine.model.rows import Rows
+
+if TYPE_CHECKING:
+    from albertine.model.depth_parameters import Own
 
 
 class Linear(nn.Linear):

@@ -6,14 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from albertine.model.backend import current
+from albertine.model.block import LayerNorm
 from albertine.model.config import EncoderConfig
-
-
-class OwnLayerNorm(nn.LayerNorm):
-    """The LayerNorm of one depth, in the format of x."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return current().layer_norm(self, x)
 
 
 class Own(nn.Module):
@@ -28,7 +22,7 @@ class Own(nn.Module):
         super().__init__()
         plan, hidden = config.plan, config.hidden_size
         if layer_norm is None and "norms" in plan.own:
-            layer_norm = OwnLayerNorm(hidden, config.layer_norm_eps, bias=config.biases)
+            layer_norm = LayerNorm(hidden, config.layer_norm_eps, bias=config.biases)
         self.layer_norm = layer_norm
         self.scale = nn.Parameter(torch.ones(1)) if "residuals" in plan.own else None
         rank = plan.low_rank
