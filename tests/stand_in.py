@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import albertine
 from albertine import released
@@ -17,8 +18,8 @@ WORDS = {
 }
 
 
-def rotary_model(pieces: int, *, seed: int = 1) -> Model:
-    """Two shared depths of 32 with rotary positions and no table of them: what the released models are."""
+def rotary_model(pieces: int, *, seed: int = 1, **changes: Any) -> Model:
+    """Two shared depths of 32 with rotary positions and no table of them, as the released models have."""
     config = EncoderConfig(
         vocab_size=pieces,
         embedding_size=16,
@@ -29,6 +30,7 @@ def rotary_model(pieces: int, *, seed: int = 1) -> Model:
         max_position_embeddings=64,
         positions="rotary",
         initializer_range=0.1,
+        **changes,
     )
     return Model(config, {"mlm", "sop"}, seed=seed).eval()
 

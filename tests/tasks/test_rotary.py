@@ -11,10 +11,8 @@ import pytest
 
 import albertine
 from albertine.inference.predictor import Predictor
-from albertine.model.config import EncoderConfig
-from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
 from albertine.tasks.finetune import finetune
+from tests import stand_in
 from tests.tasks.conftest import Tune
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -29,20 +27,9 @@ def rotary(
     request: pytest.FixtureRequest, pretrained: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     tokenizer = albertine.load_tokenizer(pretrained)
-    config = EncoderConfig(
-        vocab_size=tokenizer.vocab_size,
-        embedding_size=16,
-        hidden_size=32,
-        num_attention_heads=2,
-        intermediate_size=64,
-        plan=SharingPlan.shared(2),
-        max_position_embeddings=64,
-        positions="rotary",
-        initializer_range=0.1,
-        **KINDS[request.param],
-    )
+    model = stand_in.rotary_model(tokenizer.vocab_size, seed=3, **KINDS[request.param])
     folder = tmp_path_factory.mktemp("rotary") / request.param
-    albertine.save(Model(config, {"mlm", "sop"}, seed=3), tokenizer, folder)
+    albertine.save(model, tokenizer, folder)
     return folder
 
 
