@@ -19,7 +19,7 @@ import torch.nn.functional as F
 
 from albertine.bench.machine import describe
 from albertine.layout import pack
-from albertine.model.text_vectors import text_vectors
+from albertine.model.pooling import text_vectors
 from albertine.precision import InferencePrecision
 from albertine.settings import resolve
 from albertine.tasks.data import once

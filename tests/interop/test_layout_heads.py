@@ -26,8 +26,7 @@ from albertine.interop.sentence_transformers import sentence_files
 from albertine.layout import from_padded
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
-from albertine.model.task_model import Classifier
-from albertine.model.text_vectors import Embedder
+from albertine.model.task_model import Classifier, Embedder
 from albertine.text.wordpiece import WordPieceTokenizer
 from tests.interop.test_modernbert import BLOCK
 from tests.interop.test_roformer import BOUND, PIECES, assert_same_model, batch_of

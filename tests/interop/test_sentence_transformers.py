@@ -15,8 +15,8 @@ from albertine.inference.predictor import Predictor
 from albertine.interop.huggingface import save_model
 from albertine.interop.sentence_transformers import Vectors, read_vectors, sentence_files
 from albertine.model.model import Model
-from albertine.model.task_model import Classifier
-from albertine.model.text_vectors import Embedder, Pooling
+from albertine.model.pooling import Pooling
+from albertine.model.task_model import Classifier, Embedder
 from albertine.pretraining.choose import encoder_config
 from albertine.pretraining.settings import ModelChoice
 from albertine.text.load import load_tokenizer

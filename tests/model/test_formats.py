@@ -15,8 +15,7 @@ from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.model.read_on import read_on
 from albertine.model.relations import Relations
-from albertine.model.task_model import Classifier, Seq2Seq
-from albertine.model.text_vectors import Embedder
+from albertine.model.task_model import Classifier, Embedder, Seq2Seq
 from tests import reference
 from tests.model import builders
 

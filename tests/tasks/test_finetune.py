@@ -21,7 +21,7 @@ from albertine.tasks.classify import Classify, encode
 from albertine.tasks.data import balanced, read_data
 from albertine.tasks.family import loss
 from albertine.tasks.finetune import Result, finetune
-from albertine.tasks.settings import FinetuneSettings
+from albertine.tasks.settings import FinetuneSettings, TuningChoice
 from albertine.tasks.start import first_encoder, open_encoder, rates
 from albertine.text.load import load_tokenizer
 from albertine.training.progress import Reporter
@@ -404,7 +404,7 @@ def test_what_is_known_to_go_wrong_is_said_before(tune: Tune, pretrained: Path, 
     assert "0.000005" in advice(wide)[0]
     slow = wide.model_copy(update={"training": wide.training.model_copy(update={"learning_rate": 5e-6})})
     assert advice(slow, seeds=5) == []
-    (tmp_path / "config.json").write_text(json.dumps(tree | {"hidden_dropout_prob": 0.0}))
+    (tmp_path / "config.json").write_text(json.dumps(tree | {"hidden_dropout_prob": 0.0, "hidden_size": 768}))
     assert "without dropout" in advice(tune(encoder={"folder": tmp_path, "dropout": 0.1}))[0]
     race = {"train": None, "dev": None, "dataset": "race", "folder": tmp_path}
     fast = tune(encoder={"folder": tmp_path}, task=race, training={"learning_rate": 2e-5})
@@ -413,3 +413,34 @@ def test_what_is_known_to_go_wrong_is_said_before(tune: Tune, pretrained: Path, 
     assert advice(slow) == []
     small = tune(task={**race, "dataset": "rte"})
     assert "--seeds 5" in advice(small)[0] and advice(small, seeds=5) == []
+
+
+def test_a_mean_over_an_alberts_tokens_is_no_head_of_transformers(tune: Tune) -> None:
+    """transformers' class would load the folder too, and compute something else."""
+    configs = [
+        json.loads(
+            (
+                run(tune(name=str(p), task={"pooling": p}, training={"steps": 1})).folder
+                / "final/config.json"
+            ).read_text()
+        )
+        for p in (None, "mean")
+    ]
+    assert configs[0]["architectures"] == ["AlbertForSequenceClassification"]
+    assert configs[1]["architectures"] == ["AlbertModel"] and configs[1]["albertine"]["pooling"] == "mean"
+
+
+@pytest.mark.parametrize(
+    ("width", "rate"), [(1024, 2e-5), (768, 2e-5), (384, 8e-5), (256, 1.8e-4), (64, 5e-4)]
+)
+def test_a_narrow_model_has_a_higher_rate(width: int, rate: float) -> None:
+    assert TuningChoice().rate(width) == pytest.approx(rate)
+    assert TuningChoice(learning_rate=1e-5).rate(width) == 1e-5
+
+
+def test_the_rate_of_a_run_is_that_of_its_width(tune: Tune) -> None:
+    folder = run(tune(training={"steps": 40, "learning_rate": None}, watching={"log_every": 1})).folder
+    rates = [json.loads(x).get("lr", 0.0) for x in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert max(rates) == pytest.approx(5e-4, rel=0.1)
+    assert any("hardly moves" in line for line in advice(tune(training={"learning_rate": 2e-5})))
+    assert not any("hardly moves" in line for line in advice(tune(training={"learning_rate": None})))

@@ -12,6 +12,7 @@ import pytest
 import albertine
 from albertine.inference.predictor import Predictor
 from albertine.tasks.finetune import finetune
+from albertine.tasks.judge import judge, open_run
 from tests import stand_in
 from tests.tasks.conftest import Tune
 
@@ -41,6 +42,35 @@ def test_classes_of_pairs(rotary: Path, tune: Tune) -> None:
     assert said["fine"] > 0.5
     (cut,) = best.classify(["good " + "the " * 200])  # cut, not refused
     assert sum(cut.values()) == pytest.approx(1)
+
+
+def test_classes_are_learned_from_the_mean_and_told_so(rotary: Path, tune: Tune) -> None:
+    """No class of transformers has that head, so config.json names none; whoever asks the folder later, by a
+    sentence or by the dev file, finds what the run found."""
+    result = finetune(tune(encoder={"folder": rotary}, training={"epochs": 1}))
+    config = json.loads((result.folder / "best" / "config.json").read_text())
+    assert config["albertine"]["pooling"] == "mean" and "architectures" not in config
+    assert not any(name.startswith("pooler") for name in albertine.load(result.folder / "best").state_dict())
+    lines = [json.loads(x) for x in (result.folder / "predictions-dev.jsonl").read_text().splitlines()]
+    best = Predictor(result.folder / "best", precision="float32")
+    for line, said in zip(lines, best.classify([line["text"] for line in lines]), strict=True):
+        assert said == pytest.approx(line["probabilities"], abs=1e-5)
+    (again,) = judge(open_run(result.folder), ("dev",))
+    assert again.scores["accuracy"] == result.scores["accuracy"]
+
+
+def test_the_first_token_can_be_asked_for(rotary: Path, tune: Tune) -> None:
+    found = {
+        pooling: finetune(
+            tune(name=pooling, encoder={"folder": rotary}, task={"pooling": pooling}, training={"epochs": 1})
+        ).folder
+        for pooling in ("mean", "cls")
+    }
+    said = {
+        pooling: Predictor(folder / "best").classify(["good the man"])[0] for pooling, folder in found.items()
+    }
+    assert said["mean"] != said["cls"]
+    assert "pooling" not in json.loads((found["cls"] / "best" / "config.json").read_text())["albertine"]
 
 
 def test_vectors(rotary: Path, tune: Tune) -> None:

@@ -15,7 +15,7 @@ from albertine.interop.sentence_transformers import Vectors
 from albertine.layout import longest_first, pack
 from albertine.model.backend import tokens_per_pass
 from albertine.model.model import Model
-from albertine.model.text_vectors import Pooling, text_vectors
+from albertine.model.pooling import Pooling, text_vectors
 from albertine.text.tokenizer import Tokenizer
 
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from albertine.errors import ModelError
 from albertine.layout import Packed, pack
 from albertine.model.model import Model
-from albertine.model.text_vectors import text_vectors
+from albertine.model.pooling import text_vectors
 from albertine.precision import InferencePrecision
 from albertine.randomness import generator
 

@@ -30,7 +30,7 @@ from albertine.interop.places import model_folder
 from albertine.interop.sentence_transformers import read_vectors
 from albertine.layout import Packed, longest_first, pack
 from albertine.model.backend import tokens_per_pass
-from albertine.model.text_vectors import Pooling
+from albertine.model.pooling import Pooling, classified_rows
 from albertine.precision import InferencePrecision
 from albertine.text.load import check_vocabulary, load_tokenizer
 
@@ -319,10 +319,10 @@ class Predictor:
         return read(self.model, self.tokenizer, [inquiry], search, extract=extract, always=always)[0]
 
     def _of_rows(self, rows: Sequence[Row]) -> torch.Tensor:
-        """What the head says of the pooled first token of every row, (rows, outputs)."""
-        packed = self._packed(rows)
-        first_SH = self.model.encoder(packed, rows=packed.first_tokens).last_hidden
-        return F.linear(self.model.pooled(first_SH).float(), self.classifier.weight, self.classifier.bias)
+        """What the head says of every row, (rows, outputs)."""
+        head = self.classifier
+        x_SH = classified_rows(self.model, self._packed(rows), head.pooling)
+        return F.linear(x_SH.float(), head.weight, head.bias)
 
     def _of_tokens(self, rows: Sequence[Row]) -> Sequence[torch.Tensor]:
         """What the head says of the tokens of every row, (tokens, outputs) each."""

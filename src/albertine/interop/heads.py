@@ -10,7 +10,9 @@ from torch import Tensor
 
 from albertine.errors import ModelError
 from albertine.interop.huggingface import ModelFolder
-from albertine.interop.huggingface_config import our_flags, written_flags
+from albertine.interop.huggingface_config import model_type, our_flags, written_flags
+from albertine.model.config import EncoderConfig
+from albertine.model.pooling import Pooling
 
 Kind = Literal["single", "multi", "score"]
 _PROBLEMS: dict[Kind, str] = {
@@ -43,37 +45,61 @@ class ClassifierHead:
 
     Attributes:
         weight, bias: (classes, H) and (classes,); one row for a score.
-        labels: names of the classes; empty for a score.
+        labels: names of the classes; empty for a score. pooling: what of a text it looks at.
     """
 
     weight: Tensor
     bias: Tensor
     labels: tuple[str, ...]
     kind: Kind
+    pooling: Pooling = "cls"
+
+
+def usual_pooling(config: EncoderConfig) -> Pooling:
+    """What a new classifier looks at: the first token where transformers has a classifier of that layout that
+    computes the same, as for BERT and ALBERT; else the mean of the tokens, from which small encoders learn
+    sooner (docs/decisions/018)."""
+    return "cls" if _same_in_transformers(model_type(config), "classify") else "mean"
 
 
 def head_config(
-    model_type: str, task: Task, dropout: float, *, names: Sequence[str] = (), kind: Kind | None = None
+    model_type: str,
+    task: Task,
+    dropout: float,
+    *,
+    names: Sequence[str] = (),
+    kind: Kind | None = None,
+    pooling: Pooling = "cls",
 ) -> dict[str, Any]:
     """What config.json says of a head.
 
     Args:
-        names: of its outputs, where they have names. kind: of a "classify" head.
+        names: of its outputs, where they have names. kind: of a "classify" head. pooling: of one that looks
+            at one row of a text.
     """
     tree: dict[str, Any] = {} if kind is None else {"problem_type": _PROBLEMS[kind]}
     if names:
         tree["id2label"] = {str(i): name for i, name in enumerate(names)}
         tree["label2id"] = {name: i for i, name in enumerate(names)}
     tree["classifier_dropout_prob" if model_type == "albert" else "classifier_dropout"] = dropout
-    tree |= _architectures(model_type, task)
-    tree["albertine"] = {"task": task}
+    tree |= _architectures(model_type, task, pooling)
+    tree["albertine"] = {"task": task} | ({} if pooling == "cls" else {"pooling": pooling})
     return tree
 
 
-def _architectures(model_type: str, task: Task | None) -> dict[str, Any]:
+def _architectures(model_type: str, task: Task | None, pooling: Pooling) -> dict[str, Any]:
     """The class of transformers that has the head of a task, if one computes the same."""
-    encoder, tasks = _ALIKE.get(model_type, ("", frozenset()))
-    return {"architectures": [encoder + _HEADS[task]]} if task in tasks else {}
+    same = task is not None and pooling == "cls" and _same_in_transformers(model_type, task)
+    return {"architectures": [_ALIKE[model_type][0] + _HEADS[task]]} if task and same else {}
+
+
+def _same_in_transformers(model_type: str, task: Task) -> bool:
+    return model_type in _ALIKE and task in _ALIKE[model_type][1]
+
+
+def pooling_of(folder: ModelFolder) -> Pooling:
+    """What the classifier of a folder looks at."""
+    return "mean" if our_flags(folder.config).get("pooling") == "mean" else "cls"
 
 
 def carried_config(folder: ModelFolder, model_type: str) -> dict[str, Any]:
@@ -93,7 +119,7 @@ def carried_config(folder: ModelFolder, model_type: str) -> dict[str, Any]:
         names = map(str, folder.config.get("architectures") or ())
         tree["architectures"] = [now + name.removeprefix(was) for name in names]
     else:
-        tree |= _architectures(model_type, task_of(folder))
+        tree |= _architectures(model_type, task_of(folder), pooling_of(folder))
     return tree
 
 
@@ -141,7 +167,7 @@ def read_classifier(folder: ModelFolder, where: object) -> ClassifierHead:
         )
     kind = _kind(folder.config, len(bias))
     labels = labels_in(folder.config, len(bias))
-    return ClassifierHead(weight, bias, () if kind == "score" else labels, kind)
+    return ClassifierHead(weight, bias, () if kind == "score" else labels, kind, pooling_of(folder))
 
 
 def labels_in(config: Mapping[str, Any], count: int | None = None) -> tuple[str, ...]:

@@ -10,8 +10,8 @@ from typing import Any
 
 from albertine.errors import ModelError
 from albertine.interop.weights import read_json
-from albertine.model.task_model import TaskModel
-from albertine.model.text_vectors import Embedder, Pooling
+from albertine.model.pooling import Pooling
+from albertine.model.task_model import Embedder, TaskModel
 
 MODULES = "modules.json"
 POOLING = "1_Pooling"

@@ -12,6 +12,7 @@ from albertine.layout import Packed
 from albertine.model.block import Linear
 from albertine.model.init import initialize
 from albertine.model.model import Model
+from albertine.model.pooling import Pooling, classified_rows, text_vectors
 
 BASE = "base."
 
@@ -56,7 +57,7 @@ class TaskModel(nn.Module):
 
 
 class Classifier(TaskModel):
-    """One linear layer over the pooled first token (albert_family.md 1.8), or over every token."""
+    """One linear layer over a row of every sequence (`classified_rows`), or over every token."""
 
     def __init__(
         self,
@@ -64,29 +65,48 @@ class Classifier(TaskModel):
         outputs: int,
         *,
         per_token: bool = False,
+        pooling: Pooling = "cls",
         dropout: float = 0.1,
         seed: int = 0,
         name: str = "classifier",
     ) -> None:
         """
         Args:
-            outputs: numbers for every row or token. name: of the layer, in files.
+            outputs: numbers for every sequence or token. pooling: of a sequence.
+            name: of the layer, in files.
         """
         super().__init__(base, dropout)
         self.per_token, self.name = per_token, name
+        self.pooling: Pooling = pooling
         self.add_module(name, Linear(base.config.hidden_size, outputs))
         self.start_head(seed)
 
     def forward(self, packed: Packed) -> Tensor:
-        """Logits (rows, outputs), or (T, outputs) of every token, float32. For rows the last depth computes
-        their first tokens alone."""
+        """Logits (S, outputs), or (T, outputs) of every token, float32."""
         if self.per_token:
             x = self.base.encoder(packed).last_hidden
         else:
-            x = self.base.pooled(self.base.encoder(packed, rows=packed.first_tokens).last_hidden)
+            x = classified_rows(self.base, packed, self.pooling)
         x = F.dropout(x, self.dropout, self.training)
         logits: Tensor = self.get_submodule(self.name)(x)
         return logits.float()
+
+
+class Embedder(TaskModel):
+    """An encoder whose answer is one vector a text. It has no parameters of its own.
+
+    Attributes:
+        pooling, normalize: as in `text_vectors`.
+    """
+
+    def __init__(self, base: Model, pooling: Pooling = "mean", normalize: bool = False) -> None:
+        super().__init__(base, dropout=0.0)
+        self.pooling: Pooling = pooling
+        self.normalize = normalize
+
+    def forward(self, packed: Packed) -> Tensor:
+        """Vectors (S, H) float32."""
+        return text_vectors(self.base, packed, self.pooling, self.normalize)
 
 
 class Seq2Seq(TaskModel):

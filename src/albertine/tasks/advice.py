@@ -6,7 +6,7 @@ from itertools import islice
 
 from albertine.interop.places import model_folder
 from albertine.interop.weights import read_json
-from albertine.tasks.settings import FinetuneSettings, TaskChoice
+from albertine.tasks.settings import FinetuneSettings, TaskChoice, TuningChoice
 
 WIDE, WIDE_RATE = 2048, 1e-5
 RACE_RATE = 1e-5
@@ -26,20 +26,27 @@ def advice(settings: FinetuneSettings, seeds: int = 1) -> list[str]:
     config = read_json(model_folder(settings.encoder.folder) / "config.json")
     width, dropout = config.get("hidden_size"), config.get("hidden_dropout_prob")
     found = []
-    if isinstance(width, int) and width >= WIDE and settings.training.learning_rate > WIDE_RATE:
+    width = width if isinstance(width, int) else 768
+    rate, usual = settings.training.rate(width), TuningChoice().rate(width)
+    if width >= WIDE and rate > WIDE_RATE:
         found.append(
             f"models as wide as this one ({width}) often stay at chance or diverge at rates like "
-            f"{settings.training.learning_rate:g}; training.learning_rate=0.000005 has rescued them, and "
+            f"{rate:g}; training.learning_rate=0.000005 has rescued them, and "
             "several seeds tell (--seeds 5)"
+        )
+    if rate < usual / 4:
+        found.append(
+            f"a model as narrow as this one ({width}) hardly moves at a rate of {rate:g}; without "
+            f"training.learning_rate it is {usual:g}"
         )
     if dropout == 0 and settings.encoder.dropout:
         found.append(
             "the checkpoint was pretrained without dropout, as ALBERT v2 is; with "
             f"encoder.dropout={settings.encoder.dropout:g} such models diverge on RACE, with 0 they do not"
         )
-    if dropout == 0 and dataset.startswith("race") and settings.training.learning_rate > RACE_RATE:
+    if dropout == 0 and dataset.startswith("race") and rate > RACE_RATE:
         found.append(
-            f"on RACE a rate of {settings.training.learning_rate:g} belongs to ALBERT v1; v2 models, which "
+            f"on RACE a rate of {rate:g} belongs to ALBERT v1; v2 models, which "
             "were pretrained without dropout as this one was, want training.learning_rate=0.00001"
         )
     if seeds == 1 and _is_small(settings.task):

@@ -1,7 +1,6 @@
 """Multiple choice: a passage, a question and some options, one of which is right.
 
-A row an option (`inference.options`), one number from the pooled first token of each, a softmax over the
-options of a question.
+A row an option (`inference.options`), one number from each, a softmax over the options of a question.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 from albertine.evaluation.ensembles import mean_softmax
 from albertine.inference.options import option_rows
 from albertine.interop.heads import Task, head_config
+from albertine.model.pooling import Pooling
 from albertine.objectives.losses import Part
 from albertine.tasks.encoded import Encoded, Rows, TaskBatch
 from albertine.tasks.family import OneLayer
@@ -65,6 +65,7 @@ class Choose(OneLayer):
     metrics: tuple[str, ...] = ("accuracy",)
     labels: tuple[str, ...] = ()
     outputs: int = 1
+    pooling: Pooling = "cls"
     task: Task = "choose"
 
     def loss(self, logits: Tensor, batch: TaskBatch) -> Part:
@@ -104,7 +105,7 @@ class Choose(OneLayer):
         return lines
 
     def config(self, model_type: str, dropout: float) -> dict[str, Any]:
-        return head_config(model_type, self.task, dropout)
+        return head_config(model_type, self.task, dropout, pooling=self.pooling)
 
 
 def _beginning(text: str) -> str:

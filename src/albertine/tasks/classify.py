@@ -1,4 +1,4 @@
-"""Classification and similarity of texts and pairs: a class, several, or a score from the pooled first token.
+"""Classification and similarity of texts and pairs: a class, several, or a score from one row of each text.
 
 As in the paper (albert_family.md 1.8): cross-entropy for a class, squared error for a score; several classes
 at once are one sigmoid each.
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from albertine.evaluation.ensembles import mean_score, mean_sigmoid, mean_softmax
 from albertine.interop.heads import Task, head_config
+from albertine.model.pooling import Pooling
 from albertine.objectives.losses import Part
 from albertine.tasks.datasets.classify import Kind
 from albertine.tasks.encoded import Encoded, Rows, TaskBatch
@@ -64,13 +65,14 @@ class Classify(OneLayer):
     """The family of one class, several classes, or a score.
 
     Attributes:
-        weights: (classes,) of the classes in the loss of "single", or None.
+        weights: (classes,) of the classes in the loss of "single", or None. pooling: of the tokens of a text.
     """
 
     kind: Kind
     labels: tuple[str, ...]
     metrics: tuple[str, ...]
     weights: Tensor | None = None
+    pooling: Pooling = "cls"
     task: Task = "classify"
 
     @property
@@ -132,7 +134,8 @@ class Classify(OneLayer):
         return lines
 
     def config(self, model_type: str, dropout: float) -> dict[str, Any]:
-        return head_config(model_type, self.task, dropout, names=self.labels or ("score",), kind=self.kind)
+        names = self.labels or ("score",)
+        return head_config(model_type, self.task, dropout, names=names, kind=self.kind, pooling=self.pooling)
 
 
 def _plain(label: str | float | frozenset[str]) -> str | float | list[str]:

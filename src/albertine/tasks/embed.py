@@ -17,7 +17,8 @@ from torch import Tensor
 from albertine.evaluation.ensembles import mean_score
 from albertine.interop.heads import Task
 from albertine.model.model import Model
-from albertine.model.text_vectors import Embedder, Pooling
+from albertine.model.pooling import Pooling
+from albertine.model.task_model import Embedder
 from albertine.objectives.losses import Part
 from albertine.objectives.similarity import contrastive, cosent, cosine_error
 from albertine.tasks.encoded import Encoded, Rows, TaskBatch

@@ -13,6 +13,7 @@ from albertine.interop.heads import Task
 from albertine.layout import Packed, longest_first
 from albertine.model.backend import tokens_per_pass
 from albertine.model.model import Model, evaluating
+from albertine.model.pooling import Pooling
 from albertine.model.task_model import Classifier, TaskModel
 from albertine.objectives.losses import Part
 from albertine.tasks.encoded import Encoded, TaskBatch
@@ -104,13 +105,18 @@ class OneLayer(ABC):
 
     Attributes:
         outputs: numbers that the head gives for every row or token.
-        per_token: whether the head looks at every token, or at the pooled first one.
+        per_token: whether the head looks at every token, or at one row of a sequence.
+        pooling: which one that is.
         layer: name of the layer in files.
     """
 
     per_token: bool = False
+    pooling: Pooling = "cls"
     layer: str = "classifier"
-    heads: frozenset[str] = frozenset({"pooler"})
+
+    @property
+    def heads(self) -> frozenset[str]:
+        return frozenset({"pooler"} if self.pooling == "cls" else ())
 
     @property
     @abstractmethod
@@ -118,7 +124,13 @@ class OneLayer(ABC):
 
     def build(self, base: Model, dropout: float, seed: int) -> TaskModel:
         return Classifier(
-            base, self.outputs, per_token=self.per_token, dropout=dropout, seed=seed, name=self.layer
+            base,
+            self.outputs,
+            per_token=self.per_token,
+            pooling=self.pooling,
+            dropout=dropout,
+            seed=seed,
+            name=self.layer,
         )
 
     def part(self, model: Callable[..., Tensor], batch: TaskBatch) -> Part:

@@ -20,6 +20,7 @@ from albertine.evaluation.metrics import better, score
 from albertine.evaluation.report import write_report
 from albertine.evaluation.runs import predictions_file, read_run, write_predictions
 from albertine.files import replace_durably
+from albertine.interop.heads import usual_pooling
 from albertine.interop.huggingface import read_folder, save_model
 from albertine.interop.huggingface_config import model_type, our_flags
 from albertine.interop.sentence_transformers import sentence_files
@@ -28,7 +29,7 @@ from albertine.tasks.batches import Batches
 from albertine.tasks.classify import Classify
 from albertine.tasks.data import balanced, read_data
 from albertine.tasks.encoded import Encoded
-from albertine.tasks.family import Family, Settling, loss
+from albertine.tasks.family import Family, OneLayer, Settling, loss
 from albertine.tasks.judge import judged
 from albertine.tasks.record import remember, remembered
 from albertine.tasks.settings import FinetuneSettings, TaskChoice
@@ -95,6 +96,8 @@ def finetune(
         pretrained, tokenizer = open_encoder(settings)
         data = read(settings.task, tokenizer)
         data = replace(data, notes=(*data.notes, *start_notes(settings, pretrained, data.family)))
+        if isinstance(data.family, OneLayer):
+            data.family.pooling = settings.task.pooling or usual_pooling(pretrained.config)
         base = first_encoder(settings, pretrained, data.family.heads)
         if settings.training.class_weights == "balanced":
             weights = balanced(data).to(world.device)
@@ -152,7 +155,7 @@ def _run(
             ),
             batches=lambda cursor: Batches(data.train, settings, cursor, world.rank, world.size),
             loss_fn=loss(family),
-            settings=_loop(settings, steps, family.metrics[0]),
+            settings=_loop(settings, steps, family.metrics[0], model.base.config.hidden_size),
             folder=folder,
             evaluate=evaluate if data.dev is not None else None,
             fingerprint=_fingerprint(settings, model, tokenizer, data),
@@ -246,12 +249,12 @@ def _best_scores(folder: Path) -> dict[str, float]:
     return {str(k): float(v) for k, v in found.items()} if isinstance(found, dict) else {}
 
 
-def _loop(settings: FinetuneSettings, steps: int, metric: str) -> LoopSettings:
+def _loop(settings: FinetuneSettings, steps: int, metric: str, hidden_size: int) -> LoopSettings:
     training, watching = settings.training, settings.watching
     every = max(1, math.ceil(steps / watching.evaluations))
     return LoopSettings(
         schedule=make_schedule(training.schedule, warmup=training.warmup),
-        learning_rate=training.learning_rate,
+        learning_rate=training.rate(hidden_size),
         steps=steps,
         seed=settings.seed,
         clip=training.clip,
@@ -274,6 +277,7 @@ def _fingerprint(
         content.update(np.int64(len(ids)).tobytes() + ids.tobytes())
     assert data.train.targets is not None
     content.update(torch.cat(data.train.targets).numpy().tobytes())
+    mean = isinstance(data.family, OneLayer) and data.family.pooling == "mean"
     start_weights = hashlib.sha256(model.base.encoder.embeddings.word.weight.detach().cpu().numpy().tobytes())
     return {
         "seed": settings.seed,
@@ -284,5 +288,7 @@ def _fingerprint(
         "start": start_weights.hexdigest(),
         "encoder": settings.encoder.model_dump(mode="json", exclude={"folder"}),
         "similarity": settings.task.similarity.model_dump(mode="json"),
-        "training": settings.training.model_dump(mode="json", exclude={"threads", "recompute"}),
+        "training": settings.training.model_dump(mode="json", exclude={"threads", "recompute"})
+        | {"learning_rate": settings.training.rate(model.base.config.hidden_size)},
+        **({"pooling": "mean"} if mean else {}),
     }

@@ -13,7 +13,7 @@ from albertine.errors import ModelError, SettingsError
 from albertine.evaluation.metrics import score
 from albertine.evaluation.runs import predictions_file, write_predictions, write_record
 from albertine.files import explained, standing
-from albertine.interop.heads import labels_in, task_of
+from albertine.interop.heads import labels_in, pooling_of, task_of
 from albertine.interop.huggingface import read_folder
 from albertine.interop.huggingface_config import model_type, our_flags
 from albertine.model.task_model import TaskModel
@@ -22,7 +22,7 @@ from albertine.released import which
 from albertine.settings import override, read_yaml, resolve
 from albertine.tasks.data import once
 from albertine.tasks.encoded import Encoded
-from albertine.tasks.family import Family, Settling
+from albertine.tasks.family import Family, OneLayer, Settling
 from albertine.tasks.settings import FinetuneSettings, TaskChoice
 from albertine.tasks.sources import Data
 from albertine.text.load import check_vocabulary, load_tokenizer
@@ -170,6 +170,8 @@ def tuned_model(run: TunedRun) -> TaskModel:
             remedy="Give the files that the run was made with",
         )
     check_vocabulary(found.model.config.vocab_size, load_tokenizer(where), where)
+    if isinstance(family, OneLayer):
+        family.pooling = pooling_of(found)
     found.model.precision = run.precision
     model = family.build(found.model, run.settings.encoder.classifier_dropout, run.settings.seed)
     model.load_head(found.extra, where)

@@ -23,6 +23,10 @@ TaskKind = Literal[
 ]
 
 
+PAPER_RATE, NARROW_RATE = 2e-5, 5e-4
+"""The rate for models of BERT's width, and the most for narrow ones (docs/decisions/018)."""
+
+
 class SimilarityChoice(Settings):
     """Kind similarity: one vector a text, and how it is learned."""
 
@@ -90,6 +94,11 @@ class TaskChoice(Settings):
     separator: str = Field(",", min_length=1, description="own files: between the classes of one row")
     tags: Literal["bio", "bioes"] = Field(
         "bio", description="entities: mark the first token, or also the last and an only one"
+    )
+    pooling: Literal["mean", "cls"] | None = Field(
+        None,
+        description="classes, scores and choices: learn from the mean of all tokens, or from the first; "
+        "default: the first for ALBERT and BERT, as transformers has it, else the mean",
     )
     crf: bool = Field(False, description="entities: judge and decode whole sequences of tags")
     examples: int | None = Field(
@@ -181,7 +190,12 @@ class TuningChoice(Computing):
     steps: int | None = Field(None, ge=1, description="length of the run in updates, instead of epochs")
     batch_size: int = Field(32, ge=1)
     micro_batch_tokens: int = Field(16384, ge=64)
-    learning_rate: float = Field(2e-5, gt=0)
+    learning_rate: float | None = Field(
+        None,
+        gt=0,
+        description="default: 2e-5 at a hidden size of 768 or more, and more for a narrower model: "
+        "with the square of 768 over its hidden size, at most 5e-4",
+    )
     schedule: Literal["linear", "wsd", "constant"] = "linear"
     warmup: float = Field(0.1, ge=0, lt=1, description="share of the run")
     weight_decay: float = Field(0.01, ge=0)
@@ -201,6 +215,12 @@ class TuningChoice(Computing):
         0.0, ge=0, lt=1, description="judge and save a moving average of the weights; its decay, often 0.999"
     )
     clip: float | None = Field(1.0, gt=0)
+
+    def rate(self, hidden_size: int) -> float:
+        """The peak learning rate: given, or by the width of the model."""
+        if self.learning_rate is not None:
+            return self.learning_rate
+        return min(NARROW_RATE, PAPER_RATE * max(1.0, 768 / hidden_size) ** 2)
 
 
 class TuningWatch(Settings):

@@ -10,7 +10,8 @@ from albertine.layout import pack
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
-from albertine.model.text_vectors import Embedder, mean_rows, text_vectors
+from albertine.model.pooling import Pooling, mean_rows, text_vectors
+from albertine.model.task_model import Classifier, Embedder
 
 
 def toy(depth: int = 2) -> Model:
@@ -79,3 +80,16 @@ def test_of_first_tokens_alone_the_last_depth_is_computed_once(pooling: str) -> 
         found = Embedder(model, pooling)(PACKED)  # type: ignore[arg-type]
     first = whole[PACKED.first_tokens]
     assert torch.allclose(found, first, atol=1e-5) == (pooling == "cls")
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_a_classifier_looks_at_the_mean_or_at_the_pooled_first_token(pooling: Pooling) -> None:
+    base = toy()
+    model = Classifier(base, 3, pooling=pooling, seed=2).eval()
+    layer = model.get_submodule("classifier")
+    with torch.no_grad():
+        found = model(PACKED)
+        for i, length in enumerate(PACKED.lengths):
+            x = base.encoder(pack([np.arange(length) + 3])).last_hidden
+            seen = x.mean(0) if pooling == "mean" else base.pooled(x[:1])[0]
+            torch.testing.assert_close(found[i], layer(seen), atol=1e-5, rtol=1e-5)

@@ -10,13 +10,12 @@ from torch import Tensor
 
 from albertine.layout import Packed
 from albertine.model.model import Model
-from albertine.model.task_model import TaskModel
 
 Pooling = Literal["mean", "cls"]
 """The mean over all tokens of a sequence, special ones included, or its first token."""
 
 
-def text_vectors(model: Model, packed: Packed, pooling: Pooling, normalize: bool) -> Tensor:
+def text_vectors(model: Model, packed: Packed, pooling: Pooling, normalize: bool = False) -> Tensor:
     """A vector for every sequence, (S, H) float32; of length 1 with `normalize`.
 
     For first tokens the last depth computes these alone.
@@ -35,18 +34,9 @@ def mean_rows(x_TH: Tensor, packed: Packed) -> Tensor:
     return F.embedding_bag(every, x_TH, packed.first_tokens, mode="mean")
 
 
-class Embedder(TaskModel):
-    """An encoder whose answer is one vector a text. It has no parameters of its own.
-
-    Attributes:
-        pooling, normalize: as in `text_vectors`.
-    """
-
-    def __init__(self, base: Model, pooling: Pooling = "mean", normalize: bool = False) -> None:
-        super().__init__(base, dropout=0.0)
-        self.pooling: Pooling = pooling
-        self.normalize = normalize
-
-    def forward(self, packed: Packed) -> Tensor:
-        """Vectors (S, H) float32."""
-        return text_vectors(self.base, packed, self.pooling, self.normalize)
+def classified_rows(model: Model, packed: Packed, pooling: Pooling) -> Tensor:
+    """What a classifier looks at, (S, H): the pooler's output of each first token (albert_family.md 1.8), or
+    the mean of the tokens as it is."""
+    if pooling == "mean":
+        return text_vectors(model, packed, "mean")
+    return model.pooled(model.encoder(packed, rows=packed.first_tokens).last_hidden)
