@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import math
 import shutil
 import subprocess
 import sys
@@ -24,10 +25,12 @@ import albertine
 from albertine.analysis.parameters import parameters_by_part
 from albertine.analysis.plots import save_curves
 from albertine.bench.machine import describe
+from albertine.inference import whitening
 from albertine.interop.huggingface import save_model
 from albertine.model.config import EncoderConfig
 from albertine.pretraining.curves import borders
 from albertine.released import FOLDER
+from albertine.training.branching import branch_of
 from albertine.training.metrics import read_metrics
 
 TEXTS = {
@@ -59,9 +62,17 @@ def measured(folder: Path, corpus: Path, suite: str, data: Path, before: dict[st
     return {"machine": before.get("machine") or describe(), **found}
 
 
-def curve(run: Path, folder: Path) -> dict[str, Any]:
-    """Write curve.csv and curve.png; returns what the run took."""
-    rows = read_metrics(run / "metrics.jsonl")
+def lineage(run: Path) -> list[tuple[Path, float]]:
+    """The run and those it is a branch of, the first one first, each with the last step that counts."""
+    found: list[tuple[Path, float]] = [(run, math.inf)]
+    while branch := branch_of(found[0][0]):
+        found.insert(0, (Path(branch["checkpoint"]).parents[1], branch["step"]))
+    return found
+
+
+def curve(runs: list[tuple[Path, float]], folder: Path) -> dict[str, Any]:
+    """Write curve.csv and curve.png; returns what the runs took together."""
+    rows = [row for run, end in runs for row in read_metrics(run / "metrics.jsonl") if row["step"] <= end]
     training = [row for row in rows if "tokens" in row]
     with (folder / "curve.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
@@ -73,12 +84,18 @@ def curve(run: Path, folder: Path) -> dict[str, Any]:
     save_curves(
         folder / "curve.png",
         {"training": points},
-        title=f"{run.name}: masked words",
+        title=f"{folder.name}: masked words",
         y="loss",
-        borders=borders(run / "metrics.jsonl"),
+        borders=tuple(border for run, _ in runs for border in borders(run / "metrics.jsonl")),
     )
     last = training[-1]
-    return {"tokens": last["tokens"], "minutes": last["elapsed"] / 60, "steps": last["step"]}
+    begins = [int(end) for _, end in runs[:-1]]
+    return {
+        "tokens": last["tokens"],
+        "minutes": last["elapsed"] / 60,
+        "steps": last["step"],
+        "branches": begins,
+    }
 
 
 def card(name: str, config: EncoderConfig, took: dict[str, Any], scores: dict[str, Any], suite: str) -> str:
@@ -117,7 +134,13 @@ def card(name: str, config: EncoderConfig, took: dict[str, Any], scores: dict[st
         f"- Run: `settings.yaml` in the environment of `environment.json`; {took['steps']:,} "
         f"updates, {took['tokens'] / 1e6:.1f} million tokens, {took['minutes']:.0f} minutes by the clock on "
         "one core of two, while other programs ran beside it. `curve.csv` is its curve.",
-        f"- Command: `albertine pretrain --config recipes/{name}.yaml`",
+        *(
+            f"- Until update {step:,} it was a shorter run, `settings-{number}.yaml`, which was gone on with "
+            "by `albertine pretrain --branch-from` its last checkpoint; minutes and tokens count both."
+            for number, step in enumerate(took["branches"], 1)
+        ),
+        f"- Command: `albertine pretrain --config recipes/{name}.yaml`"
+        + (", which trains for longer in one go" if took["branches"] else ""),
         "",
         "## Scores (`scores.json`)",
         "",
@@ -154,6 +177,7 @@ def main() -> None:
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--suite", choices=("blimp", "sling"), required=True)
     parser.add_argument("--data", type=Path, required=True, help="folder of the suite's files")
+    parser.add_argument("--whiten", type=Path, nargs="+", help="text, as in convert --whiten")
     parser.add_argument("--again", action="store_true", help="measure again")
     options = parser.parse_args()
     settings = yaml.safe_load((options.run / "settings.yaml").read_text(encoding="utf-8"))
@@ -165,15 +189,23 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as beside:
         new = Path(beside) / name
         tokenizer = albertine.load_tokenizer(options.run / "final")
-        save_model(model, tokenizer, new, stored="float16")
-        took = curve(options.run, new)
+        files = {}
+        if options.whiten:
+            vectors = whitening.measure(model, tokenizer, whitening.sentences_of(options.whiten))
+            files = {whitening.FILE: vectors.to_bytes()}
+        save_model(model, tokenizer, new, stored="float16", extra_files=files)
+        runs = lineage(options.run)
+        took = curve(runs, new)
         ran = json.loads((options.run / "environment.json").read_text(encoding="utf-8"))
         # Where the run lay, and on whose machine, helps nobody to run it again.
         ran = {key: value for key, value in ran.items() if key not in ("host", "command")}
         (new / "environment.json").write_text(json.dumps(ran, indent=2) + "\n", encoding="utf-8")
-        told = settings | {"corpus": f"corpora/{name.rpartition('-')[2]}", "output": "runs"}
-        text = yaml.safe_dump(told, sort_keys=False, allow_unicode=True)
-        (new / "settings.yaml").write_text(text, encoding="utf-8")
+        for number, (run, _) in enumerate(runs, 1):
+            tree = yaml.safe_load((run / "settings.yaml").read_text(encoding="utf-8"))
+            tree |= {"corpus": f"corpora/{name.rpartition('-')[2]}", "output": "runs"}
+            text = yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
+            file = "settings.yaml" if run == options.run else f"settings-{number}.yaml"
+            (new / file).write_text(text, encoding="utf-8")
         # With the settings beside it a model is judged by masks as it was trained with.
         scores = measured(new, options.corpus, options.suite, options.data, before)
         (new / "scores.json").write_text(json.dumps(scores, indent=1) + "\n", encoding="utf-8")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import numpy as np
 import pytest
 import torch
@@ -45,12 +47,14 @@ def test_the_mean_is_over_the_tokens_of_a_sequence_and_no_other() -> None:
 def test_a_text_has_the_same_vector_alone_and_in_company() -> None:
     model = toy()
     with torch.no_grad():
-        for pooling in ("mean", "cls"):
+        for pooling in get_args(Pooling):
             together = Embedder(model, pooling)(PACKED)
             assert together.shape == (4, 16) and together.dtype == torch.float32
             for i, length in enumerate(PACKED.lengths):
-                alone = model.encoder(pack([np.arange(length) + 3])).last_hidden
-                expected = alone.mean(0) if pooling == "mean" else alone[0]
+                states = model.encoder(pack([np.arange(length) + 3]), all_depths=True).hidden_states
+                assert states is not None and len(states) == 3
+                means = [x.mean(0) for x in states]
+                expected = {"mean": means[-1], "cls": states[-1][0], "depths": sum(means) / 3}[pooling]
                 torch.testing.assert_close(together[i], expected, atol=1e-5, rtol=1e-5)
 
 
@@ -82,14 +86,15 @@ def test_of_first_tokens_alone_the_last_depth_is_computed_once(pooling: str) -> 
     assert torch.allclose(found, first, atol=1e-5) == (pooling == "cls")
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls"])
-def test_a_classifier_looks_at_the_mean_or_at_the_pooled_first_token(pooling: Pooling) -> None:
+@pytest.mark.parametrize("pooling", get_args(Pooling))
+def test_a_classifier_looks_at_a_mean_or_at_the_pooled_first_token(pooling: Pooling) -> None:
     base = toy()
     model = Classifier(base, 3, pooling=pooling, seed=2).eval()
     layer = model.get_submodule("classifier")
     with torch.no_grad():
         found = model(PACKED)
         for i, length in enumerate(PACKED.lengths):
-            x = base.encoder(pack([np.arange(length) + 3])).last_hidden
-            seen = x.mean(0) if pooling == "mean" else base.pooled(x[:1])[0]
+            alone = pack([np.arange(length) + 3])
+            seen = text_vectors(base, alone, pooling)
+            seen = (base.pooled(seen) if pooling == "cls" else seen)[0]
             torch.testing.assert_close(found[i], layer(seen), atol=1e-5, rtol=1e-5)

@@ -44,12 +44,12 @@ def test_classes_of_pairs(rotary: Path, tune: Tune) -> None:
     assert sum(cut.values()) == pytest.approx(1)
 
 
-def test_classes_are_learned_from_the_mean_and_told_so(rotary: Path, tune: Tune) -> None:
+def test_classes_are_learned_from_all_depths_and_it_is_told(rotary: Path, tune: Tune) -> None:
     """No class of transformers has that head, so config.json names none; whoever asks the folder later, by a
     sentence or by the dev file, finds what the run found."""
     result = finetune(tune(encoder={"folder": rotary}, training={"epochs": 1}))
     config = json.loads((result.folder / "best" / "config.json").read_text())
-    assert config["albertine"]["pooling"] == "mean" and "architectures" not in config
+    assert config["albertine"]["pooling"] == "depths" and "architectures" not in config
     assert not any(name.startswith("pooler") for name in albertine.load(result.folder / "best").state_dict())
     lines = [json.loads(x) for x in (result.folder / "predictions-dev.jsonl").read_text().splitlines()]
     best = Predictor(result.folder / "best", precision="float32")
@@ -64,12 +64,10 @@ def test_the_first_token_can_be_asked_for(rotary: Path, tune: Tune) -> None:
         pooling: finetune(
             tune(name=pooling, encoder={"folder": rotary}, task={"pooling": pooling}, training={"epochs": 1})
         ).folder
-        for pooling in ("mean", "cls")
+        for pooling in ("mean", "depths", "cls")
     }
-    said = {
-        pooling: Predictor(folder / "best").classify(["good the man"])[0] for pooling, folder in found.items()
-    }
-    assert said["mean"] != said["cls"]
+    said = [Predictor(folder / "best").classify(["good the man"])[0]["fine"] for folder in found.values()]
+    assert len(set(said)) == 3
     assert "pooling" not in json.loads((found["cls"] / "best" / "config.json").read_text())["albertine"]
 
 

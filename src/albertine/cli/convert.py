@@ -49,6 +49,19 @@ def convert(
             "--dtype", help="Of the weights in the file; the small ones are loaded as float32 all the same."
         ),
     ] = "float32",
+    whiten: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--whiten",
+            metavar="TEXT",
+            help="Make vectors of texts comparable, by the sentences of these files or folders (give it "
+            "again for more): for `predict embed` and `similarity` of a model that was not tuned for them.",
+        ),
+    ] = None,
+    depth: Annotated[
+        int | None,
+        typer.Option("--depth", min=0, help="With --whiten: the depth that vectors are made of; default 1."),
+    ] = None,
     sample: Annotated[
         Path | None,
         typer.Option("--sample", help=f"With --share: compare outputs on a text's first {SAMPLES} lines."),
@@ -66,20 +79,48 @@ def convert(
         raise ModelError("is both read and written", where=source, remedy="Name another folder to write")
     if sample is not None and not share:
         raise SettingsError("--sample belongs to --share", remedy="Add --share, or leave it out")
+    if depth is not None and not whiten:
+        raise SettingsError("--depth belongs to --whiten", remedy="Add --whiten, or leave it out")
     found = read_folder(source)
     # A damaged tokenizer must not pass for an absent one.
     has_tokenizer = any((source / name).exists() for name in VOCABULARIES)
     tokenizer = albertine.load_tokenizer(source) if has_tokenizer else None
     model = _shared(found.model, tokenizer, sample) if share else found.model
+    files = _whitening(source, model, tokenizer, whiten, 1 if depth is None else depth, not share)
     task = carried_config(found, written_type(model.config, to))
     save_model(
-        model, tokenizer, target, extra_tensors=found.extra, extra_config=task, layout=to, stored=stored
+        model,
+        tokenizer,
+        target,
+        extra_tensors=found.extra,
+        extra_config=task,
+        extra_files=files,
+        layout=to,
+        stored=stored,
     )
     if found.left_aside:
         typer.echo(f"Left out: {', '.join(found.left_aside)}, a head that Albertine does not compute.")
     typer.echo(
         f"{target}: written, {'with its tokenizer' if tokenizer else 'without a tokenizer, as it had none'}"
     )
+
+
+def _whitening(
+    source: Path, model: Model, tokenizer: Tokenizer | None, texts: list[Path] | None, depth: int, kept: bool
+) -> dict[str, bytes]:
+    """The file of a whitening: a new one by texts, else that of the source, as long as its encoder is
+    kept."""
+    from albertine.errors import ModelError
+    from albertine.inference.whitening import FILE, measure, read_whitening, sentences_of
+
+    config, found = model.config, None
+    if texts:
+        if tokenizer is None:
+            raise ModelError("has no tokenizer to read text with", where=source)
+        found = measure(model, tokenizer, sentences_of(texts), depth)
+    elif kept:
+        found = read_whitening(source, config.hidden_size, config.plan.depth)
+    return {} if found is None else {FILE: found.to_bytes()}
 
 
 def _shared(model: Model, tokenizer: Tokenizer | None, sample: Path | None) -> Model:

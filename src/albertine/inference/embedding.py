@@ -8,9 +8,11 @@ from typing import NamedTuple, get_args
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from albertine.errors import SettingsError
+from albertine.inference.whitening import Whitening
 from albertine.interop.sentence_transformers import Vectors
 from albertine.layout import longest_first, pack
 from albertine.model.backend import tokens_per_pass
@@ -20,7 +22,7 @@ from albertine.text.tokenizer import Tokenizer
 
 
 class Embedded(NamedTuple):
-    """Vectors float32 (texts, H), and how many texts lost tokens."""
+    """Vectors float32 (texts, H or what a whitening leaves), and how many texts lost tokens."""
 
     vectors: NDArray[np.float32]
     cut: int
@@ -28,11 +30,16 @@ class Embedded(NamedTuple):
 
 @dataclass(frozen=True)
 class TextEmbedder:
-    """A model, and how its folder wants texts turned into vectors."""
+    """A model, and how its folder wants texts turned into vectors.
+
+    Attributes:
+        whitening: asked instead where no pooling is named.
+    """
 
     model: Model
     tokenizer: Tokenizer
     how: Vectors
+    whitening: Whitening | None = None
 
     @property
     def limit(self) -> int:
@@ -48,11 +55,12 @@ class TextEmbedder:
         may be long.
 
         Args:
-            pooling, normalize: as in `model.embedding`; None: as the folder says.
+            pooling, normalize: as in `model.pooling`; None: as the folder says.
 
         Raises:
             SettingsError: an unknown pooling.
         """
+        whitening = self.whitening if pooling is None else None
         pooling = self.how.pooling if pooling is None else pooling
         normalize = self.how.normalize if normalize is None else normalize
         if pooling not in get_args(Pooling):
@@ -61,11 +69,16 @@ class TextEmbedder:
         cut = sum(len(row) + 2 > self.limit for row in ids)
         rows = [self.tokenizer.layout(row, max_length=self.limit) for row in ids]
         lengths = [len(row) for row, _ in rows]
-        found = np.empty((len(rows), self.model.config.hidden_size), dtype=np.float32)
+        size = self.model.config.hidden_size if whitening is None else whitening.matrix.shape[1]
+        found = np.empty((len(rows), size), dtype=np.float32)
         for chosen in longest_first(lengths, tokens_per_pass(self.model.device)):
             packed = pack([rows[i][0] for i in chosen], [rows[i][1] for i in chosen])
-            vectors = text_vectors(self.model, packed.to(self.model.device), pooling, normalize)
-            found[chosen] = vectors.cpu().numpy()
+            packed = packed.to(self.model.device)
+            if whitening is None:
+                vectors = text_vectors(self.model, packed, pooling)
+            else:
+                vectors = whitening(self.model, packed)
+            found[chosen] = (F.normalize(vectors, dim=-1) if normalize else vectors).cpu().numpy()
         return Embedded(found, cut)
 
 

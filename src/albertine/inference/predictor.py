@@ -23,6 +23,7 @@ from albertine.inference.relations import Relater, Relation
 from albertine.inference.search import Draw, Search
 from albertine.inference.spans import Answer
 from albertine.inference.tags import best_tags, entities_of
+from albertine.inference.whitening import read_whitening
 from albertine.inference.writing import Written, lengths_told, source_row, write
 from albertine.interop.heads import ClassifierHead, read_classifier
 from albertine.interop.huggingface import read_folder
@@ -236,9 +237,12 @@ class Predictor:
         """What turns texts into vectors, as the folder says.
 
         Raises:
-            ModelError: the folder has files of sentence-transformers that ask for what is not known here.
+            ModelError: the folder has files of sentence-transformers that ask for what is not known here, or
+                a whitening that does not fit.
         """
-        return TextEmbedder(self.model, self.tokenizer, read_vectors(self._path))
+        config = self.model.config
+        whitening = read_whitening(self._path, config.hidden_size, config.plan.depth)
+        return TextEmbedder(self.model, self.tokenizer, read_vectors(self._path), whitening)
 
     def embed(
         self, texts: Sequence[str], *, pooling: Pooling | None = None, normalize: bool | None = None
@@ -249,7 +253,8 @@ class Predictor:
         of how many.
 
         Args:
-            pooling: "mean" of all tokens or "cls", the first; None: as the folder says, else the mean.
+            pooling: as in `model.pooling`; None: as the folder says, else whitened where it can be, else the
+                mean.
             normalize: whether vectors have length 1; None: as the folder says, else not.
         """
         asked = [texts] if isinstance(texts, str) else texts

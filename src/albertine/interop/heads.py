@@ -57,9 +57,9 @@ class ClassifierHead:
 
 def usual_pooling(config: EncoderConfig) -> Pooling:
     """What a new classifier looks at: the first token where transformers has a classifier of that layout that
-    computes the same, as for BERT and ALBERT; else the mean of the tokens, from which small encoders learn
-    sooner (docs/decisions/018)."""
-    return "cls" if _same_in_transformers(model_type(config), "classify") else "mean"
+    computes the same, as for BERT and ALBERT; else the mean over tokens and depths, from which small encoders
+    learn sooner (docs/decisions/018)."""
+    return "cls" if _same_in_transformers(model_type(config), "classify") else "depths"
 
 
 def head_config(
@@ -99,7 +99,13 @@ def _same_in_transformers(model_type: str, task: Task) -> bool:
 
 def pooling_of(folder: ModelFolder) -> Pooling:
     """What the classifier of a folder looks at."""
-    return "mean" if our_flags(folder.config).get("pooling") == "mean" else "cls"
+    told = our_flags(folder.config).get("pooling", "cls")
+    for known in get_args(Pooling):
+        if told == known:
+            return known  # type: ignore[no-any-return]
+    raise ModelError(
+        f"pools by `{told}`; known are {', '.join(get_args(Pooling))}", remedy="Update albertine"
+    )
 
 
 def carried_config(folder: ModelFolder, model_type: str) -> dict[str, Any]:

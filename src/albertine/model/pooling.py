@@ -1,4 +1,4 @@
-"""One vector a text, out of the encoder's last depth."""
+"""One vector a text, out of the states of an encoder."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from torch import Tensor
 from albertine.layout import Packed
 from albertine.model.model import Model
 
-Pooling = Literal["mean", "cls"]
-"""The mean over all tokens of a sequence, special ones included, or its first token."""
+Pooling = Literal["mean", "cls", "depths"]
+"""Of the last depth the mean over all tokens of a sequence, special ones included, or its first token; or the
+mean over all tokens of all depths, the embeddings included."""
 
 
 def text_vectors(model: Model, packed: Packed, pooling: Pooling, normalize: bool = False) -> Tensor:
@@ -23,7 +24,9 @@ def text_vectors(model: Model, packed: Packed, pooling: Pooling, normalize: bool
     if pooling == "cls":
         x_SH = model.encoder(packed, rows=packed.first_tokens).last_hidden.float()
     else:
-        x_SH = mean_rows(model.encoder(packed).last_hidden.float(), packed)
+        out = model.encoder(packed, all_depths=pooling == "depths")
+        states = out.hidden_states or (out.last_hidden,)
+        x_SH = torch.stack([mean_rows(x_TH.float(), packed) for x_TH in states]).mean(0)
     return F.normalize(x_SH, dim=-1) if normalize else x_SH
 
 
@@ -36,7 +39,7 @@ def mean_rows(x_TH: Tensor, packed: Packed) -> Tensor:
 
 def classified_rows(model: Model, packed: Packed, pooling: Pooling) -> Tensor:
     """What a classifier looks at, (S, H): the pooler's output of each first token (albert_family.md 1.8), or
-    the mean of the tokens as it is."""
-    if pooling == "mean":
-        return text_vectors(model, packed, "mean")
+    a mean as it is."""
+    if pooling != "cls":
+        return text_vectors(model, packed, pooling)
     return model.pooled(model.encoder(packed, rows=packed.first_tokens).last_hidden)

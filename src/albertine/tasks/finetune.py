@@ -277,7 +277,7 @@ def _fingerprint(
         content.update(np.int64(len(ids)).tobytes() + ids.tobytes())
     assert data.train.targets is not None
     content.update(torch.cat(data.train.targets).numpy().tobytes())
-    mean = isinstance(data.family, OneLayer) and data.family.pooling == "mean"
+    pooling = data.family.pooling if isinstance(data.family, OneLayer) else "cls"
     start_weights = hashlib.sha256(model.base.encoder.embeddings.word.weight.detach().cpu().numpy().tobytes())
     return {
         "seed": settings.seed,
@@ -290,5 +290,5 @@ def _fingerprint(
         "similarity": settings.task.similarity.model_dump(mode="json"),
         "training": settings.training.model_dump(mode="json", exclude={"threads", "recompute"})
         | {"learning_rate": settings.training.rate(model.base.config.hidden_size)},
-        **({"pooling": "mean"} if mean else {}),
+        **({} if pooling == "cls" else {"pooling": pooling}),
     }

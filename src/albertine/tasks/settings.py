@@ -95,10 +95,11 @@ class TaskChoice(Settings):
     tags: Literal["bio", "bioes"] = Field(
         "bio", description="entities: mark the first token, or also the last and an only one"
     )
-    pooling: Literal["mean", "cls"] | None = Field(
+    pooling: Literal["cls", "mean", "depths"] | None = Field(
         None,
-        description="classes, scores and choices: learn from the mean of all tokens, or from the first; "
-        "default: the first for ALBERT and BERT, as transformers has it, else the mean",
+        description="classes, scores and choices: learn from the first token, the mean of all tokens, or "
+        "their mean over all depths; default: the first for ALBERT and BERT, as transformers has it, else "
+        "the last of the three",
     )
     crf: bool = Field(False, description="entities: judge and decode whole sequences of tags")
     examples: int | None = Field(

@@ -1,0 +1,141 @@
+"""Text vectors of an encoder that nobody tuned for them, made comparable (BERT-whitening, arXiv 2103.15316).
+
+    v = (x - m) W,    W = U diag(λ)^-1/2
+
+where x is the mean over the tokens of a text of the states of a depth, m its mean over many sentences and
+U diag(λ) Uᵀ its covariance. The mean takes away what all texts have in common, which is most of a raw vector;
+W makes all directions equally long. An early depth knows best what a text is about: the last one is about to
+say which words are missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import safetensors.torch
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from albertine.errors import DataError, ModelError, SettingsError
+from albertine.layout import Packed, longest_first, pack
+from albertine.model.backend import tokens_per_pass
+from albertine.model.model import Model, evaluating
+from albertine.model.pooling import mean_rows
+from albertine.randomness import generator
+from albertine.text.documents import read_documents
+from albertine.text.sentences import document_sentences, guess_language
+from albertine.text.tokenizer import Tokenizer
+
+FILE = "whitening.safetensors"
+SENTENCES, SEEN, LONGEST = 10_000, 200_000, 64
+"""How many sentences are measured, among how many, and their tokens at most."""
+SMALLEST = 1e-6
+"""Directions of less variance than that share of the largest are left out: there is only rounding in them."""
+
+
+@dataclass(frozen=True)
+class Whitening:
+    """What turns states into vectors.
+
+    Attributes:
+        depth: how many depths are computed. mean: (H,). matrix: (H, K).
+    """
+
+    depth: int
+    mean: Tensor
+    matrix: Tensor
+
+    def __call__(self, model: Model, packed: Packed) -> Tensor:
+        """A vector for every sequence, (S, K) float32."""
+        x_SH = _raw(model, packed, self.depth)
+        vectors: Tensor = (x_SH - self.mean.to(x_SH.device)) @ self.matrix.to(x_SH.device)
+        return vectors
+
+    def to_bytes(self) -> bytes:
+        """The file."""
+        tensors = {"mean": self.mean, "matrix": self.matrix}
+        return safetensors.torch.save(tensors, metadata={"depth": str(self.depth)})
+
+
+def _raw(model: Model, packed: Packed, depth: int) -> Tensor:
+    return mean_rows(model.encoder(packed, depth=depth).last_hidden.float(), packed)
+
+
+@torch.inference_mode()
+def measure(model: Model, tokenizer: Tokenizer, sentences: Sequence[str], depth: int = 1) -> Whitening:
+    """The whitening of an encoder by sentences like those that it will be asked about.
+
+    Raises:
+        SettingsError: it has no such depth. DataError: fewer sentences than twice the hidden size.
+    """
+    size = model.config.hidden_size
+    if not 0 <= depth <= (most := model.config.plan.depth):
+        raise SettingsError(f"the model has no depth {depth}", remedy=f"Choose 0 (its embeddings) to {most}")
+    if len(sentences) < 2 * size:
+        raise DataError(
+            f"{len(sentences):,} sentences are too few to tell {size} directions apart",
+            remedy=f"Give text of {2 * size:,} sentences or more",
+        )
+    limit = min(LONGEST, model.config.max_position_embeddings)
+    rows = [tokenizer.layout(ids, max_length=limit)[0] for ids in tokenizer.encode_batch(sentences)]
+    total = torch.zeros(size, dtype=torch.float64)
+    squares = torch.zeros(size, size, dtype=torch.float64)
+    with evaluating(model):
+        for chosen in longest_first([len(row) for row in rows], tokens_per_pass(model.device)):
+            x_SH = _raw(model, pack([rows[i] for i in chosen]).to(model.device), depth).cpu().double()
+            total += x_SH.sum(0)
+            squares += x_SH.T @ x_SH
+    mean = total / len(rows)
+    variances, directions = torch.linalg.eigh(squares / len(rows) - torch.outer(mean, mean))
+    kept = variances > SMALLEST * variances[-1]
+    matrix = directions[:, kept] * variances[kept].rsqrt()
+    return Whitening(depth, mean.float(), matrix.float().contiguous())
+
+
+def sentences_of(files: Iterable[Path], count: int = SENTENCES) -> list[str]:
+    """Sentences of files and folders of text, drawn from the first 200,000; the same ones every time.
+
+    Raises:
+        DataError: a file is missing or no text.
+    """
+    found = (
+        sentence
+        for document in read_documents(list(files))
+        for sentence in document_sentences(document, guess_language(" ".join(document.paragraphs)[:2000]))
+        if sentence.strip()
+    )
+    seen = list(islice(found, SEEN))
+    if len(seen) <= count:
+        return seen
+    places = generator(0, "sentences of a whitening").choice(len(seen), count, replace=False)
+    return [seen[i] for i in np.sort(places).tolist()]
+
+
+def read_whitening(folder: Path, hidden_size: int, depth: int) -> Whitening | None:
+    """The whitening of a model folder, if it has one.
+
+    Args:
+        hidden_size, depth: of its encoder.
+
+    Raises:
+        ModelError: the file is damaged, or of another encoder.
+    """
+    file = folder / FILE
+    if not file.is_file():
+        return None
+    remedy = "Make it again with albertine convert --whiten, or move it away"
+    try:
+        with safe_open(file, "pt") as opened:
+            tensors = {name: opened.get_tensor(name).float() for name in ("mean", "matrix")}
+            found = Whitening(int((opened.metadata() or {})["depth"]), **tensors)
+    except (SafetensorError, OSError, KeyError, ValueError) as error:
+        raise ModelError(f"is not a whitening ({error!r:.80})", where=file, remedy=remedy) from error
+    fits = found.mean.shape == (hidden_size,) and found.matrix.ndim == 2
+    if not fits or len(found.matrix) != hidden_size or not 0 <= found.depth <= depth:
+        raise ModelError("is the whitening of another encoder", where=file, remedy=remedy)
+    return found
