@@ -1,0 +1,79 @@
+"""How well vectors of an encoder that nobody tuned for them rank pairs of texts: Spearman's correlation with
+the scores of dev sets, for means of each depth, whitened or not, and the mean over depths.
+
+    python -m benchmarks.vectors albertine-mini-en --text ../shared/data/en_wiki_2018 --save
+    python -m benchmarks.vectors albertine-mini-zh --text ../shared/data/zh_wiki --save
+
+The text that whitening is measured on is none of the judged.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+import albertine
+from albertine.bench.machine import describe, save_result
+from albertine.evaluation.metrics import spearman
+from albertine.inference.whitening import LONGEST, measure, sentences_of
+from albertine.layout import Packed, pack
+from albertine.model.pooling import mean_rows, text_vectors
+from albertine.tasks.datasets.similarity import SIMILAR
+
+SETS = {
+    "en": {"sts-b": "glue/STS-B", "sick-relatedness": "sick"},
+    "zh": {"lcqmc": "lcqmc", "bq": "bq_corpus", "afqmc": "afqmc"},
+}
+MOST, TOGETHER = 2000, 64
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("model")
+    parser.add_argument("--text", type=Path, nargs="+", required=True, help="whose sentences whitening sees")
+    parser.add_argument("--language", choices=tuple(SETS), help="default: by the model's name")
+    parser.add_argument("--shared", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--save", action="store_true", help="write the result under benchmarks/results")
+    options = parser.parse_args()
+    language = options.language or ("zh" if options.model.rstrip("/").endswith("zh") else "en")
+    model = albertine.load(options.model).eval()
+    tokenizer = albertine.load_tokenizer(options.model)
+    sentences = sentences_of(options.text)
+
+    def of_depth(depth: int) -> Callable[[Packed], Tensor]:
+        return lambda packed: mean_rows(model.encoder(packed, depth=depth).last_hidden.float(), packed)
+
+    ways: dict[str, Callable[[Packed], Tensor]] = {}
+    for depth in range(model.config.plan.depth + 1):
+        whitening = measure(model, tokenizer, sentences, depth)
+        ways[f"depth {depth}"] = of_depth(depth)
+        ways[f"depth {depth}, whitened"] = lambda packed, w=whitening: w(model, packed)  # type: ignore[misc]
+    ways["all depths"] = lambda packed: text_vectors(model, packed, "depths")
+    found: dict[str, dict[str, float]] = {way: {} for way in ways}
+    for name, folder in SETS[language].items():
+        pairs = [p for p in SIMILAR[name].read(options.shared / folder, "dev") if p.score is not None][:MOST]
+        sides = [tokenizer.encode_batch([getattr(p, side) for p in pairs]) for side in ("text", "pair")]
+        rows = [[tokenizer.layout(ids, max_length=LONGEST)[0] for ids in side] for side in sides]
+        for way, vectors in ways.items():
+            with torch.inference_mode():
+                a, b = (
+                    torch.cat([vectors(pack(r[i : i + TOGETHER])) for i in range(0, len(r), TOGETHER)])
+                    for r in rows
+                )
+            cosines = torch.cosine_similarity(a, b).tolist()
+            found[way][name] = spearman([p.score or 0.0 for p in pairs], cosines)
+    for way, scores in found.items():
+        print(f"{way:18}", *(f"{name} {score:.3f}" for name, score in scores.items()))
+    if options.save:
+        told = {"model": options.model, "sentences": len(sentences), "pairs": MOST, "spearman": found}
+        print(save_result(f"vectors-{language}", {"machine": describe(), **told}))
+
+
+if __name__ == "__main__":
+    main()
