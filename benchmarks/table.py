@@ -5,7 +5,6 @@ python -m benchmarks.table
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from statistics import median
@@ -13,38 +12,18 @@ from typing import Any
 
 from albertine.analysis.pictures import save_bars
 from albertine.analysis.plots import save_curves
-from albertine.bench import machine
 from albertine.bench.machine import RESULTS
+from benchmarks.learned import blocks, ladder, tuned, vectors
+from benchmarks.markdown import newest, newest_of_each, table
 from benchmarks.pretraining import time_to_reach
 
 DOCS = Path(__file__).parents[1] / "docs"
-Result = dict[str, Any]
 
 HEAD = """# Performance
 
 Written by `python -m benchmarks.table` from the files under `benchmarks/results/`; each was made by the
 command above its table. Compare ratios: they come from one run on one machine. Absolute times move with it.
 """
-
-
-def newest(hardware: Path, name: str) -> Result | None:
-    """The newest result of that name, with its date."""
-    if (path := machine.newest(hardware, name)) is None:
-        return None
-    result: Result = json.loads(path.read_text(encoding="utf-8"))
-    return {**result, "date": path.name[:10]}
-
-
-def newest_of_each(hardware: Path, kind: str) -> dict[str, Result]:
-    """The newest result of every name that begins with `kind-`, by the rest of the name."""
-    names = {path.stem[11:] for path in hardware.glob(f"????-??-??-{kind}-*.json")}
-    found = {name[len(kind) + 1 :]: newest(hardware, name) for name in sorted(names)}
-    return {name: result for name, result in found.items() if result is not None}
-
-
-def table(columns: list[str], rows: list[list[str]]) -> str:
-    lines = [columns, ["---", *["---:"] * (len(columns) - 1)], *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
 def inference(hardware: Path) -> Iterator[str]:
@@ -397,6 +376,10 @@ PARTS: tuple[Callable[[Path], Iterator[str]], ...] = (
     start_up,
     lambda hardware: pretraining(hardware, "en"),
     lambda hardware: pretraining(hardware, "zh"),
+    ladder,
+    blocks,
+    tuned,
+    vectors,
     prepared,
     kill_resume,
     finetuning,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from statistics import median
 
-from benchmarks.table import table
+from benchmarks.markdown import table
 from benchmarks.tuned.contest import Result
 from benchmarks.tuned.tasks import Task
 

@@ -1,0 +1,52 @@
+"""What small models learn, as parts of docs/performance.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.ladder import table as rungs
+from benchmarks.markdown import newest, newest_of_each, table
+
+
+def ladder(hardware: Path) -> Iterator[str]:
+    if (found := newest(hardware, "ladder")) is None:
+        return
+    length = f"{found['steps']:,} updates" if "steps" in found else f"{found['minutes']:g} minutes"
+    yield "## What helps to learn from little text\n\n`python -m benchmarks.ladder CORPUS --save`, "
+    yield f"{found['date']}: pretraining runs of {length} that differ in one thing, judged by the same "
+    yield "hidden words of held-out text, all of them [MASK].\n\n"
+    yield rungs(found["runs"]) + "\n"
+
+
+def blocks(hardware: Path) -> Iterator[str]:
+    if (found := newest(hardware, "blocks")) is None:
+        return
+    yield "## A training step of each kind of block\n\n`python -m benchmarks.blocks --save`, "
+    yield f"{found['date']}: {found['tokens']:,} tokens in samples of {found['length']}, one shared block; "
+    yield "least of its rounds.\n\n"
+    whole = {name: sum(row.values()) for name, row in found["milliseconds"].items()}
+    first = next(iter(whole.values()))
+    rows = [
+        [name, *(f"{row[part]:.0f}" for part in ("gradients", "update")), f"{whole[name] / first:.2f}"]
+        for name, row in found["milliseconds"].items()
+    ]
+    yield table(["block", "gradients, ms", "Muon's update, ms", "whole step over ALBERT's"], rows)
+
+
+def tuned(hardware: Path) -> Iterator[str]:
+    for language in newest_of_each(hardware, "tuned"):
+        for written in sorted(hardware.glob(f"????-??-??-tuned-{language}.md"))[-1:]:
+            yield f"## Tuned for tasks, {language}\n\n`python -m benchmarks.tuned MODEL --save`, "
+            yield f"{written.name[:10]}. {written.read_text(encoding='utf-8')}\n"
+
+
+def vectors(hardware: Path) -> Iterator[str]:
+    for language, found in newest_of_each(hardware, "vectors").items():
+        yield f"## Vectors of texts without tuning, {language}\n\n`python -m benchmarks.vectors "
+        yield f"{found['model']} --text TEXT --save`, {found['date']}: Spearman's correlation of the cosines "
+        yield f"with the scores of dev sets, {found['pairs']:,} pairs at most; whitening is measured on "
+        yield f"{found['sentences']:,} sentences of other text.\n\n"
+        sets = list(next(iter(found["spearman"].values())))
+        rows = [[way, *(f"{row[s]:.3f}" for s in sets)] for way, row in found["spearman"].items()]
+        yield table(["mean over the tokens of", *sets], rows) + "\n"
