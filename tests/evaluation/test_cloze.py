@@ -125,6 +125,19 @@ def test_a_piece_over_the_border_is_cut(vocabularies: Vocabularies) -> None:
     assert tokenizer.decode(own).strip() == text[at]
 
 
+@pytest.mark.parametrize("name", ["small", "large", "wordpiece"])
+def test_no_character_is_lost_where_pieces_are_cut(name: str, vocabularies: Vocabularies) -> None:
+    """Words cut anywhere: what is left of one begins with a piece of its own, or with a mark alone."""
+    tokenizer, text = vocabularies[name], "she asked whether the captain wanted another thing"
+    for at in (i for i in range(1, len(text) - 1) if text[i - 1 : i + 2].isalpha()):
+        ids, owner = hidden_pieces(tokenizer, Passage(text, ((at, at + 1),)))
+        assert tokenizer.unk_id not in ids
+        spelled = tokenizer.decode(ids).replace(" ", "").replace("##", "")
+        assert spelled == text.replace(" ", "")
+        own = [token for token, o in zip(ids, owner, strict=True) if o == 0]
+        assert tokenizer.decode(own).strip().replace("##", "") == text[at]
+
+
 def test_two_vocabularies_hide_the_same_characters(
     vocabularies: Vocabularies, texts: dict[str, list[str]]
 ) -> None:
