@@ -195,7 +195,7 @@ class TuningChoice(Computing):
         None,
         gt=0,
         description="default: 2e-5 at a hidden size of 768 or more, and more for a narrower model: "
-        "with the square of 768 over its hidden size, at most 5e-4",
+        "with the cube of 768 over its hidden size, at most 5e-4",
     )
     schedule: Literal["linear", "wsd", "constant"] = "linear"
     warmup: float = Field(0.1, ge=0, lt=1, description="share of the run")
@@ -221,7 +221,7 @@ class TuningChoice(Computing):
         """The peak learning rate: given, or by the width of the model."""
         if self.learning_rate is not None:
             return self.learning_rate
-        return min(NARROW_RATE, PAPER_RATE * max(1.0, 768 / hidden_size) ** 2)
+        return min(NARROW_RATE, PAPER_RATE * max(1.0, 768 / hidden_size) ** 3)
 
 
 class TuningWatch(Settings):
