@@ -74,6 +74,20 @@ def test_words_in_disorder_are_less_likely(name: str) -> None:
 
 
 @each
+def test_similar_sentences_are_told_from_others(name: str) -> None:
+    """Raw means have a cosine of 0.99 for any two."""
+    alike, other = {
+        "albertine-mini-en": (
+            ("The king was killed in the battle.", "The king died in the war."),
+            "The album was released in 2005.",
+        ),
+        "albertine-mini-zh": (("花呗怎么还款", "花呗的还款方式"), "这座城市位于山区。"),
+    }[name]
+    near, far, away = Predictor(name).similarity([alike[0]], [alike[1], other, alike[0]])[0].tolist()
+    assert near > 0.25 and near > far + 0.2 and away == pytest.approx(1, abs=1e-3)
+
+
+@each
 def test_transformers_computes_the_same(name: str) -> None:
     folder = released_folder(name)
     theirs = transformers.AutoModelForMaskedLM.from_pretrained(folder).eval()
@@ -112,8 +126,8 @@ def test_the_folder_is_small_and_says_how_it_was_made(name: str) -> None:
     assert sum(file.stat().st_size for file in folder.iterdir()) < 20e6
     settings = load(PretrainingSettings, folder / "settings.yaml")
     assert settings.name == name and settings.stages and settings.training.optimizer == "muon"
-    for file in ("settings.yaml", "environment.json", "scores.json", "README.md"):
-        text = (folder / file).read_text(encoding="utf-8")
+    for file in (*folder.glob("settings*.yaml"), *folder.glob("*.json"), folder / "README.md"):
+        text = file.read_text(encoding="utf-8")
         assert not re.search(r"(?<![.\w])/(?:work|home|root|tmp)/", text), file
     rows = (folder / "curve.csv").read_text(encoding="utf-8").splitlines()
     assert rows[0].startswith("step,") and len(rows) > 50
