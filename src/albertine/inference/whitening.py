@@ -59,7 +59,8 @@ class Whitening:
     def to_bytes(self) -> bytes:
         """The file."""
         tensors = {"mean": self.mean, "matrix": self.matrix}
-        return safetensors.torch.save(tensors, metadata={"depth": str(self.depth)})
+        content: bytes = safetensors.torch.save(tensors, metadata={"depth": str(self.depth)})
+        return content
 
 
 def _raw(model: Model, packed: Packed, depth: int) -> Tensor:
