@@ -78,7 +78,7 @@ def test_similar_sentences_are_told_from_others(name: str) -> None:
     """Raw means have a cosine of 0.99 for any two."""
     alike, other = {
         "albertine-mini-en": (
-            ("The king was killed in the battle.", "The king died in the war."),
+            ("A cat sat on the mat.", "There was a cat on a mat."),
             "The album was released in 2005.",
         ),
         "albertine-mini-zh": (("花呗怎么还款", "花呗的还款方式"), "这座城市位于山区。"),

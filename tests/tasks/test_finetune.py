@@ -205,6 +205,12 @@ def test_layer_wise_decay_of_the_rate(tune: Tune) -> None:
     own = rates(replace(SharingPlan.shared(3), own=("norms",)), 0.5)
     assert own("base.encoder.own.0.attention.layer_norm.weight") == 0.125
     assert own("base.encoder.own.2.injection") == 0.5
+    words = rates(SharingPlan.unshared(3), 0.5, embedding=8.0)
+    assert (
+        words("base.encoder.embeddings.word.weight") == words("base.encoder.embeddings.mapping.bias") == 0.5
+    )
+    assert words("base.encoder.embeddings.layer_norm.weight") == 0.0625
+    assert words("base.encoder.attention.2.query.weight") == 0.5 and words("classifier.weight") == 1.0
     # It is the step that shrinks, which Adam would undo if it were the gradient.
     before = encoder(tune())
     result = run(tune(training={"layer_decay": 0.01, "epochs": 0.5}))

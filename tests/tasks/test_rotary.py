@@ -79,6 +79,23 @@ def test_vectors(rotary: Path, tune: Tune) -> None:
     assert vectors.shape == (2, 32) and np.isfinite(vectors).all()
 
 
+@pytest.mark.parametrize("normalize", [True, False])
+def test_vectors_over_all_depths_are_asked_for_as_they_were_learned(
+    rotary: Path, tune: Tune, normalize: bool
+) -> None:
+    similarity = {"highest": 2.5, "pooling": "depths", "normalize": normalize}
+    task = {"kind": "similarity", "pair": "answer", "label": "points", "similarity": similarity}
+    folder = finetune(tune(encoder={"folder": rotary}, task=task, training={"epochs": 1})).folder
+    assert not (folder / "best" / "modules.json").exists()
+    lines = [json.loads(x) for x in (folder / "predictions-dev.jsonl").read_text().splitlines()]
+    predictor, texts = Predictor(folder / "best", precision="float32"), ["the good man", "of the house"]
+    found = predictor.embed(texts)
+    np.testing.assert_allclose(found, predictor.embed(texts, pooling="depths"), atol=1e-6)
+    assert np.allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5) == normalize
+    (again,) = judge(open_run(folder), ("dev",))
+    assert [round(x, 6) for x in again.answers] == [line["prediction"] for line in lines]
+
+
 def questions(path: Path, count: int, seed: int) -> Path:
     """The answer is the word after "good"; every passage has one."""
     rng, words = np.random.default_rng(seed), ["the", "house", "and", "he", "was", "old", "man", "time"]

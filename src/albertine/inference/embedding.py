@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import NamedTuple, get_args
 
 import numpy as np
@@ -13,7 +14,10 @@ from numpy.typing import NDArray
 
 from albertine.errors import SettingsError
 from albertine.inference.whitening import Whitening
-from albertine.interop.sentence_transformers import Vectors
+from albertine.interop.heads import pooling_of, task_of
+from albertine.interop.huggingface import ModelFolder
+from albertine.interop.huggingface_config import our_flags
+from albertine.interop.sentence_transformers import Vectors, read_vectors
 from albertine.layout import longest_first, pack
 from albertine.model.backend import tokens_per_pass
 from albertine.model.model import Model
@@ -80,6 +84,19 @@ class TextEmbedder:
                 vectors = whitening(self.model, packed)
             found[chosen] = (F.normalize(vectors, dim=-1) if normalize else vectors).cpu().numpy()
         return Embedded(found, cut)
+
+
+def how_of(folder: ModelFolder, path: Path) -> Vectors:
+    """What a folder says of its vectors: in its files for sentence-transformers, or in config.json where
+    those cannot say it.
+
+    Raises:
+        ModelError: the files are damaged, or ask for what cannot be computed here.
+    """
+    found = read_vectors(path)
+    if task_of(folder) != "embed" or (pooling := pooling_of(folder)) == "cls":
+        return found
+    return replace(found, pooling=pooling, normalize=our_flags(folder.config).get("normalize") is True)
 
 
 def cosines(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float32]:

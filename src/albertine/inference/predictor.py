@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from albertine.errors import DataError, ModelError
 from albertine.inference.answering import Answerer
-from albertine.inference.embedding import TextEmbedder, cosines
+from albertine.inference.embedding import TextEmbedder, cosines, how_of
 from albertine.inference.options import option_rows
 from albertine.inference.parity import check_int8
 from albertine.inference.reading import Inquiry, Passage, read
@@ -28,7 +28,6 @@ from albertine.inference.writing import Written, lengths_told, source_row, write
 from albertine.interop.heads import ClassifierHead, read_classifier
 from albertine.interop.huggingface import read_folder
 from albertine.interop.places import model_folder
-from albertine.interop.sentence_transformers import read_vectors
 from albertine.layout import Packed, longest_first, pack
 from albertine.model.backend import tokens_per_pass
 from albertine.model.pooling import Pooling, classified_rows
@@ -242,7 +241,7 @@ class Predictor:
         """
         config = self.model.config
         whitening = read_whitening(self._path, config.hidden_size, config.plan.depth)
-        return TextEmbedder(self.model, self.tokenizer, read_vectors(self._path), whitening)
+        return TextEmbedder(self.model, self.tokenizer, how_of(self._folder, self._path), whitening)
 
     def embed(
         self, texts: Sequence[str], *, pooling: Pooling | None = None, normalize: bool | None = None

@@ -45,8 +45,9 @@ class Vectors:
 
 
 def sentence_files(model: TaskModel) -> dict[str, bytes]:
-    """The files, by path in the folder; none for a model that does not embed."""
-    if not isinstance(model, Embedder):
+    """The files, by path in the folder; none for a model that does not embed, or by a mean over its depths,
+    which sentence-transformers has no module for."""
+    if not isinstance(model, Embedder) or model.pooling == "depths":
         return {}
     config = model.base.config
     modes = {name: name == _MODES[model.pooling] for name in (*_MODES.values(), *_OTHER_MODES)}

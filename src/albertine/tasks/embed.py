@@ -148,4 +148,7 @@ class Embed:
         return lines
 
     def config(self, model_type: str, dropout: float) -> dict[str, Any]:
-        return {"albertine": {"task": self.task}}
+        told: dict[str, Any] = {"task": self.task}
+        if self.pooling == "depths":  # which the files of sentence-transformers cannot say
+            told |= {"pooling": self.pooling, "normalize": self.normalize}
+        return {"albertine": told}

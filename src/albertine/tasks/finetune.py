@@ -150,7 +150,10 @@ def _run(
                 "adamw",
                 weight_decay=settings.training.weight_decay,
                 rate_of=rates(
-                    model.base.config.plan, settings.training.layer_decay, settings.training.crf_rate
+                    model.base.config.plan,
+                    settings.training.layer_decay,
+                    settings.training.crf_rate,
+                    settings.training.embedding_rate,
                 ),
             ),
             batches=lambda cursor: Batches(data.train, settings, cursor, world.rank, world.size),

@@ -38,7 +38,11 @@ class SimilarityChoice(Settings):
         "a process computes its share of training.batch_size at once, whatever "
         "training.micro_batch_tokens says, and of N processes each compares within its own N-th part",
     )
-    pooling: Literal["mean", "cls"] = Field("mean", description="of all tokens, or the first token")
+    pooling: Literal["mean", "cls", "depths"] = Field(
+        "mean",
+        description="of all tokens, the first token, or the mean of all tokens over all depths, which "
+        "suits small encoders and which sentence-transformers cannot compute",
+    )
     normalize: bool = Field(False, description="vectors of length 1")
     scale: float = Field(20.0, gt=0, description="of cosines in cosent and contrasts: 1 / temperature")
     symmetric: bool = Field(False, description="contrasts: also find the first text of every second one")
@@ -196,6 +200,12 @@ class TuningChoice(Computing):
         gt=0,
         description="default: 2e-5 at a hidden size of 768 or more, and more for a narrower model: "
         "with the cube of 768 over its hidden size, at most 5e-4",
+    )
+    embedding_rate: float = Field(
+        1.0,
+        gt=0,
+        description="learning rate of the word vectors over that of the rest; 5 helps small encoders in "
+        "short runs, whose pretrained word vectors are long and hardly turn otherwise",
     )
     schedule: Literal["linear", "wsd", "constant"] = "linear"
     warmup: float = Field(0.1, ge=0, lt=1, description="share of the run")

@@ -121,10 +121,13 @@ def _plan(plan: SharingPlan, choice: EncoderChoice) -> SharingPlan:
     return replace(plan, attention=attention, feed_forward=feed_forward)
 
 
-def rates(plan: SharingPlan, decay: float, crf: float = 1.0) -> Callable[[str], float]:
+def rates(
+    plan: SharingPlan, decay: float, crf: float = 1.0, embedding: float = 1.0
+) -> Callable[[str], float]:
     """Share of the learning rate by parameter name under layer-wise decay: 1 for the head and the pooler,
     `decay` for the top depth, one factor more for every depth below it, and the last for the embeddings;
-    `crf` for a conditional random field, whose few numbers have far to go.
+    `crf` for a conditional random field, whose few numbers have far to go; `embedding` for word vectors and
+    their projection, on top of their decay.
 
     A block that several depths share has the rate of the highest of them; what a depth has of its own has
     that of the depth.
@@ -138,7 +141,8 @@ def rates(plan: SharingPlan, decay: float, crf: float = 1.0) -> Callable[[str], 
         if name.startswith("crf."):
             return crf
         if ".embeddings." in name:
-            return decay ** (plan.depth + 1)
+            words = ".embeddings.word." in name or ".embeddings.mapping." in name
+            return decay ** (plan.depth + 1) * (embedding if words else 1.0)
         if found := re.search(r"encoder\.(attention|feed_forward)\.(\d+)\.", name):
             return decay ** (plan.depth - top[found[1]][int(found[2])])
         if found := re.search(r"encoder\.own\.(\d+)\.", name):
