@@ -63,10 +63,10 @@ TASKS: Mapping[str, Task] = {
             "dataset": "sts-b",
             "folder": "glue/STS-B",
             "max_length": 64,
-            "similarity": {"loss": "cosine", "pooling": "mean"},
+            "similarity": {"loss": "cosine", "pooling": "depths"},
         },
         batch=16,
-        note="cosine of two mean-pooled vectors, not a cross-encoder",
+        note="cosine of two vectors, means over tokens and depths; not a cross-encoder",
     ),
     "cmrc2018": Task(
         "zh",
