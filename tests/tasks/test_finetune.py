@@ -393,6 +393,25 @@ def test_the_encoder_keeps_the_dropout_of_its_checkpoint(
     assert state["fingerprint"]["model"] == json.loads(json.dumps(config.plain()))  # without a format number
 
 
+def test_a_checkpoint_from_before_a_setting_goes_on(tune: Tune) -> None:
+    """What is newer stands in the fingerprint only where it is not as it always was."""
+    for name, changes, told in (
+        ("as ever", {}, set[str]()),
+        (
+            "new",
+            {"training": {"embedding_rate": 3}, "task": {"pooling": "mean"}},
+            {"pooling", "embedding_rate"},
+        ),
+    ):
+        settings = tune(**{"training": {}, **changes}, name=name)
+        folder = run(
+            settings.model_copy(update={"training": settings.training.model_copy(update={"steps": 1})})
+        )
+        state = json.loads((folder.folder / "checkpoints" / "step-1" / "state.json").read_text())
+        assert state["fingerprint"].keys() & {"pooling", "embedding_rate"} == told
+        assert "embedding_rate" not in state["fingerprint"]["training"]
+
+
 def test_adversarial_training_runs_and_learns(tune: Tune) -> None:
     assert run(tune(training={"adversarial": 0.5})).scores["accuracy"] > 0.9
 

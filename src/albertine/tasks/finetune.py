@@ -149,12 +149,7 @@ def _run(
                 model,
                 "adamw",
                 weight_decay=settings.training.weight_decay,
-                rate_of=rates(
-                    model.base.config.plan,
-                    settings.training.layer_decay,
-                    settings.training.crf_rate,
-                    settings.training.embedding_rate,
-                ),
+                rate_of=_rates(settings, model),
             ),
             batches=lambda cursor: Batches(data.train, settings, cursor, world.rank, world.size),
             loss_fn=loss(family),
@@ -203,6 +198,12 @@ def _tell(
 def _done_before(settings: FinetuneSettings, record: Mapping[str, Any]) -> Result:
     outcome = Outcome(True, 0, record["step"], record["tokens"], record["seconds"], record["scores"])
     return Result(settings.folder, outcome, record["scores"], tuple(record["notes"]), record["test"])
+
+
+def _rates(settings: FinetuneSettings, model: TaskModel) -> Callable[[str], float]:
+    training = settings.training
+    plan = model.base.config.plan
+    return rates(plan, training.layer_decay, training.crf_rate, training.embedding_rate)
 
 
 def _adversary(settings: FinetuneSettings, model: TaskModel) -> FastGradientMethod | None:
@@ -281,6 +282,10 @@ def _fingerprint(
     assert data.train.targets is not None
     content.update(torch.cat(data.train.targets).numpy().tobytes())
     pooling = data.family.pooling if isinstance(data.family, OneLayer) else "cls"
+    training = settings.training.model_dump(mode="json", exclude={"threads", "recompute"})
+    training["learning_rate"] = settings.training.rate(model.base.config.hidden_size)
+    # What older checkpoints do not tell is told only where it is not as it was then, so that they go on.
+    newer = {"pooling": (pooling, "cls"), "embedding_rate": (training.pop("embedding_rate"), 1.0)}
     start_weights = hashlib.sha256(model.base.encoder.embeddings.word.weight.detach().cpu().numpy().tobytes())
     return {
         "seed": settings.seed,
@@ -291,7 +296,6 @@ def _fingerprint(
         "start": start_weights.hexdigest(),
         "encoder": settings.encoder.model_dump(mode="json", exclude={"folder"}),
         "similarity": settings.task.similarity.model_dump(mode="json"),
-        "training": settings.training.model_dump(mode="json", exclude={"threads", "recompute"})
-        | {"learning_rate": settings.training.rate(model.base.config.hidden_size)},
-        **({} if pooling == "cls" else {"pooling": pooling}),
+        "training": training,
+        **{name: value for name, (value, before) in newer.items() if value != before},
     }
