@@ -32,7 +32,7 @@ class Vectors:
     """How a folder turns texts into vectors.
 
     Attributes:
-        pooling, normalize: as in `model.embedding`.
+        pooling, normalize: as in `model.pooling`.
         max_length: tokens that are looked at, special ones included; None: as many as the model has
             positions.
         lower: texts are put in lower case before anything else.

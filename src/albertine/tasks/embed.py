@@ -79,7 +79,7 @@ class Embed:
 
     Attributes:
         objective: how they are learned. scale: of cosines under a softmax, one over the temperature.
-        pooling, normalize: as in `model.embedding`. symmetric: as in `contrastive`.
+        pooling, normalize: as in `model.pooling`. symmetric: as in `contrastive`.
         heads: the pooler is kept as it is, for whoever loads the folder.
     """
 
