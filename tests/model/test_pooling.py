@@ -98,3 +98,25 @@ def test_a_classifier_looks_at_a_mean_or_at_the_pooled_first_token(pooling: Pool
             seen = text_vectors(base, alone, pooling)
             seen = (base.pooled(seen) if pooling == "cls" else seen)[0]
             torch.testing.assert_close(found[i], layer(seen), atol=1e-5, rtol=1e-5)
+
+
+def test_a_classifier_of_whitened_vectors_is_one_layer_in_files() -> None:
+    """What it says in training, a classifier with the layer of its files says of the vectors as they are."""
+    base = toy()
+    model, plain = (Classifier(base, 3, pooling="depths", seed=seed).eval() for seed in (2, 3))
+    drawn = torch.Generator().manual_seed(5)
+    mean, matrix = torch.randn(16, generator=drawn), torch.randn(16, 16, generator=drawn)
+    with torch.no_grad():
+        before = model(PACKED)
+        model.look_through(mean, matrix)
+        model.get_submodule("classifier").bias.add_(0.5)
+        plain.load_head(model.head)
+        assert not torch.allclose(model(PACKED), before, atol=0.1)
+        torch.testing.assert_close(plain(PACKED), model(PACKED), atol=1e-4, rtol=1e-4)
+        layer = model.get_submodule("classifier")
+        seen = (text_vectors(base, PACKED, "depths") - mean) @ matrix
+        torch.testing.assert_close(model(PACKED), layer(seen))
+        found = model(PACKED)
+        model.load_head(model.head)  # as after a run, when the best model is read back
+        assert model.mean is None and set(model.head) == {"classifier.weight", "classifier.bias"}
+        torch.testing.assert_close(model(PACKED), found, atol=1e-4, rtol=1e-4)

@@ -400,16 +400,17 @@ def test_a_checkpoint_from_before_a_setting_goes_on(tune: Tune) -> None:
         (
             "new",
             {"training": {"embedding_rate": 3}, "task": {"pooling": "mean"}},
-            {"pooling", "embedding_rate"},
+            {"pooling", "embedding_rate", "whiten"},
         ),
+        ("unwhitened", {"training": {"whiten": False}, "task": {"pooling": "mean"}}, {"pooling"}),
     ):
         settings = tune(**{"training": {}, **changes}, name=name)
         folder = run(
             settings.model_copy(update={"training": settings.training.model_copy(update={"steps": 1})})
         )
         state = json.loads((folder.folder / "checkpoints" / "step-1" / "state.json").read_text())
-        assert state["fingerprint"].keys() & {"pooling", "embedding_rate"} == told
-        assert "embedding_rate" not in state["fingerprint"]["training"]
+        assert state["fingerprint"].keys() & {"pooling", "embedding_rate", "whiten"} == told
+        assert not state["fingerprint"]["training"].keys() & {"embedding_rate", "whiten"}
 
 
 def test_adversarial_training_runs_and_learns(tune: Tune) -> None:

@@ -57,7 +57,15 @@ class TaskModel(nn.Module):
 
 
 class Classifier(TaskModel):
-    """One linear layer over a row of every sequence (`classified_rows`), or over every token."""
+    """One linear layer over a row of every sequence (`classified_rows`), or over every token.
+
+    Attributes:
+        mean, matrix: (H,) and (H, H), or None: the layer looks at (x - mean)·matrix instead of x. That is for
+            training alone; in files stands the layer that says the same of x itself.
+    """
+
+    mean: Tensor | None
+    matrix: Tensor | None
 
     def __init__(
         self,
@@ -80,6 +88,26 @@ class Classifier(TaskModel):
         self.pooling: Pooling = pooling
         self.add_module(name, Linear(base.config.hidden_size, outputs))
         self.start_head(seed)
+        self.look_through(None, None)
+
+    def look_through(self, mean: Tensor | None, matrix: Tensor | None) -> None:
+        """Put `mean` and `matrix` before the layer, or take them away."""
+        self.register_buffer("mean", mean)
+        self.register_buffer("matrix", matrix)
+
+    @property
+    def head(self) -> dict[str, Tensor]:
+        """The layer by its names in files: A·Mᵀ(x - m) + b is a layer of x with the weight A·Mᵀ."""
+        if self.mean is None or self.matrix is None:
+            return super().head
+        layer = self.get_submodule(self.name)
+        weight = layer.weight.detach().double() @ self.matrix.double().T
+        bias = layer.bias.detach().double() - weight @ self.mean.double()
+        return {f"{self.name}.weight": weight.float(), f"{self.name}.bias": bias.float()}
+
+    def load_head(self, tensors: Mapping[str, Tensor], where: object = None) -> None:
+        self.look_through(None, None)
+        super().load_head(tensors, where)
 
     def forward(self, packed: Packed) -> Tensor:
         """Logits (S, outputs), or (T, outputs) of every token, float32."""
@@ -87,6 +115,8 @@ class Classifier(TaskModel):
             x = self.base.encoder(packed).last_hidden
         else:
             x = classified_rows(self.base, packed, self.pooling)
+        if self.mean is not None and self.matrix is not None:
+            x = (x - self.mean) @ self.matrix
         x = F.dropout(x, self.dropout, self.training)
         logits: Tensor = self.get_submodule(self.name)(x)
         return logits.float()

@@ -24,7 +24,7 @@ from albertine.interop.heads import usual_pooling
 from albertine.interop.huggingface import read_folder, save_model
 from albertine.interop.huggingface_config import model_type, our_flags
 from albertine.interop.sentence_transformers import sentence_files
-from albertine.model.task_model import TaskModel
+from albertine.model.task_model import Classifier, TaskModel
 from albertine.tasks.batches import Batches
 from albertine.tasks.classify import Classify
 from albertine.tasks.data import balanced, read_data
@@ -34,7 +34,8 @@ from albertine.tasks.judge import judged
 from albertine.tasks.record import remember, remembered
 from albertine.tasks.settings import FinetuneSettings, TaskChoice
 from albertine.tasks.sources import Data
-from albertine.tasks.start import first_encoder, open_encoder, rates, start_notes
+from albertine.tasks.start import embedding_rate, first_encoder, open_encoder, rates, start_notes
+from albertine.tasks.whitened import whiten
 from albertine.text.tokenizer import Tokenizer
 from albertine.training.average import Average
 from albertine.training.distributed import World, start, stop
@@ -104,6 +105,8 @@ def finetune(
             assert isinstance(data.family, Classify)
             data.family.weights = weights
         model = data.family.build(base, settings.encoder.classifier_dropout, settings.seed).to(world.device)
+        if _whitens(settings, model):
+            whiten(cast(Classifier, model), data.train)
         with RunFolder(settings.folder, main=world.main) as folder:
             return _run(settings, folder, model, tokenizer, data, world, resume, reporter)
     finally:
@@ -200,10 +203,15 @@ def _done_before(settings: FinetuneSettings, record: Mapping[str, Any]) -> Resul
     return Result(settings.folder, outcome, record["scores"], tuple(record["notes"]), record["test"])
 
 
+def _whitens(settings: FinetuneSettings, model: TaskModel) -> bool:
+    means = isinstance(model, Classifier) and not model.per_token and model.pooling != "cls"
+    return settings.training.whiten and means
+
+
 def _rates(settings: FinetuneSettings, model: TaskModel) -> Callable[[str], float]:
     training = settings.training
-    plan = model.base.config.plan
-    return rates(plan, training.layer_decay, training.crf_rate, training.embedding_rate)
+    words = embedding_rate(training, model.base)
+    return rates(model.base.config.plan, training.layer_decay, training.crf_rate, words)
 
 
 def _adversary(settings: FinetuneSettings, model: TaskModel) -> FastGradientMethod | None:
@@ -282,10 +290,16 @@ def _fingerprint(
     assert data.train.targets is not None
     content.update(torch.cat(data.train.targets).numpy().tobytes())
     pooling = data.family.pooling if isinstance(data.family, OneLayer) else "cls"
-    training = settings.training.model_dump(mode="json", exclude={"threads", "recompute"})
+    training = settings.training.model_dump(
+        mode="json", exclude={"threads", "recompute", "embedding_rate", "whiten"}
+    )
     training["learning_rate"] = settings.training.rate(model.base.config.hidden_size)
     # What older checkpoints do not tell is told only where it is not as it was then, so that they go on.
-    newer = {"pooling": (pooling, "cls"), "embedding_rate": (training.pop("embedding_rate"), 1.0)}
+    newer = {
+        "pooling": (pooling, "cls"),
+        "embedding_rate": (embedding_rate(settings.training, model.base), 1.0),
+        "whiten": (_whitens(settings, model), False),
+    }
     start_weights = hashlib.sha256(model.base.encoder.embeddings.word.weight.detach().cpu().numpy().tobytes())
     return {
         "seed": settings.seed,

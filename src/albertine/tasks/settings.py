@@ -201,11 +201,16 @@ class TuningChoice(Computing):
         description="default: 2e-5 at a hidden size of 768 or more, and more for a narrower model: "
         "with the cube of 768 over its hidden size, at most 5e-4",
     )
-    embedding_rate: float = Field(
-        1.0,
+    embedding_rate: float | None = Field(
+        None,
         gt=0,
-        description="learning rate of the word vectors over that of the rest; 5 helps small encoders in "
-        "short runs, whose pretrained word vectors are long and hardly turn otherwise",
+        description="learning rate of the word vectors over that of the rest; default: 1, and below a hidden "
+        "size of 768 as many times as the word vectors are longer than new ones, at most 8",
+    )
+    whiten: bool = Field(
+        True,
+        description="a classifier of means (task.pooling) learns from whitened vectors, which is faster; "
+        "saved models are of the same form either way",
     )
     schedule: Literal["linear", "wsd", "constant"] = "linear"
     warmup: float = Field(0.1, ge=0, lt=1, description="share of the run")

@@ -17,9 +17,12 @@ from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.model.replan import distances, replan, shared_again
 from albertine.tasks.family import Family
-from albertine.tasks.settings import EncoderChoice, FinetuneSettings
+from albertine.tasks.settings import EncoderChoice, FinetuneSettings, TuningChoice
 from albertine.text.load import check_vocabulary, load_tokenizer
 from albertine.text.tokenizer import Tokenizer
+
+FASTEST = 8.0
+"""The most by which word vectors learn faster than the rest, if nobody says otherwise."""
 
 
 def open_encoder(settings: FinetuneSettings) -> tuple[Model, Tokenizer]:
@@ -119,6 +122,21 @@ def _plan(plan: SharingPlan, choice: EncoderChoice) -> SharingPlan:
     attention = each if unshare in ("all", "attention") else tuple(plan.attention[d] for d in before)
     feed_forward = each if unshare in ("all", "ffn") else tuple(plan.feed_forward[d] for d in before)
     return replace(plan, attention=attention, feed_forward=feed_forward)
+
+
+def embedding_rate(training: TuningChoice, model: Model) -> float:
+    """The learning rate of the word vectors over that of the rest: given, or so that vectors which have grown
+    long in pretraining turn as fast as new ones, up to `FASTEST`. AdamW's steps have a length of their own.
+
+    It is for encoders below the width of BERT base, whose rates are higher too; wider ones are tuned as their
+    papers do.
+    """
+    if training.embedding_rate is not None:
+        return training.embedding_rate
+    if model.config.hidden_size >= 768:
+        return 1.0
+    length = model.encoder.embeddings.word.weight.detach().float().square().mean().sqrt().item()
+    return min(FASTEST, max(1.0, round(length / model.config.initializer_range, 2)))
 
 
 def rates(

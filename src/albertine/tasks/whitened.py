@@ -1,0 +1,44 @@
+"""A classifier learns faster from vectors whose directions are equally long.
+
+A pretrained encoder's mean vectors have most of their variance in a few directions, the same ones whatever
+a text is about (inference/whitening.py), so AdamW, whose steps are alike in all coordinates, is slow to find
+the others. The classifier is therefore trained on
+
+    z = (x - m) W,    W = U (diag(λ) + r λ̄)^-1/2
+
+with mean m and covariance U diag(λ) Uᵀ of the untuned encoder's vectors of some training texts. A linear
+layer of z is a linear layer of x, so the tuned model has the same form as without (`Classifier.head`).
+"""
+
+from __future__ import annotations
+
+import torch
+
+from albertine.layout import longest_first
+from albertine.model.backend import tokens_per_pass
+from albertine.model.model import evaluating
+from albertine.model.pooling import classified_rows
+from albertine.model.task_model import Classifier
+from albertine.randomness import permutation
+from albertine.tasks.encoded import Encoded
+
+ROWS, RIDGE = 2000, 0.1
+"""How many rows are measured, and r, which keeps directions of nothing but noise from being stretched without
+end."""
+
+
+@torch.no_grad()
+def whiten(model: Classifier, data: Encoded) -> None:
+    """Let the layer of a new classifier look at whitened vectors, by some of the rows it will learn from."""
+    chosen = permutation(len(data.ids), 0, "rows of a whitening")[:ROWS].tolist()
+    vectors = []
+    with evaluating(model):
+        device = model.base.device
+        for rows in longest_first([len(data.ids[i]) for i in chosen], tokens_per_pass(device)):
+            packed = data.packed([chosen[i] for i in rows]).to(device)
+            vectors.append(classified_rows(model.base, packed, model.pooling).double())
+    x_RH = torch.cat(vectors)
+    mean = x_RH.mean(0)
+    variances, directions = torch.linalg.eigh((x_RH - mean).T @ (x_RH - mean) / len(x_RH))
+    stretch = (variances + RIDGE * variances.mean()).clamp_min(1e-12).rsqrt()
+    model.look_through(mean.float(), (directions * stretch).float().contiguous())
