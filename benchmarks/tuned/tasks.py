@@ -36,6 +36,10 @@ class Task:
     note: str = ""
 
 
+SST = {"dataset": "sst-2", "folder": "glue/SST-2", "max_length": 64}
+TNEWS = {"dataset": "tnews", "folder": "tnews", "max_length": 64}
+FEW = "learned from so many examples, the same for everyone, drawn from the training file"
+
 TASKS: Mapping[str, Task] = {
     "squad": Task(
         "en",
@@ -54,7 +58,8 @@ TASKS: Mapping[str, Task] = {
         note="trained on 11,877 of SQuAD's questions and 19,688 of SQuADShifts on reviews and Reddit, as its "
         "own training file is not at hand; whole dev set",
     ),
-    "sst-2": Task("en", "accuracy", {"dataset": "sst-2", "folder": "glue/SST-2", "max_length": 64}),
+    "sst-2": Task("en", "accuracy", SST),
+    "sst-2-500": Task("en", "accuracy", {**SST, "examples": 500}, note=FEW),
     "sts-b": Task(
         "en",
         "spearman",
@@ -79,7 +84,8 @@ TASKS: Mapping[str, Task] = {
             "answer": {"rules": "cmrc", "stride": 128, "question": 40},
         },
     ),
-    "tnews": Task("zh", "accuracy", {"dataset": "tnews", "folder": "tnews", "max_length": 64}),
+    "tnews": Task("zh", "accuracy", TNEWS),
+    "tnews-1000": Task("zh", "accuracy", {**TNEWS, "examples": 1000}, note=FEW),
     "lcqmc": Task(
         "zh",
         "accuracy",
