@@ -12,7 +12,7 @@ from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.model.pooling import text_vectors
-from albertine.model.task_model import Classifier
+from albertine.model.task_model import Classifier, Embedder
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.settings import TuningChoice
 from albertine.tasks.start import embedding_rate
@@ -79,8 +79,11 @@ def test_one_row_and_rows_that_are_all_alike_are_no_end() -> None:
 def test_word_vectors_learn_as_fast_as_they_are_long(
     times: float, hidden: int, given: float | None, expected: float
 ) -> None:
-    model = Model(replace(CONFIG, hidden_size=hidden), set(), seed=1)
+    model = Model(replace(CONFIG, hidden_size=hidden), {"pooler"}, seed=1)
     with torch.no_grad():
         table = model.encoder.embeddings.word.weight
         table.mul_(times * CONFIG.initializer_range / table.square().mean().sqrt())
-    assert embedding_rate(TuningChoice(embedding_rate=given), model) == pytest.approx(expected, rel=0.01)
+    choice, means = TuningChoice(embedding_rate=given), Classifier(model, 3, pooling="depths")
+    assert embedding_rate(choice, means) == pytest.approx(expected, rel=0.01)
+    for other in (Classifier(model, 3), Classifier(model, 3, per_token=True), Embedder(model, "depths")):
+        assert embedding_rate(choice, other) == (given or 1.0)

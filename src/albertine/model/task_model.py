@@ -90,6 +90,11 @@ class Classifier(TaskModel):
         self.start_head(seed)
         self.look_through(None, None)
 
+    @property
+    def of_means(self) -> bool:
+        """Whether it looks at means, as they come from the encoder."""
+        return not self.per_token and self.pooling != "cls"
+
     def look_through(self, mean: Tensor | None, matrix: Tensor | None) -> None:
         """Put `mean` and `matrix` before the layer, or take them away."""
         self.register_buffer("mean", mean)

@@ -204,13 +204,12 @@ def _done_before(settings: FinetuneSettings, record: Mapping[str, Any]) -> Resul
 
 
 def _whitens(settings: FinetuneSettings, model: TaskModel) -> bool:
-    means = isinstance(model, Classifier) and not model.per_token and model.pooling != "cls"
-    return settings.training.whiten and means
+    return settings.training.whiten and isinstance(model, Classifier) and model.of_means
 
 
 def _rates(settings: FinetuneSettings, model: TaskModel) -> Callable[[str], float]:
     training = settings.training
-    words = embedding_rate(training, model.base)
+    words = embedding_rate(training, model)
     return rates(model.base.config.plan, training.layer_decay, training.crf_rate, words)
 
 
@@ -297,7 +296,7 @@ def _fingerprint(
     # What older checkpoints do not tell is told only where it is not as it was then, so that they go on.
     newer = {
         "pooling": (pooling, "cls"),
-        "embedding_rate": (embedding_rate(settings.training, model.base), 1.0),
+        "embedding_rate": (embedding_rate(settings.training, model), 1.0),
         "whiten": (_whitens(settings, model), False),
     }
     start_weights = hashlib.sha256(model.base.encoder.embeddings.word.weight.detach().cpu().numpy().tobytes())

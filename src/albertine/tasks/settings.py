@@ -204,8 +204,9 @@ class TuningChoice(Computing):
     embedding_rate: float | None = Field(
         None,
         gt=0,
-        description="learning rate of the word vectors over that of the rest; default: 1, and below a hidden "
-        "size of 768 as many times as the word vectors are longer than new ones, at most 8",
+        description="learning rate of the word vectors over that of the rest; default: 1, and for a "
+        "classifier of means below a hidden size of 768 as many times as the word vectors are longer "
+        "than new ones, at most 8",
     )
     whiten: bool = Field(
         True,

@@ -16,6 +16,7 @@ from albertine.interop.weights import read_json
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.model.replan import distances, replan, shared_again
+from albertine.model.task_model import Classifier, TaskModel
 from albertine.tasks.family import Family
 from albertine.tasks.settings import EncoderChoice, FinetuneSettings, TuningChoice
 from albertine.text.load import check_vocabulary, load_tokenizer
@@ -124,19 +125,20 @@ def _plan(plan: SharingPlan, choice: EncoderChoice) -> SharingPlan:
     return replace(plan, attention=attention, feed_forward=feed_forward)
 
 
-def embedding_rate(training: TuningChoice, model: Model) -> float:
+def embedding_rate(training: TuningChoice, model: TaskModel) -> float:
     """The learning rate of the word vectors over that of the rest: given, or so that vectors which have grown
     long in pretraining turn as fast as new ones, up to `FASTEST`. AdamW's steps have a length of their own.
 
-    It is for encoders below the width of BERT base, whose rates are higher too; wider ones are tuned as their
-    papers do.
+    Only for a classifier of means: where two vectors are compared as they are, it harms. And only below the
+    width of BERT base, where the learning rate is higher too; wider ones are tuned as their papers do.
     """
     if training.embedding_rate is not None:
         return training.embedding_rate
-    if model.config.hidden_size >= 768:
+    config = model.base.config
+    if config.hidden_size >= 768 or not (isinstance(model, Classifier) and model.of_means):
         return 1.0
-    length = model.encoder.embeddings.word.weight.detach().float().square().mean().sqrt().item()
-    return min(FASTEST, max(1.0, round(length / model.config.initializer_range, 2)))
+    length = model.base.encoder.embeddings.word.weight.detach().float().square().mean().sqrt().item()
+    return min(FASTEST, max(1.0, round(length / config.initializer_range, 2)))
 
 
 def rates(
