@@ -106,6 +106,7 @@ class Classifier(TaskModel):
         if self.mean is None or self.matrix is None:
             return super().head
         layer = self.get_submodule(self.name)
+        assert isinstance(layer, Linear)
         weight = layer.weight.detach().double() @ self.matrix.double().T
         bias = layer.bias.detach().double() - weight @ self.mean.double()
         return {f"{self.name}.weight": weight.float(), f"{self.name}.bias": bias.float()}
