@@ -240,15 +240,15 @@ def test_the_stream_goes_on_from_a_cursor_and_not_by_ranks(tune: Tune) -> None:
     assert [cursor["epoch"] for cursor, _ in whole] == [0, 0, 0, 1, 1, 1, 2]
 
 
-@pytest.mark.parametrize("ema", [0, 0.9])
+@pytest.mark.parametrize(("ema", "pooling"), [(0, "cls"), (0.9, "cls"), (0.9, "mean")])
 def test_an_interrupted_run_ends_like_an_uninterrupted_one(
-    tune: Tune, monkeypatch: pytest.MonkeyPatch, ema: float
+    tune: Tune, monkeypatch: pytest.MonkeyPatch, ema: float, pooling: str
 ) -> None:
     from albertine.tasks import finetune as module
 
-    training = {"epochs": 2, "ema": ema}
-    whole = run(tune(name="whole", training=training)).folder
-    settings, plain, calls = tune(name="cut", training=training), module.loss, 0
+    changes = {"training": {"epochs": 2, "ema": ema}, "task": {"pooling": pooling}}
+    whole = run(tune(name="whole", **changes)).folder
+    settings, plain, calls = tune(name="cut", **changes), module.loss, 0
 
     def failing(*arguments: object) -> object:
         inner = plain(*arguments)  # type: ignore[arg-type]
