@@ -160,21 +160,24 @@ def over_rows(
     device: torch.device | str = "cpu",
     poll: Poll = lambda: None,
     ask: Callable[[Packed], Tensor] | None = None,
+    rows: Sequence[int] | None = None,
 ) -> Tensor:
     """What a model of packed rows gives, (rows or tokens, outputs) float32 on the CPU, in the order of the
     rows; the model's mode is kept.
 
     Args:
         ask: asked instead of the model itself; what it gives has a row for every row or token.
+        rows: which rows, in this order; default all.
     """
-    lengths = [len(ids) for ids in data.ids]
+    wanted = range(len(data.ids)) if rows is None else rows
+    lengths = [len(data.ids[i]) for i in wanted]
     found: list[Tensor] = [torch.empty(0)] * len(lengths)
     with evaluating(model):
-        for rows in longest_first(lengths, tokens_per_pass(device)):
+        for chosen in longest_first(lengths, tokens_per_pass(device)):
             poll()
-            logits = (ask or model)(data.packed(rows).to(device)).cpu()
-            sizes = [lengths[i] if per_token else 1 for i in rows]
-            for i, part in zip(rows, logits.split(sizes), strict=True):
+            logits = (ask or model)(data.packed([wanted[i] for i in chosen]).to(device)).cpu()
+            sizes = [lengths[i] if per_token else 1 for i in chosen]
+            for i, part in zip(chosen, logits.split(sizes), strict=True):
                 found[i] = part
     return torch.cat(found)
 

@@ -105,9 +105,9 @@ def finetune(
             assert isinstance(data.family, Classify)
             data.family.weights = weights
         model = data.family.build(base, settings.encoder.classifier_dropout, settings.seed).to(world.device)
-        if _whitens(settings, model):
-            whiten(cast(Classifier, model), data.train)
         with RunFolder(settings.folder, main=world.main) as folder:
+            if _whitens(settings, model):
+                whiten(cast(Classifier, model), data.train)
             return _run(settings, folder, model, tokenizer, data, world, resume, reporter)
     finally:
         stop(world)

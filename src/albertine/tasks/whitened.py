@@ -12,15 +12,15 @@ layer of z is a linear layer of x, so the tuned model has the same form as witho
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 
-from albertine.layout import longest_first
-from albertine.model.backend import tokens_per_pass
-from albertine.model.model import evaluating
 from albertine.model.pooling import classified_rows
 from albertine.model.task_model import Classifier
 from albertine.randomness import permutation
 from albertine.tasks.encoded import Encoded
+from albertine.tasks.family import over_rows
 
 ROWS, RIDGE = 2000, 0.1
 """How many rows are measured, and r, which keeps directions of nothing but noise from being stretched without
@@ -31,14 +31,10 @@ end."""
 def whiten(model: Classifier, data: Encoded) -> None:
     """Let the layer of a new classifier look at whitened vectors, by some of the rows it will learn from."""
     chosen = permutation(len(data.ids), 0, "rows of a whitening")[:ROWS].tolist()
-    vectors = []
-    with evaluating(model):
-        device = model.base.device
-        for rows in longest_first([len(data.ids[i]) for i in chosen], tokens_per_pass(device)):
-            packed = data.packed([chosen[i] for i in rows]).to(device)
-            vectors.append(classified_rows(model.base, packed, model.pooling).double())
-    x_RH = torch.cat(vectors)
+    ask = partial(classified_rows, model.base, pooling=model.pooling)
+    device = model.base.device
+    x_RH = over_rows(model, data, device=device, ask=ask, rows=chosen).double()
     mean = x_RH.mean(0)
     variances, directions = torch.linalg.eigh((x_RH - mean).T @ (x_RH - mean) / len(x_RH))
     stretch = (variances + RIDGE * variances.mean()).clamp_min(1e-12).rsqrt()
-    model.look_through(mean.float(), (directions * stretch).float().contiguous())
+    model.look_through(mean.float().to(device), (directions * stretch).float().contiguous().to(device))
