@@ -65,6 +65,7 @@ ROWS: dict[str, Change] = {
     "rotary": PLAIN | ROTARY | MUON,
     "rotary-ramp": ROFORMER,
     "unshared": ROFORMER | {"model.sharing": "none"},
+    "half-as-deep": ROFORMER | {"model.sharing": "none", "model.change.num_hidden_layers": 2},
     "modernbert": ROFORMER | MODERN,
     "qk-norm": ROFORMER | {"model.change.qk_norm": True},
     "pre-norm-qk-norm": ROFORMER | {"model.change.qk_norm": True, "model.change.norm": "pre"},
@@ -80,6 +81,7 @@ ROWS: dict[str, Change] = {
     "batch-2048": ROFORMER | {"training.batch_size": BATCH // 2},
     "batch-8192": ROFORMER | {"training.batch_size": BATCH * 2},
     "sop": ROFORMER | {"objective.pairs": "sop"},
+    "sop-repeats": ROFORMER | {"objective.pairs": "sop", "objective.repeats": 0.2},
 }
 """Name → what differs from the recipe."""
 
@@ -120,6 +122,7 @@ def summary(folder: Path, told: Any) -> dict[str, Any]:
     last = [line for line in lines if "tokens" in line][-1]
     return {
         "spans": masked["spans"],
+        "copying": masked["copying"],
         "onset_minutes": masked["onset_minutes"],
         "mask_accuracy": masked["mask_accuracy"],
         "mask_loss": masked["mask_loss"],

@@ -204,6 +204,45 @@ def test_chunk_of_one_sentence_stays_as_one_segment_and_is_a_foreign_pair_with_t
     assert foreign.sum() > 400
 
 
+@pytest.mark.parametrize("kind", ["sop", "nsp"])
+def test_a_repeat_is_a_passage_and_an_excerpt_of_it(corpus: MemoryCorpus, kind: str) -> None:
+    settings = PairSettings(kind, 64, repeats=0.25)  # type: ignore[arg-type]
+    plan = plan_epoch(corpus, settings, 5, 0)
+    a_end, b_end = plan.a_start + plan.a_length, plan.b_start + plan.b_length
+    a_in_b = (plan.b_length > 0) & (plan.b_start <= plan.a_start) & (a_end <= b_end)
+    b_in_a = (plan.b_length > 0) & (plan.a_start <= plan.b_start) & (b_end <= a_end)
+    repeats = a_in_b | b_in_a
+    assert abs(repeats.mean() - 0.25) < 0.01
+    assert (plan.label[repeats] == -100).all()
+    assert (plan.label[~repeats & (plan.b_length > 0)] >= 0).all()
+    assert 0.45 < a_in_b[repeats].mean() < 0.55
+    assert plan.lengths.max() == 64
+    assert (document_at(corpus, plan.a_start) == document_at(corpus, plan.b_start))[repeats].all()
+    # Neither the excerpt's length nor its place gives the distance between the two copies away.
+    excerpt = np.minimum(plan.a_length, plan.b_length)[repeats]
+    shift = np.abs(plan.a_start - plan.b_start)[repeats]
+    assert set(range(1, 31)) <= set(excerpt.tolist()) and excerpt.max() <= 31
+    assert set(range(0, 50)) <= set(shift.tolist())
+
+
+def test_repeats_fill_the_room_of_a_long_run_and_leave_a_short_one_whole() -> None:
+    settings = PairSettings("sop", 64, short_probability=0, repeats=1.0)
+    plan = plan_epoch(MemoryCorpus([[40, 40], [6, 5]] * 400), settings, 1, 0)
+    passage, excerpt = np.maximum(plan.a_length, plan.b_length), np.minimum(plan.a_length, plan.b_length)
+    long = passage > 11
+    assert long.sum() == 400 and (plan.lengths[long] == 64).all()
+    assert (passage[~long] == 11).all() and (excerpt[~long] <= 11).all()
+
+
+def test_without_repeats_the_draws_are_what_they_were(corpus: MemoryCorpus) -> None:
+    plain, some = (plan_epoch(corpus, PairSettings("sop", 64, repeats=share), 5, 0) for share in (0.0, 0.5))
+    assert len(plain) == len(some)
+    kept = (some.label >= 0) & (plain.b_length > 0)
+    assert 0.4 < kept.mean() < 0.6
+    # The same chunks, cut in the same places and in the same order.
+    assert (plain.label == some.label)[kept].all()
+
+
 # --- the rules, in the mean, against the slow rendering ---
 
 
@@ -244,9 +283,11 @@ def test_refuses_what_cannot_work() -> None:
         plan_epoch(MemoryCorpus([[5, 5]], shards=1), PairSettings("nsp", 16), 1, 0)
     with pytest.raises(CorpusError, match="no text"):
         plan_epoch(MemoryCorpus([[]], shards=1), PairSettings("sop", 16), 1, 0)
-    for bad in ({"kind": "sbo"}, {"max_length": 7}, {"short_probability": 1.1}):
+    for bad in ({"kind": "sbo"}, {"max_length": 7}, {"short_probability": 1.1}, {"repeats": -0.1}):
         with pytest.raises(SettingsError):
             replace(PairSettings(), **bad)  # type: ignore[arg-type]
+    with pytest.raises(SettingsError, match="second segment"):
+        PairSettings("none", repeats=0.1)
 
 
 def test_one_document_is_enough_for_order_pairs_and_empty_sentences_are_harmless() -> None:

@@ -40,6 +40,13 @@ def model() -> Model:
     ).eval()
 
 
+def test_nothing_can_be_looked_up_in_what_judges(build: Build, corpus: Path) -> None:
+    plain, repeated = (build().objective.model_copy(update={"repeats": share}) for share in (0.0, 0.9))
+    one, other = (held_out_batches(corpus, objective, sequences=40) for objective in (plain, repeated))
+    for a, b in zip(one, other, strict=True):
+        assert torch.equal(a.packed.input_ids, b.packed.input_ids)
+
+
 def test_masked_rows_alone_against_a_loop(batches: list[PretrainingBatch], model: Model) -> None:
     losses, right, states = [], [], []
     for batch in batches:

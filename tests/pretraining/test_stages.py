@@ -26,7 +26,7 @@ from albertine.pretraining.curves import borders
 from albertine.pretraining.data import Batches
 from albertine.pretraining.run import pretrain
 from albertine.pretraining.settings import PretrainingSettings
-from albertine.pretraining.stages import resolved
+from albertine.pretraining.stages import resolved, told
 from albertine.settings import dump, resolve
 from albertine.training.checkpoints import read
 from albertine.training.distributed import World
@@ -283,6 +283,8 @@ def test_masks_of_a_stage(build: Build) -> None:
         ([{"begin": 0, "max_length": 8, "causal": True, "masked": 0.5}], "masks nothing; leave out"),
         ([{"begin": 0, "max_length": 8, "causal": True, "random": 0.0}], "masks nothing; leave out"),
         ([{"begin": 0}, {"begin": 0.5, "masked": 0.95}], "number 2 has masked 0.95 and random 0.1"),
+        ([{"begin": 0, "pairs": "none", "repeats": 0.1}], "number 1 has repeats and no pairs"),
+        ([{"begin": 0, "max_length": 8, "repeats": 0.1}], "number 1 has repeats and no pairs"),
         ([{"begin": 0, "depth": 0}], r"`stages\.0\.depth`"),
         ([{"begin": 0, "max_lenght": 8}], "did you mean `stages.max_length`"),
         ([{"max_length": 8}], r"`stages\.0\.begin`: field required"),
@@ -301,6 +303,16 @@ def test_stages_that_train_on_something_else_are_not_judged(build: Build) -> Non
     watch = module._watch(build(stages=stages), BaselineScore(0.1, 6.0, 10), 3)
     assert watch.untold == {0, 1}
     assert module._watch(build(), BaselineScore(0.1, 6.0, 10), 3).untold == set()
+
+
+def test_repeats_need_pairs_and_wait_for_them(build: Build) -> None:
+    with pytest.raises(SettingsError, match=r"an excerpt is a second segment; set objective\.pairs"):
+        build(objective={"pairs": "none", "repeats": 0.1})
+    objective = {"pairs": "sop", "max_length": 32, "repeats": 0.1}
+    stages = [{"begin": 0, "max_length": 8}, {"begin": 0.5}, {"begin": 0.8, "repeats": 0.5}]
+    settings = build(objective=objective, stages=stages)
+    assert [stage.objective.repeats for stage in resolved(settings)] == [0.0, 0.1, 0.5]
+    assert "10% repeats" in told(settings)[1] and "repeats" not in told(settings)[0]
 
 
 def test_a_stage_has_no_pairs_that_the_run_has_no_head_for(build: Build) -> None:
@@ -333,6 +345,7 @@ def test_a_run_without_stages_is_told_as_before(build: Build) -> None:
     assert set(state["cursor"]) == {"epoch", "offset"}
     assert "stages" not in state["fingerprint"]
     assert not {"masked", "random"} & set(state["fingerprint"]["objective"]["masking"])
+    assert "repeats" not in state["fingerprint"]["objective"]
     assert not any("stage" in row for row in read_metrics(folder / "metrics.jsonl"))
     with pytest.raises(CheckpointError, match=r"stages: not in the checkpoint, now \["):
         run(build(training={"steps": 1}, stages=RAMP))

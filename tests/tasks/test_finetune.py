@@ -437,6 +437,14 @@ def test_what_is_known_to_go_wrong_is_said_before(tune: Tune, pretrained: Path, 
     assert "learning_rate=0.00001" in advice(fast)[0]
     slow = tune(encoder={"folder": tmp_path}, task=race, training={"learning_rate": 1e-5})
     assert advice(slow) == []
+    score = {"train": None, "dev": None, "dataset": "sts-b", "folder": tmp_path}
+    assert advice(tune(encoder={"folder": tmp_path}, task=score), seeds=5) == []  # 768 wide
+    (compare,) = advice(tune(task=score), seeds=5)
+    assert "task.kind=similarity" in compare
+    assert advice(tune(task={**score, "kind": "similarity"}), seeds=5) == []
+    own = {"train": many, "label": "verdict", "text": "review", "kind": "score"}
+    assert advice(tune(task=own), seeds=5) == []
+    assert "task.kind=similarity" in advice(tune(task={**own, "pair": "verdict"}), seeds=5)[0]
     small = tune(task={**race, "dataset": "rte"})
     assert "--seeds 5" in advice(small)[0] and advice(small, seeds=5) == []
 

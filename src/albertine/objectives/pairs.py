@@ -38,12 +38,15 @@ class PairSettings:
         reference_defects: in SOP mode, give a chunk of one sentence a second segment from another document
             and label 1, as the reference does. That lets topic give the answer away. By default such a chunk
             stays in the data as one segment for masked prediction, without a sentence label.
+        repeats: share of samples that are a passage and an excerpt of it, in either order, without a
+            sentence label: what is hidden in one can be looked up in the other.
     """
 
     kind: Literal["sop", "nsp", "none"] = "sop"
     max_length: int = 128
     short_probability: float = 0.1
     reference_defects: bool = False
+    repeats: float = 0.0
 
     def __post_init__(self) -> None:
         if self.kind not in ("sop", "nsp", "none"):
@@ -54,6 +57,14 @@ class PairSettings:
             raise SettingsError("must be at least 8 to hold two segments", where="max_length")
         if not 0 <= self.short_probability <= 1:
             raise SettingsError("must lie between 0 and 1", where="short_probability")
+        if not 0 <= self.repeats <= 1:
+            raise SettingsError("must lie between 0 and 1", where="repeats")
+        if self.repeats and self.kind == "none":
+            raise SettingsError(
+                "an excerpt is a second segment, and pairs: none has one",
+                where="repeats",
+                remedy="Set pairs: sop or nsp, or repeats: 0",
+            )
 
     @property
     def room(self) -> int:
@@ -174,6 +185,12 @@ def _plan_block(
         a_end, b_end = np.where(swap, b_end, a_end), np.where(swap, a_end, b_end)
         label[swap] = 1
     a_length, b_length = a_end - a_start, b_end - b_start
+    if settings.repeats:
+        repeated = rng.random(len(label)) < settings.repeats
+        whole = cum[chunks.start[repeated]], cum[chunks.end[repeated]]
+        pairs = _with_excerpts(*whole, settings.room, rng)
+        a_start[repeated], a_length[repeated], b_start[repeated], b_length[repeated] = pairs
+        label[repeated], alone = NO_LABEL, alone & ~repeated
     a_start, a_length, b_start, b_length = _truncate(a_start, a_length, b_start, b_length, settings, rng)
     # Sentences without a token can only come from a hand-made corpus, and would make an empty segment.
     real = (a_length > 0) & ((b_length > 0) | alone)
@@ -250,6 +267,29 @@ def _elsewhere(
     end = np.searchsorted(offsets, offsets[first] + np.maximum(wanted, 1), side="left")
     end = np.minimum(np.maximum(end, first + 1), documents[other + 1])
     return offsets[first], offsets[end]
+
+
+def _with_excerpts(
+    start: Array, end: Array, room: int, rng: np.random.Generator
+) -> tuple[Array, Array, Array, Array]:
+    """Of runs of tokens a passage and an excerpt, as start and length of either; they fill the room where
+    the run is long enough, and which comes first is a coin.
+
+    The excerpt's length and place are drawn, so its distance to the passage says nothing: the words must be
+    compared.
+    """
+    share, place, coin = rng.random((3, len(start)))
+    excerpt = 1 + (share * (room // 2)).astype(np.int64)
+    passage = np.minimum(end - start, room - excerpt)
+    excerpt = np.minimum(excerpt, passage)
+    begin = start + (place * (passage - excerpt + 1)).astype(np.int64)
+    first = coin < 0.5
+    return (
+        np.where(first, begin, start),
+        np.where(first, excerpt, passage),
+        np.where(first, start, begin),
+        np.where(first, passage, excerpt),
+    )
 
 
 def _truncate(

@@ -44,6 +44,7 @@ def builder_of(
         max_length=objective.max_length,
         short_probability=objective.short_probability,
         reference_defects=objective.reference_defects,
+        repeats=objective.repeats,
     )
     masks = MaskSettings(**objective.masking.model_dump(), reference_defects=objective.reference_defects)
     return BatchBuilder(corpus, pairs, masks, seed, corpus.tokenizer(), depth=depth, causal=causal)
@@ -127,7 +128,8 @@ def held_out_batches(
             where=folder,
             remedy="Prepare it again with a larger --held-out share",
         )
-    builder = builder_of(corpus, objective, HELD_OUT_SEED)
+    # What can be looked up would say little of what is known.
+    builder = builder_of(corpus, objective.model_copy(update={"repeats": 0.0}), HELD_OUT_SEED)
     chosen = np.sort(permutation(builder.rows(0), HELD_OUT_SEED, "held-out")[:sequences])
     rows = [(0, int(i)) for i in chosen]
     parts = [rows[i : i + 128] for i in range(0, len(rows), 128)]

@@ -218,6 +218,8 @@ def fingerprint(settings: PretrainingSettings, model: Model, tokenizer: Tokenize
 
 def _objective(objective: ObjectiveChoice) -> dict[str, Any]:
     plain = objective.model_dump(mode="json")
+    if not objective.repeats:
+        del plain["repeats"]
     for name in ("masked", "random"):
         if plain["masking"][name] == Masking.model_fields[name].default:
             del plain["masking"][name]

@@ -144,7 +144,22 @@ class ObjectiveChoice(Settings):
     max_length: int = Field(128, ge=8)
     short_probability: float = Field(0.1, ge=0, le=1)
     reference_defects: bool = Field(False, description="reproduce the reference's cross-document pairs")
+    repeats: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="share of samples that are a passage and an excerpt of it, so that looking up is learned; "
+        "they have no sentence order",
+    )
     masking: Masking = Masking()
+
+    @model_validator(mode="after")
+    def _excerpts_are_segments(self) -> ObjectiveChoice:
+        if self.repeats and self.pairs == "none":
+            raise ValueError(
+                "an excerpt is a second segment; set objective.pairs to sop or nsp, or repeats to 0"
+            )
+        return self
 
 
 class Stage(Settings):
@@ -159,6 +174,7 @@ class Stage(Settings):
         None,
         description=f"default: the run's, but none where max_length is shortened below {SHORTEST_PAIRS}",
     )
+    repeats: float | None = Field(None, ge=0, le=1, description="default: the run's, and 0 without pairs")
     mask_probability: float | None = Field(None, gt=0, lt=1)
     masked: float | None = Field(None, ge=0, le=1)
     random: float | None = Field(None, ge=0, le=1)
@@ -187,7 +203,13 @@ class Stage(Settings):
         given = {"probability": self.mask_probability, "ngram": self.ngram}
         given |= {"masked": self.masked, "random": self.random}
         masking = objective.masking.model_copy(update={k: v for k, v in given.items() if v is not None})
-        changed = {"max_length": self.max_length or objective.max_length, "pairs": self.pairs or short}
+        pairs = self.pairs or short
+        usual = 0.0 if pairs == "none" else objective.repeats
+        changed = {
+            "max_length": self.max_length or objective.max_length,
+            "pairs": pairs,
+            "repeats": usual if self.repeats is None else self.repeats,
+        }
         return objective.model_copy(update={**changed, "masking": masking})
 
 
@@ -309,6 +331,10 @@ def _trouble(stage: Stage, objective: ObjectiveChoice) -> str | None:
         return (
             f"has pairs {here.pairs}, and objective.pairs is {objective.pairs}, which says what head there "
             "is; set that, and pairs: none in the stages without"
+        )
+    if here.repeats and here.pairs == "none":
+        return (
+            "has repeats and no pairs; an excerpt is a second segment, so set its pairs or leave repeats out"
         )
     if stage.causal and (stage.masked, stage.random, stage.ngram) != (None, None, None):
         return "is causal and masks nothing; leave out its masked, random and ngram"

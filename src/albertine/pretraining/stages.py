@@ -61,7 +61,9 @@ def told(settings: PretrainingSettings) -> list[str]:
         else:
             kept = 1 - masking.masked - masking.random
             shares = f"{masking.masked:.0%} [MASK], {masking.random:.0%} random, {abs(kept):.0%} kept"
-            what += [f"pairs {objective.pairs}", f"mask {masking.probability:g} ({shares})"]
+            what += [f"pairs {objective.pairs}"]
+            what += [f"{objective.repeats:.0%} repeats"] if objective.repeats else []
+            what += [f"mask {masking.probability:g} ({shares})"]
         depth = "" if stage.depth is None else f", depth {stage.depth}"
         lines.append(f"from {stage.begin:.0%}: {', '.join(what)}{depth}")
     return lines

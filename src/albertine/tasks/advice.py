@@ -14,6 +14,8 @@ FEW = 10_000
 SMALL = ("cola", "rte", "mrpc", "sts-b", "wnli", "cluewsc")
 """Data sets of fewer than that many examples, on which BERT-like models differ by points, or fail, from
 seed to seed."""
+NARROW = 512
+"""Below this hidden size nothing was seen to compare two texts in one row (docs/log.md)."""
 
 
 def advice(settings: FinetuneSettings, seeds: int = 1) -> list[str]:
@@ -49,12 +51,23 @@ def advice(settings: FinetuneSettings, seeds: int = 1) -> list[str]:
             f"on RACE a rate of {rate:g} belongs to ALBERT v1; v2 models, which "
             "were pretrained without dropout as this one was, want training.learning_rate=0.00001"
         )
+    if width < NARROW and _scores_pairs(settings.task):
+        found.append(
+            f"a model as narrow as this one ({width}) hardly learns to compare two texts in one row; as two "
+            "vectors it does (task.kind=similarity)"
+        )
     if seeds == 1 and _is_small(settings.task):
         found.append(
             "scores on a data set as small as this one differ much from seed to seed; --seeds 5 tells the "
             "median, as the ALBERT paper does, and the spread"
         )
     return found
+
+
+def _scores_pairs(task: TaskChoice) -> bool:
+    if task.dataset is not None:
+        return task.dataset == "sts-b" and task.kind != "similarity"
+    return task.kind == "score" and task.pair is not None
 
 
 def _is_small(task: TaskChoice) -> bool:
