@@ -65,7 +65,7 @@ def one_rank(case: str, path: Path) -> None:
 
     job = Job(
         model=model,
-        optimizer=build_optimizer(model, kind, precision="float32"),
+        optimizer=build_optimizer(model, kind, precision="float32", world=world),
         batches=batches,
         loss_fn=loss_fn,
         settings=toy_settings(steps=4 if case == "dropout" else 20, clip=0.5),

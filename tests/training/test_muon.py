@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
@@ -14,6 +14,7 @@ from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.model.presets import preset
 from albertine.precision import Precision
+from albertine.training.distributed import World
 from albertine.training.muon import Muon, orthogonal
 from albertine.training.optimizers import block_matrices, build_optimizer
 from tests.training.toy import WIDTH, BlockToy, Toy
@@ -81,6 +82,37 @@ def test_the_update_is_as_large_as_said(precision: Precision) -> None:
     torch.testing.assert_close(
         update, orthogonal(weight.grad), rtol=0, atol=1e-5 if precision == "float32" else 0.02
     )
+
+
+@dataclass(frozen=True)
+class Alone(World):
+    """A process that hears nothing of the others, and keeps what it would tell them."""
+
+    told: list[torch.Tensor] = field(default_factory=list)
+
+    def add(self, tensor: torch.Tensor) -> torch.Tensor:
+        self.told.append(tensor.clone())
+        return tensor
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_processes_share_the_matrices_and_each_is_one_processs(size: int) -> None:
+    shapes = [(6, 6)] * 3 + [(4, 8)] + [(8, 4)] * 2
+    told = []
+    for rank in range(size):
+        weights = [nn.Parameter(matrix(*shape)) for shape in shapes]
+        for seed, weight in enumerate(weights):
+            weight.grad = matrix(*weight.shape, seed=seed)
+        world = Alone(rank, size)
+        group = [{"params": weights, "matrices": 1}]
+        Muon(group, lr=0.1, momentum=0.0, precision="float32", world=world).step()
+        told.append([part for together in world.told for part in together])
+    whose = [[bool(part.any()) for part in parts] for parts in told]
+    assert all(sum(column) == 1 for column in zip(*whose, strict=True)), "each by one process"
+    assert max(map(sum, whose)) <= -(-len(shapes) // size), "and none has more than its share"
+    for number, shape in enumerate(shapes):
+        every = sum(parts[number] for parts in told)
+        torch.testing.assert_close(every, orthogonal(matrix(*shape, seed=number)), rtol=0, atol=1e-6)
 
 
 def test_stacked_matrices_are_taken_each_by_itself() -> None:

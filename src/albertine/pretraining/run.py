@@ -128,6 +128,7 @@ def _run(
                 weight_decay=settings.training.weight_decay,
                 adamw_share=settings.training.adamw_rate,
                 precision=settings.training.precision,
+                world=world,
             ),
             batches=partial(_batches, corpus, settings, world, clock),
             loss_fn=pretraining_losses,

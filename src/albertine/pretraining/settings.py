@@ -148,7 +148,7 @@ class ObjectiveChoice(Settings):
         0.0,
         ge=0,
         le=1,
-        description="share of samples that are a passage and an excerpt of it, so that looking up is learned; "
+        description="share of samples that are a passage and an excerpt of it, to learn looking up; "
         "they have no sentence order",
     )
     masking: Masking = Masking()

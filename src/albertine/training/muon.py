@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 from torch.optim.adamw import adamw
 
 from albertine.precision import Precision, compute_format
+from albertine.training.distributed import World
 
 COEFFICIENTS, ITERATIONS, EPS = (3.4445, -4.7750, 2.0315), 5, 1e-7
 
@@ -53,6 +54,8 @@ class Muon(Optimizer):
             one above the other in each parameter; each is taken by itself.
         betas, eps: of AdamW.
         precision: of Muon's products; `auto` takes bfloat16 where hardware has it, which halves their time.
+        world: the processes of the run, which all have the same gradients; each turns its share of the
+            matrices and is told the others'.
     """
 
     def __init__(
@@ -64,12 +67,13 @@ class Muon(Optimizer):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
         precision: Precision = "auto",
+        world: World | None = None,
     ) -> None:
         adam = {"betas": betas, "eps": eps}
         super().__init__(
             params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "matrices": 0, **adam}
         )
-        self._precision = precision
+        self._precision, self._world = precision, world or World()
 
     @overload
     def step(self, closure: None = None) -> None: ...
@@ -86,8 +90,9 @@ class Muon(Optimizer):
                 continue
             if not group["matrices"]:
                 self._adamw(weights, group)
-            # An accelerator wants few launches. A CPU is no faster with several matrices at once.
-            elif weights[0].is_cuda:
+            # An accelerator wants few launches, several processes something to share. A CPU alone is no
+            # faster with several matrices at once.
+            elif weights[0].is_cuda or self._world.size > 1:
                 self._muon(weights, group)
             else:
                 for weight in weights:
@@ -108,15 +113,32 @@ class Muon(Optimizer):
             update = update.to(compute_format(self._precision, weight).dtype)
             for pair in zip(weight.chunk(group["matrices"]), update.chunk(group["matrices"]), strict=True):
                 alike[pair[0].shape].append(pair)
+        before = 0
         for (rows, columns), pairs in alike.items():
             alpha = -group["lr"] * max(1.0, rows / columns) ** 0.5
-            if weights[0].is_cuda:
-                together = orthogonal(torch.stack([update for _, update in pairs]))
-                orthogonals = list(together)
-            else:
-                orthogonals = [orthogonal(update) for _, update in pairs]
-            for (part, _), direction in zip(pairs, orthogonals, strict=True):
+            directions = self._orthogonals([update for _, update in pairs], before)
+            for (part, _), direction in zip(pairs, directions, strict=True):
                 part.add_(direction, alpha=alpha)
+            before += len(pairs)
+
+    def _orthogonals(self, updates: list[Tensor], before: int) -> Iterable[Tensor]:
+        """`orthogonal` of matrices of one shape, of which every process computes some.
+
+        Args:
+            before: how many of other shapes were dealt out, so that the next one is the next process' turn.
+        """
+        rank, size = self._world.rank, self._world.size
+        own = slice((rank - before) % size, None, size)
+        mine = updates[own]
+        if size == 1 and not mine[0].is_cuda:
+            return [orthogonal(update) for update in mine]
+        every = torch.zeros((len(updates), *updates[0].shape), device=updates[0].device)
+        if mine:
+            turned = (
+                orthogonal(torch.stack(mine)) if mine[0].is_cuda else torch.stack([*map(orthogonal, mine)])
+            )
+            every[own] = turned
+        return self._world.add(every)
 
     def _adamw(self, weights: list[Tensor], group: dict[str, Any]) -> None:
         for w in weights:

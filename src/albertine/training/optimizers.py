@@ -11,6 +11,7 @@ from torch.optim import AdamW, Optimizer
 
 from albertine.errors import SettingsError
 from albertine.precision import Precision
+from albertine.training.distributed import World
 from albertine.training.lamb import Lamb
 from albertine.training.muon import Muon
 
@@ -84,6 +85,7 @@ def build_optimizer(
     rate_of: RateOf | None = None,
     adamw_share: float | None = None,
     precision: Precision = "auto",
+    world: World | None = None,
 ) -> Optimizer:
     """The optimiser of a run; its learning rate is given to every step.
 
@@ -93,7 +95,7 @@ def build_optimizer(
         rate_of: share of that learning rate by parameter name; default 1 for all.
         adamw_share: Muon: what the rate of all that is no matrix of a block is multiplied with; default
             `ADAMW_SHARE`.
-        precision: Muon: number format of its products.
+        precision, world: Muon: number format of its products, and the processes that share them.
 
     Raises:
         SettingsError: an unknown kind, or a precision that the device has not.
@@ -105,7 +107,8 @@ def build_optimizer(
             return (1.0 if rate_of is None else rate_of(name)) * (1.0 if name in matrices else share)
 
         groups = parameter_groups(model, weight_decay, rate, matrices)
-        return Muon(groups, betas=betas or (0.9, 0.98), eps=1e-8 if eps is None else eps, precision=precision)
+        betas, eps = betas or (0.9, 0.98), 1e-8 if eps is None else eps
+        return Muon(groups, betas=betas, eps=eps, precision=precision, world=world)
     groups = parameter_groups(model, weight_decay, rate_of)
     betas, eps = betas or (0.9, 0.999), 1e-6 if eps is None else eps
     if kind == "lamb":
