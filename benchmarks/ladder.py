@@ -59,6 +59,14 @@ ROWS: dict[str, Change] = {
     "albert-ramp-muon": ALBERT,
     "albert-ramp-late": ALBERT
     | {"stages": [{"begin": b, "max_length": n} for b, n in ((0, 8), (0.35, 16), (0.5, 32), (0.65, 64))]},
+    "albert-ramp-growing": ALBERT
+    | {
+        "stages": [
+            {"begin": b, "max_length": n, "depth": d}
+            for b, n, d in ((0, 8, 1), (0.12, 16, 1), (0.2, 32, 1), (0.3, 64, 2), (0.75, 64, 4))
+        ]
+    },
+    "albert-ramp-half": ALBERT | {"model.change.num_hidden_layers": 2},
     "albert-ramp-sop": ALBERT | {"objective.pairs": "sop"},
     "albert-ramp-lamb": PLAIN | RAMP | {"training.optimizer": "lamb", "training.learning_rate": 0.005},
     "rotary-adamw": PLAIN | ROTARY,

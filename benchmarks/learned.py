@@ -13,6 +13,7 @@ def ladder(hardware: Path) -> Iterator[str]:
     if (found := newest(hardware, "ladder")) is None:
         return
     length = f"{found['steps']:,} updates" if "steps" in found else f"{found['minutes']:g} minutes"
+    length += f" with {found['threads']} thread{'s' if found['threads'] > 1 else ''}"
     yield "## What helps to learn from little text\n\n`python -m benchmarks.ladder CORPUS --save`, "
     yield f"{found['date']}: pretraining runs of {length} that differ in one thing, judged by the same "
     yield "hidden words of held-out text, all of them [MASK].\n\n"

@@ -148,13 +148,17 @@ def card(name: str, config: EncoderConfig, took: dict[str, Any], scores: dict[st
         "| --- | ---: | ---: |",
         f"| hidden tokens right, all [MASK], samples of 64 | {masked['mask_accuracy']:.1%} "
         f"| {masked['mask_baseline']:.1%} |",
-        f"| the same in int8 | {scores['held_out_int8'][0]['mask_accuracy']:.1%} | |",
-        f"| the same loss, nats | {masked['mask_loss']:.3f} | {masked['mask_baseline_loss']:.3f} |",
+        f"| the same, samples of 128 | {scores['held_out_128'][0]['mask_accuracy']:.1%} "
+        f"| {scores['held_out_128'][0]['mask_baseline']:.1%} |",
+        f"| samples of 64 in int8 | {scores['held_out_int8'][0]['mask_accuracy']:.1%} | |",
+        f"| loss there, nats | {masked['mask_loss']:.3f} | {masked['mask_baseline_loss']:.3f} |",
         f"| 80/10/10 accuracy | {masked['accuracy']:.1%} | {masked['floor']:.1%} |",
         f"| nats per character of fixed words | {spans['nats_per_character']:.3f} "
         f"| {spans['unigram_nats_per_character']:.3f} |",
         f"| whole words right | {spans['span_accuracy']:.1%} | |",
         f"| sentence order, samples of 128 | {order['accuracy']:.1%} | {order['baseline']:.1%} |",
+        f"| a word looked up in a copy of its passage | {masked['copying']['right']:.1%} "
+        f"| {masked['copying']['without_copy']:.1%} |",
         f"| {suite.upper()} ({overall['pairs']:,} pairs) | {overall['right']:.1%} | 50.0% |",
         "",
         "One seed. Nothing was chosen by these scores but the last checkpoint of the run.",

@@ -1,0 +1,116 @@
+"""Several processes of one run on this machine, started by the first of them.
+
+On a processor two processes with one thread each train a small model faster than one with two threads: its
+many short products leave a second thread little to do, and half of the sequences leave a second process half
+of the work.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from albertine.errors import RunError
+
+GRACE = 20.0
+"""Seconds in which a process that is no longer needed may end by itself."""
+
+
+def started() -> bool:
+    """Whether this process is one of several already, `torchrun`'s or ours."""
+    return "WORLD_SIZE" in os.environ
+
+
+def threads_each(count: int) -> int:
+    """Threads of each of `count` processes that share the processors this one may use."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, usable // count)
+
+
+@contextmanager
+def together(count: int, arguments: Sequence[str]) -> Iterator[None]:
+    """Be the first of `count` processes of one run, as if `torchrun` had started them.
+
+    The others say nothing, and have ended when this is left.
+
+    Args:
+        arguments: of `albertine`, for the others.
+
+    Raises:
+        RunError: another one ended with an error, which broke this one's work off.
+    """
+    names = {"WORLD_SIZE": count, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": _free_port()}
+    shared = {name: str(value) for name, value in names.items()}
+    others: list[_Other] = []
+    try:
+        for rank in range(1, count):
+            others.append(_Other(arguments, {**shared, **_place(rank)}))
+        os.environ.update({**shared, **_place(0)})
+        yield
+    except BaseException as error:
+        # What a collective says when a process is gone is a RuntimeError, and nothing that helps.
+        last = _last_words(others) if isinstance(error, RuntimeError) else None
+        for other in others:
+            other.process.kill()  # it writes nothing, and may be waiting for this one
+        if last is None:
+            raise
+        remedy = "The same command goes on from the last checkpoint; fewer --processes need less memory"
+        raise RunError(f"another process of the run ended: {last}", remedy=remedy) from error
+    finally:
+        for name in (*shared, *_place(0)):
+            os.environ.pop(name, None)
+        for other in others:
+            other.end()
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def _place(rank: int) -> dict[str, str]:
+    return {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+
+
+class _Other:
+    """A process beside this one, and what it says."""
+
+    def __init__(self, arguments: Sequence[str], names: Mapping[str, str]) -> None:
+        self.said = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the process
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "albertine", *arguments],
+            env={**os.environ, **names},
+            stdin=subprocess.DEVNULL,
+            stdout=self.said,
+            stderr=self.said,
+        )
+
+    def end(self) -> None:
+        """Wait for its end, not for long."""
+        try:
+            self.process.wait(GRACE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.said.close()
+
+    def failed(self) -> str | None:
+        """How it ended and the last line that it said; None where it runs, or all went well."""
+        try:
+            code = self.process.wait(1.0)
+        except subprocess.TimeoutExpired:
+            return None
+        self.said.seek(0)
+        lines = self.said.read().decode("utf-8", "replace").split("\n")
+        how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
+        return ": ".join([how, *[line for line in lines if line.strip()][-1:]]) if code else None
+
+
+def _last_words(others: Sequence[_Other]) -> str | None:
+    return next((how for other in others if (how := other.failed()) is not None), None)

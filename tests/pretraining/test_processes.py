@@ -1,0 +1,122 @@
+"""`albertine pretrain --processes`: real processes of the command, on a small corpus."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+
+from albertine.errors import RunError
+from albertine.settings import dump
+from albertine.training.launch import started, together
+from tests.pretraining.conftest import Build
+from tests.toy import MODEL
+
+SIX = {"steps": 6, "precision": "float32"}
+
+
+def command(recipe: Path, *words: str) -> subprocess.Popen[str]:
+    names = {k: v for k, v in os.environ.items() if k not in ("WORLD_SIZE", "RANK")} | {
+        "OMP_NUM_THREADS": "1"
+    }
+    line = [sys.executable, "-m", "albertine", "pretrain", "--config", str(recipe), *words]
+    return subprocess.Popen(line, env=names, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def recipe(build: Build, tmp_path: Path, **changes: Any) -> Path:
+    file = tmp_path / "a recipe.yaml"
+    file.write_text(dump(build(**changes)), encoding="utf-8")
+    return file
+
+
+def children(pid: int) -> list[int]:
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            words = status.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(words[1]) == pid:
+            found.append(int(status.parent.name))
+    return found
+
+
+def test_two_processes_are_one_run(build: Build, tmp_path: Path) -> None:
+    file = recipe(build, tmp_path, training=SIX, model={"change": {**MODEL, "hidden_dropout_prob": 0.0}})
+    told, weights = {}, {}
+    for name, words in {"one": (), "two": ("--processes", "2")}.items():
+        process = command(file, f"name={name}", *words)
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 0, err
+        assert out.count("Done after 6 steps") == 1
+        told[name] = json.loads((tmp_path / "runs" / name / "environment.json").read_text())
+        weights[name] = load_file(tmp_path / "runs" / name / "final" / "model.safetensors")
+    assert (told["one"]["world_size"], told["two"]["world_size"]) == (1, 2)
+    for key, value in weights["one"].items():
+        error = float((weights["two"][key] - value).norm() / value.norm().clamp_min(1e-9))
+        assert error <= 1e-4, f"{key}: {error:.1e}"
+
+
+def test_a_mistake_is_told_once_and_soon(build: Build, tmp_path: Path) -> None:
+    began = time.monotonic()
+    process = command(recipe(build, tmp_path, training={"batch_size": 1}), "--processes", "2")
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 2 and out == ""
+    assert err.count("fewer sequences than the 2 processes") == 1 and "Traceback" not in err
+    assert time.monotonic() - began < 40, "it did not wait for the other process"
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="looks for processes in /proc")
+def test_a_signal_saves_and_the_same_command_goes_on(build: Build, tmp_path: Path) -> None:
+    file = recipe(build, tmp_path, training={"steps": 4000}, watching={"checkpoint_every": 4000})
+    process = command(file, "--processes", "2")
+    metrics = tmp_path / "runs" / "toy" / "metrics.jsonl"
+    deadline = time.monotonic() + 90
+    while not (metrics.is_file() and metrics.stat().st_size) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    (other,) = [pid for pid in children(process.pid) if b"--processes" in _line(pid)]
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 143, err
+    assert not Path(f"/proc/{other}").exists(), "the other process lives on"
+    assert (tmp_path / "runs" / "toy" / "checkpoints" / "latest").is_file()
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="looks for processes in /proc")
+def test_the_end_of_the_other_process_is_told(build: Build, tmp_path: Path) -> None:
+    file = recipe(build, tmp_path, training={"steps": 4000})
+    process = command(file, "--processes", "2")
+    metrics = tmp_path / "runs" / "toy" / "metrics.jsonl"
+    deadline = time.monotonic() + 90
+    while not (metrics.is_file() and metrics.stat().st_size) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    (other,) = [pid for pid in children(process.pid) if b"--processes" in _line(pid)]
+    os.kill(other, signal.SIGKILL)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 2, err
+    assert "another process of the run ended by signal 9" in err and "goes on from the last checkpoint" in err
+    assert "Traceback" not in err
+
+
+def _line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def test_what_another_process_said_last_is_passed_on() -> None:
+    with pytest.raises(RunError, match=r"exit code 2: .*No such option") as told, together(2, ["--nonsense"]):
+        assert started()
+        time.sleep(0.5)
+        raise RuntimeError("connection closed by peer")
+    assert isinstance(told.value.__cause__, RuntimeError)
+    assert not started(), "the names of torchrun are gone again"
