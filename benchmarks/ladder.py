@@ -90,6 +90,14 @@ ROWS: dict[str, Change] = {
     "batch-8192": ROFORMER | {"training.batch_size": BATCH * 2},
     "sop": ROFORMER | {"objective.pairs": "sop"},
     "sop-repeats": ROFORMER | {"objective.pairs": "sop", "objective.repeats": 0.2},
+    "repeats-ramp": ROFORMER
+    | {
+        "model.sharing": "none",
+        "model.change.num_hidden_layers": 2,
+        "objective.pairs": "sop",
+        "objective.repeats": 0.3,
+        "stages": [s | {"pairs": "sop"} for s in STAGES],
+    },
 }
 """Name → what differs from the recipe."""
 

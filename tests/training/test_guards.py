@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from albertine.randomness import generator
+from albertine.training.branching import onset_of
 from albertine.training.guards import Alarm, TrainingAlarms, not_finite, onset_minute
 
 UNIGRAM = 7.0
@@ -301,3 +303,11 @@ def test_the_onset_is_the_first_evaluation_that_gains() -> None:
     ]
     assert onset_minute(rows) == 2.0
     assert onset_minute(rows[:2]) is None
+
+
+def test_a_branch_does_not_say_when_its_first_run_began_to_read(tmp_path: Path) -> None:
+    row = {"step": 3, "elapsed": 120.0, "context_gain": 0.31}
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+    assert onset_of(tmp_path) == 2.0
+    (tmp_path / "branch.json").write_text(json.dumps({"checkpoint": "elsewhere", "step": 2}))
+    assert onset_of(tmp_path) is None

@@ -49,6 +49,7 @@ def pretrain(
     """Pretrain an encoder. The same command goes on with a run that was interrupted."""
     from albertine.pretraining.settings import PretrainingSettings
     from albertine.settings import dump, load
+    from albertine.training.distributed import is_main
     from albertine.training.launch import started, threads_each, together
 
     settings = load(PretrainingSettings, config, overrides or [])
@@ -72,19 +73,20 @@ def pretrain(
     words += [f"--branch-from={branch_from}"] if branch_from else []
     with together(processes, words) if processes > 1 and not started() else nullcontext():
         result = run(settings, resume=resume, strict=strict, branch_from=branch_from)
-    _tell(result)
+    if is_main():
+        _tell(result)
     raise typer.Exit(result.outcome.exit_code)
 
 
 def _tell(result: Result) -> None:
-    from albertine.training.guards import ONSET, onset_minute
-    from albertine.training.metrics import read_metrics
+    from albertine.training.branching import onset_of
+    from albertine.training.guards import ONSET
 
     outcome, folder = result.outcome, result.folder
     if not outcome.done:
         typer.echo(f"Stopped at step {outcome.step:,} and saved; the same command goes on from there.")
         return
-    minute = onset_minute(read_metrics(folder / "metrics.jsonl"))
+    minute = onset_of(folder)
     read = (
         {} if minute is None else {"reads": f"context gain over {ONSET:g} nats from minute {minute:.1f} on"}
     )

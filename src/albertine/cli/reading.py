@@ -22,8 +22,7 @@ from albertine.randomness import permutation
 from albertine.text.documents import read_documents
 from albertine.text.load import check_vocabulary, load_tokenizer
 from albertine.text.tokenizer import Tokenizer
-from albertine.training.guards import onset_minute
-from albertine.training.metrics import read_metrics
+from albertine.training.branching import onset_of
 
 MOST_TOKENS = 100_000  # of a document
 
@@ -71,7 +70,7 @@ def reading(
     return {
         "spans": asdict(judge_cloze(model, tokenizer, chosen, unigram, max_length=length)),
         "copying": None if copying is None else asdict(copying),
-        "onset_minutes": onset_minute(read_metrics(folder.resolve().parent / "metrics.jsonl")),
+        "onset_minutes": onset_of(folder.resolve().parent),
     }
 
 

@@ -19,9 +19,8 @@ from albertine.settings import read_yaml
 from albertine.tasks.family import Family
 from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.sources import SPLITS
-from albertine.training.guards import onset_minute
+from albertine.training.branching import onset_of
 from albertine.training.job import Outcome
-from albertine.training.metrics import read_metrics
 
 
 def remember(
@@ -102,7 +101,7 @@ def pretraining(folder: Path) -> str | None:
             return f"tuned before on {task.get('dataset') or own}, from {before}"
         case {"corpus": corpus, "objective": {"pairs": pairs}, "training": {**training}}:
             length = (f"{training[k]:,} {k}" for k in ("steps", "minutes") if training.get(k))
-            minute = onset_minute(read_metrics(folder.resolve().parent / "metrics.jsonl"))
+            minute = onset_of(folder.resolve().parent)
             read = [] if minute is None else [f"read from minute {minute:.1f} on"]
             return f"corpus {corpus}, objective {pairs}, {', '.join([*length, *read])}"
     try:

@@ -24,7 +24,9 @@ from albertine.training.checkpoints import (
     fingerprint_changes,
     read,
 )
+from albertine.training.guards import onset_minute
 from albertine.training.job import Branching, Job, State
+from albertine.training.metrics import read_metrics
 
 FILE = "branch.json"
 
@@ -145,6 +147,12 @@ def branch_of(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def onset_of(folder: Path) -> float | None:
+    """The minute from which on the run in a folder read its text; None where it does not say, or is a branch,
+    which may have begun long after."""
+    return None if branch_of(folder) else onset_minute(read_metrics(folder / "metrics.jsonl"))
 
 
 def _refuse_fixed(found: Checkpoint, fixed: list[Change]) -> None:

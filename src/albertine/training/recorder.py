@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from albertine.training.branching import branch_of
 from albertine.training.guards import ONSET, Alarm, onset_minute
 from albertine.training.job import Job, State
 from albertine.training.metrics import (
@@ -46,7 +47,7 @@ class Recorder:
         before = read_metrics(folder.metrics) if job.watch is not None else []
         for row in before:
             self._alarms(row)
-        self.onset = onset_minute(before)
+        self.reads = onset_minute(before) is not None or bool(branch_of(folder.metrics.parent))
         if state.step:
             self.say(f"going on from step {state.step}")
 
@@ -95,8 +96,8 @@ class Recorder:
         self._write(row, "held_out", {"step": step, **scores, **gained})
         self.say(f"step {step}  held out: {summary(scores)}")
         self._alarms(row)  # remembered there; the next line of training is judged by them
-        if self.onset is None and (minute := onset_minute([row])) is not None:
-            self.onset = minute
+        if not self.reads and (minute := onset_minute([row])) is not None:
+            self.reads = True
             self.say(f"the model reads: more than {ONSET:g} nats of context gain from minute {minute:.1f} on")
 
     def sync(self) -> None:
