@@ -60,7 +60,7 @@ def together(count: int, arguments: Sequence[str]) -> Iterator[None]:
         if last is None:
             raise
         remedy = "The same command goes on from the last checkpoint; fewer --processes need less memory"
-        raise RunError(f"another process of the run ended: {last}", remedy=remedy) from error
+        raise RunError(f"another process of the run ended {last}", remedy=remedy) from error
     finally:
         for name in (*shared, *_place(0)):
             os.environ.pop(name, None)
