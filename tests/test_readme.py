@@ -82,7 +82,8 @@ def test_the_tour_runs(
     before, ran = signal.getsignal(signal.SIGTERM), []
     for words in commands(TOURS[language]):
         if words[0] == "albertine":
-            code = run([*words[1:], *(RUN if words[1] == "pretrain" else [])])
+            toy = [*RUN, "stages=[]"] if words[1] == "pretrain" else []
+            code = run([*words[1:], *toy])
             said = capsys.readouterr()
             assert code == 0, f"{shlex.join(words)}\n{said.out}\n{said.err}"
             ran.append(words[1])
