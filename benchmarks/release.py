@@ -150,8 +150,9 @@ def card(name: str, config: EncoderConfig, took: dict[str, Any], scores: dict[st
         f"| {masked['mask_baseline']:.1%} |",
         f"| the same, samples of 128 | {scores['held_out_128'][0]['mask_accuracy']:.1%} "
         f"| {scores['held_out_128'][0]['mask_baseline']:.1%} |",
-        f"| samples of 64 in int8 | {scores['held_out_int8'][0]['mask_accuracy']:.1%} | |",
-        f"| loss there, nats | {masked['mask_loss']:.3f} | {masked['mask_baseline_loss']:.3f} |",
+        f"| the same, samples of 64, in int8 | {scores['held_out_int8'][0]['mask_accuracy']:.1%} | |",
+        f"| their loss, samples of 64, nats | {masked['mask_loss']:.3f} "
+        f"| {masked['mask_baseline_loss']:.3f} |",
         f"| 80/10/10 accuracy | {masked['accuracy']:.1%} | {masked['floor']:.1%} |",
         f"| nats per character of fixed words | {spans['nats_per_character']:.3f} "
         f"| {spans['unigram_nats_per_character']:.3f} |",

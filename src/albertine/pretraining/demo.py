@@ -22,12 +22,11 @@ MODEL = {
     "positions": "rotary",
     "hidden_act": "gelu",
 }
-# What two minutes can teach: neighbours first, then longer samples and more depths, sentence order last.
+# What two minutes can teach: neighbours first, then longer samples, sentence order last.
 STAGES = (
-    {"begin": 0.0, "max_length": 16, "mask_probability": 0.25, "depth": 1},
-    {"begin": 0.25, "max_length": 32, "pairs": "none", "mask_probability": 0.25, "depth": 1},
-    {"begin": 0.5, "pairs": "none", "mask_probability": 0.2, "depth": 2},
-    {"begin": 0.8},
+    {"begin": 0.0, "max_length": 16, "mask_probability": 0.25},
+    {"begin": 0.25, "max_length": 32, "pairs": "none", "mask_probability": 0.25},
+    {"begin": 0.55},
 )
 
 
