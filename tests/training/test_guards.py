@@ -294,6 +294,21 @@ def test_an_evaluation_long_ago_says_nothing() -> None:
     assert [a.kind for a in alarms] == ["plateau"]
 
 
+@pytest.mark.parametrize(("slope", "stuck"), [(0.0, ["plateau"]), (1.5, [])])
+def test_one_evaluation_is_a_plateau_only_where_the_training_loss_stands(
+    slope: float, stuck: list[str]
+) -> None:
+    """A short run that is judged once before the patience is over, just below the onset."""
+    total = 700
+    guard, alarms = watch(total_steps=total), list[Alarm]()
+    for step in range(10, 400, 10):
+        loss = UNIGRAM - 1.0 - slope * step / total
+        alarms += guard.see({"step": step, "mlm_loss": loss, "mlm_accuracy": 0.15}, step / total)
+        if step == 200:
+            guard.see({"step": step, "evaluation": {"mask_loss": UNIGRAM - 0.28}}, step / total)
+    assert [a.kind for a in alarms] == stuck
+
+
 def test_the_onset_is_the_first_evaluation_that_gains() -> None:
     rows: list[dict[str, Any]] = [
         {"step": 1, "elapsed": 60.0, "loss": 3.0},

@@ -16,7 +16,7 @@ MODEL = {
     "hidden_size": 256,
     "intermediate_size": 1024,
     "num_attention_heads": 4,
-    "num_hidden_layers": 4,
+    "num_hidden_layers": 2,
     "embedding_size": 128,
     "max_position_embeddings": 128,
     "positions": "rotary",

@@ -225,11 +225,13 @@ class TrainingAlarms:
 
     def _stuck(self, step: int, loss: float, progress: float) -> bool:
         """Little better than a guess by frequency, and not getting better in the whole patience."""
-        if judged := self._judged_since(step - self._patience(step, progress)):
-            gains = [one.gain for one in judged]
+        gains = [one.gain for one in self._judged_since(step - self._patience(step, progress))]
+        if len(gains) > 1:
             return gains[-1] <= ONSET and gains[-1] - min(gains) < 0.05
+        # One evaluation tells where it stands; whether it moves, the training loss must tell.
+        low = gains[0] <= ONSET if gains else loss >= self.unigram_entropy - 0.6
         recent = self._since(step - self._patience(step, progress))
-        if loss < self.unigram_entropy - 0.6 or len(recent) < _WINDOW / 2:
+        if not low or len(recent) < _WINDOW / 2:
             return False
         half = len(recent) // 2
         before, after = (statistics.fmean(r[1] for r in part) for part in (recent[:half], recent[half:]))
