@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import sys
 import traceback
 from itertools import product
@@ -23,6 +22,7 @@ from torch.distributed.tensor import DTensor
 
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
+from albertine.training.launch import free_port
 from albertine.training.optimizers import build_optimizer
 from tests.model import builders
 
@@ -130,9 +130,7 @@ def run(rank: int, port: int, folder: Path) -> None:
 
 def main() -> None:
     folder = Path(sys.argv[1])
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     children = []
     for rank in range(RANKS):
         if (child := os.fork()) == 0:

@@ -49,6 +49,24 @@ def children(pid: int) -> list[int]:
     return found
 
 
+def _line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def two_that_train(file: Path, tmp_path: Path) -> tuple[subprocess.Popen[str], int]:
+    """A command whose run has begun, and the number of its other process."""
+    process = command(file, "--processes", "2")
+    metrics = tmp_path / "runs" / "toy" / "metrics.jsonl"
+    deadline = time.monotonic() + 90
+    while not (metrics.is_file() and metrics.stat().st_size) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    (other,) = [pid for pid in children(process.pid) if b"--processes" in _line(pid)]
+    return process, other
+
+
 def test_two_processes_are_one_run(build: Build, tmp_path: Path) -> None:
     file = recipe(build, tmp_path, training=SIX, model={"change": {**MODEL, "hidden_dropout_prob": 0.0}})
     told, weights = {}, {}
@@ -79,12 +97,7 @@ def test_a_mistake_is_told_once_and_soon(build: Build, tmp_path: Path) -> None:
 @pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="looks for processes in /proc")
 def test_a_signal_to_one_saves_and_ends_both(build: Build, tmp_path: Path) -> None:
     file = recipe(build, tmp_path, training={"steps": 4000}, watching={"checkpoint_every": 4000})
-    process = command(file, "--processes", "2")
-    metrics = tmp_path / "runs" / "toy" / "metrics.jsonl"
-    deadline = time.monotonic() + 90
-    while not (metrics.is_file() and metrics.stat().st_size) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    (other,) = [pid for pid in children(process.pid) if b"--processes" in _line(pid)]
+    process, other = two_that_train(file, tmp_path)
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 143, err
@@ -95,24 +108,12 @@ def test_a_signal_to_one_saves_and_ends_both(build: Build, tmp_path: Path) -> No
 @pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="looks for processes in /proc")
 def test_the_end_of_the_other_process_is_told(build: Build, tmp_path: Path) -> None:
     file = recipe(build, tmp_path, training={"steps": 4000})
-    process = command(file, "--processes", "2")
-    metrics = tmp_path / "runs" / "toy" / "metrics.jsonl"
-    deadline = time.monotonic() + 90
-    while not (metrics.is_file() and metrics.stat().st_size) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    (other,) = [pid for pid in children(process.pid) if b"--processes" in _line(pid)]
+    process, other = two_that_train(file, tmp_path)
     os.kill(other, signal.SIGKILL)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 2, err
     assert "another process of the run ended by signal 9" in err and "goes on from the last checkpoint" in err
     assert "Traceback" not in err
-
-
-def _line(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
 
 
 def test_what_another_process_said_last_is_passed_on() -> None:

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -37,6 +36,7 @@ from albertine.training.checkpoints import read
 from albertine.training.distributed import World
 from albertine.training.guards import onset_minute
 from albertine.training.job import Job
+from albertine.training.launch import free_port
 from albertine.training.metrics import read_metrics
 from albertine.training.progress import Reporter
 from tests.pretraining.conftest import Build
@@ -210,12 +210,6 @@ def test_another_micro_batch_size_is_the_same_batch(build: Build) -> None:
         if "mlm_loss" in a:
             assert a["tokens"] == b["tokens"]
             assert a["mlm_loss"] == pytest.approx(b["mlm_loss"], rel=1e-4)
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
 
 
 def in_two_processes(settings: PretrainingSettings, folder: Path) -> str:

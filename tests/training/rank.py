@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -23,6 +22,7 @@ from albertine.training.average import Average
 from albertine.training.checkpoints import model_tensors
 from albertine.training.distributed import start, stop
 from albertine.training.job import Branching, Job
+from albertine.training.launch import free_port
 from albertine.training.loop import train
 from albertine.training.optimizers import OptimizerKind, build_optimizer
 from albertine.training.progress import Reporter
@@ -97,9 +97,7 @@ def one_rank(case: str, path: Path) -> None:
 
 def launch(case: str, size: int, path: Path) -> None:
     path.mkdir(exist_ok=True)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     children = []
     for rank in range(size):
         if (child := os.fork()) == 0:

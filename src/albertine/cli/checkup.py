@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import shutil
 from importlib import metadata
@@ -19,6 +18,7 @@ from albertine.precision import fast_bfloat16
 from albertine.text.documents import read_documents
 from albertine.text.tokenizer import Tokenizer
 from albertine.training.checkpoints import CheckpointStore, read
+from albertine.training.launch import usable_cores
 
 _LIBRARIES = ("torch", "numpy", "safetensors", "tokenizers", "sentencepiece", "pydantic", "typer", "rich")
 _OPTIONAL = {
@@ -44,7 +44,8 @@ def machine() -> dict[str, str]:
             facts[name] = f"not installed; pip install 'albertine[{extra}]' brings it"
     cpu, gpu = torch.device("cpu"), torch.cuda.is_available()
     facts["processor"] = (
-        f"{platform.machine()}, {_cores()} cores for this process, {torch.get_num_threads()} torch threads"
+        f"{platform.machine()}, {usable_cores()} cores for this process, "
+        f"{torch.get_num_threads()} torch threads"
     )
     facts["bfloat16 on the processor"] = (
         "in hardware" if fast_bfloat16(cpu) else "emulated, slow; auto takes float32"
@@ -62,10 +63,6 @@ def machine() -> dict[str, str]:
     disk = shutil.disk_usage(Path.cwd())
     facts["disk here"] = f"{size(disk.total)}, {size(disk.free)} free"
     return facts
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _memory() -> tuple[int, int]:

@@ -26,10 +26,21 @@ def started() -> bool:
     return "WORLD_SIZE" in os.environ
 
 
+def usable_cores() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def threads_each(count: int) -> int:
     """Threads of each of `count` processes that share the processors this one may use."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, usable // count)
+    return max(1, usable_cores() // count)
+
+
+def free_port() -> int:
+    """A port of this machine at which nobody listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 @contextmanager
@@ -44,7 +55,7 @@ def together(count: int, arguments: Sequence[str]) -> Iterator[None]:
     Raises:
         RunError: another one ended with an error, which broke this one's work off.
     """
-    names = {"WORLD_SIZE": count, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": _free_port()}
+    names = {"WORLD_SIZE": count, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
     shared = {name: str(value) for name, value in names.items()}
     others: list[_Other] = []
     try:
@@ -66,12 +77,6 @@ def together(count: int, arguments: Sequence[str]) -> Iterator[None]:
             os.environ.pop(name, None)
         for other in others:
             other.end()
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def _place(rank: int) -> dict[str, str]:

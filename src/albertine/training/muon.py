@@ -130,14 +130,13 @@ class Muon(Optimizer):
         rank, size = self._world.rank, self._world.size
         own = slice((rank - before) % size, None, size)
         mine = updates[own]
-        if size == 1 and not mine[0].is_cuda:
-            return [orthogonal(update) for update in mine]
+        at_once = mine and mine[0].is_cuda
+        turned = list(orthogonal(torch.stack(mine))) if at_once else [orthogonal(update) for update in mine]
+        if size == 1:
+            return turned
         every = torch.zeros((len(updates), *updates[0].shape), device=updates[0].device)
-        if mine:
-            turned = (
-                orthogonal(torch.stack(mine)) if mine[0].is_cuda else torch.stack([*map(orthogonal, mine)])
-            )
-            every[own] = turned
+        for place, direction in zip(every[own], turned, strict=True):
+            place.copy_(direction)
         return self._world.add(every)
 
     def _adamw(self, weights: list[Tensor], group: dict[str, Any]) -> None:

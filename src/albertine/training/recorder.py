@@ -47,7 +47,7 @@ class Recorder:
         before = read_metrics(folder.metrics) if job.watch is not None else []
         for row in before:
             self._alarms(row)
-        self.reads = onset_minute(before) is not None or bool(branch_of(folder.metrics.parent))
+        self.reads = onset_minute(before) is not None or bool(branch_of(folder.path))
         if state.step:
             self.say(f"going on from step {state.step}")
 
