@@ -81,7 +81,10 @@ def main(words: list[str] | None = None) -> None:
             "contestants": arguments.contestants,
             "minutes": None if arguments.steps else arguments.minutes,
             "max_length": contest.max_length,
-            "tasks": {name: {"rate": TASKS[name].rate, "batch": TASKS[name].batch} for name in names},
+            "tasks": {
+                name: {key: getattr(TASKS[name], key) for key in ("optimizer", "rate", "batch")}
+                for name in names
+            },
             "notes": {name: TASKS[name].note for name in names},
             "runs": [{k: v for k, v in result.items() if k != "stamp"} for result in results],
         }

@@ -78,7 +78,12 @@ class Contest:
                 "seed": seed,
                 "task": self.files.task(task, self.max_length),
                 "encoder": {"folder": model_folder(self.contestants[who])},
-                "training": {"steps": steps, "batch_size": task.batch, "learning_rate": task.rate},
+                "training": {
+                    "steps": steps,
+                    "batch_size": task.batch,
+                    "optimizer": task.optimizer,
+                    "learning_rate": task.rate,
+                },
                 # Judged once, at the end: nothing is picked on the dev set.
                 "watching": {"evaluations": 1, "log_every": 50, "tensorboard": False, "report": False},
             },

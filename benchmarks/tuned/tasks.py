@@ -22,7 +22,7 @@ class Task:
     Attributes:
         language: "en" or "zh". metric: what is told of it.
         task: as in the settings of a fine-tuning run; paths are below the folder of the data sets.
-        rate, batch: of AdamW with linear decay and a tenth of warm-up.
+        rate, batch: of the optimizer, with linear decay and a tenth of warm-up.
         most_epochs: the budget in minutes is not used beyond them.
         note: what a reader of the figure must know.
     """
@@ -32,9 +32,13 @@ class Task:
     task: Mapping[str, Any]
     rate: float = 5e-4
     batch: int = 32
+    optimizer: str = "adamw"
     most_epochs: int = 8
     note: str = ""
 
+
+QUESTIONS: Mapping[str, Any] = {"rate": 0.01, "batch": 48, "optimizer": "muon"}
+"""Of answers in passages: comparing a question with its passage is learned by large steps, in short windows."""
 
 SST = {"dataset": "sst-2", "folder": "glue/SST-2", "max_length": 64}
 TNEWS = {"dataset": "tnews", "folder": "tnews", "max_length": 64}
@@ -52,9 +56,10 @@ TASKS: Mapping[str, Task] = {
                 "squadshifts/reddit_v1.0.json.xz",
             ],
             "dev": "squad1.1/dev-v1.1.json.xz",
-            "max_length": 256,
-            "answer": {"stride": 96, "question": 48},
+            "max_length": 128,
+            "answer": {"stride": 40, "question": 40, "blank": 0.02},
         },
+        **QUESTIONS,
         note="trained on 11,877 of SQuAD's questions and 19,688 of SQuADShifts on reviews and Reddit, as its "
         "own training file is not at hand; whole dev set",
     ),
@@ -80,9 +85,10 @@ TASKS: Mapping[str, Task] = {
             "kind": "answers",
             "train": ["cmrc2018/train.json.xz"],
             "dev": "cmrc2018/dev.json.xz",
-            "max_length": 256,
-            "answer": {"rules": "cmrc", "stride": 128, "question": 40},
+            "max_length": 128,
+            "answer": {"rules": "cmrc", "stride": 40, "question": 40, "blank": 0.02},
         },
+        **QUESTIONS,
     ),
     "tnews": Task("zh", "accuracy", TNEWS),
     "tnews-1000": Task("zh", "accuracy", {**TNEWS, "examples": 1000}, note=FEW),

@@ -19,6 +19,7 @@ from albertine.inference.windows import Reading
 from albertine.tasks.answer import Answer, encode
 from albertine.tasks.data import read_data
 from albertine.tasks.datasets.answer import ANSWERS, squad_file
+from albertine.tasks.encoded import Encoded
 from albertine.tasks.finetune import finetune
 from albertine.tasks.settings import FinetuneSettings, TaskChoice
 from albertine.text.load import load_tokenizer
@@ -291,6 +292,31 @@ def test_sizes_are_settings_and_cut_questions_are_told(tune: Tune, tmp_path: Pat
     own = [i for i, asked in enumerate(data.train.examples) if id(asked) == first]
     assert len(own) == len(data.train.examples[0].windows) > 1
     assert torch.equal(data.train.batch(own[1:2]).targets, data.train.targets[1])
+
+
+def test_a_share_of_the_windows_without_their_answer_is_left_out(tune: Tune, tmp_path: Path) -> None:
+    train = squad(tmp_path / "mixed.json", 60, 5, without=0.3)
+
+    def learned(blank: float) -> Encoded:
+        sizes = {"stride": 4, "question": 4, "blank": blank, "no_answer": True}
+        settings = tune(task=task(tmp_path, train=train, max_length=12, answer=sizes))
+        return read_data(settings.task, load_tokenizer(settings.encoder.folder)).train
+
+    def kinds(data: Encoded) -> tuple[set[bytes], set[bytes], set[bytes]]:
+        """Windows that show the answer, those of other questions with one, and those of questions without."""
+        assert data.targets is not None
+        found: tuple[set[bytes], set[bytes], set[bytes]] = set(), set(), set()
+        for i, (asked, target) in enumerate(zip(data.examples, data.targets, strict=True)):
+            kind = 2 if not asked.example.answers else 0 if int(target[0, 0]) else 1
+            found[kind].add(asked.example.name.encode() + data.ids[i].tobytes() + target.numpy().tobytes())
+        return found
+
+    whole, half, none = kinds(learned(1.0)), kinds(learned(0.5)), kinds(learned(0.0))
+    assert all(map(len, whole))
+    assert half[0] == none[0] == whole[0] and half[2] == none[2] == whole[2]
+    assert none[1] == set() and half[1] < whole[1]
+    assert 0.3 < len(half[1]) / len(whole[1]) < 0.7
+    assert kinds(learned(0.5)) == half
 
 
 def test_a_file_of_the_other_kind_is_refused(tune: Tune, tmp_path: Path, tables: dict[str, Path]) -> None:

@@ -118,6 +118,20 @@ def test_the_averaged_weights_are_judged_and_saved(tune: Tune) -> None:
     assert found[0]["fine"] > 0.5
 
 
+def test_muon_turns_the_matrices_of_the_blocks(tune: Tune) -> None:
+    start = load_model(tune().encoder.folder).state_dict()
+    name = "encoder.attention.0.value.weight"
+    moved = {}
+    for optimizer in ("adamw", "muon"):
+        training = {"steps": 1, "learning_rate": 1e-3, "optimizer": optimizer, "weight_decay": 0, "warmup": 0}
+        folder = run(tune(name=optimizer, training=training)).folder
+        change = load_model(folder / "final").state_dict()[name] - start[name]
+        moved[optimizer] = float(torch.linalg.matrix_norm(change, 2))
+    # Muon's step has singular values of about the rate; AdamW's has entries of about it.
+    assert 6e-4 < moved["muon"] < 1.3e-3
+    assert moved["adamw"] > 3e-3
+
+
 @pytest.mark.parametrize("unshare", ["all", "attention", "ffn"])
 def test_unsharing_changes_nothing_before_the_first_step(tune: Tune, unshare: str) -> None:
     tokenizer = load_tokenizer(tune().encoder.folder)
@@ -240,13 +254,16 @@ def test_the_stream_goes_on_from_a_cursor_and_not_by_ranks(tune: Tune) -> None:
     assert [cursor["epoch"] for cursor, _ in whole] == [0, 0, 0, 1, 1, 1, 2]
 
 
-@pytest.mark.parametrize(("ema", "pooling"), [(0, "cls"), (0.9, "cls"), (0.9, "mean")])
+@pytest.mark.parametrize(
+    ("ema", "pooling", "optimizer"),
+    [(0, "cls", "adamw"), (0.9, "cls", "adamw"), (0.9, "mean", "adamw"), (0, "mean", "muon")],
+)
 def test_an_interrupted_run_ends_like_an_uninterrupted_one(
-    tune: Tune, monkeypatch: pytest.MonkeyPatch, ema: float, pooling: str
+    tune: Tune, monkeypatch: pytest.MonkeyPatch, ema: float, pooling: str, optimizer: str
 ) -> None:
     from albertine.tasks import finetune as module
 
-    changes = {"training": {"epochs": 2, "ema": ema}, "task": {"pooling": pooling}}
+    changes = {"training": {"epochs": 2, "ema": ema, "optimizer": optimizer}, "task": {"pooling": pooling}}
     whole = run(tune(name="whole", **changes)).folder
     settings, plain, calls = tune(name="cut", **changes), module.loss, 0
 
@@ -399,8 +416,8 @@ def test_a_checkpoint_from_before_a_setting_goes_on(tune: Tune) -> None:
         ("as ever", {}, set[str]()),
         (
             "new",
-            {"training": {"embedding_rate": 3}, "task": {"pooling": "mean"}},
-            {"pooling", "embedding_rate", "whiten"},
+            {"training": {"embedding_rate": 3, "optimizer": "muon"}, "task": {"pooling": "mean"}},
+            {"pooling", "embedding_rate", "optimizer", "whiten"},
         ),
         ("unwhitened", {"training": {"whiten": False}, "task": {"pooling": "mean"}}, {"pooling"}),
     ):
@@ -409,8 +426,8 @@ def test_a_checkpoint_from_before_a_setting_goes_on(tune: Tune) -> None:
             settings.model_copy(update={"training": settings.training.model_copy(update={"steps": 1})})
         )
         state = json.loads((folder.folder / "checkpoints" / "step-1" / "state.json").read_text())
-        assert state["fingerprint"].keys() & {"pooling", "embedding_rate", "whiten"} == told
-        assert not state["fingerprint"]["training"].keys() & {"embedding_rate", "whiten"}
+        assert state["fingerprint"].keys() & {"pooling", "embedding_rate", "optimizer", "whiten"} == told
+        assert not state["fingerprint"]["training"].keys() & {"embedding_rate", "optimizer", "whiten"}
 
 
 def test_adversarial_training_runs_and_learns(tune: Tune) -> None:
@@ -470,6 +487,7 @@ def test_a_mean_over_an_alberts_tokens_is_no_head_of_transformers(tune: Tune) ->
 def test_a_narrow_model_has_a_higher_rate(width: int, rate: float) -> None:
     assert TuningChoice().rate(width) == pytest.approx(rate)
     assert TuningChoice(learning_rate=1e-5).rate(width) == 1e-5
+    assert TuningChoice(optimizer="muon").rate(width) == 0.01
 
 
 def test_the_rate_of_a_run_is_that_of_its_width(tune: Tune) -> None:
@@ -477,4 +495,6 @@ def test_the_rate_of_a_run_is_that_of_its_width(tune: Tune) -> None:
     rates = [json.loads(x).get("lr", 0.0) for x in (folder / "metrics.jsonl").read_text().splitlines()]
     assert max(rates) == pytest.approx(5e-4, rel=0.1)
     assert any("hardly moves" in line for line in advice(tune(training={"learning_rate": 2e-5})))
+    muon = {"optimizer": "muon", "learning_rate": 5e-4}
+    assert any("0.01 with muon" in line for line in advice(tune(training=muon)))
     assert not any("hardly moves" in line for line in advice(tune(training={"learning_rate": None})))

@@ -29,8 +29,10 @@ def advice(settings: FinetuneSettings, seeds: int = 1) -> list[str]:
     width, dropout = config.get("hidden_size"), config.get("hidden_dropout_prob")
     found = []
     width = width if isinstance(width, int) else 768
-    rate, usual = settings.training.rate(width), TuningChoice().rate(width)
-    if width >= WIDE and rate > WIDE_RATE:
+    training = settings.training
+    rate, usual = training.rate(width), TuningChoice(optimizer=training.optimizer).rate(width)
+    adamw = training.optimizer == "adamw"
+    if adamw and width >= WIDE and rate > WIDE_RATE:
         found.append(
             f"models as wide as this one ({width}) often stay at chance or diverge at rates like "
             f"{rate:g}; training.learning_rate=0.000005 has rescued them, and "
@@ -39,14 +41,14 @@ def advice(settings: FinetuneSettings, seeds: int = 1) -> list[str]:
     if rate < usual / 4:
         found.append(
             f"a model as narrow as this one ({width}) hardly moves at a rate of {rate:g}; without "
-            f"training.learning_rate it is {usual:g}"
+            f"training.learning_rate it is {usual:g} with {training.optimizer}"
         )
     if dropout == 0 and settings.encoder.dropout:
         found.append(
             "the checkpoint was pretrained without dropout, as ALBERT v2 is; with "
             f"encoder.dropout={settings.encoder.dropout:g} such models diverge on RACE, with 0 they do not"
         )
-    if dropout == 0 and dataset.startswith("race") and rate > RACE_RATE:
+    if adamw and dropout == 0 and dataset.startswith("race") and rate > RACE_RATE:
         found.append(
             f"on RACE a rate of {rate:g} belongs to ALBERT v1; v2 models, which "
             "were pretrained without dropout as this one was, want training.learning_rate=0.00001"

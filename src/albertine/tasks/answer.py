@@ -21,6 +21,7 @@ from albertine.inference.windows import Passage, Reading, Window, rows_of
 from albertine.interop.heads import Task, head_config
 from albertine.model.task_model import TaskModel
 from albertine.objectives.losses import Part
+from albertine.randomness import generator
 from albertine.tasks.encoded import Encoded, Rows, TaskBatch
 from albertine.tasks.family import OneLayer, Poll, over_rows
 from albertine.text.tokenizer import Tokenizer
@@ -90,6 +91,17 @@ def _targets(example: Question, passage: Passage, windows: Sequence[Window]) -> 
             shift = window.offset - window.first
             places[row, 0], places[row, 1] = first + shift, last + shift
     return places
+
+
+def windows_to_learn(data: Encoded, blank: float) -> Encoded:
+    """Every window as an example of its own, but of those that do not show their question's answer only a
+    share `blank`, the same ones in every run."""
+    data = data.apart
+    assert data.targets is not None
+    draws = generator(0, "windows without their answer").random(len(data.targets))
+    shown = np.array([int(target[0, 0]) > 0 for target in data.targets])
+    answered = np.array([bool(asked.example.answers) for asked in data.examples])
+    return data.some(np.flatnonzero(shown | ~answered | (draws < blank)).tolist())
 
 
 @dataclass

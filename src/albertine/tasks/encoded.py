@@ -88,6 +88,19 @@ class Encoded:
         )
         return replace(self, examples=examples, starts=np.arange(len(self.ids) + 1), targets=targets)
 
+    def some(self, chosen: Sequence[int]) -> Encoded:
+        """These examples alone, in this order."""
+        rows, sizes = self.rows_of(chosen), np.diff(self.starts)[list(chosen)]
+        return replace(
+            self,
+            examples=tuple(self.examples[i] for i in chosen),
+            ids=[self.ids[row] for row in rows],
+            types=[self.types[row] for row in rows],
+            starts=np.array([0, *sizes], dtype=np.int64).cumsum(),
+            targets=None if self.targets is None else [self.targets[i] for i in chosen],
+            prefix=None if self.prefix is None else tuple(self.prefix[row] for row in rows),
+        )
+
     def rows_of(self, chosen: Sequence[int]) -> list[int]:
         """The rows of some examples, in their order."""
         return [row for i in chosen for row in range(int(self.starts[i]), int(self.starts[i + 1]))]

@@ -150,9 +150,10 @@ def _run(
             model=model,
             optimizer=build_optimizer(
                 model,
-                "adamw",
+                settings.training.optimizer,
                 weight_decay=settings.training.weight_decay,
                 rate_of=_rates(settings, model),
+                world=world,
             ),
             batches=lambda cursor: Batches(data.train, settings, cursor, world.rank, world.size),
             loss_fn=loss(family),
@@ -290,12 +291,13 @@ def _fingerprint(
     content.update(torch.cat(data.train.targets).numpy().tobytes())
     pooling = data.family.pooling if isinstance(data.family, OneLayer) else "cls"
     training = settings.training.model_dump(
-        mode="json", exclude={"threads", "recompute", "embedding_rate", "whiten"}
+        mode="json", exclude={"threads", "recompute", "optimizer", "embedding_rate", "whiten"}
     )
     training["learning_rate"] = settings.training.rate(model.base.config.hidden_size)
     # What older checkpoints do not tell is told only where it is not as it was then, so that they go on.
     newer = {
         "pooling": (pooling, "cls"),
+        "optimizer": (settings.training.optimizer, "adamw"),
         "embedding_rate": (embedding_rate(settings.training, model), 1.0),
         "whiten": (_whitens(settings, model), False),
     }

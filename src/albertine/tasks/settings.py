@@ -25,6 +25,8 @@ TaskKind = Literal[
 
 PAPER_RATE, NARROW_RATE = 2e-5, 5e-4
 """The rate for models of BERT's width, and the most for narrow ones (docs/decisions/018)."""
+MUON_RATE = 0.01
+"""Muon's steps have one size at every width; half of its rate in pretraining (docs/log.md)."""
 
 
 class SimilarityChoice(Settings):
@@ -68,6 +70,13 @@ class AnswerChoice(Settings):
     stride: int = Field(128, ge=1, description="from one window of task.max_length to the next")
     question: int = Field(64, ge=1, description="of the question, the rest is cut")
     longest: int = Field(30, ge=1, description="of an answer")
+    blank: float = Field(
+        1.0,
+        ge=0,
+        le=1,
+        description="share of the training windows without the answer of their question that are learned "
+        "from; a small budget is better spent on the others",
+    )
     n_best: int = Field(20, ge=1, description="how many likely spans are kept")
     no_answer: bool = Field(False, description="own files: passages may not answer, as in SQuAD v2.0")
     rules: Rules = Field(
@@ -195,11 +204,16 @@ class TuningChoice(Computing):
     steps: int | None = Field(None, ge=1, description="length of the run in updates, instead of epochs")
     batch_size: int = Field(32, ge=1)
     micro_batch_tokens: int = Field(16384, ge=64)
+    optimizer: Literal["adamw", "muon"] = Field(
+        "adamw",
+        description="muon: for the matrices of the blocks, AdamW for all else; a small model soon learns to "
+        "answer from passages with it",
+    )
     learning_rate: float | None = Field(
         None,
         gt=0,
         description="default: 2e-5 at a hidden size of 768 or more, and more for a narrower model: "
-        "with the cube of 768 over its hidden size, at most 5e-4",
+        "with the cube of 768 over its hidden size, at most 5e-4; of muon 0.01",
     )
     embedding_rate: float | None = Field(
         None,
@@ -234,9 +248,11 @@ class TuningChoice(Computing):
     clip: float | None = Field(1.0, gt=0)
 
     def rate(self, hidden_size: int) -> float:
-        """The peak learning rate: given, or by the width of the model."""
+        """The peak learning rate: given, or by the optimizer and the width of the model."""
         if self.learning_rate is not None:
             return self.learning_rate
+        if self.optimizer == "muon":
+            return MUON_RATE
         return min(NARROW_RATE, PAPER_RATE * max(1.0, 768 / hidden_size) ** 3)
 
 

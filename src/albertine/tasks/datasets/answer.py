@@ -14,7 +14,7 @@ from typing import Any
 
 from albertine.errors import DataError
 from albertine.inference.windows import Reading
-from albertine.tasks.answer import Answer, Question, encode
+from albertine.tasks.answer import Answer, Question, encode, windows_to_learn
 from albertine.tasks.family import Family
 from albertine.tasks.joint import AnswerOrNot
 from albertine.tasks.settings import Rules, TaskChoice
@@ -169,4 +169,4 @@ def load(task: TaskChoice, tokenizer: Tokenizer) -> Data:
     more["train"].append((lost, "left out, their answer is not in the passage"))
     data = as_data(family, encoded, task, more)
     # A batch is of windows, as in Google's code: one of questions would hold several times as many.
-    return replace(data, train=data.train.apart)
+    return replace(data, train=windows_to_learn(data.train, sizes.blank))
