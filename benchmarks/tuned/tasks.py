@@ -38,7 +38,7 @@ class Task:
 
 
 QUESTIONS: Mapping[str, Any] = {"rate": 0.01, "batch": 48, "optimizer": "muon"}
-"""Of answers in passages: comparing a question with its passage is learned by large steps, in short windows."""
+"""Of answers in passages: to compare a question with them is learned by large steps, in short windows."""
 
 SST = {"dataset": "sst-2", "folder": "glue/SST-2", "max_length": 64}
 TNEWS = {"dataset": "tnews", "folder": "tnews", "max_length": 64}
