@@ -54,6 +54,8 @@ def measured(folder: Path, corpus: Path, suite: str, data: Path, before: dict[st
     commands: dict[str, tuple[object, ...]] = {
         "held_out": ("evaluate", folder, corpus, "--max-length", 64),
         "held_out_128": ("evaluate", folder, corpus, "--max-length", 128),
+        "held_out_256": ("evaluate", folder, corpus, "--max-length", 256),
+        "held_out_passages": ("evaluate", folder, corpus, "--max-length", 128, "--no-pairs"),
         "held_out_int8": ("evaluate", folder, corpus, "--max-length", 64, "--precision", "int8"),
         "suite": ("evaluate", folder, "--suite", suite, "--data", data),
     }
@@ -101,8 +103,8 @@ def curve(runs: list[tuple[Path, float]], folder: Path) -> dict[str, Any]:
 def card(name: str, config: EncoderConfig, took: dict[str, Any], scores: dict[str, Any], suite: str) -> str:
     """The README.md of the folder."""
     language = name.rpartition("-")[2]
-    masked, order = scores["held_out"][0], scores["held_out_128"][1]
-    spans, overall = masked["spans"], scores["suite"]
+    masked, order, longer = scores["held_out"][0], scores["held_out_128"][1], scores["held_out_256"][1]
+    passages, spans, overall = scores["held_out_passages"][0], masked["spans"], scores["suite"]
     count = sum(parameters_by_part(config).values())
     lines = [
         "---",
@@ -150,6 +152,8 @@ def card(name: str, config: EncoderConfig, took: dict[str, Any], scores: dict[st
         f"| {masked['mask_baseline']:.1%} |",
         f"| the same, samples of 128 | {scores['held_out_128'][0]['mask_accuracy']:.1%} "
         f"| {scores['held_out_128'][0]['mask_baseline']:.1%} |",
+        f"| the same, passages of 128 in one segment | {passages['mask_accuracy']:.1%} "
+        f"| {passages['mask_baseline']:.1%} |",
         f"| the same, samples of 64, in int8 | {scores['held_out_int8'][0]['mask_accuracy']:.1%} | |",
         f"| their loss, samples of 64, nats | {masked['mask_loss']:.3f} "
         f"| {masked['mask_baseline_loss']:.3f} |",
@@ -158,6 +162,7 @@ def card(name: str, config: EncoderConfig, took: dict[str, Any], scores: dict[st
         f"| {spans['unigram_nats_per_character']:.3f} |",
         f"| whole words right | {spans['span_accuracy']:.1%} | |",
         f"| sentence order, samples of 128 | {order['accuracy']:.1%} | {order['baseline']:.1%} |",
+        f"| the same, samples of 256 | {longer['accuracy']:.1%} | {longer['baseline']:.1%} |",
         f"| a word looked up in a copy of its passage | {masked['copying']['right']:.1%} "
         f"| {masked['copying']['without_copy']:.1%} |",
         f"| {suite.upper()} ({overall['pairs']:,} pairs) | {overall['right']:.1%} | 50.0% |",

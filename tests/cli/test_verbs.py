@@ -6,6 +6,7 @@ import json
 import math
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -239,6 +240,30 @@ def test_evaluate_refuses_a_model_without_the_head(albertine: Command, home: Pat
     for words in (("--suite", "blimp", "--data", folder), (home / "corpus",), ("--texts", folder)):
         outcome = albertine("evaluate", tmp_path / "bare", *words)
         assert outcome.code == 2 and "no masked-LM head" in " ".join(outcome.err.split()), outcome.err
+
+
+def test_without_pairs_models_with_and_without_sentence_order_see_the_same(
+    albertine: Command, home: Path, tmp_path: Path
+) -> None:
+    from albertine.interop.huggingface import load_model, save_model
+    from albertine.model.model import Model
+    from albertine.text.load import load_tokenizer
+
+    final = home / "runs" / "done" / "final"
+    model, tokenizer = load_model(final), load_tokenizer(final)
+    plain = Model(model.config, model.heads - {"sop", "pooler"})
+    plain.load_state_dict(model.state_dict(), strict=False)
+    save_model(plain, tokenizer, tmp_path / "plain")
+
+    def told(folder: Path, *words: object) -> Any:
+        asked = ("evaluate", folder, home / "corpus", "--max-length", 64, "--sequences", 64, *words, "--json")
+        return json.loads(albertine(*asked).out)
+
+    by_pairs, whole = told(final), told(final, "--no-pairs")
+    assert [score["task"] for score in by_pairs] == ["mlm", "sop"]
+    assert [score["task"] for score in whole] == ["mlm"]
+    assert whole[0]["loss"] != by_pairs[0]["loss"]
+    assert whole[0]["loss"] == pytest.approx(told(tmp_path / "plain")[0]["loss"], rel=1e-5)
 
 
 def test_evaluate_refuses_what_does_not_fit(albertine: Command, home: Path, tmp_path: Path) -> None:

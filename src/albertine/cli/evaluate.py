@@ -43,6 +43,14 @@ def evaluate(
     sequences: Annotated[
         int, typer.Option("--sequences", min=1, help="Corpus: most samples to judge.")
     ] = 1024,
+    pairs: Annotated[
+        bool,
+        typer.Option(
+            "--pairs/--no-pairs",
+            help="Corpus: samples of two segments for a model with sentence order, as it was trained; "
+            "without them all models see the same passages.",
+        ),
+    ] = True,
     texts: Annotated[
         list[Path] | None,
         typer.Option(
@@ -114,12 +122,12 @@ def evaluate(
     if data is not None or limit is not None:
         raise typer.BadParameter("belongs to --suite", param_hint="--limit" if data is None else "--data")
     if len(paths) == 2 and not (together or report) and not _is_model(paths[1]):
-        _held_out(paths[0], paths[1], texts or [], max_length, sequences, device, precision, json)
+        _held_out(paths[0], paths[1], texts or [], max_length, sequences, pairs, device, precision, json)
         return
     if texts:
         if len(paths) != 1 or together or report:
             raise typer.BadParameter("belongs to one model", param_hint="--texts")
-        _held_out(paths[0], None, texts, max_length, sequences, device, precision, json)
+        _held_out(paths[0], None, texts, max_length, sequences, pairs, device, precision, json)
         return
     from albertine.cli import judging
 
@@ -159,6 +167,7 @@ def _held_out(
     texts: list[Path],
     max_length: int | None,
     sequences: int,
+    pairs: bool,
     device: str,
     precision: Arithmetic | None,
     json: bool,
@@ -170,7 +179,13 @@ def _held_out(
     scores = []
     if corpus is not None:
         scores = held_out_scores(
-            model, corpus, max_length=max_length, sequences=sequences, device=device, precision=form.value
+            model,
+            corpus,
+            max_length=max_length,
+            sequences=sequences,
+            pairs=pairs,
+            device=device,
+            precision=form.value,
         )
     read = reading(
         model, corpus, texts, max_length=max_length, passages=sequences, device=device, precision=form.value

@@ -61,6 +61,7 @@ def held_out_scores(
     *,
     max_length: int | None = None,
     sequences: int = SEQUENCES,
+    pairs: bool = True,
     device: str = "cpu",
     precision: InferencePrecision = "float32",
 ) -> list[Score]:
@@ -70,6 +71,8 @@ def held_out_scores(
         folder: a model folder, or a released model's name; inside a run folder the run's objective is used.
         max_length: of a sample; by default the run's, or 128.
         sequences: most samples to judge. precision: of matrix products.
+        pairs: judge a model with a sentence head by pairs of segments, as it was trained; without them all
+            models see the same passages.
 
     Raises:
         ModelError, CorpusError, TokenizerError: what is missing, damaged or does not fit together.
@@ -79,6 +82,8 @@ def held_out_scores(
     model.precision = precision
     _check_vocabulary(folder, model, corpus)
     objective = objective_of(model, max_length, folder)
+    if not pairs:
+        objective = objective.model_copy(update={"pairs": "none"})
     batches = held_out_batches(corpus_folder, objective, sequences=sequences)
     found = judge(model, batches, device=device, by_order=True)
     unigram = Unigram(count_tokens(corpus, model.config.vocab_size))
