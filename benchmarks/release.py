@@ -150,8 +150,11 @@ def card(name: str, config: EncoderConfig, took: dict[str, Any], scores: dict[st
         "| --- | ---: | ---: |",
         f"| hidden tokens right, all [MASK], samples of 64 | {masked['mask_accuracy']:.1%} "
         f"| {masked['mask_baseline']:.1%} |",
-        f"| the same, samples of 128 | {scores['held_out_128'][0]['mask_accuracy']:.1%} "
-        f"| {scores['held_out_128'][0]['mask_baseline']:.1%} |",
+        *(
+            f"| the same, samples of {length} | {scores[f'held_out_{length}'][0]['mask_accuracy']:.1%} "
+            f"| {scores[f'held_out_{length}'][0]['mask_baseline']:.1%} |"
+            for length in (128, 256)
+        ),
         f"| the same, passages of 128 in one segment | {passages['mask_accuracy']:.1%} "
         f"| {passages['mask_baseline']:.1%} |",
         f"| the same, samples of 64, in int8 | {scores['held_out_int8'][0]['mask_accuracy']:.1%} | |",

@@ -57,7 +57,7 @@ TASKS: Mapping[str, Task] = {
             ],
             "dev": "squad1.1/dev-v1.1.json.xz",
             "max_length": 128,
-            "answer": {"stride": 40, "question": 40, "blank": 0.02},
+            "answer": {"stride": 40, "question": 32, "blank": 0.02},
         },
         **QUESTIONS,
         note="trained on 11,877 of SQuAD's questions and 19,688 of SQuADShifts on reviews and Reddit, as its "
@@ -86,7 +86,7 @@ TASKS: Mapping[str, Task] = {
             "train": ["cmrc2018/train.json.xz"],
             "dev": "cmrc2018/dev.json.xz",
             "max_length": 128,
-            "answer": {"rules": "cmrc", "stride": 40, "question": 40, "blank": 0.02},
+            "answer": {"rules": "cmrc", "stride": 40, "question": 32, "blank": 0.02},
         },
         **QUESTIONS,
     ),
