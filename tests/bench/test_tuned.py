@@ -128,7 +128,10 @@ def test_every_task_is_a_run_that_can_begin(model: Path, shared_data: Path, tmp_
         assert settings.task.max_length == 64  # what the model reads
         if settings.task.kind == "answers":  # no token of a passage falls between two windows
             assert settings.task.answer.question + 3 + settings.task.answer.stride <= 64
-        assert settings.training.learning_rate == 5e-4 and settings.training.ema == 0
+        # What `finetune` takes by itself; Muon only where a passage is read.
+        usual = {"adamw": 5e-4, "muon": 0.01}[settings.training.optimizer]
+        assert settings.training.learning_rate == usual and settings.training.ema == 0
+        assert (settings.training.optimizer == "muon") == (settings.task.kind == "answers")
         assert settings.watching.evaluations == 1 and settings.encoder.dropout is None
         for path in (*settings.task.own("train"), *settings.task.own("dev"), settings.task.folder):
             assert path is None or path.exists(), path
