@@ -1,6 +1,7 @@
 """The tasks a small pretrained encoder is judged by: their files, lengths and rates, fixed for everyone.
 
-The rate is what `albertine finetune` takes by itself for the optimizer and a hidden size of 256, for everyone.
+The rate is what `albertine finetune` takes by itself for the optimizer and a hidden size of 256, for
+everyone.
 """
 
 from __future__ import annotations
