@@ -142,7 +142,7 @@ def card(name: str, config: EncoderConfig, took: dict[str, Any], scores: dict[st
             for number, step in enumerate(took["branches"], 1)
         ),
         f"- Command: `albertine pretrain --config recipes/{name}.yaml`"
-        + (", which trains for longer in one go" if took["branches"] else ""),
+        + (", which is one run of fewer minutes" if took["branches"] else ""),
         "",
         "## Scores (`scores.json`)",
         "",
