@@ -1,12 +1,12 @@
 """What pretraining is worth: a pretrained model, its shape untrained, and others, tuned under one budget.
 
-    python -m benchmarks.tuned albertine-mini-en --shared ../shared/data --minutes 4 --save \\
+    python -m benchmarks.tuned albertine-mini-en --shared ../shared/data --save \\
         --contestants model untrained transformers=runs/transformers-en
 
-MODEL is a folder or a released name; the tasks are those of its language. The budget is the same number of
-steps for everyone: what MODEL makes in the minutes, timed once. Every result is written when it is done, and
-the same command goes on where it was stopped; `--work` holds what is done. The folder of a model that
-transformers pretrained is made by `benchmarks.transformers_baseline`.
+MODEL is a folder or a released name; the tasks are those of its language. Everyone gets the same number of
+steps, which each task has of its own. Every result is written when it is done, and the same command goes on
+where it was stopped; `--work` holds what is done. The folder of a model that transformers pretrained is made
+by `benchmarks.transformers_baseline`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--shared", type=Path, default=Path("../shared/data"), help="folder of the data sets")
     parser.add_argument("--tasks", nargs="+", choices=tuple(TASKS), help="default: those of the language")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--minutes", type=float, default=4.0, help="of training, a task and a seed")
-    parser.add_argument("--steps", type=int, help="the budget itself, where the machine is too busy to time")
+    parser.add_argument("--steps", type=int, help="of training, a task and a seed; default: the task's own")
     parser.add_argument(
         "--contestants",
         nargs="+",
@@ -44,7 +43,7 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def contestants(words: list[str], model: Path, work: Path) -> dict[str, Path]:
-    """Model folders by the names of their contestants; the given one sets the pace, so it is always first."""
+    """Model folders by the names of their contestants; the given one is always first."""
     found = {"model": model}
     for word in words:
         name, _, folder = word.partition("=")
@@ -65,21 +64,20 @@ def main(words: list[str] | None = None) -> None:
     language = language_of(albertine.load_tokenizer(model))
     names = arguments.tasks or [name for name, task in TASKS.items() if task.language == language]
     files = Files(arguments.shared, work / "data")
-    contest = Contest(everyone, files, work, arguments.minutes, arguments.steps)
+    contest = Contest(everyone, files, work, arguments.steps)
     results = [
         contest.result(name, TASKS[name], who, seed)
         for name in names
         for seed in range(1, arguments.seeds + 1)
         for who in everyone
     ]
-    text = in_markdown(results, TASKS, None if arguments.steps else arguments.minutes)
+    text = in_markdown(results, TASKS)
     (work / "table.md").write_text(text, encoding="utf-8")
     print(text)
     if arguments.save:
         told = {
             "model": arguments.model,
             "contestants": arguments.contestants,
-            "minutes": None if arguments.steps else arguments.minutes,
             "max_length": contest.max_length,
             "tasks": {
                 name: {key: getattr(TASKS[name], key) for key in ("optimizer", "rate", "batch")}

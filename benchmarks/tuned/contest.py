@@ -6,9 +6,7 @@ import json
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import albertine
@@ -19,16 +17,12 @@ from albertine.settings import resolve
 from albertine.tasks.data import once
 from albertine.tasks.finetune import finetune
 from albertine.tasks.record import stamp
-from albertine.tasks.settings import FinetuneSettings, TaskChoice
-from albertine.tasks.sources import Data
+from albertine.tasks.settings import FinetuneSettings
 from albertine.text.sentences import guess_language
 from albertine.text.tokenizer import Tokenizer
-from albertine.training.metrics import read_metrics
 from albertine.training.progress import Reporter
 from benchmarks.tuned.tasks import Files, Task
 
-PROBE, SKIPPED = 16, 6
-"""Steps that are timed to turn minutes into steps, and how many of them come too early to count."""
 Result = dict[str, Any]
 
 
@@ -51,17 +45,15 @@ class Contest:
     """Who is tuned, and for how long.
 
     Attributes:
-        contestants: model folders by name; the first sets the pace.
+        contestants: model folders by name.
         work: folder of results, and of runs while they last.
-        minutes: of training, for one task and one seed, of the first contestant on this machine.
-        wanted_steps: the budget itself, for a machine that is too busy to be timed.
+        steps: the budget of every task and seed, in place of each task's own.
     """
 
     contestants: Mapping[str, Path]
     files: Files
     work: Path
-    minutes: float
-    wanted_steps: int | None = None
+    steps: int | None = None
     say: Callable[[str], None] = print
 
     def __post_init__(self) -> None:
@@ -89,42 +81,9 @@ class Contest:
             },
         )
 
-    def steps(self, name: str, task: Task) -> int:
-        """The budget in steps: what the first contestant makes in the minutes; measured once, then kept."""
-        if self.wanted_steps is not None:
-            return self.wanted_steps
-        path = self.work / f"steps-{name}.json"
-        first = self.settings(name, task, next(iter(self.contestants)), 0, PROBE)
-        key = {"minutes": self.minutes, "stamp": stamp(first)}
-        if (kept := _kept(path)) is not None and kept["key"] == key:
-            return int(kept["steps"])
-        probe = first.model_copy(
-            update={
-                "name": f"probe-{name}",
-                "watching": first.watching.model_copy(update={"log_every": 1}),
-            }
-        )
-        examples = 0
-
-        def read(choice: TaskChoice, tokenizer: Tokenizer) -> Data:
-            nonlocal examples
-            data = self._read(choice, tokenizer)
-            examples = len(data.train.examples)
-            return replace(data, dev=None, test=None)
-
-        folder = finetune(probe, resume="never", reporter=Reporter(quiet=True), read=read).folder
-        elapsed = [row["elapsed"] for row in read_metrics(folder / "metrics.jsonl") if "elapsed" in row]
-        shutil.rmtree(folder)
-        # The median, since other work on the machine makes single steps far longer.
-        second = max(1e-4, median(b - a for a, b in pairwise(elapsed[SKIPPED - 1 :])))
-        most = task.most_epochs * -(-examples // task.batch)
-        steps = max(2, min(most, round(60 * self.minutes / second)))
-        _write(path, {"key": key, "steps": steps, "seconds_a_step": second, "most": most})
-        return steps
-
     def result(self, name: str, task: Task, who: str, seed: int) -> Result:
         """One run, or what is kept of it where nothing it was made of has changed."""
-        steps = self.steps(name, task)
+        steps = self.steps or task.steps
         settings = self.settings(name, task, who, seed, steps)
         path, mark = self.work / "results" / f"{settings.name}.json", stamp(settings)
         if (kept := _kept(path)) is not None and kept["stamp"] == mark:

@@ -10,7 +10,7 @@ from benchmarks.tuned.contest import Result
 from benchmarks.tuned.tasks import Task
 
 
-def in_markdown(results: Iterable[Result], tasks: Mapping[str, Task], minutes: float | None) -> str:
+def in_markdown(results: Iterable[Result], tasks: Mapping[str, Task]) -> str:
     """A row a task, a column a contestant: the median of its seeds and their range, in points; what must be
     known of a task below."""
     found: dict[tuple[str, str], list[Result]] = {}
@@ -28,10 +28,9 @@ def in_markdown(results: Iterable[Result], tasks: Mapping[str, Task], minutes: f
         for name in names
     ]
     seeds = max((len(rows) for rows in found.values()), default=0)
-    budget = "the steps below" if minutes is None else f"{minutes:g} minutes of training a task and seed"
     head = (
-        f"Tuned for {budget}, {seeds} seeds; everyone has the same "
-        "steps, rate and batch. Median, lowest and highest over the seeds, judged once at the end.\n\n"
+        f"Tuned for the steps below, up to {seeds} seeds; everyone has the same steps, rate and batch. "
+        "Median, lowest and highest over the seeds, and their number, judged once at the end.\n\n"
     )
     notes = [f"\n- {name}: {tasks[name].note}." for name in names if tasks[name].note]
     return head + table(["task", "metric", "steps", *everyone], rows) + "".join(notes) + "\n"
@@ -39,4 +38,6 @@ def in_markdown(results: Iterable[Result], tasks: Mapping[str, Task], minutes: f
 
 def _cell(results: list[Result]) -> str:
     scores = [100 * result["score"] for result in results]
-    return f"{median(scores):.1f} ({min(scores):.1f} to {max(scores):.1f})" if scores else "–"
+    if not scores:
+        return "–"
+    return f"{median(scores):.1f} ({min(scores):.1f} to {max(scores):.1f}; {len(scores)})"

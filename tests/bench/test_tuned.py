@@ -26,7 +26,7 @@ TOY = Task(
     {"train": ["train.csv"], "dev": "dev.csv", "max_length": 128},
     rate=3e-3,
     batch=8,
-    most_epochs=4,
+    steps=20,
     note="made up",
 )
 
@@ -52,13 +52,13 @@ def test_end_to_end_and_again(
     monkeypatch.setitem(TASKS, "toy", TOY)
     work = tmp_path / "work"
     words = [str(model), "--shared", str(shared), "--tasks", "toy", "--seeds", "2", "--work", str(work)]
-    words += ["--contestants", "model", "untrained", f"peer={model}", "--minutes", "0.001"]
+    words += ["--contestants", "model", "untrained", f"peer={model}"]
     tuned.main(words)
     results = [json.loads(path.read_text()) for path in sorted((work / "results").iterdir())]
     assert [(r["contestant"], r["seed"]) for r in results] == [
         (who, seed) for who in ("model", "peer", "untrained") for seed in (1, 2)
     ]
-    assert len({r["steps"] for r in results}) == 1 and results[0]["steps"] <= 4 * 5  # all of most_epochs
+    assert {r["steps"] for r in results} == {20}
     by_name = {(r["contestant"], r["seed"]): r["score"] for r in results}
     assert by_name["model", 1] == by_name["peer", 1]  # the same weights and seed
     assert not any((work / "runs").iterdir())  # nothing large stays
@@ -122,7 +122,7 @@ def test_pairs_are_parted_without_a_text_in_common(tmp_path: Path) -> None:
 
 
 def test_every_task_is_a_run_that_can_begin(model: Path, shared_data: Path, tmp_path: Path) -> None:
-    found = Contest({"model": model}, Files(shared_data, tmp_path / "data"), tmp_path, 0.1)
+    found = Contest({"model": model}, Files(shared_data, tmp_path / "data"), tmp_path)
     for name, task in TASKS.items():
         settings = found.settings(name, task, "model", 1, 3)
         assert settings.task.max_length == 64  # what the model reads
@@ -143,9 +143,9 @@ def test_the_table_tells_medians_and_ranges() -> None:
         for who, scores in (("model", (0.5, 0.7, 0.6)), ("untrained", (0.1, 0.2, 0.3)))
         for seed, score in enumerate(scores, 1)
     ]
-    text = in_markdown(results, TASKS, 4.0)
-    assert "| sts-b | spearman | 1,200 | 60.0 (50.0 to 70.0) | 20.0 (10.0 to 30.0) |" in text
-    assert "4 minutes" in text and "3 seeds" in text and TASKS["sts-b"].note in text
+    text = in_markdown(results, TASKS)
+    assert "| sts-b | spearman | 1,200 | 60.0 (50.0 to 70.0; 3) | 20.0 (10.0 to 30.0; 3) |" in text
+    assert "up to 3 seeds" in text and TASKS["sts-b"].note in text
 
 
 @pytest.mark.slow
