@@ -24,7 +24,7 @@ from albertine.precision import InferencePrecision
 from albertine.settings import resolve
 from albertine.tasks.data import once
 from albertine.tasks.finetune import finetune
-from albertine.tasks.judge import TunedRun, judge, open_run, tuned_model
+from albertine.tasks.judge import TunedRun, judge, model_of, open_run
 from albertine.tasks.settings import FinetuneSettings
 from albertine.training.progress import Reporter
 from benchmarks.keep import keep
@@ -62,7 +62,7 @@ def cosines(run: TunedRun) -> dict[str, dict[str, float]]:
     assert run.data.dev is not None
     texts = run.data.dev.ids[:TEXTS]
     batches = [pack(texts[i : i + TOGETHER]) for i in range(0, len(texts), TOGETHER)]
-    model = tuned_model(run).base
+    model = model_of(run).base
 
     def vectors(precision: InferencePrecision) -> torch.Tensor:
         model.precision = precision

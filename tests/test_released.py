@@ -15,7 +15,7 @@ import torch
 import albertine
 from albertine import files, released
 from albertine.errors import ModelError, TokenizerError
-from albertine.inference.predictor import Predictor
+from albertine.tasks.predictor import Predictor
 from tests import stand_in
 
 ROOT = Path(__file__).resolve().parents[1]

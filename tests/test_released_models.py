@@ -14,12 +14,12 @@ import torch
 import transformers
 
 import albertine
-from albertine.inference.predictor import Predictor
 from albertine.model.plan import SharingPlan
 from albertine.model.replan import replan
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.released import released_folder, released_names
 from albertine.settings import load
+from albertine.tasks.predictor import Predictor
 
 NAMES = ("albertine-mini-en", "albertine-mini-zh")
 each = pytest.mark.parametrize("name", NAMES)

@@ -5,16 +5,26 @@ Everything is imported on first use, so that `import albertine` costs nothing.
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from albertine.interop.writing import SavableTokenizer
     from albertine.model.model import Model
+    from albertine.tasks.predictor import Predictor
     from albertine.text.tokenizer import Tokenizer
 
 __version__ = "0.1.0"
-__all__ = ["load", "load_tokenizer", "presets", "released_models", "save"]
+__all__ = ["Predictor", "load", "load_tokenizer", "presets", "released_models", "save"]
+ELSEWHERE = {"Predictor": "albertine.tasks.predictor"}
+"""What stands in another module, which is imported when it is first asked for."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in ELSEWHERE:
+        return getattr(import_module(ELSEWHERE[name]), name)
+    raise AttributeError(f"module `albertine` has no attribute `{name}`")
 
 
 def load(path_or_preset: str | Path, *, seed: int = 0) -> Model:

@@ -35,6 +35,21 @@ class Format(NamedTuple):
     int8: bool = False
 
 
+def device_of(name: str) -> torch.device:
+    """The device of a name such as cpu, cuda or cuda:1, which is there.
+
+    Raises:
+        SettingsError: there is no such device here.
+    """
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        here = "cpu, cuda" if torch.cuda.is_available() else "cpu alone"
+        raise SettingsError(f"there is no device `{name}` here", remedy=f"Known: {here}") from error
+    return device
+
+
 def fast_bfloat16(device: torch.device) -> bool:
     """Whether bfloat16 products run in hardware there. An AVX2-only CPU emulates them, eight times slower."""
     if device.type == "cuda":

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albertine.inference.predictor import Predictor
 from albertine.interop.huggingface import save_model
 from albertine.model.model import Model
 from albertine.pretraining.choose import encoder_config
 from albertine.pretraining.settings import ModelChoice
+from albertine.tasks.predictor import Predictor
 from albertine.text.load import load_tokenizer
 from tests.cli.conftest import Command
 from tests.toy import MODEL

@@ -14,11 +14,11 @@ from albertine import released
 from albertine.cli import scores
 from albertine.cli.given import model_and_texts
 from albertine.errors import ModelError
-from albertine.inference.predictor import Predictor
 from albertine.interop.places import model_folder
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.settings import dump, resolve
 from albertine.tasks.judge import open_run
+from albertine.tasks.predictor import Predictor
 from albertine.tasks.record import pretraining
 from tests import stand_in
 from tests.cli.conftest import Command

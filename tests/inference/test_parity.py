@@ -9,9 +9,9 @@ import torch
 
 from albertine.errors import ModelError
 from albertine.inference import parity
-from albertine.inference.predictor import Predictor
 from albertine.interop.huggingface import save_model
 from albertine.model.backend import int8
+from albertine.tasks.predictor import Predictor
 from albertine.text.load import load_tokenizer
 from tests.model import builders
 from tests.toy import toy_vocabulary

@@ -19,7 +19,6 @@ from safetensors.torch import load_file
 import albertine
 from albertine.cli.app import run
 from albertine.errors import ModelError
-from albertine.inference.predictor import Predictor
 from albertine.interop.heads import Task, head_config, read_classifier, task_of
 from albertine.interop.huggingface import read_folder, save_model
 from albertine.interop.sentence_transformers import sentence_files
@@ -27,6 +26,7 @@ from albertine.layout import from_padded
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.model.task_model import Classifier, Embedder
+from albertine.tasks.predictor import Predictor
 from albertine.text.wordpiece import WordPieceTokenizer
 from tests.interop.test_modernbert import BLOCK
 from tests.interop.test_roformer import BOUND, PIECES, assert_same_model, batch_of

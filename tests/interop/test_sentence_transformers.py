@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from albertine.errors import ModelError
-from albertine.inference.predictor import Predictor
 from albertine.interop.huggingface import save_model
 from albertine.interop.sentence_transformers import Vectors, read_vectors, sentence_files
 from albertine.model.model import Model
@@ -19,6 +18,7 @@ from albertine.model.pooling import Pooling
 from albertine.model.task_model import Classifier, Embedder
 from albertine.pretraining.choose import encoder_config
 from albertine.pretraining.settings import ModelChoice
+from albertine.tasks.predictor import Predictor
 from albertine.text.load import load_tokenizer
 from tests.toy import MODEL
 

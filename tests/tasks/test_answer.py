@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from albertine.errors import DataError, ModelError, SettingsError
-from albertine.inference.predictor import Predictor
 from albertine.inference.spans import Found
 from albertine.inference.windows import Reading
 from albertine.tasks.answer import Answer, encode
@@ -21,6 +20,7 @@ from albertine.tasks.data import read_data
 from albertine.tasks.datasets.answer import ANSWERS, squad_file
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.finetune import finetune
+from albertine.tasks.predictor import Predictor
 from albertine.tasks.settings import FinetuneSettings, TaskChoice
 from albertine.text.load import load_tokenizer
 from albertine.training.progress import Reporter
@@ -167,9 +167,9 @@ def test_a_run_learns_to_answer_and_transformers_agrees(tune: Tune, tmp_path: Pa
     passage = "the old man and the time good house"
     best = predictor.answer("what", passage)
     assert best is not None and passage[best.begin : best.end] == "good"
-    found = predictor.answerer.ask("what", passage)
+    found = predictor.likely_spans([("what", passage)])[0]
     assert found.no_answer is None and sum(found.spans.values()) == pytest.approx(1)
-    assert predictor.answerer.reading == Reading(24)  # as in training
+    assert predictor.family.reading == Reading(24)  # as in training
     lines = [json.loads(line) for line in (result.folder / "predictions-dev.jsonl").read_text().splitlines()]
     right = sum(line["prediction"] in line["label"] for line in lines) / len(lines)
     assert right == pytest.approx(result.scores["squad_exact"])
@@ -207,7 +207,7 @@ def test_a_run_learns_that_there_is_no_answer(tune: Tune, tmp_path: Path, albert
     best = predictor.answer("what", passage)
     assert best is not None and passage[best.begin : best.end] == "good"
     assert predictor.answer("what", other) is None
-    found = predictor.answerer.ask("what", other)
+    found = predictor.likely_spans([("what", other)])[0]
     assert found.no_answer is not None and found.no_answer > threshold and found.spans
     theirs = AutoModel.from_pretrained(result.folder / "best").eval()
     batch = predictor.tokenizer("what", passage, return_tensors="pt")

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from albertine.errors import DataError, ModelError
-from albertine.inference.predictor import Predictor
 from albertine.tasks.data import read_data
 from albertine.tasks.datasets.classes import DATASETS, kept, read_split
 from albertine.tasks.finetune import finetune
+from albertine.tasks.predictor import Predictor
 from albertine.tasks.sources import Data
 from albertine.text.load import load_tokenizer
 from albertine.training.progress import Reporter

@@ -13,11 +13,11 @@ import torch
 
 from albertine.errors import DataError, ModelError
 from albertine.inference.options import option_rows
-from albertine.inference.predictor import Predictor
 from albertine.tasks.choose import Choice, Choose, by_option, encode
 from albertine.tasks.data import read_data
 from albertine.tasks.datasets.choose import CHOICES, own_choices
 from albertine.tasks.finetune import finetune
+from albertine.tasks.predictor import Predictor
 from albertine.text.load import load_tokenizer
 from albertine.training.progress import Reporter
 from tests.tasks.conftest import Tune
@@ -97,7 +97,7 @@ def test_options_of_unequal_number() -> None:
     logits = torch.tensor([[1.0], [2.0], [0.0], [5.0], [4.0]])
     table = by_option(logits, (3, 2))
     assert table.tolist() == [[1.0, 2.0, 0.0], [5.0, 4.0, float("-inf")]]
-    assert Choose().outputs == 1
+    assert Choose(32).outputs == 1
 
 
 def questions(path: Path, count: int, seed: int) -> Path:
@@ -157,7 +157,7 @@ def test_a_run_learns_to_choose_and_transformers_agrees(tune: Tune, tmp_path: Pa
 
 def test_a_classifier_does_not_choose(tune: Tune) -> None:
     folder = finetune(tune(training={"epochs": 0.1}), reporter=Reporter(quiet=True)).folder
-    with pytest.raises(ModelError, match="to classify, not to choose"):
+    with pytest.raises(ModelError, match="tuned to classify texts, and cannot choose among options"):
         Predictor(folder / "best").choose("a", ["b", "c"])
 
 

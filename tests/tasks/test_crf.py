@@ -13,12 +13,13 @@ import torch
 
 from albertine.errors import SettingsError
 from albertine.evaluation.entities import micro
-from albertine.inference.predictor import Predictor
-from albertine.inference.tags import allowed, best_tags, bio_spans, entities_of, marks, tags_of
+from albertine.inference.tags import allowed, bio_spans, entities_of, marks, tags_of
+from albertine.model.crf import Crf
 from albertine.model.plan import SharingPlan
 from albertine.tasks.data import read_data
 from albertine.tasks.datasets.entities import ENTITIES
 from albertine.tasks.finetune import finetune
+from albertine.tasks.predictor import Predictor
 from albertine.tasks.start import rates
 from albertine.tasks.tag import tags_for
 from albertine.text.load import load_tokenizer
@@ -147,8 +148,9 @@ def test_a_run_with_a_crf_learns_and_transformers_loads_it(
     with torch.no_grad():
         logits = theirs.eval()(**batch).logits[0]
         hidden = predictor.model(**batch).last_hidden_state[0]
-    head = predictor.classifier
-    torch.testing.assert_close(hidden @ head.weight.T + head.bias, logits, atol=1e-5, rtol=1e-5)
+    head = predictor.tuned.head
+    ours = hidden @ head["classifier.weight"].T + head["classifier.bias"]
+    torch.testing.assert_close(ours, logits, atol=1e-5, rtol=1e-5)
 
 
 def test_the_crf_decides_where_the_logits_would_not() -> None:
@@ -156,10 +158,10 @@ def test_the_crf_decides_where_the_logits_would_not() -> None:
     logits = torch.zeros(3, len(tags))
     logits[0, tags.index("B-x")] = logits[1, tags.index("O")] = logits[2, tags.index("E-x")] = 2.0
     logits[1, tags.index("I-x")] = 1.5
-    assert best_tags(logits, tags, {}) == ["B-x", "O", "E-x"]
-    zeros = {"crf.transitions": torch.zeros(5, 5), "crf.start": torch.zeros(5), "crf.end": torch.zeros(5)}
-    assert best_tags(logits, tags, zeros) == ["B-x", "I-x", "E-x"]
-    assert best_tags(logits[:0], tags, zeros) == []
+    assert [tags[i] for i in logits.argmax(-1).tolist()] == ["B-x", "O", "E-x"]
+    crf = Crf(allowed(tags))
+    crf.load_state_dict({"transitions": torch.zeros(5, 5), "start": torch.zeros(5), "end": torch.zeros(5)})
+    assert [tags[i] for i in crf.best(logits, [3]).tolist()] == ["B-x", "I-x", "E-x"]
 
 
 def test_bioes_without_a_crf(tune: Tune, task: dict[str, Any]) -> None:

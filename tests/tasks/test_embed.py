@@ -12,13 +12,13 @@ import pytest
 import torch
 
 from albertine.errors import AlbertineError, DataError, SettingsError
-from albertine.inference.predictor import Predictor
 from albertine.settings import load
 from albertine.tasks.batches import Batches
 from albertine.tasks.data import read_data
 from albertine.tasks.datasets.similarity import SIMILAR, to_learn
 from albertine.tasks.embed import Embed, Likeness, encode
 from albertine.tasks.finetune import Result, finetune
+from albertine.tasks.predictor import Predictor
 from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.sources import Data
 from albertine.text.load import load_tokenizer
@@ -173,12 +173,12 @@ def test_the_loss_is_of_the_right_rows(alike: Tune) -> None:
         angles = torch.arange(packed.num_sequences) / 3
         return torch.stack([angles.cos(), angles.sin()], 1)
 
-    family = Embed("cosine")
-    part = family.part(numbered, family.encode(examples, tokenizer, 32).batch([0, 1]))
+    family = Embed("cosine", 32)
+    part = family.part(numbered, family.encode_to_learn(examples, tokenizer).batch([0, 1]))
     step = float(np.cos(1 / 3))
     assert float(part.loss_sum) == pytest.approx((step - 0.5) ** 2 + (step - 1) ** 2, rel=1e-5)
-    family = Embed("contrastive", scale=2.0)
-    part = family.part(numbered, family.encode(examples, tokenizer, 32).batch([0, 1]))
+    family = Embed("contrastive", 32, scale=2.0)
+    part = family.part(numbered, family.encode_to_learn(examples, tokenizer).batch([0, 1]))
     expected = 0.0
     for anchor, own in ((0, 1), (3, 4)):
         scores = {row: 2 * np.cos((anchor - row) / 3) for row in (1, 4, 2)}
@@ -190,7 +190,7 @@ def test_members_of_an_ensemble_are_averaged(alike: Tune) -> None:
     dev = data(alike()).dev
     assert dev is not None
     said = [torch.tensor([0.2, 0.4]), torch.tensor([0.6, -0.4])]
-    assert Embed().merge(said, dev).tolist() == pytest.approx([0.4, 0.0])
+    assert Embed("cosine", 32).merge(said, dev).tolist() == pytest.approx([0.4, 0.0])
 
 
 OFFICIAL = {  # data set, its folder, and pairs of train, dev and test

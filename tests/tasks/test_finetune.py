@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from albertine.errors import AlbertineError, CheckpointError, DataError, RunError, SettingsError
-from albertine.inference.predictor import Predictor
 from albertine.interop.huggingface import load_model, save_model
 from albertine.layout import Packed, pack
 from albertine.model.model import Model
@@ -21,6 +20,7 @@ from albertine.tasks.classify import Classify, encode
 from albertine.tasks.data import balanced, read_data
 from albertine.tasks.family import loss
 from albertine.tasks.finetune import Result, finetune
+from albertine.tasks.predictor import Predictor
 from albertine.tasks.settings import FinetuneSettings, TuningChoice
 from albertine.tasks.start import first_encoder, open_encoder, rates
 from albertine.text.load import load_tokenizer
@@ -374,7 +374,7 @@ def test_classes_can_weigh_the_same(tune: Tune, tables: dict[str, Path], tmp_pat
     weights = balanced(data)
     assert weights.tolist() == pytest.approx([100 / 180, 100 / 20])  # each class sums to half of the examples
     names = ("fine", "poor")
-    heavy, plain = (loss(Classify("single", names, (), w)) for w in (weights, None))
+    heavy, plain = (loss(Classify("single", names, (), 32, w)) for w in (weights, None))
     model, batch = _Same(), data.train.batch([0, 1, 99])
     assert batch.targets.tolist() == [0, 0, 1]
     ratio = heavy(model, batch)["task"].loss_sum / plain(model, batch)["task"].loss_sum  # type: ignore[arg-type]

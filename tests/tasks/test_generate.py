@@ -12,7 +12,6 @@ import torch
 
 from albertine.cli.app import run
 from albertine.errors import DataError, ModelError, SettingsError
-from albertine.inference.predictor import Predictor
 from albertine.inference.search import Draw, Search
 from albertine.interop.heads import task_of
 from albertine.interop.huggingface import read_folder, save_model
@@ -22,6 +21,7 @@ from albertine.tasks.data import read_data
 from albertine.tasks.datasets.generate import own_questions, webqa_file
 from albertine.tasks.finetune import finetune
 from albertine.tasks.generate import Read, Room, encode_questions, encode_texts
+from albertine.tasks.predictor import Predictor
 from albertine.text.load import load_tokenizer
 from albertine.training.progress import Reporter
 from tests.tasks.conftest import Tune
@@ -85,7 +85,7 @@ def test_a_run_learns_and_its_folder_says_the_same(written: Path) -> None:
     lines = [json.loads(line) for line in (written / "predictions-dev.jsonl").read_text().splitlines()]
     rows = [json.loads(line) for line in (written.parents[1] / "dev.jsonl").read_text().splitlines()]
     predictor = Predictor(written / "best", precision="float32")
-    assert predictor.lengths == (24, 8)
+    assert predictor.generator.room == Room(24, 8)
     for line, row in list(zip(lines, rows, strict=True))[:10]:
         assert line["label"] == [row["target"]]
         best = predictor.generate(row["source"])[0]

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from albertine.errors import DataError, ModelError, SettingsError
+from albertine.inference.tags import tags_of
 from albertine.interop.huggingface import save_model
 from albertine.model.model import Model
 from albertine.pretraining.choose import encoder_config
@@ -27,7 +28,7 @@ from albertine.tasks.family import Merging
 from albertine.tasks.finetune import finetune
 from albertine.tasks.judge import TunedRun, judge, open_run
 from albertine.tasks.settings import FinetuneSettings, TaskChoice
-from albertine.tasks.tag import Tag
+from albertine.tasks.tag import Tag, Tagged
 from albertine.text.load import load_tokenizer
 from albertine.text.train import train_wordpiece
 from albertine.training.progress import Reporter
@@ -197,7 +198,7 @@ def test_options_are_averaged_question_by_question(pretrained: Path) -> None:
         torch.tensor([[1.0], [2.0], [0.5], [3.0], [0.0]]),
         torch.tensor([[0.0], [0.0], [4.0], [0.0], [1.0]]),
     ]
-    merged = Choose().merge(said, data)
+    merged = Choose(32).merge(said, data)
     assert merged.shape == (5, 1)
     tables = [x.squeeze(-1).split([3, 2]) for x in said]
     for i, row in enumerate(by_option(merged, data.sizes).softmax(-1)):
@@ -207,11 +208,8 @@ def test_options_are_averaged_question_by_question(pretrained: Path) -> None:
 
 
 def test_tags_need_the_same_tokens(pretrained: Path) -> None:
-    from albertine.tasks.tag import Tagged
-    from albertine.tasks.tag import encode as encode_tags
-
-    family, tokenizer = Tag(("X",)), load_tokenizer(pretrained)
-    data = encode_tags([Tagged("0", "the old man", (("X", 0, 3),), "")], tokenizer, 32, ("X",))
+    family, tokenizer = Tag(tags_of(["X"]), 32), load_tokenizer(pretrained)
+    data = family.encode([Tagged("0", "the old man", (("X", 0, 3),), "")], tokenizer)
     count = len(data.ids[0])
     said = [torch.randn(count, 3, generator=torch.Generator().manual_seed(i)) for i in range(2)]
     wanted = (said[0].softmax(-1) + said[1].softmax(-1)) / 2
@@ -243,7 +241,7 @@ def test_members_may_cut_texts_differently(train: Train, members: list[Path], tm
 
 def test_classes_and_sets_have_their_own_mean() -> None:
     said = [torch.tensor([[2.0, -1.0]]), torch.tensor([[-3.0, 0.5]])]
-    many = Classify("multi", ("x", "y"), ("micro_f1",))
+    many = Classify("multi", ("x", "y"), ("micro_f1",), 32)
     assert isinstance(many, Merging)
     wanted = (said[0].sigmoid() + said[1].sigmoid()) / 2
     torch.testing.assert_close(many.merge(said, None).sigmoid(), wanted)  # type: ignore[arg-type]

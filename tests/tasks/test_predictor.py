@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from albertine.errors import DataError, ModelError
-from albertine.inference.predictor import Predictor
 from albertine.interop.huggingface import save_model
 from albertine.model.model import Model
 from albertine.pretraining.choose import encoder_config
 from albertine.pretraining.settings import ModelChoice
+from albertine.tasks.predictor import Predictor
 from albertine.text.load import load_tokenizer
 from tests.toy import MODEL
 
@@ -45,7 +45,7 @@ def test_a_first_answer_does_not_wait_for_the_compiler(folder: Path) -> None:
     if torch.cuda.is_available():
         pytest.skip("the kernel of attention on a GPU needs it")
     script = (
-        "import sys; from albertine.inference.predictor import Predictor; "
+        "import sys; from albertine.tasks.predictor import Predictor; "
         "Predictor(sys.argv[1]).fill_mask('今天[MASK]。'); print('torch._dynamo' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", script, folder], capture_output=True, text=True, check=True)
@@ -64,7 +64,7 @@ def test_every_mask_is_answered_in_order(folder: Path) -> None:
 def test_sentence_order_is_the_same_alone_and_together(
     folder: Path, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("albertine.inference.predictor.tokens_per_pass", lambda device: limit)
+    monkeypatch.setattr("albertine.tasks.predictor.tokens_per_pass", lambda device: limit)
     predictor = Predictor(folder)
     pairs = [("他来了。", "他走了，再也没有回来。"), ("天黑了。", "灯亮了。")]
     together = predictor.sentence_order(pairs)

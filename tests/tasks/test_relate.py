@@ -17,9 +17,8 @@ from torch import Tensor
 from albertine.cli.app import run
 from albertine.errors import DataError, ModelError
 from albertine.evaluation.metrics import score
-from albertine.inference.predictor import Predictor
-from albertine.inference.relations import Relater, Relation, pointed
-from albertine.interop.huggingface import load_model, read_folder
+from albertine.inference.relations import Relation, pointed
+from albertine.interop.huggingface import load_model
 from albertine.layout import pack
 from albertine.model.relations import Relations
 from albertine.settings import load
@@ -27,6 +26,7 @@ from albertine.tasks.batches import Batches
 from albertine.tasks.data import read_data
 from albertine.tasks.datasets.relations import RELATIONS, check_predicates, own_relations, predicate_names
 from albertine.tasks.finetune import Result, finetune
+from albertine.tasks.predictor import Predictor
 from albertine.tasks.relate import Relate, pointer_loss
 from albertine.tasks.relations import Lost, Names, Related, RelationBatch, Sentence, encode
 from albertine.tasks.settings import FinetuneSettings
@@ -102,7 +102,7 @@ def test_triples_that_cannot_be_learned_are_counted_and_score(tokenizer: Tokeniz
     assert [len(t) for t in kept.targets] == [1, 0]
     scored = encode(examples, tokenizer, 16, PREDICATES)
     assert len(scored.examples) == 4 and scored.lost.left_out == 0
-    family = Relate(PREDICATES)
+    family = Relate(PREDICATES, 32)
     perfect = [[("man", "sold", "house")], [], [], []]
     scores = score(family.gold(scored), perfect, family.metrics)
     assert scores == {"triple_precision": 1, "triple_recall": 1 / 4, "triple_f1": 2 / 5}
@@ -241,7 +241,7 @@ def test_the_loss_is_that_of_loops_over_texts(model: Relations, tokenizer: Token
     data = several(tokenizer)
     every = list(range(len(data.examples)))
     batch = data.batch(every, seed=3, epoch=2)
-    part = Relate(PREDICATES).part(model, batch)
+    part = Relate(PREDICATES, 32).part(model, batch)
     total, tokens = 0.0, 0
     assert data.targets is not None
     for i, (first, last) in enumerate(drawn(data, every, 3, 2)):
@@ -267,7 +267,7 @@ def test_both_stages_find_what_loops_find(
     model: Relations, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("albertine.inference.relations.TOGETHER", 40)  # several second stages
-    data, family = several(tokenizer, 20), Relate(PREDICATES)
+    data, family = several(tokenizer, 20), Relate(PREDICATES, 32)
     found = family.predict(model, data)
     count = 0
     for i, cut in enumerate(data.examples):
@@ -409,11 +409,12 @@ def test_a_folder_says_its_predicates_and_thresholds(tune: Tune, tmp_path: Path)
     assert tree["architectures"] == ["AlbertModel"]
     tree["albertine"]["thresholds"] = [0.7, 0.4]
     (folder / "config.json").write_text(json.dumps(tree))
-    relater = Relater.of(read_folder(folder), folder)
-    assert relater.thresholds == (0.7, 0.4) and relater.predicates == PREDICATES
+    family = Predictor(folder).family
+    assert isinstance(family, Relate)
+    assert family.thresholds == (0.7, 0.4) and family.predicates == PREDICATES
     for name, value, message in (
         ("thresholds", "high", "has thresholds 'high'"),
-        ("task", "tag", "was not tuned to find relations"),
+        ("task", "tag", "tuned to tag entities, and cannot find relations"),
     ):
         broken = {**tree, "albertine": {**tree["albertine"], name: value}}
         (folder / "config.json").write_text(json.dumps(broken))
@@ -425,7 +426,7 @@ def test_a_folder_says_its_predicates_and_thresholds(tune: Tune, tmp_path: Path)
 
 
 def test_a_pretrained_model_does_not_relate(pretrained: Path) -> None:
-    with pytest.raises(ModelError, match="was not tuned to find relations"):
+    with pytest.raises(ModelError, match="was not tuned for a task, and cannot find relations"):
         Predictor(pretrained).relate("a text")
 
 
@@ -435,7 +436,7 @@ def test_an_ensemble_keeps_what_half_of_it_found(tokenizer: Tokenizer) -> None:
     time = (25, 29)
     early, late = Relation((4, 7), "sold", time), Relation((16, 19), "sold", time)
     other, lone = Relation(time, "sold", (4, 7)), Relation(time, "founded", (4, 7))
-    family = Relate(PREDICATES)
+    family = Relate(PREDICATES, 32)
     merged = family.merge([[[early, lone]], [[late, other]], [[other]], [[]]], data)
     assert merged == [[early, other]]  # `early` and `late` are one triple
     assert family.answers(merged, data) == [[("man", "sold", "time"), ("time", "sold", "man")]]

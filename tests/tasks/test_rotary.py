@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import albertine
-from albertine.inference.predictor import Predictor
 from albertine.tasks.finetune import finetune
 from albertine.tasks.judge import judge, open_run
+from albertine.tasks.predictor import Predictor
 from tests import stand_in
 from tests.tasks.conftest import Tune
 

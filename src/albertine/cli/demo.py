@@ -110,8 +110,8 @@ def _show(language: Language, result: Result, corpus: Path) -> None:
 
     from albertine.analysis.plots import terminal_curve
     from albertine.cli.scores import held_out_scores
-    from albertine.inference.predictor import Predictor
     from albertine.pretraining.curves import curve
+    from albertine.tasks.predictor import Predictor
 
     run, final = result.folder, result.folder / "final"
     typer.echo(f"\n{terminal_curve(curve(run / 'metrics.jsonl', 'mlm_loss'), y='loss of masked words')}\n")

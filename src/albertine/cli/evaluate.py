@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from albertine.cli import show
-from albertine.cli.options import Arithmetic, Json
+from albertine.cli.options import Arithmetic, DeviceOption, Json
 from albertine.files import standing
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def evaluate(
         Path | None,
         typer.Option("--output", "-o", help="Runs: folder for predictions and report; default: beside them."),
     ] = None,
-    device: Annotated[str, typer.Option("--device", help="cpu, cuda, ...")] = "cpu",
+    device: DeviceOption = "cpu",
     precision: Annotated[
         Arithmetic | None,
         typer.Option(
@@ -109,6 +109,10 @@ def evaluate(
     """How good a model is: a pretrained one on documents it has not seen, beside what no skill would score,
     or on a suite of minimal pairs; a tuned run on its dev and test files; several runs as an ensemble."""
     paths, assignments = _parted(what)
+    if device != "cpu":
+        from albertine.precision import device_of
+
+        device_of(device)
     if rule not in RULES:
         raise typer.BadParameter(f"must be one of {', '.join(RULES)}", param_hint="--rule")
     if suite is not None:

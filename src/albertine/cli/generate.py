@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from albertine.cli import show
+from albertine.cli.files import or_a_file
 from albertine.cli.given import lines
-from albertine.cli.options import Json
+from albertine.cli.options import Arithmetic, DeviceOption, Json, PrecisionOption
 
 if TYPE_CHECKING:
     from albertine.inference.writing import Written
@@ -27,6 +28,7 @@ PENALTY = Annotated[
 ]
 
 
+@or_a_file("generate")
 def generate(
     model: MODEL,
     text: Annotated[
@@ -48,16 +50,18 @@ def generate(
     ] = 1.0,
     temperature: Annotated[float, typer.Option("--temperature", min=0.01, help="Below 1: bolder.")] = 1.0,
     seed: Annotated[int, typer.Option("--seed", min=0, help="The draws are a function of it.")] = 1,
+    precision: PrecisionOption = Arithmetic.auto,
+    device: DeviceOption = "cpu",
     json: Json = False,
 ) -> None:
     """The text that goes with every source, such as its title."""
     from json import dumps
 
-    from albertine.inference.predictor import Predictor
     from albertine.inference.search import Draw, Search
+    from albertine.tasks.predictor import Predictor
 
-    predictor = Predictor(model)
-    limit = max_tokens or predictor.lengths[1]
+    predictor = Predictor(model, device=device, precision=precision.value)
+    limit = max_tokens or predictor.generator.room.target
     how: Search | Draw = Search(beams, limit, length_penalty)
     if samples:
         how = Draw(samples, limit, top_k, top_p, temperature, seed)
@@ -71,12 +75,13 @@ def generate(
                 typer.echo(written.text)
 
 
+@or_a_file("generate")
 def read(
     model: MODEL,
-    question: Annotated[str, typer.Argument(help="What is asked.")],
+    question: Annotated[str | None, typer.Argument(help="What is asked.")] = None,
     passages: Annotated[
-        list[str], typer.Argument(metavar="PASSAGE...", help="Texts that may hold the answer.")
-    ],
+        list[str] | None, typer.Argument(metavar="PASSAGE...", help="Texts that may hold the answer.")
+    ] = None,
     beams: BEAMS = 2,
     max_tokens: TOKENS = None,
     length_penalty: PENALTY = 1.0,
@@ -84,14 +89,17 @@ def read(
     always: Annotated[
         bool, typer.Option("--always", help="Answer even where every passage says that it has no answer.")
     ] = False,
+    precision: PrecisionOption = Arithmetic.auto,
+    device: DeviceOption = "cpu",
     json: Json = False,
 ) -> None:
     """The answer that one or more passages give to a question, an empty line where they give none."""
-    from albertine.inference.predictor import Predictor
     from albertine.inference.search import Search
+    from albertine.tasks.predictor import Predictor
 
-    predictor = Predictor(model)
-    search = Search(beams, max_tokens or predictor.lengths[1], length_penalty)
+    assert question is not None and passages is not None
+    predictor = Predictor(model, device=device, precision=precision.value)
+    search = Search(beams, max_tokens or predictor.generator.room.target, length_penalty)
     found = predictor.read(question, passages, search=search, extract=not free, always=always)
     show.as_json({"question": question, "found": _told(found)}) if json else typer.echo(found[0].text)
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from albertine.inference.predictor import Predictor
     from albertine.precision import InferencePrecision
+    from albertine.tasks.predictor import Predictor
 
 
 def all_lines() -> Iterator[str]:
@@ -53,16 +53,18 @@ def model_and_pair(words: Sequence[str]) -> tuple[str | None, str, str]:
     raise typer.BadParameter(f"give two texts, and a model before them or none; there are {len(words)} words")
 
 
-def opener(model: str | None, precision: InferencePrecision = "auto") -> Callable[..., Predictor]:
+def opener(
+    model: str | None, precision: InferencePrecision = "auto", device: str = "cpu"
+) -> Callable[..., Predictor]:
     """From texts to what answers them: the named model, else the released one of their language, opened once
     and said on standard error."""
     from albertine.inference.default import default_model
-    from albertine.inference.predictor import Predictor
+    from albertine.tasks.predictor import Predictor
 
     @cache
     def opened(name: str) -> Predictor:
         if model is None:
             typer.echo(f"asked: {name}, since no model is named", err=True)
-        return Predictor(name, precision=precision)
+        return Predictor(name, device=device, precision=precision)
 
     return lambda *texts: opened(default_model(*texts) if model is None else model)

@@ -58,3 +58,4 @@ PrecisionOption = Annotated[
     Arithmetic,
     typer.Option("--precision", help="Of products; int8 is the fastest on a processor and rounds the most."),
 ]
+DeviceOption = Annotated[str, typer.Option("--device", help="Where to compute: cpu, cuda.")]

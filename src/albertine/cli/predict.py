@@ -10,11 +10,12 @@ import typer
 
 from albertine.cli import generate, show
 from albertine.cli.embed import embed, similarity
+from albertine.cli.files import or_a_file
 from albertine.cli.given import lines, model_and_pair, model_and_texts, opener
-from albertine.cli.options import Arithmetic, EachJson, Json, PrecisionOption, Texts
+from albertine.cli.options import Arithmetic, DeviceOption, EachJson, Json, PrecisionOption, Texts
 
 if TYPE_CHECKING:
-    from albertine.inference.predictor import Guess
+    from albertine.tasks.predictor import Guess
 
 
 T = TypeVar("T")
@@ -50,11 +51,12 @@ def fill_mask(
     ] = None,
     top: Annotated[int, typer.Option("--top", min=1, help="Candidates for each mask.")] = 5,
     precision: PrecisionOption = Arithmetic.auto,
+    device: DeviceOption = "cpu",
     json: EachJson = False,
 ) -> None:
     """The likeliest words under every [MASK]."""
     model, text = model_and_texts(words, masked=True)
-    predictor = opener(model, precision.value)
+    predictor = opener(model, precision.value, device)
     _each(
         text,
         json,
@@ -85,6 +87,7 @@ def order(
     )
 
 
+@or_a_file("classify")
 def classify(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a model tuned to classify.")],
     text: Annotated[
@@ -92,14 +95,15 @@ def classify(
         typer.Argument(metavar="TEXT...", help="Texts; without any, lines of stdin. A tab parts a pair."),
     ] = None,
     precision: PrecisionOption = Arithmetic.auto,
+    device: DeviceOption = "cpu",
     json: EachJson = False,
 ) -> None:
     """The class of every text, or its score."""
     from json import dumps
 
-    from albertine.inference.predictor import Predictor
+    from albertine.tasks.predictor import Predictor
 
-    predictor = Predictor(model, precision=precision.value)
+    predictor = Predictor(model, device=device, precision=precision.value)
     asked = text or lines()
     parts = [line.split("\t", 1) for line in asked]
     answers = predictor.classify([(p[0], p[1]) if len(p) == 2 else p[0] for p in parts])
@@ -115,18 +119,26 @@ def classify(
                 typer.echo(f"{shown}  {line}")
 
 
+@or_a_file("choose")
 def choose(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a model tuned to choose.")],
-    passage: Annotated[str, typer.Argument(help="A text, or the beginning of one.")],
-    options: Annotated[list[str], typer.Argument(metavar="OPTION...", help="Answers, or continuations.")],
+    passage: Annotated[str | None, typer.Argument(help="A text, or the beginning of one.")] = None,
+    options: Annotated[
+        list[str] | None, typer.Argument(metavar="OPTION...", help="Answers, or continuations.")
+    ] = None,
     question: Annotated[str, typer.Option("--question", help="Asked about the text; `_` is a gap.")] = "",
     precision: PrecisionOption = Arithmetic.auto,
+    device: DeviceOption = "cpu",
     json: Json = False,
 ) -> None:
     """How likely each of several options is to fit."""
-    from albertine.inference.predictor import Predictor
+    from albertine.tasks.predictor import Predictor
 
-    values = Predictor(model, precision=precision.value).choose(passage, options, question=question)
+    assert passage is not None
+    options = options or []
+    values = Predictor(model, device=device, precision=precision.value).choose(
+        passage, options, question=question
+    )
     if json:
         show.as_json({"options": options, "probabilities": values})
         return
@@ -134,29 +146,33 @@ def choose(
         typer.echo(f"{value:6.1%}  {option}")
 
 
+@or_a_file("tag")
 def tag(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a model tuned on entities.")],
     text: Texts = None,
     precision: PrecisionOption = Arithmetic.auto,
+    device: DeviceOption = "cpu",
     json: EachJson = False,
 ) -> None:
     """The entities in every text."""
-    from albertine.inference.predictor import Predictor
+    from albertine.tasks.predictor import Predictor
 
     _each(
         text,
         json,
-        Predictor(model, precision=precision.value).tag,
+        Predictor(model, device=device, precision=precision.value).tag,
         lambda found, _: {"entities": found},
         lambda found, line: (f"{kind}: {line[a:b]} ({a} to {b})" for kind, a, b in found),
     )
 
 
+@or_a_file("answer")
 def answer(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a model tuned on questions.")],
-    question: Annotated[str, typer.Argument(help="What is asked.")],
-    passage: Annotated[str, typer.Argument(help="The text that holds the answer.")],
+    question: Annotated[str | None, typer.Argument(help="What is asked.")] = None,
+    passage: Annotated[str | None, typer.Argument(help="The text that holds the answer.")] = None,
     precision: PrecisionOption = Arithmetic.auto,
+    device: DeviceOption = "cpu",
     json: Json = False,
 ) -> None:
     """The part of a passage that answers a question, or an empty line if none does.
@@ -164,11 +180,12 @@ def answer(
     Only a model tuned with questions that have no answer can find that none does. Probabilities are among the
     likeliest spans, "no_answer" is that of there being no answer.
     """
-    from albertine.inference.predictor import Predictor
+    from albertine.tasks.predictor import Predictor
 
-    answerer = Predictor(model, precision=precision.value).answerer
-    found = answerer.ask(question, passage)
-    best = found.best(answerer.threshold)
+    assert question is not None and passage is not None
+    predictor = Predictor(model, device=device, precision=precision.value)
+    found = predictor.likely_spans([(question, passage)])[0]
+    best = found.best(predictor.threshold)
     text = "" if best is None else passage[best.begin : best.end]
     if not json:
         typer.echo(text)
@@ -177,19 +194,21 @@ def answer(
     show.as_json(told if found.no_answer is None else told | {"no_answer": found.no_answer})
 
 
+@or_a_file("relate")
 def relate(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a model tuned on relations.")],
     text: Texts = None,
     precision: PrecisionOption = Arithmetic.auto,
+    device: DeviceOption = "cpu",
     json: EachJson = False,
 ) -> None:
     """Who stands to whom in which relation: subject, predicate and object in every text."""
-    from albertine.inference.predictor import Predictor
+    from albertine.tasks.predictor import Predictor
 
     _each(
         text,
         json,
-        Predictor(model, precision=precision.value).relate,
+        Predictor(model, device=device, precision=precision.value).relate,
         lambda found, line: {"relations": [relation.words(line) for relation in found]},
         lambda found, line: (" · ".join(relation.words(line)) for relation in found),
     )

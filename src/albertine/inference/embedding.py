@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from albertine.errors import SettingsError
 from albertine.inference.whitening import Whitening
-from albertine.interop.heads import pooling_of, task_of
+from albertine.interop.heads import length_of, pooling_of, task_of
 from albertine.interop.huggingface import ModelFolder
 from albertine.interop.huggingface_config import our_flags
 from albertine.interop.sentence_transformers import Vectors, read_vectors
@@ -94,7 +94,11 @@ def how_of(folder: ModelFolder, path: Path) -> Vectors:
         ModelError: the files are damaged, or ask for what cannot be computed here.
     """
     found = read_vectors(path)
-    if task_of(folder) != "embed" or (pooling := pooling_of(folder)) == "cls":
+    if task_of(folder) != "embed":
+        return found
+    length = length_of(folder)
+    found = replace(found, max_length=min(length, found.max_length or length))
+    if (pooling := pooling_of(folder)) == "cls":
         return found
     return replace(found, pooling=pooling, normalize=our_flags(folder.config).get("normalize") is True)
 

@@ -14,13 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from albertine.errors import ModelError
-from albertine.interop.heads import labels_in, task_of
-from albertine.interop.huggingface import ModelFolder
-from albertine.interop.huggingface_config import our_flags
-from albertine.layout import Packed, by_tokens, pack
+from albertine.layout import Packed, by_tokens
 from albertine.model.relations import OBJECT_POWER, SUBJECT_POWER, Relations, probability
-from albertine.text.tokenizer import Spans, Tokenizer
+from albertine.text.tokenizer import Spans
 
 TOGETHER = 16384
 """Most rows of which the objects are looked for at once."""
@@ -93,34 +89,6 @@ class Relater:
     model: Relations
     predicates: tuple[str, ...]
     thresholds: tuple[float, float] = THRESHOLDS
-
-    @classmethod
-    def of(cls, folder: ModelFolder, where: object) -> Relater:
-        """The model of a folder that was read.
-
-        Raises:
-            ModelError: it was not tuned to find relations, or what it says of itself does not fit.
-        """
-        if task_of(folder) != "relate":
-            raise ModelError(
-                "was not tuned to find relations", where=where, remedy="Use a model tuned on relations"
-            )
-        match our_flags(folder.config).get("thresholds", THRESHOLDS):
-            case [int() | float() as first, int() | float() as last]:
-                thresholds = float(first), float(last)
-            case other:
-                raise ModelError(f"has thresholds {other!r:.60}, not two numbers", where=where)
-        predicates = labels_in(folder.config)
-        model = Relations(folder.model, len(predicates), dropout=0.0)
-        model.load_head(folder.extra, where)
-        return cls(model.to(folder.model.device).eval(), predicates, thresholds)
-
-    def __call__(self, text: str, tokenizer: Tokenizer) -> list[Relation]:
-        """The relations of a text; what the model's positions do not hold is not read."""
-        limit = self.model.base.config.max_position_embeddings
-        spans = tokenizer.encode_spans(text)
-        ids, types = tokenizer.layout(spans.ids, max_length=limit)
-        return self.find(pack([ids], [types]).to(self.model.base.device), [spans])[0]
 
     @torch.no_grad()
     def find(self, packed: Packed, spans: Sequence[Spans]) -> list[list[Relation]]:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
-from torch import Tensor
-
-from albertine.model.crf import Crf
 from albertine.text.tokenizer import Spans
 
 Entity = tuple[str, int, int]
@@ -24,6 +21,11 @@ def tags_of(types: Sequence[str], scheme: Scheme = "bio") -> tuple[str, ...]:
     return ("O", *(f"{mark}-{name}" for name in types for mark in _MARKS[scheme]))
 
 
+def scheme_of(tags: Sequence[str]) -> Scheme:
+    """The scheme of all tags of a model."""
+    return "bioes" if any(tag[:2] in ("E-", "S-") for tag in tags) else "bio"
+
+
 def marks(count: int, scheme: Scheme = "bio") -> str:
     """The marks of an entity of so many tokens."""
     if scheme == "bio":
@@ -33,7 +35,7 @@ def marks(count: int, scheme: Scheme = "bio") -> str:
 
 def allowed(tags: Sequence[str]) -> list[list[bool]]:
     """Which tag may follow which, as `Crf` wants it; the scheme is that of the tags."""
-    closed = any(tag[:2] in ("E-", "S-") for tag in tags)
+    closed = scheme_of(tags) == "bioes"
     outside = "O"  # before the first token and after the last there is nothing
     return [[_follows(a, b, closed) for b in (*tags, outside)] for a in (*tags, outside)]
 
@@ -45,21 +47,6 @@ def _follows(before: str, after: str, closed: bool) -> bool:
     if begins in ("I", "E"):
         return is_open and running == kind
     return not (closed and is_open)
-
-
-def best_tags(logits: Tensor, tags: Sequence[str], head: Mapping[str, Tensor]) -> list[str]:
-    """The tags of the tokens of one text.
-
-    Args:
-        logits: (tokens, tags), without the special tokens. head: the tensors of the head; a `crf` among
-            them decodes.
-    """
-    parts = {name.removeprefix("crf."): x for name, x in head.items() if name.startswith("crf.")}
-    if not parts or not len(logits):
-        return [tags[i] for i in logits.argmax(-1).tolist()]
-    crf = Crf(allowed(tags))
-    crf.load_state_dict(parts)
-    return [tags[i] for i in crf.best(logits.cpu(), [len(logits)]).tolist()]
 
 
 def bio_spans(tags: Sequence[str]) -> list[tuple[str, int, int]]:

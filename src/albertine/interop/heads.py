@@ -70,12 +70,13 @@ def head_config(
     names: Sequence[str] = (),
     kind: Kind | None = None,
     pooling: Pooling = "cls",
+    max_length: int | None = None,
 ) -> dict[str, Any]:
     """What config.json says of a head.
 
     Args:
         names: of its outputs, where they have names. kind: of a "classify" head. pooling: of one that looks
-            at one row of a text.
+            at one row of a text. max_length: tokens of a row that it was tuned with.
     """
     tree: dict[str, Any] = {} if kind is None else {"problem_type": _PROBLEMS[kind]}
     if names:
@@ -83,8 +84,20 @@ def head_config(
         tree["label2id"] = {name: i for i, name in enumerate(names)}
     tree["classifier_dropout_prob" if model_type == "albert" else "classifier_dropout"] = dropout
     tree |= _architectures(model_type, task, pooling)
-    tree["albertine"] = {"task": task} | ({} if pooling == "cls" else {"pooling": pooling})
-    return tree
+    told: dict[str, Any] = {"task": task}
+    if pooling != "cls":
+        told["pooling"] = pooling
+    if max_length is not None:
+        told["max_length"] = max_length
+    return tree | {"albertine": told}
+
+
+def length_of(folder: ModelFolder) -> int:
+    """Tokens of a row that the head of a folder was tuned with; those that the model reads where the folder
+    does not tell."""
+    positions = folder.model.config.max_position_embeddings
+    told = our_flags(folder.config).get("max_length")
+    return min(told, positions) if isinstance(told, int) and told > 2 else positions
 
 
 def _architectures(model_type: str, task: Task | None, pooling: Pooling) -> dict[str, Any]:

@@ -120,6 +120,9 @@ class Answer(OneLayer):
     layer: str = "qa_outputs"
     per_token: bool = True
 
+    def encode(self, examples: Sequence[Question], tokenizer: Tokenizer) -> Encoded:
+        return encode(examples, tokenizer, self.reading)
+
     def loss(self, logits: Tensor, batch: TaskBatch) -> Part:
         table = pad_sequence(list(torch.split(logits, list(batch.packed.lengths))), True, float("-inf"))
         starts, ends = table.unbind(-1)

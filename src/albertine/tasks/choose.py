@@ -60,13 +60,21 @@ def encode(examples: Sequence[Choice], tokenizer: Tokenizer, max_length: int) ->
 
 @dataclass
 class Choose(OneLayer):
-    """The family of multiple choice; `labels` is empty, since options have no names."""
+    """The family of multiple choice; `labels` is empty, since options have no names.
 
+    Attributes:
+        max_length: tokens of the row of an option.
+    """
+
+    max_length: int
     metrics: tuple[str, ...] = ("accuracy",)
     labels: tuple[str, ...] = ()
     outputs: int = 1
     pooling: Pooling = "cls"
     task: Task = "choose"
+
+    def encode(self, examples: Sequence[Choice], tokenizer: Tokenizer) -> Encoded:
+        return encode(examples, tokenizer, self.max_length)
 
     def loss(self, logits: Tensor, batch: TaskBatch) -> Part:
         table = by_option(logits, batch.rows)
@@ -105,7 +113,8 @@ class Choose(OneLayer):
         return lines
 
     def config(self, model_type: str, dropout: float) -> dict[str, Any]:
-        return head_config(model_type, self.task, dropout, pooling=self.pooling)
+        length = self.max_length
+        return head_config(model_type, self.task, dropout, pooling=self.pooling, max_length=length)
 
 
 def _beginning(text: str) -> str:

@@ -65,12 +65,14 @@ class Classify(OneLayer):
     """The family of one class, several classes, or a score.
 
     Attributes:
+        labels: in the order of their numbers; none of a score. max_length: tokens of a text or pair.
         weights: (classes,) of the classes in the loss of "single", or None. pooling: of the tokens of a text.
     """
 
     kind: Kind
     labels: tuple[str, ...]
     metrics: tuple[str, ...]
+    max_length: int
     weights: Tensor | None = None
     pooling: Pooling = "cls"
     task: Task = "classify"
@@ -78,6 +80,9 @@ class Classify(OneLayer):
     @property
     def outputs(self) -> int:
         return max(1, len(self.labels))
+
+    def encode(self, examples: Sequence[Example], tokenizer: Tokenizer) -> Encoded:
+        return encode(examples, tokenizer, self.max_length, self.kind, self.labels)
 
     def loss(self, logits: Tensor, batch: TaskBatch) -> Part:
         targets = batch.targets
@@ -113,15 +118,8 @@ class Classify(OneLayer):
 
     def lines(self, logits: Tensor, data: Encoded, answers: Sequence[Any]) -> list[dict[str, Any]]:
         """Id, texts, prediction, the right answer if known, and the probability of every class."""
-        values = (
-            logits.softmax(-1)
-            if self.kind == "single"
-            else logits.sigmoid()
-            if self.kind == "multi"
-            else logits
-        )
         lines = []
-        for example, answer, row in zip(data.examples, answers, values.tolist(), strict=True):
+        for example, answer, row in zip(data.examples, answers, self.values(logits), strict=True):
             line: dict[str, Any] = {"id": example.name, "text": example.text}
             if example.pair is not None:
                 line["pair"] = example.pair
@@ -133,9 +131,25 @@ class Classify(OneLayer):
             lines.append(line)
         return lines
 
+    def values(self, logits: Tensor) -> list[list[float]]:
+        """The probability of every class for every row, or its score alone."""
+        if self.kind == "single":
+            logits = logits.softmax(-1)
+        elif self.kind == "multi":
+            logits = logits.sigmoid()
+        return list(logits.tolist())
+
     def config(self, model_type: str, dropout: float) -> dict[str, Any]:
-        names = self.labels or ("score",)
-        return head_config(model_type, self.task, dropout, names=names, kind=self.kind, pooling=self.pooling)
+        names, length = self.labels or ("score",), self.max_length
+        return head_config(
+            model_type,
+            self.task,
+            dropout,
+            names=names,
+            kind=self.kind,
+            pooling=self.pooling,
+            max_length=length,
+        )
 
 
 def _plain(label: str | float | frozenset[str]) -> str | float | list[str]:

@@ -78,12 +78,14 @@ class Embed:
     """The family of text vectors.
 
     Attributes:
-        objective: how they are learned. scale: of cosines under a softmax, one over the temperature.
+        objective: how they are learned. max_length: tokens of a text.
+        scale: of cosines under a softmax, one over the temperature.
         pooling, normalize: as in `model.pooling`. symmetric: as in `contrastive`.
         heads: the pooler is kept as it is, for whoever loads the folder.
     """
 
-    objective: Objective = "cosent"
+    objective: Objective
+    max_length: int
     pooling: Pooling = "mean"
     normalize: bool = False
     scale: float = 20.0
@@ -96,9 +98,12 @@ class Embed:
     def build(self, base: Model, dropout: float, seed: int) -> Embedder:
         return Embedder(base, self.pooling, self.normalize)
 
-    def encode(self, examples: Sequence[Likeness], tokenizer: Tokenizer, max_length: int) -> Encoded:
-        """Examples to learn from: a batch of them is never cut up where its members are compared."""
-        found = encode(examples, tokenizer, max_length, contrast=self.objective in CONTRASTS)
+    def encode(self, examples: Sequence[Likeness], tokenizer: Tokenizer) -> Encoded:
+        return encode(examples, tokenizer, self.max_length)
+
+    def encode_to_learn(self, examples: Sequence[Likeness], tokenizer: Tokenizer) -> Encoded:
+        """A batch of them is never cut up where its members are compared."""
+        found = encode(examples, tokenizer, self.max_length, contrast=self.objective in CONTRASTS)
         return replace(found, together=self.objective != "cosine")
 
     def part(self, model: Any, batch: TaskBatch) -> Part:
@@ -148,7 +153,7 @@ class Embed:
         return lines
 
     def config(self, model_type: str, dropout: float) -> dict[str, Any]:
-        told: dict[str, Any] = {"task": self.task}
+        told: dict[str, Any] = {"task": self.task, "max_length": self.max_length}
         if self.pooling == "depths":  # which the files of sentence-transformers cannot say
             told |= {"pooling": self.pooling, "normalize": self.normalize}
         return {"albertine": told}

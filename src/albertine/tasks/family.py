@@ -17,6 +17,7 @@ from albertine.model.pooling import Pooling
 from albertine.model.task_model import Classifier, TaskModel
 from albertine.objectives.losses import Part
 from albertine.tasks.encoded import Encoded, TaskBatch
+from albertine.text.tokenizer import Tokenizer
 
 Poll = Callable[[], None]
 
@@ -39,6 +40,11 @@ class Family(Protocol):
     def labels(self) -> tuple[str, ...]: ...
     @property
     def heads(self) -> frozenset[str]: ...
+
+    def encode(self, examples: Any, tokenizer: Tokenizer) -> Encoded:
+        """Examples as model input, cut to the length that the family was made for: to be judged, to be asked,
+        and, where nothing else is said, to be learned from."""
+        ...
 
     def build(self, base: Model, dropout: float, seed: int) -> TaskModel:
         """The model with a new head."""

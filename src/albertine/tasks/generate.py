@@ -217,8 +217,12 @@ class Generate(ABC):
 
     def config(self, model_type: str, dropout: float) -> dict[str, Any]:
         tree = head_config(model_type, self.task, dropout)
-        form = {"source_length": self.room.source, "target_length": self.room.target}
-        return tree | {"albertine": tree["albertine"] | form}
+        tree["albertine"] |= {
+            "source_length": self.room.source,
+            "target_length": self.room.target,
+            "beams": self.search.beams,
+        }
+        return tree
 
 
 @dataclass
@@ -226,6 +230,9 @@ class Write(Generate):
     """The family of texts written freely."""
 
     metrics: tuple[str, ...] = ("rouge_l", "text_f1", "text_exact")
+
+    def encode(self, examples: Sequence[Wanted], tokenizer: Tokenizer) -> Encoded:
+        return encode_texts(examples, tokenizer, self.room)
 
     def said(self, model: Model, data: Encoded, poll: Poll) -> list[list[Written]]:
         assert data.prefix is not None
@@ -245,5 +252,16 @@ class Read(Generate):
 
     metrics: tuple[str, ...] = ("text_f1", "text_exact")
 
+    def encode(
+        self, examples: Sequence[Question], tokenizer: Tokenizer, *, learning: bool = False
+    ) -> Encoded:
+        """As `encode_questions`; to learn from, every passage is an example of its own."""
+        return encode_questions(examples, tokenizer, self.room, together=not learning)
+
     def said(self, model: Model, data: Encoded, poll: Poll) -> list[list[Written]]:
         return read(model, self.tokenizer, data.examples, self.search, always=self.always, poll=poll)
+
+    def config(self, model_type: str, dropout: float) -> dict[str, Any]:
+        tree = super().config(model_type, dropout)
+        tree["albertine"] |= {"reads": True, "always": self.always}
+        return tree

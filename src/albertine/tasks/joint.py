@@ -20,9 +20,10 @@ from albertine.interop.heads import Task, head_config
 from albertine.model.joint import Beam, JointAnswer
 from albertine.model.model import Model
 from albertine.objectives.losses import Part
-from albertine.tasks.answer import gold_texts, line, merged, of_questions, words
+from albertine.tasks.answer import Question, encode, gold_texts, line, merged, of_questions, words
 from albertine.tasks.encoded import Encoded, TaskBatch
 from albertine.tasks.family import Poll, over_rows
+from albertine.text.tokenizer import Tokenizer
 
 
 @dataclass
@@ -39,6 +40,9 @@ class AnswerOrNot:
     labels: tuple[str, ...] = ()
     heads: frozenset[str] = frozenset()
     task: Task = "answer"
+
+    def encode(self, examples: Sequence[Question], tokenizer: Tokenizer) -> Encoded:
+        return encode(examples, tokenizer, self.reading)
 
     def build(self, base: Model, dropout: float, seed: int) -> JointAnswer:
         return JointAnswer(base, dropout=dropout, seed=seed)

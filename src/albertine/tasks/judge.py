@@ -15,14 +15,15 @@ from albertine.evaluation.runs import predictions_file, write_predictions, write
 from albertine.files import explained, standing
 from albertine.interop.heads import labels_in, pooling_of, task_of
 from albertine.interop.huggingface import read_folder
-from albertine.interop.huggingface_config import model_type, our_flags
+from albertine.interop.huggingface_config import model_type
 from albertine.model.task_model import TaskModel
 from albertine.precision import InferencePrecision
 from albertine.released import which
 from albertine.settings import override, read_yaml, resolve
 from albertine.tasks.data import once
 from albertine.tasks.encoded import Encoded
-from albertine.tasks.family import Family, OneLayer, Settling
+from albertine.tasks.families import asked_for, tuned_model
+from albertine.tasks.family import Family, OneLayer
 from albertine.tasks.settings import FinetuneSettings, TaskChoice
 from albertine.tasks.sources import Data
 from albertine.text.load import check_vocabulary, load_tokenizer
@@ -145,7 +146,7 @@ def _places(folder: Path) -> tuple[Path | None, Path]:
     return (above if inside else None), folder
 
 
-def tuned_model(run: TunedRun) -> TaskModel:
+def model_of(run: TunedRun) -> TaskModel:
     """The model of a run, ready to be asked.
 
     Raises:
@@ -153,13 +154,8 @@ def tuned_model(run: TunedRun) -> TaskModel:
     """
     where, family = run.model_folder, run.family
     found = read_folder(where)
-    task = task_of(found)
-    if task is None:
-        raise ModelError(
-            "has no head of a task", where=where, remedy="Fine-tune it first: albertine finetune"
-        )
-    if task != family.task:
-        raise ModelError(f"was tuned to {task}, the settings ask it to {family.task}", where=where)
+    if (task := task_of(found)) != family.task:
+        raise asked_for(task, family.task, where)
     labels, wanted = labels_in(found.config), labels_in(family.config(model_type(found.model.config), 0.0))
     if labels != wanted:
         strange = sorted(set(labels) ^ set(wanted))
@@ -173,16 +169,12 @@ def tuned_model(run: TunedRun) -> TaskModel:
     if isinstance(family, OneLayer):
         family.pooling = pooling_of(found)
     found.model.precision = run.precision
-    model = family.build(found.model, run.settings.encoder.classifier_dropout, run.settings.seed)
-    model.load_head(found.extra, where)
-    if isinstance(family, Settling):
-        family.recall(our_flags(found.config))
-    return model.eval()
+    return tuned_model(found, family, where)
 
 
 def ask(run: TunedRun, splits: Sequence[Split], device: torch.device | str = "cpu") -> dict[Split, Any]:
     """What the model of a run says of its splits, as far as they are there."""
-    model = tuned_model(run).to(device)
+    model = model_of(run).to(device)
     found = {name: run.split(name) for name in splits}
     return {
         name: run.family.predict(model, data, device=device, poll=lambda: None)
@@ -204,7 +196,7 @@ def judge(
     """Score a run again on its splits.
 
     Raises:
-        SettingsError: the run has none of them. ModelError: as `tuned_model`.
+        SettingsError: the run has none of them. ModelError: as `model_of`.
     """
     found = []
     for name, said in ask(run, splits, device).items():

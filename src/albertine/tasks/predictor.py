@@ -1,42 +1,55 @@
 """Ask a trained model: which word stands under [MASK], which of two passages comes first, which class a text
-belongs to."""
+belongs to. A model of a task is asked as it was scored: by the same family, lengths and thresholds."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from albertine.errors import DataError, ModelError
-from albertine.inference.answering import Answerer
 from albertine.inference.embedding import TextEmbedder, cosines, how_of
-from albertine.inference.options import option_rows
 from albertine.inference.parity import check_int8
 from albertine.inference.reading import Inquiry, Passage, read
-from albertine.inference.relations import Relater, Relation
+from albertine.inference.relations import Relation
 from albertine.inference.search import Draw, Search
-from albertine.inference.spans import Answer
-from albertine.inference.tags import best_tags, entities_of
+from albertine.inference.spans import Answer, Found
+from albertine.inference.tags import Entity
 from albertine.inference.whitening import read_whitening
-from albertine.inference.writing import Written, lengths_told, source_row, write
-from albertine.interop.heads import ClassifierHead, read_classifier
+from albertine.inference.writing import Written, source_row, write
+from albertine.interop.heads import Task, task_of
 from albertine.interop.huggingface import read_folder
 from albertine.interop.places import model_folder
-from albertine.layout import Packed, longest_first, pack
+from albertine.layout import longest_first, pack
 from albertine.model.backend import tokens_per_pass
-from albertine.model.pooling import Pooling, classified_rows
-from albertine.precision import InferencePrecision
+from albertine.model.pooling import Pooling
+from albertine.model.task_model import TaskModel
+from albertine.precision import InferencePrecision, device_of
+from albertine.tasks.answer import Question
+from albertine.tasks.asking import Fields, answer_columns, chunks, example, usual_fields
+from albertine.tasks.choose import Choice, by_option
+from albertine.tasks.classify import Classify
+from albertine.tasks.encoded import Encoded
+from albertine.tasks.examples import Example
+from albertine.tasks.families import asked_for, family_of, tuned_model
+from albertine.tasks.family import Family
+from albertine.tasks.generate import Generate
+from albertine.tasks.joint import AnswerOrNot
+from albertine.tasks.relations import Sentence
+from albertine.tasks.tables import Row
+from albertine.tasks.tag import Tagged
 from albertine.text.load import check_vocabulary, load_tokenizer
 
 MASK = "[MASK]"
-Row = tuple[list[int], list[int]]
-"""Token and segment ids."""
+CHUNK = 4096
+"""Rows of a file that are answered together."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +62,11 @@ class Guess:
 
 
 class Predictor:
-    """A model folder, ready to be asked.
+    """A model folder, ready to be asked. What is asked together may be as much as memory holds: what is
+    computed together is bounded by tokens.
+
+    Attributes:
+        cut: how many rows of tokens (texts, options, questions) were too long so far, and lost their end.
 
     Args:
         path: folder with `config.json`, `model.safetensors` and the vocabulary, or a released model's name.
@@ -60,30 +77,95 @@ class Predictor:
     Raises:
         ModelError, TokenizerError: the folder is missing, damaged, its vocabulary does not fit the model, or
             int8 makes another model of it.
-        SettingsError: there is no int8 on that device.
+        SettingsError: there is no such device, or no int8 on it.
     """
 
     def __init__(
         self, path: str | Path, *, device: str = "cpu", precision: InferencePrecision = "auto"
     ) -> None:
-        self.device = torch.device(device)
+        self.device = device_of(device)
         path = model_folder(path)
         self.tokenizer = load_tokenizer(path)
-        self._path, self._folder = path, read_folder(path)
+        self._path, self._folder, self.cut = path, read_folder(path), 0
         self.model = self._folder.model.to(self.device).eval()
         self.model.precision = precision
         check_vocabulary(self.model.config.vocab_size, self.tokenizer, path)
         if precision == "int8":
             check_int8(self.model, path)
 
+    @cached_property
+    def family(self) -> Family:
+        """How the model of a task is asked.
+
+        Raises:
+            ModelError: the folder holds no head of a task.
+        """
+        return family_of(self._folder, self.tokenizer, self._path)
+
+    @cached_property
+    def tuned(self) -> TaskModel:
+        """The model with the head of its task. Raises as `family`."""
+        return tuned_model(self._folder, self.family, self._path)
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of all that decides what is answered: the files of the folder, and the precision."""
+        digest = hashlib.blake2b(self.model.precision.encode(), digest_size=16)
+        for name in ("config.json", "model.safetensors"):
+            digest.update((self._path / name).read_bytes())
+        digest.update(self.tokenizer.fingerprint.encode())
+        return digest.hexdigest()
+
+    @torch.inference_mode()
+    def said(self, examples: Sequence[Any]) -> tuple[Any, Encoded]:
+        """What the model says of examples of its family, at least one, and how it saw them."""
+        data = self.family.encode(examples, self.tokenizer)
+        self.cut += data.truncated
+        return self.family.predict(self.tuned, data, device=self.device, poll=lambda: None), data
+
+    def columns(
+        self, rows: Iterable[Row], fields: Fields | None = None, *, top: int = 0
+    ) -> Iterator[tuple[Row, dict[str, Any]]]:
+        """Every row with what the model answers to it: `prediction` and how sure it is, as further columns.
+
+        Rows are read and answered a few thousand at a time, so there may be any number of them.
+
+        Args:
+            fields: which columns hold the question; by default those that are usual for the task.
+            top: also the likeliest classes, options or spans, so many.
+
+        Raises:
+            ModelError: the folder holds no head of a task. DataError: a row is not what the task asks about.
+        """
+        family, number = self.family, 0
+        fields = fields or usual_fields(family)
+        for chunk in chunks(rows, CHUNK):
+            examples = [example(family, row, fields, i) for i, row in enumerate(chunk, number)]
+            number += len(chunk)
+            said, data = self.said(examples)
+            lines = family.lines(said, data, family.answers(said, data))
+            for row, line in zip(chunk, lines, strict=True):
+                yield row, answer_columns(line, top)
+
+    def made_to(self, task: Task) -> Family:
+        found = task_of(self._folder)
+        if found is None and task == "classify":
+            found = self.family.task  # older folders have a classifier and do not say so
+        if found != task:
+            raise asked_for(found, task, self._path)
+        return self.family
+
     @torch.inference_mode()
     def fill_mask(self, text: str, *, top_k: int = 5) -> list[list[Guess]]:
         """The `top_k` likeliest pieces for every [MASK] of `text`, best first; one list a mask."""
-        ids = self.tokenizer(text, max_length=self.model.config.max_position_embeddings)["input_ids"]
+        length = self.model.config.max_position_embeddings
+        ids = self.tokenizer(text, max_length=length)["input_ids"]
         rows = [i for i, token in enumerate(ids) if token == self.tokenizer.mask_id]
         if not rows:
+            beyond = f" within the first {length} tokens, which the model reads" if MASK in text else ""
             raise DataError(
-                f"there is no {MASK} in the text", remedy=f"Write {MASK} where a word is to be guessed"
+                f"there is no {MASK} in the text{beyond}",
+                remedy="Shorten the text" if beyond else f"Write {MASK} where a word is to be guessed",
             )
         if self.model.mlm is None:
             raise ModelError(
@@ -94,7 +176,7 @@ class Predictor:
         )
         special = torch.tensor(sorted(self.tokenizer.special_ids), device=self.device)
         logits = logits.float().index_fill(1, special, float("-inf"))[:, : self.tokenizer.vocab_size]
-        probabilities, best = logits.softmax(-1).topk(top_k)
+        probabilities, best = logits.softmax(-1).topk(min(top_k, logits.shape[1] - len(special)))
         return [
             [
                 Guess(self.tokenizer.id_to_piece(token), token, probability)
@@ -113,52 +195,33 @@ class Predictor:
             raise ModelError(
                 "the model has no sentence head", remedy="Pretrain with objective.pairs sop or nsp"
             )
-        encoded = [
-            self.tokenizer(a, b, max_length=self.model.config.max_position_embeddings) for a, b in pairs
-        ]
-        packed = pack([e["input_ids"] for e in encoded], [e["token_type_ids"] for e in encoded]).to(
-            self.device
-        )
-        _, logits = self.model.pretraining_forward(
-            packed, torch.empty(0, dtype=torch.long, device=self.device)
-        )
-        assert logits is not None
-        return list(logits.float().softmax(-1)[:, 0].tolist())
+        length = self.model.config.max_position_embeddings
+        encode, nothing = self.tokenizer.encode, torch.empty(0, dtype=torch.long, device=self.device)
+        rows = [self.tokenizer.layout(encode(a), encode(b), max_length=length) for a, b in pairs]
+        found = torch.empty(len(rows))
+        for chosen in longest_first([len(ids) for ids, _ in rows], tokens_per_pass(self.device)):
+            packed = pack([rows[i][0] for i in chosen], [rows[i][1] for i in chosen])
+            _, logits = self.model.pretraining_forward(packed.to(self.device), nothing)
+            assert logits is not None
+            found[chosen] = logits.float().softmax(-1)[:, 0].cpu()
+        return list(found.tolist())
 
-    @cached_property
-    def classifier(self) -> ClassifierHead:
-        """The sequence classifier of the folder.
-
-        Raises:
-            ModelError: it has none.
-        """
-        head = read_classifier(self._folder, self._path)
-        return replace(head, weight=head.weight.to(self.device), bias=head.bias.to(self.device))
-
-    @torch.inference_mode()
-    def classify(self, texts: Sequence[str | tuple[str, str]]) -> list[dict[str, float]]:
+    def classify(self, texts: str | Sequence[str | tuple[str, str]]) -> list[dict[str, float]]:
         """For every text or pair the probability of each class, in the order of the classes; of a model that
         gives a score `{"score": value}`.
 
-        Texts longer than the model's positions lose tokens from their end. What is computed together is
-        bounded by tokens, so the list may be long.
+        Raises:
+            ModelError: the model was not tuned to classify.
         """
-        head, positions = self.classifier, self.model.config.max_position_embeddings
-        encode = self.tokenizer.encode
-        rows = []
-        for text in texts:
-            a, b = (text, None) if isinstance(text, str) else text
-            second = None if b is None else encode(b)
-            rows.append(self.tokenizer.layout(encode(a), second, max_length=positions))
-        results: dict[int, dict[str, float]] = {}
-        lengths = [len(ids) for ids, _ in rows]
-        for chosen in longest_first(lengths, tokens_per_pass(self.model.device)):
-            logits = self._of_rows([rows[i] for i in chosen])
-            for i, values in zip(chosen, _values(logits, head), strict=True):
-                results[i] = values
-        return [results[i] for i in range(len(rows))]
+        family = self.made_to("classify")
+        assert isinstance(family, Classify)
+        pairs = [(text, None) if isinstance(text, str) else text for text in _several(texts)]
+        if not pairs:
+            return []
+        logits, _ = self.said([Example(str(i), a, b, None, "") for i, (a, b) in enumerate(pairs)])
+        names = family.labels or ("score",)
+        return [dict(zip(names, row, strict=True)) for row in family.values(logits)]
 
-    @torch.inference_mode()
     def choose(self, passage: str, options: Sequence[str], *, question: str = "") -> list[float]:
         """The probability of each option.
 
@@ -170,38 +233,25 @@ class Predictor:
         Raises:
             ModelError: the model was not tuned to choose. DataError: fewer than two options.
         """
-        if len(options) < 2:
-            raise DataError("there is nothing to choose from", remedy="Give two options or more")
-        head = self.classifier
-        if len(head.bias) != 1:
-            raise ModelError(
-                "was tuned to classify, not to choose",
-                where=self._path,
-                remedy="Use a model tuned on RACE, DREAM, C3, ChID or own choices",
-            )
-        limit = self.model.config.max_position_embeddings
-        rows, _ = option_rows(self.tokenizer, passage, question, options, limit)
-        return list(self._of_rows(rows).squeeze(-1).softmax(-1).tolist())
+        self.made_to("choose")
+        if isinstance(options, str) or len(options) < 2:
+            raise DataError("there is nothing to choose from", remedy="Give a list of two options or more")
+        logits, data = self.said([Choice("0", passage, question, tuple(options), None, "")])
+        return list(by_option(logits, data.sizes)[0].softmax(-1).tolist())
 
-    @torch.inference_mode()
-    def tag(self, text: str) -> list[tuple[str, int, int]]:
+    def tag(self, text: str) -> list[Entity]:
         """The entities in a text: type, first character, end (exclusive).
-
-        Nothing beyond the model's positions is looked at.
 
         Raises:
             ModelError: the model was not tuned to tag.
         """
-        head, limit = self.classifier, self.model.config.max_position_embeddings
-        if "O" not in head.labels:
-            raise ModelError("was not tuned to tag", where=self._path, remedy="Use a model tuned on entities")
-        spans = self.tokenizer.encode_spans(text)
-        (logits,) = self._of_tokens([self.tokenizer.layout(spans.ids, max_length=limit)])
-        return entities_of(spans, best_tags(logits[1:-1], head.labels, self._folder.extra))
+        return self.tag_all([text])[0]
 
-    @cached_property
-    def _relater(self) -> Relater:
-        return Relater.of(self._folder, self._path)
+    def tag_all(self, texts: Sequence[str]) -> list[list[Entity]]:
+        """As `tag`, of many texts at once."""
+        family = self.made_to("tag")
+        examples = [Tagged(str(i), text, None, "") for i, text in enumerate(_several(texts))]
+        return family.answers(*self.said(examples)) if examples else []
 
     def relate(self, text: str) -> list[Relation]:
         """The relations that a text tells, each between two runs of its characters.
@@ -209,17 +259,13 @@ class Predictor:
         Raises:
             ModelError: the model was not tuned to find relations.
         """
-        return self._relater(text, self.tokenizer)
+        return self.relate_all([text])[0]
 
-    @cached_property
-    def answerer(self) -> Answerer:
-        """The answering head of the folder, which also tells other likely spans and how likely it is that
-        there is no answer.
-
-        Raises:
-            ModelError: the model was not tuned to answer.
-        """
-        return Answerer(self._folder, self.tokenizer, self._path)
+    def relate_all(self, texts: Sequence[str]) -> list[list[Relation]]:
+        """As `relate`, of many texts at once."""
+        self.made_to("relate")
+        examples = [Sentence(str(i), text, None, "") for i, text in enumerate(_several(texts))]
+        return list(self.said(examples)[0]) if examples else []
 
     def answer(self, question: str, passage: str) -> Answer | None:
         """The part of the passage that answers the question best; None if the passage has nothing to show,
@@ -229,7 +275,20 @@ class Predictor:
             ModelError: the model was not tuned to answer.
             SettingsError: the question leaves no room for the passage.
         """
-        return self.answerer.answer(question, passage)
+        return self.likely_spans([(question, passage)])[0].best(self.threshold)
+
+    def likely_spans(self, asked: Sequence[tuple[str, str]]) -> list[Found]:
+        """The likeliest spans of the passage of every (question, passage), and how likely it is that it does
+        not answer the question. Raises as `answer`."""
+        self.made_to("answer")
+        examples = [Question(str(i), q, p, None, "") for i, (q, p) in enumerate(asked)]
+        return list(self.said(examples)[0]) if examples else []
+
+    @property
+    def threshold(self) -> float:
+        """Above this probability that a passage does not answer its question, `answer` gives None."""
+        self.made_to("answer"), self.tuned  # which takes the threshold out of the folder
+        return self.family.threshold if isinstance(self.family, AnswerOrNot) else 1.0
 
     @cached_property
     def embedder(self) -> TextEmbedder:
@@ -244,7 +303,7 @@ class Predictor:
         return TextEmbedder(self.model, self.tokenizer, how_of(self._folder, self._path), whitening)
 
     def embed(
-        self, texts: Sequence[str], *, pooling: Pooling | None = None, normalize: bool | None = None
+        self, texts: str | Sequence[str], *, pooling: Pooling | None = None, normalize: bool | None = None
     ) -> NDArray[np.float32]:
         """The vectors of texts, float32 (texts, H), in their order.
 
@@ -256,8 +315,7 @@ class Predictor:
                 mean.
             normalize: whether vectors have length 1; None: as the folder says, else not.
         """
-        asked = [texts] if isinstance(texts, str) else texts
-        return self.embedder(asked, pooling=pooling, normalize=normalize).vectors
+        return self.embedder(_several(texts), pooling=pooling, normalize=normalize).vectors
 
     def similarity(
         self, a: Sequence[str], b: Sequence[str], *, pooling: Pooling | None = None
@@ -265,14 +323,16 @@ class Predictor:
         """The cosine of the vector of every text of `a` with that of every text of `b`, (a, b)."""
         return cosines(self.embed(a, pooling=pooling), self.embed(b, pooling=pooling))
 
-    @cached_property
-    def lengths(self) -> tuple[int, int]:
-        """The most tokens of a source and of a target that the model was tuned to generate with.
+    @property
+    def generator(self) -> Generate:
+        """The lengths and the search of a model that was tuned to generate or to read.
 
         Raises:
             ModelError: it was not.
         """
-        return lengths_told(self._folder, self._path)
+        family = self.made_to("generate")
+        assert isinstance(family, Generate)
+        return family
 
     @torch.inference_mode()
     def generate(
@@ -281,17 +341,17 @@ class Predictor:
         """Texts that a model tuned to generate writes after a text or a pair, by beams best first.
 
         Args:
-            how: `Search` for the likeliest, `Draw` for drawn ones; by default two beams and the length of
-                tuning.
+            how: `Search` for the likeliest, `Draw` for drawn ones; by default as it was scored.
 
         Raises:
             ModelError: the model was not tuned to generate. SettingsError: source and target need more
                 positions than it has.
         """
-        source, target = self.lengths
-        encode = self.tokenizer.encode
-        ids, _ = source_row(self.tokenizer, encode(text), None if pair is None else encode(pair), source)
-        return write(self.model, self.tokenizer, [ids], how or Search(max_tokens=target))[0]
+        family, encode = self.generator, self.tokenizer.encode
+        second = None if pair is None else encode(pair)
+        ids, cut = source_row(self.tokenizer, encode(text), second, family.room.source)
+        self.cut += cut
+        return write(self.model, self.tokenizer, [ids], how or family.search)[0]
 
     @torch.inference_mode()
     def read(
@@ -307,40 +367,22 @@ class Predictor:
 
         Args:
             passages: of any length; each has a vote, a long one several.
+            search: by default as it was scored.
             extract: an answer stands in a passage word for word; otherwise it is written freely.
             always: an answer is given even where every passage says that it has none.
 
         Raises:
             ModelError: the model was not tuned to generate. DataError: there is no passage.
         """
-        source, target = self.lengths
-        texts = [passages] if isinstance(passages, str) else passages
+        family, texts = self.generator, _several(passages)
         if not texts:
             raise DataError("there is no passage to read", remedy="Give one or more")
-        ids, spans = self.tokenizer.encode(question), self.tokenizer.encode_spans
-        inquiry = Inquiry(tuple(Passage.of(self.tokenizer, ids, t, spans(t), source) for t in texts))
-        search = search or Search(max_tokens=target)
-        return read(self.model, self.tokenizer, [inquiry], search, extract=extract, always=always)[0]
-
-    def _of_rows(self, rows: Sequence[Row]) -> torch.Tensor:
-        """What the head says of every row, (rows, outputs)."""
-        head = self.classifier
-        x_SH = classified_rows(self.model, self._packed(rows), head.pooling)
-        return F.linear(x_SH.float(), head.weight, head.bias)
-
-    def _of_tokens(self, rows: Sequence[Row]) -> Sequence[torch.Tensor]:
-        """What the head says of the tokens of every row, (tokens, outputs) each."""
-        packed = self._packed(rows)
-        hidden_TH = self.model.encoder(packed).last_hidden.float()
-        logits = F.linear(hidden_TH, self.classifier.weight, self.classifier.bias)
-        return torch.split(logits, list(packed.lengths))
-
-    def _packed(self, rows: Sequence[Row]) -> Packed:
-        return pack([ids for ids, _ in rows], [types for _, types in rows]).to(self.device)
+        ids, spans, room = self.tokenizer.encode(question), self.tokenizer.encode_spans, family.room.source
+        inquiry = Inquiry(tuple(Passage.of(self.tokenizer, ids, t, spans(t), room) for t in texts))
+        how = search or family.search
+        return read(self.model, self.tokenizer, [inquiry], how, extract=extract, always=always)[0]
 
 
-def _values(logits: torch.Tensor, head: ClassifierHead) -> list[dict[str, float]]:
-    if head.kind == "score":
-        return [{"score": value} for value in logits.squeeze(-1).tolist()]
-    probabilities = logits.softmax(-1) if head.kind == "single" else logits.sigmoid()
-    return [dict(zip(head.labels, row, strict=True)) for row in probabilities.tolist()]
+def _several(texts: Any) -> Sequence[Any]:
+    """A single text as a list of one: its letters are never meant."""
+    return [texts] if isinstance(texts, str) else texts

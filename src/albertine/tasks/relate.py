@@ -26,7 +26,8 @@ from albertine.model.relations import OBJECT_POWER, SUBJECT_POWER, Relations, pr
 from albertine.objectives.losses import Part
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.family import Poll
-from albertine.tasks.relations import RelationBatch
+from albertine.tasks.relations import Related, RelationBatch, Sentence, encode
+from albertine.text.tokenizer import Tokenizer
 
 
 def pointer_loss(logits: Tensor, targets: Tensor, power: int) -> Tensor:
@@ -44,10 +45,11 @@ class Relate:
     """The family of relations.
 
     Attributes:
-        predicates: in the order of their numbers. thresholds: see `Relater`.
+        predicates: in the order of their numbers. max_length: tokens of a text. thresholds: see `Relater`.
     """
 
     predicates: tuple[str, ...]
+    max_length: int
     thresholds: tuple[float, float] = THRESHOLDS
     metrics: tuple[str, ...] = ("triple_f1", "triple_precision", "triple_recall")
     task: Task = "relate"
@@ -56,6 +58,12 @@ class Relate:
     @property
     def labels(self) -> tuple[str, ...]:
         return self.predicates
+
+    def encode(
+        self, examples: Sequence[Sentence], tokenizer: Tokenizer, *, learning: bool = False
+    ) -> Related:
+        """As `relations.encode`."""
+        return encode(examples, tokenizer, self.max_length, self.predicates, learning=learning)
 
     def build(self, base: Model, dropout: float, seed: int) -> Relations:
         return Relations(base, len(self.predicates), dropout=dropout, seed=seed)
@@ -131,6 +139,7 @@ class Relate:
         return merged
 
     def config(self, model_type: str, dropout: float) -> dict[str, Any]:
-        tree = head_config(model_type, self.task, dropout, names=self.predicates)
+        names, length = self.predicates, self.max_length
+        tree = head_config(model_type, self.task, dropout, names=names, max_length=length)
         tree["albertine"]["thresholds"] = list(self.thresholds)
         return tree

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from albertine.errors import ModelError
 from albertine.evaluation.ensembles import mean_softmax
-from albertine.inference.tags import Entity, Scheme, allowed, entities_of, marks, tags_of
+from albertine.inference.tags import Entity, Scheme, allowed, entities_of, marks, scheme_of
 from albertine.interop.heads import Task, head_config
 from albertine.model.crf import CrfTagger
 from albertine.model.model import Model
@@ -43,15 +43,15 @@ class Tagged:
 
 
 def encode(
-    examples: Sequence[Tagged],
-    tokenizer: Tokenizer,
-    max_length: int,
-    types: Sequence[str],
-    scheme: Scheme = "bio",
+    examples: Sequence[Tagged], tokenizer: Tokenizer, max_length: int, labels: Sequence[str]
 ) -> Encoded:
-    """A row a text; its target are the tags of its tokens, int64 (tokens,), the special ones ignored."""
+    """A row a text; its target are the tags of its tokens, int64 (tokens,), the special ones ignored.
+
+    Args:
+        labels: all tags in the order of their numbers; the scheme is theirs.
+    """
     rows, cuts, targets = Rows(tokenizer, max_length), [], []
-    number = {tag: i for i, tag in enumerate(tags_of(types, scheme))}
+    scheme, number = scheme_of(labels), {tag: i for i, tag in enumerate(labels)}
     for example in examples:
         cut, ids = cut_text(example, tokenizer, max_length)
         rows.add(ids, None)
@@ -82,24 +82,23 @@ class Tag(OneLayer):
     """The family of sequence labelling.
 
     Attributes:
-        types: of the entities, in the order of their numbers. scheme: of the tags.
+        labels: the tags, in the order of their numbers. max_length: tokens of a text.
         crf: whether a conditional random field judges and decodes whole sequences.
     """
 
-    types: tuple[str, ...]
-    scheme: Scheme = "bio"
+    labels: tuple[str, ...]
+    max_length: int
     crf: bool = False
     metrics: tuple[str, ...] = ("entity_f1",)
     task: Task = "tag"
     per_token: bool = True
 
     @property
-    def labels(self) -> tuple[str, ...]:
-        return tags_of(self.types, self.scheme)
-
-    @property
     def outputs(self) -> int:
         return len(self.labels)
+
+    def encode(self, examples: Sequence[Tagged], tokenizer: Tokenizer) -> Encoded:
+        return encode(examples, tokenizer, self.max_length, self.labels)
 
     def build(self, base: Model, dropout: float, seed: int) -> TaskModel:
         if self.crf:
@@ -172,7 +171,7 @@ class Tag(OneLayer):
         return lines
 
     def config(self, model_type: str, dropout: float) -> dict[str, Any]:
-        return head_config(model_type, self.task, dropout, names=self.labels)
+        return head_config(model_type, self.task, dropout, names=self.labels, max_length=self.max_length)
 
 
 def _told(text: str, entities: Sequence[Entity]) -> list[list[Any]]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from albertine.errors import DataError
 from albertine.inference.windows import Reading
-from albertine.tasks.answer import Answer, Question, encode, windows_to_learn
+from albertine.tasks.answer import Answer, Question, windows_to_learn
 from albertine.tasks.family import Family
 from albertine.tasks.joint import AnswerOrNot
 from albertine.tasks.settings import Rules, TaskChoice
@@ -158,10 +158,10 @@ def load(task: TaskChoice, tokenizer: Tokenizer) -> Data:
     splits = fewer(splits, task)
     sizes = task.answer
     reading = Reading(task.max_length, sizes.stride, sizes.question, sizes.longest, sizes.n_best)
-    encoded = {name: encode(found, tokenizer, reading) for name, found in splits.items()}
     family: Family = (
         AnswerOrNot(reading=reading) if chosen.no_answer else Answer(SCORES[chosen.rules], reading)
     )
+    encoded = {name: family.encode(found, tokenizer) for name, found in splits.items()}
     more = {
         name: [(sum(a.cut for a in found.examples), f"with a question cut to {sizes.question} tokens")]
         for name, found in encoded.items()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from albertine.errors import DataError
-from albertine.tasks.choose import Choice, Choose, encode
+from albertine.tasks.choose import Choice, Choose
 from albertine.tasks.datasets.clue import ARCHIVE, few_shot
 from albertine.tasks.settings import TaskChoice
 from albertine.tasks.sources import Data, as_data, blank, fewer, read_splits
@@ -173,6 +173,7 @@ def load(task: TaskChoice, tokenizer: Tokenizer) -> Data:
         return own_choices(path, task.text, task.pair, task.options, task.label, task.encoding)
 
     splits = fewer(read_splits(task, CHOICES, own), task)
-    encoded = {name: encode(found, tokenizer, task.max_length) for name, found in splits.items()}
+    family = Choose(task.max_length)
+    encoded = {name: family.encode(found, tokenizer) for name, found in splits.items()}
     lost = {name: (blank(examples, "passage", "question"),) for name, examples in splits.items()}
-    return as_data(Choose(), encoded, task, lost)
+    return as_data(family, encoded, task, lost)

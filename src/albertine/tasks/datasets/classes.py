@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from albertine.errors import DataError
-from albertine.tasks.classify import Classify, encode
+from albertine.tasks.classify import Classify
 from albertine.tasks.datasets.classify import BROKEN, CHINESE, ENGLISH, GLUE, Columns, Dataset
 from albertine.tasks.datasets.clue import CLUE
 from albertine.tasks.examples import Example, Label
@@ -146,10 +146,8 @@ def load(task: TaskChoice, tokenizer: Tokenizer) -> Data:
         check_labels(examples, labels)
     left_out = {name: len(found[name]) - len(examples) for name, examples in splits.items()}
     splits = fewer(splits, task)
-    encoded = {
-        name: encode(examples, tokenizer, task.max_length, dataset.kind, labels)
-        for name, examples in splits.items()
-    }
+    family = Classify(dataset.kind, labels, dataset.metrics, task.max_length)
+    encoded = {name: family.encode(examples, tokenizer) for name, examples in splits.items()}
     lost = {
         name: (
             (left_out[name], "left out, as its authors do"),
@@ -157,4 +155,4 @@ def load(task: TaskChoice, tokenizer: Tokenizer) -> Data:
         )
         for name, examples in splits.items()
     }
-    return as_data(Classify(dataset.kind, labels, dataset.metrics), encoded, task, lost)
+    return as_data(family, encoded, task, lost)

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from albertine.errors import DataError
-from albertine.inference.tags import Entity, bio_spans
+from albertine.inference.tags import Entity, bio_spans, tags_of
 from albertine.tasks.settings import TaskChoice
 from albertine.tasks.sources import Data, as_data, blank, fewer, read_splits
 from albertine.tasks.tables import Row, TaskSet, find, rows, text_lines
-from albertine.tasks.tag import Tag, Tagged, encode
+from albertine.tasks.tag import Tag, Tagged
 from albertine.text.tokenizer import Tokenizer
 
 
@@ -146,8 +146,7 @@ def load(task: TaskChoice, tokenizer: Tokenizer) -> Data:
     types = entity_types(splits["train"])
     check_types(splits, types)
     splits = fewer(splits, task)
-    encoded = {
-        name: encode(found, tokenizer, task.max_length, types, task.tags) for name, found in splits.items()
-    }
+    family = Tag(tags_of(types, task.tags), task.max_length, task.crf)
+    encoded = {name: family.encode(found, tokenizer) for name, found in splits.items()}
     lost = {name: (blank(examples, "text"),) for name, examples in splits.items()}
-    return as_data(Tag(types, task.tags, task.crf), encoded, task, lost)
+    return as_data(family, encoded, task, lost)

@@ -13,7 +13,7 @@ from albertine.errors import DataError
 from albertine.inference.search import Search
 from albertine.tasks.answer import Question
 from albertine.tasks.datasets.answer import ANSWERS, squad_file
-from albertine.tasks.generate import Read, Room, Wanted, Write, encode_questions, encode_texts
+from albertine.tasks.generate import Read, Room, Wanted, Write
 from albertine.tasks.settings import TaskChoice
 from albertine.tasks.sources import Data, as_data, fewer, read_splits
 from albertine.tasks.tables import File, Row, TaskSet, find, rows
@@ -95,18 +95,17 @@ def load_questions(task: TaskChoice, tokenizer: Tokenizer) -> Data:
     """The data of questions whose answers are written."""
     room, search = Room.of(task.max_length, task.target_length), Search(task.beams, task.target_length)
     splits = fewer(read_splits(task, {**ANSWERS, **READINGS}, own_questions), task)
-    encoded = {
-        name: encode_questions(found, tokenizer, room, together=name != "train")
-        for name, found in splits.items()
-    }
     names = {q.name for q in splits["train"]}
     answered = {q.name for q in splits["train"] if q.answers}
+    family = Read(tokenizer, room, search, always=names == answered)
+    encoded = {
+        name: family.encode(found, tokenizer, learning=name == "train") for name, found in splits.items()
+    }
     train = encoded["train"]
     silent = sum(len(t) == len(e.sources) for t, e in zip(train.targets or (), train.examples, strict=True))
     if silent == len(train.examples):
         raise DataError("has no answer that stands in its passage", where=splits["train"][0].where)
     lost = {"train": [(silent, "without an answer in their passage, which learn to say nothing")]}
-    family = Read(tokenizer, room, search, always=names == answered)
     return as_data(family, encoded, task, lost)
 
 
@@ -125,7 +124,8 @@ def load_texts(task: TaskChoice, tokenizer: Tokenizer) -> Data:
                 where=example.where,
                 remedy="Name the column of the target in task.label",
             )
-    encoded = {name: encode_texts(found, tokenizer, room) for name, found in splits.items()}
+    family = Write(tokenizer, room, search)
+    encoded = {name: family.encode(found, tokenizer) for name, found in splits.items()}
     lost = {
         name: (
             (sum(not e.text.strip() for e in found), "without a source"),
@@ -133,4 +133,4 @@ def load_texts(task: TaskChoice, tokenizer: Tokenizer) -> Data:
         )
         for name, found in splits.items()
     }
-    return as_data(Write(tokenizer, room, search), encoded, task, lost)
+    return as_data(family, encoded, task, lost)

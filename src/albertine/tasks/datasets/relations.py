@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from albertine.errors import DataError
 from albertine.evaluation.entities import Triple
 from albertine.tasks.relate import Relate
-from albertine.tasks.relations import Sentence, encode
+from albertine.tasks.relations import Sentence
 from albertine.tasks.settings import TaskChoice
 from albertine.tasks.sources import Data, as_data, fewer, read_splits
 from albertine.tasks.tables import NotThere, Row, TaskSet, find, parsed, rows, text_lines
@@ -138,11 +138,11 @@ def load(task: TaskChoice, tokenizer: Tokenizer) -> Data:
     predicates = predicate_names(splits["train"], task.folder)
     check_predicates(splits, predicates)
     splits = fewer(splits, task)
+    family = Relate(predicates, task.max_length)
     encoded = {
-        name: encode(found, tokenizer, task.max_length, predicates, learning=name == "train")
-        for name, found in splits.items()
+        name: family.encode(found, tokenizer, learning=name == "train") for name, found in splits.items()
     }
     if not encoded["train"].examples:
         raise DataError("has no triple to learn from", where=splits["train"][0].where)
     lost = {name: found.told for name, found in encoded.items()}
-    return as_data(Relate(predicates), encoded, task, lost)
+    return as_data(family, encoded, task, lost)

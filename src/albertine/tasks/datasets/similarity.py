@@ -13,7 +13,7 @@ from pathlib import Path
 
 from albertine.errors import DataError
 from albertine.tasks.datasets.classes import DATASETS, read_split
-from albertine.tasks.embed import Embed, Likeness, Objective, encode
+from albertine.tasks.embed import Embed, Likeness, Objective
 from albertine.tasks.settings import TaskChoice
 from albertine.tasks.sources import Data, as_data, fewer, read_splits
 from albertine.tasks.tables import TaskSet, rows
@@ -168,10 +168,12 @@ def load(task: TaskChoice, tokenizer: Tokenizer) -> Data:
         alone = learned and choice.loss == "simcse"
         return own_pairs(path, *names, scale, alone=alone, encoding=task.encoding)
 
-    family = Embed(choice.loss, choice.pooling, choice.normalize, choice.scale, choice.symmetric)
+    how = choice.pooling, choice.normalize, choice.scale, choice.symmetric
+    family = Embed(choice.loss, task.max_length, *how)
     encoded, lost = {}, {}
     for name, pairs in fewer(read_splits(task, SIMILAR, own), task).items():
         used = to_learn(pairs, choice.loss) if name == "train" else to_judge(pairs, test=name == "test")
-        encoded[name] = (family.encode if name == "train" else encode)(used, tokenizer, task.max_length)
+        encode = family.encode_to_learn if name == "train" else family.encode
+        encoded[name] = encode(used, tokenizer)
         lost[name] = (*counts(pairs, used),)
     return as_data(family, encoded, task, lost)

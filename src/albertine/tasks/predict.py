@@ -1,0 +1,246 @@
+"""A file of questions to a file of answers: any number of rows, and a kill loses at most the last thousands.
+
+What is answered lies in parts beside the output, in `.NAME.parts/`, each whole or not there, with `job.json`,
+which says of what they are; when the last one is written they become the output in one step, and go.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from albertine.corpus.lock import locked
+from albertine.errors import DataError, RunError, SettingsError
+from albertine.files import explained, make_folder, replace_durably, sync_folder
+from albertine.tasks.asking import Fields, chunks
+from albertine.tasks.predictor import CHUNK, Predictor
+from albertine.tasks.tables import Row, rows
+
+FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
+JOB = "job.json"
+BLOCK = 1 << 20
+Columns = dict[str, Any]
+Progress = Callable[[int, int | None], None]
+
+
+@dataclass(frozen=True)
+class Answered:
+    """How a file was answered: rows in all, those of an earlier command that was interrupted, and rows of
+    tokens that lost their end."""
+
+    rows: int
+    before: int
+    cut: int
+
+
+def predict_file(
+    predictor: Predictor,
+    source: Path,
+    output: Path,
+    *,
+    fields: Fields | None = None,
+    top: int = 0,
+    encoding: str = "utf-8",
+    overwrite: bool = False,
+    progress: Progress = lambda done, total: None,
+) -> Answered:
+    """Ask a model about every row of a table, and write the rows with its answers as further columns.
+
+    The same command goes on where it was interrupted.
+
+    Args:
+        source: a table, as `finetune` reads them. output: told apart by its ending, one of `FORMATS`; lists
+            and the like are JSON in it where the format has none.
+        fields, top: as in `Predictor.columns`. encoding: of `source`.
+        overwrite: an output that is there is replaced, and an interrupted job of other files forgotten.
+        progress: told how many rows are done of how many, None where nobody knows.
+
+    Raises:
+        SettingsError: the output is there, or of an unknown format. DataError: a row is not what the task
+            asks about. RunError: an interrupted job was of another source, model or other settings.
+    """
+    form = _form(output)
+    if output.exists() and not overwrite:
+        raise SettingsError("is there already", where=output, remedy="Pass --overwrite, or name another file")
+    print_of_source, total = _read(source)
+    job = {
+        "source": print_of_source,
+        "model": predictor.fingerprint,
+        "fields": None if fields is None else asdict(fields),
+        "top": top,
+        "encoding": encoding,
+        "rows": CHUNK,
+        "format": form,
+    }
+    folder = output.with_name(f".{output.name}.parts")
+    with explained(output), _working_in(folder):
+        before = _begun(folder, job, overwrite) * CHUNK
+        done, names = before, _names(folder)
+        there = islice(rows(source, encoding=encoding), before, None)
+        progress(done, total)
+        for chunk in chunks(predictor.columns(there, fields, top=top), CHUNK):
+            table = [_joined(row, told) for row, told in chunk]
+            names = names or list(dict.fromkeys(name for row in table for name in row))
+            replace_durably(folder / f"{done // CHUNK:06d}{form}", _part(table, names, form, chunk))
+            if done == 0:
+                replace_durably(folder / JOB, json.dumps(job | {"columns": names}).encode())
+            done += len(table)
+            progress(done, total)
+        if not done:
+            raise DataError("holds no rows", where=source)
+        _assemble(folder, output, names, form)
+        shutil.rmtree(folder)
+    return Answered(done, before, predictor.cut)
+
+
+def _form(output: Path) -> str:
+    if output.suffix.lower() not in FORMATS:
+        known = ", ".join(FORMATS)
+        raise SettingsError(
+            f"ends in `{output.suffix}`", where=output, remedy=f"Name a file that ends in {known}"
+        )
+    return output.suffix.lower()
+
+
+def _read(source: Path) -> tuple[str, int | None]:
+    """A digest of a file, and how many rows it may have: its lines, where it is text."""
+    digest, lines = hashlib.blake2b(digest_size=16), 0
+    try:
+        with source.open("rb") as file:
+            while block := file.read(BLOCK):
+                digest.update(block)
+                lines += block.count(b"\n")
+    except OSError as error:
+        raise DataError(f"cannot be read ({error.strerror})", where=source) from error
+    headed = source.suffix in (".csv", ".tsv")
+    return digest.hexdigest(), lines - headed if headed or source.suffix == ".jsonl" else None
+
+
+@contextmanager
+def _working_in(folder: Path) -> Iterator[None]:
+    """The folder of the parts, alone; an empty one does not stay."""
+    make_folder(folder)
+    try:
+        with locked(folder):
+            yield
+    finally:
+        if folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
+
+
+def _begun(folder: Path, job: Mapping[str, Any], overwrite: bool) -> int:
+    """How many parts there are of this job."""
+    parts = [path for path in folder.iterdir() if path.stem.isdigit()]
+    try:
+        known = json.loads((folder / JOB).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        known = None
+    if known is not None and {name: known.get(name) for name in job} == dict(job):
+        return len(parts)
+    if known is not None and not overwrite:
+        different = [name for name in job if known.get(name) != job[name]]
+        raise RunError(
+            f"holds the parts of an interrupted command with another {', '.join(different)}",
+            where=folder,
+            remedy="Pass --overwrite to begin anew, or give what it was given",
+        )
+    for path in (*parts, folder / JOB):
+        path.unlink(missing_ok=True)
+    return 0
+
+
+def _names(folder: Path) -> list[str]:
+    """The columns of the output, as the first part has them; none before there is one."""
+    try:
+        return list(json.loads((folder / JOB).read_text(encoding="utf-8"))["columns"])
+    except OSError:
+        return []
+
+
+def _joined(row: Row, told: Columns) -> Columns:
+    if clash := sorted(set(told) & set(row.fields)):
+        raise DataError(
+            f"has a column `{clash[0]}` itself",
+            where=row.where,
+            remedy="Rename it: the answers need that name",
+        )
+    return {**row.fields, **told}
+
+
+def _part(
+    table: Sequence[Columns], names: Sequence[str], form: str, chunk: Sequence[tuple[Row, Columns]]
+) -> bytes:
+    """The bytes of a part; all parts of text one after the other are the output, but for its header."""
+    if form == ".jsonl":
+        return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in table).encode()
+    for (row, _), joined in zip(chunk, table, strict=True):
+        if strange := joined.keys() - set(names):
+            raise DataError(
+                f"has a column `{min(strange)}`, which the first rows lack",
+                where=row.where,
+                remedy="Name an output that ends in .jsonl, whose rows may differ",
+            )
+    cells = [[_cell(row.get(name)) for name in names] for row in table]
+    if form == ".parquet":
+        return _parquet(cells, names)
+    return _text(cells, form)
+
+
+def _cell(value: Any) -> Any:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | tuple | dict) else value
+
+
+def _text(cells: Sequence[Sequence[Any]], form: str) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, delimiter="," if form == ".csv" else "\t", lineterminator="\n").writerows(cells)
+    return text.getvalue().encode()
+
+
+def _parquet(cells: Sequence[Sequence[Any]], names: Sequence[str]) -> bytes:
+    arrow, parquet = _pyarrow()
+    content = io.BytesIO()
+    columns = {name: arrow.array([row[i] for row in cells]) for i, name in enumerate(names)}
+    parquet.write_table(arrow.table(columns), content)
+    return content.getvalue()
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise SettingsError(
+            "Parquet needs pyarrow", remedy="pip install 'albertine[data]', or write .jsonl"
+        ) from error
+    return pyarrow, pyarrow.parquet
+
+
+def _assemble(folder: Path, output: Path, names: Sequence[str], form: str) -> None:
+    """Make the parts the output, in one step."""
+    whole = folder / f"whole{form}"
+    parts = sorted(path for path in folder.iterdir() if path.stem.isdigit())
+    if form == ".parquet":
+        arrow, parquet = _pyarrow()
+        schema = arrow.unify_schemas([parquet.read_schema(p) for p in parts], promote_options="permissive")
+        with parquet.ParquetWriter(whole, schema) as writer:
+            for part in parts:
+                writer.write_table(parquet.read_table(part).cast(schema))
+    else:
+        with whole.open("wb") as file:
+            file.write(b"" if form == ".jsonl" else _text([names], form))
+            for part in parts:
+                with part.open("rb") as piece:
+                    shutil.copyfileobj(piece, file, BLOCK)
+    sync_folder(whole)  # opened for reading, a file is flushed as a folder is
+    os.replace(whole, output)
+    sync_folder(output.parent)
