@@ -37,7 +37,7 @@ def peak() -> float:
 
 def questions(shared: Path) -> list[Any]:
     from albertine.tasks.datasets.answer import squad_file
-    from albertine.tasks.tables import find
+    from albertine.tasks.readers.files import find
 
     return [q for name in FILES for q in squad_file(find(shared / "squad1.1", name))]
 

@@ -95,14 +95,14 @@ def test_json_lines(tmp_path: Path) -> None:
         (b"text,other,label\na,1\n", "a.csv", r"a\.csv:2: has 2 fields, the file has 3 columns"),
         (b"text\tother\tlabel\na\tb\tc\td\n", "a.tsv", r"a\.tsv:2: has 4 fields"),
         (b'{"text": "a"}\nnot json\n', "a.jsonl", r"a\.jsonl:1: has no column"),
-        (b"[1]\n", "a.jsonl", r"a\.jsonl:1: holds a list, not an object"),
+        (b"[1]\n", "a.jsonl", r"a\.jsonl:1: holds a number, not an object"),
         (b"{", "a.jsonl", r"a\.jsonl:1: is not JSON"),
         (
             "text,other,label\ncaf\u00e9,b,1\n".encode("latin-1"),
             "a.csv",
             r"not utf-8 text \(line 2.*task\.encoding=latin-1",
         ),
-        (b'{"text": null, "other": "b", "label": 1}\n', "a.jsonl", r"`text` is null, not text"),
+        (b'{"text": null, "other": "b", "label": 1}\n', "a.jsonl", r"`text` is empty, not text"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, content: bytes, name: str, message: str) -> None:

@@ -128,7 +128,7 @@ def _shared(model: Model, tokenizer: Tokenizer | None, sample: Path | None) -> M
     from albertine.errors import DataError, ModelError
     from albertine.layout import pack
     from albertine.model.replan import distances, output_change, shared_again
-    from albertine.tasks.tables import text_lines
+    from albertine.tasks.readers.files import text_lines
 
     shared = shared_again(model)
     apart = distances(model, shared)

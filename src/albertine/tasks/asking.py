@@ -15,8 +15,8 @@ from albertine.tasks.embed import Likeness
 from albertine.tasks.examples import Example
 from albertine.tasks.family import Family
 from albertine.tasks.generate import Read, Wanted
+from albertine.tasks.readers.table import Row
 from albertine.tasks.relations import Sentence
-from albertine.tasks.tables import Row
 from albertine.tasks.tag import Tagged
 
 T = TypeVar("T")
@@ -30,13 +30,12 @@ class Fields:
 
     Attributes:
         text: the text, or the passage. pair: the second text, or what is asked about the passage; None where
-            there is none. options: a list of answers to choose from. id: how a row is named.
+            there is none. options: a list of answers to choose from.
     """
 
     text: str = "text"
     pair: str | None = None
     options: str = "options"
-    id: str = "id"
 
 
 USUAL: Mapping[Task, Fields] = {
@@ -51,16 +50,13 @@ def usual_fields(family: Family) -> Fields:
     return USUAL["answer"] if isinstance(family, Read) else USUAL.get(family.task, Fields())
 
 
-def example(family: Family, row: Row, fields: Fields, number: int) -> Any:
+def example(family: Family, row: Row, fields: Fields) -> Any:
     """The example that a row is to a family, its answer unknown.
-
-    Args:
-        number: names the row where it does not name itself.
 
     Raises:
         DataError: a column is missing, or is not what it should be.
     """
-    name, text, where = str(row.fields.get(fields.id, number)), row.text(fields.text), row.where
+    name, text, where = row.name, row.text(fields.text), row.where
     pair = None if fields.pair is None else row.text(fields.pair)
     match family.task:
         case "classify":
@@ -77,7 +73,7 @@ def example(family: Family, row: Row, fields: Fields, number: int) -> Any:
             return Wanted(name, text, pair, None, where)
         case _:
             # Passages of one name would be read together: every row is a question of its own.
-            name = f"{number} {name}" if isinstance(family, Read) else name
+            name = f"{row.number} {name}" if isinstance(family, Read) else name
             return Question(name, _needed(pair, "the question", row), text, None, where)
 
 

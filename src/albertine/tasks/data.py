@@ -12,9 +12,9 @@ import torch
 from albertine.errors import SettingsError
 from albertine.tasks.classify import Classify
 from albertine.tasks.datasets import answer, choose, classes, entities, generate, relations, similarity
+from albertine.tasks.readers.files import NotThere, TaskSet
 from albertine.tasks.settings import TaskChoice, TaskKind
 from albertine.tasks.sources import SPLITS, Data
-from albertine.tasks.tables import NotThere, TaskSet
 from albertine.text.tokenizer import Tokenizer
 
 Reader = Callable[[TaskChoice, Tokenizer], Data]

@@ -24,7 +24,7 @@ from albertine.errors import DataError, RunError, SettingsError
 from albertine.files import explained, make_folder, replace_durably, sync_folder
 from albertine.tasks.asking import Fields, chunks
 from albertine.tasks.predictor import CHUNK, Predictor
-from albertine.tasks.tables import Row, rows
+from albertine.tasks.readers.table import Header, Row, rows_of
 
 FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
 JOB = "job.json"
@@ -50,6 +50,7 @@ def predict_file(
     *,
     fields: Fields | None = None,
     top: int = 0,
+    header: Header = True,
     encoding: str = "utf-8",
     overwrite: bool = False,
     progress: Progress = lambda done, total: None,
@@ -61,7 +62,7 @@ def predict_file(
     Args:
         source: a table, as `finetune` reads them. output: told apart by its ending, one of `FORMATS`; lists
             and the like are JSON in it where the format has none.
-        fields, top: as in `Predictor.columns`. encoding: of `source`.
+        fields, top: as in `Predictor.columns`. header, encoding: of `source`, as in `rows_of`.
         overwrite: an output that is there is replaced, and an interrupted job of other files forgotten.
         progress: told how many rows are done of how many, None where nobody knows.
 
@@ -78,6 +79,7 @@ def predict_file(
         "model": predictor.fingerprint,
         "fields": None if fields is None else asdict(fields),
         "top": top,
+        "header": header,
         "encoding": encoding,
         "rows": CHUNK,
         "format": form,
@@ -86,7 +88,7 @@ def predict_file(
     with explained(output), _working_in(folder):
         before = _begun(folder, job, overwrite) * CHUNK
         done, names = before, _names(folder)
-        there = islice(rows(source, encoding=encoding), before, None)
+        there = islice(rows_of(source, header=header, encoding=encoding, prefix="--"), before, None)
         progress(done, total)
         for chunk in chunks(predictor.columns(there, fields, top=top), CHUNK):
             table = [_joined(row, told) for row, told in chunk]

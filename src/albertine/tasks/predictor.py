@@ -42,8 +42,8 @@ from albertine.tasks.families import asked_for, family_of, tuned_model
 from albertine.tasks.family import Family
 from albertine.tasks.generate import Generate
 from albertine.tasks.joint import AnswerOrNot
+from albertine.tasks.readers.table import Row
 from albertine.tasks.relations import Sentence
-from albertine.tasks.tables import Row
 from albertine.tasks.tag import Tagged
 from albertine.text.load import check_vocabulary, load_tokenizer
 
@@ -137,12 +137,10 @@ class Predictor:
         Raises:
             ModelError: the folder holds no head of a task. DataError: a row is not what the task asks about.
         """
-        family, number = self.family, 0
+        family = self.family
         fields = fields or usual_fields(family)
         for chunk in chunks(rows, CHUNK):
-            examples = [example(family, row, fields, i) for i, row in enumerate(chunk, number)]
-            number += len(chunk)
-            said, data = self.said(examples)
+            said, data = self.said([example(family, row, fields) for row in chunk])
             lines = family.lines(said, data, family.answers(said, data))
             for row, line in zip(chunk, lines, strict=True):
                 yield row, answer_columns(line, top)

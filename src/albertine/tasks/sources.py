@@ -13,8 +13,8 @@ from albertine.errors import DataError, SettingsError
 from albertine.randomness import permutation
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.family import Family
+from albertine.tasks.readers.files import NotThere, TaskSet
 from albertine.tasks.settings import TaskChoice
-from albertine.tasks.tables import NotThere, TaskSet
 
 SPLITS = ("train", "dev", "test")
 E = TypeVar("E")

@@ -17,9 +17,9 @@ from albertine.inference.windows import Reading
 from albertine.tasks.answer import Answer, Question, windows_to_learn
 from albertine.tasks.family import Family
 from albertine.tasks.joint import AnswerOrNot
+from albertine.tasks.readers.files import File, TaskSet, find, whole_json
 from albertine.tasks.settings import Rules, TaskChoice
 from albertine.tasks.sources import Data, as_data, fewer, read_splits
-from albertine.tasks.tables import File, TaskSet, find, whole_json
 from albertine.text.tokenizer import Tokenizer
 
 SCORES: Mapping[Rules, tuple[str, ...]] = {

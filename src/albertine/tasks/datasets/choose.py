@@ -13,9 +13,10 @@ from typing import Any
 from albertine.errors import DataError
 from albertine.tasks.choose import Choice, Choose
 from albertine.tasks.datasets.clue import ARCHIVE, few_shot
+from albertine.tasks.readers.files import LIMITS, TaskSet, find, parsed, unpacked, whole, whole_json
+from albertine.tasks.readers.table import Row, rows_of
 from albertine.tasks.settings import TaskChoice
 from albertine.tasks.sources import Data, as_data, blank, fewer, read_splits
-from albertine.tasks.tables import LIMITS, Row, TaskSet, find, parsed, rows, unpacked, whole, whole_json
 from albertine.text.streams import tar_members
 from albertine.text.tokenizer import Tokenizer
 
@@ -99,7 +100,7 @@ def _questions(
 
 def _chid(files: Mapping[str, str]) -> TaskSet[Choice]:
     def read(folder: Path, split: str) -> Iterator[Choice]:
-        for number, row in enumerate(rows(find(folder, files[split], ARCHIVE))):
+        for number, row in enumerate(rows_of(find(folder, files[split], ARCHIVE))):
             name, options = str(row.fields.get("id", number)), _options(row, "candidates")
             answer = _answer(row, "answer", options)
             yield _checked(Choice(name, row.text("content"), "", options, answer, row.where))
@@ -130,7 +131,7 @@ def own_choices(
 ) -> Iterator[Choice]:
     """A user's JSON lines: text, question, a list of options, and the right one by number from 0 or by its
     words."""
-    for number, row in enumerate(rows(path, encoding=encoding)):
+    for number, row in enumerate(rows_of(path, encoding=encoding)):
         texts = _options(row, options)
         yield _checked(
             Choice(

@@ -11,9 +11,10 @@ from albertine.tasks.classify import Classify
 from albertine.tasks.datasets.classify import BROKEN, CHINESE, ENGLISH, GLUE, Columns, Dataset
 from albertine.tasks.datasets.clue import CLUE
 from albertine.tasks.examples import Example, Label
+from albertine.tasks.readers.files import File, TaskSet, find
+from albertine.tasks.readers.table import Row, rows_of
 from albertine.tasks.settings import TaskChoice
 from albertine.tasks.sources import Data, as_data, blank, fewer, read_splits
-from albertine.tasks.tables import File, Row, TaskSet, find, rows
 from albertine.text.tokenizer import Tokenizer
 
 DATASETS: Mapping[str, Dataset] = GLUE | ENGLISH | CHINESE | CLUE
@@ -39,7 +40,16 @@ def read_split(dataset: Dataset, folder: Path, split: str, encoding: str = "utf-
 def read_file(dataset: Dataset, path: File, columns: Columns, encoding: str = "utf-8") -> Iterator[Example]:
     """The examples of one file. Raises as `read_split`."""
     ragged = BROKEN in dataset.left_out
-    for number, row in enumerate(rows(path, columns.header, encoding, ragged=ragged)):
+    for number, row in enumerate(
+        rows_of(
+            path,
+            header=columns.header or True,
+            encoding=encoding,
+            quotes=False,
+            ragged=ragged,
+            prefix="task.",
+        )
+    ):
         if ragged and not row.fields:
             yield Example(str(number), "", None, BROKEN, row.where)
             continue

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from albertine.tasks.tables import Row
+from albertine.tasks.readers.table import Row
 
 Kind = Literal["single", "multi", "score"]
 """One class, any number of classes, or a number."""

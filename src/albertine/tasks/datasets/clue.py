@@ -14,7 +14,7 @@ from typing import Any
 
 from albertine.errors import DataError
 from albertine.tasks.datasets.classify import IFLYTEK, YES_NO, Columns, Dataset
-from albertine.tasks.tables import Row
+from albertine.tasks.readers.table import Row
 
 ARCHIVE = "fewclue.tar"
 PARTS = ("few_all", "0", "1", "2", "3", "4")

@@ -12,9 +12,10 @@ from typing import Any
 
 from albertine.errors import DataError
 from albertine.inference.tags import Entity, bio_spans, tags_of
+from albertine.tasks.readers.files import TaskSet, find, text_lines
+from albertine.tasks.readers.table import Row, rows_of
 from albertine.tasks.settings import TaskChoice
 from albertine.tasks.sources import Data, as_data, blank, fewer, read_splits
-from albertine.tasks.tables import Row, TaskSet, find, rows, text_lines
 from albertine.tasks.tag import Tag, Tagged
 from albertine.text.tokenizer import Tokenizer
 
@@ -48,7 +49,7 @@ def _joined(name: str, words: Sequence[str], tags: Sequence[str], where: str) ->
 
 def _cluener() -> TaskSet[Tagged]:
     def read(folder: Path, split: str) -> Iterator[Tagged]:
-        for number, row in enumerate(rows(find(folder, f"{split}.json"))):
+        for number, row in enumerate(rows_of(find(folder, f"{split}.json"))):
             yield _checked(
                 Tagged(str(row.fields.get("id", number)), row.text("text"), _inclusive(row), row.where)
             )
@@ -81,7 +82,7 @@ ENTITIES = {
 
 def own_entities(path: Path, text: str, label: str, encoding: str = "utf-8") -> Iterator[Tagged]:
     """A user's JSON lines: a text, and its entities as a list of [type, first character, end (exclusive)]."""
-    for number, row in enumerate(rows(path, encoding=encoding)):
+    for number, row in enumerate(rows_of(path, encoding=encoding)):
         value = row.fields.get(label)
         entities = (
             None if value is None else tuple(_entity(item, label, row) for item in _list(value, label, row))

@@ -14,9 +14,10 @@ from albertine.inference.search import Search
 from albertine.tasks.answer import Question
 from albertine.tasks.datasets.answer import ANSWERS, squad_file
 from albertine.tasks.generate import Read, Room, Wanted, Write
+from albertine.tasks.readers.files import File, TaskSet, find
+from albertine.tasks.readers.table import Row, rows_of
 from albertine.tasks.settings import TaskChoice
 from albertine.tasks.sources import Data, as_data, fewer, read_splits
-from albertine.tasks.tables import File, Row, TaskSet, find, rows
 from albertine.text.tokenizer import Tokenizer
 
 NO_ANSWER = "no_answer"
@@ -31,7 +32,7 @@ def webqa_file(path: File) -> Iterator[Question]:
     Raises:
         DataError: it is not in WebQA's format.
     """
-    for row in rows(path):
+    for row in rows_of(path):
         try:
             yield from _evidences(row)
         except (KeyError, TypeError, AttributeError) as error:
@@ -68,7 +69,7 @@ READINGS = {"webqa": _webqa("ann"), "webqa-retrieved": _webqa("ir")}
 def own_questions(path: Path) -> Iterator[Question]:
     """A user's file in SQuAD's or WebQA's format, told apart by what its first line holds."""
     try:
-        first: Any = next(rows(path), None)
+        first: Any = next(rows_of(path), None)
     except DataError:
         first = None  # SQuAD's format need not be one object a line; squad_file says what is wrong
     if first is not None and "evidences" in first.fields:
@@ -80,7 +81,7 @@ def own_texts(
     path: Path, text: str, pair: str | None, target: str, encoding: str = "utf-8"
 ) -> Iterator[Wanted]:
     """A user's rows: a source of one text or two, and the target, which a test file may lack."""
-    for number, row in enumerate(rows(path, encoding=encoding)):
+    for number, row in enumerate(rows_of(path, encoding=encoding)):
         told = row.fields.get(target) is not None
         yield Wanted(
             str(row.fields.get("id", number)),

@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 
 from albertine.errors import DataError
 from albertine.evaluation.entities import Triple
+from albertine.tasks.readers.files import NotThere, TaskSet, find, parsed, text_lines
+from albertine.tasks.readers.table import Row, rows_of
 from albertine.tasks.relate import Relate
 from albertine.tasks.relations import Sentence
 from albertine.tasks.settings import TaskChoice
 from albertine.tasks.sources import Data, as_data, fewer, read_splits
-from albertine.tasks.tables import NotThere, Row, TaskSet, find, parsed, rows, text_lines
 from albertine.text.tokenizer import Tokenizer
 
 SCHEMAS = "all_50_schemas"
@@ -56,12 +57,12 @@ def own_relations(path: Path, text: str, label: str, encoding: str = "utf-8") ->
     Raises:
         DataError: with the line of what is wrong.
     """
-    for number, row in enumerate(rows(path, encoding=encoding)):
+    for number, row in enumerate(rows_of(path, encoding=encoding)):
         yield _sentence(number, row, text, label, OWN)
 
 
 def _duie(folder: Path, split: str) -> Iterator[Sentence]:
-    for number, row in enumerate(rows(find(folder, FILES[split]))):
+    for number, row in enumerate(rows_of(find(folder, FILES[split]))):
         yield _sentence(number, row, "text", "spo_list", DUIE)
 
 

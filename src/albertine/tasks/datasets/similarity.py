@@ -14,9 +14,10 @@ from pathlib import Path
 from albertine.errors import DataError
 from albertine.tasks.datasets.classes import DATASETS, read_split
 from albertine.tasks.embed import Embed, Likeness, Objective
+from albertine.tasks.readers.files import TaskSet
+from albertine.tasks.readers.table import rows_of
 from albertine.tasks.settings import TaskChoice
 from albertine.tasks.sources import Data, as_data, fewer, read_splits
-from albertine.tasks.tables import TaskSet, rows
 from albertine.text.tokenizer import Tokenizer
 
 Scale = tuple[float, float] | Mapping[str, float]
@@ -66,7 +67,7 @@ def own_pairs(
         negative: column of a third text that is unlike the first; empty where there is none.
         alone: the second text may be missing, which stands for the first.
     """
-    for number, row in enumerate(rows(path, encoding=encoding)):
+    for number, row in enumerate(rows_of(path, encoding=encoding)):
         first = row.text(text)
         second = first if alone and pair not in row.fields else row.text(pair)
         told = row.fields.get(label) is not None

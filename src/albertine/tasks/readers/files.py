@@ -1,0 +1,160 @@
+"""The files of a task, compressed or in a tar: where they lie, their bytes and lines, their JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from albertine.errors import DataError
+from albertine.text.lines import TextLines, check_encoding
+from albertine.text.streams import ByteStream, Limits, tar_members, unpack
+
+PACKED = ("", ".xz", ".gz", ".zst", ".bz2")
+LIMITS = Limits()
+E = TypeVar("E")
+
+
+class NotThere(DataError):
+    """A folder lacks a file of its data set."""
+
+
+@dataclass(frozen=True)
+class TaskSet(Generic[E]):
+    """A data set of examples E: how a split is read from its folder, and which splits there are."""
+
+    read: Callable[[Path, str], Iterator[E]]
+    splits: tuple[str, ...] = ("train", "dev", "test")
+
+
+@dataclass(frozen=True)
+class Member:
+    """A file in a tar: the archive, and its name in there."""
+
+    archive: Path
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.archive}:{self.name}"
+
+
+File = Path | Member
+
+
+def find(folder: Path, name: str, archive: str | None = None) -> File:
+    """The file of that name in a folder, compressed or not.
+
+    Args:
+        name: may begin with a folder's; that folder may be the one given.
+        archive: name of a tar that may hold the file instead; whether it does is found out when it is read.
+
+    Raises:
+        NotThere: it is not.
+    """
+    inner, _, own = name.rpartition("/")
+    for place in (name, *([own] if inner and folder.name == inner else ())):
+        if (path := _packed(folder / place)) is not None:
+            return path
+    if archive is not None and (path := _packed(folder / archive)) is not None:
+        return Member(path, name)
+    there = sorted(p.name for p in folder.iterdir())[:8] if folder.is_dir() else []
+    raise NotThere(
+        f"has no {name}" + (f"; it has {', '.join(there)}" if there else ""),
+        where=folder,
+        remedy="Name the folder of this data set; its files keep their original names and may be compressed",
+    )
+
+
+def _packed(path: Path) -> Path | None:
+    packed = (path.with_name(f"{path.name}{ending}") for ending in PACKED)
+    return next((path for path in packed if path.is_file()), None)
+
+
+@contextmanager
+def unpacked(path: File) -> Iterator[ByteStream]:
+    """The bytes of a file, out of its compression and its archive.
+
+    Raises:
+        NotThere: its archive lacks it. DataError: it cannot be opened.
+    """
+    if isinstance(path, Member):
+        with unpacked(path.archive) as stream:
+            for member in tar_members(stream, LIMITS):
+                if member.name.rpartition(":")[2].removeprefix("./") == path.name:
+                    yield unpack(member, LIMITS)
+                    return
+        raise NotThere(f"has no {path.name}", where=path.archive)
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise DataError(f"cannot be opened ({error.strerror})", where=path) from error
+    with file:
+        yield unpack(ByteStream(file, str(path)), LIMITS)
+
+
+def text_lines(path: File, encoding: str = "utf-8", prefix: str = "task.") -> Iterator[tuple[str, str]]:
+    """The lines of a text file, compressed or not, each with `file:line`.
+
+    Args:
+        prefix: what stands before the names of settings in messages.
+    """
+    with unpacked(path) as stream, own_words(prefix):
+        lines = TextLines(stream, check_encoding(encoding), LIMITS)
+        for line in lines:
+            yield f"{path}:{lines.number}", line
+
+
+@contextmanager
+def own_words(prefix: str) -> Iterator[None]:
+    """Errors of the reader of text, which know a flag of another verb, with the setting `encoding` instead.
+
+    Args:
+        prefix: what stands before its name.
+    """
+    try:
+        yield
+    except NotThere:
+        raise
+    except DataError as error:
+        name = f"{prefix}encoding"
+        remedy = (error.remedy or "").replace("--encoding ", f"{name}=").replace("--encoding", name)
+        raise DataError(error.what, where=error.where, remedy=remedy or None) from error
+
+
+def whole_json(path: File) -> Any:
+    """The one JSON value that a file holds, compressed or not.
+
+    Raises:
+        DataError: missing, too large, or not JSON in UTF-8.
+    """
+    with unpacked(path) as stream:
+        return parsed(whole(stream), str(path))
+
+
+def parsed(text: bytes, where: str) -> Any:
+    """JSON out of bytes; errors tell the line."""
+    try:
+        return json.loads(text.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        line = text.count(b"\n", 0, error.start) + 1
+        raise DataError(
+            f"is not utf-8 text ({error.reason})", where=f"{where}:{line}", remedy="Convert it to UTF-8"
+        ) from error
+    except json.JSONDecodeError as error:
+        raise DataError(f"is not JSON ({error.msg})", where=f"{where}:{error.lineno}") from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"is not JSON ({error})", where=where) from error
+
+
+def whole(stream: ByteStream) -> bytes:
+    """All of a stream of bounded size."""
+    parts, size = [], 0
+    while block := stream.read():
+        parts.append(block)
+        size += len(block)
+        if size > LIMITS.in_memory_bytes:
+            raise DataError(f"is larger than {LIMITS.in_memory_bytes:,} bytes", where=stream.name)
+    return b"".join(parts)

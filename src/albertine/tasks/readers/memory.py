@@ -1,0 +1,95 @@
+"""Rows that a program holds in memory; of pandas, polars, pyarrow and `datasets` nothing is imported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from albertine.errors import DataError
+from albertine.tasks.readers.values import check_names, kind_of_value, plain
+
+FORMS = (
+    "Give a list of mappings from column to value, a mapping of columns, a DataFrame of pandas or polars, a "
+    "Table of pyarrow, or a Dataset"
+)
+
+
+def rows(source: Any) -> Iterator[tuple[dict[str, Any], str]]:
+    """Every row with its place, such as `DataFrame[2]`, counted from 0.
+
+    Raises:
+        DataError: it holds no rows, or ends with an error.
+    """
+    name = type(source).__name__
+    found = _records(source, name)
+    number = 0
+    while True:
+        where = f"{name}[{number}]"
+        try:
+            row = next(found)
+        except StopIteration:
+            return
+        except DataError:
+            raise
+        except Exception as error:  # whatever a program of the user's raises
+            told = f"{type(error).__name__}: {error}"
+            raise DataError(f"cannot be read ({told:.200})", where=where) from error
+        if not isinstance(row, Mapping):
+            raise DataError(f"is {kind_of_value(row)}, not a mapping of columns", where=where, remedy=FORMS)
+        yield plain(row, where), where
+        number += 1
+
+
+def _records(source: Any, name: str) -> Iterator[Any]:
+    if hasattr(source, "features") and hasattr(source, "column_names"):  # datasets.Dataset
+        return _named_classes(source)
+    if hasattr(source, "iter_rows"):  # polars.DataFrame
+        return _zipped(check_names(source.columns, name), source.iter_rows())
+    if hasattr(source, "itertuples"):  # pandas.DataFrame
+        return _zipped(check_names(source.columns, name), source.itertuples(index=False, name=None))
+    if hasattr(source, "to_batches"):  # pyarrow.Table
+        check_names(source.schema.names, name)
+        return (row for batch in source.to_batches(max_chunksize=1024) for row in batch.to_pylist())
+    if isinstance(source, Mapping):
+        return _columns(source, name)
+    if isinstance(source, str | bytes) or not isinstance(source, Iterable) or hasattr(source, "dtype"):
+        raise DataError(f"a {name} holds no rows with named columns", remedy=FORMS)
+    return iter(source)
+
+
+def _zipped(names: list[str], values: Iterable[Any]) -> Iterator[dict[str, Any]]:
+    return (dict(zip(names, row, strict=True)) for row in values)
+
+
+def _columns(source: Mapping[Any, Any], name: str) -> Iterator[dict[str, Any]]:
+    for column, values in source.items():
+        if isinstance(values, Mapping) or hasattr(values, "features"):  # datasets.DatasetDict
+            raise DataError(f"holds several tables: {', '.join(map(str, source))}", where=name, remedy=FORMS)
+        if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
+            remedy = "A mapping has a list for every column; rows are a list of mappings"
+            raise DataError(f"column `{column}` is {kind_of_value(values)}", where=name, remedy=remedy)
+    sizes = {str(column): len(values) for column, values in source.items()}
+    if len(set(sizes.values())) > 1:
+        told = ", ".join(f"`{column}` {size:,}" for column, size in sizes.items())
+        raise DataError(f"has columns of different lengths ({told})", where=name)
+    return _zipped(check_names(source, name), zip(*source.values(), strict=True))
+
+
+def _named_classes(source: Any) -> Iterator[dict[str, Any]]:
+    """Rows of a Dataset, with the names of its classes in place of their numbers; -1 is no class."""
+    naming = {name: _naming(feature) for name, feature in (source.features or {}).items()}
+    for row in source:
+        yield {name: naming.get(name, _as_it_is)(value) for name, value in row.items()}
+
+
+def _naming(feature: Any) -> Callable[[Any], Any]:
+    if hasattr(feature, "int2str"):  # ClassLabel
+        return lambda value: None if value is None or value == -1 else feature.int2str(int(value))
+    inner: Any = feature[0] if isinstance(feature, list) and feature else getattr(feature, "feature", None)
+    if hasattr(inner, "int2str"):  # a list of them
+        return lambda values: None if values is None else [inner.int2str(int(value)) for value in values]
+    return _as_it_is
+
+
+def _as_it_is(value: Any) -> Any:
+    return value

@@ -1,0 +1,298 @@
+"""Rows of a table, one after the other, each with the place it stood in.
+
+A file is CSV (quoted), JSON lines, one JSON list of objects, Parquet, or else tab-separated, by its name or
+its first bytes, compressed or not; only one row, or one batch of Parquet, is in memory at a time. What a
+program holds in memory is read by `memory`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from albertine.errors import DataError
+from albertine.tasks.readers import memory
+from albertine.tasks.readers.files import LIMITS, PACKED, File, Member, own_words, unpacked, whole
+from albertine.tasks.readers.values import check_names, kind_of_value, plain
+from albertine.text.lines import TextLines, check_encoding, head_text
+from albertine.text.streams import ByteStream
+
+Source = Any
+"""A file (a path, or a member of a tar), or rows in memory: a list or other iterable of mappings, a mapping
+of columns, a frame of pandas or polars, a table of pyarrow, a `datasets.Dataset`."""
+Header = bool | Sequence[str]
+"""Whether the first line of CSV and TSV has the names of the columns, which else are "1", "2" and so on; or
+the names, where the file has no such line."""
+Placed = tuple[Mapping[str, Any], str]
+"""The fields of a row by name, and its place for messages."""
+
+_ROWS = 1024
+_DATA = re.compile(r"\s*(?:[-+\d.,]+|.{41,})\s*", re.DOTALL)
+"""A field of a first line that is no name: a number, or words that go on."""
+_BEGIN, _NEXT = re.compile(r"\s*\[\s*(\])?"), re.compile(r"\s*(?:,\s*|(\]))")
+"""Of a JSON list: what stands before its first element, and what between two; the group is its end."""
+_QUOTED = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')
+"""A field of TSV as pandas and Excel write one that has quotes in it."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One record.
+
+    Attributes:
+        fields: by name. where: its place for messages: `file:line`, `file, row 3`, `DataFrame[2]`.
+        number: of the row, from 0. advice: what to do where a column is missed.
+    """
+
+    fields: Mapping[str, Any]
+    where: str
+    number: int = 0
+    advice: str | None = None
+
+    @property
+    def name(self) -> str:
+        """How predictions name it: by its column `id` where it has one, else by its number."""
+        given = self.told("id")
+        return str(self.number if given is None or isinstance(given, list | dict) else given)
+
+    def get(self, name: str) -> Any:
+        """A field.
+
+        Raises:
+            DataError: the row has no such field.
+        """
+        if name not in self.fields:
+            raise DataError(
+                f"has no column `{name}`; it has {', '.join(f'`{n:.60}`' for n in self.fields) or 'none'}",
+                where=self.where,
+                remedy=self.advice,
+            )
+        return self.fields[name]
+
+    def told(self, name: str) -> Any:
+        """A field, or None where the row lacks it, or where it is null, not a number or blank text."""
+        value = self.fields.get(name)
+        return None if isinstance(value, str) and not value.strip() else value
+
+    def text(self, name: str) -> str:
+        """A field that must be text or a number."""
+        value = self.get(name)
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise DataError(f"`{name}` is {kind_of_value(value)}, not text", where=self.where)
+        return str(value)
+
+
+def rows_of(
+    source: Source,
+    *,
+    header: Header = True,
+    encoding: str = "utf-8",
+    quotes: bool = True,
+    ragged: bool = False,
+    prefix: str = "",
+) -> Iterator[Row]:
+    """The rows of a table; missing values (null, NaN) are None.
+
+    Args:
+        header: of CSV and TSV; a sequence names the columns of a file that has no line of names.
+        encoding: of a text file.
+        quotes: take fields of TSV out of their quotes where others are doubled in them, as pandas and Excel
+            write them; all other quotes stay. The files of GLUE are read without.
+        ragged: give a row of another number of fields without any, instead of refusing the file.
+        prefix: what stands before the names `header` and `encoding` in messages: "task." or "--".
+
+    Raises:
+        DataError: it cannot be read; two columns have one name; a row is not what the others are.
+    """
+    if not isinstance(source, str | Path | Member):
+        yield from (Row(fields, where, n) for n, (fields, where) in enumerate(memory.rows(source)))
+        return
+    path = Path(source) if isinstance(source, str) else source
+    advice = "Name the columns of the file"
+    with unpacked(path) as stream:
+        form = _form(path, stream)
+        placed: Iterator[Placed]
+        if form == "parquet":
+            placed = _parquet(path, stream)
+        else:
+            with own_words(prefix):
+                encoding = check_encoding(encoding)
+                head, _ = head_text(stream, encoding)
+            lines = TextLines(stream, encoding, LIMITS)
+            if form == "json":
+                placed = _json(lines, listed=head.lstrip("\ufeff \t\r\n").startswith("["))
+                if '"paragraphs"' in head:
+                    advice = "If these are questions about passages (SQuAD's format), set task.kind=answers"
+            else:
+                table = _separated(lines, comma=form == "csv", quotes=quotes)
+                names, table, advice = _headed(table, header, lines.name, prefix)
+                placed = _fields(table, names, lines.name, ragged=ragged)
+        with own_words(prefix):
+            yield from (Row(fields, where, n, advice) for n, (fields, where) in enumerate(placed))
+
+
+def _form(path: File, stream: ByteStream) -> str:
+    """What a file holds: "csv", "json", "parquet" or "tsv"."""
+    suffixes = PurePosixPath(str(path)).suffixes
+    kind = next((s for s in reversed(suffixes) if s not in PACKED), "").lower()
+    magic = stream.head(4) == b"PAR1"
+    if kind == ".parquet" and not magic:
+        raise DataError("is no Parquet file", where=path, remedy="Copy it again")
+    if magic:
+        return "parquet"
+    return {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}.get(kind, "tsv")
+
+
+def _parquet(path: File, stream: ByteStream) -> Iterator[Placed]:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        remedy = "pip install 'albertine[data]'"
+        raise DataError("is Parquet, which needs the `pyarrow` package", where=path, remedy=remedy) from error
+    number = 0
+    try:
+        lies = isinstance(path, Path) and not path.name.lower().endswith(PACKED[1:])
+        table = pq.ParquetFile(path if lies else io.BytesIO(whole(stream)))
+        check_names(table.schema_arrow.names, path)
+        for batch in table.iter_batches(batch_size=_ROWS):
+            for fields in batch.to_pylist():
+                number += 1
+                where = f"{path}, row {number}"
+                yield plain(fields, where), where
+    except (pa.ArrowException, OSError) as error:
+        why = str(error).splitlines()[0]
+        raise DataError(
+            f"is damaged or no Parquet file ({why})", where=path, remedy="Copy it again"
+        ) from error
+
+
+def _json(lines: TextLines, *, listed: bool) -> Iterator[Placed]:
+    for number, value in _elements(lines) if listed else _values(lines):
+        where = f"{lines.name}:{number}"
+        if not isinstance(value, dict):
+            raise DataError(
+                f"holds {kind_of_value(value)}, not an object",
+                where=where,
+                remedy="One object a line, or one list of objects",
+            )
+        yield plain(value, where), where
+
+
+def _values(lines: TextLines) -> Iterator[tuple[int, Any]]:
+    for line in lines:
+        if not line.strip():
+            continue
+        try:
+            yield lines.number, json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise DataError(
+                f"is not JSON ({error})",
+                where=f"{lines.name}:{lines.number}",
+                remedy="One object a line, or one list of objects; a file in SQuAD's format needs "
+                "task.kind=answers",
+            ) from error
+
+
+def _elements(lines: TextLines) -> Iterator[tuple[int, Any]]:
+    """The elements of a JSON list, each with the line it begins in; the list is never in memory as one."""
+    decoder = json.JSONDecoder()
+    border: re.Pattern[str] | None = _BEGIN
+    text, line, why = "", 1, "it is empty"
+    for block in lines.blocks():
+        text, place = text + block, 0
+        while border is not None and (found := border.match(text, place)):
+            if found[1]:
+                border, place = None, found.end()
+                break
+            begin = found.end()
+            try:
+                value, end = decoder.raw_decode(text, begin)
+            except json.JSONDecodeError as error:
+                why = error.msg  # or it goes on in the next block
+                break
+            except (ValueError, RecursionError) as error:
+                raise DataError(f"is not JSON ({error})", where=f"{lines.name}:{line}") from error
+            line += text.count("\n", place, begin)
+            yield line, value
+            line += text.count("\n", begin, end)
+            place, border = end, _NEXT
+        text = text[place:]
+        if border is None and text.strip():
+            raise DataError("goes on after the end of its list", where=f"{lines.name}:{line}")
+        if len(text) > LIMITS.document_characters:
+            break
+    if border is not None:
+        raise DataError(f"is not JSON ({why})", where=f"{lines.name}:{line}", remedy="One list of objects")
+
+
+def _separated(lines: TextLines, *, comma: bool, quotes: bool) -> Iterator[tuple[int, list[str]]]:
+    """The fields of every line that is not blank, with its number."""
+    if not comma:
+        for line in lines:
+            if line.strip(" "):
+                fields = line.split("\t")
+                yield lines.number, [_bare(field) for field in fields] if quotes else fields
+        return
+    csv.field_size_limit(LIMITS.document_characters)
+    # The reader of csv wants the line ends back: a quoted field may go over several lines.
+    table = csv.reader((f"{line}\n" for line in lines), strict=True)
+    while True:
+        before = lines.number
+        try:
+            fields = next(table)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise DataError(
+                f"is not CSV ({error})",
+                where=f"{lines.name}:{before + 1}",
+                remedy='A field with quotes in it is quoted, and they are doubled: "say ""hi"""',
+            ) from error
+        if any(field.strip(" ") for field in fields) or len(fields) > 1:
+            yield before + 1, fields
+
+
+def _bare(field: str) -> str:
+    return field[1:-1].replace('""', '"') if field[:1] == '"' and _QUOTED.fullmatch(field) else field
+
+
+def _headed(
+    table: Iterator[tuple[int, list[str]]], header: Header, where: str, prefix: str
+) -> tuple[list[str], Iterator[tuple[int, list[str]]], str]:
+    """The names of the columns, the lines that hold rows, and what to do where a column is missed."""
+    advice = "Name the columns of the file"
+    first = next(table, None)
+    if first is None:
+        return [], table, advice
+    if header is True:
+        names = check_names(first[1], f"{where}:{first[0]}")
+        if any(map(_DATA.fullmatch, names)):
+            advice += f", or set {prefix}header=false if its first line is a row; they are then 1, 2, …"
+        return names, table, advice
+    names = list(header or map(str, range(1, len(first[1]) + 1)))
+    return names, chain([first], table), f"{advice} by number" if header is False else advice
+
+
+def _fields(
+    table: Iterable[tuple[int, list[str]]], names: Sequence[str], name: str, *, ragged: bool
+) -> Iterator[Placed]:
+    for number, fields in table:
+        where = f"{name}:{number}"
+        if len(fields) == len(names):
+            yield dict(zip(names, fields, strict=True)), where
+        elif ragged:
+            yield {}, where
+        else:
+            raise DataError(
+                f"has {len(fields)} fields, the file has {len(names)} columns ({', '.join(names)})",
+                where=where,
+                remedy="A field must not hold a bare tab or, in CSV, an unquoted comma",
+            )

@@ -1,0 +1,79 @@
+"""Values of a row, wherever they come from, as plain Python: text, numbers, lists, objects, None."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from typing import Any
+
+from albertine.errors import DataError
+
+_MISSING = ("NAType", "NaTType")
+"""What pandas writes for a missing value, beside NaN."""
+
+
+def plain(value: Any, where: str) -> Any:
+    """A value with the numbers of NumPy, pandas and the like made Python's, and None for one that is missing.
+
+    Raises:
+        DataError: text with half of a character, which no file can hold.
+    """
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, str):
+        return value if value.isascii() else _whole(value, where)
+    if isinstance(value, float):
+        return None if value != value else float(value)
+    if isinstance(value, Mapping):
+        return {plain(str(name), where): plain(item, where) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item, where) for item in value]
+    if isinstance(value, Decimal):
+        return plain(float(value), where)
+    if type(value).__name__ in _MISSING:
+        return None
+    return plain(value.tolist(), where) if hasattr(value, "tolist") else value
+
+
+def _whole(text: str, where: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"has half of a character (the lone surrogate {text[error.start]!a})",
+            where=where,
+            remedy="Write characters whole, or leave the row out",
+        ) from error
+    return text
+
+
+def kind_of_value(value: object) -> str:
+    """What a value is, in words."""
+    for kind, words in _KINDS.items():
+        if isinstance(value, kind):
+            return words
+    return f"a {type(value).__name__}"
+
+
+_KINDS: dict[Any, str] = {
+    type(None): "empty",
+    bool: "true or false",
+    str: "text",
+    int | float: "a number",
+    list: "a list",
+    Mapping: "an object",
+}
+
+
+def check_names(names: Iterable[object], where: object) -> list[str]:
+    """The names of columns as text.
+
+    Raises:
+        DataError: two columns have one name, which is not empty.
+    """
+    found = [str(name).strip() for name in names]
+    twice = next((name for name, count in Counter(found).items() if count > 1 and name), None)
+    if twice is not None:
+        raise DataError(f"has two columns `{twice}`", where=where, remedy="Rename one of them")
+    return found

@@ -1,0 +1,263 @@
+"""Rows out of files and out of memory: the same fields whatever the form, or one message with the place."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import lzma
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from albertine.errors import DataError
+from albertine.tasks.readers.table import rows_of
+
+ROWS: list[dict[str, Any]] = [
+    {"text": "a, good “film”", "label": "1"},
+    {"text": 'he said "no"', "label": "0"},
+    {"text": "两岸", "label": "1"},
+]
+
+
+def written(folder: Path, form: str) -> Path:
+    """The three rows as a file of that form."""
+    path = folder / f"rows.{form}"
+    kind = form.partition(".")[0]
+    if kind == "parquet":
+        pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        pq.write_table(pa.Table.from_pylist(ROWS), path.with_suffix("") if form.endswith("gz") else path)
+        text = (path.with_suffix("") if form.endswith("gz") else path).read_bytes()
+    elif kind == "csv":
+        text = 'text,label\n"a, good “film”",1\n"he said ""no""",0\n两岸,1\n'.encode()
+    elif kind == "tsv":
+        text = "\n".join(["text\tlabel", *("\t".join(row.values()) for row in ROWS)]).encode()
+    elif kind == "json":
+        text = json.dumps(ROWS, indent=2, ensure_ascii=False).encode()
+    else:
+        text = "\n".join(map(json.dumps, ROWS)).encode()
+    path.write_bytes({"gz": gzip.compress, "xz": lzma.compress}.get(form.rpartition(".")[2], bytes)(text))
+    return path
+
+
+FORMS = ["csv", "tsv", "jsonl", "json", "parquet", "csv.gz", "tsv.xz", "json.gz", "parquet.gz"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_file_gives_the_same_rows(tmp_path: Path, form: str) -> None:
+    found = list(rows_of(written(tmp_path, form)))
+    assert [dict(row.fields) for row in found] == ROWS
+    assert [row.number for row in found] == [0, 1, 2]
+    assert found == list(rows_of(str(written(tmp_path, form))))
+
+
+def test_places_are_lines_and_numbers_of_rows(tmp_path: Path) -> None:
+    ends = {form: [r.where.rpartition(form)[2] for r in rows_of(written(tmp_path, form))] for form in FORMS}
+    assert ends["csv"] == ends["tsv"] == [":2", ":3", ":4"]
+    assert ends["jsonl"] == [":1", ":2", ":3"]
+    assert ends["json"] == [":2", ":6", ":10"]
+    assert ends["parquet"] == [", row 1", ", row 2", ", row 3"]
+
+
+def pandas_frame() -> Any:
+    return pytest.importorskip("pandas").DataFrame(ROWS)
+
+
+def arrow_table() -> Any:
+    return pytest.importorskip("pyarrow").Table.from_pylist(ROWS)
+
+
+def dataset() -> Any:
+    return pytest.importorskip("datasets").Dataset.from_list(ROWS)
+
+
+def polars_frame() -> Any:
+    return pytest.importorskip("polars").DataFrame(ROWS)
+
+
+MEMORY = {
+    "list": lambda: ROWS,
+    "generator": lambda: (row for row in ROWS),
+    "mapping": lambda: {name: [row[name] for row in ROWS] for name in ROWS[0]},
+    "DataFrame": pandas_frame,
+    "polars": polars_frame,
+    "Table": arrow_table,
+    "Dataset": dataset,
+}
+
+
+@pytest.mark.parametrize("name", MEMORY)
+def test_what_is_in_memory_gives_the_same_rows(name: str) -> None:
+    source = MEMORY[name]()
+    found = list(rows_of(source))
+    assert [dict(row.fields) for row in found] == ROWS
+    assert [row.where for row in found] == [f"{type(source).__name__}[{n}]" for n in range(3)]
+
+
+def test_polars_is_known_by_its_shape() -> None:
+    class DataFrame:
+        columns = tuple(ROWS[0])
+
+        def iter_rows(self) -> Iterator[tuple[Any, ...]]:
+            return (tuple(row.values()) for row in ROWS)
+
+    assert [dict(row.fields) for row in rows_of(DataFrame())] == ROWS
+
+
+def test_missing_values_are_none_wherever_they_come_from(tmp_path: Path) -> None:
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"a": [1.0, None], "b": pd.array([1, None], dtype="Int64"), "c": ["x", None]})
+    frame.to_parquet(tmp_path / "a.parquet")
+    frame.to_json(tmp_path / "a.jsonl", orient="records", lines=True)
+    (tmp_path / "b.jsonl").write_text('{"a": NaN, "b": null, "c": null}')
+    for source in (frame, tmp_path / "a.parquet", tmp_path / "a.jsonl"):
+        first, second = rows_of(source)
+        assert dict(second.fields) == {"a": None, "b": None, "c": None}
+        assert dict(first.fields) == {"a": 1.0, "b": 1, "c": "x"}
+        assert type(first.fields["b"]) is int
+    assert dict(next(rows_of(tmp_path / "b.jsonl")).fields) == {"a": None, "b": None, "c": None}
+
+
+def test_classes_of_a_dataset_have_their_names() -> None:
+    datasets = pytest.importorskip("datasets")
+    features = datasets.Features(
+        {
+            "label": datasets.ClassLabel(names=["neg", "pos"]),
+            "tags": datasets.Sequence(datasets.ClassLabel(names=["O", "B-X"])),
+        }
+    )
+    rows = {"label": [1, -1], "tags": [[0, 1], []]}
+    found = [dict(row.fields) for row in rows_of(datasets.Dataset.from_dict(rows, features=features))]
+    assert found == [{"label": "pos", "tags": ["O", "B-X"]}, {"label": None, "tags": []}]
+
+
+def test_columns_without_a_header_line_have_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text("体验2D巅峰\t8\n两岸\t3\n")
+    assert [dict(r.fields) for r in rows_of(path, header=False)] == [
+        {"1": "体验2D巅峰", "2": "8"},
+        {"1": "两岸", "2": "3"},
+    ]
+    assert [r.where for r in rows_of(path, header=False)] == [f"{path}:1", f"{path}:2"]
+    assert [r.get("title") for r in rows_of(path, header=("title", "class"))] == ["体验2D巅峰", "两岸"]
+    with pytest.raises(DataError, match=r"a\.tsv:2: has no column `text`.*set task\.header=false"):
+        next(rows_of(path, prefix="task.")).get("text")
+    with pytest.raises(DataError, match=r"a\.tsv:1: has no column `text`; it has `1`, `2`\. .*by number"):
+        next(rows_of(path, header=False)).get("text")
+
+
+def test_nothing_is_said_of_the_header_line_where_it_is_one(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("body\tclass\na\tb\n")
+    with pytest.raises(DataError) as error:
+        next(rows_of(tmp_path / "a.tsv")).get("text")
+    assert "header" not in str(error.value)
+
+
+def test_quotes_of_tsv(tmp_path: Path) -> None:
+    pd = pytest.importorskip("pandas")
+    texts = ['say "hi"', '"all of it"', "plain", '"', 'a ""b""']
+    frame = pd.DataFrame({"text": texts, "label": list("abcde")})
+    frame.to_csv(tmp_path / "a.tsv", sep="\t", index=False)
+    assert [row.get("text") for row in rows_of(tmp_path / "a.tsv")] == texts
+    raw = ['"Hello" he said', '"Hello"', '""Hello""', '"say ""hi"""', 'no "']
+    (tmp_path / "b.tsv").write_text("\n".join(["text", *raw]))
+    assert [row.get("text") for row in rows_of(tmp_path / "b.tsv")] == [*raw[:3], 'say "hi"', raw[4]]
+    assert [row.get("text") for row in rows_of(tmp_path / "b.tsv", quotes=False)] == raw
+
+
+def test_long_fields_and_fields_over_several_lines(tmp_path: Path) -> None:
+    long = "word " * 60_000
+    (tmp_path / "a.csv").write_text(f'text,label\n"one\ntwo",x\n{long},y\n')
+    first, second = rows_of(tmp_path / "a.csv")
+    assert first.get("text") == "one\ntwo" and first.where.endswith(":2")
+    assert second.get("text") == long and second.where.endswith(":4")
+
+
+def test_blank_lines_are_no_rows(tmp_path: Path) -> None:
+    for name, gap in (("a.tsv", "\t"), ("a.csv", ",")):
+        (tmp_path / name).write_text(f"text{gap}label\n\na{gap}b\n   \n{gap}c\n")
+        assert [tuple(row.fields.values()) for row in rows_of(tmp_path / name)] == [("a", "b"), ("", "c")]
+
+
+WRONG: list[tuple[str, bytes, str]] = [
+    ("a.csv", b"text,text\na,b\n", r"a\.csv:1: has two columns `text`"),
+    ("a.tsv", b"text\tlabel\na\n", r"a\.tsv:2: has 1 fields, the file has 2 columns"),
+    ("a.csv", b'text,label\nyes,"a\nno,b\n', r"a\.csv:2: is not CSV \(unexpected end of data\)"),
+    ("a.csv", b'text,label\n"a"b,c\n', r"a\.csv:2: is not CSV .*doubled"),
+    ("a.jsonl", b'{"text": "a"}\n{"text"\n', r"a\.jsonl:2: is not JSON"),
+    ("a.jsonl", b'{"text": "a"}\n3\n', r"a\.jsonl:2: holds a number, not an object"),
+    ("a.jsonl", b'{"text": "a"}\n{"text": ["\\ud83d"]}\n', r"a\.jsonl:2: has half of a character"),
+    ("a.jsonl", b'{"\\ud83d": "a"}\n', r"a\.jsonl:1: has half of a character"),
+    ("a.json", b'[{"text": "a"},\n {"text": }]', r"a\.json:\d: is not JSON \(Expecting value\)"),
+    ("a.json", b'[{"text": "a"}', r"a\.json:1: is not JSON"),
+    ("a.json", b'[{"text": "a"} {"text": "b"}]', r"a\.json:1: is not JSON"),
+    ("a.json", b'[{"text": "a"}]\n{}', r"a\.json:1: goes on after the end"),
+    ("a.json", b'["a"]', r"a\.json:1: holds text, not an object"),
+    ("a.parquet", b"text\na\n", r"a\.parquet: is no Parquet file"),
+    ("a.tsv", b"PAR1 and the rest", r"a\.tsv: is damaged or no Parquet file"),
+    ("a.tsv", "text\ncafé\n".encode("latin-1"), r"a\.tsv: is not utf-8 text.*Pass --encoding=latin-1"),
+    ("a.tsv", "text\na\n".encode("utf-16"), r"a\.tsv: is UTF-16.*Pass --encoding=utf-16"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "message"), WRONG, ids=[f"{w[0]} {w[2]:.40}" for w in WRONG])
+def test_one_message_with_the_place(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        list(rows_of(tmp_path / name, prefix="--"))
+
+
+def test_what_a_program_hands_over_and_is_no_table() -> None:
+    pd, np = pytest.importorskip("pandas"), pytest.importorskip("numpy")
+    datasets = pytest.importorskip("datasets")
+
+    def breaks() -> Iterator[dict[str, str]]:
+        yield {"text": "a"}
+        raise OSError("the line is dead")
+
+    twice = pd.DataFrame([["a", "b"]], columns=["text", "text"])
+    several = datasets.DatasetDict({"train": dataset(), "test": dataset()})
+    for source, message in (
+        (pd.Series(["a"]), "a Series holds no rows"),
+        (np.zeros(3), "a ndarray holds no rows"),
+        (None, "a NoneType holds no rows"),
+        (b"a", "a bytes holds no rows"),
+        (["a"], r"list\[0\]: is text, not a mapping"),
+        ([{"text": "a"}, ("b",)], r"list\[1\]: is a list|list\[1\]: is a tuple"),
+        (twice, "DataFrame: has two columns `text`"),
+        ({"text": ["a", "b"], "label": ["c"]}, r"different lengths \(`text` 2, `label` 1\)"),
+        ({"text": "abc"}, "column `text` is text"),
+        (several, "DatasetDict: holds several tables: train, test"),
+        (breaks(), r"generator\[1\]: cannot be read \(OSError: the line is dead\)"),
+        ([{"text": "\ud83d"}], r"list\[0\]: has half of a character"),
+    ):
+        with pytest.raises(DataError, match=message):
+            list(rows_of(source))
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "json", "parquet"])
+def test_a_large_file_is_never_in_memory_as_one(tmp_path: Path, form: str) -> None:
+    row, count = {"text": "word " * 40, "label": "a"}, 40_000
+    path = tmp_path / f"a.{form}"
+    if form == "parquet":
+        pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        pq.write_table(pa.Table.from_pylist([row] * count), path, row_group_size=5000)
+    elif form == "csv":
+        path.write_text("text,label\n" + f"{row['text']},a\n" * count)
+    elif form == "json":
+        path.write_text(json.dumps([row] * count))
+    else:
+        path.write_text(f"{json.dumps(row)}\n" * count)
+    next(rows_of(path))
+    tracemalloc.start()
+    assert sum(1 for _ in rows_of(path)) == count
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 3_000_000
+
+
+def test_names_of_rows(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"id": 7}\n{"id": ""}\n{"text": "a"}\n{"id": null}\n{"id": "q-1"}\n')
+    assert [row.name for row in rows_of(tmp_path / "a.jsonl")] == ["7", "1", "2", "3", "q-1"]
