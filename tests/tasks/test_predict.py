@@ -1,0 +1,289 @@
+"""What was scored is what is asked: a tuned folder, asked about the dev set's rows, says what its run wrote,
+for every family and on texts longer than they are read; and files of questions become files of answers."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from albertine import Predictor
+from albertine.cli.app import run
+from albertine.errors import DataError, ModelError, RunError, SettingsError
+from albertine.tasks import predict, predictor
+from albertine.tasks.answer import Question
+from albertine.tasks.asking import Fields
+from albertine.tasks.datasets.answer import squad_file
+from albertine.tasks.finetune import finetune
+from albertine.tasks.predict import predict_file
+from albertine.tasks.readers.table import Row, rows_of
+from albertine.training.progress import Reporter
+from tests.crashes import dies_while
+from tests.tasks.conftest import Tune
+from tests.tasks.test_answer import squad
+from tests.tasks.test_choose import questions
+from tests.tasks.test_crf import entities
+from tests.tasks.test_embed import pairs_file
+from tests.tasks.test_generate import texts
+from tests.tasks.test_relate import stories
+
+TABLE = {"text": "review", "label": "verdict"}
+OWN: dict[str, tuple[Callable[..., Path] | None, str, dict[str, Any], Fields]] = {
+    "single": (None, ".csv", TABLE, Fields("review")),
+    "pair": (None, ".csv", {**TABLE, "pair": "answer"}, Fields("review", "answer")),
+    "multi": (None, ".csv", {**TABLE, "label": "tags", "kind": "multi"}, Fields("review")),
+    "score": (None, ".csv", {**TABLE, "label": "points", "kind": "score"}, Fields("review")),
+    "means": (None, ".csv", {**TABLE, "pooling": "depths"}, Fields("review")),
+    "choice": (
+        questions,
+        ".jsonl",
+        {"text": "text", "pair": "ask", "label": "right", "kind": "choice"},
+        Fields("text", "ask"),
+    ),
+    "entities": (entities, ".jsonl", {"text": "text", "label": "found", "kind": "entities"}, Fields()),
+    "crf": (
+        entities,
+        ".jsonl",
+        {"text": "text", "label": "found", "kind": "entities", "crf": True, "tags": "bioes"},
+        Fields(),
+    ),
+    "answers": (squad, ".json", {"kind": "answers"}, Fields("context", "question")),
+    "no answer": (
+        partial(squad, without=0.4),
+        ".json",
+        {"kind": "answers", "answer": {"no_answer": True}},
+        Fields("context", "question"),
+    ),
+    "relations": (stories, ".jsonl", {"text": "said", "label": "facts", "kind": "relations"}, Fields("said")),
+    "similarity": (
+        pairs_file,
+        ".csv",
+        {
+            "text": "first",
+            "pair": "second",
+            "label": "points",
+            "kind": "similarity",
+            "similarity": {"lowest": 1, "highest": 5, "loss": "cosine", "pooling": "depths"},
+        },
+        Fields("first", "second"),
+    ),
+    "generation": (
+        texts,
+        ".jsonl",
+        {"text": "source", "label": "target", "kind": "generation", "target_length": 4, "beams": 1},
+        Fields("source"),
+    ),
+    "reading": (
+        squad,
+        ".json",
+        {"kind": "reading", "target_length": 4},
+        Fields("context", "question"),
+    ),
+}
+
+
+def as_rows(path: Path) -> Iterator[Row]:
+    """The rows of a file, questions about passages one by one."""
+    if path.suffix != ".json":
+        yield from rows_of(path)
+        return
+    asked: Question
+    for number, asked in enumerate(squad_file(path)):
+        fields = {"id": asked.name, "question": asked.question, "context": asked.passage}
+        yield Row(fields, asked.where, number)
+
+
+@pytest.mark.parametrize("kind", OWN)
+def test_a_folder_says_what_was_scored(tune: Tune, tmp_path: Path, kind: str) -> None:
+    make, ending, choice, fields = OWN[kind]
+    files = {}
+    if make is not None:
+        files = {n: make(tmp_path / f"{n}{ending}", 40, i) for i, n in enumerate(("train", "dev"))}
+    length = 16 if kind in ("answers", "no answer", "reading", "generation") else 8
+    defaults = {"text": "text", "label": "label"}  # of tune, which are of the table
+    settings = tune(task={**defaults, **files, **choice, "max_length": length}, training={"steps": 3})
+    result = finetune(settings, reporter=Reporter(quiet=True))
+    said = [json.loads(line) for line in (result.folder / "predictions-dev.jsonl").read_text().splitlines()]
+    assert settings.task.dev is not None
+    asked = Predictor(result.folder / "best", precision="float32")
+    rows = list(asked.columns(as_rows(settings.task.dev), fields, top=3))
+    assert [told["prediction"] for _, told in rows] == [line["prediction"] for line in said]
+    assert len(rows) == len(said) >= 40
+    for (_, told), line in zip(rows, said, strict=True):
+        for name in ("no_answer", "score"):
+            assert told.get(name) == pytest.approx(line.get(name), abs=2e-6)
+        if "probability" in told and "probabilities" in line:
+            assert told["probability"] == pytest.approx(line["probabilities"][line["prediction"]], abs=2e-6)
+        if line.get("spans"):
+            assert told["spans"][0][2] == pytest.approx(line["spans"][0][2], abs=2e-6)
+    if kind not in ("answers", "no answer", "reading", "generation"):
+        assert asked.cut > 0, "no text was longer than the length, so it was not tested"
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory, pretrained: Path, tables: dict[str, Path]) -> Path:
+    """The folder of a small classifier."""
+    from albertine.settings import resolve
+    from albertine.tasks.settings import FinetuneSettings
+
+    tree = {
+        "name": "toy",
+        "output": tmp_path_factory.mktemp("tuned"),
+        "task": {**tables, "text": "review", "label": "verdict", "max_length": 12},
+        "encoder": {"folder": pretrained},
+        "training": {"precision": "float32", "steps": 5, "threads": 1},
+        "watching": {"tensorboard": False, "report": False},
+    }
+    return finetune(resolve(FinetuneSettings, tree), reporter=Reporter(quiet=True)).folder / "best"
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of 16 rows."""
+    monkeypatch.setattr(predict, "CHUNK", 16)
+    monkeypatch.setattr(predictor, "CHUNK", 16)
+
+
+FIELDS = Fields("review")
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return [dict(row.fields) for row in rows_of(path)]
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl", ".parquet"])
+def test_every_form_has_the_rows_and_the_answers(
+    tuned: Path, tables: dict[str, Path], tmp_path: Path, ending: str
+) -> None:
+    asked, output = Predictor(tuned, precision="float32"), tmp_path / "an output" / f"out{ending}"
+    output.parent.mkdir()
+    source = tables["dev"]
+    done = predict_file(asked, source, output, fields=FIELDS)
+    assert (done.rows, done.before) == (100, 0)
+    found, given = read(output), read(source)
+    assert [list(row) for row in found] == [[*row, "prediction", "probability"] for row in given]
+    assert [{k: row[k] for k in given[0]} for row in found] == given
+    said = asked.classify([row["review"] for row in given])
+    for row, chances in zip(found, said, strict=True):
+        assert row["prediction"] == max(chances, key=chances.__getitem__)
+        assert float(row["probability"]) == pytest.approx(max(chances.values()), abs=1e-6)
+    assert list(output.parent.iterdir()) == [output]  # no part stays
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_a_kill_anywhere_loses_and_doubles_nothing(
+    tuned: Path, tables: dict[str, Path], tmp_path: Path, ending: str
+) -> None:
+    asked = Predictor(tuned, precision="float32")
+    whole = tmp_path / f"whole{ending}"
+    predict_file(asked, tables["dev"], whole, fields=FIELDS)
+    expected, output, kills = read(whole), tmp_path / f"out{ending}", 0
+
+    def work() -> None:
+        predict_file(asked, tables["dev"], output, fields=FIELDS, overwrite=True)
+
+    for at in range(1, 400, 7):
+        if not dies_while(work, at):
+            break
+        kills += 1
+        if kills % 3 == 0:
+            work()
+            assert read(output) == expected
+            output.unlink()
+    work()
+    assert read(output) == expected and kills > 4
+    assert not output.with_name(f".{output.name}.parts").exists()
+
+
+@pytest.mark.usefixtures("small")
+def test_it_goes_on_where_it_was(tuned: Path, tables: dict[str, Path], tmp_path: Path) -> None:
+    asked, output, source = Predictor(tuned, precision="float32"), tmp_path / "out.jsonl", tmp_path / "in.csv"
+    source.write_bytes(tables["dev"].read_bytes())
+
+    def stop(done: int, total: int | None) -> None:
+        assert total == 100
+        if done >= 48:
+            raise KeyboardInterrupt
+
+    go = partial(predict_file, asked, source, output, fields=FIELDS)
+    with pytest.raises(KeyboardInterrupt):
+        go(progress=stop)
+    assert not output.exists()
+    # Another model, other columns or another source are another job.
+    with pytest.raises(RunError, match="another fields"):
+        predict_file(asked, source, output, fields=Fields("answer"))
+    content = source.read_bytes()
+    source.write_bytes(content.replace(b"old", b"new", 1))
+    with pytest.raises(RunError, match=r"another source.*--overwrite"):
+        go()
+    source.write_bytes(content)
+    done = go()
+    assert (done.rows, done.before) == (100, 48)
+    with pytest.raises(SettingsError, match=r"is there already.*--overwrite"):
+        go()
+    before = output.read_bytes()
+    assert go(overwrite=True).before == 0 and output.read_bytes() == before
+
+
+def test_what_a_person_can_get_wrong(tuned: Path, tables: dict[str, Path], tmp_path: Path) -> None:
+    asked, source = Predictor(tuned), tmp_path / "in.csv"
+    for content, fields, message in (
+        ("review\n", FIELDS, "holds no rows"),
+        ("other\na man\n", FIELDS, "no column `review`; it has `other`"),
+        ("review,prediction\na man,1\n", FIELDS, "has a column `prediction` itself"),
+        ("review\na man\nthe,house\n", FIELDS, ":3: has 2 fields"),
+    ):
+        source.write_text(content)
+        with pytest.raises(DataError, match=message):
+            predict_file(asked, source, tmp_path / "out.csv", fields=fields)
+        assert sorted(p.name for p in tmp_path.iterdir()) == ["in.csv"]  # nothing half-written
+    with pytest.raises(SettingsError, match=r"ends in `.xlsx`.*\.csv"):
+        predict_file(asked, source, tmp_path / "out.xlsx")
+    with pytest.raises(DataError, match="No such file"):
+        predict_file(asked, tmp_path / "none.csv", tmp_path / "out.csv")
+    with pytest.raises(ModelError, match="tuned to classify texts, and cannot tag entities"):
+        asked.tag("a man")
+
+
+def test_rows_of_different_columns_need_json_lines(tuned: Path, tmp_path: Path) -> None:
+    source, asked = tmp_path / "in.jsonl", Predictor(tuned)
+    rows = [{"review": "a man"}] * 16 + [{"review": "a man", "more": [1, {"a": "北"}]}]
+    source.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(predict, "CHUNK", 16)
+        with pytest.raises(DataError, match=r"jsonl:17: has a column `more`, which the first rows lack"):
+            predict_file(asked, source, tmp_path / "out.csv", fields=FIELDS)
+        predict_file(asked, source, tmp_path / "out.jsonl", fields=FIELDS)
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text("utf-8").splitlines()]
+    assert [line.get("more") for line in lines] == [None] * 16 + [[1, {"a": "北"}]]
+
+
+def test_the_command(tuned: Path, tables: dict[str, Path], tmp_path: Path, capsys: Any) -> None:
+    output = tmp_path / "out.csv"
+    words = ["predict", "classify", str(tuned), "--file", str(tables["dev"])]
+    assert run([*words, "-o", str(output), "--text", "review", "--top", "2"]) == 0
+    said = capsys.readouterr()
+    assert "100 rows in" in said.out and "were too long" not in said.err
+    with output.open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 100 and set(json.loads(rows[0]["probabilities"])) == {"fine", "poor"}
+    for wrong, message in (
+        (words, "name the table to write"),
+        ([*words, "-o", str(output), "--text", "review"], "is there already"),
+        ([*words[:3], "a text", *words[3:], "-o", str(tmp_path / "b.csv")], "give texts or --file"),
+        ([*words[:3], "a text", "-o", str(tmp_path / "b.csv")], "belongs to --file"),
+        ([*words, "-o", str(tmp_path / "b.csv")], "no column `text`"),
+        (["predict", "tag", *words[2:], "-o", str(tmp_path / "b.csv")], "cannot tag entities"),
+        (["predict", "choose", str(tuned)], "is missing; or give --file"),
+        (["predict", "classify", str(tuned), "x", "--device", "foo"], "there is no device `foo`"),
+    ):
+        assert run(wrong) == 2, wrong
+        assert message in capsys.readouterr().err.replace("\n", " ")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out.csv"]
