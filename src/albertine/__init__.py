@@ -10,14 +10,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from albertine.api import evaluate, finetune, prepare, pretrain
     from albertine.interop.writing import SavableTokenizer
     from albertine.model.model import Model
     from albertine.tasks.predictor import Predictor
     from albertine.text.tokenizer import Tokenizer
 
 __version__ = "0.1.0"
-__all__ = ["Predictor", "load", "load_tokenizer", "presets", "released_models", "save"]
-ELSEWHERE = {"Predictor": "albertine.tasks.predictor"}
+__all__ = [
+    "Predictor",
+    "evaluate",
+    "finetune",
+    "load",
+    "load_tokenizer",
+    "prepare",
+    "presets",
+    "pretrain",
+    "released_models",
+    "save",
+]
+ELSEWHERE = {
+    "Predictor": "albertine.tasks.predictor",
+    **dict.fromkeys(("evaluate", "finetune", "prepare", "pretrain"), "albertine.api"),
+}
 """What stands in another module, which is imported when it is first asked for."""
 
 

@@ -103,11 +103,12 @@ def answer_columns(line: Mapping[str, Any], top: int) -> dict[str, Any]:
     told = {name: value for name, value in line.items() if name not in ASKED}
     chances, spans = told.pop("probabilities", None), told.pop("spans", None)
     if chances is not None:
-        named = dict(chances) if isinstance(chances, Mapping) else dict(enumerate(chances))
-        if not isinstance(told["prediction"], list):
-            told["probability"] = named[told["prediction"]]
-        best = sorted(named.items(), key=lambda item: -item[1])
-        if top or isinstance(told["prediction"], list):
+        several = isinstance(told["prediction"], list)
+        if not several:
+            told["probability"] = chances[told["prediction"]]
+        if top or several:
+            named = chances.items() if isinstance(chances, Mapping) else enumerate(chances)
+            best = sorted(named, key=lambda item: -item[1])
             told["probabilities"] = {str(name): p for name, p in best[: top or None]}
     if spans is not None:
         begin, end, probability = spans[0] if spans and told["prediction"] else (None, None, None)

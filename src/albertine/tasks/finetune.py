@@ -64,6 +64,12 @@ class Result:
     notes: tuple[str, ...]
     test: Mapping[str, float]
 
+    @property
+    def model(self) -> Path:
+        """The folder of the best model by the dev set; of the last one where there was no dev set."""
+        best = self.folder / "best"
+        return best if best.is_dir() else self.folder / "final"
+
 
 def finetune(
     settings: FinetuneSettings,

@@ -42,7 +42,7 @@ from albertine.tasks.families import asked_for, family_of, tuned_model
 from albertine.tasks.family import Family
 from albertine.tasks.generate import Generate
 from albertine.tasks.joint import AnswerOrNot
-from albertine.tasks.readers.table import Row
+from albertine.tasks.readers.table import Row, rows_of
 from albertine.tasks.relations import Sentence
 from albertine.tasks.tag import Tagged
 from albertine.text.load import check_vocabulary, load_tokenizer
@@ -122,6 +122,33 @@ class Predictor:
         data = self.family.encode(examples, self.tokenizer)
         self.cut += data.truncated
         return self.family.predict(self.tuned, data, device=self.device, poll=lambda: None), data
+
+    def predict(
+        self,
+        source: Any,
+        *,
+        text: str | None = None,
+        pair: str | None = None,
+        options: str | None = None,
+        top: int = 0,
+    ) -> Iterator[dict[str, Any]]:
+        """Every row of a table with what the model answers to it beside its own columns: `prediction`, and
+        how sure it is.
+
+        Args:
+            source: a file, or rows in memory, in any form that `rows_of` reads; or a list of texts.
+            text, pair, options: columns, by default those that are usual for the task (`Fields`).
+            top: also the likeliest classes, options or spans, so many.
+
+        Raises:
+            ModelError: the folder holds no head of a task. DataError: a row is not what the task asks about.
+        """
+        usual = usual_fields(self.family)
+        fields = Fields(text or usual.text, pair or usual.pair, options or usual.options)
+        if isinstance(source, list | tuple) and source and isinstance(source[0], str):
+            source = [{fields.text: one} for one in source]
+        for row, told in self.columns(rows_of(source), fields, top=top):
+            yield {**row.fields, **told}
 
     def columns(
         self, rows: Iterable[Row], fields: Fields | None = None, *, top: int = 0

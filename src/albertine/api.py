@@ -1,0 +1,204 @@
+"""What the commands do, from Python: `albertine.prepare`, `pretrain`, `finetune` and `evaluate`.
+
+Each takes the settings of its command, runs the same code and leaves the same folder, so that either goes on
+with what the other began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from albertine.errors import SettingsError
+from albertine.precision import InferencePrecision
+from albertine.settings import RunSettings, read_yaml, resolve
+
+if TYPE_CHECKING:
+    from albertine.corpus.manifest import Manifest
+    from albertine.pretraining.run import Result as Pretrained
+    from albertine.tasks.finetune import Result as Finetuned
+    from albertine.tasks.judge import Judged
+    from albertine.training.progress import Reporter
+
+S = TypeVar("S", bound=RunSettings)
+Part = Mapping[str, Any]
+
+
+def prepare(
+    text: str | Path | Sequence[str | Path],
+    output: str | Path,
+    *,
+    tokenizer: str | Path | None = None,
+    vocab_size: int | None = None,
+    language: str = "auto",
+    **options: Any,
+) -> Manifest:
+    """Text to a corpus, or go on with one that the same call began.
+
+    Args:
+        text: files and folders. output: folder of the corpus.
+        tokenizer: a folder, file or released model; by default a vocabulary is trained from the text.
+        vocab_size: of that vocabulary; default one that fits the text. language: "en", "zh" or "auto".
+        options: as `corpus.prepare.prepare` has them, such as `format`, `text_field`, `encoding`,
+            `held_out`, `words`, `workers`, `seed`.
+
+    Returns:
+        What the corpus holds, as `albertine info` tells it.
+
+    Raises:
+        AlbertineError: the text cannot be read, or the folder belongs to another call.
+    """
+    from albertine.cli.source import Source
+    from albertine.cli.vocabulary import vocabulary_for
+    from albertine.corpus.prepare import prepare as run
+    from albertine.text.load import load_tokenizer
+
+    if tokenizer is not None and vocab_size is not None:
+        raise SettingsError("a given tokenizer is not trained", remedy="Leave out tokenizer, or vocab_size")
+    paths = [Path(p) for p in ([text] if isinstance(text, str | Path) else text)]
+    reading = {name: options[name] for name in ("format", "text_field", "encoding") if name in options}
+    source, folder = Source(paths, **reading), Path(output)
+    chosen = source.language(language)
+    if tokenizer is not None:
+        vocabulary = load_tokenizer(Path(tokenizer))
+    else:
+        vocabulary = vocabulary_for(source, folder, chosen, kind=None, vocab_size=vocab_size)
+    return run(paths, folder, vocabulary, chosen, **{"held_out": source.survey.held_out, **options})
+
+
+def pretrain(
+    config: str | Path | None = None,
+    *,
+    resume: str | Path = "auto",
+    reporter: Reporter | None = None,
+    **settings: Any,
+) -> Pretrained:
+    """Pretrain an encoder on a corpus, or go on with a run that was interrupted.
+
+    Args:
+        config: a recipe, a YAML file. resume: as in `pretraining.run.pretrain`.
+        settings: over those of the recipe, parts as dictionaries:
+            `pretrain(name="mine", corpus="corpora/mine", training={"minutes": 30})`.
+
+    Raises:
+        AlbertineError: settings, corpus, checkpoint or disk do not allow it.
+    """
+    from albertine.pretraining.run import pretrain as run
+    from albertine.pretraining.settings import PretrainingSettings
+
+    return run(_settings(PretrainingSettings, config, settings), resume=resume, reporter=reporter)
+
+
+def finetune(
+    encoder: str | Path,
+    *,
+    train: Any = None,
+    dev: Any = None,
+    test: Any = None,
+    config: str | Path | None = None,
+    name: str = "finetune",
+    output: str | Path = "runs",
+    task: Part | None = None,
+    resume: str | Path = "auto",
+    reporter: Reporter | None = None,
+    **settings: Any,
+) -> Finetuned:
+    """Fine-tune an encoder for a task, or go on with a run that was interrupted.
+
+    Args:
+        encoder: a model folder, or the name of a released model.
+        train, dev, test: files, or rows in memory in any form that `tasks.readers.table.rows_of` reads: a
+            list of mappings, a mapping of columns, a DataFrame, a `datasets.Dataset`. Rows in memory are kept
+            in the run's folder, so that the run can be scored again.
+        config: a recipe, a YAML file. name, output: the run's folder is `output/name`.
+        task: what is learned, such as `{"kind": "score", "text": "review", "label": "stars"}`; without rows
+            also a known data set, `{"dataset": "sst-2", "folder": "SST-2"}`.
+        resume: as in `tasks.finetune.finetune`.
+        settings: the other parts, as dictionaries: `training={"epochs": 2}`, `watching=…`, `seed=…`.
+
+    Returns:
+        The run's folder, its scores on `dev` and `test`, and the folder of its best model, which
+        `albertine.Predictor` asks.
+
+    Raises:
+        AlbertineError: settings, rows or model do not allow it.
+    """
+    from albertine.tasks.finetune import finetune as run
+    from albertine.tasks.keeping import kept_rows
+    from albertine.tasks.settings import FinetuneSettings
+
+    folder, given = Path(output) / name, {"train": train, "dev": dev, "test": test}
+    files: dict[str, Path | list[Path]] = {}
+    for split, rows in given.items():
+        if isinstance(rows, list | tuple) and rows and all(isinstance(one, str | Path) for one in rows):
+            files[split] = [Path(one) for one in rows]
+        elif rows is not None:
+            files[split] = kept_rows(rows, folder, split)
+    own = dict(settings.pop("encoder_options", None) or {})
+    tree: dict[str, Any] = {
+        **settings,
+        "name": name,
+        "output": output,
+        "encoder": {**own, "folder": encoder},
+        "task": {**(task or {}), **files},
+    }
+    return run(_settings(FinetuneSettings, config, tree), resume=resume, reporter=reporter)
+
+
+def evaluate(
+    model: str | Path,
+    *,
+    corpus: str | Path | None = None,
+    file: Any = None,
+    device: str = "cpu",
+    precision: InferencePrecision | None = None,
+) -> dict[str, dict[str, float]]:
+    """The scores of a tuned run, or of a pretrained model on documents it has not seen.
+
+    Args:
+        model: of a tuned run its folder, or that of a model in it; else a model folder or released name.
+        corpus: of a pretrained model: the corpus whose held-out documents judge it.
+        file: of a tuned run: own rows to score instead of its test file, in a file or in memory.
+        precision: default: as in training for a run, else float32.
+
+    Returns:
+        By split ("dev", "test") the scores of a run; or by objective ("mlm", "sop") those of a model.
+
+    Raises:
+        AlbertineError: what is missing, damaged or does not fit together.
+    """
+    if corpus is not None:
+        from albertine.cli.scores import held_out_scores
+
+        form = precision or "float32"
+        found = held_out_scores(Path(model), Path(corpus), device=device, precision=form)
+        return {one.task: {"accuracy": one.accuracy, "loss": one.loss, **one.details} for one in found}
+    from albertine.tasks.judge import judge, open_run
+    from albertine.tasks.keeping import kept_rows
+
+    if file is None:
+        return _scores(judge(open_run(Path(model), precision=precision), device=device))
+    with TemporaryDirectory() as folder:
+        own = kept_rows(file, Path(folder), "test")
+        return _scores(judge(open_run(Path(model), file=own, precision=precision), ("test",), device))
+
+
+def _scores(found: Sequence[Judged]) -> dict[str, dict[str, float]]:
+    return {one.split: dict(one.scores) for one in found}
+
+
+def _settings(cls: type[S], config: str | Path | None, given: Mapping[str, Any]) -> S:
+    """Settings of a recipe with others over them."""
+    return resolve(cls, _over({} if config is None else read_yaml(Path(config)), given), config)
+
+
+def _over(tree: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(tree)
+    for name, value in given.items():
+        below = merged.get(name)
+        if isinstance(value, Mapping) and isinstance(below, Mapping):
+            value = _over(below, value)
+        merged[name] = value
+    return merged

@@ -1,0 +1,123 @@
+"""The way in from Python: rows in memory to a tuned model, and text to a pretrained one."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import albertine
+from albertine.errors import CheckpointError, DataError, SettingsError
+from albertine.training.progress import Reporter
+from tests.toy import MODEL
+
+QUIET = Reporter(quiet=True)
+FAST: dict[str, Any] = {"training": {"steps": 4, "threads": 1}, "watching": {"tensorboard": False}}
+TASK = {"text": "review", "label": "verdict", "max_length": 16}
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("form", ["list", "columns", "pandas", "polars", "arrow", "dataset"])
+def test_rows_in_memory_learn_as_the_file_does(
+    form: str, pretrained: Path, tables: dict[str, Path], tmp_path: Path
+) -> None:
+    train, dev = rows(tables["train"]), rows(tables["dev"])
+
+    def made(given: list[dict[str, str]]) -> Any:
+        columns = {name: [row[name] for row in given] for name in given[0]}
+        if form == "list":
+            return given
+        if form == "columns":
+            return columns
+        if form == "dataset":
+            return pytest.importorskip("datasets").Dataset.from_dict(columns)
+        library = pytest.importorskip({"arrow": "pyarrow"}.get(form, form))
+        return (library.table if form == "arrow" else library.DataFrame)(columns)
+
+    common = {"output": tmp_path, "task": TASK, "reporter": QUIET, **FAST}
+    of_files = albertine.finetune(pretrained, name="files", **tables, **common)
+    of_rows = albertine.finetune(pretrained, name="rows", train=made(train), dev=made(dev), **common)
+    assert of_rows.scores == of_files.scores
+    ours, theirs = (r.model.joinpath("model.safetensors").read_bytes() for r in (of_rows, of_files))
+    assert ours == theirs
+    # The run can be scored again, and again on rows of its own.
+    assert albertine.evaluate(of_rows.folder) == {
+        "dev": {k: v for k, v in of_rows.scores.items() if k != "step"}
+    }
+    again = albertine.evaluate(of_rows.folder, file=made(dev))
+    assert again["test"] == albertine.evaluate(of_files.folder, file=tables["dev"])["test"]
+    asked = albertine.Predictor(of_rows.model, precision="float32")
+    said = list(asked.predict(made(dev), text="review"))
+    lines = of_files.folder.joinpath("predictions-dev.jsonl").read_text().splitlines()
+    assert [row["prediction"] for row in said] == [json.loads(line)["prediction"] for line in lines]
+    assert [row["points"] for row in said] == [row["points"] for row in dev]
+
+
+def test_a_second_call(pretrained: Path, tables: dict[str, Path], tmp_path: Path) -> None:
+    train = rows(tables["train"])
+    common = {"output": tmp_path, "name": "a", "task": TASK, "reporter": QUIET, **FAST}
+    first = albertine.finetune(pretrained, train=train, dev=train[:20], **common)
+    files = {p: p.stat().st_mtime_ns for p in first.folder.rglob("*.safetensors")}
+    assert albertine.finetune(pretrained, train=train, dev=train[:20], **common).scores == first.scores
+    assert {p: p.stat().st_mtime_ns for p in first.folder.rglob("*.safetensors")} == files
+    with pytest.raises(CheckpointError):
+        albertine.finetune(pretrained, train=train[:300], dev=train[:20], **common)
+    assert albertine.evaluate(first.folder)["dev"]["accuracy"] == first.scores["accuracy"]
+
+
+def test_what_cannot_be_learned_from(pretrained: Path, tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"review": ["a man", "a house"], "verdict": ["x", "y"]})
+    for train, task, message in (
+        (frame.drop(columns="verdict"), TASK, "has no column `verdict`"),
+        (frame.assign(verdict=["x", None]), TASK, "verdict"),
+        ([{"review": {1}, "verdict": "x"}], TASK, "review|cannot be kept"),
+        ([], TASK, "holds no"),
+        (iter([1]), TASK, "not a mapping"),
+    ):
+        with pytest.raises(DataError, match=message):
+            albertine.finetune(pretrained, train=train, task=task, output=tmp_path, reporter=QUIET, **FAST)
+    with pytest.raises(SettingsError, match=r"training\.step"):
+        albertine.finetune(pretrained, train=frame, task=TASK, output=tmp_path, training={"step": 1})
+
+
+def test_text_to_a_pretrained_model(tmp_path: Path) -> None:
+    text = tmp_path / "a text.jsonl"
+    words = "the old man said that he was never in the house of time and night"
+    sentences = [" ".join(words.split()[i % 7 :]).capitalize() + "." for i in range(60)]
+    documents = [{"text": " ".join(sentences[i : i + 9])} for i in range(50)]
+    text.write_text("\n".join(map(json.dumps, documents)), encoding="utf-8")
+    told = albertine.prepare(text, tmp_path / "corpus", vocab_size=36, deduplicate=False, workers=1)
+    assert told.documents == 50
+    result = albertine.pretrain(
+        name="mine",
+        output=tmp_path,
+        corpus=tmp_path / "corpus",
+        model={"preset": "albert-tiny-zh", "change": MODEL},
+        objective={"max_length": 32},
+        training={"steps": 2, "batch_size": 4, "precision": "float32"},
+        reporter=QUIET,
+    )
+    scores = albertine.evaluate(result.folder / "final", corpus=tmp_path / "corpus")
+    assert set(scores) == {"mlm"} and 0 < scores["mlm"]["loss"] < 10
+
+
+def test_importing_is_cheap() -> None:
+    script = "import sys, albertine; albertine.Predictor; print('torch' in sys.modules)"
+    names = "import sys, albertine; print('torch' in sys.modules, sorted(albertine.__all__)[:2])"
+    out = [
+        subprocess.run([sys.executable, "-c", s], capture_output=True, text=True, check=True).stdout
+        for s in (names, script)
+    ]
+    assert out == ["False ['Predictor', 'evaluate']\n", "True\n"]
+    with pytest.raises(AttributeError, match="no attribute `finetuned`"):
+        albertine.finetuned  # type: ignore[attr-defined]  # noqa: B018
