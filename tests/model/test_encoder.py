@@ -175,6 +175,8 @@ def test_where_onednn_multiplies_rows_are_filled_up(precision, gradients, fills)
         assert backend.padded(batch).num_tokens == (32 if fills else 21)
         # Asked for two rows, inference computes two: fourteen more take longer than to compile for two.
         assert len(backend.padded_rows(torch.tensor([3, 5]), 21)) == (16 if fills and gradients else 2)
+        # Of a row for each of many texts there would be any number, and a kernel for each.
+        assert len(backend.padded_rows(torch.arange(20), 60)) == (32 if fills else 20)
         model.encoder.backend = "plain"
         assert model.encoder._backend().padded(batch) is batch
 
