@@ -4,6 +4,7 @@ for every family and on texts longer than they are read; and files of questions 
 from __future__ import annotations
 
 import csv
+import io
 import json
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -287,3 +288,20 @@ def test_the_command(tuned: Path, tables: dict[str, Path], tmp_path: Path, capsy
         assert run(wrong) == 2, wrong
         assert message in capsys.readouterr().err.replace("\n", " ")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out.csv"]
+
+
+def test_lines_of_stdin(tuned: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def given(content: bytes) -> int:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content), encoding="ascii"))
+        return run(["predict", "classify", str(tuned), "--json"])
+
+    assert given(b"\xef\xbb\xbfa man\r\n\xe5\x8c\x97\r\n") == 0
+    lines = [json.loads(line)["text"] for line in capsys.readouterr().out.splitlines()]
+    assert lines == ["a man", "北"]
+    assert given((" ".join(["house"] * 40) + "\n").encode()) == 0
+    assert "1 texts were too long" in capsys.readouterr().err
+    for content, guess in (("服务很好".encode("gb18030"), "gb18030"), ("a man".encode("utf-16"), "utf-16")):
+        assert given(b"a man\n" + content) == 2
+        said = capsys.readouterr()
+        assert "line 2 is not UTF-8 text" in said.err and "iconv -f" in said.err and not said.out
+        assert guess == "utf-16" or guess in said.err

@@ -133,5 +133,4 @@ def answer_file(
         done = predict_file(predictor, file, output, fields=fields, progress=progress, **how)
     again = f", {done.before:,} of them by an earlier command" if done.before else ""
     typer.echo(f"{done.rows:,} rows in {output}{again}")
-    if done.cut:
-        typer.echo(f"warning: {done.cut:,} texts were too long and lost their end", err=True)
+    show.cut(done.cut)

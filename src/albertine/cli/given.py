@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os.path
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -19,12 +19,37 @@ def all_lines() -> Iterator[str]:
     """The lines of standard input, as they come; on a terminal a usage error, at once."""
     if sys.stdin.isatty():
         raise typer.BadParameter("give a text, or pipe lines in", param_hint="TEXT")
-    return (line.rstrip("\n") for line in sys.stdin)
+    return _decoded(getattr(sys.stdin, "buffer", sys.stdin))
 
 
-def lines() -> list[str]:
+def _decoded(stream: Iterable[bytes | str]) -> Iterator[str]:
+    """Lines of UTF-8 with any line ends, whatever the locale says.
+
+    Raises:
+        DataError: a line is not UTF-8 text.
+    """
+    from albertine.errors import DataError
+    from albertine.text.lines import guess_encoding
+
+    for number, line in enumerate(stream, 1):
+        try:
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8") if isinstance(line, bytes) else line
+            good = "\0" not in text
+        except UnicodeDecodeError:
+            good = False
+        if not good:
+            guess = guess_encoding(line if isinstance(line, bytes) else b"")
+            raise DataError(
+                f"line {number} is not UTF-8 text",
+                where="standard input",
+                remedy=f"Convert it before: iconv -f {guess} -t utf-8",
+            )
+        yield text.rstrip("\r\n")
+
+
+def lines() -> Iterator[str]:
     """Those that hold anything."""
-    return [line for line in all_lines() if line.strip()]
+    return (line for line in all_lines() if line.strip())
 
 
 def model_and_texts(words: Sequence[str] | None, *, masked: bool = False) -> tuple[str | None, list[str]]:

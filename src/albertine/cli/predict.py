@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -101,22 +101,25 @@ def classify(
     """The class of every text, or its score."""
     from json import dumps
 
-    from albertine.tasks.predictor import Predictor
+    from albertine.tasks.asking import chunks
+    from albertine.tasks.predictor import CHUNK, Predictor
 
     predictor = Predictor(model, device=device, precision=precision.value)
-    asked = text or lines()
-    parts = [line.split("\t", 1) for line in asked]
-    answers = predictor.classify([(p[0], p[1]) if len(p) == 2 else p[0] for p in parts])
-    for line, values in zip(asked, answers, strict=True):
-        if json:
-            typer.echo(dumps({"text": line, "classes": values}, ensure_ascii=False))
-        else:
-            best = sorted(values.items(), key=lambda item: -item[1])[:3]
-            if "score" in values and len(values) == 1:
-                typer.echo(f"{values['score']:.3f}  {line}")
-            else:
-                shown = " · ".join(f"{name} {100 * value:.0f} %" for name, value in best)
-                typer.echo(f"{shown}  {line}")
+    for asked in chunks(text or lines(), CHUNK):
+        parts = [line.split("\t", 1) for line in asked]
+        answers = predictor.classify([(p[0], p[1]) if len(p) == 2 else p[0] for p in parts])
+        for line, values in zip(asked, answers, strict=True):
+            told = {"text": line, "classes": values}
+            typer.echo(dumps(told, ensure_ascii=False) if json else f"{_classes(values)}  {line}")
+    show.cut(predictor.cut)
+
+
+def _classes(values: Mapping[str, float]) -> str:
+    """The likeliest classes in one line, or the score."""
+    if "score" in values and len(values) == 1:
+        return f"{values['score']:.3f}"
+    best = sorted(values.items(), key=lambda item: -item[1])[:3]
+    return " · ".join(f"{name} {100 * value:.0f} %" for name, value in best)
 
 
 @or_a_file("choose")
@@ -136,9 +139,9 @@ def choose(
 
     assert passage is not None
     options = options or []
-    values = Predictor(model, device=device, precision=precision.value).choose(
-        passage, options, question=question
-    )
+    predictor = Predictor(model, device=device, precision=precision.value)
+    values = predictor.choose(passage, options, question=question)
+    show.cut(predictor.cut)
     if json:
         show.as_json({"options": options, "probabilities": values})
         return
@@ -157,13 +160,15 @@ def tag(
     """The entities in every text."""
     from albertine.tasks.predictor import Predictor
 
+    predictor = Predictor(model, device=device, precision=precision.value)
     _each(
         text,
         json,
-        Predictor(model, device=device, precision=precision.value).tag,
+        predictor.tag,
         lambda found, _: {"entities": found},
         lambda found, line: (f"{kind}: {line[a:b]} ({a} to {b})" for kind, a, b in found),
     )
+    show.cut(predictor.cut)
 
 
 @or_a_file("answer")
@@ -205,13 +210,15 @@ def relate(
     """Who stands to whom in which relation: subject, predicate and object in every text."""
     from albertine.tasks.predictor import Predictor
 
+    predictor = Predictor(model, device=device, precision=precision.value)
     _each(
         text,
         json,
-        Predictor(model, device=device, precision=precision.value).relate,
+        predictor.relate,
         lambda found, line: {"relations": [relation.words(line) for relation in found]},
         lambda found, line: (" · ".join(relation.words(line)) for relation in found),
     )
+    show.cut(predictor.cut)
 
 
 def _each(

@@ -101,6 +101,12 @@ def operations(number: float) -> str:
     return f"{number:.3g} TFLOP"
 
 
+def cut(texts: int) -> None:
+    """Warn of texts that lost tokens, if there are any."""
+    if texts:
+        typer.echo(f"warning: {texts:,} texts were too long and lost their end", err=True)
+
+
 @contextmanager
 def progress(what: str) -> Iterator[Callable[[int, int | None], None]]:
     """A progress bar with time left on a terminal, a line every ten seconds elsewhere.
