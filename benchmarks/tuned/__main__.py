@@ -12,6 +12,7 @@ by `benchmarks.transformers_baseline`.
 from __future__ import annotations
 
 import argparse
+from itertools import product
 from pathlib import Path
 
 import albertine
@@ -38,6 +39,7 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
         metavar="model|untrained|NAME=FOLDER",
     )
     parser.add_argument("--work", type=Path, help="default: runs/tuned/ and the model's name")
+    parser.add_argument("--kept", action="store_true", help="run nothing, tell what is done")
     parser.add_argument("--save", action="store_true", help="write the result under benchmarks/results")
     return parser.parse_args(arguments)
 
@@ -65,12 +67,10 @@ def main(words: list[str] | None = None) -> None:
     names = arguments.tasks or [name for name, task in TASKS.items() if task.language == language]
     files = Files(arguments.shared, work / "data")
     contest = Contest(everyone, files, work, arguments.steps)
-    results = [
-        contest.result(name, TASKS[name], who, seed)
-        for name in names
-        for seed in range(1, arguments.seeds + 1)
-        for who in everyone
-    ]
+    find = contest.kept if arguments.kept else contest.result
+    runs = product(names, range(1, arguments.seeds + 1), everyone)
+    found = (find(name, TASKS[name], who, seed) for name, seed, who in runs)
+    results = [result for result in found if result is not None]
     text = in_markdown(results, TASKS)
     (work / "table.md").write_text(text, encoding="utf-8")
     print(text)

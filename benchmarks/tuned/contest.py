@@ -81,12 +81,21 @@ class Contest:
             },
         )
 
+    def kept(self, name: str, task: Task, who: str, seed: int) -> Result | None:
+        """The result of a run that is done, of files and settings that have not changed since."""
+        settings = self.settings(name, task, who, seed, self.steps or task.steps)
+        found = _kept(self._path(settings))
+        return found if found is not None and found["stamp"] == stamp(settings) else None
+
+    def _path(self, settings: FinetuneSettings) -> Path:
+        return self.work / "results" / f"{settings.name}.json"
+
     def result(self, name: str, task: Task, who: str, seed: int) -> Result:
         """One run, or what is kept of it where nothing it was made of has changed."""
         steps = self.steps or task.steps
         settings = self.settings(name, task, who, seed, steps)
-        path, mark = self.work / "results" / f"{settings.name}.json", stamp(settings)
-        if (kept := _kept(path)) is not None and kept["stamp"] == mark:
+        path, mark = self._path(settings), stamp(settings)
+        if (kept := self.kept(name, task, who, seed)) is not None:
             return kept
         found = finetune(
             settings,
