@@ -71,7 +71,7 @@ def test_one_run(tmp_path: Path) -> None:
     tree = json.loads((page.parent / "report.json").read_text())["tasks"]["toy"]
     assert tree["metrics"]["accuracy"]["median"] == 0.5
     assert tree["best_run"]["expected_calibration_error"] == pytest.approx(ECE)
-    assert tree["best_run"]["confusion"] == [[1, 1], [1, 1]]
+    assert tree["best_run"]["confusion"] == [[i, j, 1] for i in (0, 1) for j in (0, 1)]
 
 
 def test_seeds_and_tasks(tmp_path: Path) -> None:
@@ -176,3 +176,26 @@ def test_what_is_no_run(tmp_path: Path) -> None:
     (tmp_path / "result.json").write_text("[]")
     with pytest.raises(RunError, match="is not a record"):
         read_run(tmp_path)
+
+
+def test_of_many_classes_only_the_cells_that_are_not_empty_are_told(tmp_path: Path) -> None:
+    names = [str(n) for n in range(2000)]
+
+    def told(number: int) -> dict[str, Any]:
+        """What was said of one example: the ten likeliest classes, the right one not always among them."""
+        said = (number + number % 3) % 2000
+        likely = {names[(said + i) % 2000]: 0.5 / (i + 1) for i in range(10)}
+        return {
+            "id": names[number],
+            "label": names[number],
+            "prediction": names[said],
+            "probabilities": likely,
+        }
+
+    run = made(tmp_path / "a", 0.5, [told(n) for n in range(1999, -1, -2)], labels=names)
+    page = write_report(tmp_path / "report", "many", {"many": [run]})
+    assert (page.parent / "report.json").stat().st_size < 200_000
+    best = json.loads((page.parent / "report.json").read_text())["tasks"]["many"]["best_run"]
+    assert best["labels"] == names and best["examples"] == 1000
+    assert best["confusion"] == [[n, (n + n % 3) % 2000, 1] for n in range(1, 2000, 2)]
+    assert findings([told(5)]).labels == (*names[7:17], "5")

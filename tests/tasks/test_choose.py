@@ -18,6 +18,7 @@ from albertine.tasks.data import read_data
 from albertine.tasks.datasets.choose import CHOICES, own_choices
 from albertine.tasks.finetune import finetune
 from albertine.tasks.predictor import Predictor
+from albertine.tasks.readers.table import rows_of
 from albertine.text.load import load_tokenizer
 from albertine.training.progress import Reporter
 from tests.tasks.conftest import Tune
@@ -175,7 +176,7 @@ def test_wrong_own_files_are_said_with_their_line(tmp_path: Path, line: str, mes
     path = tmp_path / "q.jsonl"
     path.write_text('{"text": "a", "options": ["b", "c"], "right": "c"}\n' + line)
     with pytest.raises(DataError, match=r"q\.jsonl:2.*" + message):
-        list(own_choices(path, "text", None, "options", "right"))
+        list(own_choices(rows_of(path), "text", None, "options", "right"))
 
 
 def test_answers_that_are_missing(tmp_path: Path, tune: Tune) -> None:

@@ -18,7 +18,7 @@ from albertine.interop.huggingface import read_folder, save_model
 from albertine.layout import pack
 from albertine.model.model import Model
 from albertine.tasks.data import read_data
-from albertine.tasks.datasets.generate import own_questions, webqa_file
+from albertine.tasks.datasets.generate import own_reading, webqa_file
 from albertine.tasks.finetune import finetune
 from albertine.tasks.generate import Read, Room, encode_questions, encode_texts
 from albertine.tasks.predictor import Predictor
@@ -300,12 +300,12 @@ def test_the_real_sample_of_webqa(shared_data: Path) -> None:
     tokenizer = load_tokenizer(shared_data / "tokenizers" / "bert-zh-21128")
     data = encode_questions(found[:200], tokenizer, Room(320, 32), together=True)
     assert len(data.examples) == 10 and max(map(len, data.ids)) <= 352
-    assert own_questions(shared_data / "webqa_sample" / "test_file_example.json.xz") is not None
+    assert own_reading(shared_data / "webqa_sample" / "test_file_example.json.xz", "train") is not None
 
 
 def test_cmrc_is_read_by_generation(shared_data: Path) -> None:
     tokenizer = load_tokenizer(shared_data / "tokenizers" / "bert-zh-21128")
-    questions = list(own_questions(shared_data / "cmrc2018" / "trial.json.xz"))
+    questions = list(own_reading(shared_data / "cmrc2018" / "trial.json.xz", "train"))
     assert len(questions) == 1002
     data = encode_questions(questions[:100], tokenizer, Room(320, 32), together=False)
     assert data.targets is not None and len(data.examples) == 100
@@ -322,13 +322,13 @@ def test_cmrc_is_read_by_generation(shared_data: Path) -> None:
 def test_a_damaged_file_is_said(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"q_key": "a", "evidences": [{"evidence_tokens": ["a"]}]}')
     with pytest.raises(DataError, match=r"a\.json:1: is not a question of WebQA"):
-        list(own_questions(tmp_path / "a.json"))
+        list(own_reading(tmp_path / "a.json", "train"))
     (tmp_path / "b.json").write_text('{"data": 3}')
     with pytest.raises(DataError, match="is not a file in SQuAD's format"):
-        list(own_questions(tmp_path / "b.json"))
+        list(own_reading(tmp_path / "b.json", "train"))
     (tmp_path / "c.json").write_text(
         '{"q_key": "a", "question_tokens": ["New", "York", "在", "哪", "里"], "evidences": '
         '[{"evidence_tokens": ["在", "USA", "。"], "golden_answers": [["no_answer"]]}]}'
     )
-    (question,) = own_questions(tmp_path / "c.json")
+    (question,) = own_reading(tmp_path / "c.json", "train")
     assert (question.question, question.passage, question.answers) == ("New York在哪里", "在USA。", ())

@@ -118,7 +118,7 @@ def test_labels_that_cannot_be(tmp_path: Path) -> None:
     assert label_names(OWN, examples) == ("maybe", "no", "yes")
     with pytest.raises(DataError, match=r"b\.csv:4: has the class `maybe`"):
         check_labels(examples, ("no", "yes"))
-    with pytest.raises(DataError, match="has only the class yes"):
+    with pytest.raises(DataError, match="has only the class `yes`"):
         label_names(OWN, examples[:1])
 
 

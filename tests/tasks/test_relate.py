@@ -27,6 +27,7 @@ from albertine.tasks.data import read_data
 from albertine.tasks.datasets.relations import RELATIONS, check_predicates, own_relations, predicate_names
 from albertine.tasks.finetune import Result, finetune
 from albertine.tasks.predictor import Predictor
+from albertine.tasks.readers.table import rows_of
 from albertine.tasks.relate import Relate, pointer_loss
 from albertine.tasks.relations import Lost, Names, Related, RelationBatch, Sentence, encode
 from albertine.tasks.settings import FinetuneSettings
@@ -460,13 +461,13 @@ GOOD = {"text": "the man sold time", "label": [["man", "sold", "time"]]}
         ({"text": "a", "label": {"man": "time"}}, "`label` is not a list of triples"),
         ({"text": "  ", "label": []}, "`text` is empty"),
         ({"label": []}, "has no column `text`"),
-        ({"text": None, "label": []}, "`text` is null, not text"),
+        ({"text": None, "label": []}, "`text` is empty, not text"),
     ],
 )
 def test_wrong_own_files_are_said_with_their_line(tmp_path: Path, line: object, message: str) -> None:
     path = write(tmp_path / "a.jsonl", GOOD, line)
     with pytest.raises(DataError, match=message) as caught:
-        list(own_relations(path, "text", "label"))
+        list(own_relations(rows_of(path), "text", "label"))
     assert caught.value.where == f"{path}:2"
 
 

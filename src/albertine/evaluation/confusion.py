@@ -35,9 +35,9 @@ def confusion(gold: Sequence[str], predicted: Sequence[str], labels: Sequence[st
 
 def commonest_mixups(table: NDArray[np.int64], labels: Sequence[str], most: int = 10) -> list[Mixup]:
     """The commonest mistakes, the most frequent first."""
-    wrong = table - np.diag(np.diag(table))
     found = [
-        Mixup(labels[i], labels[j], int(wrong[i, j]), float(wrong[i, j] / table[i].sum()))
-        for i, j in np.argwhere(wrong).tolist()
+        Mixup(labels[i], labels[j], int(table[i, j]), float(table[i, j] / table[i].sum()))
+        for i, j in np.argwhere(table).tolist()
+        if i != j
     ]
     return sorted(found, key=lambda m: (-m.times, -m.share))[:most]

@@ -58,16 +58,20 @@ class Findings:
     mistakes: list[Mistake]
 
 
-def findings(predictions: Sequence[Line], worst: int = WORST) -> Findings:
+def findings(predictions: Sequence[Line], classes: Sequence[str] = (), worst: int = WORST) -> Findings:
     """Look at the lines of a predictions file.
 
-    Classes and options are understood (a line has `probabilities`), and numbers; other kinds of answers only
-    by their number.
+    Classes and options are understood (a line has `probabilities`, of all classes or of the likeliest), and
+    numbers; other kinds of answers only by their number.
+
+    Args:
+        classes: in the order of their numbers, as far as they are known; others follow as they turn up.
     """
     lines = [line for line in predictions if "label" in line]
     sure = [line for line in lines if isinstance(line["label"], str | int) and "probabilities" in line]
     named = bool(sure) and isinstance(sure[0]["probabilities"], Mapping)
-    labels = tuple(sure[0]["probabilities"]) if named else ()
+    seen = [*classes, *(name for line in sure for name in _classes(line))] if named else []
+    labels = tuple(dict.fromkeys(seen))
     right = [line["label"] == line["prediction"] for line in sure]
     return Findings(
         count=len(lines),
@@ -79,6 +83,10 @@ def findings(predictions: Sequence[Line], worst: int = WORST) -> Findings:
         groups=_groups(sure),
         mistakes=_surest(sure, worst) if sure else _furthest(lines, worst),
     )
+
+
+def _classes(line: Line) -> list[str]:
+    return [*line["probabilities"], line["label"], line["prediction"]]
 
 
 def _confidence(line: Line) -> float:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from albertine.analysis.pictures import save_bars, save_matrix, save_reliability
 from albertine.analysis.plots import legible, save_curves
 from albertine.errors import RunError
@@ -54,7 +56,8 @@ def write_report(folder: Path, title: str, groups: Groups, remarks: Sequence[str
             lines += _bars(pictures, groups)
         tree: dict[str, Any] = {}
         for name, runs in groups.items():
-            shown = findings(best_run(runs).predictions)
+            best = best_run(runs)
+            shown = findings(best.predictions, best.record.get("labels", ()))
             prefix = f"{_file_name(name)}-" if len(groups) > 1 else ""
             lines += _section(pictures, prefix, name, runs, shown)
             tree[name] = {**_summary(runs), "best_run": _findings_json(shown)}
@@ -307,7 +310,8 @@ def _findings_json(shown: Findings) -> dict[str, Any]:
     return {
         "examples": shown.count,
         "labels": list(shown.labels),
-        "confusion": shown.confusion.tolist(),
+        # right class, predicted class and times of every cell that is not empty: most of many classes are
+        "confusion": [[*cell, int(shown.confusion[*cell])] for cell in np.argwhere(shown.confusion).tolist()],
         "expected_calibration_error": expected_calibration_error(shown.bins) if shown.bins else None,
         "bins": [b._asdict() for b in shown.bins],
         "parts": {n: {"examples": c, "accuracy": value} for n, (c, value) in shown.groups.items()},

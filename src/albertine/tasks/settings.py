@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    InstanceOf,
+    PlainSerializer,
+    field_validator,
+    model_validator,
+)
 
 from albertine.settings import Computing, RunSettings, Settings
+from albertine.tasks.readers.memory import Held, held
 
 TaskKind = Literal[
     "single",
@@ -23,6 +32,10 @@ TaskKind = Literal[
 ]
 
 
+Own = Annotated[Path | InstanceOf[Held], BeforeValidator(held), PlainSerializer(str, when_used="json")]
+"""A file, or rows in memory."""
+Column = Annotated[str, Field(coerce_numbers_to_str=True)]
+"""A column by its name, or by its number where a table has no names."""
 PAPER_RATE, NARROW_RATE = 2e-5, 5e-4
 """The rate for models of BERT's width, and the most for narrow ones (docs/decisions/018)."""
 MUON_RATE = 0.01
@@ -50,7 +63,7 @@ class SimilarityChoice(Settings):
     symmetric: bool = Field(False, description="contrasts: also find the first text of every second one")
     lowest: float = Field(0.0, description="own files: the score of two texts that have nothing in common")
     highest: float = Field(1.0, description="own files: the score of two texts that say the same")
-    negative: str | None = Field(
+    negative: Column | None = Field(
         None, description="own files, contrastive: column of a third text, unlike the first; may be empty"
     )
 
@@ -89,12 +102,21 @@ class TaskChoice(Settings):
 
     dataset: str | None = Field(None, description="for example sst-2 or tnews; without it own files")
     folder: Path | None = Field(None, description="folder of the known data set's files")
-    train: tuple[Path, ...] | None = Field(None, description="a file, or a list of files")
-    dev: Path | None = None
-    test: Path | None = None
-    text: str = Field("text", description="own files: column of the text")
-    pair: str | None = Field(None, description="own files: column of the second text")
-    label: str = Field("label", description="own files: column of the class or score")
+    train: tuple[Own, ...] | None = Field(
+        None,
+        description="a file (CSV, TSV, JSON, Parquet; CoNLL for entities), or a list of files; in Python "
+        "also rows, a DataFrame or a Dataset",
+    )
+    dev: Own | None = None
+    test: Own | None = Field(None, description="its rows need no labels, they are answered all the same")
+    header: bool = Field(
+        True,
+        description="own files: whether CSV and TSV begin with a line of names; without one, columns are "
+        "named by number, as in task.text=1 task.label=2",
+    )
+    text: Column = Field("text", description="own files: column of the text")
+    pair: Column | None = Field(None, description="own files: column of the second text")
+    label: Column = Field("label", description="own files: column of the class or score")
     kind: TaskKind = Field(
         "single",
         description="own files: one class, any number of classes, a number, one of several options, "
@@ -102,7 +124,7 @@ class TaskChoice(Settings):
         "text to be written (task.label is its column), or answers that are written (SQuAD's or WebQA's "
         "format); similarity, also of known data sets: one vector a text, judged by the cosines of pairs",
     )
-    options: str = Field("options", description="own files of kind choice: field of the list of options")
+    options: Column = Field("options", description="own files of kind choice: field of the list of options")
     similarity: SimilarityChoice = SimilarityChoice()
     separator: str = Field(",", min_length=1, description="own files: between the classes of one row")
     tags: Literal["bio", "bioes"] = Field(
@@ -131,25 +153,30 @@ class TaskChoice(Settings):
     @property
     def source(self) -> str:
         """What is learned from, in words: the data set, or the own training files."""
-        return self.dataset or ", ".join(map(str, self.own("train")))
+        return self.dataset or ", ".join(map(str, self.given("train")))
 
     @field_validator("train", mode="before")
     @classmethod
     def _several(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, str | Path) else value
+        listed = isinstance(value, list | tuple) and not any(isinstance(v, Mapping) for v in value)
+        return value if listed or value is None else (value,)
+
+    def given(self, split: str) -> tuple[Path | Held, ...]:
+        """The own files of a split, or its rows in memory: several of "train", at most one of the others."""
+        found = getattr(self, split)
+        return found or () if split == "train" else () if found is None else (found,)
 
     def own(self, split: str) -> tuple[Path, ...]:
-        """The own files of a split: several of "train", at most one of the others."""
-        found = getattr(self, split)
-        return found or () if split == "train" else (found,) if found else ()
+        """Those of them that are files."""
+        return tuple(source for source in self.given(split) if isinstance(source, Path))
 
     @model_validator(mode="after")
     def _one_source(self) -> TaskChoice:
-        own = (self.train, self.dev, self.test)
+        own = [*self.given("train"), *self.given("dev"), *self.given("test")]
         if self.dataset is not None:
             if self.folder is None:
                 raise ValueError("task.dataset needs task.folder, the folder of its files")
-            if any(own):
+            if own:
                 raise ValueError("give task.dataset or own files, and not both")
             if self.answer.no_answer or self.answer.rules != "squad":
                 raise ValueError("task.answer.no_answer and task.answer.rules are for own files")

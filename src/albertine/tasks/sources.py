@@ -14,6 +14,8 @@ from albertine.randomness import permutation
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.family import Family
 from albertine.tasks.readers.files import NotThere, TaskSet
+from albertine.tasks.readers.memory import Held
+from albertine.tasks.readers.table import Row, rows_of
 from albertine.tasks.settings import TaskChoice
 
 SPLITS = ("train", "dev", "test")
@@ -38,13 +40,27 @@ class Data:
     notes: tuple[str, ...]
 
 
+Given = Path | Held
+"""What a user names of a split: a file, or rows in memory."""
+
+
+def own_rows(task: TaskChoice, source: Given, split: str) -> Iterator[Row]:
+    """The rows of a table of the user's."""
+    return rows_of(source, header=task.header, encoding=task.encoding, prefix="task.", name=split)
+
+
 def read_splits(
-    task: TaskChoice, sets: Mapping[str, TaskSet[E]], own: Callable[[Path], Iterator[E]]
+    task: TaskChoice,
+    sets: Mapping[str, TaskSet[E]],
+    own: Callable[[Given, str], Iterator[E]],
+    told: Callable[[E], Any] | None = None,
 ) -> dict[str, list[E]]:
     """The examples of every file that there is; of a known data set only the test file may be missing.
 
     Args:
-        sets: the known data sets of a kind by name. own: reads a file of the user's.
+        sets: the known data sets of a kind by name. own: reads what the user names of a split.
+        told: the answer of an example, None where its row has none. Own files to learn from or to be judged
+            by must tell it in every row, a test file in all or in none. Default: rows may do without.
 
     Raises:
         DataError: a file is missing, empty or not what it should be. SettingsError: the named data set is of
@@ -67,12 +83,14 @@ def read_splits(
                 if name != "test":
                     raise
                 continue
-        elif paths := task.own(name):
-            found[name] = [example for path in paths for example in own(path)]
+        elif given := task.given(name):
+            found[name] = [example for source in given for example in own(source, name)]
+            if told is not None:
+                _check_told(found[name], told, task.label, test=name == "test")
         else:
             continue
         if not found[name]:
-            raise DataError(f"holds no {name} examples", where=task.folder or task.own(name)[0])
+            raise DataError(f"holds no {name} examples", where=task.folder or task.given(name)[0])
     if "train" not in found:
         raise DataError(
             f"`{task.dataset}` has no training file, it only tests",
@@ -80,6 +98,18 @@ def read_splits(
             remedy="Name own files: one to learn from as task.train, this one as task.dev or task.test",
         )
     return found
+
+
+def _check_told(examples: Sequence[Any], told: Callable[[Any], Any], label: str, *, test: bool) -> None:
+    without = [e for e in examples if told(e) is None]
+    if without and not (test and len(without) == len(examples)):
+        raise DataError(
+            f"`{label}` is missing or empty",
+            where=without[0].where,
+            remedy="Give every row of a test file its answer, or none of them"
+            if test
+            else "Fill it in, or leave the row out",
+        )
 
 
 def fewer(splits: dict[str, list[E]], task: TaskChoice) -> dict[str, list[E]]:

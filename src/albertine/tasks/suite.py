@@ -125,10 +125,10 @@ def _own_tree(change: Any, path: Path, where: str) -> dict[str, Any]:
 def _below(settings: FinetuneSettings, data: Path) -> FinetuneSettings:
     """The settings with the files of the task below a folder; absolute paths stay."""
     task = settings.task
-    moved: dict[str, Any] = {"train": task.train and tuple(data / path for path in task.train)}
-    for name in ("folder", "dev", "test"):
-        path: Path | None = getattr(task, name)
-        moved[name] = path and data / path
+    moved: dict[str, Any] = {"folder": task.folder and data / task.folder}
+    moved["train"] = tuple(data / path for path in task.own("train")) or None
+    for name in ("dev", "test"):
+        moved[name] = next((data / path for path in task.own(name)), None)
     return settings.model_copy(update={"task": task.model_copy(update=moved)})
 
 

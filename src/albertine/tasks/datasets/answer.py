@@ -7,7 +7,7 @@ one that is not in the passage at all cannot be learned from, and only scores.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,9 @@ from albertine.tasks.answer import Answer, Question, windows_to_learn
 from albertine.tasks.family import Family
 from albertine.tasks.joint import AnswerOrNot
 from albertine.tasks.readers.files import File, TaskSet, find, whole_json
+from albertine.tasks.readers.table import Row, form_of, rows_of
 from albertine.tasks.settings import Rules, TaskChoice
-from albertine.tasks.sources import Data, as_data, fewer, read_splits
+from albertine.tasks.sources import Data, Given, as_data, fewer, read_splits
 from albertine.text.tokenizer import Tokenizer
 
 SCORES: Mapping[Rules, tuple[str, ...]] = {
@@ -68,6 +69,46 @@ def squad_file(path: File) -> Iterator[Question]:
             where=path,
             remedy='It has {"data": [{"paragraphs": [{"context", "qas": [{"id", "question", "answers"}]}]}]}',
         ) from error
+
+
+def flat_questions(rows: Iterable[Row]) -> Iterator[Question]:
+    """The questions of flat rows, as `datasets` has SQuAD: id, context, question, and `answers` with lists
+    `text` and `answer_start`, which are empty where the passage does not answer.
+
+    Raises:
+        DataError: with the place of what is wrong.
+    """
+    for row in rows:
+        answers = row.told("answers")
+        try:
+            if isinstance(answers, dict):
+                pairs = zip(answers["text"], answers["answer_start"], strict=True)
+                answers = [{"text": text, "answer_start": start} for text, start in pairs]
+            asked = {"id": row.name, "question": row.text("question"), "answers": answers}
+            yield _question(row.text("context"), asked | {"is_impossible": answers == []}, row.where)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DataError(
+                f"`answers` is not what SQuAD's are ({error!r:.80})",
+                where=row.where,
+                remedy='It is {"text": ["good"], "answer_start": [2]}',
+            ) from error
+
+
+def own_questions(source: Given, split: str) -> Iterator[Question]:
+    """The questions of a user's rows, flat, or of a file in SQuAD's own format."""
+    rows = rows_of(source, prefix="task.", name=split)
+    if isinstance(source, Path) and form_of(source) != "parquet":
+        first = first_row(source)
+        return flat_questions(rows) if first is not None and "context" in first.fields else squad_file(source)
+    return flat_questions(rows)
+
+
+def first_row(path: Path) -> Row | None:
+    """The first row of a file; None where there is none, as in one JSON object over many lines."""
+    try:
+        return next(rows_of(path), None)
+    except DataError:
+        return None
 
 
 def _question(passage: str, asked: dict[str, Any], where: str) -> Question:
@@ -152,7 +193,7 @@ ANSWERS: Mapping[str, AnswerSet] = {
 def load(task: TaskChoice, tokenizer: Tokenizer) -> Data:
     """The data of questions about passages."""
     chosen = task.answer if task.dataset is None else ANSWERS.get(task.dataset, task.answer)
-    splits = read_splits(task, ANSWERS, squad_file)
+    splits = read_splits(task, ANSWERS, own_questions)
     check(splits, chosen.no_answer)
     splits["train"], lost = learnable(splits["train"])
     splits = fewer(splits, task)

@@ -6,7 +6,8 @@ questions, id]; ChID (FewCLUE's files) as JSON lines with a gap in the passage, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import string
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,11 @@ from albertine.tasks.datasets.clue import ARCHIVE, few_shot
 from albertine.tasks.readers.files import LIMITS, TaskSet, find, parsed, unpacked, whole, whole_json
 from albertine.tasks.readers.table import Row, rows_of
 from albertine.tasks.settings import TaskChoice
-from albertine.tasks.sources import Data, as_data, blank, fewer, read_splits
+from albertine.tasks.sources import Data, Given, as_data, blank, fewer, own_rows, read_splits
 from albertine.text.streams import tar_members
 from albertine.text.tokenizer import Tokenizer
 
-LETTERS = "ABCDEFGH"
+LETTERS = string.ascii_uppercase
 
 
 def _race(*levels: str) -> TaskSet[Choice]:
@@ -100,10 +101,10 @@ def _questions(
 
 def _chid(files: Mapping[str, str]) -> TaskSet[Choice]:
     def read(folder: Path, split: str) -> Iterator[Choice]:
-        for number, row in enumerate(rows_of(find(folder, files[split], ARCHIVE))):
-            name, options = str(row.fields.get("id", number)), _options(row, "candidates")
+        for row in rows_of(find(folder, files[split], ARCHIVE)):
+            options = _options(row, "candidates")
             answer = _answer(row, "answer", options)
-            yield _checked(Choice(name, row.text("content"), "", options, answer, row.where))
+            yield _checked(Choice(row.name, row.text("content"), "", options, answer, row.where))
 
     return TaskSet(read)
 
@@ -127,15 +128,15 @@ CHOICES["chid"] = CHOICES["fewclue-chid"]
 
 
 def own_choices(
-    path: Path, passage: str, question: str | None, options: str, label: str, encoding: str = "utf-8"
+    rows: Iterable[Row], passage: str, question: str | None, options: str, label: str
 ) -> Iterator[Choice]:
-    """A user's JSON lines: text, question, a list of options, and the right one by number from 0 or by its
-    words."""
-    for number, row in enumerate(rows_of(path, encoding=encoding)):
+    """A user's rows: text, question, a list of options, and the right one by its words, its number from 0 or
+    its letter from A."""
+    for row in rows:
         texts = _options(row, options)
         yield _checked(
             Choice(
-                str(row.fields.get("id", number)),
+                row.name,
                 row.text(passage),
                 "" if question is None else row.text(question),
                 texts,
@@ -146,15 +147,18 @@ def own_choices(
 
 
 def _answer(row: Row, label: str, options: tuple[str, ...]) -> int | None:
-    value = row.fields.get(label)
+    value, last = row.told(label), len(options) - 1
     if value is None:
         return None
-    if isinstance(value, str) and value in options:
+    if value in options:
         return options.index(value)
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(options):
-        return value
+    named = {str(i): i for i in range(last + 1)} | dict(zip(LETTERS, range(last + 1), strict=False))
+    text = str(value).strip().removesuffix(".0")
+    if isinstance(value, str | int | float) and not isinstance(value, bool) and text in named:
+        return named[text]
     raise DataError(
-        f"`{label}` is `{value}`, neither one of the options nor their number from 0 to {len(options) - 1}",
+        f"`{label}` is {value!r:.60}, neither one of the options nor their number from 0 to {last} "
+        f"nor their letter from A to {LETTERS[min(last, len(LETTERS) - 1)]}",
         where=row.where,
     )
 
@@ -170,10 +174,10 @@ def _checked(choice: Choice) -> Choice:
 def load(task: TaskChoice, tokenizer: Tokenizer) -> Data:
     """The data of a task of multiple choice."""
 
-    def own(path: Path) -> Iterator[Choice]:
-        return own_choices(path, task.text, task.pair, task.options, task.label, task.encoding)
+    def own(source: Given, split: str) -> Iterator[Choice]:
+        return own_choices(own_rows(task, source, split), task.text, task.pair, task.options, task.label)
 
-    splits = fewer(read_splits(task, CHOICES, own), task)
+    splits = fewer(read_splits(task, CHOICES, own, lambda e: e.answer), task)
     family = Choose(task.max_length)
     encoded = {name: family.encode(found, tokenizer) for name, found in splits.items()}
     lost = {name: (blank(examples, "passage", "question"),) for name, examples in splits.items()}

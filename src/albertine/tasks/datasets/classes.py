@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,9 @@ from albertine.tasks.datasets.clue import CLUE
 from albertine.tasks.examples import Example, Label
 from albertine.tasks.readers.files import File, TaskSet, find
 from albertine.tasks.readers.table import Row, rows_of
+from albertine.tasks.readers.values import kind_of_value
 from albertine.tasks.settings import TaskChoice
-from albertine.tasks.sources import Data, as_data, blank, fewer, read_splits
+from albertine.tasks.sources import Data, Given, as_data, blank, fewer, own_rows, read_splits
 from albertine.text.tokenizer import Tokenizer
 
 DATASETS: Mapping[str, Dataset] = GLUE | ENGLISH | CHINESE | CLUE
@@ -23,6 +26,12 @@ DEFAULT_METRICS = {
     "multi": ("micro_f1",),
     "score": ("pearson", "spearman"),
 }
+
+
+SHOWN = 30
+"""Classes that a message lists."""
+_WHOLE, _NUMBER = re.compile(r"-?\d+\.0+"), re.compile(r"-?\d{1,18}")
+_PLACE = re.compile(r":\d+$|, row \d+$|\[\d+\]$")
 
 
 def read_split(dataset: Dataset, folder: Path, split: str, encoding: str = "utf-8") -> Iterator[Example]:
@@ -38,26 +47,34 @@ def read_split(dataset: Dataset, folder: Path, split: str, encoding: str = "utf-
 
 
 def read_file(dataset: Dataset, path: File, columns: Columns, encoding: str = "utf-8") -> Iterator[Example]:
-    """The examples of one file. Raises as `read_split`."""
-    ragged = BROKEN in dataset.left_out
-    for number, row in enumerate(
-        rows_of(
-            path,
-            header=columns.header or True,
-            encoding=encoding,
-            quotes=False,
-            ragged=ragged,
-            prefix="task.",
-        )
-    ):
-        if ragged and not row.fields:
-            yield Example(str(number), "", None, BROKEN, row.where)
+    """The examples of one file of a known data set. Raises as `read_split`."""
+    ragged, header = BROKEN in dataset.left_out, columns.header or True
+    rows = rows_of(path, header=header, encoding=encoding, quotes=False, ragged=ragged, prefix="task.")
+    return read_rows(dataset, rows, columns)
+
+
+def read_rows(
+    dataset: Dataset, rows: Iterable[Row], columns: Columns, *, untold: bool = False
+) -> Iterator[Example]:
+    """The examples of the rows of a file.
+
+    Args:
+        untold: the column of the label may be missing.
+
+    Raises:
+        DataError: a column is missing, or a value is not what it should be.
+    """
+    for row in rows:
+        if BROKEN in dataset.left_out and not row.fields:
+            yield Example(str(row.number), "", None, BROKEN, row.where)
             continue
         if dataset.laid_out is not None:
             row = dataset.laid_out(row)
-        pair = None if columns.pair is None else row.text(columns.pair)
-        name = str(number) if columns.name not in row.fields else row.text(columns.name or "")
-        yield Example(name, row.text(columns.text), pair, _label(dataset, columns, row), row.where)
+        text, pair = row.text(columns.text), None if columns.pair is None else row.text(columns.pair)
+        there = columns.name is not None and row.told(columns.name) is not None
+        name = row.text(columns.name or "") if there else str(row.number)
+        label = _label(dataset, columns.label, row, untold=untold)
+        yield Example(name, text, pair, label, row.where)
 
 
 def kept(dataset: Dataset, examples: Iterable[Example]) -> list[Example]:
@@ -65,23 +82,41 @@ def kept(dataset: Dataset, examples: Iterable[Example]) -> list[Example]:
     return [e for e in examples if e.label not in dataset.left_out]
 
 
-def _label(dataset: Dataset, columns: Columns, row: Row) -> Label | None:
-    if columns.label is None:
+def _label(dataset: Dataset, column: str | None, row: Row, *, untold: bool) -> Label | None:
+    if column is None or (untold and column not in row.fields):
         return None
-    if dataset.kind == "multi":
-        value = row.get(columns.label)
-        parts = value if isinstance(value, list) else row.text(columns.label).split(dataset.separator)
-        return frozenset(str(part).strip() for part in parts if str(part).strip())
-    text = row.text(columns.label).strip()
+    value = row.get(column)
+    if dataset.kind == "multi" and value is not None:
+        parts = value if isinstance(value, list) else class_name(row, column, value).split(dataset.separator)
+        names = (class_name(row, column, part) for part in parts)
+        return frozenset(name for name in names if name)
+    if row.told(column) is None:
+        return None
     if dataset.kind == "single":
-        return text
+        return class_name(row, column, value)
+    text = row.text(column).strip()
     try:
         number = float(text)
     except ValueError:
         number = float("nan")
     if number != number or abs(number) == float("inf"):
-        raise DataError(f"`{columns.label}` is `{text}`, not a number", where=row.where)
+        raise DataError(f"`{column}` is `{text}`, not a number", where=row.where)
     return number
+
+
+def class_name(row: Row, column: str, value: Any) -> str:
+    """The name of a class from a value of a row: what JSON writes for true and false, and a whole number
+    without a point, since a column of numbers with gaps has them as 1.0.
+
+    Raises:
+        DataError: the value is neither text nor a number nor true nor false.
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, str | int | float):
+        raise DataError(f"`{column}` is {kind_of_value(value)}, not the name of a class", where=row.where)
+    name = str(value).strip()
+    return name.partition(".")[0] if _WHOLE.fullmatch(name) else name
 
 
 def label_names(dataset: Dataset, examples: Sequence[Example]) -> tuple[str, ...]:
@@ -94,14 +129,14 @@ def label_names(dataset: Dataset, examples: Sequence[Example]) -> tuple[str, ...
     seen: set[str] = set()
     for example in examples:
         seen |= _classes(example)
-    if len(seen) < 2 and dataset.kind == "single":
+    if len(seen) < (2 if dataset.kind == "single" else 1):
         raise DataError(
-            f"has only the class {', '.join(sorted(seen)) or 'of no row'}",
-            where=examples[0].where.rpartition(":")[0] if examples else None,
+            f"has only the class `{min(seen)}`" if seen else "has no class in any row",
+            where=_PLACE.sub("", examples[0].where) if examples else None,
             remedy="Check task.label: it names the column of the classes",
         )
-    digits = all(name.lstrip("-").isdigit() for name in seen)
-    return tuple(sorted(seen, key=int)) if digits else tuple(sorted(seen))
+    digits = all(map(_NUMBER.fullmatch, seen))
+    return tuple(sorted(seen, key=lambda name: (int(name), name))) if digits else tuple(sorted(seen))
 
 
 def check_labels(examples: Iterable[Example], names: Sequence[str]) -> None:
@@ -116,7 +151,8 @@ def check_labels(examples: Iterable[Example], names: Sequence[str]) -> None:
             raise DataError(
                 f"has the class `{strange[0]}`, which the model does not know",
                 where=example.where,
-                remedy=f"Known: {', '.join(names)}",
+                remedy=f"Known: {', '.join(names[:SHOWN])}"
+                + (f" and {len(names) - SHOWN:,} others" if len(names) > SHOWN else ""),
             )
 
 
@@ -139,17 +175,20 @@ def load(task: TaskChoice, tokenizer: Tokenizer) -> Data:
     kind: Any = task.kind
     dataset = DATASETS.get(task.dataset or "") or Dataset(
         files={},
-        columns=Columns(task.text, task.pair, task.label),
+        columns=Columns(task.text, task.pair, task.label, "id"),
         kind=kind,
         metrics=DEFAULT_METRICS[kind],
         separator=task.separator,
     )
 
-    def own(path: Path) -> Iterator[Example]:
-        return read_file(dataset, path, dataset.columns, task.encoding)
+    def own(source: Given, split: str) -> Iterator[Example]:
+        rows = own_rows(task, source, split)
+        return read_rows(dataset, rows, dataset.columns, untold=split == "test")
 
     named = {name: _set(dataset, task.encoding) for name in DATASETS if name == task.dataset}
-    found = read_splits(task, {**SETS, **named}, own)
+    found = read_splits(task, {**SETS, **named}, own, lambda e: e.label)
+    if "test" in found and not any(map(_classes, found["test"])) and kind == "multi":
+        found["test"] = [replace(e, label=None) for e in found["test"]]  # a column that was left empty
     splits = {name: kept(dataset, examples) for name, examples in found.items()}
     labels = label_names(dataset, splits["train"])
     for examples in splits.values():

@@ -1,58 +1,47 @@
-"""Texts with entities: WNUT-17, CLUENER, and own JSON lines.
+"""Texts with entities: WNUT-17, CLUENER, own rows, and own files in CoNLL's format, which is WNUT's too.
 
-WNUT-17 has a word and its tag a line, a blank line between texts; the words are joined by spaces. CLUENER
-has a JSON object a line with character offsets that are inclusive at both ends.
+CLUENER has a JSON object a line with character offsets that are inclusive at both ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from albertine.errors import DataError
 from albertine.inference.tags import Entity, bio_spans, tags_of
-from albertine.tasks.readers.files import TaskSet, find, text_lines
-from albertine.tasks.readers.table import Row, rows_of
+from albertine.tasks.readers.conll import checked_tag, sentences, spaced
+from albertine.tasks.readers.files import File, TaskSet, find
+from albertine.tasks.readers.table import Row, form_of, rows_of
 from albertine.tasks.settings import TaskChoice
-from albertine.tasks.sources import Data, as_data, blank, fewer, read_splits
+from albertine.tasks.sources import Data, Given, as_data, blank, fewer, own_rows, read_splits
 from albertine.tasks.tag import Tag, Tagged
 from albertine.text.tokenizer import Tokenizer
 
 
 def _conll(names: Mapping[str, str]) -> TaskSet[Tagged]:
-    def read(folder: Path, split: str) -> Iterator[Tagged]:
-        words: list[str] = []
-        tags: list[str] = []
-        number, path = 0, find(folder, names[split])
-        for where, line in [*text_lines(path), ("", "")]:
-            if line.strip():
-                word, _, tag = line.rstrip().rpartition("\t")
-                if not word:
-                    raise DataError("is not a word, a tab and a tag", where=where)
-                words.append(word)
-                tags.append(tag)
-            elif words:
-                yield _joined(str(number), words, tags, str(path))
-                number, words, tags = number + 1, [], []
-
-    return TaskSet(read, tuple(names))
+    return TaskSet(lambda folder, split: own_conll(find(folder, names[split])), tuple(names))
 
 
-def _joined(name: str, words: Sequence[str], tags: Sequence[str], where: str) -> Tagged:
-    starts = [0]
-    for word in words:
-        starts.append(starts[-1] + len(word) + 1)
+def own_conll(path: File, encoding: str = "utf-8") -> Iterator[Tagged]:
+    """The texts of a file in CoNLL's format, with their entities if it has tags."""
+    for number, found in enumerate(sentences(path, encoding)):
+        yield _joined(str(number), *found)
+
+
+def _joined(name: str, words: list[str], tags: Sequence[str] | None, where: str) -> Tagged:
+    text, starts = spaced(words)
+    if tags is None:
+        return Tagged(name, text, None, where)
     spans = ((kind, starts[a], starts[b - 1] + len(words[b - 1])) for kind, a, b in bio_spans(tags))
-    return Tagged(name, " ".join(words), tuple(spans), where)
+    return Tagged(name, text, tuple(spans), where)
 
 
 def _cluener() -> TaskSet[Tagged]:
     def read(folder: Path, split: str) -> Iterator[Tagged]:
-        for number, row in enumerate(rows_of(find(folder, f"{split}.json"))):
-            yield _checked(
-                Tagged(str(row.fields.get("id", number)), row.text("text"), _inclusive(row), row.where)
-            )
+        for row in rows_of(find(folder, f"{split}.json")):
+            yield _checked(Tagged(row.name, row.text("text"), _inclusive(row), row.where))
 
     return TaskSet(read)
 
@@ -80,14 +69,29 @@ ENTITIES = {
 }
 
 
-def own_entities(path: Path, text: str, label: str, encoding: str = "utf-8") -> Iterator[Tagged]:
-    """A user's JSON lines: a text, and its entities as a list of [type, first character, end (exclusive)]."""
-    for number, row in enumerate(rows_of(path, encoding=encoding)):
-        value = row.fields.get(label)
+def own_entities(rows: Iterable[Row], text: str, label: str) -> Iterator[Tagged]:
+    """A user's rows: a text, and its entities as a list of [type, first character, end (exclusive)]; or a
+    list of words and their tags."""
+    for row in rows:
+        value = row.told(label)
+        if isinstance(row.get(text), list):
+            yield _of_words(row, text, label)
+            continue
         entities = (
             None if value is None else tuple(_entity(item, label, row) for item in _list(value, label, row))
         )
-        yield _checked(Tagged(str(row.fields.get("id", number)), row.text(text), entities, row.where))
+        yield _checked(Tagged(row.name, row.text(text), entities, row.where))
+
+
+def _of_words(row: Row, text: str, label: str) -> Tagged:
+    words, tags = row.get(text), row.told(label)
+    if not all(isinstance(word, str) and word for word in words):
+        raise DataError(f"`{text}` is a list, and not of words", where=row.where)
+    if tags is None:
+        return _joined(row.name, words, None, row.where)
+    if not isinstance(tags, list) or len(tags) != len(words):
+        raise DataError(f"`{label}` has no tag for every one of the {len(words)} words", where=row.where)
+    return _joined(row.name, words, [checked_tag(str(tag), row.where) for tag in tags], row.where)
 
 
 def _list(value: Any, label: str, row: Row) -> list[Any]:
@@ -140,10 +144,12 @@ def check_types(splits: Mapping[str, Sequence[Tagged]], types: Sequence[str]) ->
 def load(task: TaskChoice, tokenizer: Tokenizer) -> Data:
     """The data of a task of entities."""
 
-    def own(path: Path) -> Iterator[Tagged]:
-        return own_entities(path, task.text, task.label, task.encoding)
+    def own(source: Given, split: str) -> Iterator[Tagged]:
+        if isinstance(source, Path) and form_of(source) == "tsv":
+            return own_conll(source, task.encoding)
+        return own_entities(own_rows(task, source, split), task.text, task.label)
 
-    splits = read_splits(task, ENTITIES, own)
+    splits = read_splits(task, ENTITIES, own, lambda e: e.entities)
     types = entity_types(splits["train"])
     check_types(splits, types)
     splits = fewer(splits, task)

@@ -5,19 +5,18 @@ WebQA has a JSON object a line: a question with its evidences, all cut into word
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from albertine.errors import DataError
 from albertine.inference.search import Search
 from albertine.tasks.answer import Question
-from albertine.tasks.datasets.answer import ANSWERS, squad_file
+from albertine.tasks.datasets.answer import ANSWERS, first_row, own_questions
 from albertine.tasks.generate import Read, Room, Wanted, Write
 from albertine.tasks.readers.files import File, TaskSet, find
 from albertine.tasks.readers.table import Row, rows_of
 from albertine.tasks.settings import TaskChoice
-from albertine.tasks.sources import Data, as_data, fewer, read_splits
+from albertine.tasks.sources import Data, Given, as_data, fewer, own_rows, read_splits
 from albertine.text.tokenizer import Tokenizer
 
 NO_ANSWER = "no_answer"
@@ -66,25 +65,20 @@ def _webqa(evidence: str) -> TaskSet[Question]:
 READINGS = {"webqa": _webqa("ann"), "webqa-retrieved": _webqa("ir")}
 
 
-def own_questions(path: Path) -> Iterator[Question]:
-    """A user's file in SQuAD's or WebQA's format, told apart by what its first line holds."""
-    try:
-        first: Any = next(rows_of(path), None)
-    except DataError:
-        first = None  # SQuAD's format need not be one object a line; squad_file says what is wrong
-    if first is not None and "evidences" in first.fields:
-        return webqa_file(path)
-    return squad_file(path)
+def own_reading(source: Given, split: str) -> Iterator[Question]:
+    """A user's rows or file in SQuAD's or WebQA's format, told apart by the first line of a file."""
+    first = first_row(source) if isinstance(source, Path) else None
+    if isinstance(source, Path) and first is not None and "evidences" in first.fields:
+        return webqa_file(source)
+    return own_questions(source, split)
 
 
-def own_texts(
-    path: Path, text: str, pair: str | None, target: str, encoding: str = "utf-8"
-) -> Iterator[Wanted]:
+def own_texts(rows: Iterable[Row], text: str, pair: str | None, target: str) -> Iterator[Wanted]:
     """A user's rows: a source of one text or two, and the target, which a test file may lack."""
-    for number, row in enumerate(rows_of(path, encoding=encoding)):
+    for row in rows:
         told = row.fields.get(target) is not None
         yield Wanted(
-            str(row.fields.get("id", number)),
+            row.name,
             row.text(text),
             None if pair is None else row.text(pair),
             row.text(target) if told else None,
@@ -95,7 +89,7 @@ def own_texts(
 def load_questions(task: TaskChoice, tokenizer: Tokenizer) -> Data:
     """The data of questions whose answers are written."""
     room, search = Room.of(task.max_length, task.target_length), Search(task.beams, task.target_length)
-    splits = fewer(read_splits(task, {**ANSWERS, **READINGS}, own_questions), task)
+    splits = fewer(read_splits(task, {**ANSWERS, **READINGS}, own_reading), task)
     names = {q.name for q in splits["train"]}
     answered = {q.name for q in splits["train"] if q.answers}
     family = Read(tokenizer, room, search, always=names == answered)
@@ -113,8 +107,8 @@ def load_questions(task: TaskChoice, tokenizer: Tokenizer) -> Data:
 def load_texts(task: TaskChoice, tokenizer: Tokenizer) -> Data:
     """The data of texts that are written."""
 
-    def own(path: Path) -> Iterator[Wanted]:
-        return own_texts(path, task.text, task.pair, task.label, task.encoding)
+    def own(source: Given, split: str) -> Iterator[Wanted]:
+        return own_texts(own_rows(task, source, split), task.text, task.pair, task.label)
 
     room, search = Room.of(task.max_length, task.target_length), Search(task.beams, task.target_length)
     splits = fewer(read_splits(task, {}, own), task)

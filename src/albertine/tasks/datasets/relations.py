@@ -6,7 +6,7 @@ schemas may have one predicate (50 have 49), and their types take no part in the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from albertine.tasks.readers.table import Row, rows_of
 from albertine.tasks.relate import Relate
 from albertine.tasks.relations import Sentence
 from albertine.tasks.settings import TaskChoice
-from albertine.tasks.sources import Data, as_data, fewer, read_splits
+from albertine.tasks.sources import Data, Given, as_data, fewer, own_rows, read_splits
 from albertine.text.tokenizer import Tokenizer
 
 SCHEMAS = "all_50_schemas"
@@ -50,33 +50,33 @@ OWN = Form(_of_three, "A triple is [subject, predicate, object], three texts")
 DUIE = Form(_of_duie, 'A triple is {"subject": …, "predicate": …, "object": …}, three texts')
 
 
-def own_relations(path: Path, text: str, label: str, encoding: str = "utf-8") -> Iterator[Sentence]:
-    """A user's JSON lines: a text, and its relations as a list of [subject, predicate, object], subject and
+def own_relations(rows: Iterable[Row], text: str, label: str) -> Iterator[Sentence]:
+    """A user's rows: a text, and its relations as a list of [subject, predicate, object], subject and
     object spelled as in the text.
 
     Raises:
         DataError: with the line of what is wrong.
     """
-    for number, row in enumerate(rows_of(path, encoding=encoding)):
-        yield _sentence(number, row, text, label, OWN)
+    for row in rows:
+        yield _sentence(row, text, label, OWN)
 
 
 def _duie(folder: Path, split: str) -> Iterator[Sentence]:
-    for number, row in enumerate(rows_of(find(folder, FILES[split]))):
-        yield _sentence(number, row, "text", "spo_list", DUIE)
+    for row in rows_of(find(folder, FILES[split])):
+        yield _sentence(row, "text", "spo_list", DUIE)
 
 
 RELATIONS = {"duie": TaskSet(_duie, tuple(FILES))}
 
 
-def _sentence(number: int, row: Row, text: str, label: str, form: Form) -> Sentence:
-    words, value = row.text(text), row.fields.get(label)
+def _sentence(row: Row, text: str, label: str, form: Form) -> Sentence:
+    words, value = row.text(text), row.told(label)
     if not words.strip():
         raise DataError(f"`{text}` is empty", where=row.where, remedy="Leave the line out")
     if value is not None and not isinstance(value, list):
         raise DataError(f"`{label}` is not a list of triples", where=row.where, remedy=form.words)
     triples = None if value is None else tuple(_triple(item, label, row, form) for item in value)
-    return Sentence(str(row.fields.get("id", number)), words, triples, row.where)
+    return Sentence(row.name, words, triples, row.where)
 
 
 def _triple(item: Any, label: str, row: Row, form: Form) -> Triple:
@@ -132,10 +132,10 @@ def check_predicates(splits: Mapping[str, Sequence[Sentence]], predicates: Seque
 def load(task: TaskChoice, tokenizer: Tokenizer) -> Data:
     """The data of a task of relations."""
 
-    def own(path: Path) -> Iterator[Sentence]:
-        return own_relations(path, task.text, task.label, task.encoding)
+    def own(source: Given, split: str) -> Iterator[Sentence]:
+        return own_relations(own_rows(task, source, split), task.text, task.label)
 
-    splits = read_splits(task, RELATIONS, own)
+    splits = read_splits(task, RELATIONS, own, lambda e: e.triples)
     predicates = predicate_names(splits["train"], task.folder)
     check_predicates(splits, predicates)
     splits = fewer(splits, task)

@@ -6,7 +6,7 @@ neutral and that more than contradiction, as Su orders them for CoSENT.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
@@ -15,9 +15,9 @@ from albertine.errors import DataError
 from albertine.tasks.datasets.classes import DATASETS, read_split
 from albertine.tasks.embed import Embed, Likeness, Objective
 from albertine.tasks.readers.files import TaskSet
-from albertine.tasks.readers.table import rows_of
+from albertine.tasks.readers.table import Row
 from albertine.tasks.settings import TaskChoice
-from albertine.tasks.sources import Data, as_data, fewer, read_splits
+from albertine.tasks.sources import Data, Given, as_data, fewer, own_rows, read_splits
 from albertine.text.tokenizer import Tokenizer
 
 Scale = tuple[float, float] | Mapping[str, float]
@@ -51,7 +51,7 @@ SIMILAR: Mapping[str, TaskSet[Likeness]] = {
 
 
 def own_pairs(
-    path: Path,
+    rows: Iterable[Row],
     text: str,
     pair: str,
     label: str,
@@ -59,7 +59,6 @@ def own_pairs(
     scale: Scale,
     *,
     alone: bool = False,
-    encoding: str = "utf-8",
 ) -> Iterator[Likeness]:
     """A user's pairs by the names of their columns; a file may lack the scores.
 
@@ -67,14 +66,13 @@ def own_pairs(
         negative: column of a third text that is unlike the first; empty where there is none.
         alone: the second text may be missing, which stands for the first.
     """
-    for number, row in enumerate(rows_of(path, encoding=encoding)):
+    for row in rows:
         first = row.text(text)
         second = first if alone and pair not in row.fields else row.text(pair)
-        told = row.fields.get(label) is not None
+        told = row.told(label) is not None
         score = _score(row.text(label).strip(), label, scale, row.where) if told else None
-        third = row.text(negative) if negative is not None else ""
-        name = str(row.fields.get("id", number))
-        yield Likeness(name, first, second, score, row.where, third if third.strip() else None)
+        third = row.text(negative) if negative is not None and row.get(negative) is not None else ""
+        yield Likeness(row.name, first, second, score, row.where, third if third.strip() else None)
 
 
 def _score(text: str, column: str, scale: Scale, where: str) -> float:
@@ -163,11 +161,11 @@ def load(task: TaskChoice, tokenizer: Tokenizer) -> Data:
     """The data of a task of similarity."""
     choice = task.similarity
 
-    def own(path: Path) -> Iterator[Likeness]:
-        scale, learned = (choice.lowest, choice.highest), path in task.own("train")
+    def own(source: Given, split: str) -> Iterator[Likeness]:
+        scale, learned = (choice.lowest, choice.highest), split == "train"
         names = (task.text, task.pair or "", task.label, choice.negative if learned else None)
         alone = learned and choice.loss == "simcse"
-        return own_pairs(path, *names, scale, alone=alone, encoding=task.encoding)
+        return own_pairs(own_rows(task, source, split), *names, scale, alone=alone)
 
     how = choice.pooling, choice.normalize, choice.scale, choice.symmetric
     family = Embed(choice.loss, task.max_length, *how)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from albertine.errors import DataError
@@ -14,13 +19,42 @@ FORMS = (
 )
 
 
-def rows(source: Any) -> Iterator[tuple[dict[str, Any], str]]:
+@dataclass(frozen=True)
+class Held:
+    """Rows in memory in the settings of a run. As text, which is what records of the run say, they are their
+    number and a digest of them all: other rows are another run."""
+
+    source: Any
+
+    @cached_property
+    def told(self) -> str:
+        content, count = hashlib.blake2b(digest_size=8), 0
+        for fields, _ in rows(self.source):
+            content.update(json.dumps(fields, default=str).encode() + b"\n")
+            count += 1
+        return f"{count:,} rows in memory ({content.hexdigest()})"
+
+    def __str__(self) -> str:
+        return self.told
+
+
+def held(source: Any) -> Any:
+    """What a setting names as it is if that is a path, else `Held`; what can be read only once is read."""
+    if source is None or isinstance(source, str | Path | Held):
+        return source
+    return Held([fields for fields, _ in rows(source)] if isinstance(source, Iterator) else source)
+
+
+def rows(source: Any, name: str | None = None) -> Iterator[tuple[dict[str, Any], str]]:
     """Every row with its place, such as `DataFrame[2]`, counted from 0.
+
+    Args:
+        name: said instead of what the rows are held by.
 
     Raises:
         DataError: it holds no rows, or ends with an error.
     """
-    name = type(source).__name__
+    name = name or type(source).__name__
     found = _records(source, name)
     number = 0
     while True:
@@ -53,7 +87,8 @@ def _records(source: Any, name: str) -> Iterator[Any]:
     if isinstance(source, Mapping):
         return _columns(source, name)
     if isinstance(source, str | bytes) or not isinstance(source, Iterable) or hasattr(source, "dtype"):
-        raise DataError(f"a {name} holds no rows with named columns", remedy=FORMS)
+        kind = type(source).__name__
+        raise DataError(f"a {kind} holds no rows with named columns", where=name, remedy=FORMS)
     return iter(source)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Literal
 
 from albertine.errors import DataError
 from albertine.tasks.readers import memory
@@ -33,6 +33,14 @@ the names, where the file has no such line."""
 Placed = tuple[Mapping[str, Any], str]
 """The fields of a row by name, and its place for messages."""
 
+Form = Literal["csv", "json", "parquet", "tsv"]
+_FORMS: Mapping[str, Form] = {
+    ".csv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".parquet": "parquet",
+}
 _ROWS = 1024
 _DATA = re.compile(r"\s*(?:[-+\d.,]+|.{41,})\s*", re.DOTALL)
 """A field of a first line that is no name: a number, or words that go on."""
@@ -97,6 +105,7 @@ def rows_of(
     quotes: bool = True,
     ragged: bool = False,
     prefix: str = "",
+    name: str | None = None,
 ) -> Iterator[Row]:
     """The rows of a table; missing values (null, NaN) are None.
 
@@ -107,12 +116,14 @@ def rows_of(
             write them; all other quotes stay. The files of GLUE are read without.
         ragged: give a row of another number of fields without any, instead of refusing the file.
         prefix: what stands before the names `header` and `encoding` in messages: "task." or "--".
+        name: of rows in memory in messages: `train[2]` instead of `DataFrame[2]`.
 
     Raises:
         DataError: it cannot be read; two columns have one name; a row is not what the others are.
     """
+    source = source.source if isinstance(source, memory.Held) else source
     if not isinstance(source, str | Path | Member):
-        yield from (Row(fields, where, n) for n, (fields, where) in enumerate(memory.rows(source)))
+        yield from (Row(fields, where, n) for n, (fields, where) in enumerate(memory.rows(source, name)))
         return
     path = Path(source) if isinstance(source, str) else source
     advice = "Name the columns of the file"
@@ -138,16 +149,17 @@ def rows_of(
             yield from (Row(fields, where, n, advice) for n, (fields, where) in enumerate(placed))
 
 
-def _form(path: File, stream: ByteStream) -> str:
-    """What a file holds: "csv", "json", "parquet" or "tsv"."""
+def form_of(path: File) -> Form:
+    """What a file holds by its name; "tsv" also where that says nothing."""
     suffixes = PurePosixPath(str(path)).suffixes
-    kind = next((s for s in reversed(suffixes) if s not in PACKED), "").lower()
-    magic = stream.head(4) == b"PAR1"
-    if kind == ".parquet" and not magic:
+    return _FORMS.get(next((s for s in reversed(suffixes) if s not in PACKED), "").lower(), "tsv")
+
+
+def _form(path: File, stream: ByteStream) -> Form:
+    form, magic = form_of(path), stream.head(4) == b"PAR1"
+    if form == "parquet" and not magic:
         raise DataError("is no Parquet file", where=path, remedy="Copy it again")
-    if magic:
-        return "parquet"
-    return {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}.get(kind, "tsv")
+    return "parquet" if magic else form
 
 
 def _parquet(path: File, stream: ByteStream) -> Iterator[Placed]:

@@ -1,0 +1,83 @@
+"""Files in CoNLL's format: a word and its tag a line, in columns, a blank line between texts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from albertine.errors import DataError
+from albertine.tasks.readers.files import File, text_lines
+from albertine.text.words import is_han
+
+_TAG = re.compile(r"O|[BIESMLU]-\S.*")
+_MARKS = str.maketrans("MLU", "IES")
+"""Of the schemes BMES and BILOU as BIOES has them."""
+
+
+class Words(NamedTuple):
+    """A text in words.
+
+    Attributes:
+        tags: one a word, BIO or BIOES; None where the file has none. where: `file:line` of the first word.
+    """
+
+    words: list[str]
+    tags: list[str] | None
+    where: str
+
+
+def sentences(path: File, encoding: str = "utf-8", prefix: str = "task.") -> Iterator[Words]:
+    """The texts of a file. Its columns are parted by tabs, or else by spaces; the word is the first one, the
+    tag the last one. Lines `# …` that have no tag and lines of `-DOCSTART-` are no words.
+
+    Raises:
+        DataError: a line has no tag, although others have.
+    """
+    words: list[str] = []
+    tags: list[str] = []
+    begin = ""
+    for where, line in text_lines(path, encoding, prefix):
+        columns = line.rstrip().split("\t") if "\t" in line.strip() else line.split()
+        if not columns or columns[0] == "-DOCSTART-":
+            if words:
+                yield Words(words, tags or None, begin)
+            words, tags = [], []
+            continue
+        tag = columns[-1] if len(columns) > 1 else ""
+        if line.startswith("# ") and not _TAG.fullmatch(tag):
+            continue
+        if bool(tag) != bool(tags) and words:
+            raise DataError("is not a word and its tag, as other lines are", where=where)
+        begin = begin if words else where
+        words.append(columns[0])
+        if tag:
+            tags.append(checked_tag(tag, where))
+    if words:
+        yield Words(words, tags or None, begin)
+
+
+def checked_tag(tag: str, where: str) -> str:
+    """A tag in BIO or BIOES.
+
+    Raises:
+        DataError: it is none.
+    """
+    if not _TAG.fullmatch(tag):
+        raise DataError(
+            f"`{tag:.60}` is no tag",
+            where=where,
+            remedy="Tags are O, B-PER and I-PER, as in CoNLL's files",
+        )
+    return tag[0].translate(_MARKS) + tag[1:]
+
+
+def spaced(words: list[str]) -> tuple[str, list[int]]:
+    """The words as a text, and where each begins: a space is between two that are not both Chinese."""
+    text, starts = "", []
+    for word in words:
+        if text and not (is_han(text[-1]) and is_han(word[:1])):
+            text += " "
+        starts.append(len(text))
+        text += word
+    return text, starts

@@ -1,0 +1,689 @@
+"""Own files and rows of every kind, as people have them: the right examples, or one message and its place."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from albertine.errors import AlbertineError, DataError, SettingsError
+from albertine.settings import dump, resolve
+from albertine.tasks.data import read_data
+from albertine.tasks.datasets.classes import label_names
+from albertine.tasks.datasets.classify import Dataset
+from albertine.tasks.examples import Example
+from albertine.tasks.finetune import finetune
+from albertine.tasks.judge import judge, open_run
+from albertine.tasks.settings import FinetuneSettings, TaskChoice
+from albertine.tasks.sources import Data
+from albertine.text.load import load_tokenizer
+from albertine.text.tokenizer import Tokenizer
+from albertine.training.progress import Reporter
+from tests.tasks.conftest import Tune
+
+
+@pytest.fixture(scope="module")
+def tokenizer(pretrained: Path) -> Tokenizer:
+    return load_tokenizer(pretrained)
+
+
+def lines(*rows: object) -> bytes:
+    return "\n".join(map(json.dumps, rows)).encode()
+
+
+def read(tokenizer: Tokenizer, **task: Any) -> Data:
+    return read_data(resolve(TaskChoice, {"max_length": 32, **task}), tokenizer)
+
+
+def told(example: Any) -> tuple[str, Any]:
+    """The text of an example of any kind, and what is to be answered."""
+    example = getattr(example, "example", example)
+    answers = {"Example": "label", "Choice": "answer", "Tagged": "entities", "Sentence": "triples"}
+    answers |= {"Question": "answers", "Likeness": "score", "Wanted": "target"}
+    answer = getattr(example, answers[type(example).__name__])
+    passage = getattr(example, "passage", None)
+    return (example.text if passage is None else passage), answer
+
+
+TSV = b"text\tlabel\na good man\tyes\nhe was\tno\n"
+ROWS = [("a good man", "yes"), ("he was", "no")]
+LABELLED = [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}]
+CHOICES = [
+    {"text": "a", "options": ["b", "c", "d"], "label": 1},
+    {"text": "e", "options": ["f", "g"], "label": 0},
+]
+ASKED = [("a", 1), ("e", 0)]
+TAGGED = [{"text": "a good man", "label": [["x", 2, 6]]}, {"text": "he was", "label": []}]
+FOUND = [("a good man", (("x", 2, 6),)), ("he was", ())]
+CONLL = b"a\tO\ngood\tB-x\nman\tI-x\n\nhe\tO\n"
+SPANS = [("a good man", (("x", 2, 10),)), ("he", ())]
+SQUAD = [
+    {
+        "id": "q",
+        "context": "a good man",
+        "question": "what",
+        "answers": {"text": ["good"], "answer_start": [2]},
+    }
+]
+QUESTIONS = [("a good man", (("good", 2),))]
+TRIPLES = [{"text": "man sold time", "label": [["man", "sold", "time"]]}]
+RELATED = [("man sold time", (("man", "sold", "time"),))]
+PAIRS = {"kind": "similarity", "pair": "other"}
+PAIR_ROWS = [{"text": "a", "other": "b", "label": 1}, {"text": "c", "other": "d", "label": 0.5}]
+
+# What a person has: file name, content, settings, and what must come of it: examples, or a message.
+RIGHT: dict[str, tuple[str, bytes, dict[str, Any], list[tuple[str, Any]]]] = {
+    "byte order mark": ("a.tsv", b"\xef\xbb\xbf" + TSV, {}, ROWS),
+    "windows": ("a.tsv", TSV.replace(b"\n", b"\r\n"), {}, ROWS),
+    "utf-16": ("a.tsv", TSV.decode().encode("utf-16"), {"encoding": "utf-16"}, ROWS),
+    "gb18030": (
+        "a.csv",
+        "text,label\n好的,好\n不行,坏\n".encode("gb18030"),
+        {"encoding": "gb18030"},
+        [("好的", "好"), ("不行", "坏")],
+    ),
+    "no header line": (
+        "a.tsv",
+        TSV.partition(b"\n")[2],
+        {"header": False, "text": 1, "label": 2},
+        ROWS,
+    ),
+    "blank lines": ("a.tsv", TSV + b"\n   \n", {}, ROWS),
+    "empty text": ("a.tsv", TSV + b"\tno\n", {}, [*ROWS, ("", "no")]),
+    "json list": ("a.json", json.dumps(LABELLED).encode(), {}, [("a", "x"), ("b", "y")]),
+    "compressed": ("a.jsonl.gz", gzip.compress(lines(*LABELLED)), {}, [("a", "x"), ("b", "y")]),
+    "true and false": (
+        "a.jsonl",
+        lines({"text": "a", "label": True}, {"text": "b", "label": False}),
+        {},
+        [("a", "true"), ("b", "false")],
+    ),
+    "circled digits": ("a.csv", "text,label\na,①\nb,²\n".encode(), {}, [("a", "①"), ("b", "²")]),
+    "double minus": ("a.csv", b"text,label\na,--1\nb,1\n", {}, [("a", "--1"), ("b", "1")]),
+    "digits without end": (
+        "a.csv",
+        b"text,label\na," + b"1" * 5000 + b"\nb,1\n",
+        {},
+        [("a", "1" * 5000), ("b", "1")],
+    ),
+    "column with gaps": (
+        "a.csv",
+        b"text,label\na,0.0\nb,1.0\nc,1.50\n",
+        {},
+        [("a", "0"), ("b", "1"), ("c", "1.50")],
+    ),
+    "floats": (
+        "a.jsonl",
+        lines({"text": "a", "label": 0.0}, {"text": "b", "label": 1}),
+        {},
+        [("a", "0"), ("b", "1")],
+    ),
+    "several": (
+        "a.csv",
+        b'text,label\na,"x, y"\nb,\nc,2.0\n',
+        {"kind": "multi"},
+        [("a", frozenset("xy")), ("b", frozenset()), ("c", frozenset("2"))],
+    ),
+    "several in lists": (
+        "a.jsonl",
+        lines({"text": "a", "label": ["x", 1.0]}, {"text": "b", "label": []}),
+        {"kind": "multi"},
+        [("a", frozenset(("x", "1"))), ("b", frozenset())],
+    ),
+    "scores": ("a.csv", b"text,label\na,1.5\nb,-2\n", {"kind": "score"}, [("a", 1.5), ("b", -2.0)]),
+    "choices": ("a.jsonl", lines(*CHOICES), {"kind": "choice"}, ASKED),
+    "choices in a list": ("a.json", json.dumps(CHOICES).encode(), {"kind": "choice"}, ASKED),
+    "letters": (
+        "a.jsonl",
+        lines(CHOICES[0] | {"label": "B"}, CHOICES[1] | {"label": "A"}),
+        {"kind": "choice"},
+        ASKED,
+    ),
+    "numbers as text": (
+        "a.jsonl",
+        lines(CHOICES[0] | {"label": "1"}, CHOICES[1] | {"label": 0.0}),
+        {"kind": "choice"},
+        ASKED,
+    ),
+    "words of options": (
+        "a.jsonl",
+        lines({"text": "a", "options": ["B", "A"], "label": "A"}),
+        {"kind": "choice"},
+        [("a", 1)],
+    ),
+    "entities": ("a.jsonl", lines(*TAGGED), {"kind": "entities"}, FOUND),
+    "conll": ("a.conll", CONLL, {"kind": "entities"}, SPANS),
+    "conll of 2003": (
+        "a.txt",
+        b"-DOCSTART- -X- -X- O\n\n# id 1 domain=en\na DT B-NP O\ngood JJ I-NP I-x\nman NN I-NP I-x\n\n"
+        b"he PRP B-NP O",
+        {"kind": "entities"},
+        SPANS,
+    ),
+    "conll as a table": ("a.tsv", CONLL.replace(b"\n", b"\r\n"), {"kind": "entities"}, SPANS),
+    "conll in chinese": (
+        "a.bio",
+        "在 O\n北 B-x\n京 E-x\n用 O\niPhone S-y\n".encode(),
+        {"kind": "entities"},
+        [("在北京用 iPhone", (("x", 1, 3), ("y", 5, 11)))],
+    ),
+    "conll with middles": (
+        "a.bmes",
+        "南 B-x\n京 M-x\n市 E-x\n".encode(),
+        {"kind": "entities"},
+        [("南京市", (("x", 0, 3),))],
+    ),
+    "words and tags": (
+        "a.jsonl",
+        lines(
+            {"tokens": ["a", "good", "man"], "tags": ["O", "B-x", "I-x"]}, {"tokens": ["he"], "tags": ["O"]}
+        ),
+        {"kind": "entities", "text": "tokens", "label": "tags"},
+        SPANS,
+    ),
+    "relations": ("a.jsonl", lines(*TRIPLES), {"kind": "relations"}, RELATED),
+    "squad, flat": ("a.jsonl", lines(*SQUAD), {"kind": "answers"}, QUESTIONS),
+    "squad, flat, in a list": ("a.json", json.dumps(SQUAD).encode(), {"kind": "answers"}, QUESTIONS),
+    "squad": (
+        "a.json",
+        json.dumps(
+            {
+                "data": [
+                    {
+                        "paragraphs": [
+                            {
+                                "context": "a good man",
+                                "qas": [
+                                    {
+                                        "id": 1,
+                                        "question": "what",
+                                        "answers": [{"text": "good", "answer_start": 2}],
+                                    }
+                                ],
+                            }
+                        ]
+                    }
+                ]
+            },
+            indent=1,
+        ).encode(),
+        {"kind": "answers"},
+        QUESTIONS,
+    ),
+    "pairs": ("a.jsonl", lines(*PAIR_ROWS), PAIRS, [("a", 1.0), ("c", 0.5)]),
+    "pairs with gaps": (
+        "a.csv",
+        b"text,other,label\na,b,1\nc,d,\ne,f,0.5\n",
+        PAIRS,
+        [("a", 1.0), ("e", 0.5)],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", RIGHT)
+def test_what_people_have_is_read(tokenizer: Tokenizer, tmp_path: Path, case: str) -> None:
+    name, content, settings, wanted = RIGHT[case]
+    (tmp_path / name).write_bytes(content)
+    data = read(tokenizer, train=tmp_path / name, **settings)
+    assert [told(e) for e in data.train.examples] == wanted
+
+
+def test_flat_questions_are_read_for_written_answers_too(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(lines(*SQUAD))
+    data = read(tokenizer, train=tmp_path / "a.jsonl", dev=SQUAD, kind="reading", target_length=8)
+    assert data.dev is not None
+    assert [e.golds for found in (data.train, data.dev) for e in found.examples] == [("good",)] * 2
+
+
+ODD = [
+    b"",
+    b"\n\n",
+    b"a",
+    b"\xff\xfe\x00",
+    b"{}",
+    b"[]",
+    b"[[]]",
+    b'{"text": null}',
+    b'["a", 1]',
+    b"\x00\x01",
+]
+ODD += [b'"', b"\t\t\n\t", b"text,label\n", b'{"data": 1}', b'{"data": [{"paragraphs": 3}]}', b"[" * 100_000]
+LONE = b'{"text": "a \\ud83d", "label": "x", "options": ["b", "c"]}\n'
+WRONG: dict[str, tuple[str, bytes, dict[str, Any], str]] = {
+    "gb18030 unsaid": (
+        "a.csv",
+        "text,label\n好的,好\n".encode("gb18030"),
+        {},
+        r"a\.csv: is not utf-8.*task\.encoding=gb18030",
+    ),
+    "utf-16 unsaid": (
+        "a.csv",
+        "text,label\na,b\n".encode("utf-16"),
+        {},
+        r"a\.csv: is UTF-16.*task\.encoding=utf-16",
+    ),
+    "no such encoding": (
+        "a.csv",
+        b"text,label\n",
+        {"encoding": "utf-99"},
+        "there is no text encoding `utf-99`",
+    ),
+    "nul": ("a.csv", b"text,label\na\0,b\n", {}, r"a\.csv: is a binary file"),
+    "empty": ("a.csv", b"", {}, r"a\.csv: holds no train examples"),
+    "names alone": ("a.csv", b"text,label\n", {}, r"a\.csv: holds no train examples"),
+    "empty list": ("a.json", b"[]", {}, r"a\.json: holds no train examples"),
+    "ragged": ("a.csv", b"text,label\na,b\nc\n", {}, r"a\.csv:3: has 1 fields"),
+    "no header line": (
+        "a.tsv",
+        "体验\t8\n两岸\t3\n".encode(),
+        {},
+        r"has no column `text`; it has `体验`, `8`.*task\.header=false",
+    ),
+    "names without numbers": (
+        "a.tsv",
+        b"a\tx\nb\ty\n",
+        {"header": False},
+        r"a\.tsv:1: has no column `text`; it has `1`, `2`.*by number",
+    ),
+    "two of a name": ("a.csv", b"text,label,label\na,b,c\n", {}, r"a\.csv:1: has two columns `label`"),
+    "empty label": (
+        "a.csv",
+        b"text,label\na,b\nc,\n",
+        {},
+        r"a\.csv:3: `label` is missing or empty\. Fill it in",
+    ),
+    "label of spaces": ("a.tsv", b"text\tlabel\na\tb\nc\t \n", {}, r"a\.tsv:3: `label` is missing or empty"),
+    "null label": (
+        "a.jsonl",
+        lines(*LABELLED, {"text": "c", "label": None}),
+        {},
+        r"a\.jsonl:3: `label` is missing or empty",
+    ),
+    "nan label": (
+        "a.jsonl",
+        lines(*LABELLED) + b'\n{"text": "c", "label": NaN}',
+        {},
+        r"a\.jsonl:3: `label` is missing or empty",
+    ),
+    "list for a label": (
+        "a.jsonl",
+        lines({"text": "a", "label": ["x"]}),
+        {},
+        r"a\.jsonl:1: `label` is a list, not the name of a class",
+    ),
+    "one class": ("a.csv", b"text,label\na,b\nc,b\n", {}, r"a\.csv: has only the class `b`"),
+    "text is a list": (
+        "a.jsonl",
+        lines({"text": ["a"], "label": "x"}),
+        {},
+        r"a\.jsonl:1: `text` is a list, not text",
+    ),
+    "half a character": ("a.jsonl", LONE, {}, r"a\.jsonl:1: has half of a character"),
+    "half a character of a choice": (
+        "a.jsonl",
+        LONE,
+        {"kind": "choice"},
+        r"a\.jsonl:1: has half of a character",
+    ),
+    "many, without any": (
+        "a.csv",
+        b"text,label\na,\nb,\n",
+        {"kind": "multi"},
+        r"a\.csv: has no class in any row",
+    ),
+    "many, null": (
+        "a.jsonl",
+        lines({"text": "a", "label": ["x"]}, {"text": "b", "label": None}),
+        {"kind": "multi"},
+        r"a\.jsonl:2: `label` is missing",
+    ),
+    "empty score": (
+        "a.csv",
+        b"text,label\na,1\nb,\n",
+        {"kind": "score"},
+        r"a\.csv:3: `label` is missing or empty",
+    ),
+    "score of words": (
+        "a.csv",
+        b"text,label\na,1\nb,much\n",
+        {"kind": "score"},
+        r"a\.csv:3: `label` is `much`, not a number",
+    ),
+    "score without end": (
+        "a.csv",
+        b"text,label\na,inf\n",
+        {"kind": "score"},
+        r"a\.csv:2: `label` is `inf`, not a number",
+    ),
+    "true score": (
+        "a.jsonl",
+        lines({"text": "a", "label": True}),
+        {"kind": "score"},
+        r"a\.jsonl:1: `label` is true or false",
+    ),
+    "number beyond": (
+        "a.jsonl",
+        lines(CHOICES[1] | {"label": 2}),
+        {"kind": "choice"},
+        r"a\.jsonl:1: `label` is 2, neither .* from 0 to 1 nor their letter from A to B",
+    ),
+    "letter beyond": (
+        "a.jsonl",
+        lines(CHOICES[1] | {"label": "C"}),
+        {"kind": "choice"},
+        r"a\.jsonl:1: `label` is 'C', neither",
+    ),
+    "two letters": (
+        "a.jsonl",
+        lines(CHOICES[1] | {"label": "AB"}),
+        {"kind": "choice"},
+        r"a\.jsonl:1: `label` is 'AB', neither",
+    ),
+    "true choice": (
+        "a.jsonl",
+        lines(CHOICES[1] | {"label": True}),
+        {"kind": "choice"},
+        r"a\.jsonl:1: `label` is True, neither",
+    ),
+    "no right choice": (
+        "a.jsonl",
+        lines(*CHOICES, {"text": "a", "options": ["b", "c"]}),
+        {"kind": "choice"},
+        r"a\.jsonl:3: `label` is missing",
+    ),
+    "options as text": (
+        "a.csv",
+        b'text,options,label\na,"b,c",0\n',
+        {"kind": "choice"},
+        r"a\.csv:2: `options` is not a list",
+    ),
+    "one option": (
+        "a.jsonl",
+        lines({"text": "a", "options": ["b"], "label": 0}),
+        {"kind": "choice"},
+        r"a\.jsonl:1|fewer than two",
+    ),
+    "no entities of a row": (
+        "a.jsonl",
+        lines(*TAGGED, {"text": "a"}),
+        {"kind": "entities"},
+        r"a\.jsonl:3: `label` is missing",
+    ),
+    "entity beyond": (
+        "a.jsonl",
+        lines({"text": "a", "label": [["x", 0, 2]]}),
+        {"kind": "entities"},
+        r"a\.jsonl:1: has a x from",
+    ),
+    "entities as text": (
+        "a.csv",
+        b"text,label\na,x\n",
+        {"kind": "entities"},
+        r"a\.csv:2: `label` is not a list",
+    ),
+    "a table for conll": ("a.tsv", TSV, {"kind": "entities"}, r"a\.tsv:1: `label` is no tag"),
+    "a word without a tag": (
+        "a.conll",
+        b"a\tO\nb\n",
+        {"kind": "entities"},
+        r"a\.conll:2: is not a word and its tag",
+    ),
+    "words alone": (
+        "a.conll",
+        b"a\nb\n\nc\n",
+        {"kind": "entities"},
+        r"a\.conll:1: `label` is missing or empty",
+    ),
+    "fewer tags than words": (
+        "a.jsonl",
+        lines({"text": ["a", "b"], "label": ["O"]}),
+        {"kind": "entities"},
+        r"a\.jsonl:1: `label` has no tag for every one of the 2 words",
+    ),
+    "numbers for tags": (
+        "a.jsonl",
+        lines({"text": ["a"], "label": [3]}),
+        {"kind": "entities"},
+        r"a\.jsonl:1: `3` is no tag",
+    ),
+    "no relations of a row": (
+        "a.jsonl",
+        lines(*TRIPLES, {"text": "a"}),
+        {"kind": "relations"},
+        r"a\.jsonl:2: `label` is missing",
+    ),
+    "relations as text": (
+        "a.csv",
+        b"text,label\na,x\n",
+        {"kind": "relations"},
+        r"a\.csv:2: `label` is not a list",
+    ),
+    "flat squad, no place": (
+        "a.jsonl",
+        lines(SQUAD[0] | {"answers": {"text": ["good"]}}),
+        {"kind": "answers"},
+        r"a\.jsonl:1: `answers` is not what SQuAD's are",
+    ),
+    "flat squad, no answer": (
+        "a.jsonl",
+        lines(SQUAD[0], SQUAD[0] | {"answers": {"text": [], "answer_start": []}}),
+        {"kind": "answers"},
+        r"a\.jsonl:2: question q has no answer.*no_answer=true",
+    ),
+    "flat squad, no passage": (
+        "a.jsonl",
+        lines(*SQUAD, {"question": "a"}),
+        {"kind": "answers"},
+        r"a\.jsonl:2: has no column `context`",
+    ),
+    "score out of range": (
+        "a.csv",
+        b"text,other,label\na,b,3\n",
+        PAIRS,
+        r"a\.csv:2: `label` is 3, outside 0 to 1",
+    ),
+    "folder": ("a.csv/b", b"", {}, r"a\.csv: cannot be opened"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_cannot_be_read_is_one_message(tokenizer: Tokenizer, tmp_path: Path, case: str) -> None:
+    name, content, settings, message = WRONG[case]
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        read(tokenizer, train=tmp_path / name.partition("/")[0], **settings)
+
+
+@pytest.mark.parametrize(
+    "kind", ["single", "multi", "score", "choice", "entities", "relations", "answers", "similarity"]
+)
+def test_whatever_it_is_there_is_no_traceback(tokenizer: Tokenizer, tmp_path: Path, kind: str) -> None:
+    pair = {"pair": "other"} if kind == "similarity" else {}
+    for number, content in enumerate(ODD):
+        for ending in ("csv", "tsv", "jsonl", "json", "parquet", "conll", "csv.gz"):
+            path = tmp_path / f"{number}.{ending}"
+            path.write_bytes(content)
+            with pytest.raises(DataError) as error:
+                read(tokenizer, train=path, kind=kind, **pair)
+            assert path.name in str(error.value)
+
+
+def test_parquet_is_read_for_every_kind(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    for kind, rows, wanted in (
+        ("single", LABELLED, [("a", "x"), ("b", "y")]),
+        ("choice", CHOICES, ASKED),
+        ("answers", SQUAD, QUESTIONS),
+    ):
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / f"{kind}.parquet")
+        data = read(tokenizer, train=tmp_path / f"{kind}.parquet", kind=kind)
+        assert [told(e) for e in data.train.examples] == wanted
+    pq.write_table(pa.Table.from_pylist([*LABELLED, {"text": "c"}]), tmp_path / "gap.parquet")
+    with pytest.raises(DataError, match=r"gap\.parquet, row 3: `label` is missing or empty"):
+        read(tokenizer, train=tmp_path / "gap.parquet")
+
+
+def untold(kind: str) -> tuple[bytes, bytes, bytes, str]:
+    """Rows to learn from, and test rows without answers, with an answer in one of two, and their name."""
+    if kind in ("single", "multi", "score"):
+        train = b"text,label\na,1\nb,2\n"
+        return train, b"text\nc\nd\n", b"text,label\nc,1\nd,\n", "a.csv"
+    rows: Any = {"choice": CHOICES, "entities": TAGGED, "relations": TRIPLES}[kind]
+    bare = [{name: value for name, value in row.items() if name != "label"} for row in rows]
+    return lines(*rows), lines(*bare), lines(rows[0], bare[0]), "a.jsonl"
+
+
+@pytest.mark.parametrize("kind", ["single", "score", "choice", "entities", "relations"])
+def test_a_test_file_may_lack_all_answers_and_not_some(
+    tokenizer: Tokenizer, tmp_path: Path, kind: str
+) -> None:
+    train, test, some, name = untold(kind)
+    paths = {split: tmp_path / f"{split}-{name}" for split in ("train", "test", "some")}
+    for path, content in zip(paths.values(), (train, test, some), strict=True):
+        path.write_bytes(content)
+    data = read(tokenizer, train=paths["train"], test=paths["test"], kind=kind)
+    assert data.test is not None and data.test.targets is None
+    assert [told(e)[1] for e in data.test.examples] == [None] * len(data.test.examples)
+    with pytest.raises(
+        DataError, match=r"some-a\.\w+:\d: `label` is missing or empty\. Give every row of a test"
+    ):
+        read(tokenizer, train=paths["train"], test=paths["some"], kind=kind)
+    with pytest.raises(DataError, match=r"test-a\.\w+:\d: (has no column `label`|`label` is missing)"):
+        read(tokenizer, train=paths["train"], dev=paths["test"], kind=kind)
+
+
+def test_an_empty_column_of_a_test_file_tells_nothing(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text,label\na,x\nb,y\n")
+    (tmp_path / "b.csv").write_text("text,label\na,\nb,\n")
+    for kind in ("single", "multi"):
+        data = read(tokenizer, train=tmp_path / "a.csv", test=tmp_path / "b.csv", kind=kind)
+        assert data.test is not None and data.test.targets is None
+
+
+def test_ids_of_own_rows_are_kept(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,text,label\nq-7,a,x\n,b,y\n")
+    data = read(tokenizer, train=tmp_path / "a.csv")
+    assert [e.name for e in data.train.examples] == ["q-7", "1"]
+
+
+def test_numbers_of_classes_do_not_depend_on_the_order_of_a_set() -> None:
+    names = [f"{zero}{n}" for n in range(1, 21) for zero in ("", "0", "00")]
+    found = label_names(Dataset({}), [Example("", "", None, name, "") for name in [*names, "１"]])
+    assert found == (
+        "001",
+        "01",
+        "1",
+        "１",
+        *(f"{zero}{n}" for n in range(2, 21) for zero in ("00", "0", "")),
+    )
+
+
+def test_a_message_lists_a_few_of_many_classes(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text,label\n" + "".join(f"a,{n}\n" for n in range(3000)))
+    (tmp_path / "b.csv").write_text("text,label\na,x\n")
+    with pytest.raises(DataError, match=r"the class `x`.*Known: 0, 1, 2,.* and 2,970 others") as error:
+        read(tokenizer, train=tmp_path / "a.csv", dev=tmp_path / "b.csv")
+    assert len(str(error.value)) < 500
+
+
+def test_rows_in_memory_are_read_like_files(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    pd, datasets = pytest.importorskip("pandas"), pytest.importorskip("datasets")
+    pa = pytest.importorskip("pyarrow")
+    wanted = [("a", "x"), ("b", "y")]
+    columns = {"text": ["a", "b"], "label": ["x", "y"]}
+    features = datasets.Features(
+        {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["x", "y"])}
+    )
+    for source in (
+        LABELLED,
+        iter(LABELLED),
+        columns,
+        pd.DataFrame(columns),
+        pa.table(columns),
+        datasets.Dataset.from_dict(columns),
+        datasets.Dataset.from_dict({"text": ["a", "b"], "label": [0, 1]}, features=features),
+    ):
+        data = read(tokenizer, train=source, dev=pd.DataFrame(columns))
+        assert [told(e) for e in data.train.examples] == wanted
+        assert data.dev is not None and [e.where for e in data.dev.examples] == ["dev[0]", "dev[1]"]
+    (tmp_path / "a.csv").write_text("text,label\na,x\n")
+    data = read(tokenizer, train=[tmp_path / "a.csv", pd.DataFrame(columns)[1:]])
+    assert [told(e) for e in data.train.examples] == wanted
+
+
+def breaks() -> Iterator[dict[str, str]]:
+    yield LABELLED[0]
+    raise KeyError("gone")
+
+
+def test_wrong_rows_in_memory_are_one_message(tokenizer: Tokenizer) -> None:
+    pd, datasets = pytest.importorskip("pandas"), pytest.importorskip("datasets")
+    nan, text = float("nan"), ["a", "b"]
+    images = datasets.Features(
+        {"text": datasets.Sequence(datasets.Value("string")), "label": datasets.Value("string")}
+    )
+    for source, message in (
+        (
+            pd.DataFrame({"body": text, "label": text}),
+            r"train\[0\]: has no column `text`; it has `body`, `label`",
+        ),
+        (pd.DataFrame({"text": text, "label": [1, nan]}), r"train\[1\]: `label` is missing or empty"),
+        (pd.DataFrame({"text": ["a", nan], "label": text}), r"train\[1\]: `text` is empty, not text"),
+        (
+            pd.DataFrame({"text": text, "label": pd.to_datetime(["2020-01-01"] * 2)}),
+            r"train\[0\]: `label` is a Timestamp",
+        ),
+        (
+            datasets.Dataset.from_dict({"text": [["a"]], "label": ["x"]}, features=images),
+            r"train\[0\]: `text` is a list",
+        ),
+        (pd.Series(text), "train: a Series holds no rows"),
+        ([], "holds no train examples|give task.dataset"),
+        (3, "train: a int holds no rows"),
+    ):
+        with pytest.raises(AlbertineError, match=message):
+            read(tokenizer, train=source)
+    with pytest.raises(DataError, match=r"generator\[1\]: cannot be read \(KeyError: 'gone'\)"):
+        read(tokenizer, train=breaks())
+    gaps = pd.DataFrame({"text": ["a", "b", "c"], "label": [0, 1, nan]})[:2]
+    assert [told(e)[1] for e in read(tokenizer, train=gaps).train.examples] == ["0", "1"]
+
+
+def test_settings_tell_rows_in_memory_by_what_they_hold(tune: Tune) -> None:
+    def record(label: str) -> str:
+        rows = [{"text": "a", "label": "x"}, {"text": "b", "label": label}]
+        return dump(tune(task={"train": rows, "dev": None}))
+
+    assert "2 rows in memory (" in record("y")
+    assert record("y") == record("y") != record("z")
+    back = resolve(FinetuneSettings, tune(task={"train": LABELLED, "dev": None}).model_dump(mode="json"))
+    assert "2 rows in memory" in back.task.source
+
+
+def test_a_run_on_frames_and_then_on_a_file_without_labels(
+    tune: Tune, tmp_path: Path, tables: dict[str, Path]
+) -> None:
+    pd = pytest.importorskip("pandas")
+    frames = {name: pd.read_csv(path) for name, path in tables.items()}
+    settings = tune(task={**frames, "test": frames["dev"][["review"]]}, training={"steps": 2})
+    result = finetune(settings, reporter=Reporter(quiet=True))
+    assert result.scores and result.test == {}
+    predicted = (result.folder / "predictions-test.jsonl").read_text().splitlines()
+    assert len(predicted) == 100 and "label" not in json.loads(predicted[0])
+
+    (tmp_path / "new.csv").write_text("review\nthe good old house\nnever he said\n")
+    files = [f"task.{name}={path}" for name, path in tables.items()]
+    (judged,) = judge(open_run(result.folder, files, file=tmp_path / "new.csv"), ["test"])
+    assert len(judged.answers) == 2 and judged.scores == {}
+
+
+def test_columns_and_header_can_be_said_on_the_command_line() -> None:
+    task = resolve(TaskChoice, {"train": "a.tsv", "header": False, "text": 1, "label": 2})
+    assert (task.text, task.label, task.header) == ("1", "2", False)
+    with pytest.raises(SettingsError):
+        resolve(TaskChoice, {"train": "a.tsv", "header": "maybe"})
