@@ -19,7 +19,7 @@ from albertine.interop.huggingface import save_model
 from albertine.model.model import Model
 from albertine.pretraining.choose import encoder_config
 from albertine.pretraining.settings import ModelChoice
-from albertine.settings import resolve
+from albertine.settings import read_yaml, resolve
 from albertine.tasks.choose import Choice, Choose, by_option, encode
 from albertine.tasks.classify import Classify
 from albertine.tasks.data import once, read_data
@@ -169,19 +169,30 @@ def test_what_cannot_be_opened(members: list[Path], tables: dict[str, Path], tmp
             open_run(wrong)
     with pytest.raises(SettingsError, match="did you mean"):
         open_run(members[0], ["task.folde=x"])
-    strange = tmp_path / "train.csv"
-    strange.write_text(tables["train"].read_text().replace("poor", "awful"))
     dev = tmp_path / "dev.csv"
     dev.write_text(tables["dev"].read_text().replace("poor", "awful"))
-    with pytest.raises(ModelError, match="`awful` is in one of them only"):
-        judge(open_run(members[0], [f"task.train={strange}", f"task.dev={dev}", "task.test=null"]))
-    with pytest.raises(ModelError, match="was tuned to classify, the settings ask it to answer"):
+    with pytest.raises(DataError, match=r"has the class `awful`, which the model does not know.*fine, poor"):
+        open_run(members[0], [f"task.dev={dev}", "task.test=null"])
+    with pytest.raises(ModelError, match="was tuned to classify texts, and cannot answer from passages"):
         squad = {"data": [{"paragraphs": [{"context": "a", "qas": [_question()]}]}]}
         (tmp_path / "q.json").write_text(json.dumps(squad))
         paths = [f"task.{name}={tmp_path / 'q.json'}" for name in ("train", "dev", "test")]
         judge(open_run(members[0], [*paths, "task.kind=answers"]))
     with pytest.raises(SettingsError, match="has no dev"):
         judge(open_run(members[0], ["task.dev=null"]), ["dev"])
+
+
+def test_no_training_file_is_needed(members: list[Path], tables: dict[str, Path], tmp_path: Path) -> None:
+    there = judge(open_run(members[0]), ["dev"])[0].scores
+    gone = tmp_path / "gone.csv"
+    assert judge(open_run(members[0], [f"task.train={gone}"]), ["dev"])[0].scores == there
+    # A folder that lies in no run tells its length and its classes.
+    copy = tmp_path / "a copy"
+    shutil.copytree(members[0] / "best", copy)
+    words = ["task.text=review", "task.label=verdict", f"task.dev={tables['dev']}"]
+    run = open_run(copy, words)
+    assert run.settings.task.max_length == read_yaml(members[0] / "settings.yaml")["task"]["max_length"] == 32
+    assert judge(run, ["dev"])[0].scores == there
 
 
 def _question() -> dict[str, Any]:

@@ -21,6 +21,11 @@ def tags_of(types: Sequence[str], scheme: Scheme = "bio") -> tuple[str, ...]:
     return ("O", *(f"{mark}-{name}" for name in types for mark in _MARKS[scheme]))
 
 
+def types_of(tags: Sequence[str]) -> tuple[str, ...]:
+    """The types that tags name, in their order."""
+    return tuple(dict.fromkeys(name for _, sign, name in (tag.partition("-") for tag in tags) if sign))
+
+
 def scheme_of(tags: Sequence[str]) -> Scheme:
     """The scheme of all tags of a model."""
     return "bioes" if any(tag[:2] in ("E-", "S-") for tag in tags) else "bio"

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import torch
 
 from albertine.errors import SettingsError
+from albertine.interop.heads import Task
 from albertine.tasks.classify import Classify
 from albertine.tasks.datasets import answer, choose, classes, entities, generate, relations, similarity
+from albertine.tasks.family import Family
 from albertine.tasks.readers.files import NotThere, TaskSet
 from albertine.tasks.settings import TaskChoice, TaskKind
 from albertine.tasks.sources import SPLITS, Data
 from albertine.text.tokenizer import Tokenizer
 
-Reader = Callable[[TaskChoice, Tokenizer], Data]
+
+class Reader(Protocol):
+    """`read_data`, or what does the same."""
+
+    def __call__(self, task: TaskChoice, tokenizer: Tokenizer, known: Family | None = None) -> Data: ...
+
+
 READERS: Mapping[TaskKind, Reader] = {
     "single": classes.load,
     "multi": classes.load,
@@ -30,6 +38,16 @@ READERS: Mapping[TaskKind, Reader] = {
     "generation": generate.load_texts,
     "reading": generate.load_questions,
 }
+ASKS: Mapping[TaskKind, Task] = {
+    **dict.fromkeys(("single", "multi", "score"), "classify"),
+    "choice": "choose",
+    "entities": "tag",
+    "answers": "answer",
+    "relations": "relate",
+    "similarity": "embed",
+    **dict.fromkeys(("generation", "reading"), "generate"),
+}
+"""What a model of each kind does."""
 SETS: Mapping[TaskKind, Mapping[str, TaskSet[Any]]] = {
     "choice": choose.CHOICES,
     "entities": entities.ENTITIES,
@@ -41,17 +59,25 @@ SETS: Mapping[TaskKind, Mapping[str, TaskSet[Any]]] = {
 """The data sets of every kind; `similarity` and `reading` can be asked of some of other kinds too."""
 
 
-def read_data(task: TaskChoice, tokenizer: Tokenizer) -> Data:
+def read_data(task: TaskChoice, tokenizer: Tokenizer, known: Family | None = None) -> Data:
     """Read, check and encode the files of a task.
+
+    Args:
+        known: the family of a model that is to be judged, which tells its classes; no training file is read.
 
     Raises:
         DataError: a file is missing, or not what its task wants.
         SettingsError: an unknown data set, or settings of another kind of task.
     """
-    kind = task.kind if task.kind != "single" or task.dataset is None else kind_of(task.dataset)
+    kind = kind_in(task)
     if kind != "entities" and (task.crf or task.tags != "bio"):
         raise SettingsError("task.crf and task.tags are for entities", remedy="Leave them out")
-    return READERS[kind](task, tokenizer)
+    return READERS[kind](task, tokenizer, known)
+
+
+def kind_in(task: TaskChoice) -> TaskKind:
+    """The kind of a task, which a known data set may tell."""
+    return task.kind if task.kind != "single" or task.dataset is None else kind_of(task.dataset)
 
 
 def kind_of(dataset: str) -> TaskKind:
@@ -90,12 +116,13 @@ def missing(task: TaskChoice) -> str | None:
 
 def once(read: Reader = read_data) -> Reader:
     """A reader that remembers: the same files for the same tokenizer are read and encoded once."""
-    known_data: dict[tuple[str, str], Data] = {}
+    known_data: dict[tuple[str, ...], Data] = {}
 
-    def remembering(task: TaskChoice, tokenizer: Tokenizer) -> Data:
-        key = (task.model_dump_json(), tokenizer.fingerprint)
+    def remembering(task: TaskChoice, tokenizer: Tokenizer, known: Family | None = None) -> Data:
+        labels = () if known is None else ("judged", *known.labels)
+        key = (task.model_dump_json(), tokenizer.fingerprint, *labels)
         if key not in known_data:
-            known_data[key] = read(task, tokenizer)
+            known_data[key] = read(task, tokenizer, known)
         return known_data[key]
 
     return remembering

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -13,25 +13,22 @@ from albertine.errors import ModelError, SettingsError
 from albertine.evaluation.metrics import score
 from albertine.evaluation.runs import predictions_file, write_predictions, write_record
 from albertine.files import explained, standing
-from albertine.interop.heads import labels_in, pooling_of, task_of
+from albertine.interop.heads import length_of, pooling_of, task_of
 from albertine.interop.huggingface import read_folder
-from albertine.interop.huggingface_config import model_type
 from albertine.model.task_model import TaskModel
 from albertine.precision import InferencePrecision
 from albertine.released import which
 from albertine.settings import override, read_yaml, resolve
-from albertine.tasks.data import once
+from albertine.tasks.data import ASKS, Reader, kind_in, once
 from albertine.tasks.encoded import Encoded
-from albertine.tasks.families import asked_for, tuned_model
+from albertine.tasks.families import asked_for, family_of, tuned_model
 from albertine.tasks.family import Family, OneLayer
-from albertine.tasks.settings import FinetuneSettings, TaskChoice
+from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.sources import Data
 from albertine.text.load import check_vocabulary, load_tokenizer
-from albertine.text.tokenizer import Tokenizer
 
 Split = Literal["dev", "test"]
 SPLITS: tuple[Split, ...] = ("dev", "test")
-Reader = Callable[[TaskChoice, Tokenizer], Data]
 
 
 @dataclass(frozen=True)
@@ -89,7 +86,8 @@ def open_run(
 
     Args:
         assignments: `key.sub=value` over the settings of the run, such as where its files lie now. A model
-            folder that lies in no run needs all settings of its task.
+            folder that lies in no run needs all settings of its task. No training file is read: the folder
+            tells the classes.
         file: own rows to be the test file instead of the run's. precision: default: as in training.
         read: of runs that share their data (`once`) it is read once.
 
@@ -105,7 +103,10 @@ def open_run(
             remedy="Give a pretrained model a corpus; tell a tuned one its task.dataset and task.folder, or "
             "its own files",
         )
+    tokenizer, found = load_tokenizer(model_folder), read_folder(model_folder)
+    known = family_of(found, tokenizer, model_folder)
     tree: dict[str, Any] = {"name": folder.resolve().name, "encoder": {"folder": str(folder)}}
+    tree["task"] = {"max_length": length_of(found)}
     if run is not None:
         tree = read_yaml(run / "settings.yaml")
         if "task" not in tree:
@@ -120,8 +121,9 @@ def open_run(
                 remedy="Give task.folder=FOLDER instead of --file",
             )
         settings = settings.model_copy(update={"task": settings.task.model_copy(update={"test": file})})
-    tokenizer = load_tokenizer(model_folder)
-    data = (read or once())(settings.task, tokenizer)
+    if (asked := ASKS[kind_in(settings.task)]) != known.task:
+        raise asked_for(known.task, asked, model_folder)
+    data = (read or once())(settings.task, tokenizer, known)
     return TunedRun(settings, model_folder, data, precision or settings.training.precision)
 
 
@@ -150,21 +152,12 @@ def model_of(run: TunedRun) -> TaskModel:
     """The model of a run, ready to be asked.
 
     Raises:
-        ModelError: it was tuned for another task, or for other classes than the files have.
+        ModelError: it was tuned for another task.
     """
     where, family = run.model_folder, run.family
     found = read_folder(where)
     if (task := task_of(found)) != family.task:
         raise asked_for(task, family.task, where)
-    labels, wanted = labels_in(found.config), labels_in(family.config(model_type(found.model.config), 0.0))
-    if labels != wanted:
-        strange = sorted(set(labels) ^ set(wanted))
-        raise ModelError(
-            f"has {len(labels)} classes, the training file now has {len(wanted)}"
-            + (f"; `{strange[0]}` is in one of them only" if strange else " in another order"),
-            where=where,
-            remedy="Give the files that the run was made with",
-        )
     check_vocabulary(found.model.config.vocab_size, load_tokenizer(where), where)
     if isinstance(family, OneLayer):
         family.pooling = pooling_of(found)

@@ -180,7 +180,7 @@ class TaskChoice(Settings):
                 raise ValueError("give task.dataset or own files, and not both")
             if self.answer.no_answer or self.answer.rules != "squad":
                 raise ValueError("task.answer.no_answer and task.answer.rules are for own files")
-        elif not self.train:
+        elif not own:
             raise ValueError("give task.dataset and task.folder, or task.train")
         elif self.folder is not None:
             raise ValueError("task.folder belongs to task.dataset; own files are named one by one")

@@ -19,6 +19,7 @@ from albertine.tasks.readers.table import Row, rows_of
 from albertine.tasks.settings import TaskChoice
 
 SPLITS = ("train", "dev", "test")
+NOTHING = Encoded((), [], [], np.zeros(1, dtype=np.int64), None, 0)
 E = TypeVar("E")
 Lost = tuple[int, str]
 """How many rows something befell, and what."""
@@ -29,7 +30,7 @@ class Data:
     """What a run learns from and is judged by.
 
     Attributes:
-        family: how the model is asked. test: may lack labels.
+        family: how the model is asked. train: nothing where a model is only judged. test: may lack labels.
         notes: what a person should know of the files: rows left out, empty or cut short.
     """
 
@@ -54,10 +55,13 @@ def read_splits(
     sets: Mapping[str, TaskSet[E]],
     own: Callable[[Given, str], Iterator[E]],
     told: Callable[[E], Any] | None = None,
+    *,
+    judging: bool = False,
 ) -> dict[str, list[E]]:
     """The examples of every file that there is; of a known data set only the test file may be missing.
 
     Args:
+        judging: the training file is not read.
         sets: the known data sets of a kind by name. own: reads what the user names of a split.
         told: the answer of an example, None where its row has none. Own files to learn from or to be judged
             by must tell it in every row, a test file in all or in none. Default: rows may do without.
@@ -67,7 +71,7 @@ def read_splits(
             another kind.
     """
     found: dict[str, list[E]] = {}
-    for name in SPLITS:
+    for name in SPLITS[judging:]:
         if task.dataset is not None:
             assert task.folder is not None
             if task.dataset not in sets:
@@ -91,7 +95,9 @@ def read_splits(
             continue
         if not found[name]:
             raise DataError(f"holds no {name} examples", where=task.folder or task.given(name)[0])
-    if "train" not in found:
+    if "train" not in found and not judging:
+        if task.dataset is None:
+            raise SettingsError("give task.train, the file to learn from")
         raise DataError(
             f"`{task.dataset}` has no training file, it only tests",
             where=task.folder,
@@ -117,7 +123,7 @@ def fewer(splits: dict[str, list[E]], task: TaskChoice) -> dict[str, list[E]]:
 
     For after what is told by all of them, such as the names of the classes.
     """
-    examples, count = splits["train"], task.examples
+    examples, count = splits.get("train", []), task.examples
     if count is None or count >= len(examples):
         return splits
     chosen = np.sort(permutation(len(examples), 0, "task examples")[:count])
@@ -143,7 +149,7 @@ def as_data(
         counts = (*(lost or {}).get(name, ()), (found.truncated, f"cut to {task.max_length} tokens"))
         befell = "".join(f", {count:,} {what}" for count, what in counts if count)
         notes.append(f"{name}: {len(found.examples):,} examples{befell}")
-    return Data(family, encoded["train"], encoded.get("dev"), encoded.get("test"), tuple(notes))
+    return Data(family, encoded.get("train", NOTHING), encoded.get("dev"), encoded.get("test"), tuple(notes))
 
 
 def blank(examples: Sequence[Any], *texts: str) -> Lost:

@@ -190,12 +190,13 @@ ANSWERS: Mapping[str, AnswerSet] = {
 }
 
 
-def load(task: TaskChoice, tokenizer: Tokenizer) -> Data:
+def load(task: TaskChoice, tokenizer: Tokenizer, known: Family | None = None) -> Data:
     """The data of questions about passages."""
     chosen = task.answer if task.dataset is None else ANSWERS.get(task.dataset, task.answer)
-    splits = read_splits(task, ANSWERS, own_questions)
+    splits, lost = read_splits(task, ANSWERS, own_questions, judging=known is not None), 0
     check(splits, chosen.no_answer)
-    splits["train"], lost = learnable(splits["train"])
+    if known is None:
+        splits["train"], lost = learnable(splits["train"])
     splits = fewer(splits, task)
     sizes = task.answer
     reading = Reading(task.max_length, sizes.stride, sizes.question, sizes.longest, sizes.n_best)
@@ -207,6 +208,8 @@ def load(task: TaskChoice, tokenizer: Tokenizer) -> Data:
         name: [(sum(a.cut for a in found.examples), f"with a question cut to {sizes.question} tokens")]
         for name, found in encoded.items()
     }
+    if known is not None:
+        return as_data(family, encoded, task, more)
     more["train"].append((lost, "left out, their answer is not in the passage"))
     data = as_data(family, encoded, task, more)
     # A batch is of windows, as in Google's code: one of questions would hold several times as many.

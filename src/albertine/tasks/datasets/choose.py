@@ -14,6 +14,7 @@ from typing import Any
 from albertine.errors import DataError
 from albertine.tasks.choose import Choice, Choose
 from albertine.tasks.datasets.clue import ARCHIVE, few_shot
+from albertine.tasks.family import Family
 from albertine.tasks.readers.files import LIMITS, TaskSet, find, parsed, unpacked, whole, whole_json
 from albertine.tasks.readers.table import Row, rows_of
 from albertine.tasks.settings import TaskChoice
@@ -171,13 +172,14 @@ def _checked(choice: Choice) -> Choice:
     return choice
 
 
-def load(task: TaskChoice, tokenizer: Tokenizer) -> Data:
+def load(task: TaskChoice, tokenizer: Tokenizer, known: Family | None = None) -> Data:
     """The data of a task of multiple choice."""
 
     def own(source: Given, split: str) -> Iterator[Choice]:
         return own_choices(own_rows(task, source, split), task.text, task.pair, task.options, task.label)
 
-    splits = fewer(read_splits(task, CHOICES, own, lambda e: e.answer), task)
+    found = read_splits(task, CHOICES, own, lambda e: e.answer, judging=known is not None)
+    splits = fewer(found, task)
     family = Choose(task.max_length)
     encoded = {name: family.encode(found, tokenizer) for name, found in splits.items()}
     lost = {name: (blank(examples, "passage", "question"),) for name, examples in splits.items()}

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from albertine.errors import DataError
-from albertine.inference.tags import Entity, bio_spans, tags_of
+from albertine.inference.tags import Entity, bio_spans, tags_of, types_of
+from albertine.tasks.family import Family
 from albertine.tasks.readers.conll import checked_tag, sentences, spaced
 from albertine.tasks.readers.files import File, TaskSet, find
 from albertine.tasks.readers.table import Row, form_of, rows_of
@@ -141,7 +142,7 @@ def check_types(splits: Mapping[str, Sequence[Tagged]], types: Sequence[str]) ->
                 )
 
 
-def load(task: TaskChoice, tokenizer: Tokenizer) -> Data:
+def load(task: TaskChoice, tokenizer: Tokenizer, known: Family | None = None) -> Data:
     """The data of a task of entities."""
 
     def own(source: Given, split: str) -> Iterator[Tagged]:
@@ -149,11 +150,11 @@ def load(task: TaskChoice, tokenizer: Tokenizer) -> Data:
             return own_conll(source, task.encoding)
         return own_entities(own_rows(task, source, split), task.text, task.label)
 
-    splits = read_splits(task, ENTITIES, own, lambda e: e.entities)
-    types = entity_types(splits["train"])
-    check_types(splits, types)
+    splits = read_splits(task, ENTITIES, own, lambda e: e.entities, judging=known is not None)
+    tags = tags_of(entity_types(splits["train"]), task.tags) if known is None else known.labels
+    check_types(splits, types_of(tags))
     splits = fewer(splits, task)
-    family = Tag(tags_of(types, task.tags), task.max_length, task.crf)
+    family = Tag(tags, task.max_length, task.crf)
     encoded = {name: family.encode(found, tokenizer) for name, found in splits.items()}
     lost = {name: (blank(examples, "text"),) for name, examples in splits.items()}
     return as_data(family, encoded, task, lost)

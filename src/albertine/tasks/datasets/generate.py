@@ -12,6 +12,7 @@ from albertine.errors import DataError
 from albertine.inference.search import Search
 from albertine.tasks.answer import Question
 from albertine.tasks.datasets.answer import ANSWERS, first_row, own_questions
+from albertine.tasks.family import Family
 from albertine.tasks.generate import Read, Room, Wanted, Write
 from albertine.tasks.readers.files import File, TaskSet, find
 from albertine.tasks.readers.table import Row, rows_of
@@ -86,32 +87,37 @@ def own_texts(rows: Iterable[Row], text: str, pair: str | None, target: str) -> 
         )
 
 
-def load_questions(task: TaskChoice, tokenizer: Tokenizer) -> Data:
+def load_questions(task: TaskChoice, tokenizer: Tokenizer, known: Family | None = None) -> Data:
     """The data of questions whose answers are written."""
     room, search = Room.of(task.max_length, task.target_length), Search(task.beams, task.target_length)
-    splits = fewer(read_splits(task, {**ANSWERS, **READINGS}, own_reading), task)
-    names = {q.name for q in splits["train"]}
-    answered = {q.name for q in splits["train"] if q.answers}
-    family = Read(tokenizer, room, search, always=names == answered)
+    sets = {**ANSWERS, **READINGS}
+    splits = fewer(read_splits(task, sets, own_reading, judging=known is not None), task)
+    train = splits.get("train", [])
+    names, answered = {q.name for q in train}, {q.name for q in train if q.answers}
+    always = known.always if isinstance(known, Read) else names == answered
+    family = Read(tokenizer, room, search, always=always)
     encoded = {
         name: family.encode(found, tokenizer, learning=name == "train") for name, found in splits.items()
     }
-    train = encoded["train"]
-    silent = sum(len(t) == len(e.sources) for t, e in zip(train.targets or (), train.examples, strict=True))
-    if silent == len(train.examples):
-        raise DataError("has no answer that stands in its passage", where=splits["train"][0].where)
+    if known is not None:
+        return as_data(family, encoded, task)
+    learned = encoded["train"]
+    lengths = zip(learned.targets or (), learned.examples, strict=True)
+    silent = sum(len(target) == len(example.sources) for target, example in lengths)
+    if silent == len(learned.examples):
+        raise DataError("has no answer that stands in its passage", where=train[0].where)
     lost = {"train": [(silent, "without an answer in their passage, which learn to say nothing")]}
     return as_data(family, encoded, task, lost)
 
 
-def load_texts(task: TaskChoice, tokenizer: Tokenizer) -> Data:
+def load_texts(task: TaskChoice, tokenizer: Tokenizer, known: Family | None = None) -> Data:
     """The data of texts that are written."""
 
     def own(source: Given, split: str) -> Iterator[Wanted]:
         return own_texts(own_rows(task, source, split), task.text, task.pair, task.label)
 
     room, search = Room.of(task.max_length, task.target_length), Search(task.beams, task.target_length)
-    splits = fewer(read_splits(task, {}, own), task)
+    splits = fewer(read_splits(task, {}, own, judging=known is not None), task)
     for example in (e for name in ("train", "dev") for e in splits.get(name, ())):
         if example.target is None:
             raise DataError(

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from albertine.errors import DataError
 from albertine.evaluation.entities import Triple
+from albertine.tasks.family import Family
 from albertine.tasks.readers.files import NotThere, TaskSet, find, parsed, text_lines
 from albertine.tasks.readers.table import Row, rows_of
 from albertine.tasks.relate import Relate
@@ -129,21 +130,21 @@ def check_predicates(splits: Mapping[str, Sequence[Sentence]], predicates: Seque
                 )
 
 
-def load(task: TaskChoice, tokenizer: Tokenizer) -> Data:
+def load(task: TaskChoice, tokenizer: Tokenizer, known: Family | None = None) -> Data:
     """The data of a task of relations."""
 
     def own(source: Given, split: str) -> Iterator[Sentence]:
         return own_relations(own_rows(task, source, split), task.text, task.label)
 
-    splits = read_splits(task, RELATIONS, own, lambda e: e.triples)
-    predicates = predicate_names(splits["train"], task.folder)
+    splits = read_splits(task, RELATIONS, own, lambda e: e.triples, judging=known is not None)
+    predicates = predicate_names(splits["train"], task.folder) if known is None else known.labels
     check_predicates(splits, predicates)
     splits = fewer(splits, task)
     family = Relate(predicates, task.max_length)
     encoded = {
         name: family.encode(found, tokenizer, learning=name == "train") for name, found in splits.items()
     }
-    if not encoded["train"].examples:
+    if known is None and not encoded["train"].examples:
         raise DataError("has no triple to learn from", where=splits["train"][0].where)
     lost = {name: found.told for name, found in encoded.items()}
     return as_data(family, encoded, task, lost)

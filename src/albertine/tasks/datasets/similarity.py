@@ -14,6 +14,7 @@ from pathlib import Path
 from albertine.errors import DataError
 from albertine.tasks.datasets.classes import DATASETS, read_split
 from albertine.tasks.embed import Embed, Likeness, Objective
+from albertine.tasks.family import Family
 from albertine.tasks.readers.files import TaskSet
 from albertine.tasks.readers.table import Row
 from albertine.tasks.settings import TaskChoice
@@ -157,7 +158,7 @@ def counts(pairs: Sequence[Likeness], kept: Sequence[Likeness]) -> Iterator[tupl
     yield sum(not (p.text.strip() and p.pair.strip()) for p in pairs), "with an empty text"
 
 
-def load(task: TaskChoice, tokenizer: Tokenizer) -> Data:
+def load(task: TaskChoice, tokenizer: Tokenizer, known: Family | None = None) -> Data:
     """The data of a task of similarity."""
     choice = task.similarity
 
@@ -170,7 +171,8 @@ def load(task: TaskChoice, tokenizer: Tokenizer) -> Data:
     how = choice.pooling, choice.normalize, choice.scale, choice.symmetric
     family = Embed(choice.loss, task.max_length, *how)
     encoded, lost = {}, {}
-    for name, pairs in fewer(read_splits(task, SIMILAR, own), task).items():
+    splits = read_splits(task, SIMILAR, own, judging=known is not None)
+    for name, pairs in fewer(splits, task).items():
         used = to_learn(pairs, choice.loss) if name == "train" else to_judge(pairs, test=name == "test")
         encode = family.encode_to_learn if name == "train" else family.encode
         encoded[name] = encode(used, tokenizer)
