@@ -12,6 +12,7 @@ import pytest
 
 from albertine.errors import AlbertineError, DataError, SettingsError
 from albertine.settings import dump, resolve
+from albertine.tasks.advice import advice
 from albertine.tasks.data import read_data
 from albertine.tasks.datasets.classes import label_names
 from albertine.tasks.datasets.classify import Dataset
@@ -329,6 +330,12 @@ WRONG: dict[str, tuple[str, bytes, dict[str, Any], str]] = {
         {"kind": "choice"},
         r"a\.jsonl:1: has half of a character",
     ),
+    "half a character of squad": (
+        "a.json",
+        b'{"data": [{"paragraphs": [{"context": "\\ud83d", "qas": []}]}]}',
+        {"kind": "answers"},
+        r"a\.json: has half of a character",
+    ),
     "many, without any": (
         "a.csv",
         b"text,label\na,\nb,\n",
@@ -369,25 +376,25 @@ WRONG: dict[str, tuple[str, bytes, dict[str, Any], str]] = {
         "a.jsonl",
         lines(CHOICES[1] | {"label": 2}),
         {"kind": "choice"},
-        r"a\.jsonl:1: `label` is 2, neither .* from 0 to 1 nor their letter from A to B",
+        r"a\.jsonl:1: `label` is `2`, neither .* from 0 to 1 nor their letter from A to B",
     ),
     "letter beyond": (
         "a.jsonl",
         lines(CHOICES[1] | {"label": "C"}),
         {"kind": "choice"},
-        r"a\.jsonl:1: `label` is 'C', neither",
+        r"a\.jsonl:1: `label` is `C`, neither",
     ),
     "two letters": (
         "a.jsonl",
         lines(CHOICES[1] | {"label": "AB"}),
         {"kind": "choice"},
-        r"a\.jsonl:1: `label` is 'AB', neither",
+        r"a\.jsonl:1: `label` is `AB`, neither",
     ),
     "true choice": (
         "a.jsonl",
         lines(CHOICES[1] | {"label": True}),
         {"kind": "choice"},
-        r"a\.jsonl:1: `label` is True, neither",
+        r"a\.jsonl:1: `label` is `True`, neither",
     ),
     "no right choice": (
         "a.jsonl",
@@ -663,6 +670,7 @@ def test_settings_tell_rows_in_memory_by_what_they_hold(tune: Tune) -> None:
     assert record("y") == record("y") != record("z")
     back = resolve(FinetuneSettings, tune(task={"train": LABELLED, "dev": None}).model_dump(mode="json"))
     assert "2 rows in memory" in back.task.source
+    assert advice(tune(task={"train": LABELLED, "dev": None})) == []  # nothing is known of their number
 
 
 def test_a_run_on_frames_and_then_on_a_file_without_labels(

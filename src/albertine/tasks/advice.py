@@ -76,7 +76,8 @@ def _is_small(task: TaskChoice) -> bool:
     if task.dataset is not None:
         return task.dataset in SMALL or task.dataset.startswith("fewclue-")
     paths = task.own("train")
-    if not all(path.suffix in (".csv", ".jsonl", ".tsv") and path.is_file() for path in paths):
+    lines_tell = (path.suffix in (".csv", ".jsonl", ".tsv") and path.is_file() for path in paths)
+    if len(paths) < len(task.given("train")) or not all(lines_tell):
         return False  # elsewhere a line is no example
     lines = 0
     for path in paths:

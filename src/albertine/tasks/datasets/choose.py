@@ -158,7 +158,7 @@ def _answer(row: Row, label: str, options: tuple[str, ...]) -> int | None:
     if isinstance(value, str | int | float) and not isinstance(value, bool) and text in named:
         return named[text]
     raise DataError(
-        f"`{label}` is {value!r:.60}, neither one of the options nor their number from 0 to {last} "
+        f"`{label}` is `{value!s:.60}`, neither one of the options nor their number from 0 to {last} "
         f"nor their letter from A to {LETTERS[min(last, len(LETTERS) - 1)]}",
         where=row.where,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,11 +11,13 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from albertine.errors import DataError
+from albertine.tasks.readers.values import plain
 from albertine.text.lines import TextLines, check_encoding
 from albertine.text.streams import ByteStream, Limits, tar_members, unpack
 
 PACKED = ("", ".xz", ".gz", ".zst", ".bz2")
 LIMITS = Limits()
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 E = TypeVar("E")
 
 
@@ -137,7 +140,8 @@ def whole_json(path: File) -> Any:
 def parsed(text: bytes, where: str) -> Any:
     """JSON out of bytes; errors tell the line."""
     try:
-        return json.loads(text.decode("utf-8-sig"))
+        tree = json.loads(text.decode("utf-8-sig"))
+        return plain(tree, where) if _SURROGATE.search(text) else tree
     except UnicodeDecodeError as error:
         line = text.count(b"\n", 0, error.start) + 1
         raise DataError(

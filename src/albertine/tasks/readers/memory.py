@@ -19,7 +19,7 @@ FORMS = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Held:
     """Rows in memory in the settings of a run. As text, which is what records of the run say, they are their
     number and a digest of them all: other rows are another run."""
