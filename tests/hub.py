@@ -38,10 +38,12 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 class Hub:
-    """A server of models: their files by name; `asked` has the paths of files that were fetched."""
+    """A server of models: their files by name, and names that not everyone may have; `asked` has the paths of
+    files that were fetched."""
 
     def __init__(self) -> None:
         self.models: dict[str, dict[str, bytes]] = {}
+        self.gated: set[str] = set()
         self.asked: list[str] = []
         self.url = ""
 
@@ -49,9 +51,12 @@ class Hub:
         """Status, body and headers of a GET."""
         api = path.startswith("/api/models/")
         words = path.removeprefix("/api/models/").strip("/").split("/")
-        files = self.models.get("/".join(words[:2]))
+        name = "/".join(words[:2])
+        files = self.models.get(name)
         if files is None:
             return 404, b"", {"X-Error-Code": "RepoNotFound"}
+        if name in self.gated and not api:
+            return 403, b"", {"X-Error-Code": "GatedRepo"}
         what, rest = words[2:3], words[3:]
         if rest and rest[0] not in ("main", COMMIT):
             return 404, b"", {"X-Error-Code": "RevisionNotFound"}
@@ -65,7 +70,7 @@ class Hub:
             listed = [{"rfilename": file} for file in files]
             return (
                 200,
-                json.dumps({"id": "/".join(words[:2]), "sha": COMMIT, "siblings": listed}).encode(),
+                json.dumps({"id": name, "sha": COMMIT, "siblings": listed}).encode(),
                 {},
             )
         file = "/".join(rest[1:])

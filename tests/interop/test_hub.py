@@ -225,6 +225,8 @@ def test_what_the_hub_does_not_have(hub: Hub, files: dict[str, bytes]) -> None:
     assert "the hub has no model of that name" in refused(NAME)
     hub.models[NAME] = files
     assert "it has no revision `v2`" in refused(f"{NAME}@v2")
+    hub.gated.add(NAME)
+    assert "its owner wants to be asked first" in refused(NAME)
 
 
 def test_a_hub_that_is_not_reached(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
