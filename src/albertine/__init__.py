@@ -42,38 +42,32 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module `albertine` has no attribute `{name}`")
 
 
-def load(path_or_preset: str | Path, *, seed: int = 0) -> Model:
-    """A model from a folder, a released one by its name, or with random weights from the name of a preset.
+def load(what: str | Path, *, random: bool = False, seed: int = 0) -> Model:
+    """A trained model by its folder, run folder, released name or `owner/name` on the Hugging Face hub; or,
+    if asked for, random weights in the shape of a preset.
 
     Args:
-        path_or_preset: a model folder, or a name among `released_models()` or `presets()`; a path wins if
-            both exist.
-        seed: random weights of a preset are a function of it.
+        what: a path, which wins if it exists; or one of `released_models()`; or `owner/name`, perhaps with
+            `@revision`, which is looked for in the hub's cache before anything is downloaded. With `random`
+            one of `presets()`.
+        random: fill the shape of a preset with random weights, a function of `seed`.
 
     Returns:
         A `torch.nn.Module` in evaluation mode, called as model(input_ids, attention_mask=None,
         token_type_ids=None).
 
     Raises:
-        ModelError: nothing of these exists, or the folder is damaged.
+        ModelError: nothing of these exists or can be had, or the folder is damaged.
+        SettingsError: there is no preset of that name.
     """
-    from albertine.errors import ModelError, SettingsError
-    from albertine.files import standing
     from albertine.interop.huggingface import load_model
+    from albertine.interop.places import model_folder
     from albertine.model.model import Model
     from albertine.model.presets import preset
-    from albertine.released import which
 
-    if standing(Path(path_or_preset)).exists():
-        return load_model(path_or_preset)
-    try:
-        config = preset(str(path_or_preset))
-    except SettingsError as error:
-        raise ModelError(
-            "is neither a folder, a released model nor a preset",
-            where=path_or_preset,
-            remedy=f"{which(str(path_or_preset))}. {error.remedy}",
-        ) from error
+    if not random:
+        return load_model(model_folder(what))
+    config = preset(str(what))
     return Model(config, {"mlm", "nsp" if config.is_bert else "sop"}, seed=seed).eval()
 
 
@@ -88,16 +82,17 @@ def save(model: Model, tokenizer: SavableTokenizer | None, folder: str | Path) -
     save_model(model, tokenizer, folder)
 
 
-def load_tokenizer(path: str | Path) -> Tokenizer:
-    """The tokenizer in a folder or vocabulary file, or of a released model by its name; its kind is told by
-    the files.
+def load_tokenizer(what: str | Path) -> Tokenizer:
+    """The tokenizer in a vocabulary file, or of a model by all that `load` takes; its kind is told by the
+    files.
 
     Raises:
-        TokenizerError: nothing there that is one.
+        ModelError: nothing there. TokenizerError: nothing there that is one.
     """
+    from albertine.interop.places import model_folder
     from albertine.text.load import load_tokenizer as load_from
 
-    return load_from(Path(path))
+    return load_from(model_folder(what))
 
 
 def released_models() -> tuple[str, ...]:
@@ -108,7 +103,7 @@ def released_models() -> tuple[str, ...]:
 
 
 def presets() -> tuple[str, ...]:
-    """The names of shapes that `load` fills with random weights."""
+    """The names of shapes that `load(name, random=True)` fills with random weights."""
     from albertine.model.presets import PRESETS
 
     return tuple(PRESETS)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-import os.path
+import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from albertine.errors import ModelError
@@ -38,8 +40,25 @@ def released_or(path: Path) -> Path:
 def which(name: str) -> str:
     """What to write instead of a name that is not there."""
     names = released_names()
-    if not names:
-        return "No released model is installed here; name a model folder"
-    near = difflib.get_close_matches(name, names, n=1)
-    meant = f"Did you mean `{near[0]}`? " if near else ""
-    return f"{meant}Released models: {', '.join(names)}; or name a model folder"
+    there = f"Released models: {', '.join(names)}; or" if names else "No released model is installed here;"
+    others = "name a model folder, or OWNER/NAME of the Hugging Face hub, as albert/albert-base-v2"
+    return f"{meant(name, names)}{there} {others}"
+
+
+def meant(name: str, names: Iterable[str]) -> str:
+    """A question after the nearest of some names, else the nearest folder; empty where there is none."""
+    near, path = difflib.get_close_matches(name, names, n=1), Path(name)
+    found = near[0] if near else None if os.path.exists(path) else _nearest(path)
+    return f"Did you mean `{found}`? " if found else ""
+
+
+def _nearest(path: Path) -> Path | None:
+    """The folder whose path is like another one, name by name; None where a name has none like it."""
+    if os.path.isdir(path) or path == path.parent:
+        return path
+    if (above := _nearest(path.parent)) is None:
+        return None
+    with contextlib.suppress(OSError):
+        names = [entry.name for entry in os.scandir(above) if entry.is_dir()]
+        return next((above / name for name in difflib.get_close_matches(path.name, names, n=1)), None)
+    return None

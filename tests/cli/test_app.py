@@ -69,7 +69,13 @@ def test_wrong_words_suggest_the_near_one(albertine: Command, arguments: list[st
 def test_an_error_is_one_message_and_exit_code_2(albertine: Command) -> None:
     outcome = albertine("info", "no/such/folder")
     assert outcome.code == 2 and outcome.out == ""
-    assert outcome.err == "albertine: no/such/folder: there is no such file or folder. Check the path\n"
+    assert outcome.err.startswith("albertine: no/such/folder: is neither a folder nor a released model. ")
+    assert outcome.err.count("\n") == 1
+    outcome = albertine("info", "no/such.yaml")
+    assert (outcome.code, outcome.err) == (
+        2,
+        "albertine: no/such.yaml: there is no such file. Check the path\n",
+    )
 
 
 @pytest.mark.parametrize(

@@ -155,13 +155,19 @@ def test_paper_rows_by_name():
         paper_row("some")
 
 
-def test_load_by_preset_name_and_by_a_wrong_one():
-    model = albertine.load("albert-tiny-zh", seed=2)
+def test_random_weights_of_a_preset_and_of_a_wrong_one():
+    model = albertine.load("albert-tiny-zh", random=True, seed=2)
     assert model.heads == {"pooler", "mlm", "sop"}
     assert not model.training
     assert "albert-tiny-zh" in albertine.presets()
-    with pytest.raises(ModelError, match="albert-base-v2"):
-        albertine.load("albert-base-v3")
+    with pytest.raises(SettingsError, match="Did you mean `albert-base-v2`"):
+        albertine.load("albert-base-v3", random=True)
+
+
+@pytest.mark.parametrize("name", ["albert-tiny-zh", "albert-base-ffn-e768"])
+def test_a_preset_has_no_weights_unless_random_ones_are_asked_for(name):
+    with pytest.raises(ModelError, match=f"shape without weights.*load\\('{name}', random=True\\)"):
+        albertine.load(name)
 
 
 def test_configuration_round_trip_as_plain_data():

@@ -13,6 +13,7 @@ from albertine.cli.show import size
 from albertine.corpus.reader import Corpus
 from albertine.errors import ModelError
 from albertine.files import standing
+from albertine.interop.places import place
 from albertine.model.backend import choices
 from albertine.precision import fast_bfloat16
 from albertine.text.documents import read_documents
@@ -27,6 +28,7 @@ _OPTIONAL = {
     "jieba": "zh",
     "pyarrow": "data",
     "zstandard": "data",
+    "huggingface_hub": "hub",
     "transformers": "dev",
 }
 
@@ -90,7 +92,7 @@ def check_folder(folder: Path, *, full: bool) -> str:
     Raises:
         AlbertineError: what is wrong with it.
     """
-    folder = standing(folder)
+    folder = place(folder)
     if (folder / "config.json").is_file():
         return _check_model(folder, full)
     if any((folder / name).is_file() for name in ("manifest.json", "prepare.json")):

@@ -27,7 +27,13 @@ def register(app: typer.Typer) -> None:
 
 
 def convert(
-    source: Annotated[Path, typer.Argument(metavar="FROM", help="Model folder to read, or released model.")],
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FROM",
+            help="Model or run folder to read, released model, or OWNER/NAME of the Hugging Face hub.",
+        ),
+    ],
     target: Annotated[
         Path, typer.Argument(metavar="TO", help="Folder to write; new, or a model folder to replace.")
     ],

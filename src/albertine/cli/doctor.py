@@ -20,7 +20,7 @@ def doctor(
     folders: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="FOLDER...", help="Model, corpus or run folders, or released models, to check."
+            metavar="FOLDER...", help="Model, corpus or run folders, or models by name, to check."
         ),
     ] = None,
     full: Annotated[

@@ -49,7 +49,8 @@ def info(
         str | None,
         typer.Argument(
             metavar="PRESET|FILE|FOLDER|NAME",
-            help="A preset, a config.json, a recipe, a model, corpus or run folder, or a released model.",
+            help="A preset, a config.json, a recipe, a model, corpus or run folder, a released model, or "
+            "OWNER/NAME of the Hugging Face hub.",
         ),
     ] = None,
     length: Annotated[

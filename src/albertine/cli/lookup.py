@@ -1,5 +1,5 @@
-"""What a word on the command line means: a preset, a configuration file, a folder of ours, or a released
-model."""
+"""What a word on the command line means: a preset, a configuration file, a folder of ours, a released model,
+or one of the hub."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from albertine.corpus.manifest import Manifest
 from albertine.errors import ModelError
 from albertine.files import standing
+from albertine.interop.places import place
 from albertine.model.config import EncoderConfig
 
 
@@ -26,7 +27,7 @@ def look_up(what: str) -> EncoderConfig | Found:
     released model, and that over a preset.
 
     Raises:
-        AlbertineError: nothing of the kind, with the nearest preset.
+        AlbertineError: nothing of the kind, with the nearest name.
     """
     path = standing(Path(what))
     if path.is_dir():
@@ -39,10 +40,10 @@ def look_up(what: str) -> EncoderConfig | Found:
     try:
         return preset(what)
     except SettingsError as error:
+        if path.suffix in (".yaml", ".yml", ".json"):
+            raise ModelError("there is no such file", where=what, remedy="Check the path") from error
         if "/" in what or path.suffix:
-            raise ModelError(
-                "there is no such file or folder", where=what, remedy="Check the path"
-            ) from error
+            return _folder(place(what))
         from albertine.released import which
 
         raise SettingsError(error.what, remedy=f"{which(what)}. {error.remedy}") from error

@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
 
 
 Vocabulary = Annotated[
-    Path, typer.Argument(metavar="TOKENIZER", help="Model folder, released model, spiece.model or vocab.txt.")
+    Path, typer.Argument(metavar="TOKENIZER", help="Model by folder or name, spiece.model or vocab.txt.")
 ]
 
 

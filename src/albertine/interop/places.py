@@ -1,7 +1,9 @@
-"""Where the model lies that a person means: in a folder, or among those that come with the package."""
+"""Where the model lies that a person means: in a folder, in a run, among those that come with the package, or
+on the hub."""
 
 from __future__ import annotations
 
+import os.path
 from pathlib import Path
 
 from albertine.errors import ModelError
@@ -10,12 +12,41 @@ from albertine.released import which
 
 
 def model_folder(what: str | Path) -> Path:
-    """The folder of a model by its path or its released name; a path that exists wins.
+    """The folder of a model by its path, that of its run (whose best model is meant, else the last), its
+    released name or its `owner/name` on the hub (`hub.hub_folder`); a path that exists wins.
 
     Raises:
-        ModelError: there is neither; the message says which released models there are.
+        ModelError: there is none of these, or no weights; the message says what there is.
     """
-    folder = standing(Path(what))
-    if not folder.exists():
-        raise ModelError("is neither a folder nor a released model", where=what, remedy=which(str(what)))
-    return folder
+    folder = place(what)
+    is_run = (folder / "settings.yaml").is_file() and not (folder / "config.json").is_file()
+    return _model_of_run(folder) if is_run else folder
+
+
+def place(what: str | Path) -> Path:
+    """As `model_folder`, for what may also be a file, a corpus or a run: those are left as they are."""
+    path = standing(Path(what))
+    if os.path.exists(path):  # unlike Path.exists it takes a whole sentence for a name that is not there
+        return path
+    from albertine.interop.hub import hub_folder, is_hub_name
+    from albertine.model.presets import is_preset
+
+    name = str(what)
+    if is_hub_name(name):
+        return hub_folder(name)
+    if is_preset(name):
+        raise ModelError(
+            "is a preset, a shape without weights",
+            where=name,
+            remedy=f"{which(name)}. For random weights: albertine.load({name!r}, random=True)",
+        )
+    raise ModelError("is neither a folder nor a released model", where=name, remedy=which(name))
+
+
+def _model_of_run(run: Path) -> Path:
+    for folder in (standing(run / name) for name in ("best", "final")):
+        if (folder / "config.json").is_file():
+            return folder
+    raise ModelError(
+        "is a run that holds no model yet", where=run, remedy="The command that began the run finishes it"
+    )

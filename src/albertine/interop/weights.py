@@ -68,7 +68,7 @@ def open_weights(folder: Path) -> Iterator[OpenWeights]:
     with ExitStack() as stack:
         shapes: dict[str, tuple[int, ...]] = {}
         readers: dict[str, Callable[[str], Tensor]] = {}
-        for path in _files(folder):
+        for path in weight_files(folder):
             for name, shape, read in _open(path, stack):
                 if name in shapes:
                     raise ModelError(f"{name} is in two shards", where=path)
@@ -96,7 +96,12 @@ def _open(path: Path, stack: ExitStack) -> Iterator[tuple[str, tuple[int, ...], 
         ) from error
 
 
-def _files(folder: Path) -> list[Path]:
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors of a model folder; all are there.
+
+    Raises:
+        ModelError: there are none, or only pickled ones, or a shard is missing.
+    """
     single, index = folder / SINGLE, folder / INDEX
     if single.is_file():
         return [single]

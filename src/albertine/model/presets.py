@@ -105,6 +105,11 @@ def paper_rows() -> dict[str, EncoderConfig]:
     return {f"albert-base-{s}-e{e}": paper_row(s, e) for s in SHARING for e in EMBEDDING_SIZES}
 
 
+def is_preset(name: str) -> bool:
+    """Whether `preset` knows a name."""
+    return name in PRESETS or name in paper_rows()
+
+
 def preset(name: str) -> EncoderConfig:
     """The configuration of a preset or a paper row; an unknown name is a SettingsError that suggests the
     nearest."""

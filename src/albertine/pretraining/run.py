@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -16,7 +17,9 @@ from numpy.typing import NDArray
 
 from albertine.corpus.manifest import NAME as MANIFEST
 from albertine.corpus.reader import Corpus
+from albertine.interop.hub import commit_of
 from albertine.interop.huggingface import save_model
+from albertine.interop.places import model_folder
 from albertine.model.model import Model
 from albertine.objectives.baseline import BaselineScore, Unigram, count_tokens
 from albertine.objectives.losses import pretraining_losses
@@ -39,6 +42,7 @@ from albertine.training.run_folder import RunFolder, describe
 from albertine.training.schedules import make_schedule
 
 SHORT = 64
+log = logging.getLogger("albertine.training")
 
 
 @dataclass(frozen=True)
@@ -142,7 +146,7 @@ def _run(
             if world.main
             else None,  # all see the same numbers
             reporter=reporter,
-            on_start=partial(describe, folder, settings, world),
+            on_start=partial(_describe, folder, settings, world),
             on_best=keep_best,
             branching=branching(corpus, settings),
             clock=clock,
@@ -154,6 +158,13 @@ def _run(
                 save_model(model, tokenizer, folder.final)
         draw(folder, {"unigram baseline": baseline.cross_entropy})
     return Result(folder.path, outcome, baseline)
+
+
+def _describe(folder: RunFolder, settings: PretrainingSettings, world: World) -> None:
+    describe(folder, settings, world)
+    start = settings.model.start_from
+    if start is not None and (commit := commit_of(model_folder(start))):
+        log.info("starts from %s, revision %s of the hub", start, commit)
 
 
 def _over_all(score: BaselineScore, world: World) -> BaselineScore:

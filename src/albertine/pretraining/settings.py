@@ -75,7 +75,8 @@ class ModelChoice(Settings):
 
     preset: str | None = Field(None, description="name of a preset; `albertine info` lists them")
     start_from: Path | None = Field(
-        None, description="model folder, or released model, whose weights to go on from"
+        None,
+        description="model or run folder, released model or owner/name on the hub, to go on from",
     )
     sharing: Literal["preset", "all", "attention", "ffn", "none"] = Field(
         "preset", description="what all depths share"

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from albertine.errors import AlbertineError
+from albertine.errors import AlbertineError, ModelError
 from albertine.evaluation.runs import RECORD, write_record
-from albertine.files import standing
 from albertine.interop.huggingface_config import model_type
+from albertine.interop.places import model_folder
 from albertine.model.task_model import TaskModel
 from albertine.settings import read_yaml
 from albertine.tasks.family import Family
@@ -79,16 +79,24 @@ def stamp(settings: FinetuneSettings) -> str:
     own = [path for split in SPLITS for path in task.own(split)]
     data = sorted(task.folder.rglob("*")) if task.folder is not None else own
     facts = [settings.model_dump_json()]
-    for path in (*data, *sorted(standing(settings.encoder.folder).glob("*"))):
+    for path in (*data, *sorted(_where(settings.encoder.folder).glob("*"))):
         if path.is_file():
             about = path.stat()
             facts.append(f"{path} {about.st_size} {about.st_mtime_ns}")
     return hashlib.blake2b("\n".join(facts).encode(), digest_size=16).hexdigest()
 
 
+def _where(encoder: Path) -> Path:
+    """The folder of the encoder; its name where it is gone since the run began."""
+    try:
+        return model_folder(encoder)
+    except ModelError:
+        return encoder
+
+
 def pretraining(folder: Path) -> str | None:
     """What is known of how an encoder was trained: by the run it lies in, else by a line of its card."""
-    folder = standing(folder).resolve()
+    folder = _where(folder).resolve()
     beside = folder / "settings.yaml"  # a released model has it with it
     try:
         run = read_yaml(beside if beside.is_file() else folder.parent / "settings.yaml")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from albertine.errors import ModelError, SettingsError
 from albertine.interop.heads import labels_in, task_in
+from albertine.interop.hub import commit_of
 from albertine.interop.huggingface import load_model
 from albertine.interop.places import model_folder
 from albertine.interop.weights import read_json
@@ -103,16 +104,18 @@ def first_encoder(settings: FinetuneSettings, pretrained: Model, heads: frozense
 
 
 def start_notes(settings: FinetuneSettings, pretrained: Model, family: Family) -> tuple[str, ...]:
-    """What a person should know of the model that the run begins with: how far the depths were apart that
-    now share their weights, and a head that is not gone on with."""
-    notes = []
+    """What a person should know of the model that the run begins with: its revision on the hub, how far the
+    depths were apart that now share their weights, and a head that is not gone on with."""
+    notes, folder = [], model_folder(settings.encoder.folder)
+    if commit := commit_of(folder):
+        notes.append(f"encoder: {settings.encoder.folder}, revision {commit} of the hub")
     if settings.encoder.unshare == "share":
         apart = distances(pretrained, shared_again(pretrained))
         told = (f"{max(values):.3f} in {part.replace('_', '-')}" for part, values in apart.items())
         notes.append(
             f"start: shared again; from the mean the farthest depth is, over its norm, {', '.join(told)}"
         )
-    return (*notes, *left_aside(settings.encoder.folder, family))
+    return (*notes, *left_aside(folder, family))
 
 
 def _plan(plan: SharingPlan, choice: EncoderChoice) -> SharingPlan:
