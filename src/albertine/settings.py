@@ -3,24 +3,37 @@
 from __future__ import annotations
 
 import difflib
+import os.path
 import unicodedata
-from collections.abc import Iterable
-from pathlib import Path
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable
+from itertools import zip_longest
+from pathlib import Path, PurePath
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from albertine.errors import SettingsError
 from albertine.precision import Precision
+from albertine.released import released_or
 
 MAX_BYTES = 1_000_000
+SHORT = {"lr": "learning_rate", "bs": "batch_size", "wd": "weight_decay"}
+"""What people call settings elsewhere."""
 
 
 class Settings(BaseModel):
-    """Base of every settings class: immutable, and an unknown key is an error."""
+    """Base of every settings class: immutable, an unknown key is an error, and `~` is the home folder."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+    @field_validator("*")
+    @classmethod
+    def _at_home(cls, value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(map(cls._at_home, value))
+        return Path(os.path.expanduser(value)) if isinstance(value, Path) else value
 
 
 class RunSettings(Settings):
@@ -87,7 +100,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def override(tree: dict[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
-    """A copy of `tree` with every `key.sub=value` applied; values are read as YAML."""
+    """A copy of `tree` with every `key.sub=value` applied; `resolve` reads the values as their fields want
+    them."""
     result = {k: (dict(v) if isinstance(v, dict) else v) for k, v in tree.items()}
     for text in assignments:
         path, sign, value = text.partition("=")
@@ -97,21 +111,22 @@ def override(tree: dict[str, Any], assignments: Iterable[str]) -> dict[str, Any]
         *parents, leaf = path.strip().split(".")
         for name in parents:
             child = node.get(name)
+            if isinstance(child, _Given):
+                child = _yaml(child, name)
             node[name] = dict(child) if isinstance(child, dict) else {}
             node = node[name]
-        try:
-            node[leaf] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise SettingsError(
-                f"the value of `{text}` is not readable", remedy="Quote it for YAML"
-            ) from error
+        node[leaf] = None if value == "null" else _Given(value)
     return result
+
+
+class _Given(str):
+    """A value of the command line that nobody has read yet."""
 
 
 def resolve(cls: type[S], tree: dict[str, Any], where: object = None) -> S:
     """Validate `tree` as `cls`; every problem in one message, with the nearest key for an unknown one."""
     try:
-        return cls.model_validate(tree)
+        return cls.model_validate(_read(cls, tree))
     except ValidationError as error:
         lines = [_explain(cls, item) for item in error.errors()]
         raise SettingsError("; ".join(lines), where=where) from error
@@ -119,6 +134,8 @@ def resolve(cls: type[S], tree: dict[str, Any], where: object = None) -> S:
 
 def load(cls: type[S], path: Path | None, assignments: Iterable[str] = ()) -> S:
     """Settings from an optional YAML file and overrides."""
+    assignments = list(assignments)
+    _no_options(cls, assignments)
     return resolve(cls, override(read_yaml(path) if path else {}, assignments), where=path)
 
 
@@ -127,15 +144,110 @@ def dump(settings: Settings) -> str:
     return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
+def absolute(settings: S) -> S:
+    """The same settings with paths that lead to the same files from every working directory; the name of a
+    released model stays a name."""
+    return settings.model_copy(update={name: _anchored(value) for name, value in settings})
+
+
+def _anchored(value: Any) -> Any:
+    if isinstance(value, Settings):
+        return absolute(value)
+    if isinstance(value, tuple):
+        return tuple(map(_anchored, value))
+    if isinstance(value, Path) and (os.path.lexists(value) or released_or(value) == value):
+        return value.absolute()
+    return value
+
+
+def _read(cls: type[BaseModel], tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The tree with what was given on the command line read: as text for a field of text, else as YAML."""
+    fields, result = _fields(cls), dict(tree)
+    for key, value in tree.items():
+        inner = _nested(fields.get(key))
+        if isinstance(value, _Given):
+            result[key] = value = _meant(value, fields.get(key), prefix + key)
+        if isinstance(value, dict) and inner:
+            result[key] = _read(inner, value, f"{prefix}{key}.")
+    return result
+
+
+def _meant(value: _Given, annotation: Any, name: str) -> Any:
+    kinds = [k for k in _kinds(annotation) if k is not NoneType]
+    if not value and len(kinds) < len(_kinds(annotation)):
+        return None
+    texts = [k for k in kinds if _is_text(k)]
+    lists = [k for k in kinds if get_origin(k) is tuple and all(map(_is_text, get_args(k)[:1]))]
+    if lists and value.lstrip().startswith("["):
+        return [node.value for node in _yaml(value, name, yaml.compose).value]
+    return _unquoted(str(value)) if texts or lists else _yaml(value, name)
+
+
+def _kinds(annotation: Any) -> tuple[Any, ...]:
+    """The members of a union; anything else alone."""
+    return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+
+
+def _is_text(kind: Any) -> bool:
+    if get_origin(kind) is Literal:
+        return all(isinstance(value, str) for value in get_args(kind))
+    return isinstance(kind, type) and issubclass(kind, str | PurePath)
+
+
+def _unquoted(text: str) -> str:
+    """Text in quotes is read as YAML, which has escapes such as "\\t"; all other text is as it is."""
+    if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
+        try:
+            return str(yaml.safe_load(text))
+        except yaml.YAMLError:
+            pass
+    return text
+
+
+def _yaml(text: str, name: str, read: Callable[[str], Any] = yaml.safe_load) -> Any:
+    try:
+        return read(text)
+    except yaml.YAMLError as error:
+        raise SettingsError(f"the value of `{name}`, `{text}`, is not readable as YAML") from error
+
+
+def _no_options(cls: type[BaseModel], words: list[str]) -> None:
+    """Tell what to write to a person who gives settings as options."""
+    for word, following in zip_longest(words, words[1:], fillvalue=""):
+        if word.startswith("-"):
+            option, sign, value = word.partition("=")
+            near = _near(option.lstrip("-"), _keys(cls))
+            raise SettingsError(
+                f"there is no option `{option}`",
+                remedy=f"Write {near}={(value if sign else following) or 'VALUE'}"
+                if near
+                else "Settings are written key.sub=value; --help lists the options",
+            )
+
+
 def _explain(cls: type[BaseModel], item: Any) -> str:
     path = [str(p) for p in item["loc"]]
     name = ".".join(path)
     if item["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(name, sorted(_keys(cls)), n=1, cutoff=0.5)
-        hint = f"did you mean `{near[0]}`?" if near else f"known keys here: {', '.join(_siblings(cls, path))}"
+        near = _near(name, _keys(cls))
+        hint = f"did you mean `{near}`?" if near else f"known keys here: {', '.join(_siblings(cls, path))}"
         return f"unknown setting `{name}`; {hint}"
     message = item["msg"].removeprefix("Value error, ")
     return f"`{name}`: {message[:1].lower()}{message[1:]}" if name else message
+
+
+def _near(name: str, keys: Iterable[str]) -> str | None:
+    """The key that is most likely meant: of the same last name, or written alike."""
+    name = name.replace("-", "_")
+    part, _, last = name.rpartition(".")
+    # A part is no answer to a key in it.
+    known = {key: key.rpartition(".")[2] for key in sorted(keys) if not name.startswith(f"{key}.")}
+    same = [key for key, its in known.items() if its in (last, SHORT.get(last))]
+    same.sort(key=lambda key: (not key.startswith(f"{part}."), key.count(".")))
+    alike = difflib.get_close_matches(name, known, n=1, cutoff=0.5 if part else 0.7)
+    lasts = difflib.get_close_matches(last, set(known.values()), n=1, cutoff=0.8)
+    found = [*same, *alike, *(key for key, its in known.items() if its in lasts)]
+    return found[0] if found else None
 
 
 def _fields(cls: type[BaseModel]) -> dict[str, Any]:

@@ -66,6 +66,26 @@ def test_wrong_words_suggest_the_near_one(albertine: Command, arguments: list[st
     assert outcome.code == 2 and hint in outcome.err and "Traceback" not in outcome.err
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--learning-rate", "1e-5"), "no option `--learning-rate`. Write training.learning_rate=1e-5"),
+        (("--learning-rate=1e-5",), "no option `--learning-rate`. Write training.learning_rate=1e-5"),
+        (("name=a", "--lr", "1e-5"), "no option `--lr`. Write training.learning_rate=1e-5"),
+        (("--max-length",), "no option `--max-length`. Write"),
+        (("--resum", "never"), "--resume"),
+        (("--whatever", "3"), "no option `--whatever`. Settings are written key.sub=value; --help"),
+        (("-x",), "no option `-x`"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["finetune", "pretrain"])
+def test_a_setting_that_is_given_as_an_option(
+    albertine: Command, verb: str, words: tuple[str, ...], says: str
+) -> None:
+    outcome = albertine(verb, *words)
+    assert outcome.code == 2 and says in outcome.err and "Traceback" not in outcome.err
+
+
 def test_an_error_is_one_message_and_exit_code_2(albertine: Command) -> None:
     outcome = albertine("info", "no/such/folder")
     assert outcome.code == 2 and outcome.out == ""

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from albertine.inference.predictor import Predictor
 
 import albertine
 from albertine.errors import ModelError
-from albertine.inference.predictor import Predictor
 from albertine.interop.hub import cache, commit_of
 from albertine.interop.places import model_folder
 from tests import stand_in

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from albertine.inference.predictor import Predictor
 
 import albertine
 from albertine import released
 from albertine.errors import ModelError
-from albertine.inference.predictor import Predictor
 from albertine.interop.places import model_folder, place
 from tests import stand_in
 

@@ -90,6 +90,7 @@ def test_environment_is_written_and_a_change_is_told(
     assert facts["versions"]["torch"] == torch.__version__ and facts["seed"] == 7
     assert facts["threads"] == torch.get_num_threads() and facts["command"] == sys.argv and facts["cpu"]
     with RunFolder(tmp_path) as folder, caplog.at_level(logging.WARNING, logger="albertine.training"):
+        folder.begin()
         folder.describe("name: x\n", facts)
         folder.describe("name: x\n", facts | {"command": ["other"]})
         assert caplog.text == ""
@@ -104,10 +105,17 @@ def test_environment_is_written_and_a_change_is_told(
     assert "last bits" in folder.log.read_text()
 
 
-def test_errors_reach_the_log(tmp_path: Path) -> None:
-    with pytest.raises(RunError), RunFolder(tmp_path):
-        raise RunError("no more coffee")
-    assert "no more coffee" in (tmp_path / "log.txt").read_text()
+def test_errors_reach_the_log_of_a_run_that_began(tmp_path: Path) -> None:
+    logger = logging.getLogger("albertine.training")
+    for began in (False, True):
+        with pytest.raises(RunError), RunFolder(tmp_path / "run") as folder:
+            logger.warning("going back")
+            if began:
+                folder.begin()
+            raise RunError("no more coffee")
+        assert folder.path.exists() == began
+    text = folder.log.read_text()
+    assert text.index("going back") < text.index("no more coffee") and text.count("going back") == 1
 
 
 @pytest.mark.parametrize("name", ["best", "final"])

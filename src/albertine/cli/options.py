@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import difflib
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+
+def _near_option(context: typer.Context, words: list[str] | None) -> list[str] | None:
+    """Refuse what is nearly an option; other unknown ones are perhaps settings, which know what is near."""
+    known = [name for parameter in context.command.params for name in parameter.opts]
+    for word in words or []:
+        name = word.partition("=")[0]
+        if name.startswith("-") and (near := difflib.get_close_matches(name, known, n=1, cutoff=0.8)):
+            raise typer.BadParameter(f"there is no option {name}. Did you mean {near[0]}?", context)
+    return words
+
+
+UNKNOWN_ARE_WORDS = {"ignore_unknown_options": True}
+"""Context settings of a verb with `Overrides`: a setting that is given as an option is a word like others."""
 Overrides = Annotated[
-    list[str] | None, typer.Argument(metavar="KEY.SUB=VALUE...", help="Settings, over those of --config.")
+    list[str] | None,
+    typer.Argument(
+        metavar="KEY.SUB=VALUE...", help="Settings, over those of --config.", callback=_near_option
+    ),
 ]
 Recipe = Annotated[Path | None, typer.Option("--config", "-c", help="Recipe, a YAML file.")]
 Resume = Annotated[

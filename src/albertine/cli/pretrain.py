@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from albertine.cli import show
-from albertine.cli.options import DryRun, Overrides, Recipe, Resume
+from albertine.cli.options import UNKNOWN_ARE_WORDS, DryRun, Overrides, Recipe, Resume
 
 if TYPE_CHECKING:
     from albertine.pretraining.run import Result
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the verb to the command table."""
-    app.command("pretrain")(pretrain)
+    app.command("pretrain", context_settings=UNKNOWN_ARE_WORDS)(pretrain)
 
 
 def pretrain(

@@ -152,7 +152,7 @@ def _run(
             clock=clock,
         )
     )
-    if world.main:
+    if world.main and (outcome.updates or not folder.final.is_dir()):
         if outcome.done:
             with nullcontext() if average is None else average.in_place():
                 save_model(model, tokenizer, folder.final)

@@ -15,29 +15,34 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
+from albertine.errors import RunError
 from albertine.evaluation.metrics import better, score
 from albertine.evaluation.report import write_report
-from albertine.evaluation.runs import predictions_file, read_run, write_predictions
+from albertine.evaluation.runs import predictions_file, read_run, write_predictions, write_record
 from albertine.files import replace_durably
 from albertine.interop.heads import usual_pooling
 from albertine.interop.huggingface import read_folder, save_model
 from albertine.interop.huggingface_config import model_type, our_flags
 from albertine.interop.sentence_transformers import sentence_files
 from albertine.model.task_model import Classifier, TaskModel
+from albertine.settings import absolute, dump
 from albertine.tasks.batches import Batches
 from albertine.tasks.classify import Classify
 from albertine.tasks.data import balanced, read_data
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.family import Family, OneLayer, Settling, loss
-from albertine.tasks.judge import judged
-from albertine.tasks.record import remember, remembered
+from albertine.tasks.judge import Split, judged
+from albertine.tasks.record import Made, check_finished, finished, remember, remembered, stamp
 from albertine.tasks.settings import FinetuneSettings, TaskChoice
 from albertine.tasks.sources import Data
 from albertine.tasks.start import embedding_rate, first_encoder, open_encoder, rates, start_notes
 from albertine.tasks.whitened import whiten
 from albertine.text.tokenizer import Tokenizer
 from albertine.training.average import Average
+from albertine.training.checkpoints import model_tensors
 from albertine.training.distributed import World, start, stop
 from albertine.training.job import Job, LoopSettings, Outcome
 from albertine.training.loop import train
@@ -46,6 +51,10 @@ from albertine.training.progress import Reporter
 from albertine.training.run_folder import RunFolder, describe
 from albertine.training.schedules import make_schedule
 from albertine.training.step import FastGradientMethod
+
+TOLD_APART = {"dataset", "folder", "train", "dev", "test", "text", "pair", "label", "options", "encoding"}
+TOLD_APART |= {"separator", "similarity", "pooling"}
+"""What a fingerprint tells of a task otherwise: its data by their content, the rest by keys of its own."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +89,8 @@ def finetune(
 ) -> Result:
     """Fine-tune, or go on with a run that was interrupted. Under `torchrun` every process calls this.
 
-    A run that is done with the same settings, from files that have not changed, is not done again.
+    A run that is done with the same settings, from files that hold what they held, is not done again; where
+    only its dev or test file changed, its best model is scored anew. What is refused changes nothing.
 
     Args:
         resume: as in `pretrain`.
@@ -94,7 +104,8 @@ def finetune(
     Raises:
         AlbertineError: settings, files or model do not allow it; the message says what to do.
     """
-    if resume == "auto" and (record := remembered(settings)) is not None:
+    stamped = stamp(settings)  # before the files are read: they may change while the run is under way
+    if resume == "auto" and (record := remembered(settings, stamped)) is not None:
         return _done_before(settings, record)
     if settings.training.threads:
         torch.set_num_threads(settings.training.threads)
@@ -112,9 +123,12 @@ def finetune(
             data.family.weights = weights
         model = data.family.build(base, settings.encoder.classifier_dropout, settings.seed).to(world.device)
         with RunFolder(settings.folder, main=world.main) as folder:
+            made = Made(stamped, _fingerprint(settings, model, tokenizer, data))
+            if resume in ("auto", "never") and (record := finished(folder.path)) is not None:
+                return _score_anew(settings, folder, model, data, world, made, record, resume)
             if _whitens(settings, model):
                 whiten(cast(Classifier, model), data.train)
-            return _run(settings, folder, model, tokenizer, data, world, resume, reporter)
+            return _run(settings, folder, model, tokenizer, data, world, made, resume, reporter)
     finally:
         stop(world)
 
@@ -126,6 +140,7 @@ def _run(
     tokenizer: Tokenizer,
     data: Data,
     world: World,
+    made: Made,
     resume: str | Path,
     reporter: Reporter | None,
 ) -> Result:
@@ -147,8 +162,7 @@ def _run(
         assert data.dev is not None
         save_tuned(model, tokenizer, family, folder.best)
         write_predictions(predictions_file(folder.path, "dev"), family.lines(said, data.dev, answers))
-        told = json.dumps({"step": step, **scores}, indent=2) + "\n"
-        replace_durably(folder.path / "scores.json", told.encode())
+        _write_scores(folder, {"step": step, **scores})
 
     average = Average(model, settings.training.ema) if settings.training.ema else None
     outcome = train(
@@ -166,7 +180,7 @@ def _run(
             settings=_loop(settings, steps, family.metrics[0], model.base.config.hidden_size),
             folder=folder,
             evaluate=evaluate if data.dev is not None else None,
-            fingerprint=_fingerprint(settings, model, tokenizer, data),
+            fingerprint=made.fingerprint,
             world=world,
             reporter=reporter,
             on_start=partial(describe, folder, settings, world),
@@ -183,7 +197,7 @@ def _run(
             if said is None and data.dev is not None and isinstance(family, Settling):
                 evaluate(lambda: None)  # resumed after the last evaluation, which this process has not seen
             save_tuned(model, tokenizer, family, folder.final)
-        test = _tell(settings, folder, model, data, world, outcome)
+        test = _tell(settings, folder, model, data, world, outcome, made)
     world.any(False)  # every process waits here until the files are written
     return Result(folder.path, outcome, _best_scores(folder.path), data.notes, test)
 
@@ -195,14 +209,65 @@ def _tell(
     data: Data,
     world: World,
     outcome: Outcome,
+    made: Made,
 ) -> Mapping[str, float]:
     """Answer the test file, write the record of the run and its report; the scores of the test file."""
     family, scores = data.family, _best_scores(folder.path)
-    test = {} if data.test is None else _answer_test(folder, model, family, data.test, world)
-    remember(settings, model, family, outcome, scores, test, data.notes)
+    test: Mapping[str, float] = {}
+    if data.test is not None:
+        _recall(model, family, folder)
+        test = _answer(folder, model, family, "test", data.test, world)
+    remember(settings, model, family, outcome, scores, test, data.notes, made)
     if settings.watching.report:
         write_report(folder.path / "report", settings.name, {settings.name: [read_run(folder.path)]})
     return test
+
+
+def _score_anew(
+    settings: FinetuneSettings,
+    folder: RunFolder,
+    model: TaskModel,
+    data: Data,
+    world: World,
+    made: Made,
+    record: Mapping[str, Any],
+    resume: str | Path,
+) -> Result:
+    """Score the best model of a run that is done on the dev and test files as they are now, and write that
+    into its record; nothing is trained.
+
+    Raises:
+        RunError: a new run was wanted. CheckpointError: another model is asked for than the run's.
+    """
+    if resume == "never":
+        raise RunError(
+            "holds an earlier run",
+            where=folder.path,
+            remedy="Choose another name, delete the folder, or go on with --resume auto",
+        )
+    notes = (*data.notes, *check_finished(record, made, folder.path))
+    world.any(False)  # every process waits here until all have read the record
+    if world.main:
+        folder.begin()
+        _recall(model, data.family, folder)
+        splits: dict[Split, Encoded | None] = {"dev": data.dev, "test": data.test}
+        found = {
+            name: _answer(folder, model, data.family, name, split, world)
+            for name, split in splits.items()
+            if split is not None
+        }
+        if data.test is None:
+            predictions_file(folder.path, "test").unlink(missing_ok=True)
+        folder.tell(dump(absolute(settings)))
+        record = {**record, "scores": {}, "test": found.get("test", {}), "notes": list(notes)}
+        if "dev" in found:
+            record["scores"] = {"step": _best_scores(folder.path).get("step", record["step"]), **found["dev"]}
+            _write_scores(folder, record["scores"])
+        write_record(folder.path, {**record, "stamp": made.stamp})
+        if settings.watching.report:
+            write_report(folder.path / "report", settings.name, {settings.name: [read_run(folder.path)]})
+    world.any(False)
+    return _done_before(settings, finished(folder.path) or record)
 
 
 def _done_before(settings: FinetuneSettings, record: Mapping[str, Any]) -> Result:
@@ -226,16 +291,20 @@ def _adversary(settings: FinetuneSettings, model: TaskModel) -> FastGradientMeth
     return FastGradientMethod(table, epsilon) if epsilon else None
 
 
-def _answer_test(
-    folder: RunFolder, model: TaskModel, family: Family, test: Encoded, world: World
-) -> Mapping[str, float]:
-    """Answer the test file with the best model; its scores, if the file has labels."""
+def _recall(model: TaskModel, family: Family, folder: RunFolder) -> None:
+    """Give the model the weights of the best one, or of the last where no dev set picked one."""
     told = load_tuned(model, folder.best if folder.best.is_dir() else folder.final)
     if isinstance(family, Settling):
         family.recall(our_flags(told))
-    said = family.predict(model, test, device=world.device, poll=lambda: None)
-    found = judged(family, "test", test, said)
-    write_predictions(predictions_file(folder.path, "test"), family.lines(said, test, found.answers))
+
+
+def _answer(
+    folder: RunFolder, model: TaskModel, family: Family, split: Split, data: Encoded, world: World
+) -> Mapping[str, float]:
+    """Answer a file and write the predictions; their scores, if the file has labels."""
+    said = family.predict(model, data, device=world.device, poll=lambda: None)
+    found = judged(family, split, data, said)
+    write_predictions(predictions_file(folder.path, split), family.lines(said, data, found.answers))
     return found.scores
 
 
@@ -257,6 +326,10 @@ def save_tuned(model: TaskModel, tokenizer: Tokenizer, family: Family, folder: P
         extra_config=family.config(model_type(model.base.config), model.dropout),
         extra_files=sentence_files(model),
     )
+
+
+def _write_scores(folder: RunFolder, scores: Mapping[str, float]) -> None:
+    replace_durably(folder.path / "scores.json", (json.dumps(dict(scores), indent=2) + "\n").encode())
 
 
 def _best_scores(folder: Path) -> dict[str, float]:
@@ -290,11 +363,9 @@ def _fingerprint(
     settings: FinetuneSettings, model: TaskModel, tokenizer: Tokenizer, data: Data
 ) -> dict[str, Any]:
     """All that decides the result of a run."""
-    content = hashlib.sha256()
-    for ids in data.train.ids:
-        content.update(np.int64(len(ids)).tobytes() + ids.tobytes())
-    assert data.train.targets is not None
-    content.update(torch.cat(data.train.targets).numpy().tobytes())
+    targets = data.train.targets
+    assert targets is not None
+    content = _hashed(*map(_bytes_of_row, data.train.ids), torch.cat(targets).numpy().tobytes())
     pooling = data.family.pooling if isinstance(data.family, OneLayer) else "cls"
     training = settings.training.model_dump(
         mode="json", exclude={"threads", "recompute", "optimizer", "embedding_rate", "whiten"}
@@ -307,16 +378,42 @@ def _fingerprint(
         "embedding_rate": (embedding_rate(settings.training, model), 1.0),
         "whiten": (_whitens(settings, model), False),
     }
-    start_weights = hashlib.sha256(model.base.encoder.embeddings.word.weight.detach().cpu().numpy().tobytes())
+    words = model.base.encoder.embeddings.word.weight
+    weights = sorted(model_tensors(model.base).items())
     return {
         "seed": settings.seed,
-        "data": content.hexdigest(),
+        "data": content,
         "labels": list(data.family.labels),
         "tokenizer": tokenizer.fingerprint,
         "model": model.base.config.plain(),
-        "start": start_weights.hexdigest(),
+        "start": _hashed(_bytes_of(words)),
+        "weights": _hashed(*(name.encode() + _bytes_of(tensor) for name, tensor in weights)),
+        "dev": None if data.dev is None else _judging(data.family, data.dev),
+        "task": settings.task.model_dump(mode="json", exclude=TOLD_APART),
+        "watching": settings.watching.model_dump(mode="json", include={"evaluations", "early_stopping"}),
         "encoder": settings.encoder.model_dump(mode="json", exclude={"folder"}),
         "similarity": settings.task.similarity.model_dump(mode="json"),
         "training": training,
         **{name: value for name, (value, before) in newer.items() if value != before},
     }
+
+
+def _judging(family: Family, dev: Encoded) -> str:
+    """What a dev file asks and what is right there; not where it lies or in which order sets are held."""
+    gold = [sorted(map(repr, g)) if isinstance(g, set | frozenset) else repr(g) for g in family.gold(dev)]
+    return _hashed(*map(_bytes_of_row, dev.ids), repr(gold).encode())
+
+
+def _bytes_of_row(ids: NDArray[np.int32]) -> bytes:
+    return np.int64(len(ids)).tobytes() + ids.tobytes()
+
+
+def _bytes_of(tensor: Tensor) -> bytes:
+    return tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+def _hashed(*pieces: bytes) -> str:
+    content = hashlib.sha256()
+    for piece in pieces:
+        content.update(piece)
+    return content.hexdigest()

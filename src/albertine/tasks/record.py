@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,12 @@ from albertine.evaluation.runs import RECORD, write_record
 from albertine.interop.huggingface_config import model_type
 from albertine.interop.places import model_folder
 from albertine.model.task_model import TaskModel
-from albertine.settings import read_yaml
+from albertine.settings import absolute, read_yaml
 from albertine.tasks.family import Family
 from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.sources import SPLITS
 from albertine.training.branching import onset_of
+from albertine.training.checkpoints import CheckpointStore, fingerprint_changes, refuse_changes
 from albertine.training.job import Outcome
 
 
@@ -31,6 +33,7 @@ def remember(
     scores: Mapping[str, float],
     test: Mapping[str, float],
     notes: Iterable[str],
+    made: Made,
 ) -> None:
     """Write the record of a run that is done into its folder."""
     task, config = settings.task, model.base.config
@@ -57,33 +60,72 @@ def remember(
                 "num_hidden_layers": config.num_hidden_layers,
                 "hidden_size": config.hidden_size,
             },
-            "stamp": stamp(settings),
+            "stamp": made.stamp,
+            "fingerprint": dict(made.fingerprint),
         },
     )
 
 
-def remembered(settings: FinetuneSettings) -> dict[str, Any] | None:
-    """The record of a run that is done with these settings, from files that have not changed since; else
-    None."""
+@dataclass(frozen=True)
+class Made:
+    """What a run is made of.
+
+    Attributes:
+        stamp: as `stamp` gives it, from before the files were read.
+        fingerprint: of its training, and of the dev file that picked the best model.
+    """
+
+    stamp: str
+    fingerprint: Mapping[str, Any]
+
+
+def finished(folder: Path) -> dict[str, Any] | None:
+    """The record of a run that is done, whatever its settings and files are now; else None."""
     try:
-        record = json.loads((settings.folder / RECORD).read_text(encoding="utf-8"))
+        record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    known = isinstance(record, dict) and record.get("stamp") == stamp(settings)
-    return record if known and settings.folder.joinpath("final").is_dir() else None
+    if not isinstance(record, dict) or not (folder / "final").is_dir():
+        return None
+    if "fingerprint" not in record:  # of an earlier version, which left it to the checkpoints alone
+        last = CheckpointStore(folder / "checkpoints").load()
+        return None if last is None else {**record, "fingerprint": last.state.get("fingerprint", {})}
+    return record
+
+
+def remembered(settings: FinetuneSettings, stamped: str) -> dict[str, Any] | None:
+    """The record of a run that is done with these settings, of files that hold what they held; or None."""
+    record = finished(settings.folder)
+    return record if record is not None and record.get("stamp") == stamped else None
+
+
+def check_finished(record: Mapping[str, Any], made: Made, folder: Path) -> list[str]:
+    """Refuse settings and files that would make another model than that of a run that is done.
+
+    Returns:
+        Notes for people: a changed dev file, which picks nothing any more, is only told.
+
+    Raises:
+        CheckpointError: lists what differs.
+    """
+    found = fingerprint_changes(record["fingerprint"], made.fingerprint)
+    dev = [change for change in found if change.key == "dev" and None not in (change.before, change.now)]
+    refuse_changes([change for change in found if change not in dev], folder)
+    return ["dev: changed since the run, whose best model was picked by what it held then"] if dev else []
 
 
 def stamp(settings: FinetuneSettings) -> str:
-    """A name for what a run is made of: its settings, and its files by path, size and time of change."""
+    """A name for what a run is made of: its settings, and its files by path and content."""
+    settings = absolute(settings)
     task = settings.task
     own = [path for split in SPLITS for path in task.own(split)]
     data = sorted(task.folder.rglob("*")) if task.folder is not None else own
-    facts = [settings.model_dump_json()]
+    facts = hashlib.blake2b(settings.model_dump_json().encode(), digest_size=16)
     for path in (*data, *sorted(_where(settings.encoder.folder).glob("*"))):
         if path.is_file():
-            about = path.stat()
-            facts.append(f"{path} {about.st_size} {about.st_mtime_ns}")
-    return hashlib.blake2b("\n".join(facts).encode(), digest_size=16).hexdigest()
+            with path.open("rb") as file:
+                facts.update(f"\n{path} {hashlib.file_digest(file, 'blake2b').hexdigest()}".encode())
+    return facts.hexdigest()
 
 
 def _where(encoder: Path) -> Path:

@@ -85,7 +85,7 @@ def branched(job: Job, rules: Branching, origin: Path) -> tuple[Checkpoint, Stat
             remedy=f"Name one of its checkpoints, such as {newest}",
         )
     found = read(origin)
-    differ = tuple(fingerprint_changes(found, job.fingerprint))
+    differ = tuple(fingerprint_changes(found.state.get("fingerprint", {}), job.fingerprint))
     _refuse_fixed(found, [c for c in differ if any(f"{c.key}.".startswith(f"{f}.") for f in rules.fixed)])
     state = State.of(found.state)
     if job.settings.progress(state.step, state.elapsed) >= 1:

@@ -45,6 +45,8 @@ MODEL, OPTIMIZER, STATE, MANIFEST, LATEST = (
     "latest",
 )
 AVERAGE = "average"
+LATER = ("weights", "dev", "task", "watching")
+"""Keys of fingerprints that older checkpoints lack. What they do not tell is not compared."""
 ABSENT: Final = object()
 
 log = logging.getLogger("albertine.training")
@@ -282,18 +284,28 @@ def check_fingerprint(checkpoint: Checkpoint, fingerprint: Mapping[str, Any]) ->
     Raises:
         CheckpointError: lists every key that differs, with both values.
     """
-    problems = fingerprint_changes(checkpoint, fingerprint)
+    refuse_changes(fingerprint_changes(checkpoint.state.get("fingerprint", {}), fingerprint), checkpoint.path)
+
+
+def refuse_changes(problems: Sequence[Change], where: Path) -> None:
+    """Refuse what is made otherwise than what is there.
+
+    Raises:
+        CheckpointError: there are any problems; it lists them.
+    """
     if problems:
         raise CheckpointError(
             f"belongs to a run with other settings: {_few(list(map(str, problems)))}",
-            where=checkpoint.path,
+            where=where,
             remedy="Set them back, or begin a new run under another name",
         )
 
 
-def fingerprint_changes(checkpoint: Checkpoint, fingerprint: Mapping[str, Any]) -> list[Change]:
-    """Where the settings that decide the result differ from those of a checkpoint."""
-    return list(changes(checkpoint.state.get("fingerprint", {}), json.loads(_json(fingerprint))))
+def fingerprint_changes(before: Mapping[str, Any], fingerprint: Mapping[str, Any]) -> list[Change]:
+    """Where the settings that decide the result differ from those that a checkpoint or a record tells."""
+    untold = [key for key in LATER if key not in before]
+    now = {key: value for key, value in json.loads(_json(fingerprint)).items() if key not in untold}
+    return list(changes(before, now))
 
 
 class Change(NamedTuple):

@@ -144,6 +144,7 @@ class Outcome:
         done: False if a signal ended it early; it was saved and can be resumed.
         exit_code: 0, or 128 + the signal: 143 SIGTERM, 130 Ctrl-C, 138 SIGUSR1.
         scores: of the last evaluation.
+        updates: how many steps this process made; 0 where the run was done before.
     """
 
     done: bool
@@ -152,6 +153,7 @@ class Outcome:
     tokens: int
     elapsed: float
     scores: Mapping[str, float]
+    updates: int = 0
 
 
 @dataclass

@@ -25,7 +25,7 @@ from albertine.training.guards import not_finite
 from albertine.training.job import Cursor, Drawn, Job, Outcome
 from albertine.training.progress import Reporter
 from albertine.training.recorder import Recorder
-from albertine.training.resuming import restored_state
+from albertine.training.resuming import Start, restored_state
 from albertine.training.signals import Signals, StopRequested
 from albertine.training.step import MicroBatch, train_step
 
@@ -54,26 +54,31 @@ def train(
         RunError: disk full, loss not finite, or an alarm that was to stop the run. What was saved stays.
     """
     with job.reporter or Reporter(quiet=not job.world.main) as reporter:
-        return _Run(job, reporter, resume, strict, branch_from).go()
+        store = CheckpointStore(job.folder.checkpoints, job.settings.keep)
+        if job.world.main:
+            ensure_space(job.folder.path, _needed(job, store))
+        job.world.share_weights(job.model)
+        start = restored_state(job, store, resume, strict=strict, branch_from=branch_from)
+        state = start.state
+        if _over(job, start):
+            return Outcome(True, 0, state.step, state.tokens, state.elapsed, state.scores)
+        return _Run(job, store, start, reporter).go()
+
+
+def _over(job: Job, start: Start) -> bool:
+    """Whether the checkpoint is that of the end of the run, so that nothing is left to do or to write."""
+    state = start.state
+    judged = job.evaluate is None or state.evaluated == state.step
+    return start.branch is None and judged and job.settings.progress(state.step, state.elapsed) >= 1
 
 
 class _Run:
-    def __init__(
-        self,
-        job: Job,
-        reporter: Reporter,
-        resume: str | Path,
-        strict: bool,
-        branch_from: str | Path | None,
-    ) -> None:
+    def __init__(self, job: Job, store: CheckpointStore, start: Start, reporter: Reporter) -> None:
         self.job, self.settings, self.world = job, job.settings, job.world
-        self.store = CheckpointStore(job.folder.checkpoints, self.settings.keep)
+        self.store, self.state, self.branch = store, start.state, start.branch
+        self.first = self.state.step
         if self.world.main:
-            ensure_space(job.folder.path, _needed(job, self.store))
-        self.world.share_weights(job.model)
-        start = restored_state(job, self.store, resume, strict=strict, branch_from=branch_from)
-        self.state, self.branch = start.state, start.branch
-        if self.world.main:
+            job.folder.begin()
             if self.branch is not None:
                 self.branch.write(job.folder.path)
             if job.on_start is not None:
@@ -235,7 +240,10 @@ class _Run:
 
     def _outcome(self, code: int) -> Outcome:
         state = self.state
-        return Outcome(code == 0, code, state.step, state.tokens, self.recorder.elapsed, state.scores)
+        updates = state.step - self.first
+        return Outcome(
+            code == 0, code, state.step, state.tokens, self.recorder.elapsed, state.scores, updates
+        )
 
     def _due(self, every: int) -> bool:
         return self.state.step > 0 and self.state.step % every == 0

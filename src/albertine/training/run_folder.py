@@ -16,13 +16,14 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from importlib import metadata
+from logging.handlers import MemoryHandler
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from albertine.errors import AlbertineError, RunError
 from albertine.files import explained, make_folder, recover, replace_durably
-from albertine.settings import RunSettings, dump
+from albertine.settings import RunSettings, absolute, dump
 from albertine.training.checkpoints import differences
 from albertine.training.distributed import World
 
@@ -37,7 +38,8 @@ _held: set[Path] = set()
 
 
 class RunFolder:
-    """A run's folder, locked against a second process while entered.
+    """A run's folder, locked against a second process while entered. Until `begin` nothing is written in it
+    but the lock, and a new folder vanishes again.
 
     Args:
         path: holds `settings.yaml`, `environment.json`, `metrics.jsonl`, `log.txt`, `tensorboard/`,
@@ -62,20 +64,34 @@ class RunFolder:
         self._lock_file = path / "lock"
         self._lock: int | None = None
         self._handler: logging.Handler | None = None
+        self._new = False
 
     def __enter__(self) -> RunFolder:
         if not self.main:
             return self
         with explained(self.path):
+            self._new = not self.path.exists()
             make_folder(self.path)
             self._take_lock()
             for model in (self.best, self.final):
                 recover(model)
-            self._handler = logging.FileHandler(self.log, encoding="utf-8")
-        self._handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        self._handler = MemoryHandler(sys.maxsize, flushLevel=sys.maxsize, flushOnClose=False)
         log.addHandler(self._handler)
         log.setLevel(logging.INFO)
         return self
+
+    def begin(self) -> None:
+        """Nothing can be refused any more: from here on the run is told, also in `log.txt`."""
+        before = self._handler
+        if not isinstance(before, MemoryHandler):
+            return
+        with explained(self.log):
+            self._handler = logging.FileHandler(self.log, encoding="utf-8")
+        self._handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        before.setTarget(self._handler)
+        before.flush()
+        log.removeHandler(before)
+        log.addHandler(self._handler)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -84,6 +100,7 @@ class RunFolder:
             log.error("the run ended: %s", error)
         elif isinstance(error, Exception):
             log.error("the run ended by a bug", exc_info=error)
+        begun = not isinstance(self._handler, MemoryHandler)
         if self._handler is not None:
             log.removeHandler(self._handler)
             self._handler.close()
@@ -91,6 +108,9 @@ class RunFolder:
         if self._lock is not None:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._lock, 0)
+                if self._new and not begun:
+                    self._lock_file.unlink()
+                    self.path.rmdir()
             os.close(self._lock)  # and with it goes the lock
             _held.discard(self._lock_file.resolve())
             self._lock = None
@@ -114,10 +134,15 @@ class RunFolder:
                 log.warning(
                     "the run goes on with the same data; its last bits may differ from an uninterrupted one"
                 )
+        self.tell(settings)
         with explained(self.path):
-            replace_durably(self.settings, settings.encode())
             text = json.dumps(environment, indent=2, ensure_ascii=False) + "\n"
             replace_durably(self.environment, text.encode())
+
+    def tell(self, settings: str) -> None:
+        """Write down the settings (YAML)."""
+        with explained(self.path):
+            replace_durably(self.settings, settings.encode())
 
     def _environment_before(self) -> dict[str, Any] | None:
         try:
@@ -160,7 +185,7 @@ class RunFolder:
 def describe(folder: RunFolder, settings: RunSettings, world: World) -> None:
     """Write down what the run in a folder is made of and what it runs on."""
     facts = environment(settings.seed, device=str(world.device), world_size=world.size)
-    folder.describe(dump(settings), facts)
+    folder.describe(dump(absolute(settings)), facts)
 
 
 def environment(seed: int, *, device: str = "cpu", world_size: int = 1) -> dict[str, Any]:

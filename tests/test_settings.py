@@ -1,0 +1,135 @@
+"""What a value on the command line means, where a path leads, and what an unknown key is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from albertine.errors import SettingsError
+from albertine.pretraining.settings import PretrainingSettings
+from albertine.settings import absolute, dump, load, resolve
+from albertine.tasks.settings import FinetuneSettings
+
+TUNE = ["name=a", "task.train=rows.csv", "encoder.folder=models/a"]
+PRETRAIN = ["name=a", "corpus=corpora/a", "model.preset=albert-base-v2", "training.steps=10"]
+
+
+def value(settings: Any, key: str) -> Any:
+    for name in key.split("."):
+        settings = getattr(settings, name)
+    return settings
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "meant"),
+    [
+        ("name", "2024", "2024"),
+        ("name", "1e5", "1e5"),
+        ("name", "no", "no"),
+        ("name", "a: b # c", "a: b # c"),
+        ("name", '"2024"', "2024"),
+        ("name", '"', '"'),
+        ("output", "2024", Path("2024")),
+        ("task.separator", "|", "|"),
+        ("task.separator", ",", ","),
+        ("task.separator", '"', '"'),
+        ("task.separator", '"\\t"', "\t"),
+        ("task.separator", "[", "["),
+        ("task.label", "no", "no"),
+        ("task.label", "2", "2"),
+        ("task.label", "null values", "null values"),
+        ("task.pair", "2", "2"),
+        ("task.pair", "null", None),
+        ("task.pair", "", None),
+        ("task.pair", '"null"', "null"),
+        ("task.dev", "2024", Path("2024")),
+        ("task.train", "2024", (Path("2024"),)),
+        ("task.train", "a #1, b.csv", (Path("a #1, b.csv"),)),
+        ("task.train", "[2024, no.csv]", (Path("2024"), Path("no.csv"))),
+        ("encoder.unshare", "no", "no"),
+        ("training.learning_rate", "1e-5", 1e-5),
+        ("training.steps", "1_000", 1000),
+        ("training.clip", "null", None),
+        ("watching.report", "no", False),
+    ],
+)
+def test_a_value_is_read_as_its_field_wants_it(key: str, text: str, meant: object) -> None:
+    settings = load(FinetuneSettings, None, [*TUNE, f"{key}={text}"])
+    assert value(settings, key) == meant and type(value(settings, key)) is type(meant)
+    assert resolve(FinetuneSettings, yaml.safe_load(dump(settings))) == settings
+
+
+def test_lists_and_parts_are_yaml() -> None:
+    words = ["model.own=[norms, injection]", "stages=[{begin: 0, max_length: 8}, {begin: 0.5}]"]
+    words += ["model.change={hidden_size: 64, norm: pre}", "model.change.num_hidden_layers=3"]
+    settings = load(PretrainingSettings, None, [*PRETRAIN, *words])
+    assert settings.model.own == ("norms", "injection")
+    assert [stage.max_length for stage in settings.stages] == [8, None]
+    change = settings.model.change
+    assert (change.hidden_size, change.norm, change.num_hidden_layers) == (64, "pre", 3)
+    for unreadable in ("stages=[{begin: 0", "model.change={", "task={"):
+        with pytest.raises(SettingsError, match=f"`{unreadable.partition('=')[0]}`.* not readable"):
+            load(PretrainingSettings, None, [*PRETRAIN, unreadable])
+
+
+def test_a_file_means_what_yaml_says(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("name: '\"a\"'\ntask: {train: x, pair: 'null'}\nencoder: {folder: m}\n")
+    settings = load(FinetuneSettings, tmp_path / "a.yaml")
+    assert settings.name == '"a"' and settings.task.pair == "null"
+
+
+def test_home_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "a.yaml").write_text(
+        "name: a\noutput: ~/runs\ntask: {train: [~/a.csv, b.csv]}\nencoder: {folder: m}"
+    )
+    settings = load(FinetuneSettings, tmp_path / "a.yaml", ["task.dev=~/dev.csv", "encoder.folder=~"])
+    assert settings.folder == tmp_path / "runs/a"
+    assert settings.task.train == (tmp_path / "a.csv", Path("b.csv"))
+    assert settings.task.dev == tmp_path / "dev.csv" and settings.encoder.folder == tmp_path
+
+
+def test_paths_lead_to_the_same_files_from_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = absolute(load(FinetuneSettings, None, [*TUNE, "task.dev=../dev.csv"]))
+    assert settings.output == tmp_path / "runs" and settings.task.train == (tmp_path / "rows.csv",)
+    assert settings.task.dev == tmp_path / "../dev.csv" and settings.task.test is None
+    assert settings.encoder.folder == tmp_path / "models/a"
+    name = "albertine-mini-en"
+    released = load(PretrainingSettings, None, [*PRETRAIN, "model.preset=null", f"model.start_from={name}"])
+    assert absolute(released).model.start_from == Path(name), "the name of a released model"
+    (tmp_path / name).mkdir()
+    assert absolute(released).model.start_from == tmp_path / name, "a folder of that name goes first"
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("training.lr", "training.learning_rate"),
+        ("lr", "training.learning_rate"),
+        ("learning_rate", "training.learning_rate"),
+        ("training.learning-rate", "training.learning_rate"),
+        ("learning-rate", "training.learning_rate"),
+        ("epochs", "training.epochs"),
+        ("max_length", "task.max_length"),
+        ("task.lr", "training.learning_rate"),
+        ("training.batchsize", "training.batch_size"),
+        ("batchsize", "training.batch_size"),
+        ("trainning", "training"),
+        ("task.folde", "task.folder"),
+        ("taks", "task"),
+    ],
+)
+def test_an_unknown_key_is_told_the_near_one(key: str, meant: str) -> None:
+    with pytest.raises(SettingsError, match=rf"unknown setting `{key}`; did you mean `{meant}`\?"):
+        load(FinetuneSettings, None, [*TUNE, f"{key}=1"])
+
+
+def test_a_key_that_nothing_is_near_to_is_told_all() -> None:
+    with pytest.raises(SettingsError, match="known keys here: encoder, name, output"):
+        load(FinetuneSettings, None, [*TUNE, "zzzz=1"])
