@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from albertine.cli.show import size
+from albertine.cores import usable_cores
 from albertine.corpus.reader import Corpus
 from albertine.errors import ModelError
 from albertine.files import standing
@@ -18,7 +19,6 @@ from albertine.precision import fast_bfloat16
 from albertine.text.documents import read_documents
 from albertine.text.tokenizer import Tokenizer
 from albertine.training.checkpoints import CheckpointStore, read
-from albertine.training.launch import usable_cores
 
 _LIBRARIES = ("torch", "numpy", "safetensors", "tokenizers", "sentencepiece", "pydantic", "typer", "rich")
 _OPTIONAL = {

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from albertine.cores import usable_cores
 from albertine.corpus.cutting import Job, Rules, Tally, cut
 from albertine.corpus.duplicates import SeenDigests
 from albertine.corpus.encode import Words, encode_job
@@ -102,7 +103,7 @@ def prepare(
         format,
         text_field,
         encoding,
-        workers if workers is not None else len(os.sched_getaffinity(0)),
+        workers if workers is not None else usable_cores(),
         deduplicate,
         words,
         Rules(min_characters, held_out, shard_characters, seed),
