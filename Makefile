@@ -31,6 +31,7 @@ check: $(VENV)/.installed-dev
 	@$(PY) -m ruff format --check .
 	@$(PY) -m ruff check .
 	@$(PY) -m mypy
+	@$(PY) -m mypy --platform darwin --cache-dir .mypy_cache/darwin
 
 nightly: $(VENV)/.installed-bench
 	@$(PY) -m albertine bench inference --against benchmarks/results

@@ -32,7 +32,7 @@ ROOMS = (
     "text",
     "model",
 )
-GROUND = {"layout", "randomness", "precision", "settings", "errors", "files", "released"}
+GROUND = {"layout", "randomness", "precision", "settings", "errors", "files", "released", "cores"}
 ALLOWED: dict[str, set[str]] = {
     "model": set(),
     "text": set(),

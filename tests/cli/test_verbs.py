@@ -48,6 +48,27 @@ def test_prepare_says_what_it_read(albertine: Command, home: Path, tmp_path: Pat
     assert "files read:" in many and "book" in many and "read as" not in many
 
 
+def test_prepare_names_what_it_passes_over(albertine: Command, home: Path, tmp_path: Path) -> None:
+    text = shutil.copytree(home / "text", tmp_path / "text")
+    (text / "old.txt").write_bytes("Le café était fermé.\n".encode("latin-1"))
+    (text / "blank.txt").write_text("\n\n")
+    for name in ("a.csv", "b.csv", "LICENSE"):
+        (text / name).write_text("x")
+    vocabulary = ["--tokenizer", home / "corpus" / "tokenizer"]
+    outcome = albertine("prepare", text, "-o", tmp_path / "c", *vocabulary)
+    told = " ".join(outcome.err.split())
+    assert outcome.code == 0 and "passed over by their names: 2 .csv, 1 LICENSE" in told
+    assert "old.txt (unreadable)" in told and "--encoding latin-1" in told and "blank.txt (empty)" in told
+    assert "1 empty, 3 skipped, 1 unreadable" in outcome.out
+    trained = albertine("tokenizer", "train", text, "-o", tmp_path / "v", "--vocab-size", 300)
+    assert trained.code == 0 and "old.txt (unreadable)" in trained.err
+    inspected = ("tokenizer", "inspect", home / "corpus" / "tokenizer", text / "old.txt")
+    assert albertine(*inspected).code == 2
+    assert albertine(*inspected, "--encoding", "latin-1").code == 0
+    named = albertine("prepare", text, text / "old.txt", "-o", tmp_path / "d", *vocabulary)
+    assert named.code == 2 and "old.txt" in named.err
+
+
 def test_prepare_again_is_the_same(albertine: Command, home: Path) -> None:
     before = (home / "corpus" / "manifest.json").read_bytes()
     outcome = albertine("prepare", home / "text", "-o", home / "corpus", "--workers", 1, "--json")

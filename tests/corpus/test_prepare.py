@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import lzma
 import os
-from itertools import pairwise
+from collections.abc import Iterator
+from itertools import count, islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,14 @@ import numpy as np
 import pytest
 
 from albertine.corpus import prepare as module
-from albertine.corpus.cutting import Job
+from albertine.corpus.cutting import Job, Rules, Tally, cut
 from albertine.corpus.encode import encode_job
 from albertine.corpus.manifest import Manifest
 from albertine.corpus.prepare import Progress, prepare
 from albertine.corpus.reader import Corpus
 from albertine.corpus.shards import EDGE
 from albertine.errors import CorpusError, DataError, RunError, SettingsError, TokenizerError
-from albertine.text.documents import read_documents
+from albertine.text.documents import Document, FileReport, read_documents
 from albertine.text.sentences import document_sentences
 from albertine.text.tokenizer import Tokenizer
 from tests.corpus.texts import content, document, letter_tokenizer, library, write_lines
@@ -112,6 +113,88 @@ def test_held_out_depends_on_the_document_alone(tmp_path: Path, tokenizer: Token
     assert 4 <= len(a) <= 25 and a <= b and len(b - a) <= 1
     run(tmp_path / "a.txt", tmp_path / "other", tokenizer, held_out=0.2, seed=2)
     assert {str(d) for d in sentences_of(Corpus(tmp_path / "other", "heldout"), tokenizer)} != a
+
+
+@pytest.mark.parametrize("held_out", [1e-9, 0.2, 1 - 1e-9])
+def test_of_two_documents_one_is_held_out_and_one_is_not(
+    tmp_path: Path, tokenizer: Tokenizer, held_out: float
+) -> None:
+    for seed in range(6):
+        text = write_lines(tmp_path / f"{seed}.txt", [document(seed, 9), document(100 + seed, 9)])
+        manifest = run(text, tmp_path / f"c{seed}", tokenizer, held_out=held_out)
+        assert [manifest.count("documents", split) for split in ("train", "heldout")] == [1, 1]
+
+
+def test_the_smallest_draw_is_held_out_wherever_it_stands(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    documents = [document(i, 12) for i in range(30)]
+    found = set()
+    for name, order in (("a", documents), ("b", documents[::-1])):
+        text = write_lines(tmp_path / f"{name}.txt", order)
+        manifest = run(text, tmp_path / name, tokenizer, held_out=1e-9, shard_characters=1000)
+        assert manifest.count("documents", "heldout") == 1 and len(manifest.splits["train"]) > 5
+        found.add(str(sentences_of(Corpus(tmp_path / name, "heldout"), tokenizer)))
+    share = 1 / 30
+    run(text, tmp_path / "more", tokenizer, held_out=share)
+    drawn = {str([d]) for d in sentences_of(Corpus(tmp_path / "more", "heldout"), tokenizer)}
+    assert len(found) == 1 and (found <= drawn or len(drawn) == 1)
+
+
+def test_a_single_document_is_for_training_and_nothing_is_held_out_unasked(
+    tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    for seed in range(6):
+        text = write_lines(tmp_path / f"{seed}.txt", [document(seed, 9)])
+        manifest = run(text, tmp_path / f"c{seed}", tokenizer, held_out=0.9)
+        assert manifest.count("documents", "train") == 1
+    manifest = run(library(tmp_path), tmp_path / "none", tokenizer, held_out=0.0)
+    assert manifest.count("documents", "heldout") == 0
+
+
+def test_documents_do_not_wait_without_end_for_one_of_the_other_split(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("albertine.corpus.cutting._WAITING", 5000)
+    read = 0
+
+    def endless() -> Iterator[Document]:
+        nonlocal read
+        for read in count():
+            yield Document("a", tuple(document(read, 9)), True)
+
+    rules = Rules(0, 1e-9, 1000, 1)
+    jobs = cut(endless(), rules, None, Tally(), lambda: None)
+    assert {next(jobs).split for _ in range(3)} == {"train"} and read < 60
+    monkeypatch.setattr("albertine.corpus.cutting._WAITING", 10**9)
+    rules = Rules(0, 1e-9, 10**9, 1)
+    jobs = cut(islice(endless(), 40), rules, None, Tally(), lambda: None)
+    assert {job.split: len(job.documents) for job in jobs} == {"train": 39, "heldout": 1}
+
+
+def test_an_odd_file_in_a_folder_is_counted_in_the_manifest(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    text = library(tmp_path / "text").parent
+    (text / "blank.txt").write_text("\n\n")
+    (text / "meta.json").write_text('{"name": 1}\n')
+    (text / "bad.txt").write_bytes(b"caf\xe9 ferm\xe9\n")
+    (text / "table.csv").write_text("a,b\n")
+    reports: list[FileReport] = []
+    manifest = run(text, tmp_path / "a", tokenizer, format="auto", on_file=reports.append)
+    assert manifest.passed_over == {"empty": 1, "skipped": 1, "unreadable": 2}
+    assert manifest.documents == 60
+    assert run(text, tmp_path / "b", tokenizer, format="auto") == manifest, "also where nobody is told"
+    assert Corpus(tmp_path / "b").manifest.passed_over == manifest.passed_over
+    with pytest.raises(DataError, match=r"bad\.txt"):
+        prepare([text, text / "bad.txt"], tmp_path / "c", tokenizer, "en", workers=1)
+
+
+def test_a_manifest_that_does_not_tell_what_was_passed_over_is_read(
+    tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    run(library(tmp_path), tmp_path / "corpus", tokenizer)
+    path = tmp_path / "corpus" / "manifest.json"
+    tree = json.loads(path.read_text())
+    assert tree.pop("passed_over") == {}
+    path.write_text(json.dumps(tree))
+    assert Corpus(tmp_path / "corpus").manifest.documents == 60
 
 
 def test_short_and_duplicate_documents_are_dropped(tmp_path: Path, tokenizer: Tokenizer) -> None:
@@ -257,8 +340,6 @@ def test_nothing_left_says_why(tmp_path: Path, tokenizer: Tokenizer) -> None:
     with pytest.raises(CorpusError, match="10 documents: 10 had fewer than 5000 characters, 0 were dup"):
         run(text, tmp_path / "corpus", tokenizer, min_characters=5000)
     assert not (tmp_path / "corpus").exists()
-    with pytest.raises(CorpusError, match="fell to the held-out part"):
-        run(text, tmp_path / "corpus", tokenizer, held_out=1 - 1e-12)
 
 
 def test_a_tokenizer_that_does_not_fit_is_refused_early(
@@ -272,7 +353,7 @@ def test_a_tokenizer_that_does_not_fit_is_refused_early(
         seen.clear()
         with pytest.raises(TokenizerError, match=r"\d\d% of the tokens are unknown") as caught:
             run(text, tmp_path / "corpus", poor, progress=seen.append)
-        assert "train one" in str(caught.value.remedy)
+        assert "train one" in str(caught.value.remedy) and "allow" not in str(caught.value.remedy)
         assert not (tmp_path / "corpus").exists()
         assert not seen or seen[-1].documents <= documents
     assert run(text, tmp_path / "corpus", poor, allow_unknown=True).unknown_share > 0.2

@@ -80,13 +80,19 @@ def test_the_row_of_an_option(tune: Tune) -> None:
 
     passage, option = tokenizer.encode("he was at home"), tokenizer.encode("the old man")
     asked = tokenizer.encode("who was it the old man")
-    gap = tokenizer.encode("it was the old man there")
+    filled = tokenizer.encode("it was the old man there")
     ids, types = row("he was at home", "who was it")
     assert ids == [cls, *passage, sep, *asked, sep]
     assert types == [0] * (len(passage) + 2) + [1] * (len(asked) + 1)
-    assert row("he was at home", "it was _ there")[0] == [cls, *passage, sep, *gap, sep]
+    assert row("he was at home", "it was _ there")[0] == [cls, *passage, sep, *filled, sep]
     assert row("he was at home", "")[0] == [cls, *passage, sep, *option, sep]
-    assert row("it was #idiom# there", "") == ([cls, *gap, sep], [0] * (len(gap) + 2))
+    assert row("it was #idiom# there", "") == ([cls, *filled, sep], [0] * (len(filled) + 2))
+    for gap in ("____", "_______________", "__①__"):
+        assert row("he was at home", f"it was {gap} there")[0] == row("he was at home", "it was _ there")[0]
+        assert row(f"it was {gap} there", "")[0] == [cls, *filled, sep]
+    name, tight = tokenizer.encode("he was at my_house"), tokenizer.encode("wasthe old manthere")
+    assert row("he was at my_house", "")[0] == [cls, *name, sep, *option, sep], "a name is no gap"
+    assert row("he was at my_house", "was_there")[0] == [cls, *name, sep, *tight, sep]
     # The passage gives way; of the question the end stays, where the option is.
     short, _ = row("he was at home " * 20, "who was it " * 20, limit=30)
     assert len(short) == 30 and short[-1 - len(option) : -1] == option

@@ -8,7 +8,9 @@ import io
 import itertools
 import json
 import lzma
+import sys
 import tarfile
+import textwrap
 import tracemalloc
 from collections import Counter
 from collections.abc import Iterable
@@ -17,8 +19,9 @@ from pathlib import Path
 import pytest
 
 from albertine.errors import DataError
-from albertine.text.documents import Document, FileReport, list_files, read_documents
+from albertine.text.documents import PASSED_OVER, Document, FileReport, list_files, read_documents
 from albertine.text.formats import FORMATS, MEANING
+from albertine.text.lines import guess_encoding
 from albertine.text.plain import clean_wiki, is_section_heading, unwrap
 from albertine.text.streams import Limits
 
@@ -174,6 +177,72 @@ def test_one_sentence_a_line_without_blank_lines_is_one_document(tmp_path: Path)
     ]
 
 
+def wrapped(paragraphs: list[str], width: int, indent: str = "") -> str:
+    """Every paragraph on lines of `width` characters, without a blank line; Chinese breaks anywhere."""
+    lines = []
+    for paragraph in paragraphs:
+        if paragraph.isascii():
+            lines += textwrap.wrap(paragraph, width, initial_indent=indent)
+        else:
+            text = indent + paragraph
+            while text:
+                end = width - (text[width : width + 1] in {*"，。"} and width < len(text))
+                lines.append(text[:end])
+                text = text[end:]
+    return "\n".join(lines) + "\n"
+
+
+PROSE = {
+    "en": [
+        f"The {i}th man went up the stairs, slowly, and thought about all that had happened since he came "
+        + "to the house by the river, where nobody had lived for years. " * (i % 4 + 1)
+        + "Then he was silent."
+        for i in range(30)
+    ],
+    "zh": [
+        f"第{i}回说的是那位先生走上楼梯，想起了来到河边那所房子以后发生的许多事情，"
+        + "那里多年来一直没有人住，院子里长满了青草。" * (i % 4 + 1)
+        + "他沉默了。"
+        for i in range(30)
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("language", "width", "indent"),
+    [("en", 70, "    "), ("en", 70, ""), ("en", 130, "  "), ("zh", 35, "\u3000\u3000"), ("zh", 40, "")],
+)
+def test_hard_wrapped_paragraphs_without_blank_lines_are_joined(
+    tmp_path: Path, language: str, width: int, indent: str
+) -> None:
+    path = write(tmp_path, "a.txt", wrapped(PROSE[language], width, indent))
+    (document,) = read(path)
+    assert document.paragraphs == tuple(PROSE[language])
+    (asked,) = read(path, format="book")
+    assert asked.paragraphs == document.paragraphs
+
+
+def test_wide_hard_wrapped_lines_with_blank_lines_are_joined(tmp_path: Path) -> None:
+    text = "\n\n".join(wrapped([paragraph], 130) for paragraph in PROSE["en"])
+    (document,) = read(write(tmp_path, "a.txt", text))
+    assert document.paragraphs == tuple(PROSE["en"])
+
+
+def test_short_lines_of_their_own_are_not_joined(tmp_path: Path) -> None:
+    titles = [f"{'A very long ' * (i % 3)}title of {'some ' * (i % 7)}book number {i}" for i in range(60)]
+    for name, lines in {"titles": titles, "paragraphs": PROSE["en"], "chinese": PROSE["zh"]}.items():
+        (document,) = read(write(tmp_path, f"{name}.txt", "\n".join(lines) + "\n"))
+        assert document.paragraphs == tuple(lines), name
+
+
+def test_verses_and_quotations_stay_in_a_book_with_blank_lines(tmp_path: Path) -> None:
+    verse = "  The sun is low,\n  The day is done.\n  The birds are gone.\n  I walk alone."
+    blocks = [textwrap.fill(paragraph, 70) for paragraph in PROSE["en"]]
+    text = f"\n\n{verse}\n\n".join(blocks)
+    (document,) = read(write(tmp_path, "a.txt", text))
+    assert len(document.paragraphs) == 2 * len(blocks) - 1
+
+
 def test_every_format_has_its_meaning_said() -> None:
     assert set(MEANING) == set(FORMATS) - {"auto"}
 
@@ -212,6 +281,39 @@ def test_latin_1_is_suggested_and_the_line_named(tmp_path: Path) -> None:
     assert "not utf-8" in message and "line 10" in message and "latin-1" in message
 
 
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        ("Über die Straße gehen wir müde nach Hause. Größe, schön, für, Mädchen, süß. ", "latin-1"),
+        ("El niño pequeño comió el jamón, así que Andrés habló con él. ", "latin-1"),
+        ("A facade, a cafe: he said naïvely what Zoë told. ", "latin-1"),
+        ("“He said,” I’m told — “‘no’” and “yes”. ", "cp1252"),
+        ("Все счастливые семьи похожи друг на друга. ", "cp1251"),
+    ],
+)
+@pytest.mark.parametrize("times", [1, 40])
+def test_accents_and_letters_of_other_alphabets_are_not_taken_for_chinese(
+    text: str, encoding: str, times: int
+) -> None:
+    assert guess_encoding((text * times).encode(encoding)) == "latin-1"
+
+
+def test_chinese_is_recognised_where_it_is_cut_and_among_english() -> None:
+    text = "這是第一個句子，他說：“好。”第二個句子在這裡。"
+    for encoding in ("gb18030", "big5"):
+        assert guess_encoding((text * 9).encode(encoding)[:-1]) == encoding
+        assert guess_encoding(("The city is called so. " * 20 + text).encode(encoding)) == encoding
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+def test_wide_encodings_are_called_by_their_names(tmp_path: Path, encoding: str) -> None:
+    path = write(tmp_path, "a.txt", ("\ufeff" + LINES).encode(encoding))
+    name = encoding[:6]
+    message = complaint(path)
+    assert f"is {name.upper()}, not UTF-8" in message and f"--encoding {name}" in message
+    assert [d.paragraphs for d in read(path, encoding=name)] == TEXTS["lines"][2]
+
+
 def test_bad_bytes_far_into_a_file_name_their_line(tmp_path: Path) -> None:
     good = "A line of text that is long enough to matter.\n" * 30_000
     path = write(tmp_path, "a.txt", good.encode() + b"\xff\xfe\n")
@@ -234,6 +336,76 @@ def test_folders_are_read_in_sorted_order_without_what_is_not_text(tmp_path: Pat
     names = [str(f.relative_to(tmp_path)) for f in list_files([tmp_path])]
     assert names == ["a.txt", "b/wiki_00", "b/wiki_01", "c/d.txt", "c/d/e.txt.gz"]
     assert [d.source for d in read(tmp_path)] == [str(f) for f in list_files([tmp_path])]
+
+
+def test_what_a_search_passes_over_is_reported(tmp_path: Path) -> None:
+    novels = ["License to Kill.txt", "Noticeboard.txt", "readme_novel.txt", "Copying a Friend.md"]
+    about = ["LICENSE", "license.txt", "README.zh.md", "Notice.txt", "CHANGELOG.md"]
+    other = ["a.csv", "corpus.2019", "b.png.gz"]
+    for name in [*novels, *about, *other, "empty.txt", ".hidden.png"]:
+        write(tmp_path, name, LINES if name != "empty.txt" else b"")
+    reports: list[FileReport] = []
+    assert {Path(d.source).name for d in read(tmp_path, on_file=reports.append)} == set(novels)
+    told = {Path(r.source).name: (r.format, r.reason) for r in reports if r.format in PASSED_OVER}
+    assert told == {
+        **{name: ("skipped", name.split(".")[0]) for name in about},
+        **{
+            "a.csv": ("skipped", ".csv"),
+            "corpus.2019": ("skipped", ".2019"),
+            "b.png.gz": ("skipped", ".png"),
+        },
+        "empty.txt": ("empty", "has no bytes"),
+    }
+
+
+ODD = {
+    "blank.txt": (b"\n \n\t\n", "empty", "holds no text"),
+    "latin.txt": ("Le café était fermé.\n".encode("latin-1"), "unreadable", "not utf-8"),
+    "meta.json": (b'{"name": "x"}\n', "unreadable", "has no field `text`"),
+    "picture.txt": (b"\x89PNG\r\n\0\0", "unreadable", "binary"),
+    "packed.txt.gz": (b"no gzip", "unreadable", "holds no gzip data"),
+    "late.jsonl": (b'{"text": "One."}\n{"text": "Two."}\n{"te', "broken off", "2 documents before that"),
+}
+
+
+def test_an_odd_file_in_a_folder_is_passed_over_and_named(tmp_path: Path) -> None:
+    for name, (content, _, _) in ODD.items():
+        write(tmp_path / "all", name, content)
+        complaint(tmp_path / "all" / name, on_file=lambda _: None)  # named outright it is an error
+    write(tmp_path / "all", "z.txt", LINES)
+    reports: dict[str, FileReport] = {}
+    given: list[int] = []
+    documents = read(
+        tmp_path / "all",
+        on_file=lambda report: reports.update({Path(report.source).name: report}),
+        on_bytes=given.append,
+    )
+    assert Counter(Path(d.source).name for d in documents) == {"late.jsonl": 2, "z.txt": 2}
+    assert sum(given) == sum(f.stat().st_size for f in (tmp_path / "all").iterdir())
+    for name, (_, format, reason) in ODD.items():
+        assert reports[name].format == format and reason in reports[name].reason, name
+    assert reports["z.txt"].format == "lines"
+    complaint(tmp_path / "all")  # where nobody is told, an error
+
+
+def test_a_file_that_needs_a_package_is_not_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "a.txt", LINES)
+    write(tmp_path, "b.txt.zst", b"\x28\xb5\x2f\xfd" + b"\0" * 9)
+    write(tmp_path, "c.parquet", b"PAR1" + b"\0" * 9)
+    assert len(read(tmp_path, on_file=lambda _: None)) == 2
+    for package, file in (("pyarrow", "c.parquet"), ("zstandard", "b.txt.zst")):
+        monkeypatch.setitem(sys.modules, package, None)
+        message = complaint(tmp_path, on_file=lambda _: None)
+        assert file in message and "pip install" in message
+
+
+def test_a_folder_of_odd_files_alone_is_refused_with_the_first_reason(tmp_path: Path) -> None:
+    write(tmp_path, "a.jsonl", b'{"body": "x"}\n')
+    write(tmp_path, "b.txt", b"\n\n")
+    message = complaint(tmp_path, on_file=lambda _: None)
+    assert "`body`" in message and "--text-field" in message
 
 
 def test_missing_empty_and_textless_paths(tmp_path: Path) -> None:
@@ -519,6 +691,12 @@ def test_wiki_leftovers(line: str, clean: str) -> None:
 )
 def test_unwrapping(text: str, joined: list[str]) -> None:
     assert unwrap(text) == joined
+
+
+def test_a_digit_and_a_chinese_character_are_joined_without_a_space() -> None:
+    assert unwrap("全书共分为\n11\n篇章，\n2018 年\nNo 5\nand 6\n") == [
+        "全书共分为11篇章，2018 年 No 5 and 6"
+    ]
 
 
 def test_reading_twice_gives_the_same(tmp_path: Path) -> None:

@@ -82,6 +82,11 @@ ENGLISH = [
     "See Section 10a. The rest follows.".replace("a. T", "a.| T"),
     "the species E. coli and H. americanus live.| They grow.",
     "She said, 'He came.'| Then left.",
+    "MRS. CHINN.| Enter MR. and MRS. ST. CLAIR to DR. FELL.| They sit.",
+    "He lives in LA.| The city is large.| He plays for Getafe CF.| She has MS.| Then died.",
+    "THE ISLAND OF ST. HELENA.| THE END.",
+    "THE HOUSE.| CHAP. II.",
+    "HE LIVES AT ACME INC.| THE FIRM IS OLD.",
 ]
 
 CHINESE = [
@@ -129,6 +134,14 @@ CHINESE = [
     "这是引用。[1]|另一句。[23]",
     "是（见《刑法》第1条。）|然后。",
     "“甲。|乙。|丙。”|丁。",
+    "《報告老師！怪怪怪怪物！》是一部電影。|很好看。",
+    "《Show! 音乐中心》开播。|他去了。",
+    "他（民进党，1950年生。现任主席）来了。|她走了。",
+    "歌手（feat. Smith）唱歌。|他（Sts. Constantine）来了。",
+    "他（没有写完。|后来走了。|很好。",
+    "他（没有写完。|后来（昨天）走了。",
+    "他（" + "很长的一段话，" * 9 + "完了。|还有呢）走了。",
+    "他（甲）来了。|她（乙）走了。",
 ]
 
 

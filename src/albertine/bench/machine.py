@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from albertine.cores import usable_cores
 from albertine.files import explained, replace_durably
 
 RESULTS = Path("benchmarks", "results")
@@ -57,7 +58,7 @@ def hardware() -> str:
         words = re.sub(r"\(.*?\)|@.*|\bCPU\b|\b\d+-Core\b|\bProcessor\b", " ", _cpu()).split()
         # the model number is left out: clouds hand out several under one name
         kind = " ".join(word for word in words if not any(c.isdigit() for c in word)) or "cpu"
-        name = f"{len(os.sched_getaffinity(0))}-core-{kind}-{_vectors()}"
+        name = f"{usable_cores()}-core-{kind}-{_vectors()}"
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
@@ -73,7 +74,7 @@ def describe() -> dict[str, Any]:
     return {
         "hardware": hardware(),
         "cpu": _cpu(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": usable_cores(),
         "memory_gib": round(memory / 2**30, 1),
         "gpu": _gpu(),
         "system": f"{platform.system()} {platform.release()}",

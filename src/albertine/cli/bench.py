@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -319,7 +318,9 @@ def _whole(number: float | None) -> str:
 def _threads(wanted: int | None) -> int:
     import torch
 
-    count = wanted or len(os.sched_getaffinity(0))
+    from albertine.cores import usable_cores
+
+    count = wanted or usable_cores()
     torch.set_num_threads(count)
     return count
 

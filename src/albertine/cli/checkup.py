@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import platform
 import shutil
+from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 
 import torch
 
 from albertine.cli.show import size
+from albertine.cores import usable_cores
 from albertine.corpus.reader import Corpus
 from albertine.errors import ModelError
 from albertine.files import standing
 from albertine.interop.places import place
 from albertine.model.backend import choices
 from albertine.precision import fast_bfloat16
-from albertine.text.documents import read_documents
+from albertine.text.documents import Document
 from albertine.text.tokenizer import Tokenizer
 from albertine.training.checkpoints import CheckpointStore, read
-from albertine.training.launch import usable_cores
 
 _LIBRARIES = ("torch", "numpy", "safetensors", "tokenizers", "sentencepiece", "pydantic", "typer", "rich")
 _OPTIONAL = {
@@ -139,10 +140,10 @@ def _check_model(folder: Path, full: bool) -> str:
     return f"a model with {parameters:,} parameters, {'every number finite' if full else 'all tensors there'}"
 
 
-def fit_of(tokenizer: Tokenizer, paths: list[Path]) -> dict[str, object]:
+def fit_of(tokenizer: Tokenizer, documents: Iterable[Document]) -> dict[str, object]:
     """How a vocabulary fits a text: characters a token and the share of unknown tokens, at its start."""
     characters = tokens = unknown = 0
-    for document in read_documents(paths):
+    for document in documents:
         for paragraph in document.paragraphs:
             ids = tokenizer.encode(paragraph)
             characters, tokens = characters + len(paragraph), tokens + len(ids)

@@ -86,6 +86,8 @@ def corpus_facts(manifest: Manifest) -> dict[str, Any]:
         "dropped": ", ".join(f"{number:,} {why}" for why, number in manifest.dropped.items() if number)
         or "none",
     }
+    if manifest.passed_over:
+        facts["files passed over"] = ", ".join(f"{n:,} {why}" for why, n in manifest.passed_over.items())
     for split in manifest.splits:
         counts = [f"{manifest.count(what, split):,} {what}" for what in ("documents", "sentences", "tokens")]
         facts[split] = ", ".join(counts)

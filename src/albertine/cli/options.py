@@ -35,6 +35,9 @@ Resume = Annotated[
 Texts = Annotated[
     list[str] | None, typer.Argument(metavar="TEXT...", help="Texts; without any, lines of stdin.")
 ]
+TextFormat = Annotated[str, typer.Option("--format", help="Format of the text; default: recognised.")]
+TextField = Annotated[str, typer.Option("--text-field", help="Of JSON lines and Parquet.")]
+Encoding = Annotated[str, typer.Option("--encoding", help="Of text files.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 EachJson = Annotated[bool, typer.Option("--json", help="Print a JSON object for each text.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print all settings and stop.")]

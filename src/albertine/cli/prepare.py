@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from albertine.cli import show
-from albertine.cli.options import Json, Language, VocabularyKind, Words
+from albertine.cli.options import (
+    Encoding,
+    Json,
+    Language,
+    TextField,
+    TextFormat,
+    VocabularyKind,
+    Words,
+)
 
 if TYPE_CHECKING:
     from albertine.cli.source import Source
@@ -40,11 +48,9 @@ def prepare(
     ] = None,
     language: Annotated[Language, typer.Option("--language", help="Whose sentences.")] = Language.auto,
     words: Annotated[Words, typer.Option("--words", help="Words of whole-word masking.")] = Words.pieces,
-    format: Annotated[
-        str, typer.Option("--format", help="Format of the text; default: recognised.")
-    ] = "auto",
-    text_field: Annotated[str, typer.Option("--text-field", help="Of JSON lines and Parquet.")] = "text",
-    encoding: Annotated[str, typer.Option("--encoding", help="Of text files.")] = "utf-8",
+    format: TextFormat = "auto",
+    text_field: TextField = "text",
+    encoding: Encoding = "utf-8",
     held_out: Annotated[
         float | None, typer.Option("--held-out", help="Share of documents; default 0.01, more of few.")
     ] = None,
@@ -68,7 +74,7 @@ def prepare(
         )
     source = Source(text, format, text_field, encoding)
     vocabulary = _vocabulary(source, output, tokenizer, vocab_size, kind, language)
-    files: list[FileReport] = []
+    source.reports.clear()  # of the first look; what counts is what the corpus is made of
     from albertine.corpus.prepare import prepare as run
 
     with show.progress("bytes read") as update:
@@ -87,9 +93,9 @@ def prepare(
             words=words.value,
             seed=seed,
             progress=lambda now: update(now.bytes_read, now.bytes_total),
-            on_file=files.append,
+            on_file=source.note,
         )
-    _tell(output, manifest, files, json)
+    _tell(output, manifest, source, json)
 
 
 def _vocabulary(
@@ -116,22 +122,22 @@ def _vocabulary(
         )
 
 
-def _tell(output: Path, manifest: Manifest, files: list[FileReport], json: bool) -> None:
+def _tell(output: Path, manifest: Manifest, source: Source, json: bool) -> None:
     from albertine.cli.lookup import corpus_facts
 
     facts = corpus_facts(manifest)
+    read = source.read()
     if json:
-        show.as_json(facts | {"formats": _formats(files)})
+        show.as_json(facts | {"formats": _formats(read), "passed_over": source.passed_over()})
         return
-    if len(files) > MOST_LISTED:
-        formats = ", ".join(f"{number:,} {name}" for name, number in _formats(files).items())
-        typer.echo(f"{len(files):,} files read: {formats}")
+    if len(read) > MOST_LISTED:
+        formats = ", ".join(f"{number:,} {name}" for name, number in _formats(read).items())
+        typer.echo(f"{len(read):,} files read: {formats}")
     else:
-        for report in files:
+        for report in read:
             typer.echo(f"{report.source}: read as {report.format}, {report.reason}")
     show.facts(f"Corpus {output}", facts)
-    for warning in _warnings(manifest):
-        typer.echo(f"albertine: {warning}", err=True)
+    show.notes([*source.passed_over(), *_warnings(manifest)])
 
 
 def _formats(files: list[FileReport]) -> dict[str, int]:

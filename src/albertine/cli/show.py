@@ -48,6 +48,12 @@ def facts(title: str, values: Mapping[str, object]) -> None:
         typer.echo(f"  {name}{' ' * (width - cell_len(name))}  {value}")
 
 
+def notes(lines: Sequence[str]) -> None:
+    """What a person should know beside the result, on standard error."""
+    for line in lines:
+        typer.echo(f"albertine: {line}", err=True)
+
+
 def _rich_table(columns: Sequence[str], cells: list[list[str]], title: str | None) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console

@@ -1,15 +1,17 @@
-"""The user's text: where it lies, how it is read, and a first look that decides the defaults."""
+"""The user's text: where it lies, how it is read, what is passed over, and a first look at it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from albertine.text.documents import Document, FileReport, read_documents
+from albertine.text.documents import PASSED_OVER, Document, FileReport, read_documents
 from albertine.text.sentences import Language, guess_language
 
+MOST_NAMED = 8
 ENOUGH_DOCUMENTS, ENOUGH_CHARACTERS = 2_000, 50_000_000
 GUESSED_CHARACTERS = 20_000
 
@@ -37,17 +39,41 @@ class Survey:
 
 @dataclass(frozen=True)
 class Source:
-    """Files and folders, and the arguments with which `read_documents` reads them."""
+    """Files and folders, the arguments with which `read_documents` reads them, and what it reported."""
 
     paths: Sequence[Path]
     format: str = "auto"
     text_field: str = "text"
     encoding: str = "utf-8"
+    reports: dict[str, FileReport] = field(default_factory=dict)
 
-    def documents(self, on_file: Callable[[FileReport], None] | None = None) -> Iterator[Document]:
+    def documents(self) -> Iterator[Document]:
         return read_documents(
-            self.paths, self.format, self.text_field, encoding=self.encoding, on_file=on_file
+            self.paths, self.format, self.text_field, encoding=self.encoding, on_file=self.note
         )
+
+    def note(self, report: FileReport) -> None:
+        self.reports[report.source] = report
+
+    def read(self) -> list[FileReport]:
+        """The files that gave documents."""
+        return [report for report in self.reports.values() if report.format not in PASSED_OVER]
+
+    def passed_over(self) -> list[str]:
+        """Sentences that name the files in folders which could not be read or hold no text, and count, by
+        extension or name, those which the search passed by."""
+        reports = [report for report in self.reports.values() if report.format in PASSED_OVER]
+        odd = [report for report in reports if report.format != "skipped"]
+        lines = [f"passed over {report.source} ({report.format}): {report.reason}" for report in odd]
+        if len(lines) > MOST_NAMED:
+            lines[MOST_NAMED:] = [f"passed over {len(lines) - MOST_NAMED:,} files more"]
+        kinds = Counter(report.reason for report in reports if report.format == "skipped").most_common()
+        named = [f"{number:,} {kind}" for kind, number in kinds[:MOST_NAMED]]
+        if rest := sum(number for _, number in kinds[MOST_NAMED:]):
+            named.append(f"{rest:,} others")
+        if named:
+            lines.append(f"passed over by their names: {', '.join(named)}. Name a file to have it read")
+        return lines
 
     @cached_property
     def survey(self) -> Survey:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from albertine.cli import show
-from albertine.cli.options import Json, Language, VocabularyKind
+from albertine.cli.options import Encoding, Json, Language, TextField, TextFormat, VocabularyKind
 
 
 def register(app: typer.Typer) -> None:
@@ -49,6 +49,9 @@ def inspect(
     text: Annotated[
         list[Path] | None, typer.Argument(metavar="FILE...", help="Text to measure the vocabulary on.")
     ] = None,
+    format: TextFormat = "auto",
+    text_field: TextField = "text",
+    encoding: Encoding = "utf-8",
     json: Json = False,
 ) -> None:
     """Kind, size and special pieces of a vocabulary, and how well it fits a text."""
@@ -64,8 +67,11 @@ def inspect(
     }
     if text:
         from albertine.cli.checkup import fit_of
+        from albertine.cli.source import Source
 
-        facts |= fit_of(loaded, text)
+        source = Source(text, format, text_field, encoding)
+        facts |= fit_of(loaded, source.documents())
+        show.notes(source.passed_over())
     show.as_json(facts) if json else show.facts(str(tokenizer), facts)
 
 
@@ -80,11 +86,9 @@ def train(
         int | None, typer.Option("--vocab-size", min=16, help="Pieces in all; default: what fits the text.")
     ] = None,
     language: Annotated[Language, typer.Option("--language", help="Whose sentences.")] = Language.auto,
-    format: Annotated[
-        str, typer.Option("--format", help="Format of the text; default: recognised.")
-    ] = "auto",
-    text_field: Annotated[str, typer.Option("--text-field", help="Of JSON lines and Parquet.")] = "text",
-    encoding: Annotated[str, typer.Option("--encoding", help="Of text files.")] = "utf-8",
+    format: TextFormat = "auto",
+    text_field: TextField = "text",
+    encoding: Encoding = "utf-8",
 ) -> None:
     """Make a vocabulary from text: the SentencePiece of ALBERT or the WordPiece of BERT."""
     from albertine.cli import vocabulary
@@ -101,4 +105,5 @@ def train(
             vocab_size=vocab_size,
             progress=lambda number: update(number, None),
         )
+    show.notes(source.passed_over())
     typer.echo(f"{output}: a {made.kind} vocabulary of {made.vocab_size:,} pieces")

@@ -14,6 +14,8 @@ from albertine.corpus.manifest import SPLITS
 from albertine.text.documents import Document
 
 _PULSE = 200_000
+_WAITING = 16_000_000
+"""Characters that wait at most for a document of the other split."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +34,11 @@ class Rules:
     shard_characters: int
     seed: int
 
-    def split_of(self, digest: bytes) -> str:
-        """`train` or `heldout`: a function of the document's content, whatever stands around it."""
+    def draw(self, digest: bytes) -> float:
+        """A number from 0 to 1; a document is held out where it is below `held_out`: a function of its
+        content, whatever stands around it."""
         key = self.seed.to_bytes(8, "little")
-        draw = int.from_bytes(hashlib.blake2b(digest, digest_size=8, key=key).digest(), "little")
-        return "heldout" if draw < self.held_out * 2**64 else "train"
+        return int.from_bytes(hashlib.blake2b(digest, digest_size=8, key=key).digest(), "little") / 2**64
 
 
 @dataclass
@@ -61,6 +63,15 @@ class Job:
     """SHA-256 of the documents in order"""
 
 
+@dataclass
+class _Kept:
+    """A document that was not dropped."""
+
+    document: Document
+    draw: float
+    split: str
+
+
 def cut(
     documents: Iterable[Document],
     rules: Rules,
@@ -77,27 +88,11 @@ def cut(
     """
     open_jobs = {split: Job(split, 0) for split in SPLITS}
     hashes = {split: hashlib.sha256() for split in SPLITS}
-    since_pulse = 0
-    for document in documents:
-        characters = document.characters
-        tally.documents += 1
-        since_pulse += characters
-        if since_pulse >= _PULSE:
-            pulse()
-            since_pulse = 0
-        digest = content_digest(document.paragraphs)
-        text = "\n".join(document.paragraphs).encode("utf-8", "surrogatepass")
-        tally.text_bytes += len(text) + 1
-        if characters < rules.min_characters:
-            tally.short += 1
-            continue
-        if seen is not None and not seen.add(digest):
-            tally.duplicate += 1
-            continue
-        split = rules.split_of(digest)
-        job = open_jobs[split]
+    for kept in _both(_not_dropped(documents, rules, seen, tally, pulse), rules.held_out):
+        document, split = kept.document, kept.split
+        job, text = open_jobs[split], _bytes(document)
         job.documents.append((document.presplit, document.paragraphs))
-        job.characters += characters
+        job.characters += document.characters
         hashes[split].update(b"%d\0%d\0" % (document.presplit, len(text)))
         hashes[split].update(text)
         if job.characters >= rules.shard_characters:
@@ -108,3 +103,54 @@ def cut(
         if job.documents:
             job.text = hashes[split].hexdigest()
             yield job
+
+
+def _not_dropped(
+    documents: Iterable[Document],
+    rules: Rules,
+    seen: SeenDigests | None,
+    tally: Tally,
+    pulse: Callable[[], None],
+) -> Iterator[_Kept]:
+    since_pulse = 0
+    for document in documents:
+        characters = document.characters
+        tally.documents += 1
+        since_pulse += characters
+        if since_pulse >= _PULSE:
+            pulse()
+            since_pulse = 0
+        digest = content_digest(document.paragraphs)
+        tally.text_bytes += len(_bytes(document)) + 1
+        if characters < rules.min_characters:
+            tally.short += 1
+        elif seen is not None and not seen.add(digest):
+            tally.duplicate += 1
+        else:
+            draw = rules.draw(digest)
+            yield _Kept(document, draw, "heldout" if draw < rules.held_out else "train")
+
+
+def _both(kept: Iterator[_Kept], held_out: float) -> Iterator[_Kept]:
+    """The same documents, of which one at least is for training, and one, of two or more, is held out.
+
+    Few documents may all draw the same: then the smallest draw is held out, or the largest is not. The first
+    documents wait until that is known.
+    """
+    waiting: list[_Kept] = []
+    characters = 0
+    for one in kept if held_out else ():
+        waiting.append(one)
+        characters += one.document.characters
+        if one.split != waiting[0].split or characters > _WAITING:
+            break
+    if waiting and all(one.split == "heldout" for one in waiting):
+        max(waiting, key=lambda one: one.draw).split = "train"
+    elif len(waiting) > 1 and all(one.split == "train" for one in waiting):
+        min(waiting, key=lambda one: one.draw).split = "heldout"
+    yield from waiting
+    yield from kept
+
+
+def _bytes(document: Document) -> bytes:
+    return "\n".join(document.paragraphs).encode("utf-8", "surrogatepass")

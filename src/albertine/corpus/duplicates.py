@@ -6,18 +6,28 @@ import hashlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 START_SLOTS = 1 << 16
 _CHUNK = 1 << 16
+_BLOCK = 1 << 20
 
 
 def content_digest(paragraphs: Sequence[str]) -> bytes:
     """128 bits of a document's letters: spaces, paragraph borders and case do not count."""
     text = "".join(paragraphs).replace(" ", "").lower()
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def _reserve(file: BinaryIO, size: int) -> None:
+    """Make a new file `size` zeros long, each of them on the disk."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file.fileno(), 0, size)
+    else:  # macOS
+        for at in range(0, size, _BLOCK):
+            file.write(bytes(min(_BLOCK, size - at)))
 
 
 class SeenDigests:
@@ -43,7 +53,7 @@ class SeenDigests:
         path = self._folder / f"seen-{os.getpid()}-{slots}.tmp"
         try:
             with path.open("xb") as file:
-                os.posix_fallocate(file.fileno(), 0, slots * 16)
+                _reserve(file, slots * 16)
             return np.memmap(path, dtype=np.uint64, mode="r+", shape=(slots, 2))
         finally:
             path.unlink(missing_ok=True)

@@ -70,6 +70,8 @@ class Manifest:
         dropped: documents dropped, by reason: short, duplicate, empty.
         splits: the shards of `train` and `heldout`.
         tokenizer_files: the files of `tokenizer/`.
+        passed_over: how many files in folders and archives gave no documents, or not all, by the reason
+            (`text.documents.PASSED_OVER`).
         megabytes_per_second: UTF-8 text over wall time of the call that returned this; never written.
     """
 
@@ -81,6 +83,7 @@ class Manifest:
     dropped: dict[str, int]
     splits: dict[str, list[ShardRecord]]
     tokenizer_files: dict[str, FileRecord]
+    passed_over: dict[str, int] = field(default_factory=dict)
     megabytes_per_second: float | None = field(default=None, compare=False)
 
     def count(self, what: str, split: str | None = None) -> int:
@@ -150,6 +153,7 @@ def load_manifest(folder: Path) -> Manifest:
         remedy = "Prepare the text again with this version"
         raise CorpusError(f"is of version {tree.get('version')}, not {VERSION}", where=path, remedy=remedy)
     try:
+        tree = {"passed_over": {}, **tree}  # older manifests do not tell
         values = {f.name: tree[f.name] for f in fields(Manifest) if f.name != "megabytes_per_second"}
         values["splits"] = {name: [ShardRecord.parse(s) for s in tree["splits"][name]] for name in SPLITS}
         values["tokenizer_files"] = {n: FileRecord(**e) for n, e in tree["tokenizer_files"].items()}

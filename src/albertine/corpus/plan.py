@@ -15,7 +15,7 @@ from albertine.corpus.cutting import Rules
 from albertine.corpus.encode import Words
 from albertine.corpus.manifest import NAME, load_manifest
 from albertine.errors import CorpusError, SettingsError
-from albertine.text.sentences import Language
+from albertine.text.sentences import RULES, Language
 from albertine.text.tokenizer import Tokenizer
 
 PLAN = "prepare.json"
@@ -88,7 +88,7 @@ def make_plan(
 def stamp(plan: dict[str, Any]) -> str:
     """Digest of what decides the bytes of a shard beside its text."""
     rest = {key: value for key, value in plan.items() if key != "sources"}
-    return hashlib.sha256(json.dumps([__version__, rest], sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([__version__, RULES, rest], sort_keys=True).encode()).hexdigest()
 
 
 def claim(folder: Path, plan: dict[str, Any]) -> None:

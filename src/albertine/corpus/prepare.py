@@ -10,12 +10,14 @@ import json
 import os
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from albertine.cores import usable_cores
 from albertine.corpus.cutting import Job, Rules, Tally, cut
 from albertine.corpus.duplicates import SeenDigests
 from albertine.corpus.encode import Words, encode_job
@@ -27,7 +29,7 @@ from albertine.corpus.space import check_space, disk_errors, estimate
 from albertine.corpus.workers import WorkerPool
 from albertine.errors import CorpusError, TokenizerError
 from albertine.files import recover, replace_durably, replaced_folder, sync_folder
-from albertine.text.documents import FileReport, list_files, read_documents
+from albertine.text.documents import PASSED_OVER, FileReport, list_files, read_documents
 from albertine.text.sentences import Language
 from albertine.text.streams import Limits
 from albertine.text.tokenizer import Tokenizer
@@ -74,7 +76,7 @@ def prepare(
 
     Args:
         paths: files and folders of text; see `text.documents.read_documents`, also for format, text_field,
-            encoding and on_file.
+            encoding and on_file. An odd file in a folder is passed over and counted, whoever is told.
         folder: new or empty, or left by the same call.
         workers: processes that encode, beside this one that reads; 1 does all in this process; default one a
             processor.
@@ -102,7 +104,7 @@ def prepare(
         format,
         text_field,
         encoding,
-        workers if workers is not None else len(os.sched_getaffinity(0)),
+        workers if workers is not None else usable_cores(),
         deduplicate,
         words,
         Rules(min_characters, held_out, shard_characters, seed),
@@ -111,7 +113,7 @@ def prepare(
     options.check()
     plan = make_plan(paths, files, tokenizer, options)
     everything = [file for group in files for file in group]
-    return _run(_Run(Path(folder), tokenizer, options, plan), everything, progress, on_file)
+    return _run(_Run(Path(folder), tokenizer, options, plan, paths), everything, progress, on_file)
 
 
 def _shard_characters(size: int) -> int:
@@ -152,7 +154,9 @@ class _Run:
     tokenizer: Tokenizer
     options: Options
     plan: dict[str, Any]
+    paths: Sequence[Path | str]
     foreign: bool = True
+    reports: dict[str, FileReport] = field(default_factory=dict)
     records: dict[tuple[str, int], ShardRecord] = field(default_factory=dict)
     tally: Tally = field(default_factory=Tally)
     tokens: int = 0
@@ -215,6 +219,11 @@ class _Run:
             nonlocal read
             read += more
 
+        def note(report: FileReport) -> None:
+            self.reports[report.source] = report
+            if on_file is not None:
+                on_file(report)
+
         def report() -> None:
             if progress is not None:
                 progress(Progress(min(read, total), total, self.tally.documents, self.tokens))
@@ -240,12 +249,12 @@ class _Run:
             budget=IN_FLIGHT * max(2, options.workers),
         ) as pool:
             documents = read_documents(
-                files,
+                self.paths,
                 options.format,
                 options.text_field,
                 encoding=options.encoding,
                 limits=Limits(document_characters=LONGEST_DOCUMENT),
-                on_file=on_file,
+                on_file=note,
                 on_bytes=count_bytes,
             )
             for job in cut(documents, options.rules, seen, self.tally, pulse):
@@ -272,7 +281,7 @@ class _Run:
             raise TokenizerError(
                 f"does not fit this text: {share:.0%} of the tokens are unknown to it",
                 where=f"tokenizer ({self.tokenizer.kind}, {self.tokenizer.vocab_size:,} pieces)",
-                remedy="Use a tokenizer of the text's language, train one on it, or allow unknown tokens",
+                remedy="Use a tokenizer of the text's language or train one on it",
             )
 
     def _finish(self, begin: float) -> Manifest:
@@ -285,6 +294,9 @@ class _Run:
         manifest = Manifest(
             **self.plan,
             documents_read=tally.documents,
+            passed_over=dict(
+                sorted(Counter(r.format for r in self.reports.values() if r.format in PASSED_OVER).items())
+            ),
             dropped=dropped,
             splits=splits,
             tokenizer_files={

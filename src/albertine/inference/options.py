@@ -1,18 +1,23 @@
 """The rows that ask a model which of several options fits: one for each option (albert_family.md 1.8).
 
 [CLS] passage [SEP] question and option [SEP]. A gap in the question is filled with the option; without a
-question a gap in the passage is, and without a gap the option stands alone, as a continuation. Of question
-and option only the last 128 tokens stay, and the passage gives way to them.
+question a gap in the passage is, and without a gap the option stands alone, as a continuation. A gap is
+`#idiom#`, or underscores however many (`_`, `____`, `__①__`), in a passage none that join a name (`my_file`).
+Of question and option only the last 128 tokens stay, and the passage gives way to them.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from albertine.text.tokenizer import Tokenizer
 
 QUESTION_TOKENS = 128
-GAPS = ("_", "#idiom#")
+IDIOM = "#idiom#"
+_GAP = r"_+(?:[①-⑳0-9]+_+)?"
+GAP = re.compile(_GAP)
+GAP_OUTSIDE_NAMES = re.compile(rf"(?<![A-Za-z0-9_]){_GAP}|{_GAP}(?![A-Za-z0-9_])")
 
 
 def option_rows(
@@ -20,12 +25,13 @@ def option_rows(
 ) -> tuple[list[tuple[list[int], list[int]]], int]:
     """Token and segment ids of a row for every option, and how many rows had to leave tokens out."""
     rows, cut = [], 0
-    whole = None if not question and _gap(passage) else tokenizer.encode(passage)
+    whole = tokenizer.encode(passage)
     for option in options:
-        if whole is None:
-            first, second = tokenizer.encode(_filled(passage, option)), None
+        joined = None if question else _filled(passage, option, GAP_OUTSIDE_NAMES)
+        if joined is not None:
+            first, second = tokenizer.encode(joined), None
         else:
-            first, second = whole, tokenizer.encode(_filled(question, option) if question else option)
+            first, second = whole, tokenizer.encode(_asked(question, option))
         asked = None if second is None else second[-min(QUESTION_TOKENS, max_length // 2) :]
         room = max_length - (2 if asked is None else 3 + len(asked))
         cut += len(first) > room or len(asked or ()) < len(second or ())
@@ -33,10 +39,14 @@ def option_rows(
     return rows, cut
 
 
-def _gap(text: str) -> str | None:
-    return next((gap for gap in GAPS if gap in text), None)
+def _asked(question: str, option: str) -> str:
+    filled = _filled(question, option, GAP)
+    return f"{question} {option}".strip() if filled is None else filled
 
 
-def _filled(text: str, option: str) -> str:
-    gap = _gap(text)
-    return f"{text} {option}" if gap is None else text.replace(gap, option)
+def _filled(text: str, option: str, gap: re.Pattern[str]) -> str | None:
+    """The text with the option in its gaps; None where it has none."""
+    if IDIOM in text:
+        return text.replace(IDIOM, option)
+    filled, count = gap.subn(lambda _: option, text)
+    return filled if count else None

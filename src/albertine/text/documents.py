@@ -17,7 +17,7 @@ from albertine.text.formats import Shape, check_format, recognise, suffix
 from albertine.text.lines import TextLines, check_encoding, head_text
 from albertine.text.plain import READERS, Paragraphs
 from albertine.text.records import read_jsonl, read_parquet
-from albertine.text.streams import ByteStream, Limits, Readable, is_tar, tar_members, unpack
+from albertine.text.streams import ByteStream, Limits, PackageMissing, Readable, is_tar, tar_members, unpack
 
 _TEXT_SUFFIXES = {
     "",
@@ -33,7 +33,9 @@ _TEXT_SUFFIXES = {
     ".tgz",
     ".txz",
 }
-_ABOUT = ("readme", "license", "licence", "copying", "notice", "changelog")
+_ABOUT = {"readme", "license", "licence", "copying", "notice", "changelog"}
+PASSED_OVER = ("skipped", "empty", "unreadable", "broken off")
+"""What `FileReport.format` says of a file that gives no documents, or none from some place on."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,11 @@ class Document:
 
 @dataclass(frozen=True)
 class FileReport:
-    """How one file or archive member is read, and why; `format` is `empty` for one without text."""
+    """How one file or archive member is read, and why; the last report of a source is the one that counts.
+
+    Of what a folder or archive holds, `format` may also be `skipped` (by its name), `empty` (no text),
+    `unreadable`, or `broken off` (unreadable from some place on; the documents before it are kept).
+    """
 
     source: str
     format: str
@@ -74,26 +80,48 @@ def list_files(paths: Sequence[Path | str]) -> list[Path]:
     Raises:
         DataError: a path that does not exist, an empty file named outright, or a folder without text files.
     """
+    return [file for found in _found(paths) for file in found.files]
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What one path means: a file named outright, or what a folder holds."""
+
+    folder: bool
+    files: list[Path]
+    passed_over: list[FileReport]
+
+
+def _found(paths: Sequence[Path | str]) -> list[_Found]:
     if not paths:
         raise DataError("no text was named", remedy="Give files or folders of text")
-    files: list[Path] = []
-    for path in map(Path, paths):
-        if path.is_dir():
-            found = [f for f in _walk(path) if _is_text_name(f.name) and f.stat().st_size > 0]
-            if not found:
-                kinds = " ".join(sorted(_TEXT_SUFFIXES - {""}))
-                remedy = f"Files taken from folders: {kinds}, or without an extension; also .gz .xz .zst .bz2"
-                raise DataError("there is no text file in this folder", where=path, remedy=remedy)
-            files += found
-        elif not path.exists():
-            raise DataError("there is no such file or folder", where=path, remedy="Check the path")
-        elif not path.is_file():
-            raise DataError("is not a regular file", where=path, remedy="Write its content to a file first")
-        elif path.stat().st_size == 0:
-            raise DataError("is empty", where=path, remedy="Remove it from the list or write it again")
+    return [_search(path) if path.is_dir() else _named(path) for path in map(Path, paths)]
+
+
+def _named(path: Path) -> _Found:
+    if not path.exists():
+        raise DataError("there is no such file or folder", where=path, remedy="Check the path")
+    if not path.is_file():
+        raise DataError("is not a regular file", where=path, remedy="Write its content to a file first")
+    if path.stat().st_size == 0:
+        raise DataError("is empty", where=path, remedy="Remove it from the list or write it again")
+    return _Found(False, [path], [])
+
+
+def _search(folder: Path) -> _Found:
+    files, passed_over = [], []
+    for file in _walk(folder):
+        if reason := _no_text_by_name(file.name):
+            passed_over.append(FileReport(str(file), "skipped", reason))
+        elif file.stat().st_size == 0:
+            passed_over.append(FileReport(str(file), "empty", "has no bytes"))
         else:
-            files.append(path)
-    return files
+            files.append(file)
+    if not files:
+        kinds = " ".join(sorted(_TEXT_SUFFIXES - {""}))
+        remedy = f"Files taken from folders: {kinds}, or without an extension; also .gz .xz .zst .bz2"
+        raise DataError("there is no text file in this folder", where=folder, remedy=remedy)
+    return _Found(True, files, passed_over)
 
 
 def _walk(folder: Path) -> Iterator[Path]:
@@ -102,8 +130,12 @@ def _walk(folder: Path) -> Iterator[Path]:
         yield from (Path(here, name) for name in sorted(names) if not name.startswith("."))
 
 
-def _is_text_name(name: str) -> bool:
-    return suffix(name) in _TEXT_SUFFIXES and not name.lower().startswith(_ABOUT)
+def _no_text_by_name(name: str) -> str | None:
+    """Why a file is taken for no text by its name: its extension, or the name of what is about the text."""
+    if (ending := suffix(name)) not in _TEXT_SUFFIXES:
+        return ending
+    stem = name.partition(".")[0]
+    return stem if stem.lower() in _ABOUT else None
 
 
 def read_documents(
@@ -119,12 +151,15 @@ def read_documents(
     """All documents in files and folders, in order, one in memory at a time.
 
     Args:
-        paths: files and folders; see `list_files`.
+        paths: files and folders; see `list_files`. In a folder, what `list_files` passes over is reported
+            to `on_file`, and so is a file without text or that cannot be read: no error then, unless all are
+            so.
         format: one of `formats.FORMATS`; `auto` decides for each file from its extension and first 64 kB.
         text_field: the field or column of JSON lines and Parquet that holds the text.
         encoding: of text files; a UTF-8 byte order mark is accepted.
         limits: what reading may cost.
-        on_file: called with a report before the first document of each file or archive member.
+        on_file: called with a report before the first document of each file or archive member, and again
+            when it turns out to be empty or unreadable; without it, such a file in a folder is an error too.
         on_bytes: called with every number of bytes more that were read of the files as they lie on disk; in
             the end they add up to the files' sizes.
 
@@ -140,8 +175,9 @@ def read_documents(
         limits or Limits(),
         on_file or (lambda _: None),
         on_bytes or (lambda _: None),
+        forgiving=on_file is not None,
     )
-    return reader.documents(list_files(paths))
+    return reader.documents(_found(paths))
 
 
 class _Counted:
@@ -158,6 +194,10 @@ class _Counted:
         return block
 
 
+class _NoText(DataError):
+    """A file in which there is no document."""
+
+
 @dataclass(frozen=True)
 class _Reader:
     format: str
@@ -166,39 +206,73 @@ class _Reader:
     limits: Limits
     on_file: Callable[[FileReport], None]
     on_bytes: Callable[[int], None]
+    forgiving: bool
 
-    def documents(self, files: list[Path]) -> Iterator[Document]:
+    def documents(self, found: list[_Found]) -> Iterator[Document]:
+        for one in found:
+            for report in one.passed_over:
+                self.on_file(report)
+            if self.forgiving and one.folder:
+                yield from self._folder(one.files)
+            else:
+                for file in one.files:
+                    yield from self._file(file)
+
+    def _folder(self, files: list[Path]) -> Iterator[Document]:
+        """The documents of files of which an odd one is passed over, but not every one."""
+        first: DataError | None = None
+        some = False
         for path in files:
             count = 0
-            for document in self._file(path):
-                count += 1
-                yield document
-            if not count:
-                remedy = "Remove it from the list, or pass --format if it was read in the wrong one"
-                raise DataError("holds no text", where=path, remedy=remedy)
+            try:
+                for document in self._file(path):
+                    count, some = count + 1, True
+                    yield document
+            except PackageMissing:
+                raise
+            except _NoText as error:
+                first = first or error
+                self.on_file(FileReport(str(path), "empty", error.what))
+            except DataError as error:
+                first = first or error
+                told = str(error).removeprefix(f"{path}: ")
+                kept = f". {count:,} documents before that are kept" if count else ""
+                self.on_file(FileReport(str(path), "broken off" if count else "unreadable", f"{told}{kept}"))
+        if first is not None and not some:
+            raise first
 
     def _file(self, path: Path) -> Iterator[Document]:
+        """The documents of a file; raises DataError if there is none."""
+        empty = True
+        for document in self._read(path):
+            empty = False
+            yield document
+        if empty:
+            remedy = "Remove it from the list, or pass --format if it was read in the wrong one"
+            raise _NoText("holds no text", where=path, remedy=remedy)
+
+    def _read(self, path: Path) -> Iterator[Document]:
         with ExitStack() as stack:
             try:
+                size = path.stat().st_size
                 raw = _Counted(stack.enter_context(path.open("rb", buffering=0)), self.on_bytes)
                 stream = ByteStream(raw, str(path))
             except OSError as error:
                 raise DataError(f"cannot be opened ({error.strerror})", where=path) from error
+            # Parquet is read past the stream, a tar ends before its padding, an odd file is left anywhere
+            stack.callback(lambda: self.on_bytes(max(0, size - raw.total)))
             inside = unpack(stream, self.limits)
             if is_tar(inside):
                 for member in tar_members(inside, self.limits):
                     yield from self._archived(member)
             else:
                 yield from self._stream(inside, path if inside is stream else None)
-            # Parquet is read past the stream, and a tar ends before its padding does
-            self.on_bytes(max(0, path.stat().st_size - raw.total))
 
     def _archived(self, member: ByteStream) -> Iterator[Document]:
         base = member.name.rpartition(":")[2].rpartition("/")[2]
-        if not _is_text_name(base) or not member.head(1):
-            self.on_file(
-                FileReport(member.name, "empty" if not member.head(1) else "skipped", "not a text file")
-            )
+        reason = _no_text_by_name(base)
+        if reason or not member.head(1):
+            self.on_file(FileReport(member.name, "skipped" if reason else "empty", reason or "has no bytes"))
             return
         inside = unpack(member, self.limits)
         if is_tar(inside):

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Literal, get_args
 
@@ -20,13 +21,15 @@ MEANING: dict[str, str] = {
     "lines": "a line is a sentence, a blank line ends a document",
     "paragraphs": "a line is a paragraph; blank lines end documents unless one stands after every line",
     "documents": "a line is a document",
-    "book": "hard-wrapped lines, blank lines between paragraphs, a file is a document",
+    "book": "hard-wrapped lines, blank lines or indents between paragraphs, a file is a document",
     "wiki": "WikiExtractor <doc> elements",
     "wikitext": "WikiText: `= Title =` begins a document",
     "markdown": "Markdown, a file is a document",
     "jsonl": "a JSON object a line",
     "parquet": "a Parquet row is a document",
 }
+
+Marks = Literal["blank lines", "indents", "short lines"]
 
 _PACKED = {".gz", ".xz", ".zst", ".bz2"}
 _BY_SUFFIX = {
@@ -40,16 +43,27 @@ _BY_SUFFIX = {
 _STOP_AT_END = re.compile(r"[.!?…。！？；:：;][\"'”’」』）)\]]*\s*$")
 _STOP_INSIDE = re.compile(r"[.!?][\"'”’)]*\s+[\"'“‘(]*[A-Z]|[。！？][”’」』）]*[^\s”’」』）]")
 _TITLE = re.compile(r"^ ?= [^=].* = ?$", re.MULTILINE)
+_INDENTED = re.compile("[ \t\u3000]")
+_FIRST_WORD = re.compile(r"[\u2e80-\u9fff][，。、；：！？”’》」）]*|[^\s\u2e80-\u9fff]+")
 _WIDE = re.compile("[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uff60]")
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What was decided about a file: the format, why, and (for `paragraphs`) if blank lines end documents."""
+    """What was decided about a file.
+
+    Args:
+        format, reason: which, and why.
+        blank_ends_document: of `paragraphs`: whether blank lines end documents.
+        marks: of `book`: what parts paragraphs.
+        width: of `book`: columns of a full line.
+    """
 
     format: str
     reason: str
     blank_ends_document: bool = True
+    marks: Marks = "blank lines"
+    width: int = 0
 
 
 def check_format(format: str) -> str:
@@ -82,7 +96,9 @@ def recognise(name: str, head: str, whole: bool, wanted: str = "auto") -> Shape:
     blocks = _blocks(lines)
     blank_ends = sum(len(b) for b in blocks) >= 1.5 * len(blocks)
     if wanted != "auto":
-        return Shape(wanted, "as asked", blank_ends)
+        book = _book(blocks)
+        marks, width = (book.marks, book.width) if book else ("blank lines", 0)
+        return Shape(wanted, "as asked", blank_ends, marks, width)
     if by_suffix := _BY_SUFFIX.get(suffix(name)):
         return Shape(by_suffix, f"by its extension {suffix(name)}")
     start = head.lstrip()
@@ -117,20 +133,69 @@ def _blocks(lines: Sequence[str]) -> list[list[str]]:
 
 def _plain(blocks: list[list[str]], blank_ends: bool) -> Shape:
     lines = [line for block in blocks for line in block]
-    followed = [line for block in blocks for line in block[:-1]]
     if not lines:
         return Shape("lines", "no text in the first 64 kB")
-    if len(blocks) > 1 and len(followed) >= 3:
-        stops = _share(followed, _STOP_AT_END)
-        widths = sorted(len(line) + len(_WIDE.findall(line)) for line in followed)
-        width = widths[int(0.95 * (len(widths) - 1))]
-        if stops < 0.5 and 35 <= width <= 110:
-            return Shape("book", f"lines of up to {width} columns, {stops:.0%} of them ending a sentence")
+    if book := _book(blocks):
+        return book
     inside, ends = _share(lines, _STOP_INSIDE), _share(lines, _STOP_AT_END)
     several = f"{inside:.0%} of the lines hold several sentences"
     if inside <= 0.3 and ends >= 0.5 and (blank_ends or len(blocks) == 1):
         return Shape("lines", several)
     return Shape("paragraphs", several, blank_ends)
+
+
+def _book(blocks: list[list[str]]) -> Shape | None:
+    """The shape of hard-wrapped lines, if that is what they are.
+
+    Either few of the lines end a sentence and blank lines part them, or most are full: the first word of the
+    next would not have found room.
+    """
+    pairs = [pair for block in blocks for pair in pairwise(block)]
+    if len(pairs) < 3:
+        return None
+    followed = [line for line, _ in pairs]
+    widths = sorted(map(_columns, followed))
+    width, stops = widths[int(0.95 * (len(widths) - 1))], _share(followed, _STOP_AT_END)
+    parted = len(blocks) > 1 and stops < 0.5 and 35 <= width <= 110
+    inside = [(line, following) for line, following in pairs if not _INDENTED.match(following)]
+    full = [line for line, following in inside if not _has_room(line, following, width)]
+    filled = (
+        len(full) >= max(8, 0.5 * len(inside)) and _share(full, _STOP_AT_END) < 0.5 and 35 <= width <= 250
+    )
+    if not (parted or filled):
+        return None
+    marks = _marks(blocks, pairs, width)
+    said = "" if marks == "blank lines" else f", {marks} between paragraphs"
+    reason = f"lines of up to {width} columns, {stops:.0%} of them ending a sentence{said}"
+    return Shape("book", reason, marks=marks, width=width)
+
+
+def _marks(blocks: list[list[str]], pairs: list[tuple[str, str]], width: int) -> Marks:
+    """What parts the paragraphs of hard-wrapped lines: blank lines, unless they are rare."""
+    if len(pairs) < 9 * len(blocks):
+        return "blank lines"
+    indented = [line for line, following in pairs if _INDENTED.match(following)]
+    if len(blocks) < len(indented) < 0.6 * len(pairs) and _share(indented, _STOP_AT_END) > 0.6:
+        return "indents"
+    short = sum(ends_paragraph(line, following, width) for line, following in pairs)
+    return "short lines" if short > len(blocks) else "blank lines"
+
+
+def ends_paragraph(line: str, following: str, width: int) -> bool:
+    """Whether a line of hard-wrapped text is the last of its paragraph: it has room for the first word of
+    the next, and ends a sentence or is as short as a heading."""
+    if not line.strip() or not following.strip() or not _has_room(line, following, width):
+        return False
+    return _STOP_AT_END.search(line) is not None or _columns(line) < 0.5 * width
+
+
+def _has_room(line: str, following: str, width: int) -> bool:
+    word = _FIRST_WORD.match(following.lstrip())
+    return word is not None and _columns(line) + 1 + _columns(word.group()) <= width
+
+
+def _columns(line: str) -> int:
+    return len(line) + len(_WIDE.findall(line))
 
 
 def _share(lines: Sequence[str], pattern: re.Pattern[str]) -> float:

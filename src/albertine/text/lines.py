@@ -10,7 +10,11 @@ from collections.abc import Iterator
 from albertine.errors import DataError
 from albertine.text.streams import HEAD_BYTES, ByteStream, Limits
 
-_HAN = re.compile("[\u4e00-\u9fff]")
+_WIDE_MARKS = {  # the mark of UTF-32 begins with that of UTF-16
+    "utf-32": (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE),
+    "utf-16": (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE),
+}
+_HAN_RUN = re.compile("[\u4e00-\u9fff]{2,}")
 
 
 def check_encoding(encoding: str) -> str:
@@ -27,20 +31,24 @@ def check_encoding(encoding: str) -> str:
     return "utf-8-sig" if found.name == "utf-8" else found.name
 
 
-def _utf16_bom(head: bytes) -> bool:
-    return head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+def _wide(head: bytes) -> str | None:
+    """`utf-32` or `utf-16`, if the byte order mark of either begins the file."""
+    for name, marks in _WIDE_MARKS.items():
+        if head.startswith(marks):
+            return name
+    return None
 
 
 def guess_encoding(head: bytes) -> str:
-    """A likely encoding of bytes that are not UTF-8 (utf-16, gb18030, big5, latin-1), for a message."""
-    if _utf16_bom(head):
-        return "utf-16"
+    """A likely encoding of bytes that are not UTF-8, for a message: one of five."""
+    if wide := _wide(head):
+        return wide
     high = sum(b >= 0x80 for b in head)
     for encoding in ("gb18030", "big5"):
         text = head.decode(encoding, errors="replace")
-        # Latin-1 accents also pair up into rare characters; real Chinese is nearly all common Han, two bytes
-        # each
-        if text.count("\ufffd") <= 1 + len(text) // 500 and len(_HAN.findall(text)) * 2 > 0.7 * high:
+        # An accent of Latin-1 and the letter after it make a Han character too, but one that stands alone.
+        han = sum(map(len, _HAN_RUN.findall(text)))
+        if text.count("\ufffd") <= 1 + high // 200 and han >= 4 and han * 2 > 0.6 * high:
             return encoding
     return "latin-1"
 
@@ -48,8 +56,12 @@ def guess_encoding(head: bytes) -> str:
 def _undecodable(name: str, line: int, head: bytes, encoding: str, reason: str) -> DataError:
     shown = "utf-8" if encoding == "utf-8-sig" else encoding
     guess = guess_encoding(head)
-    advice = f"Pass --encoding {guess} or convert it" if guess != shown else "Pass the right --encoding"
+    advice = _advice(guess) if guess != shown else "Pass the right --encoding"
     return DataError(f"is not {shown} text (line {line}: {reason})", where=name, remedy=advice)
+
+
+def _advice(encoding: str) -> str:
+    return f"Convert it to UTF-8, or pass --encoding {encoding} where a command has that option"
 
 
 def _binary(name: str, where: str) -> DataError:
@@ -68,8 +80,8 @@ def head_text(stream: ByteStream, encoding: str) -> tuple[str, bool]:
     """
     head = stream.head(HEAD_BYTES + 1)
     whole = len(head) <= HEAD_BYTES
-    if encoding == "utf-8-sig" and _utf16_bom(head):
-        raise DataError("is UTF-16, not UTF-8", where=stream.name, remedy="Pass --encoding utf-16")
+    if encoding == "utf-8-sig" and (wide := _wide(head)):
+        raise DataError(f"is {wide.upper()}, not UTF-8", where=stream.name, remedy=_advice(wide))
     # checked before decoding: a binary file is rarely valid UTF-8, and "binary" is the more useful message
     if encoding == "utf-8-sig" and b"\0" in head:
         raise _binary(stream.name, f"at offset {head.index(0)}")

@@ -6,9 +6,10 @@ import html
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 from albertine.errors import DataError
-from albertine.text.formats import Shape
+from albertine.text.formats import Shape, ends_paragraph
 from albertine.text.lines import TextLines, too_long
 from albertine.text.streams import Limits
 
@@ -71,10 +72,13 @@ _HYPHENATED = re.compile(r"-[ \t]*\n[ \t]*([^\W\d_]+)")
 _WORD_AT_END = re.compile(r"[^\W\d_]+$")
 _DASH_AT_END = re.compile(r"([-–—])[ \t]*\n[ \t]*")
 _WIDE = "[\u2e80-\u9fff\uff00-\uff60“”‘’…—]"
+_HAN = "[\u2e80-\u9fff\uff00-\uff60]"
 _HAS_WIDE = re.compile("[\u2e80-\u9fff]")
 _WIDE_BREAK = re.compile(f"\n[ \t\u3000]*(?<={_WIDE}\n)(?={_WIDE})")
+_DIGIT_BREAK = re.compile(f"\n(?:(?<=[0-9]\n)(?={_HAN})|(?<={_HAN}\n)(?=[0-9]))")
 _UNDERLINED = re.compile(r"_(?<![^\W_]_)([^_]{1,400})_(?![^\W_])")
 _NO_SPACE = str.maketrans("", "", " \t\n\u3000")
+_INDENTED = re.compile(r"\n(?=[ \t\u3000]+\S)")
 _BLANK = re.compile(r"\n[ \t\u3000\f\v]*(?:\n[ \t\u3000\f\v]*)+")
 
 
@@ -108,8 +112,8 @@ def unwrap(text: str) -> list[str]:
     """The paragraphs of hard-wrapped text, each joined into one line.
 
     A hyphen at a line end stays (`well-⏎known`) unless the rest of the text writes the word without it.
-    Nothing goes between two Chinese characters, nor after a dash. `_Emphasis_`, as Project Gutenberg marks
-    it, loses its marks.
+    Nothing goes between two Chinese characters, or one and a digit, nor after a dash. `_Emphasis_`, as
+    Project Gutenberg marks it, loses its marks.
     """
     if "\u00ad" in text:
         text = text.replace("\u00ad\n", "").replace("\u00ad", "")
@@ -122,15 +126,28 @@ def unwrap(text: str) -> list[str]:
         if "-" in block or not block.isascii():
             block = _DASH_AT_END.sub(r"\1", block)
             if _HAS_WIDE.search(block):
-                block = _WIDE_BREAK.sub("", block)
+                block = _DIGIT_BREAK.sub("", _WIDE_BREAK.sub("", block))
         if line := " ".join(block.split()):
             paragraphs.append(line)
     return paragraphs
 
 
+def _separated(text: str, shape: Shape) -> str:
+    """Hard-wrapped text with a blank line between its paragraphs, whatever marks them."""
+    if shape.marks == "indents":
+        return _INDENTED.sub("\n\n", text)
+    if shape.marks == "short lines":
+        lines = [line.rstrip() for line in text.split("\n")]
+        ends = [
+            line + "\n" * ends_paragraph(line, following, shape.width) for line, following in pairwise(lines)
+        ]
+        return "\n".join([*ends, lines[-1]])
+    return text
+
+
 def read_book(lines: TextLines, shape: Shape, limits: Limits) -> Iterator[Paragraphs]:
     """`book`: the file is one document."""
-    if paragraphs := unwrap(_whole(lines, limits)):
+    if paragraphs := unwrap(_separated(_whole(lines, limits), shape)):
         yield tuple(paragraphs)
 
 

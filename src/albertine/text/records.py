@@ -10,7 +10,7 @@ from typing import Any
 
 from albertine.errors import DataError
 from albertine.text.lines import TextLines, too_long
-from albertine.text.streams import ByteStream, Limits
+from albertine.text.streams import ByteStream, Limits, PackageMissing
 
 Paragraphs = tuple[str, ...]
 _BATCH_ROWS = 256
@@ -87,7 +87,9 @@ def read_parquet(stream: ByteStream, path: Path | None, field: str, limits: Limi
         import pyarrow.parquet as pq
     except ImportError as error:
         remedy = "pip install 'albertine[data]'"
-        raise DataError("is Parquet, which needs the `pyarrow` package", where=name, remedy=remedy) from error
+        raise PackageMissing(
+            "is Parquet, which needs the `pyarrow` package", where=name, remedy=remedy
+        ) from error
     damaged = "is damaged or no Parquet file"
     try:
         table = pq.ParquetFile(path if path is not None else _in_memory(stream, limits))

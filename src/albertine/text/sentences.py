@@ -18,6 +18,9 @@ from albertine.text.documents import Document
 
 Language = Literal["en", "zh"]
 
+RULES = 2
+"""Counts the changes of the rules below, so that no corpus is begun by one set and ended by another."""
+
 MAX_CHARACTERS: dict[str, int] = {"en": 1000, "zh": 500}
 
 # Each pattern takes the whole run of stops, closers and space where it starts and cannot fail after the first
@@ -33,6 +36,8 @@ _LAST_WORD = re.compile(rf"(?:{_LETTER}\.)*{_LETTER}+(?:['’.]{_LETTER}+)*$")
 _NEXT_WORD = re.compile(r"[A-Za-z]+")
 _ROMAN = re.compile(r"[IVXLCM]+\b")
 _ABBREVIATIONS = NEVER_LAST | BEFORE_NUMBER | SOMETIMES_LAST
+_REMARKS = (("《", "》"), ("〈", "〉"), ("（", "）"), ("(", ")"), ("【", "】"), ("〔", "〕"), ("[", "]"))
+_REMARK = 60
 _BACK = 28
 _QUOTE_WINDOW = 2000
 
@@ -55,15 +60,30 @@ def _begins_sentence(text: str, at: int) -> bool:
     return word in BEGINNERS or (len(word) > 1 and word.isupper() and word.capitalize() in BEGINNERS)
 
 
+def _uncapitalised(word: str, text: str, after: int) -> str:
+    """`Mrs` for MRS where a word in capitals follows, without which LA, BP and MD are no abbreviations; `Fig`
+    for FIG, which a number follows anyway."""
+    known = word.capitalize()
+    if not word.isupper():
+        return word
+    if known in BEFORE_NUMBER:
+        return known
+    following = _NEXT_WORD.match(text, after)
+    in_capitals = following is not None and len(following.group()) > 1 and following.group().isupper()
+    return known if in_capitals else word
+
+
 def _full_stop_ends(text: str, start: int, stop: int, after: int) -> bool:
     """Whether the full stop at `stop` ends the sentence begun at `start`; the next word is at `after`."""
     begin = max(start, stop - _BACK)
     begin = max(begin, text.rfind(" ", begin, stop) + 1)
     word = text[begin:stop]
     if len(word) > 1 and word.isalpha() and word.isascii():
-        if word not in _ABBREVIATIONS:
+        known = _uncapitalised(word, text, after)
+        if known not in _ABBREVIATIONS:
             # "IV. The fourth": the number of a chapter, if nothing stands before it
             return not (begin == start and _ROMAN.fullmatch(word))
+        word = known
     elif found := _LAST_WORD.search(word):
         begin += found.start()
         word = found.group()
@@ -107,6 +127,23 @@ def _cut_english(text: str, start: int, stop: int, end: int) -> int:
 
 def _cut_chinese(text: str, start: int, stop: int, end: int) -> int:
     """Where to cut after the stops and closers in `text[stop:end]`, 0 for nowhere."""
+    cut = _chinese_cut(text, start, stop, end)
+    return 0 if cut and _within(text, start, cut) else cut
+
+
+def _within(text: str, start: int, end: int) -> bool:
+    """Whether `end` lies in a title or remark of at most 60 characters, begun after `start`."""
+    begin = max(start, end - _REMARK)
+    for opener, closer in _REMARKS:
+        at = text.rfind(opener, begin, end)
+        if at >= 0 and text.find(closer, at, end) < 0:
+            close = text.find(closer, end, at + _REMARK)
+            if close >= 0 and text.find(opener, end, close) < 0:
+                return True
+    return False
+
+
+def _chinese_cut(text: str, start: int, stop: int, end: int) -> int:
     following = text[end]
     if end == stop + 1 and text[stop] == "。":  # nine cases of ten
         return 0 if following in _CONTINUES else end

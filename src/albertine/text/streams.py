@@ -46,6 +46,10 @@ class Limits:
     in_memory_bytes: int = 512 << 20
 
 
+class PackageMissing(DataError):
+    """A file that a package not installed here could read."""
+
+
 class Readable(Protocol):
     """Anything with `read(n)`."""
 
@@ -97,7 +101,7 @@ def _decompressor(kind: str, name: str) -> Callable[[], Any]:
     try:
         import zstandard
     except ImportError as error:
-        raise DataError(
+        raise PackageMissing(
             "is compressed with zstd, which needs the `zstandard` package",
             where=name,
             remedy="pip install 'albertine[data]'",

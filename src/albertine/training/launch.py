@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from albertine.cores import usable_cores
 from albertine.errors import RunError
 
 GRACE = 20.0
@@ -24,11 +25,6 @@ GRACE = 20.0
 def started() -> bool:
     """Whether this process is one of several already, `torchrun`'s or ours."""
     return "WORLD_SIZE" in os.environ
-
-
-def usable_cores() -> int:
-    """How many processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def threads_each(count: int) -> int:

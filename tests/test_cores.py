@@ -1,0 +1,39 @@
+"""What differs between Linux and macOS."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from albertine.bench.machine import describe
+from albertine.cores import usable_cores
+from albertine.corpus.prepare import prepare
+from albertine.corpus.reader import Corpus
+from tests.corpus.texts import letter_tokenizer, library
+
+
+def test_the_processors_of_this_process_are_counted() -> None:
+    if hasattr(os, "sched_setaffinity"):
+        all_of_them = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, {min(all_of_them)})
+        try:
+            assert usable_cores() == 1
+        finally:
+            os.sched_setaffinity(0, all_of_them)
+        assert usable_cores() == len(all_of_them)
+
+
+def test_a_corpus_is_made_where_linux_calls_are_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("sched_getaffinity", "posix_fallocate"):
+        monkeypatch.delattr(os, name, raising=False)
+    assert usable_cores() == os.cpu_count() == describe()["cores"]
+    tokenizer = letter_tokenizer(tmp_path / "vocabulary")
+    manifest = prepare(
+        [library(tmp_path)], tmp_path / "corpus", tokenizer, "en", format="lines", held_out=0.1
+    )
+    assert manifest.documents == 60
+    Corpus(tmp_path / "corpus").verify(full=True)
