@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from albertine.errors import DataError, ModelError
+from albertine.errors import DataError, ModelError, SettingsError
 from albertine.tasks.data import read_data
 from albertine.tasks.datasets.classes import DATASETS, kept, read_split
 from albertine.tasks.finetune import finetune
@@ -239,4 +239,23 @@ def test_a_header_line_where_none_belongs(tmp_path: Path, tune: Tune) -> None:
         }
     )
     with pytest.raises(DataError, match=r"train\.tsv:1: has the class `label`"):
+        read_data(settings.task, load_tokenizer(settings.encoder.folder))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("options", "choices"),
+        ("separator", "|"),
+        ("similarity", {"loss": "cosine"}),
+        ("tags", "bioes"),
+        ("crf", True),
+        ("answer", {"stride": 9}),
+        ("target_length", 8),
+        ("beams", 3),
+    ],
+)
+def test_a_setting_of_another_kind_is_refused(tune: Tune, field: str, value: object) -> None:
+    settings = tune(task={field: value})
+    with pytest.raises(SettingsError, match=rf"task\.{field} is for .*and this task is single"):
         read_data(settings.task, load_tokenizer(settings.encoder.folder))

@@ -11,18 +11,15 @@ import numpy as np
 import pytest
 import torch
 
-from albertine.errors import SettingsError
 from albertine.evaluation.entities import micro
 from albertine.inference.tags import allowed, bio_spans, entities_of, marks, tags_of
 from albertine.model.crf import Crf
 from albertine.model.plan import SharingPlan
-from albertine.tasks.data import read_data
 from albertine.tasks.datasets.entities import ENTITIES
 from albertine.tasks.finetune import finetune
 from albertine.tasks.predictor import Predictor
 from albertine.tasks.start import rates
 from albertine.tasks.tag import tags_for
-from albertine.text.load import load_tokenizer
 from albertine.text.tokenizer import Spans
 from albertine.training.progress import Reporter
 from tests.tasks.conftest import Tune
@@ -191,10 +188,3 @@ def test_the_rate_of_the_crf_is_its_own(tune: Tune) -> None:
     rate = rates(SharingPlan.shared(2), 0.5, 1000.0)
     assert rate("crf.transitions") == rate("crf.start") == 1000
     assert rate("classifier.weight") == 1
-
-
-def test_tags_are_for_entities(tune: Tune) -> None:
-    for choice in ({"crf": True}, {"tags": "bioes"}):
-        settings = tune(task=choice)
-        with pytest.raises(SettingsError, match="are for entities"):
-            read_data(settings.task, load_tokenizer(settings.encoder.folder))

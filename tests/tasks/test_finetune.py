@@ -315,9 +315,9 @@ def test_what_does_not_fit_is_refused(tune: Tune, tables: dict[str, Path], tmp_p
         run(tune(task={"max_length": 900}))
     with pytest.raises(DataError, match="has no column `text`"):
         run(tune(task={"text": "text"}))
-    for task in ({"dataset": "tnews"}, {"folder": tmp_path}, {"train": None}):
+    for task in ({"dataset": "tnews"}, {"folder": tmp_path}, {"train": None}, {"train": None, "dev": None}):
         with pytest.raises(AlbertineError, match=r"task"):
-            tune(task=task)
+            run(tune(task=task))
 
 
 def test_encoding_lays_pairs_out_as_the_tokenizer_does(tune: Tune) -> None:

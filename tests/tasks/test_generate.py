@@ -130,9 +130,9 @@ def test_transformers_loads_the_head_and_computes_the_same(written: Path) -> Non
 
 def test_a_pretrained_model_was_not_tuned_to_generate(pretrained: Path) -> None:
     assert task_of(read_folder(pretrained)) is None
-    with pytest.raises(ModelError, match="was not tuned to generate"):
+    with pytest.raises(ModelError, match="was not tuned for a task, and cannot generate texts"):
         Predictor(pretrained).generate("the")
-    with pytest.raises(ModelError, match="was not tuned to generate"):
+    with pytest.raises(ModelError, match="was not tuned for a task, and cannot generate texts"):
         Predictor(pretrained).read("the", ["old"])
 
 

@@ -48,6 +48,18 @@ ASKS: Mapping[TaskKind, Task] = {
     **dict.fromkeys(("generation", "reading"), "generate"),
 }
 """What a model of each kind does."""
+OF_KINDS: Mapping[str, tuple[TaskKind, ...]] = {
+    "options": ("choice",),
+    "separator": ("multi",),
+    "similarity": ("similarity",),
+    "tags": ("entities",),
+    "crf": ("entities",),
+    "pooling": ("single", "multi", "score", "choice"),
+    "answer": ("answers",),
+    "target_length": ("generation", "reading"),
+    "beams": ("generation", "reading"),
+}
+"""Settings of some kinds of tasks alone."""
 SETS: Mapping[TaskKind, Mapping[str, TaskSet[Any]]] = {
     "choice": choose.CHOICES,
     "entities": entities.ENTITIES,
@@ -70,8 +82,11 @@ def read_data(task: TaskChoice, tokenizer: Tokenizer, known: Family | None = Non
         SettingsError: an unknown data set, or settings of another kind of task.
     """
     kind = kind_in(task)
-    if kind != "entities" and (task.crf or task.tags != "bio"):
-        raise SettingsError("task.crf and task.tags are for entities", remedy="Leave them out")
+    for name, kinds in OF_KINDS.items():
+        if kind not in kinds and getattr(task, name) != TaskChoice.model_fields[name].default:
+            raise SettingsError(
+                f"task.{name} is for {', '.join(kinds)}, and this task is {kind}", remedy="Leave it out"
+            )
     return READERS[kind](task, tokenizer, known)
 
 
