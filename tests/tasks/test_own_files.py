@@ -623,6 +623,16 @@ def test_rows_in_memory_are_read_like_files(tokenizer: Tokenizer, tmp_path: Path
     assert [told(e) for e in data.train.examples] == wanted
 
 
+def test_words_and_tags_of_a_dataset(tokenizer: Tokenizer) -> None:
+    datasets = pytest.importorskip("datasets")
+    tags = datasets.Sequence(datasets.ClassLabel(names=["O", "B-x", "I-x"]))
+    features = datasets.Features({"tokens": datasets.Sequence(datasets.Value("string")), "ner_tags": tags})
+    rows = {"tokens": [["a", "good", "man"], ["he"]], "ner_tags": [[0, 1, 2], [0]]}
+    source = datasets.Dataset.from_dict(rows, features=features)
+    data = read(tokenizer, train=source, kind="entities", text="tokens", label="ner_tags")
+    assert [told(e) for e in data.train.examples] == SPANS
+
+
 def breaks() -> Iterator[dict[str, str]]:
     yield LABELLED[0]
     raise KeyError("gone")
