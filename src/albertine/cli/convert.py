@@ -147,7 +147,7 @@ def _shared(model: Model, tokenizer: Tokenizer | None, sample: Path | None) -> M
         if tokenizer is None:
             raise ModelError("cannot read the sample: the model has no tokenizer", where=sample)
         limit = model.config.max_position_embeddings
-        lines = islice((line for _, line in text_lines(sample) if line.strip()), SAMPLES)
+        lines = islice((line for _, line in text_lines(sample, prefix=None) if line.strip()), SAMPLES)
         rows = [tokenizer.layout(tokenizer.encode(line), max_length=limit) for line in lines]
         if not rows:
             raise DataError("has no line with text", where=sample)

@@ -98,11 +98,13 @@ def unpacked(path: File) -> Iterator[ByteStream]:
         yield unpack(ByteStream(file, str(path)), LIMITS)
 
 
-def text_lines(path: File, encoding: str = "utf-8", prefix: str = "task.") -> Iterator[tuple[str, str]]:
+def text_lines(
+    path: File, encoding: str = "utf-8", prefix: str | None = "task."
+) -> Iterator[tuple[str, str]]:
     """The lines of a text file, compressed or not, each with `file:line`.
 
     Args:
-        prefix: what stands before the names of settings in messages.
+        prefix: what stands before the name of the setting `encoding` in messages; None: there is none.
     """
     with unpacked(path) as stream, own_words(prefix):
         lines = TextLines(stream, check_encoding(encoding), LIMITS)
@@ -111,19 +113,21 @@ def text_lines(path: File, encoding: str = "utf-8", prefix: str = "task.") -> It
 
 
 @contextmanager
-def own_words(prefix: str) -> Iterator[None]:
-    """Errors of the reader of text, which know a flag of another verb, with the setting `encoding` instead.
+def own_words(prefix: str | None) -> Iterator[None]:
+    """Errors of the reader of text, which know a flag of another verb, with a setting `encoding` instead.
 
     Args:
-        prefix: what stands before its name.
+        prefix: what stands before its name; None: there is no such setting.
     """
     try:
         yield
     except NotThere:
         raise
     except DataError as error:
-        name = f"{prefix}encoding"
-        remedy = (error.remedy or "").replace("--encoding ", f"{name}=").replace("--encoding", name)
+        name, remedy = f"{prefix}encoding", error.remedy or ""
+        if prefix is None and "--encoding" in remedy:
+            remedy = "Convert it to UTF-8"
+        remedy = remedy.replace("--encoding ", f"{name}=").replace("--encoding", name)
         raise DataError(error.what, where=error.where, remedy=remedy or None) from error
 
 

@@ -46,8 +46,6 @@ _DATA = re.compile(r"\s*(?:[-+\d.,]+|.{41,})\s*", re.DOTALL)
 """A field of a first line that is no name: a number, or words that go on."""
 _BEGIN, _NEXT = re.compile(r"\s*\[\s*(\])?"), re.compile(r"\s*(?:,\s*|(\]))")
 """Of a JSON list: what stands before its first element, and what between two; the group is its end."""
-_QUOTED = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')
-"""A field of TSV as pandas and Excel write one that has quotes in it."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +83,7 @@ class Row:
         return self.fields[name]
 
     def told(self, name: str) -> Any:
-        """A field, or None where the row lacks it, or where it is null, not a number or blank text."""
+        """A field, or None where the row lacks it or it is empty: null, NaN, blank text."""
         value = self.fields.get(name)
         return None if isinstance(value, str) and not value.strip() else value
 
@@ -217,7 +215,7 @@ def _elements(lines: TextLines) -> Iterator[tuple[int, Any]]:
     """The elements of a JSON list, each with the line it begins in; the list is never in memory as one."""
     decoder = json.JSONDecoder()
     border: re.Pattern[str] | None = _BEGIN
-    text, line, why = "", 1, "it is empty"
+    text, line, why, at = "", 1, "it is empty", 0
     for block in lines.blocks():
         text, place = text + block, 0
         while border is not None and (found := border.match(text, place)):
@@ -228,7 +226,7 @@ def _elements(lines: TextLines) -> Iterator[tuple[int, Any]]:
             try:
                 value, end = decoder.raw_decode(text, begin)
             except json.JSONDecodeError as error:
-                why = error.msg  # or it goes on in the next block
+                why, at = error.msg, error.pos - place  # or it goes on in the next block
                 break
             except (ValueError, RecursionError) as error:
                 raise DataError(f"is not JSON ({error})", where=f"{lines.name}:{line}") from error
@@ -242,7 +240,8 @@ def _elements(lines: TextLines) -> Iterator[tuple[int, Any]]:
         if len(text) > LIMITS.document_characters:
             break
     if border is not None:
-        raise DataError(f"is not JSON ({why})", where=f"{lines.name}:{line}", remedy="One list of objects")
+        where = f"{lines.name}:{line + text.count(chr(10), 0, at)}"
+        raise DataError(f"is not JSON ({why})", where=where, remedy="One list of objects")
 
 
 def _separated(lines: TextLines, *, comma: bool, quotes: bool) -> Iterator[tuple[int, list[str]]]:
@@ -273,7 +272,11 @@ def _separated(lines: TextLines, *, comma: bool, quotes: bool) -> Iterator[tuple
 
 
 def _bare(field: str) -> str:
-    return field[1:-1].replace('""', '"') if field[:1] == '"' and _QUOTED.fullmatch(field) else field
+    """A field of TSV out of its quotes, if all quotes in it are doubled and there are any."""
+    inner = field[1:-1]
+    if field[:1] == field[-1:] == '"' and '"' in inner and '"' not in inner.replace('""', ""):
+        return inner.replace('""', '"')
+    return field
 
 
 def _headed(
