@@ -33,6 +33,17 @@ def test_a_text_as_it_is_compared(rules: Rules, text: str, plain: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("rules", "deleted"),
+    [
+        (CMRC, "-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』"),
+        (DUREADER, ":_`，。：？！()“”；’《》·、,「」（）－～『』|"),
+    ],
+)
+def test_every_mark_of_the_script_is_deleted_alone(rules: Rules, deleted: str) -> None:
+    assert [mark for mark in deleted if rules.plain(f"北{mark}京") != "北京"] == []
+
+
+@pytest.mark.parametrize(
     ("rules", "text", "tokens"),
     [
         (CMRC, "北京2008年olympic games", ["北", "京", "2008", "年", "olympic", "games"]),

@@ -58,6 +58,12 @@ def test_the_owner_of_a_token_shows_most_around_it() -> None:
         assert owner[token] == contexts.index(max(contexts)), token
 
 
+def test_a_long_window_is_worth_a_little_context() -> None:
+    """As in Google's script: a hundredth of its size."""
+    owner = owners([Window(0, 3, 400), Window(300, 3, 150)], 450)
+    assert [int(owner[token]) for token in (350, 351)] == [0, 1]  # 53 and 51.5, 52 and 52.5
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_spans_of_two_logits_are_those_of_trying_all(seed: int) -> None:
     reading, passage = Reading(16, stride=5, longest=4, best=6), letters(23)

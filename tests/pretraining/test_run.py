@@ -609,3 +609,25 @@ def test_metrics_are_plain_json(build: Build) -> None:
     folder = run(build(training={"steps": 2}))
     for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
         json.loads(line, parse_constant=lambda name: pytest.fail(name))
+
+
+def test_the_same_command_again_and_a_refused_one_change_nothing(build: Build, tmp_path: Path) -> None:
+    def every_file(folder: Path) -> dict[str, tuple[int, str]]:
+        files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != "lock")
+        return {
+            str(path): (path.stat().st_mtime_ns, hashlib.sha256(path.read_bytes()).hexdigest())
+            for path in files
+        }
+
+    settings = build(training={"steps": 2})
+    folder = run(settings)
+    before = every_file(folder)
+    assert run(settings) == folder and every_file(folder) == before
+    for changes, resume in (({"seed": 77}, "auto"), ({}, "never"), ({}, str(tmp_path / "none"))):
+        with pytest.raises((CheckpointError, RunError)):
+            run(build(**{"training": {"steps": 2}, **changes}), resume)
+        assert every_file(folder) == before
+    new = build(name="never begun")
+    with pytest.raises(CheckpointError, match="no such checkpoint"):
+        run(new, str(tmp_path / "none"))
+    assert not new.folder.exists()

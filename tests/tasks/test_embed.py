@@ -296,6 +296,18 @@ def test_what_is_missing_is_said(alike: Tune, tmp_path: Path) -> None:
         data(alike(task=known))
 
 
+def test_the_column_of_negatives_is_learned_from(alike: Tune, tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    rows = [
+        {"first": "good time", "second": "time", "points": 5, "third": "never"},
+        {"first": "old man", "second": "man", "points": 5, "third": ""},
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    found = data(alike(task={"train": path, "similarity": {"loss": "contrastive", "negative": "third"}}))
+    assert [e.negative for e in found.train.examples] == ["never", None]
+    assert found.train.sizes == (3, 2) and "1 with a hard negative" in found.notes[0]
+
+
 def test_rows_are_counted(alike: Tune, tmp_path: Path) -> None:
     path = tmp_path / "mine.jsonl"
     rows = [

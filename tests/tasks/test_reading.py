@@ -116,6 +116,8 @@ def test_labels_that_cannot_be(tmp_path: Path) -> None:
         own(tmp_path, b"text,label\na,1.5\nb,high\n", "a.csv", numbers)
     examples = own(tmp_path, b"text,other,label\na,b,yes\nc,d,no\ne,f,maybe\n", "b.csv")
     assert label_names(OWN, examples) == ("maybe", "no", "yes")
+    numbered = own(tmp_path, b"text,other,label\na,b,10\nb,b,2\nc,b,1\nd,b,-3\n", "c.csv")
+    assert label_names(OWN, numbered) == ("-3", "1", "2", "10")
     with pytest.raises(DataError, match=r"b\.csv:4: has the class `maybe`"):
         check_labels(examples, ("no", "yes"))
     with pytest.raises(DataError, match="has only the class `yes`"):

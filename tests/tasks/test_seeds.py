@@ -16,6 +16,7 @@ from albertine.tasks.finetune import Result, finetune
 from albertine.tasks.seeds import over_seeds
 from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.sources import Data
+from albertine.training.job import Outcome
 from albertine.training.progress import Reporter
 from tests.tasks.conftest import Tune
 
@@ -56,3 +57,17 @@ def test_three_seeds(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nothing_to_compare_on_is_refused(tune: Tune, tables: dict[str, Path]) -> None:
     with pytest.raises(SettingsError, match="dev set"):
         over_seeds(tune(task={"dev": None}), 2, run=quiet)
+
+
+def test_the_best_seed_has_the_best_first_score(tune: Tune) -> None:
+    settings = tune()
+    settings.output.mkdir()
+    values = {1: 0.5, 2: 0.9, 3: 0.7}
+
+    def told(own: FinetuneSettings, **options: Any) -> Result:
+        scores = {"step": 3.0, "accuracy": values[own.seed], "other": -values[own.seed]}
+        return Result(own.folder, Outcome(True, 0, 3, 9, 1.0, scores), scores, (), {})
+
+    found = over_seeds(settings, 3, run=told)
+    assert found.best == found.results[1].folder
+    assert json.loads(found.summary.read_text())["best"] == "toy-seed-2"

@@ -23,7 +23,6 @@ from albertine.training.job import Job, Outcome
 from albertine.training.loop import MARGIN, train
 from albertine.training.metrics import TIMINGS, read_metrics
 from albertine.training.optimizers import OptimizerKind, build_optimizer
-from albertine.training.progress import Reporter
 from albertine.training.run_folder import RunFolder
 from tests.crashes import Disk
 from tests.training.toy import Toy, run_toy, toy_batches, toy_evaluate, toy_job, toy_loss, toy_settings
@@ -398,7 +397,7 @@ def test_the_best_and_the_final_model_need_room_too(tmp_path: Path, monkeypatch:
         try:
             with RunFolder(tmp_path) as folder:
                 job = toy_job(folder, steps=1)
-                loop._Run(job, Reporter(quiet=True), "auto", False, None).recorder.close()
+                loop._checked(job, "auto", False, None)
         except RunError as error:
             assert "the run needs" in str(error)
             return False

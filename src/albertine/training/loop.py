@@ -54,15 +54,22 @@ def train(
         RunError: disk full, loss not finite, or an alarm that was to stop the run. What was saved stays.
     """
     with job.reporter or Reporter(quiet=not job.world.main) as reporter:
-        store = CheckpointStore(job.folder.checkpoints, job.settings.keep)
-        if job.world.main:
-            ensure_space(job.folder.path, _needed(job, store))
-        job.world.share_weights(job.model)
-        start = restored_state(job, store, resume, strict=strict, branch_from=branch_from)
+        store, start = _checked(job, resume, strict, branch_from)
         state = start.state
         if _over(job, start):
             return Outcome(True, 0, state.step, state.tokens, state.elapsed, state.scores)
         return _Run(job, store, start, reporter).go()
+
+
+def _checked(
+    job: Job, resume: str | Path, strict: bool, branch_from: str | Path | None
+) -> tuple[CheckpointStore, Start]:
+    """The run's checkpoints, and the one that it begins from in the model, if there is room for the rest."""
+    store = CheckpointStore(job.folder.checkpoints, job.settings.keep)
+    if job.world.main:
+        ensure_space(job.folder.path, _needed(job, store))
+    job.world.share_weights(job.model)
+    return store, restored_state(job, store, resume, strict=strict, branch_from=branch_from)
 
 
 def _over(job: Job, start: Start) -> bool:
