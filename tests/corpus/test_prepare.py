@@ -442,3 +442,18 @@ def test_demo_text(tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.Mon
         [heldout.sentence_tokens(i + k).tolist() for k in range(3)] for i in heldout.document_offsets[:-1]
     ]
     assert [tokenizer.encode(s) for s in begin] in texts
+
+
+def test_shards_of_a_longer_text_do_not_stay(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    def stop(seen: Progress) -> None:
+        if seen.documents == 60:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(library(tmp_path, 60), tmp_path / "corpus", tokenizer, progress=stop)
+    text = library(tmp_path, 20)
+    run(text, tmp_path / "fresh", tokenizer)
+    there, fresh = content(tmp_path / "corpus"), content(tmp_path / "fresh")
+    assert {name for name in there if name.startswith("train")} - fresh.keys()
+    run(text, tmp_path / "corpus", tokenizer)
+    assert content(tmp_path / "corpus") == fresh

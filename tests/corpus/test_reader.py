@@ -13,7 +13,8 @@ from albertine.corpus.manifest import NAME, load_manifest
 from albertine.corpus.reader import Corpus
 from albertine.corpus.shards import ShardArrays
 from albertine.errors import CorpusError
-from tests.corpus.handmade import write_corpus
+from tests.corpus import handmade
+from tests.corpus.handmade import arrays, write_corpus
 
 
 @pytest.fixture
@@ -185,3 +186,36 @@ def test_unknown_folder_and_split(folder: Path, tmp_path: Path) -> None:
 
 def test_manifest_round_trip(folder: Path) -> None:
     assert load_manifest(folder).dump() == (folder / NAME).read_text(encoding="utf-8")
+
+
+def test_the_largest_id_is_below_the_size_of_the_vocabulary(folder: Path) -> None:
+    manifest = load_manifest(folder)
+    largest = max(shard.max_id for shard in manifest.splits["train"])
+    for size, fits in ((largest + 1, True), (largest, False)):
+        change(folder / NAME, tokenizer={**manifest.tokenizer, "vocab_size": size})
+        if fits:
+            assert Corpus(folder).num_shards == 3
+        else:
+            with pytest.raises(CorpusError, match=f"holds token {largest}, which the vocabulary lacks"):
+                Corpus(folder)
+
+
+def test_a_sentence_without_tokens_is_found_by_the_full_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hollow(seed: int, documents: int, vocab_size: int) -> ShardArrays:
+        whole = arrays(seed, documents, vocab_size)
+        whole.sentences[1] = whole.sentences[2]
+        return whole
+
+    monkeypatch.setattr(handmade, "arrays", hollow)
+    write_corpus(tmp_path / "corpus", [20])
+    with pytest.raises(CorpusError, match=r"sentences.npy: holds offsets that do not increase"):
+        Corpus(tmp_path / "corpus").verify(full=True)
+
+
+@pytest.mark.parametrize("version", [0, None])
+def test_an_earlier_version_is_another_one_too(folder: Path, version: int | None) -> None:
+    change(folder / NAME, version=version)
+    with pytest.raises(CorpusError, match=f"is of version {version}, not 1"):
+        Corpus(folder)

@@ -151,3 +151,23 @@ def test_top_p_and_top_k_leave_out_the_unlikely() -> None:
     assert seen() == {(), (1,), (2,), (3,)}
     assert seen(top_k=2) == {(1,), (3,)} == seen(top_p=0.6)
     assert seen(top_p=0.81) == {(1,), (2,), (3,)}
+
+
+def test_what_makes_up_the_share_exactly_is_enough() -> None:
+    """Of four tokens that are equally likely two are a half."""
+    table = torch.full((1, 4), 0.25).log()
+    how = Draw(count=200, max_tokens=2, top_p=0.5)
+    drawn = sample(table, lambda rows, tokens: table[[0] * len(rows)], END, how)
+    assert {f.ids for f in drawn[0]} == {(), (1,)}
+
+
+def test_a_draw_is_named_by_the_asker_and_not_by_its_place() -> None:
+    """So what is written does not depend on what is computed together."""
+    table = torch.zeros(2, 50).log_softmax(-1)
+
+    def drawn(names: list[int]) -> list[list[Found]]:
+        how = Draw(count=5, max_tokens=4)
+        return sample(table[: len(names)], lambda rows, tokens: table[[0] * len(rows)], END, how, names)
+
+    both = drawn([7, 3])
+    assert [both[0]] == drawn([7]) and [both[1]] == drawn([3]) and both[0] != both[1]

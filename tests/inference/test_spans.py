@@ -134,3 +134,13 @@ def test_the_mean_of_several_models() -> None:
     assert both.spans == pytest.approx({(2, 3): 0.65, (0, 1): 0.3})
     assert list(both.spans) == [(2, 3), (0, 1)] and both.no_answer == pytest.approx(0.4)
     assert mean([Found({(0, 1): 1.0})], 5) == Found({(0, 1): 1.0}, None)
+
+
+def test_of_windows_that_show_as_much_around_a_token_the_first_answers() -> None:
+    owner = owners([Window(0, 3, 20), Window(7, 3, 20)], 27)
+    assert owner.tolist() == [0] * 14 + [1] * 13  # token 13 has six on its shorter side in both
+
+
+def test_a_passage_as_unsure_as_the_threshold_is_answered() -> None:
+    assert Found({(0, 1): 1.0}, 0.5).best(0.5) == (0, 1, 1.0)
+    assert Found({(0, 1): 1.0}, 0.5).best(0.49) is None

@@ -113,3 +113,9 @@ def test_convert_makes_it_and_carries_it_on(
     assert done.code == 2 and "--whiten" in done.err
     done = command("convert", folder, tmp_path / "no", "--whiten", tmp_path / "missing")
     assert done.code == 2 and not (tmp_path / "no").exists()
+
+
+def test_no_sentence_is_drawn_twice(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("\n\n".join(f"He said number {i}." for i in range(100)))
+    found = sentences_of([tmp_path], 90)
+    assert len(set(found)) == 90 and found == sorted(found, key=lambda s: int(s.strip(".").split()[-1]))

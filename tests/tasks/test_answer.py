@@ -15,7 +15,7 @@ import torch
 from albertine.errors import DataError, ModelError, SettingsError
 from albertine.inference.spans import Found
 from albertine.inference.windows import Reading
-from albertine.tasks.answer import Answer, encode
+from albertine.tasks.answer import Answer, Question, encode
 from albertine.tasks.data import read_data
 from albertine.tasks.datasets.answer import ANSWERS, squad_file
 from albertine.tasks.encoded import Encoded
@@ -405,3 +405,23 @@ def test_chinese_is_learned_and_answered_in_characters(tune: Tune, shared_data: 
     ):
         best = predictor.answer(q.question, q.passage)
         assert best is not None and q.passage[best.begin : best.end] == json.loads(line)["prediction"]
+
+
+def test_a_question_as_long_as_allowed_is_not_cut(tune: Tune) -> None:
+    tokenizer = load_tokenizer(tune().encoder.folder)
+    text = "what was the man said to be"
+    size = len(tokenizer.encode(text))
+    for allowed, cut in ((size, False), (size - 1, True)):
+        asked = Question("a", text, "the old man", None, "")
+        assert encode([asked], tokenizer, Reading(64, question=allowed)).examples[0].cut == cut
+
+
+def test_a_token_that_ends_where_the_answer_begins_is_no_part_of_it(tune: Tune) -> None:
+    tokenizer = load_tokenizer(tune().encoder.folder)
+    passage = "he said:good;and"
+    asked = Question("a", "what", passage, (("good", passage.index("good")),), "")
+    data = encode([asked], tokenizer, Reading(64))
+    assert data.targets is not None
+    (first, last), found = data.targets[0][0].tolist(), data.examples[0]
+    a, b = (place - found.windows[0].offset for place in (first, last))
+    assert passage[found.passage.starts[a] : found.passage.ends[b]] == "good"

@@ -13,9 +13,10 @@ import torch
 
 from albertine.errors import DataError, ModelError
 from albertine.inference.options import option_rows
-from albertine.tasks.choose import Choice, Choose, by_option, encode
+from albertine.tasks.choose import SHOWN, Choice, Choose, by_option, encode
 from albertine.tasks.data import read_data
 from albertine.tasks.datasets.choose import CHOICES, own_choices
+from albertine.tasks.encoded import Encoded
 from albertine.tasks.finetune import finetune
 from albertine.tasks.predictor import Predictor
 from albertine.tasks.readers.table import rows_of
@@ -219,3 +220,14 @@ def test_a_missing_test_file_is_no_matter_and_a_damaged_one_is(tune: Tune, tmp_p
     (tmp_path / "test.json").write_text("[[")
     with pytest.raises(DataError, match=r"test\.json:1: is not JSON"):
         read_data(settings.task, tokenizer)
+
+
+def test_a_passage_is_shown_up_to_its_length() -> None:
+    def shown(length: int) -> str:
+        asked = Choice("0", "x" * length, "what", ("a", "b"), None, "")
+        row = [np.zeros(1, dtype=np.int32)] * 2
+        data = Encoded((asked,), row, [r.astype(np.int8) for r in row], np.array([0, 2]), None, 0)
+        (line,) = Choose(32).lines(torch.zeros(2, 1), data, [0])
+        return str(line["passage"])
+
+    assert shown(SHOWN) == "x" * SHOWN and shown(SHOWN + 1) == "x" * SHOWN + " …"

@@ -380,3 +380,17 @@ def test_real_tasks_go_the_whole_way(alike: Tune, shared_data: Path) -> None:
         lines = (result.folder / "predictions-test.jsonl").read_text().splitlines()
         assert len(lines) == (1379 if name == "sts-b" else 3000)
         assert result.test == {}
+
+
+def test_a_pair_without_a_score_has_no_target(alike: Tune) -> None:
+    tokenizer = load_tokenizer(alike().encoder.folder)
+    examples = [Likeness("0", "good", "time", None, ""), Likeness("1", "time", "good", 0.0, "")]
+    assert encode(examples, tokenizer, 32).targets is None
+    assert encode(examples[1:], tokenizer, 32).targets == [torch.zeros(1)]
+
+
+def test_a_text_that_just_fits_is_not_cut(pretrained: Path) -> None:
+    embedder = Predictor(pretrained).embedder
+    fits = "good " * (embedder.limit - 2)
+    assert len(embedder.tokenizer.encode(fits)) == embedder.limit - 2
+    assert embedder([fits]).cut == 0 and embedder([fits, fits + "good"]).cut == 1

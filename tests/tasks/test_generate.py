@@ -332,3 +332,17 @@ def test_a_damaged_file_is_said(tmp_path: Path) -> None:
     )
     (question,) = own_reading(tmp_path / "c.json", "train")
     assert (question.question, question.passage, question.answers) == ("New York在哪里", "在USA。", ())
+
+
+def test_a_target_that_just_fits_loses_nothing(tune: Tune) -> None:
+    from albertine.tasks.generate import LEAST_SOURCE, Wanted
+
+    tokenizer = load_tokenizer(tune().encoder.folder)
+    target = "good " * 5
+    count = len(tokenizer.encode(target))
+    for room, cut in ((count + 1, 0), (count, 1)):  # the end needs a place as well
+        data = encode_texts([Wanted("a", "the old man", None, target, "")], tokenizer, Room(16, room))
+        assert data.truncated == cut and data.targets is not None and len(data.targets[0]) == room
+    assert Room.of(LEAST_SOURCE + 4, 4) == Room(LEAST_SOURCE, 4)
+    with pytest.raises(SettingsError, match="leaves 7 tokens for the source"):
+        Room.of(LEAST_SOURCE + 3, 4)

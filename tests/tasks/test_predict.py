@@ -24,7 +24,7 @@ from albertine.tasks.finetune import finetune
 from albertine.tasks.predict import predict_file
 from albertine.tasks.readers.table import Row, rows_of
 from albertine.training.progress import Reporter
-from tests.crashes import dies_while
+from tests.crashes import Disk, dies_while
 from tests.tasks.conftest import Tune
 from tests.tasks.test_answer import squad
 from tests.tasks.test_choose import questions
@@ -305,3 +305,41 @@ def test_lines_of_stdin(tuned: Path, capsys: Any, monkeypatch: pytest.MonkeyPatc
         said = capsys.readouterr()
         assert "line 2 is not UTF-8 text" in said.err and "iconv -f" in said.err and not said.out
         assert guess == "utf-16" or guess in said.err
+
+
+def test_an_answer_that_would_differ_is_another_job(
+    tuned: Path, tables: dict[str, Path], tmp_path: Path
+) -> None:
+    """Everything on which the rows of a part depend."""
+    asked, output = Predictor(tuned, precision="float32"), tmp_path / "out.csv"
+
+    def stop(done: int, total: int | None) -> None:
+        if done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        predict_file(asked, tables["dev"], output, fields=FIELDS, progress=stop)
+    other = Predictor(tuned, precision="bfloat16")
+    for what, model, more in (
+        ("model", other, {}),
+        ("top", asked, {"top": 1}),
+        ("encoding", asked, {"encoding": "latin-1"}),
+    ):
+        with pytest.raises(RunError, match=f"with another {what}$|with another {what}[.:; ]"):
+            predict_file(model, tables["dev"], output, fields=FIELDS, **more)  # type: ignore[arg-type]
+
+
+def test_a_loss_of_power_costs_no_answer(
+    tuned: Path, tables: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, output = Predictor(tuned, precision="float32"), tmp_path / "out.csv"
+    disk = Disk(monkeypatch, tmp_path)
+    predict_file(asked, tables["dev"], output, fields=FIELDS)
+    assert disk.complaints == [] and disk.lost(output) == [] == disk.missing(output)
+
+
+def test_what_lost_its_end_is_counted_over_all_calls(tuned: Path) -> None:
+    asked, long = Predictor(tuned), "the old man " * 20
+    asked.classify([long, "a man"])
+    asked.classify(long)
+    assert asked.cut == 2

@@ -16,6 +16,7 @@ from albertine.pretraining.choose import encoder_config
 from albertine.pretraining.settings import ModelChoice
 from albertine.tasks.predictor import Predictor
 from albertine.text.load import load_tokenizer
+from tests import stand_in
 from tests.toy import MODEL
 
 
@@ -97,3 +98,27 @@ def test_precision_changes_little(folder: Path) -> None:
     full = Predictor(folder, precision="float32").fill_mask("今[MASK]", top_k=1)[0][0]
     half = Predictor(folder, precision="bfloat16").fill_mask("今[MASK]", top_k=1)[0][0]
     assert half.probability == pytest.approx(full.probability, rel=0.05)
+
+
+def test_every_piece_can_be_guessed_but_no_special_one(tmp_path: Path) -> None:
+    predictor = Predictor(stand_in.put(tmp_path, "en"), precision="float32")
+    (guesses,) = predictor.fill_mask("the [MASK] sat", top_k=10**6)
+    special = predictor.tokenizer.special_ids
+    assert len(guesses) == predictor.tokenizer.vocab_size - len(special)
+    assert not {guess.token_id for guess in guesses} & set(special)
+    assert sum(guess.probability for guess in guesses) == pytest.approx(1)
+
+
+def test_the_fingerprint_is_of_everything_that_decides_an_answer(tmp_path: Path) -> None:
+    folder = stand_in.put(tmp_path, "en")
+    known = [Predictor(folder, precision=name).fingerprint for name in ("float32", "bfloat16")]  # type: ignore[arg-type]
+    assert Predictor(folder, precision="float32").fingerprint == known[0]
+    vocabulary, size = folder / "vocab.txt", load_tokenizer(folder).vocab_size
+    for change in (
+        lambda: vocabulary.write_text(vocabulary.read_text().replace("cat", "dog")),
+        lambda: (folder / "config.json").write_text((folder / "config.json").read_text() + " "),
+        lambda: save_model(stand_in.rotary_model(size, seed=2), load_tokenizer(folder), folder),
+    ):
+        change()
+        known.append(Predictor(folder, precision="float32").fingerprint)
+    assert len(set(known)) == len(known)

@@ -547,3 +547,10 @@ def test_the_recipe_is_that_of_bert4keras() -> None:
     )
     assert training.epochs == settings.watching.evaluations == 20
     assert yaml.safe_load(path.read_text())["encoder"]["classifier_dropout"] == 0
+
+
+def test_a_triple_that_stands_twice_is_told_once(tokenizer: Tokenizer) -> None:
+    text = "the man and the man sold time"
+    data = encode([Sentence("0", text, (), "f:1")], tokenizer, 32, PREDICATES)
+    twice = [Relation((4, 7), "sold", (25, 29)), Relation((16, 19), "sold", (25, 29))]
+    assert Relate(PREDICATES, 32).answers([twice], data) == [[("man", "sold", "time")]]

@@ -196,3 +196,11 @@ def test_sums_of_numbers_are_exact_beyond_what_float32_holds(monkeypatch: pytest
     monkeypatch.setattr(torch.distributed, "all_reduce", lambda tensor: tensor.mul_(2))
     odd = 2**24 + 1
     assert World(size=2).add_numbers([odd, 2**40 + 1, 0.5]) == [2 * odd, 2**41 + 2, 1.0]
+
+
+def test_buffers_are_shared_like_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = torch.nn.BatchNorm1d(2)
+    sent: list[torch.Tensor] = []
+    monkeypatch.setattr(torch.distributed, "broadcast", lambda tensor, src: sent.append(tensor))
+    World(size=2).share_weights(model)
+    assert {id(x) for x in sent} == {id(x) for x in (*model.parameters(), *model.buffers())}

@@ -226,3 +226,17 @@ def test_a_group_has_its_own_share_of_the_rate() -> None:
     assert moved["shared.weight"] == 0
     assert moved["embedding.weight"] == pytest.approx(0.005, rel=0.01)
     assert moved["shared.bias"] == pytest.approx(0.01, rel=0.01)
+
+
+def test_the_adversary_drops_out_otherwise() -> None:
+    """Where the table is not moved at all, only its draws differ from those of the plain pass."""
+
+    def norm(dropout: float, epsilon: float | None) -> float:
+        model = Toy(dropout).double()
+        adversary = None if epsilon is None else FastGradientMethod(model.embedding.weight, epsilon)
+        optimizer = build_optimizer(model, "adamw")
+        report = train_step(model, [whole_batch()], mlm_only, optimizer, lr=0.0, adversary=adversary)
+        return report.grad_norm
+
+    assert norm(0.0, 0.0) == pytest.approx(2 * norm(0.0, None))
+    assert norm(0.5, 0.0) != pytest.approx(2 * norm(0.5, None), rel=1e-3)

@@ -1,0 +1,579 @@
+"""Small mistakes put into the program one at a time: does the suite see each of them?
+
+    python -m benchmarks.mutants
+    python -m benchmarks.mutants --only 3 17
+
+Source and tests are copied to another folder once. There one mistake is made at a time, such as a reviewer
+would look for, and the tests that ought to see it are run, without any real data; then it is taken back. A
+mistake that no test sees SURVIVED, and the command ends with 1. `error` says that the test which saw it fails
+without it too, so that it proves nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+NEEDED = ("src", "tests", "benchmarks", "recipes", "data", "docs", "README.md", "pyproject.toml")
+FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
+LIMIT = 600
+"""Seconds; a mistake that keeps the tests from ending is seen as well."""
+
+
+class Mutant(NamedTuple):
+    """One mistake.
+
+    Attributes:
+        file: of `src/albertine`. before: a piece of it that is there once. after: what it becomes.
+        tests: the tests that ought to see it, as pytest is told.
+    """
+
+    file: str
+    before: str
+    after: str
+    tests: str
+
+    def made(self, text: str) -> str:
+        """The text of the file with the mistake in it."""
+        assert text.count(self.before) == 1, f"`{self.before}` is not in {self.file} once"
+        return text.replace(self.before, self.after)
+
+
+M = Mutant
+
+TASKS = (
+    M("tasks/asking.py", "best[: top or None]", "best[:]", "tests/tasks/test_asking.py"),
+    M("tasks/asking.py", 'if spans and told["prediction"]', "if spans", "tests/tasks/test_asking.py"),
+    M("tasks/asking.py", "{row.number} {name}", "{name}", "tests/tasks/test_asking.py"),
+    M("tasks/predict.py", '"top": top,\n', "", "tests/tasks/test_predict.py -k differ"),
+    M(
+        "tasks/predict.py",
+        '"model": predictor.fingerprint,',
+        '"model": "",',
+        "tests/tasks/test_predict.py -k differ",
+    ),
+    M(
+        "tasks/predict.py",
+        "parts = sorted(path for path in folder.iterdir() if path.stem.isdigit())",
+        "parts = list(path for path in folder.iterdir() if path.stem.isdigit())",
+        "tests/tasks/test_predict.py -k 'form and csv'",
+    ),
+    M("tasks/predict.py", "sync_folder(whole)", "pass", "tests/tasks/test_predict.py -k power"),
+    M(
+        "tasks/predictor.py",
+        "digest.update(self.tokenizer.fingerprint.encode())",
+        "pass",
+        "tests/tasks/test_predictor.py -k fingerprint",
+    ),
+    M(
+        "tasks/predictor.py",
+        "self.cut += data.truncated",
+        "self.cut = data.truncated",
+        "tests/tasks/test_predict.py -k counted",
+    ),
+    M(
+        "tasks/predictor.py",
+        "logits.shape[1] - len(special)",
+        "logits.shape[1]",
+        "tests/tasks/test_predictor.py -k piece",
+    ),
+    M(
+        "tasks/families.py",
+        "beams if isinstance(beams, int) else 2",
+        "2",
+        "tests/tasks/test_predict.py -k generation",
+    ),
+    M(
+        "tasks/families.py",
+        'always=told.get("always") is True',
+        "always=False",
+        "tests/tasks/test_predict.py -k reading",
+    ),
+    M(
+        "tasks/classify.py",
+        "logits, targets, self.weights, reduction",
+        "logits, targets, reduction",
+        "tests/tasks/test_losses.py",
+    ),
+    M("tasks/classify.py", "each.mean(-1).sum()", "each.sum()", "tests/tasks/test_losses.py"),
+    M("tasks/choose.py", "len(text) <= SHOWN", "len(text) < SHOWN", "tests/tasks/test_choose.py -k shown"),
+    M("tasks/choose.py", 'True, float("-inf"))', "True, -1e4)", "tests/tasks/test_choose.py -k 'unequal'"),
+    M("tasks/tag.py", "(e[1], -e[2])", "(e[1], e[2])", "tests/tasks/test_tag.py"),
+    M("tasks/tag.py", "a < end and b > begin", "a <= end and b > begin", "tests/tasks/test_tag.py"),
+    M(
+        "tasks/answer.py",
+        "len(question) > reading.question",
+        "len(question) >= reading.question",
+        "tests/tasks/test_answer.py -k as_long",
+    ),
+    M(
+        "tasks/answer.py",
+        "passage.ends > begin",
+        "passage.ends >= begin",
+        "tests/tasks/test_answer.py -k ends_where",
+    ),
+    M(
+        "tasks/answer.py",
+        "shown | ~answered | (draws < blank)",
+        "shown | (draws < blank)",
+        "tests/tasks/test_answer.py -k share",
+    ),
+    M(
+        "tasks/relate.py",
+        "2 * votes[triple] >= len(said)",
+        "2 * votes[triple] > len(said)",
+        "tests/tasks/test_relate.py -k ensemble",
+    ),
+    M(
+        "tasks/relate.py",
+        "list(dict.fromkeys(relation.words(cut.example.text) for relation in relations))",
+        "[relation.words(cut.example.text) for relation in relations]",
+        "tests/tasks/test_relate.py -k twice",
+    ),
+    M(
+        "tasks/embed.py",
+        'self.objective != "cosine"',
+        "self.objective in CONTRASTS",
+        "tests/tasks/test_embed.py -k together",
+    ),
+    M(
+        "tasks/embed.py",
+        "scores = [e.score for e in examples]",
+        "scores = [e.score or 0.0 for e in examples]",
+        "tests/tasks/test_embed.py -k 'rows_and or without_a_score'",
+    ),
+    M(
+        "tasks/generate.py",
+        "target[: room.target - 1], end",
+        "target[: room.target], end",
+        "tests/tasks/test_generate.py -k just_fits",
+    ),
+    M(
+        "tasks/generate.py",
+        "cut or len(target or ()) >= room.target",
+        "cut or len(target or ()) > room.target",
+        "tests/tasks/test_generate.py -k just_fits",
+    ),
+    M(
+        "tasks/generate.py",
+        "max_length - target < LEAST_SOURCE",
+        "max_length - target <= LEAST_SOURCE",
+        "tests/tasks/test_generate.py -k just_fits",
+    ),
+    M("tasks/batches.py", '"finetune", epoch)', '"finetune", 0)', "tests/tasks/test_batches.py"),
+    M(
+        "tasks/batches.py",
+        "seed=self.settings.seed, epoch=epoch",
+        "seed=self.settings.seed",
+        "tests/tasks/test_relate.py -k stream",
+    ),
+    M(
+        "tasks/judge.py",
+        '("best", "final")',
+        '("final", "best")',
+        "tests/tasks/test_judge.py -k scores_again",
+    ),
+    M(
+        "tasks/judge.py",
+        "precision or settings.training.precision",
+        "settings.training.precision",
+        "tests/tasks/test_judge.py",
+    ),
+    M(
+        "tasks/keeping.py",
+        "{name}-{hashlib.blake2b(content, digest_size=6).hexdigest()}",
+        "{name}",
+        "tests/tasks/test_api.py -k second",
+    ),
+)
+
+INFERENCE = (
+    M(
+        "inference/windows.py",
+        "min(reading.stride, max(1, room // 2))",
+        "reading.stride",
+        "tests/inference/test_spans.py -k cover",
+    ),
+    M(
+        "inference/windows.py",
+        "context > widest[shown]",
+        "context >= widest[shown]",
+        "tests/inference/test_spans.py -k as_much",
+    ),
+    M(
+        "inference/spans.py",
+        "last < first + reading.longest",
+        "last <= first + reading.longest",
+        "tests/inference/test_spans.py -k beam",
+    ),
+    M(
+        "inference/spans.py",
+        "self.no_answer > threshold",
+        "self.no_answer >= threshold",
+        "tests/inference/test_spans.py -k unsure",
+    ),
+    M("inference/tags.py", ' or tags[i - 1][0] in "ES"', "", "tests/evaluation/test_entities.py"),
+    M("inference/tags.py", "max(spans.ends[first:end])", "spans.ends[first]", "tests/tasks/test_tag.py"),
+    M(
+        "inference/search.py",
+        "ranked[: search.beams] if token == end",
+        "ranked if token == end",
+        "tests/inference/test_search.py -k 'greedy or hand'",
+    ),
+    M(
+        "inference/search.py",
+        "before < draw.top_p",
+        "before <= draw.top_p",
+        "tests/inference/test_search.py -k share",
+    ),
+    M(
+        "inference/search.py",
+        "names[asker], number, length",
+        "asker, number, length",
+        "tests/inference/test_search.py -k named",
+    ),
+    M(
+        "inference/relations.py",
+        "bisect_left(after, place)",
+        "bisect_left(after, place + 1)",
+        "tests/tasks/test_relate.py -k loops",
+    ),
+    M("inference/relations.py", "places > 0", "places >= 0", "tests/tasks/test_relate.py -k pointers"),
+    M(
+        "inference/embedding.py",
+        "len(row) + 2 > self.limit",
+        "len(row) + 2 >= self.limit",
+        "tests/tasks/test_embed.py -k 'any_folder or just'",
+    ),
+    M(
+        "inference/embedding.py",
+        "text.lower() if self.how.lower else text",
+        "text",
+        "tests/interop/test_sentence_transformers.py",
+    ),
+    M(
+        "inference/whitening.py",
+        "SMALLEST * variances[-1]",
+        "SMALLEST * variances[0]",
+        "tests/inference/test_whitening.py -k covariance",
+    ),
+    M(
+        "inference/whitening.py",
+        "count, replace=False)",
+        "count)",
+        "tests/inference/test_whitening.py -k drawn",
+    ),
+)
+
+CORPUS = (
+    M("corpus/order.py", '"order", epoch)', '"order")', "tests/corpus/test_order.py -k differ"),
+    M(
+        "corpus/order.py",
+        "0 <= offset <= len(order)",
+        "0 <= offset < len(order)",
+        "tests/corpus/test_order.py -k cursor_is",
+    ),
+    M("corpus/shards.py", 'tree["stamp"] != stamp or ', "", "tests/corpus/test_shards.py"),
+    M(
+        "corpus/shards.py",
+        "part_path(folder, index, part), file, full=True",
+        "part_path(folder, index, part), file",
+        "tests/corpus/test_shards.py",
+    ),
+    M(
+        "corpus/shards.py",
+        "vocab_size <= 65_535",
+        "vocab_size <= 65_536",
+        "tests/corpus/test_reader.py -k vocabulary",
+    ),
+    M("corpus/duplicates.py", "low = low or 1", "pass", "tests/corpus/test_duplicates.py -k zeros"),
+    M("corpus/duplicates.py", " and table[at, 1] == high", "", "tests/corpus/test_duplicates.py -k zeros"),
+    M("corpus/plan.py", "{inside}\\0{file", "{file", "tests/corpus/test_plan.py"),
+    M("corpus/plan.py", "[__version__, rest]", "[rest]", "tests/corpus/test_plan.py"),
+    M(
+        "corpus/plan.py",
+        '"seed": rules.seed,',
+        '"seed": 1,',
+        "tests/corpus/test_prepare.py -k 'another and seed'",
+    ),
+    M(
+        "corpus/prepare.py",
+        "        self._remove_others(manifest)\n",
+        "",
+        "tests/corpus/test_prepare.py -k longer_text",
+    ),
+    M(
+        "corpus/cutting.py",
+        'self.seed.to_bytes(8, "little")',
+        "bytes(8)",
+        "tests/corpus/test_prepare.py -k held_out",
+    ),
+    M(
+        "corpus/cutting.py",
+        "characters < rules.min_characters",
+        "characters <= rules.min_characters",
+        "tests/corpus/test_cutting.py",
+    ),
+    M(
+        "corpus/cutting.py",
+        'hashes[split].update(b"%d\\0%d\\0" % (document.presplit, len(text)))',
+        "pass",
+        "tests/corpus/test_cutting.py",
+    ),
+    M(
+        "corpus/reader.py",
+        "shard.max_id >= self.manifest.vocab_size",
+        "shard.max_id > self.manifest.vocab_size",
+        "tests/corpus/test_reader.py -k largest",
+    ),
+    M(
+        "corpus/reader.py",
+        "np.diff(offsets) < 1",
+        "np.diff(offsets) < 0",
+        "tests/corpus/test_reader.py -k without_tokens",
+    ),
+    M(
+        "corpus/manifest.py",
+        'tree.get("version") != VERSION',
+        'tree.get("version", 0) > VERSION',
+        "tests/corpus/test_reader.py -k earlier",
+    ),
+    M(
+        "pretraining/held_out.py",
+        "(labels >= 0, labels == 0, labels == 1)",
+        "(labels == labels, labels == 0, labels == 1)",
+        "tests/pretraining/test_held_out.py",
+    ),
+)
+
+TRAINING = (
+    M(
+        "files.py",
+        "[:_BLOCK]) :]\n        os.fsync(handle)",
+        "[:_BLOCK]) :]",
+        "tests/training/test_checkpoints.py -k power",
+    ),
+    M("files.py", "            sync_tree(part)\n", "", "tests/training/test_checkpoints.py -k power"),
+    M(
+        "files.py",
+        "            os.rename(new, path)\n            sync_folder(path.parent)\n",
+        "            os.rename(new, path)\n",
+        "tests/training/test_checkpoints.py -k power",
+    ),
+    M(
+        "files.py",
+        "        path.mkdir(exist_ok=True)\n        sync_folder(path.parent)\n",
+        "        path.mkdir(exist_ok=True)\n",
+        "tests/training/test_checkpoints.py -k power",
+    ),
+    M(
+        "files.py",
+        "        raise\n    sync_folder(path.parent)\n",
+        "        raise\n",
+        "tests/training/test_checkpoints.py -k power",
+    ),
+    M(
+        "interop/writing.py",
+        'path.suffix == ".safetensors" or ',
+        "",
+        "tests/interop/test_folders.py -k 'replaced or stored'",
+    ),
+    M(
+        "interop/writing.py",
+        " or (new / path.name).exists()",
+        "",
+        "tests/interop/test_folders.py tests/tasks/test_embed.py -k 'replaced or files'",
+    ),
+    M(
+        "training/checkpoints.py",
+        "for step in reversed(steps):",
+        "for step in steps:",
+        "tests/training/test_checkpoints.py -k 'saved or damage'",
+    ),
+    M(
+        "training/checkpoints.py",
+        "step not in self._damaged and kept",
+        "kept",
+        "tests/training/test_checkpoints.py -k kept",
+    ),
+    M(
+        "training/checkpoints.py",
+        "for name in (MODEL, OPTIMIZER)):",
+        "for name in (MODEL,)):",
+        "tests/training/test_checkpoints.py -k 'moments or state'",
+    ),
+    M(
+        "training/checkpoints.py",
+        "if later > step:",
+        "if later >= step:",
+        "tests/training/test_checkpoints.py -k aside",
+    ),
+    M(
+        "training/resuming.py",
+        "best=None, since_best=0",
+        "since_best=0",
+        "tests/training/test_loop.py -k folder",
+    ),
+    M(
+        "training/resuming.py",
+        'resume != "auto" and job.world.main',
+        "job.world.main",
+        "tests/training/test_loop.py -k 'abandoned or damaged'",
+    ),
+    M(
+        "training/schedules.py",
+        "if progress < warmup else",
+        "if progress <= warmup else",
+        "tests/training/test_schedules.py",
+    ),
+    M(
+        "training/schedules.py",
+        "warmup + decay > 1",
+        "warmup + decay >= 1",
+        "tests/training/test_schedules.py",
+    ),
+    M("training/average.py", "/ (1 - self.decay**step)", "", "tests/training/test_average.py -k mean"),
+    M(
+        "training/step.py",
+        "clip / grad_norm if clip is not None and too_long else None",
+        "clip / grad_norm if clip is not None else None",
+        "tests/training/test_step.py -k clipping",
+    ),
+    M(
+        "training/step.py",
+        '"dropout", step, world.rank, index)\n        _backward',
+        '"dropout", step, world.rank)\n        _backward',
+        "tests/training/test_step.py -k dropout",
+    ),
+    M(
+        "training/step.py",
+        '"adversarial dropout", step, world.rank, index',
+        '"dropout", step, world.rank, index',
+        "tests/training/test_step.py -k adversary",
+    ),
+    M("training/step.py", 'lr * group.get("rate", 1.0)', "lr", "tests/training/test_step.py -k share"),
+    M(
+        "training/distributed.py",
+        "torch.tensor(numbers, dtype=torch.float64)",
+        "torch.tensor(numbers)",
+        "tests/training/test_distributed.py -k exact",
+    ),
+    M(
+        "training/distributed.py",
+        "[*model.parameters(), *model.buffers()]",
+        "[*model.parameters()]",
+        "tests/training/test_distributed.py -k buffers",
+    ),
+    M(
+        "training/loop.py",
+        "if score < (math.inf",
+        "if score <= (math.inf",
+        "tests/training/test_loop.py -k 'best or progress'",
+    ),
+    M(
+        "training/loop.py",
+        "                self.recorder.sync()\n",
+        "",
+        "tests/training/test_loop.py -k safe",
+    ),
+)
+
+MUTANTS = (*TASKS, *INFERENCE, *CORPUS, *TRAINING)
+
+
+class Copy:
+    """A copy of source and tests, to make mistakes in."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for name in NEEDED:
+            if (ROOT / name).is_dir():
+                shutil.copytree(ROOT / name, folder / name)
+            else:
+                shutil.copy(ROOT / name, folder / name)
+
+    def seen(self, mutant: Mutant) -> str:
+        """The first test that sees a mistake, or how else they end; "" if none does."""
+        place = self.folder / "src" / "albertine" / mutant.file
+        text = place.read_text(encoding="utf-8")
+        self._write(place, mutant.made(text))
+        try:
+            status, said = self._pytest("-x", *shlex.split(mutant.tests))
+        finally:
+            self._write(place, text)
+        failed = FAILED.search(said)
+        return failed[1] if failed else f"ended with {status}" if status else ""
+
+    def wrong(self, tests: Iterable[str]) -> set[str]:
+        """Those of some tests that fail without any mistake."""
+        tests = list(dict.fromkeys(tests))
+        return set(FAILED.findall(self._pytest(*tests)[1])) if tests else set()
+
+    def _pytest(self, *words: str) -> tuple[int, str]:
+        """The end of a pytest in a fork, which has torch already but nothing of Albertine, and its words."""
+        with tempfile.TemporaryFile() as said:
+            if (child := os.fork()) == 0:
+                for output in (1, 2):
+                    os.dup2(said.fileno(), output)
+                signal.alarm(LIMIT)
+                os.chdir(self.folder)
+                os.environ["PYTHONPATH"] = str(self.folder / "src")
+                sys.path[:0] = [str(self.folder), str(self.folder / "src")]
+                del sys.modules["benchmarks"]
+                status = int(pytest.main(["-q", "-p", "no:cacheprovider", *words]))
+                sys.stdout.flush()
+                os._exit(status)
+            status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            said.seek(0)
+            return status, said.read().decode(errors="replace")
+
+    @staticmethod
+    def _write(place: Path, text: str) -> None:
+        place.write_text(text, encoding="utf-8")
+        # What was compiled is told apart by its second and size, which two mistakes may have in common.
+        Path(importlib.util.cache_from_source(str(place))).unlink(missing_ok=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", type=int, nargs="+", metavar="N", help="numbers of mistakes, from 1")
+    parser.add_argument("--work", type=Path, metavar="DIR", help="a folder for the copy, which stays there")
+    arguments = parser.parse_args()
+    os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    for module in ("hypothesis", "pydantic", "torch", "typer"):
+        importlib.import_module(module)
+    seen = {}
+    with tempfile.TemporaryDirectory() as temporary:
+        copy = Copy(arguments.work or Path(temporary))
+        for number in arguments.only or range(1, len(MUTANTS) + 1):
+            seen[number] = copy.seen(MUTANTS[number - 1])
+            print(number, MUTANTS[number - 1].file, seen[number] or "SURVIVED", flush=True)
+        wrong = copy.wrong(test for test in seen.values() if "::" in test)
+    verdicts = {n: "error" if by in wrong else "killed" if by else "SURVIVED" for n, by in seen.items()}
+    print("\n| | file | verdict | by |\n| --- | --- | --- | --- |")
+    for number, by in seen.items():
+        print(f"| {number} | {MUTANTS[number - 1].file} | {verdicts[number]} | {by} |")
+    found = list(verdicts.values())
+    print(
+        f"\n{len(found)} mistakes:", ", ".join(f"{found.count(kind)} {kind}" for kind in sorted(set(found)))
+    )
+    raise SystemExit(0 if set(found) == {"killed"} else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,27 @@
+"""Entities to the tags of tokens and back, by hand."""
+
+from __future__ import annotations
+
+from albertine.inference.tags import entities_of
+from albertine.tasks.tag import tags_for
+from albertine.text.tokenizer import Spans
+
+SPANS = Spans([7, 7, 7, 7], [0, 3, 5, 8], [3, 5, 8, 8])
+"""Four tokens that stand end to end, the last for nothing visible."""
+
+
+def test_a_token_is_inside_if_it_shares_a_character() -> None:
+    assert tags_for(SPANS, [("x", 3, 5)]) == ["O", "B-x", "O", "O"]
+    assert tags_for(SPANS, [("x", 2, 6)], "bioes") == ["B-x", "I-x", "E-x", "O"]
+
+
+def test_of_overlapping_entities_the_first_counts_and_of_those_the_longest() -> None:
+    short, long, later = ("short", 0, 3), ("long", 0, 5), ("later", 3, 8)
+    for given in ([short, long, later], [later, long, short]):
+        assert tags_for(SPANS, given) == ["B-long", "I-long", "O", "O"]
+    assert tags_for(SPANS, [later, short]) == ["B-short", "B-later", "I-later", "O"]
+
+
+def test_an_entity_reaches_to_the_end_of_its_last_token() -> None:
+    assert entities_of(SPANS, ["O", "B-x", "I-x", "I-x"]) == [("x", 3, 8)]
+    assert entities_of(SPANS, ["B-x", "O", "O", "B-y"]) == [("x", 0, 3)]
