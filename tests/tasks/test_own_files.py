@@ -229,7 +229,9 @@ def test_what_people_have_is_read(tokenizer: Tokenizer, tmp_path: Path, case: st
 
 def test_flat_questions_are_read_for_written_answers_too(tokenizer: Tokenizer, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(lines(*SQUAD))
-    data = read(tokenizer, train=tmp_path / "a.jsonl", dev=SQUAD, kind="reading", target_length=8)
+    data = read(
+        tokenizer, train=tmp_path / "a.jsonl", dev=tmp_path / "a.jsonl", kind="reading", target_length=8
+    )
     assert data.dev is not None
     assert [e.golds for found in (data.train, data.dev) for e in found.examples] == [("good",)] * 2
 
@@ -251,7 +253,7 @@ LONE = b'{"text": "a \\ud83d", "label": "x", "options": ["b", "c"]}\n'
 WRONG: dict[str, tuple[str, bytes, dict[str, Any], str]] = {
     "gb18030 unsaid": (
         "a.csv",
-        "text,label\n好的,好\n".encode("gb18030"),
+        "text,label\n服务很好下次还来,好\n".encode("gb18030"),
         {},
         r"a\.csv: is not utf-8.*task\.encoding=gb18030",
     ),

@@ -23,7 +23,7 @@ def kept_rows(source: Any, folder: Path, name: str) -> Path:
     if isinstance(source, str | Path):
         return Path(source)
     lines = []
-    for row in rows_of(source):
+    for row in rows_of(source, name=name):
         try:
             lines.append(json.dumps(dict(row.fields), ensure_ascii=False) + "\n")
         except (TypeError, ValueError) as error:

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    InstanceOf,
-    PlainSerializer,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from albertine.settings import Computing, RunSettings, Settings
-from albertine.tasks.readers.memory import Held, held
 
 TaskKind = Literal[
     "single",
@@ -32,8 +23,6 @@ TaskKind = Literal[
 ]
 
 
-Own = Annotated[Path | InstanceOf[Held], BeforeValidator(held), PlainSerializer(str, when_used="json")]
-"""A file, or rows in memory."""
 Column = Annotated[str, Field(coerce_numbers_to_str=True)]
 """A column by its name, or by its number where a table has no names."""
 PAPER_RATE, NARROW_RATE = 2e-5, 5e-4
@@ -102,13 +91,12 @@ class TaskChoice(Settings):
 
     dataset: str | None = Field(None, description="for example sst-2 or tnews; without it own files")
     folder: Path | None = Field(None, description="folder of the known data set's files")
-    train: tuple[Own, ...] | None = Field(
+    train: tuple[Path, ...] | None = Field(
         None,
-        description="a file (CSV, TSV, JSON, Parquet; CoNLL for entities), or a list of files; in Python "
-        "also rows, a DataFrame or a Dataset",
+        description="a file (CSV, TSV, JSON, Parquet; CoNLL for entities), or a list of files",
     )
-    dev: Own | None = None
-    test: Own | None = Field(None, description="its rows need no labels, they are answered all the same")
+    dev: Path | None = None
+    test: Path | None = Field(None, description="its rows need no labels, they are answered all the same")
     header: bool = Field(
         True,
         description="own files: whether CSV and TSV begin with a line of names; without one, columns are "
@@ -153,26 +141,28 @@ class TaskChoice(Settings):
     @property
     def source(self) -> str:
         """What is learned from, in words: the data set, or the own training files."""
-        return self.dataset or ", ".join(map(str, self.given("train")))
+        return self.dataset or ", ".join(map(str, self.own("train")))
 
-    @field_validator("train", mode="before")
+    @field_validator("train", "dev", "test", mode="before")
     @classmethod
-    def _several(cls, value: Any) -> Any:
-        listed = isinstance(value, list | tuple) and not any(isinstance(v, Mapping) for v in value)
-        return value if listed or value is None else (value,)
+    def _files(cls, value: Any, info: ValidationInfo) -> Any:
+        several = info.field_name == "train" and isinstance(value, list | tuple)
+        for one in value if several else (value,):
+            if not isinstance(one, str | Path | int | None):
+                raise ValueError(
+                    f"a {type(one).__name__} is no file; rows in memory go to albertine.finetune(train=…, "
+                    "dev=…), which keeps them in the run's folder"
+                )
+        return (value,) if info.field_name == "train" and value is not None and not several else value
 
-    def given(self, split: str) -> tuple[Path | Held, ...]:
-        """The own files of a split, or its rows in memory: several of "train", at most one of the others."""
+    def own(self, split: str) -> tuple[Path, ...]:
+        """The own files of a split: several of "train", at most one of the others."""
         found = getattr(self, split)
         return found or () if split == "train" else () if found is None else (found,)
 
-    def own(self, split: str) -> tuple[Path, ...]:
-        """Those of them that are files."""
-        return tuple(source for source in self.given(split) if isinstance(source, Path))
-
     @model_validator(mode="after")
     def _one_source(self) -> TaskChoice:
-        own = [*self.given("train"), *self.given("dev"), *self.given("test")]
+        own = [*self.own("train"), *self.own("dev"), *self.own("test")]
         if self.dataset is not None:
             if self.folder is None:
                 raise ValueError("task.dataset needs task.folder, the folder of its files")

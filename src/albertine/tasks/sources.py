@@ -14,7 +14,6 @@ from albertine.randomness import permutation
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.family import Family
 from albertine.tasks.readers.files import NotThere, TaskSet
-from albertine.tasks.readers.memory import Held
 from albertine.tasks.readers.table import Row, rows_of
 from albertine.tasks.settings import TaskChoice
 
@@ -41,19 +40,15 @@ class Data:
     notes: tuple[str, ...]
 
 
-Given = Path | Held
-"""What a user names of a split: a file, or rows in memory."""
-
-
-def own_rows(task: TaskChoice, source: Given, split: str) -> Iterator[Row]:
+def own_rows(task: TaskChoice, path: Path) -> Iterator[Row]:
     """The rows of a table of the user's."""
-    return rows_of(source, header=task.header, encoding=task.encoding, prefix="task.", name=split)
+    return rows_of(path, header=task.header, encoding=task.encoding, prefix="task.")
 
 
 def read_splits(
     task: TaskChoice,
     sets: Mapping[str, TaskSet[E]],
-    own: Callable[[Given, str], Iterator[E]],
+    own: Callable[[Path, str], Iterator[E]],
     told: Callable[[E], Any] | None = None,
     *,
     judging: bool = False,
@@ -87,14 +82,14 @@ def read_splits(
                 if name != "test":
                     raise
                 continue
-        elif given := task.given(name):
-            found[name] = [example for source in given for example in own(source, name)]
+        elif paths := task.own(name):
+            found[name] = [example for path in paths for example in own(path, name)]
             if told is not None:
                 _check_told(found[name], told, task.label, test=name == "test")
         else:
             continue
         if not found[name]:
-            raise DataError(f"holds no {name} examples", where=task.folder or task.given(name)[0])
+            raise DataError(f"holds no {name} examples", where=task.folder or task.own(name)[0])
     if "train" not in found and not judging:
         if task.dataset is None:
             raise SettingsError("give task.train, the file to learn from")

@@ -20,7 +20,7 @@ from albertine.tasks.joint import AnswerOrNot
 from albertine.tasks.readers.files import File, TaskSet, find, whole_json
 from albertine.tasks.readers.table import Row, form_of, rows_of
 from albertine.tasks.settings import Rules, TaskChoice
-from albertine.tasks.sources import Data, Given, as_data, fewer, read_splits
+from albertine.tasks.sources import Data, as_data, fewer, read_splits
 from albertine.text.tokenizer import Tokenizer
 
 SCORES: Mapping[Rules, tuple[str, ...]] = {
@@ -94,13 +94,11 @@ def flat_questions(rows: Iterable[Row]) -> Iterator[Question]:
             ) from error
 
 
-def own_questions(source: Given, split: str) -> Iterator[Question]:
-    """The questions of a user's rows, flat, or of a file in SQuAD's own format."""
-    rows = rows_of(source, prefix="task.", name=split)
-    if isinstance(source, Path) and form_of(source) != "parquet":
-        first = first_row(source)
-        return flat_questions(rows) if first is not None and "context" in first.fields else squad_file(source)
-    return flat_questions(rows)
+def own_questions(path: Path, split: str = "") -> Iterator[Question]:
+    """The questions of a user's flat rows, or of a file in SQuAD's own format."""
+    first = first_row(path) if form_of(path) != "parquet" else None
+    flat = form_of(path) == "parquet" or (first is not None and "context" in first.fields)
+    return flat_questions(rows_of(path, prefix="task.")) if flat else squad_file(path)
 
 
 def first_row(path: Path) -> Row | None:

@@ -18,7 +18,7 @@ from albertine.tasks.family import Family
 from albertine.tasks.readers.files import LIMITS, TaskSet, find, parsed, unpacked, whole, whole_json
 from albertine.tasks.readers.table import Row, rows_of
 from albertine.tasks.settings import TaskChoice
-from albertine.tasks.sources import Data, Given, as_data, blank, fewer, own_rows, read_splits
+from albertine.tasks.sources import Data, as_data, blank, fewer, own_rows, read_splits
 from albertine.text.streams import tar_members
 from albertine.text.tokenizer import Tokenizer
 
@@ -175,8 +175,8 @@ def _checked(choice: Choice) -> Choice:
 def load(task: TaskChoice, tokenizer: Tokenizer, known: Family | None = None) -> Data:
     """The data of a task of multiple choice."""
 
-    def own(source: Given, split: str) -> Iterator[Choice]:
-        return own_choices(own_rows(task, source, split), task.text, task.pair, task.options, task.label)
+    def own(path: Path, split: str) -> Iterator[Choice]:
+        return own_choices(own_rows(task, path), task.text, task.pair, task.options, task.label)
 
     found = read_splits(task, CHOICES, own, lambda e: e.answer, judging=known is not None)
     splits = fewer(found, task)

@@ -18,7 +18,7 @@ from albertine.tasks.readers.files import File, TaskSet, find
 from albertine.tasks.readers.table import Row, rows_of
 from albertine.tasks.readers.values import kind_of_value
 from albertine.tasks.settings import TaskChoice
-from albertine.tasks.sources import Data, Given, as_data, blank, fewer, own_rows, read_splits
+from albertine.tasks.sources import Data, as_data, blank, fewer, own_rows, read_splits
 from albertine.text.tokenizer import Tokenizer
 
 DATASETS: Mapping[str, Dataset] = GLUE | ENGLISH | CHINESE | CLUE
@@ -182,8 +182,8 @@ def load(task: TaskChoice, tokenizer: Tokenizer, known: Family | None = None) ->
         separator=task.separator,
     )
 
-    def own(source: Given, split: str) -> Iterator[Example]:
-        rows = own_rows(task, source, split)
+    def own(path: Path, split: str) -> Iterator[Example]:
+        rows = own_rows(task, path)
         return read_rows(dataset, rows, dataset.columns, untold=split == "test")
 
     named = {name: _set(dataset, task.encoding) for name in DATASETS if name == task.dataset}

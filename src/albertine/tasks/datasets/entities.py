@@ -16,7 +16,7 @@ from albertine.tasks.readers.conll import checked_tag, sentences, spaced
 from albertine.tasks.readers.files import File, TaskSet, find
 from albertine.tasks.readers.table import Row, form_of, rows_of
 from albertine.tasks.settings import TaskChoice
-from albertine.tasks.sources import Data, Given, as_data, blank, fewer, own_rows, read_splits
+from albertine.tasks.sources import Data, as_data, blank, fewer, own_rows, read_splits
 from albertine.tasks.tag import Tag, Tagged
 from albertine.text.tokenizer import Tokenizer
 
@@ -145,10 +145,10 @@ def check_types(splits: Mapping[str, Sequence[Tagged]], types: Sequence[str]) ->
 def load(task: TaskChoice, tokenizer: Tokenizer, known: Family | None = None) -> Data:
     """The data of a task of entities."""
 
-    def own(source: Given, split: str) -> Iterator[Tagged]:
-        if isinstance(source, Path) and form_of(source) == "tsv":
-            return own_conll(source, task.encoding)
-        return own_entities(own_rows(task, source, split), task.text, task.label)
+    def own(path: Path, split: str) -> Iterator[Tagged]:
+        if form_of(path) == "tsv":
+            return own_conll(path, task.encoding)
+        return own_entities(own_rows(task, path), task.text, task.label)
 
     splits = read_splits(task, ENTITIES, own, lambda e: e.entities, judging=known is not None)
     tags = tags_of(entity_types(splits["train"]), task.tags) if known is None else known.labels

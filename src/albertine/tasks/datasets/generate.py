@@ -17,7 +17,7 @@ from albertine.tasks.generate import Read, Room, Wanted, Write
 from albertine.tasks.readers.files import File, TaskSet, find
 from albertine.tasks.readers.table import Row, rows_of
 from albertine.tasks.settings import TaskChoice
-from albertine.tasks.sources import Data, Given, as_data, fewer, own_rows, read_splits
+from albertine.tasks.sources import Data, as_data, fewer, own_rows, read_splits
 from albertine.text.tokenizer import Tokenizer
 
 NO_ANSWER = "no_answer"
@@ -66,12 +66,10 @@ def _webqa(evidence: str) -> TaskSet[Question]:
 READINGS = {"webqa": _webqa("ann"), "webqa-retrieved": _webqa("ir")}
 
 
-def own_reading(source: Given, split: str) -> Iterator[Question]:
-    """A user's rows or file in SQuAD's or WebQA's format, told apart by the first line of a file."""
-    first = first_row(source) if isinstance(source, Path) else None
-    if isinstance(source, Path) and first is not None and "evidences" in first.fields:
-        return webqa_file(source)
-    return own_questions(source, split)
+def own_reading(path: Path, split: str) -> Iterator[Question]:
+    """A user's file in SQuAD's or WebQA's format, told apart by its first line."""
+    first = first_row(path)
+    return webqa_file(path) if first is not None and "evidences" in first.fields else own_questions(path)
 
 
 def own_texts(rows: Iterable[Row], text: str, pair: str | None, target: str) -> Iterator[Wanted]:
@@ -113,8 +111,8 @@ def load_questions(task: TaskChoice, tokenizer: Tokenizer, known: Family | None 
 def load_texts(task: TaskChoice, tokenizer: Tokenizer, known: Family | None = None) -> Data:
     """The data of texts that are written."""
 
-    def own(source: Given, split: str) -> Iterator[Wanted]:
-        return own_texts(own_rows(task, source, split), task.text, task.pair, task.label)
+    def own(path: Path, split: str) -> Iterator[Wanted]:
+        return own_texts(own_rows(task, path), task.text, task.pair, task.label)
 
     room, search = Room.of(task.max_length, task.target_length), Search(task.beams, task.target_length)
     splits = fewer(read_splits(task, {}, own, judging=known is not None), task)

@@ -19,7 +19,7 @@ from albertine.tasks.readers.table import Row, rows_of
 from albertine.tasks.relate import Relate
 from albertine.tasks.relations import Sentence
 from albertine.tasks.settings import TaskChoice
-from albertine.tasks.sources import Data, Given, as_data, fewer, own_rows, read_splits
+from albertine.tasks.sources import Data, as_data, fewer, own_rows, read_splits
 from albertine.text.tokenizer import Tokenizer
 
 SCHEMAS = "all_50_schemas"
@@ -133,8 +133,8 @@ def check_predicates(splits: Mapping[str, Sequence[Sentence]], predicates: Seque
 def load(task: TaskChoice, tokenizer: Tokenizer, known: Family | None = None) -> Data:
     """The data of a task of relations."""
 
-    def own(source: Given, split: str) -> Iterator[Sentence]:
-        return own_relations(own_rows(task, source, split), task.text, task.label)
+    def own(path: Path, split: str) -> Iterator[Sentence]:
+        return own_relations(own_rows(task, path), task.text, task.label)
 
     splits = read_splits(task, RELATIONS, own, lambda e: e.triples, judging=known is not None)
     predicates = predicate_names(splits["train"], task.folder) if known is None else known.labels

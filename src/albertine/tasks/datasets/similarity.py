@@ -18,7 +18,7 @@ from albertine.tasks.family import Family
 from albertine.tasks.readers.files import TaskSet
 from albertine.tasks.readers.table import Row
 from albertine.tasks.settings import TaskChoice
-from albertine.tasks.sources import Data, Given, as_data, fewer, own_rows, read_splits
+from albertine.tasks.sources import Data, as_data, fewer, own_rows, read_splits
 from albertine.text.tokenizer import Tokenizer
 
 Scale = tuple[float, float] | Mapping[str, float]
@@ -162,11 +162,11 @@ def load(task: TaskChoice, tokenizer: Tokenizer, known: Family | None = None) ->
     """The data of a task of similarity."""
     choice = task.similarity
 
-    def own(source: Given, split: str) -> Iterator[Likeness]:
+    def own(path: Path, split: str) -> Iterator[Likeness]:
         scale, learned = (choice.lowest, choice.highest), split == "train"
         names = (task.text, task.pair or "", task.label, choice.negative if learned else None)
         alone = learned and choice.loss == "simcse"
-        return own_pairs(own_rows(task, source, split), *names, scale, alone=alone)
+        return own_pairs(own_rows(task, path), *names, scale, alone=alone)
 
     how = choice.pooling, choice.normalize, choice.scale, choice.symmetric
     family = Embed(choice.loss, task.max_length, *how)

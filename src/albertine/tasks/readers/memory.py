@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from albertine.errors import DataError
@@ -17,32 +12,6 @@ FORMS = (
     "Give a list of mappings from column to value, a mapping of columns, a DataFrame of pandas or polars, a "
     "Table of pyarrow, or a Dataset"
 )
-
-
-@dataclass(frozen=True, eq=False)
-class Held:
-    """Rows in memory in the settings of a run. As text, which is what records of the run say, they are their
-    number and a digest of them all: other rows are another run."""
-
-    source: Any
-
-    @cached_property
-    def told(self) -> str:
-        content, count = hashlib.blake2b(digest_size=8), 0
-        for fields, _ in rows(self.source):
-            content.update(json.dumps(fields, default=str).encode() + b"\n")
-            count += 1
-        return f"{count:,} rows in memory ({content.hexdigest()})"
-
-    def __str__(self) -> str:
-        return self.told
-
-
-def held(source: Any) -> Any:
-    """What a setting names as it is if that is a path, else `Held`; what can be read only once is read."""
-    if source is None or isinstance(source, str | Path | Held):
-        return source
-    return Held([fields for fields, _ in rows(source)] if isinstance(source, Iterator) else source)
 
 
 def rows(source: Any, name: str | None = None) -> Iterator[tuple[dict[str, Any], str]]:

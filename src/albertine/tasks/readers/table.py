@@ -119,7 +119,6 @@ def rows_of(
     Raises:
         DataError: it cannot be read; two columns have one name; a row is not what the others are.
     """
-    source = source.source if isinstance(source, memory.Held) else source
     if not isinstance(source, str | Path | Member):
         yield from (Row(fields, where, n) for n, (fields, where) in enumerate(memory.rows(source, name)))
         return
