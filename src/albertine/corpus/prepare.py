@@ -156,7 +156,7 @@ class _Run:
     plan: dict[str, Any]
     paths: Sequence[Path | str]
     foreign: bool = True
-    reports: dict[str, FileReport] = field(default_factory=dict)
+    passed_over: dict[str, str] = field(default_factory=dict)
     records: dict[tuple[str, int], ShardRecord] = field(default_factory=dict)
     tally: Tally = field(default_factory=Tally)
     tokens: int = 0
@@ -220,7 +220,8 @@ class _Run:
             read += more
 
         def note(report: FileReport) -> None:
-            self.reports[report.source] = report
+            if report.format in PASSED_OVER:
+                self.passed_over[report.source] = report.format
             if on_file is not None:
                 on_file(report)
 
@@ -294,10 +295,8 @@ class _Run:
         manifest = Manifest(
             **self.plan,
             documents_read=tally.documents,
-            passed_over=dict(
-                sorted(Counter(r.format for r in self.reports.values() if r.format in PASSED_OVER).items())
-            ),
             dropped=dropped,
+            passed_over=dict(sorted(Counter(self.passed_over.values()).items())),
             splits=splits,
             tokenizer_files={
                 path.name: file_record(path) for path in sorted((self.folder / "tokenizer").iterdir())
