@@ -302,7 +302,7 @@ CORPUS = (
     M("corpus/duplicates.py", "low = low or 1", "pass", "tests/corpus/test_duplicates.py -k zeros"),
     M("corpus/duplicates.py", " and table[at, 1] == high", "", "tests/corpus/test_duplicates.py -k zeros"),
     M("corpus/plan.py", "{inside}\\0{file", "{file", "tests/corpus/test_plan.py"),
-    M("corpus/plan.py", "[__version__, rest]", "[rest]", "tests/corpus/test_plan.py"),
+    M("corpus/plan.py", "[__version__, RULES, rest]", "[RULES, rest]", "tests/corpus/test_plan.py"),
     M(
         "corpus/plan.py",
         '"seed": rules.seed,',

@@ -83,9 +83,7 @@ S = TypeVar("S", bound=Settings)
 def read_yaml(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file, read with the safe loader."""
     if not path.is_file():
-        raise SettingsError(
-            "there is no such settings file", where=path, remedy="Check the path"
-        )
+        raise SettingsError("there is no such settings file", where=path, remedy="Check the path")
     if path.stat().st_size > MAX_BYTES:
         raise SettingsError("is larger than 1 MB, which no settings file is", where=path)
     try:

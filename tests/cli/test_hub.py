@@ -74,7 +74,8 @@ def test_a_run_is_a_model_to_the_verbs(albertine: Command) -> None:
     again = albertine(*TUNE, "name=y", "encoder.folder=runs/x")
     assert again.code == 0, again.err
     record = json.loads(Path("runs/y/result.json").read_text())
-    assert record["encoder"] == "runs/x" and record["pretraining"] == f"tuned before on t.csv, from {EN}"
+    before = f"tuned before on {Path('t.csv').absolute()}, from {EN}"
+    assert Path(record["encoder"]).absolute() == Path("runs/x").absolute() and record["pretraining"] == before
     assert any("left aside" in note for note in record["notes"])
     assert albertine("predict", "classify", "runs/y", "the old cat").code == 0
     assert albertine("convert", "runs/x", "copy").code == 0 and Path("copy/config.json").is_file()

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from albertine.inference.predictor import Predictor
 
 import albertine
 from albertine.errors import ModelError
 from albertine.interop.hub import cache, commit_of
 from albertine.interop.places import model_folder
+from albertine.tasks.predictor import Predictor
 from tests import stand_in
 from tests.hub import COMMIT, OTHER, Hub, contents, keep, serving
 

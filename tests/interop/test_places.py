@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from albertine.inference.predictor import Predictor
 
 import albertine
 from albertine import released
 from albertine.errors import ModelError
 from albertine.interop.places import model_folder, place
+from albertine.tasks.predictor import Predictor
 from tests import stand_in
 
 EN = released.BY_LANGUAGE["en"]

@@ -179,9 +179,11 @@ def test_a_run_learns_to_answer_and_transformers_agrees(tune: Tune, tmp_path: Pa
     with torch.no_grad():
         out = theirs(**batch)
         hidden = predictor.model(**batch).last_hidden_state[0]
-    head = predictor.classifier
+    head = predictor.tuned.head
     wanted = torch.stack([out.start_logits[0], out.end_logits[0]], 1)
-    torch.testing.assert_close(hidden @ head.weight.T + head.bias, wanted, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        hidden @ head["qa_outputs.weight"].T + head["qa_outputs.bias"], wanted, atol=1e-5, rtol=1e-5
+    )
 
 
 def test_a_run_learns_that_there_is_no_answer(tune: Tune, tmp_path: Path, albertine: Command) -> None:
@@ -348,7 +350,7 @@ def test_a_file_of_the_other_kind_is_refused(tune: Tune, tmp_path: Path, tables:
 
 def test_a_classifier_does_not_answer(tune: Tune) -> None:
     folder = run(tune(training={"epochs": 0.1})).folder
-    with pytest.raises(ModelError, match="was not tuned to answer"):
+    with pytest.raises(ModelError, match="tuned to classify texts, and cannot answer from passages"):
         Predictor(folder / "best").answer("what", "a text")
 
 

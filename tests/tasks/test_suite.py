@@ -16,7 +16,7 @@ from albertine.interop.huggingface import load_model
 from albertine.settings import load
 from albertine.tasks import finetune as module
 from albertine.tasks.finetune import Result, finetune
-from albertine.tasks.record import pretraining, remembered
+from albertine.tasks.record import pretraining, remembered, stamp
 from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.start import first_encoder, open_encoder
 from albertine.tasks.suite import merged, read_suite
@@ -161,9 +161,9 @@ def test_data_that_changed_is_not_taken_for_done(
     copy.write_text(tables["dev"].read_text())
     settings = {task.name: task for task in read_suite(suite, [f"task.dev={copy}"]).tasks}["first"].settings
     quiet(settings)
-    assert remembered(settings) is not None
+    assert remembered(settings, stamp(settings)) is not None
     copy.write_text("".join(tables["dev"].open().readlines()[:60]))
-    assert remembered(settings) is None
+    assert remembered(settings, stamp(settings)) is None
 
 
 def test_mistakes_are_told_before_anything_runs(suite: Path, tmp_path: Path) -> None:

@@ -124,7 +124,8 @@ def own_words(prefix: str | None) -> Iterator[None]:
     except NotThere:
         raise
     except DataError as error:
-        name, remedy = f"{prefix}encoding", error.remedy or ""
+        name = f"{prefix}encoding"
+        remedy = (error.remedy or "").replace(" where a command has that option", "")
         if prefix is None and "--encoding" in remedy:
             remedy = "Convert it to UTF-8"
         remedy = remedy.replace("--encoding ", f"{name}=").replace("--encoding", name)
