@@ -20,7 +20,7 @@ from albertine.tasks.relations import Sentence
 from albertine.tasks.tag import Tagged
 
 T = TypeVar("T")
-ASKED = ("id", "text", "pair", "passage", "question", "options", "label", "group")
+ASKED = frozenset(("id", "text", "pair", "passage", "question", "options", "label", "group"))
 """What a line of predictions tells of the question itself."""
 
 

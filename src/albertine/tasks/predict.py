@@ -30,6 +30,8 @@ from albertine.tasks.readers.table import Header, Row, rows_of
 FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
 JOB = "job.json"
 BLOCK = 1 << 20
+NESTED = (list, tuple, dict)
+"""Values that CSV and Parquet have as JSON."""
 Columns = dict[str, Any]
 Progress = Callable[[int, int | None], None]
 
@@ -173,9 +175,9 @@ def _names(folder: Path) -> list[str]:
 
 
 def _joined(row: Row, told: Columns) -> Columns:
-    if clash := told.keys() & row.fields.keys():
+    if not told.keys().isdisjoint(row.fields):
         raise DataError(
-            f"has a column `{min(clash)}` itself",
+            f"has a column `{min(told.keys() & row.fields.keys())}` itself",
             where=row.where,
             remedy="Rename it: the answers need that name",
         )
@@ -188,21 +190,22 @@ def _part(
     """The bytes of a part; all parts of text one after the other are the output, but for its header."""
     if form == ".jsonl":
         return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in table).encode()
+    known = frozenset(names)
     for (row, _), joined in zip(chunk, table, strict=True):
-        if strange := joined.keys() - set(names):
+        if not joined.keys() <= known:
             raise DataError(
-                f"has a column `{min(strange)}`, which the first rows lack",
+                f"has a column `{min(joined.keys() - known)}`, which the first rows lack",
                 where=row.where,
                 remedy="Name an output that ends in .jsonl, whose rows may differ",
             )
-    cells = [[_cell(row.get(name)) for name in names] for row in table]
+    cells = [[_cell(value) for value in map(row.get, names)] for row in table]
     if form == ".parquet":
         return _parquet(cells, names)
     return _text(cells, form)
 
 
 def _cell(value: Any) -> Any:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | tuple | dict) else value
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, NESTED) else value
 
 
 def _text(cells: Sequence[Sequence[Any]], form: str) -> bytes:

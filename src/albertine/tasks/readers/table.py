@@ -90,7 +90,9 @@ class Row:
     def text(self, name: str) -> str:
         """A field that must be text or a number."""
         value = self.get(name)
-        if isinstance(value, bool) or not isinstance(value, str | int | float):
+        if isinstance(value, str):
+            return value
+        if isinstance(value, bool) or not isinstance(value, int | float):
             raise DataError(f"`{name}` is {kind_of_value(value)}, not text", where=self.where)
         return str(value)
 
