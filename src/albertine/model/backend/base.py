@@ -17,7 +17,6 @@ from albertine.layout import Packed
 from albertine.precision import Format
 
 if TYPE_CHECKING:
-    from albertine.model.depth_parameters import DepthParameters
     from albertine.model.key_value_cache import Past
     from albertine.model.rows import Rows
 
@@ -109,7 +108,7 @@ class Backend:
         queries: Rows,
         keys: Rows,
         past: Past | None = None,
-        own: DepthParameters | None = None,
+        own: nn.Module | None = None,
     ) -> Tensor:
         """One depth: the feed-forward block of the attention block."""
         if own is None:

@@ -17,7 +17,6 @@ from albertine.model.backend.summed import SummedGradients
 from albertine.precision import Format
 
 if TYPE_CHECKING:
-    from albertine.model.depth_parameters import DepthParameters
     from albertine.model.key_value_cache import Past
     from albertine.model.rows import Rows
 
@@ -147,7 +146,7 @@ class Cuda(SummedGradients):
         queries: Rows,
         keys: Rows,
         past: Past | None = None,
-        own: DepthParameters | None = None,
+        own: nn.Module | None = None,
     ) -> Tensor:
         # The padded kernel has other shapes for every batch, and would be compiled for each.
         block: Any = attention
