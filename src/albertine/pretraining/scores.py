@@ -1,30 +1,70 @@
-"""How a model folder does on the held-out documents of a corpus, beside what no skill would score."""
+"""How a pretrained model does on the held-out documents of a corpus, beside what no skill would score."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from shlex import quote
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from albertine.corpus.reader import Corpus
 from albertine.errors import ModelError, SettingsError, TokenizerError
-from albertine.interop.huggingface import load_model
+from albertine.interop.heads import task_of
+from albertine.interop.huggingface import read_folder
 from albertine.interop.places import model_folder
 from albertine.model.model import Model
 from albertine.objectives.baseline import Unigram, blind_accuracy, count_tokens, masked_labels
 from albertine.objectives.batch import PretrainingBatch
-from albertine.precision import InferencePrecision
+from albertine.precision import InferencePrecision, device_of
 from albertine.pretraining.data import held_out_batches
 from albertine.pretraining.held_out import judge
 from albertine.pretraining.settings import ObjectiveChoice, PretrainingSettings
 from albertine.settings import load
-from albertine.text.load import load_tokenizer
+from albertine.tasks.families import IN_WORDS
+from albertine.text.load import check_vocabulary, load_tokenizer
+from albertine.text.tokenizer import Tokenizer
 
 SEQUENCES, LENGTH = 1024, 128
+
+
+class Pretrained(NamedTuple):
+    """A pretrained model, the folder that it was read from, and its tokenizer."""
+
+    folder: Path
+    model: Model
+    tokenizer: Tokenizer
+
+
+def open_pretrained(
+    what: str | Path, *, device: str = "cpu", precision: InferencePrecision = "float32"
+) -> Pretrained:
+    """A model to judge by its masked words.
+
+    Args:
+        what: any name of a model. precision: of matrix products.
+
+    Raises:
+        ModelError: there is no such model, it was tuned for a task, or it has no masked-LM head.
+    """
+    folder, place = model_folder(what), device_of(device)
+    found = read_folder(folder)
+    model, task = found.model, task_of(found)
+    if task is not None:
+        raise ModelError(
+            f"is no longer a pretrained model: it was tuned to {IN_WORDS[task]}",
+            where=what,
+            remedy=f"Score it on the files of its task: albertine evaluate {quote(str(what))}",
+        )
+    if model.mlm is None:
+        raise ModelError("has no masked-LM head to judge", where=folder, remedy="Name a pretrained model")
+    tokenizer = load_tokenizer(folder)
+    check_vocabulary(model.config.vocab_size, tokenizer, folder)
+    model.precision = precision
+    return Pretrained(folder, model.to(place), tokenizer)
 
 
 @dataclass(frozen=True)
@@ -56,36 +96,36 @@ class Score:
 
 
 def held_out_scores(
-    folder: Path,
+    judged: Pretrained,
     corpus_folder: Path,
     *,
     max_length: int | None = None,
     sequences: int = SEQUENCES,
     pairs: bool = True,
-    device: str = "cpu",
-    precision: InferencePrecision = "float32",
 ) -> list[Score]:
-    """Judge a model on held-out documents.
+    """Judge a model on held-out documents, inside a run folder by the objective of the run.
 
     Args:
-        folder: a model folder, or a released model's name; inside a run folder the run's objective is used.
         max_length: of a sample; by default the run's, or 128.
-        sequences: most samples to judge. precision: of matrix products.
+        sequences: most samples to judge.
         pairs: judge a model with a sentence head by pairs of segments, as it was trained; without them all
             models see the same passages.
 
     Raises:
         ModelError, CorpusError, TokenizerError: what is missing, damaged or does not fit together.
     """
-    folder, corpus = model_folder(folder), Corpus(corpus_folder)
-    model = load_model(folder).to(device)
-    model.precision = precision
-    _check_vocabulary(folder, model, corpus)
-    objective = objective_of(model, max_length, folder)
+    corpus, model = Corpus(corpus_folder), judged.model
+    if judged.tokenizer.fingerprint != corpus.manifest.tokenizer["fingerprint"]:
+        raise TokenizerError(
+            "is not the one the corpus was prepared with",
+            where=judged.folder,
+            remedy=f"Prepare the text with --tokenizer {quote(str(judged.folder))}",
+        )
+    objective = objective_of(judged, max_length)
     if not pairs:
         objective = objective.model_copy(update={"pairs": "none"})
     batches = held_out_batches(corpus_folder, objective, sequences=sequences)
-    found = judge(model, batches, device=device, by_order=True)
+    found = judge(model, batches, device=model.device, by_order=True)
     unigram = Unigram(count_tokens(corpus, model.config.vocab_size))
     level = unigram.score_batches(batches)
     scores = [
@@ -138,23 +178,6 @@ def _sentences(task: str, found: Mapping[str, float], batches: Sequence[Pretrain
     return Score(task, accuracy, loss, float(shares.max()), frequencies, count, orders)
 
 
-def _check_vocabulary(folder: Path, model: Model, corpus: Corpus) -> None:
-    try:
-        fingerprint = load_tokenizer(folder).fingerprint
-    except TokenizerError as error:
-        raise ModelError(
-            "has no readable tokenizer to compare with the corpus", where=folder, remedy=str(error)
-        ) from error
-    if fingerprint != corpus.manifest.tokenizer["fingerprint"]:
-        raise TokenizerError(
-            "is not the one the corpus was prepared with",
-            where=folder,
-            remedy=f"Prepare the text with --tokenizer {folder}",
-        )
-    if model.mlm is None:
-        raise ModelError("has no masked-LM head to judge", where=folder, remedy="Name a pretrained model")
-
-
 def _settings_of_run(folder: Path) -> PretrainingSettings | None:
     """The settings of the run that a model folder lies in, such as runs/mine for runs/mine/final; a released
     model has them with it."""
@@ -170,12 +193,13 @@ def _settings_of_run(folder: Path) -> PretrainingSettings | None:
         return None  # a settings.yaml of something else
 
 
-def objective_of(model: Model, max_length: int | None, folder: Path) -> ObjectiveChoice:
+def objective_of(judged: Pretrained, max_length: int | None) -> ObjectiveChoice:
     """What a model is judged on: the objective of its run, or the default.
 
     Raises:
         ModelError: it has not so many positions.
     """
+    folder, model, _ = judged
     settings = _settings_of_run(folder)
     objective = settings.objective if settings else ObjectiveChoice()
     pairs = next((kind for kind in ("sop", "nsp") if kind in model.heads), "none")
