@@ -180,7 +180,7 @@ def score(
     found: dict[str, dict[str, Any]] = {"mlm": {"task": "mlm"}}
     if folder is not None:
         how: dict[str, Any] = {"max_length": max_length, "sequences": sequences, "pairs": pairs}
-        found = {one.task: one.told() for one in held_out_scores(judged, folder, **how)}
+        found = held_out_scores(judged, folder, **how)
     found["mlm"] |= reading(judged, folder, files, max_length=max_length, passages=sequences)
     return found
 

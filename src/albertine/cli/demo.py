@@ -121,8 +121,7 @@ def _show(language: Language, result: Result, corpus: Path) -> None:
         for guesses in predictor.fill_mask(text, top_k=4):
             typer.echo(f"  {text}  {in_words(guesses)}")
     typer.echo()
-    scores = held_out_scores(open_pretrained(final), corpus)
-    print_scores({score.task: score.told() for score in scores})
+    print_scores(held_out_scores(open_pretrained(final), corpus))
     show.facts(
         f"Run folder {run}",
         {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from shlex import quote
 from typing import Any, NamedTuple
@@ -67,34 +66,6 @@ def open_pretrained(
     return Pretrained(folder, model.to(place), tokenizer)
 
 
-@dataclass(frozen=True)
-class Score:
-    """One task: accuracy and loss of the model, and what a model without skill gets.
-
-    Attributes:
-        task: "mlm", "sop" or "nsp".
-        baseline: accuracy of always guessing the commonest token (mlm), or the commoner order among the
-            pairs judged.
-        baseline_loss: in nats, of predicting token frequencies (mlm), or those of the two orders.
-        count: predictions judged.
-        details: what else is known of the task, as plain data.
-    """
-
-    task: str
-    accuracy: float
-    loss: float
-    baseline: float
-    baseline_loss: float
-    count: int
-    details: Mapping[str, Any] = field(default_factory=dict)
-
-    def told(self) -> dict[str, Any]:
-        """As plain data."""
-        plain = asdict(self)
-        details: dict[str, Any] = plain.pop("details")
-        return plain | details
-
-
 def held_out_scores(
     judged: Pretrained,
     corpus_folder: Path,
@@ -102,7 +73,7 @@ def held_out_scores(
     max_length: int | None = None,
     sequences: int = SEQUENCES,
     pairs: bool = True,
-) -> list[Score]:
+) -> dict[str, dict[str, Any]]:
     """Judge a model on held-out documents, inside a run folder by the objective of the run.
 
     Args:
@@ -110,6 +81,12 @@ def held_out_scores(
         sequences: most samples to judge.
         pairs: judge a model with a sentence head by pairs of segments, as it was trained; without them all
             models see the same passages.
+
+    Returns:
+        By task, "mlm" and "sop" or "nsp", also named in `task`: `accuracy`, `loss` in nats, and `count` of
+        predictions; of a model without skill the `baseline`, accuracy of always guessing the commonest token,
+        or the commoner order among the pairs judged, and the `baseline_loss`, that of their frequencies; and
+        what else is known.
 
     Raises:
         ModelError, CorpusError, TokenizerError: what is missing, damaged or does not fit together.
@@ -128,19 +105,17 @@ def held_out_scores(
     found = judge(model, batches, device=model.device, by_order=True)
     unigram = Unigram(count_tokens(corpus, model.config.vocab_size))
     level = unigram.score_batches(batches)
-    scores = [
-        Score(
-            "mlm",
-            found["mlm_accuracy"],
-            found["mlm_loss"],
-            level.accuracy,
-            level.cross_entropy,
-            level.count,
-            _words(found, unigram, batches),
-        )
-    ]
+    words = {
+        "task": "mlm",
+        "accuracy": found["mlm_accuracy"],
+        "loss": found["mlm_loss"],
+        "baseline": level.accuracy,
+        "baseline_loss": level.cross_entropy,
+        "count": level.count,
+    }
+    scores = {"mlm": words | _words(found, unigram, batches)}
     if "sentence_accuracy" in found:
-        scores.append(_sentences(objective.pairs, found, batches))
+        scores[objective.pairs] = _sentences(objective.pairs, found, batches)
     return scores
 
 
@@ -163,19 +138,24 @@ def _words(
     return details
 
 
-def _sentences(task: str, found: Mapping[str, float], batches: Sequence[PretrainingBatch]) -> Score:
+def _sentences(task: str, found: Mapping[str, float], batches: Sequence[PretrainingBatch]) -> dict[str, Any]:
     labels = torch.cat([b.sentence_labels for b in batches if b.sentence_labels is not None])
     counts = labels[labels >= 0].bincount(minlength=2).double()
     shares = counts / counts.sum()
-    frequencies = float(-torch.special.xlogy(shares, shares).sum())
     names = ("in_order", "swapped") if task == "sop" else ("truly_next", "random")
     orders = {
         f"{name}_accuracy": found[f"sentence_{label}_accuracy"]
         for name, label in zip(names, ("first", "second"), strict=True)
         if f"sentence_{label}_accuracy" in found
     }
-    accuracy, loss, count = found["sentence_accuracy"], found["sentence_loss"], int(counts.sum())
-    return Score(task, accuracy, loss, float(shares.max()), frequencies, count, orders)
+    return {
+        "task": task,
+        "accuracy": found["sentence_accuracy"],
+        "loss": found["sentence_loss"],
+        "baseline": float(shares.max()),
+        "baseline_loss": float(-torch.special.xlogy(shares, shares).sum()),
+        "count": int(counts.sum()),
+    } | orders
 
 
 def _settings_of_run(folder: Path) -> PretrainingSettings | None:
