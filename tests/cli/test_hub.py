@@ -94,6 +94,9 @@ def test_a_tuned_model_is_scored_on_the_files_of_its_task(albertine: Command, ca
         json.loads(albertine("evaluate", *words, "--dev", "--json").out)[0]["scores"]
         for words in (["runs/x"], ["someone/tuned", "task.dev=t.csv"])
     ]
+    mistyped = albertine("evaluate", "run/x")
+    assert mistyped.code == 2 and "run/x: is no folder here" in mistyped.err
+    assert "Did you mean `runs/x`?" in mistyped.err
     assert scores[0] == scores[1] and Path("runs/tuned/evaluation/report.md").is_file()
     assert not Path("someone").exists()
 

@@ -278,6 +278,19 @@ def test_evaluate_runs(albertine: Command, members: list[Path], tmp_path: Path) 
     assert (tmp_path / "out" / "toy-seed-2" / "predictions-test.jsonl").is_file()
 
 
+def test_another_file_stands_in_for_the_test_file(
+    albertine: Command, members: list[Path], tables: dict[str, Path], tmp_path: Path
+) -> None:
+    more = ("--file", tables["dev"], "-o", tmp_path, "--json")
+    (found,) = json.loads(albertine("evaluate", members[0], *more).out)
+    record = json.loads((members[0] / "result.json").read_text())
+    assert found["split"] == "test" and found["scores"]["accuracy"] == record["scores"]["accuracy"]
+    for pick, splits in (([], {"test"}), (["--pick", 1], {"dev", "test"})):
+        told = json.loads(albertine("ensemble", *members, *pick, *more).out)
+        assert set(told["scores"]) == splits
+        assert not pick or told["scores"]["dev"] == told["scores"]["test"]
+
+
 def test_the_verb_ensemble(albertine: Command, members: list[Path], tmp_path: Path) -> None:
     outcome = albertine("ensemble", *members, "--pick", 2, "-o", tmp_path / "e", "--json")
     assert outcome.code == 0, outcome.err

@@ -46,11 +46,8 @@ def reading(
     """
     folder, model, tokenizer = judged
     if corpus is None and not files:
-        raise SettingsError(
-            "there is no text to score it on",
-            where=folder,
-            remedy="Name a corpus of `albertine prepare`, or text: --texts FILE",
-        )
+        remedy = "Name a corpus of `albertine prepare`, or text: --texts FILE"
+        raise SettingsError("there is no text to score the model on", remedy=remedy)
     length = objective_of(judged, max_length).max_length
     texts = _of_files(files) if files or corpus is None else _of_corpus(corpus, tokenizer, passages)
     chosen = choose_passages(texts, count=passages)

@@ -126,8 +126,9 @@ def _places(folder: Path, *, named: bool) -> tuple[Path | None, Path]:
     Args:
         named: whether settings of a task are given, without which a model alone cannot be scored.
     """
-    name, near = str(folder), ""
+    name, what, near = str(folder), "is no run of a task, so nobody knows what to score it on", ""
     if not named and is_hub_name(name) and not os.path.exists(standing(folder)):
+        what = "is no folder here, and a model of the hub is no run of a task"
         near = meant(name, ())  # nothing is downloaded in vain
     else:
         found = place(folder)
@@ -144,7 +145,7 @@ def _places(folder: Path, *, named: bool) -> tuple[Path | None, Path]:
         if named:
             return None, model
     raise ModelError(
-        "is no run of a task, so nobody knows what to score it on",
+        what,
         where=folder,
         remedy=f"{near}A pretrained model is scored on text: albertine score {quote(name)} CORPUS; "
         f"a tuned one on the files of its task: albertine evaluate {quote(name)} task.dev=FILE",
