@@ -5,7 +5,7 @@
 
 Every row is the recipe albertine-mini-en with changes. A run gets the same minutes (or, with --steps, the
 same updates and tokens: for a machine that others use too), is decayed to zero inside them, and is judged by
-the same hidden words, all of them [MASK] (`albertine evaluate`). Runs that are done are not run again, so the
+the same hidden words, all of them [MASK] (`albertine score`). Runs that are done are not run again, so the
 ladder can be stopped and gone on with.
 """
 
@@ -124,7 +124,7 @@ def one_run(row: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:
     assignments = [f"{key}={json.dumps(value)}" for key, value in changes.items()]
     command = [sys.executable, "-m", "albertine"]
     subprocess.run([*command, "pretrain", "--config", str(RECIPE), *assignments], check=True)
-    judge = [*command, "evaluate", str(folder / "final"), str(options.corpus), "--json"]
+    judge = [*command, "score", str(folder / "final"), str(options.corpus), "--json"]
     told = json.loads(subprocess.run(judge, check=True, stdout=subprocess.PIPE, text=True).stdout)
     found = {"row": row, "seed": seed, **summary(folder, told)}
     kept.write_text(json.dumps(found, indent=2) + "\n")
@@ -132,7 +132,7 @@ def one_run(row: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def summary(folder: Path, told: Any) -> dict[str, Any]:
-    """The figures of one run: of `albertine evaluate --json`, and when its context began to help."""
+    """The figures of one run: of `albertine score --json`, and when its context began to help."""
     masked = next(task for task in told if task["task"] == "mlm")
     lines = read_metrics(folder / "metrics.jsonl")
     last = [line for line in lines if "tokens" in line][-1]

@@ -52,12 +52,12 @@ def asked(*words: object) -> Any:
 def measured(folder: Path, corpus: Path, suite: str, data: Path, before: dict[str, Any]) -> dict[str, Any]:
     """All that the card tells of the model; what is in `before` is not measured again."""
     commands: dict[str, tuple[object, ...]] = {
-        "held_out": ("evaluate", folder, corpus, "--max-length", 64),
-        "held_out_128": ("evaluate", folder, corpus, "--max-length", 128),
-        "held_out_256": ("evaluate", folder, corpus, "--max-length", 256),
-        "held_out_passages": ("evaluate", folder, corpus, "--max-length", 128, "--no-pairs"),
-        "held_out_int8": ("evaluate", folder, corpus, "--max-length", 64, "--precision", "int8"),
-        "suite": ("evaluate", folder, "--suite", suite, "--data", data),
+        "held_out": ("score", folder, corpus, "--max-length", 64),
+        "held_out_128": ("score", folder, corpus, "--max-length", 128),
+        "held_out_256": ("score", folder, corpus, "--max-length", 256),
+        "held_out_passages": ("score", folder, corpus, "--max-length", 128, "--no-pairs"),
+        "held_out_int8": ("score", folder, corpus, "--max-length", 64, "--precision", "int8"),
+        "suite": ("suite", suite, folder, "--data", data),
     }
     found = {key: before.get(key) or asked(*command) for key, command in commands.items()}
     found["suite"].pop("model", None)

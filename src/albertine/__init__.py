@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from albertine.api import evaluate, finetune, prepare, pretrain
+    from albertine.api import evaluate, finetune, prepare, pretrain, score
     from albertine.interop.writing import SavableTokenizer
     from albertine.model.model import Model
     from albertine.tasks.predictor import Predictor
@@ -28,10 +28,11 @@ __all__ = [
     "pretrain",
     "released_models",
     "save",
+    "score",
 ]
 ELSEWHERE = {
     "Predictor": "albertine.tasks.predictor",
-    **dict.fromkeys(("evaluate", "finetune", "prepare", "pretrain"), "albertine.api"),
+    **dict.fromkeys(("evaluate", "finetune", "prepare", "pretrain", "score"), "albertine.api"),
 }
 """What stands in another module, which is imported when it is first asked for."""
 

@@ -1,4 +1,4 @@
-"""What the commands do, from Python: `albertine.prepare`, `pretrain`, `finetune` and `evaluate`.
+"""What the commands do, from Python: `albertine.prepare`, `pretrain`, `score`, `finetune` and `evaluate`.
 
 Each takes the settings of its command, runs the same code and leaves the same folder, so that either goes on
 with what the other began.
@@ -147,34 +147,64 @@ def finetune(
     return run(_settings(FinetuneSettings, config, tree), resume=resume, reporter=reporter)
 
 
-def evaluate(
+def score(
     model: str | Path,
-    *,
     corpus: str | Path | None = None,
-    file: Any = None,
+    *,
+    texts: str | Path | Sequence[str | Path] = (),
+    max_length: int | None = None,
+    sequences: int = 1024,
+    pairs: bool = True,
     device: str = "cpu",
-    precision: InferencePrecision | None = None,
-) -> dict[str, dict[str, float]]:
-    """The scores of a tuned run, or of a pretrained model on documents it has not seen.
+    precision: InferencePrecision = "float32",
+) -> dict[str, dict[str, Any]]:
+    """How a pretrained model does on text it has not seen, beside what no skill would score.
 
     Args:
-        model: of a tuned run its folder, or that of a model in it; else a model folder or released name.
-        corpus: of a pretrained model: the corpus whose held-out documents judge it.
-        file: of a tuned run: own rows to score instead of its test file, in a file or in memory.
-        precision: default: as in training for a run, else float32.
+        model: any name of a model. corpus: whose held-out documents judge it.
+        texts: files and folders in which to hide words instead; needs no corpus.
+        max_length, sequences, pairs, precision: as the command has them.
 
     Returns:
-        By split ("dev", "test") the scores of a run; or by objective ("mlm", "sop") those of a model.
+        What `albertine score --json` tells, by objective: "mlm", and "sop" or "nsp" where the model has it.
 
     Raises:
         AlbertineError: what is missing, damaged or does not fit together.
     """
-    if corpus is not None:
-        from albertine.cli.scores import held_out_scores
+    from albertine.pretraining.reading import reading
+    from albertine.pretraining.scores import held_out_scores, open_pretrained
 
-        form = precision or "float32"
-        found = held_out_scores(Path(model), Path(corpus), device=device, precision=form)
-        return {one.task: {"accuracy": one.accuracy, "loss": one.loss, **one.details} for one in found}
+    files = [Path(path) for path in ([texts] if isinstance(texts, str | Path) else texts)]
+    folder = None if corpus is None else Path(corpus)
+    judged = open_pretrained(model, device=device, precision=precision)
+    found: dict[str, dict[str, Any]] = {"mlm": {"task": "mlm"}}
+    if folder is not None:
+        how: dict[str, Any] = {"max_length": max_length, "sequences": sequences, "pairs": pairs}
+        found = held_out_scores(judged, folder, **how)
+    found["mlm"] |= reading(judged, folder, files, max_length=max_length, passages=sequences)
+    return found
+
+
+def evaluate(
+    model: str | Path,
+    *,
+    file: Any = None,
+    device: str = "cpu",
+    precision: InferencePrecision | None = None,
+) -> dict[str, dict[str, float]]:
+    """The scores of a tuned run.
+
+    Args:
+        model: the run's folder, or that of a model in it.
+        file: own rows to score instead of its test file, in a file or in memory.
+        precision: default: as in training.
+
+    Returns:
+        Scores by split: "dev", "test".
+
+    Raises:
+        AlbertineError: what is missing, damaged or does not fit together.
+    """
     from albertine.tasks.judge import judge, open_run
     from albertine.tasks.keeping import kept_rows
 

@@ -46,6 +46,14 @@ def test_every_verb_has_help(albertine: Command) -> None:
         assert outcome.code == 0 and f"albertine {verb}" in outcome.out
 
 
+def test_the_table_of_verbs_holds_whole_sentences_in_the_order_of_work(albertine: Command) -> None:
+    listed = albertine("--help").out.partition("Commands:\n")[2].strip("\n").splitlines()
+    assert all(line.endswith(".") and not line.endswith("...") for line in listed), listed
+    names = [line.split()[0] for line in listed]
+    assert sorted(names) == sorted(verbs()), "each verb is listed under its name"
+    assert names.index("prepare") < names.index("pretrain") < names.index("score") < names.index("predict")
+
+
 def test_help_in_a_file_is_plain(albertine: Command) -> None:
     for arguments in (["--help"], ["info", "--help"], ["info"], ["info", "albert-base-v2"]):
         assert not re.search(r"[\x1b\u2500-\u257f]", albertine(*arguments).out)

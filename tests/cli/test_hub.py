@@ -53,7 +53,7 @@ def test_the_verbs_that_ask(albertine: Command, model: Path) -> None:
     assert f"{NAME}: a model with" in albertine("doctor", NAME).out
     assert albertine("convert", NAME, "copy").code == 0 and contents(Path("copy")) == contents(model)
     Path("text.txt").write_text("the old man said he was a good cat on the mat .\n" * 20)
-    assert albertine("evaluate", NAME, "--texts", "text.txt").code == 0
+    assert albertine("score", NAME, "--texts", "text.txt").code == 0
 
 
 def test_a_tuned_run_tells_the_revision(albertine: Command) -> None:
@@ -84,6 +84,23 @@ def test_a_run_is_a_model_to_the_verbs(albertine: Command) -> None:
     assert done.code == 2 and "holds no model.safetensors" in done.err, "its encoder has changed"
 
 
+def test_a_tuned_model_is_scored_on_the_files_of_its_task(albertine: Command, cache: Path) -> None:
+    rows("t.csv")
+    assert albertine(*TUNE, "name=x", f"encoder.folder={NAME}").code == 0
+    keep(cache, "someone/tuned", contents(Path("runs/x/best")))
+    refused = albertine("evaluate", "someone/tuned")
+    assert refused.code == 2 and "albertine evaluate someone/tuned task.dev=FILE" in refused.err
+    scores = [
+        json.loads(albertine("evaluate", *words, "--dev", "--json").out)[0]["scores"]
+        for words in (["runs/x"], ["someone/tuned", "task.dev=t.csv"])
+    ]
+    mistyped = albertine("evaluate", "run/x")
+    assert mistyped.code == 2 and "run/x: is no folder here" in mistyped.err
+    assert "Did you mean `runs/x`?" in mistyped.err
+    assert scores[0] == scores[1] and Path("runs/tuned/evaluation/report.md").is_file()
+    assert not Path("someone").exists()
+
+
 def test_pretraining_goes_on_from_a_revision(albertine: Command) -> None:
     Path("text").mkdir()
     for number in range(20):
@@ -104,7 +121,7 @@ def test_pretraining_goes_on_from_a_revision(albertine: Command) -> None:
         ("predict", "fill-mask", "albert-base-v2", MASKED),
         ("predict", "embed", "albert-base-v2", "a text"),
         ("convert", "albert-base-v2", "there"),
-        ("evaluate", "albert-base-v2", "--texts", "."),
+        ("score", "albert-base-v2", "--texts", "."),
         ("finetune", "name=x", "task.train=t.csv", "encoder.folder=albert-base-v2"),
     ],
 )

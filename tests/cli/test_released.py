@@ -11,10 +11,10 @@ import pytest
 
 import albertine
 from albertine import released
-from albertine.cli import scores
 from albertine.cli.given import model_and_texts
 from albertine.errors import ModelError
 from albertine.interop.places import model_folder
+from albertine.pretraining.scores import _settings_of_run
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.settings import dump, resolve
 from albertine.tasks.judge import open_run
@@ -90,16 +90,19 @@ def test_vectors_are_of_one_model(albertine: Command) -> None:
     np.testing.assert_array_equal(np.array(vectors, dtype=np.float32), there)
 
 
-def test_evaluate_by_name(albertine: Command, installed: Path, tmp_path: Path) -> None:
+def test_judged_by_name(albertine: Command, installed: Path, tmp_path: Path) -> None:
     from tests.evaluation.test_suites import write
 
     text = tmp_path / "text.txt"
     text.write_text("the old man said he was a good cat on the mat .\n" * 20)
-    for more in (("--suite", "blimp", "--data", write(tmp_path, "blimp", 1)), ("--texts", text)):
-        by_name, by_path = (albertine("evaluate", m, *more, "--json") for m in (EN, installed / EN))
+    for verb, *more in (
+        ("suite", "blimp", "--data", write(tmp_path, "blimp", 1)),
+        ("score", "--texts", text),
+    ):
+        by_name, by_path = (albertine(verb, *more, m, "--json") for m in (EN, installed / EN))
         assert by_name.code == by_path.code == 0, by_name.err
         told = [json.loads(outcome.out) for outcome in (by_name, by_path)]
-        if "--suite" in more:
+        if verb == "suite":
             assert [one.pop("model") for one in told] == [EN, str(installed / EN)]
         assert told[0] == told[1]
 
@@ -131,9 +134,10 @@ def test_what_is_a_model_among_words(words: list[str], model: str | None) -> Non
         ("predict", "order", "albertine-mini-eng", "a", "b"),
         ("predict", "classify", "albertine-mini-eng", "a text"),
         ("convert", "albertine-mini-eng", "there"),
-        ("evaluate", "albertine-mini-eng", "--texts", "."),
-        ("evaluate", "albertine-mini-eng", "--suite", "blimp", "--data", "."),
-        ("evaluate", "albertine-mini-eng", "."),
+        ("score", "albertine-mini-eng", "--texts", "."),
+        ("score", "albertine-mini-eng", "."),
+        ("score", "albertine-mini-eng"),
+        ("suite", "blimp", "albertine-mini-eng", "--data", "."),
         ("evaluate", "albertine-mini-eng"),
         ("info", "albertine-mini-eng"),
         ("tokenizer", "encode", "albertine-mini-eng", "a text"),
@@ -198,7 +202,7 @@ def test_a_tokenizer_by_name_prepares_a_corpus_that_pretraining_goes_on_with(alb
     ]
     outcome = albertine("pretrain", *settings)
     assert outcome.code == 0, outcome.err
-    judged = albertine("evaluate", EN, "corpus", "--json")
+    judged = albertine("score", EN, "corpus", "--json")
     assert judged.code == 0 and json.loads(judged.out)[0]["task"] == "mlm"
     wrong = albertine("pretrain", *settings, "model.start_from=albertine-mini-eng", "name=other")
     assert wrong.code == 2 and f"Did you mean `{EN}`?" in wrong.err
@@ -216,13 +220,13 @@ def test_a_released_model_is_known_by_the_settings_it_lies_with(package: Path) -
         },
     )
     Path("settings.yaml").write_text("name: somebody else's, in the working directory\n")
-    assert scores._settings_of_run(model_folder(EN)) is None
+    assert _settings_of_run(model_folder(EN)) is None
     (package / EN / "settings.yaml").write_text(dump(run))
     try:
-        found = scores._settings_of_run(model_folder(EN))
+        found = _settings_of_run(model_folder(EN))
         assert found is not None and found.objective.max_length == 40
         assert pretraining(Path(EN)) == "corpus text, objective sop, 5 steps"
-        with pytest.raises(ModelError, match="lies in no run of a task"):
+        with pytest.raises(ModelError, match="is no run of a task"):
             open_run(model_folder(EN))  # a model, though settings.yaml is in it
     finally:
         (package / EN / "settings.yaml").unlink()

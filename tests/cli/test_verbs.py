@@ -163,9 +163,9 @@ def test_branch_from_begins_a_new_run_and_says_what_differs(albertine: Command, 
     assert refused.code == 2 and "holds checkpoints of another run" in refused.err
 
 
-def test_evaluate(albertine: Command, home: Path) -> None:
+def test_score(albertine: Command, home: Path) -> None:
     final, corpus = home / "runs" / "done" / "final", home / "corpus"
-    words, order = json.loads(albertine("evaluate", final, corpus, "--sequences", 40, "--json").out)
+    words, order = json.loads(albertine("score", final, corpus, "--sequences", 40, "--json").out)
     assert words["task"] == "mlm" and order["task"] == "sop"
     # Without skill one says the commoner order of the pairs judged, which is seldom exactly half of them.
     share, commoner = order["baseline"], order["baseline"] * order["count"]
@@ -173,7 +173,7 @@ def test_evaluate(albertine: Command, home: Path) -> None:
     entropy = -(share * math.log(share) + (1 - share) * math.log(1 - share))
     assert order["baseline_loss"] == pytest.approx(entropy)
     assert words["loss"] > words["baseline_loss"] > 4, "two steps teach nothing"
-    printed = albertine("evaluate", final, corpus, "--sequences", 40).out
+    printed = albertine("score", final, corpus, "--sequences", 40).out
     assert "masked words" in printed and f"{order['accuracy']:.1%}" in printed
 
 
@@ -187,9 +187,9 @@ def test_pretrain_tells_from_when_on_it_read(
     assert "minute 0.0 on" in told or "minute 0.1 on" in told, told
 
 
-def test_evaluate_tells_what_context_gains(albertine: Command, home: Path) -> None:
+def test_score_tells_what_context_gains(albertine: Command, home: Path) -> None:
     final, corpus = home / "runs" / "done" / "final", home / "corpus"
-    words, order = json.loads(albertine("evaluate", final, corpus, "--sequences", 40, "--json").out)
+    words, order = json.loads(albertine("score", final, corpus, "--sequences", 40, "--json").out)
     assert words["context_gain"] == pytest.approx(words["mask_baseline_loss"] - words["mask_loss"])
     # The floor copies what is visible: the commonest token alone scores less.
     assert words["floor"] > words["mask_baseline"] and 0 < words["mask_count"] < words["count"]
@@ -200,13 +200,13 @@ def test_evaluate_tells_what_context_gains(albertine: Command, home: Path) -> No
     n = order["count"]
     shares = order["in_order_accuracy"], order["swapped_accuracy"]
     assert min(shares) <= order["accuracy"] <= max(shares) and n > 0
-    printed = albertine("evaluate", final, corpus, "--sequences", 40).out
+    printed = albertine("score", final, corpus, "--sequences", 40).out
     for text in ("context gain", "nats per character", "pairs swapped", "A passage twice", "those kept"):
         assert text in printed
 
 
-def test_evaluate_computes_in_the_format_asked_for(albertine: Command, home: Path) -> None:
-    command = ("evaluate", home / "runs" / "done" / "final", home / "corpus", "--sequences", 40, "--json")
+def test_score_computes_in_the_format_asked_for(albertine: Command, home: Path) -> None:
+    command = ("score", home / "runs" / "done" / "final", home / "corpus", "--sequences", 40, "--json")
 
     def losses(*more: object) -> list[float]:
         (words, order) = json.loads(albertine(*command, *more).out)
@@ -218,38 +218,37 @@ def test_evaluate_computes_in_the_format_asked_for(albertine: Command, home: Pat
         assert value != exact and value == pytest.approx(exact, rel=0.02)
 
 
-def test_evaluate_on_files_needs_no_corpus(albertine: Command, home: Path, tmp_path: Path) -> None:
+def test_score_of_files_needs_no_corpus(albertine: Command, home: Path, tmp_path: Path) -> None:
     final, text = home / "runs" / "done" / "final", demo_text("en", tmp_path / "t", 30_000)
-    command = ("evaluate", final, "--texts", text, "--sequences", 20, "--json")
+    command = ("score", final, "--texts", text, "--sequences", 20, "--json")
     (words,) = json.loads(albertine(*command).out)
     assert words["spans"]["characters"] > 100 and "accuracy" not in words
-    both = json.loads(albertine("evaluate", final, home / "corpus", *command[2:]).out)
+    both = json.loads(albertine("score", final, home / "corpus", *command[2:]).out)
     for name in ("spans", "characters", "nats_per_character"):
         assert both[0]["spans"][name] == words["spans"][name], "the files are read, not the corpus"
-    assert albertine("evaluate", final, "--texts", tmp_path / "none").code == 2
+    assert albertine("score", final, "--texts", tmp_path / "none").code == 2
 
 
-def test_evaluate_on_a_suite(albertine: Command, home: Path, tmp_path: Path) -> None:
+def test_suite(albertine: Command, home: Path, tmp_path: Path) -> None:
     from tests.evaluation.test_suites import write
 
     final, folder = home / "runs" / "done" / "final", write(tmp_path, "blimp", 3)
-    command = ("evaluate", final, "--suite", "blimp", "--data", folder, "--limit", 2)
+    command = ("suite", "blimp", final, "--data", folder, "--limit", 2)
     told = json.loads(albertine(*command, "--json").out)
     assert told["suite"] == "BLiMP" and told["pairs"] == 67 * 2 and len(told["paradigms"]) == 67
     printed = albertine(*command).out
     assert f"{told['right']:.1%}" in printed and "island_effects" in printed and "GPT-2 83.0%" in printed
     for words, message in (
-        (("evaluate", final, "--suite", "glue", "--data", folder), "no suite `glue`"),
-        (("evaluate", final, "--suite", "sling", "--data", folder), "lacks 54 of the 54 files of SLING"),
-        (("evaluate", final, "--suite", "blimp"), "--data"),
-        (("evaluate", final, final, "--suite", "blimp", "--data", folder), "belongs to one model"),
-        (("evaluate", final, "--limit", 3), "belongs to --suite"),
+        (("suite", "glue", final, "--data", folder), "no suite `glue`"),
+        (("suite", "sling", final, "--data", folder), "lacks 54 of the 54 files of SLING"),
+        (("suite", "blimp", final), "--data"),
+        (("suite", "blimp", final, final, "--data", folder), "unexpected extra argument"),
     ):
         outcome = albertine(*words)
         assert outcome.code == 2 and message in " ".join(outcome.err.split()), outcome.err
 
 
-def test_evaluate_refuses_a_model_without_the_head(albertine: Command, home: Path, tmp_path: Path) -> None:
+def test_score_refuses_a_model_without_the_head(albertine: Command, home: Path, tmp_path: Path) -> None:
     from albertine.interop.huggingface import load_model, save_model
     from albertine.model.model import Model
     from albertine.text.load import load_tokenizer
@@ -258,8 +257,13 @@ def test_evaluate_refuses_a_model_without_the_head(albertine: Command, home: Pat
     final = home / "runs" / "done" / "final"
     save_model(Model(load_model(final).config, {"pooler"}), load_tokenizer(final), tmp_path / "bare")
     folder = write(tmp_path / "suite", "blimp", 1)
-    for words in (("--suite", "blimp", "--data", folder), (home / "corpus",), ("--texts", folder)):
-        outcome = albertine("evaluate", tmp_path / "bare", *words)
+    bare = tmp_path / "bare"
+    for words in (
+        ("suite", "blimp", bare, "--data", folder),
+        ("score", bare, home / "corpus"),
+        ("score", bare, "--texts", folder),
+    ):
+        outcome = albertine(*words)
         assert outcome.code == 2 and "no masked-LM head" in " ".join(outcome.err.split()), outcome.err
 
 
@@ -277,7 +281,7 @@ def test_without_pairs_models_with_and_without_sentence_order_see_the_same(
     save_model(plain, tokenizer, tmp_path / "plain")
 
     def told(folder: Path, *words: object) -> Any:
-        asked = ("evaluate", folder, home / "corpus", "--max-length", 64, "--sequences", 64, *words, "--json")
+        asked = ("score", folder, home / "corpus", "--max-length", 64, "--sequences", 64, *words, "--json")
         return json.loads(albertine(*asked).out)
 
     by_pairs, whole = told(final), told(final, "--no-pairs")
@@ -287,12 +291,12 @@ def test_without_pairs_models_with_and_without_sentence_order_see_the_same(
     assert whole[0]["loss"] == pytest.approx(told(tmp_path / "plain")[0]["loss"], rel=1e-5)
 
 
-def test_evaluate_refuses_what_does_not_fit(albertine: Command, home: Path, tmp_path: Path) -> None:
+def test_score_refuses_what_does_not_fit(albertine: Command, home: Path, tmp_path: Path) -> None:
     assert albertine("prepare", demo_text("zh", tmp_path / "t", 100_000), "-o", tmp_path / "zh").code == 0
     final = home / "runs" / "done" / "final"
-    outcome = albertine("evaluate", final, tmp_path / "zh")
+    outcome = albertine("score", final, tmp_path / "zh")
     assert outcome.code == 2 and "--tokenizer" in outcome.err
-    assert "512 or less" in albertine("evaluate", final, home / "corpus", "--max-length", 1000).err
+    assert "512 or less" in albertine("score", final, home / "corpus", "--max-length", 1000).err
 
 
 def test_predict(albertine: Command, home: Path) -> None:
@@ -353,7 +357,7 @@ def test_a_model_that_a_kill_left_beside_its_place_is_found(
     for what in (run, run / "final"):
         assert "2 depths, one block used at every depth" in albertine("info", what).out
     assert "written, with its tokenizer" in albertine("convert", run / "final", tmp_path / "other").out
-    judged = albertine("evaluate", run / "final", home / "corpus", "--sequences", 8, "--json")
+    judged = albertine("score", run / "final", home / "corpus", "--sequences", 8, "--json")
     assert judged.code == 0, judged.err
 
 

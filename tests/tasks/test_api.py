@@ -107,8 +107,10 @@ def test_text_to_a_pretrained_model(tmp_path: Path) -> None:
         training={"steps": 2, "batch_size": 4, "precision": "float32"},
         reporter=QUIET,
     )
-    scores = albertine.evaluate(result.folder / "final", corpus=tmp_path / "corpus")
+    scores = albertine.score(result.folder / "final", tmp_path / "corpus")
     assert set(scores) == {"mlm"} and 0 < scores["mlm"]["loss"] < 10
+    (own,) = albertine.score(result.folder, texts=text).values()
+    assert own["spans"]["characters"] > 0 and "loss" not in own
 
 
 def test_importing_is_cheap() -> None:

@@ -4,6 +4,7 @@ does not belong together is refused."""
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -277,8 +278,21 @@ def test_evaluate_runs(albertine: Command, members: list[Path], tmp_path: Path) 
     assert (tmp_path / "out" / "toy-seed-2" / "predictions-test.jsonl").is_file()
 
 
-def test_evaluate_an_ensemble(albertine: Command, members: list[Path], tmp_path: Path) -> None:
-    outcome = albertine("evaluate", "--ensemble", *members, "--pick", 2, "-o", tmp_path / "e", "--json")
+def test_another_file_stands_in_for_the_test_file(
+    albertine: Command, members: list[Path], tables: dict[str, Path], tmp_path: Path
+) -> None:
+    more = ("--file", tables["dev"], "-o", tmp_path, "--json")
+    (found,) = json.loads(albertine("evaluate", members[0], *more).out)
+    record = json.loads((members[0] / "result.json").read_text())
+    assert found["split"] == "test" and found["scores"]["accuracy"] == record["scores"]["accuracy"]
+    for pick, splits in (([], {"test"}), (["--pick", 1], {"dev", "test"})):
+        told = json.loads(albertine("ensemble", *members, *pick, *more).out)
+        assert set(told["scores"]) == splits
+        assert not pick or told["scores"]["dev"] == told["scores"]["test"]
+
+
+def test_the_verb_ensemble(albertine: Command, members: list[Path], tmp_path: Path) -> None:
+    outcome = albertine("ensemble", *members, "--pick", 2, "-o", tmp_path / "e", "--json")
     assert outcome.code == 0, outcome.err
     found = json.loads(outcome.out)
     wanted: Ensemble = ensemble(opened(members), pick=2)
@@ -288,12 +302,12 @@ def test_evaluate_an_ensemble(albertine: Command, members: list[Path], tmp_path:
     assert "forward selection by accuracy on dev, at most 2" in text and "is optimistic" in text
     assert f"| **together** | | {found['scores']['dev']['accuracy']:.4f} |" in text
     assert len(lines(tmp_path / "e" / "predictions-dev.jsonl")) == 100
-    plain = albertine("evaluate", "--ensemble", *members, "--pick", 2, "--rule", "best", "-o", tmp_path / "f")
+    plain = albertine("ensemble", *members, "--pick", 2, "--rule", "best", "-o", tmp_path / "f")
     assert plain.code == 0 and "together" in plain.out and "optimistic" in plain.err
 
 
-def test_evaluate_writes_reports(albertine: Command, members: list[Path], tmp_path: Path) -> None:
-    outcome = albertine("evaluate", *members, "--report", tmp_path / "report", "--json")
+def test_the_verb_report(albertine: Command, members: list[Path], tmp_path: Path) -> None:
+    outcome = albertine("report", *members, "-o", tmp_path / "report", "--json")
     assert outcome.code == 0, outcome.err
     told = json.loads(outcome.out)["tasks"]
     assert len(told["toy"]["accuracy"]["values"]) == 2 and len(told["deep"]["accuracy"]["values"]) == 1
@@ -305,19 +319,42 @@ def test_wrong_words_are_one_message(
 ) -> None:
     columns = ["task.text=review", "task.label=verdict"]
     none = [f"task.{name}=null" for name in ("train", "dev", "test")]
+    bare, run, best = (shlex.quote(str(path)) for path in (pretrained, members[0], members[0] / "best"))
     for words, says in (
-        ([tmp_path], "neither a run nor a model"),
-        ([pretrained], "Give a pretrained model a corpus"),
+        (["evaluate", tmp_path], "neither a run nor a model"),
         (
-            [pretrained, *(f"task.{name}={path}" for name, path in tables.items()), *columns],
+            ["evaluate", pretrained],
+            f"A pretrained model is scored on text: albertine score {bare} CORPUS",
+        ),
+        (
+            ["evaluate", pretrained, *(f"task.{name}={path}" for name, path in tables.items()), *columns],
             "no head of a task",
         ),
-        ([members[0], "--pick", 2], "--ensemble"),
-        ([members[0], "--ensemble"], "two members or more"),
-        ([*members, "--ensemble", "--rule", "worst"], "greedy, best"),
-        ([members[0], "--report", tmp_path, tmp_path], "no finished run"),
-        ([members[0], *none, "task.dataset=rte", "task.folder=x", "--file", tmp_path], "instead of --file"),
-        (["task.x=3"], "name a model"),
+        (["evaluate", "owner/name"], "albertine score owner/name CORPUS"),
+        (["ensemble", pretrained, members[0]], f"albertine score {bare} CORPUS"),
+        (["ensemble", members[0]], "one alone is scored by `albertine evaluate RUN`"),
+        (["report", members[0], tmp_path, "-o", tmp_path], "no finished run"),
+        (
+            ["evaluate", members[0], *none, "task.dataset=rte", "task.folder=x", "--file", tmp_path],
+            "instead of --file",
+        ),
+        (["evaluate", members[0], "--device", "abacus"], "no device `abacus`"),
+        (
+            ["score", members[0]],
+            f"tuned to classify texts. Score it on the files of its task: albertine evaluate {run}",
+        ),
+        (["score", members[0] / "best", "--texts", tables["dev"]], f"albertine evaluate {best}"),
+        (["suite", "blimp", members[0] / "best", "--data", tmp_path], f"albertine evaluate {best}"),
+        (["score", pretrained], "Name a corpus of `albertine prepare`, or text: --texts FILE"),
     ):
-        outcome = albertine("evaluate", *words)
-        assert outcome.code == 2 and says in outcome.err and "Traceback" not in outcome.err, words
+        outcome = albertine(*words)
+        assert outcome.code == 2 and says in outcome.err and "Traceback" not in outcome.err, outcome.err
+
+
+def test_an_old_command_is_told_as_one_that_runs(
+    albertine: Command, members: list[Path], tmp_path: Path
+) -> None:
+    for more in (["--ensemble", "--pick", 2], ["--report", tmp_path / "a report"]):
+        told = albertine("evaluate", *members, *more).err.partition("write: albertine ")[2]
+        outcome = albertine(*shlex.split(told))
+        assert outcome.code == 0, outcome.err

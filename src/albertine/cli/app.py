@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Annotated, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from albertine import __version__
 from albertine.cli import (
@@ -21,16 +22,27 @@ from albertine.cli import (
     convert,
     demo,
     doctor,
+    ensemble,
     evaluate,
     finetune,
     info,
     predict,
     prepare,
     pretrain,
+    report,
+    score,
+    suite,
     tokenizer,
 )
 from albertine.errors import AlbertineError
 
+VERBS = (
+    *(info, demo, doctor),
+    *(tokenizer, prepare, pretrain, score, suite),
+    *(finetune, evaluate, ensemble, report),
+    *(predict, convert, bench),
+)
+"""Each a module of the verb's name, in the order in which a reader of `--help` meets them."""
 FAILED, WRONG, INTERRUPTED, TERMINATED = 1, 2, 130, 143
 
 
@@ -39,6 +51,7 @@ def build() -> typer.Typer:
     on_terminal = sys.stdout.isatty() and sys.stderr.isatty()
     app = typer.Typer(
         name="albertine",
+        cls=_InOrder,
         help="Pretrain, study and convert parameter-shared text encoders: ALBERT and its family.",
         no_args_is_help=True,
         rich_markup_mode="rich" if on_terminal else None,
@@ -46,21 +59,16 @@ def build() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
-    for verb in (
-        info,
-        tokenizer,
-        prepare,
-        pretrain,
-        finetune,
-        evaluate,
-        predict,
-        convert,
-        bench,
-        demo,
-        doctor,
-    ):
+    for verb in VERBS:
         verb.register(app)
     return app
+
+
+class _InOrder(TyperGroup):
+    """Lists the verbs as they stand in the table."""
+
+    def list_commands(self, _: object) -> list[str]:
+        return [verb.__name__.rpartition(".")[2] for verb in VERBS]
 
 
 def _root(

@@ -73,7 +73,7 @@ def convert(
         typer.Option("--sample", help=f"With --share: compare outputs on a text's first {SAMPLES} lines."),
     ] = None,
 ) -> None:
-    """Write a model as the config.json, model.safetensors and tokenizer files that transformers loads."""
+    """Write a model as a folder that transformers loads. It has config.json, safetensors and tokenizer."""
     import albertine
     from albertine.errors import ModelError, SettingsError
     from albertine.interop.heads import carried_config

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from albertine.cli import show
-from albertine.cli.evaluate import print_scores
 from albertine.cli.predict import in_words
+from albertine.cli.score import print_scores
 
 if TYPE_CHECKING:
     from albertine.corpus.manifest import Manifest
@@ -34,7 +34,7 @@ def demo(
     texts: Annotated[Path, typer.Option("--texts", help="Folder of the demo text.")] = Path("data/demo"),
     language: Annotated[str, typer.Option("--language", help="en, zh or both.")] = "both",
 ) -> None:
-    """Make a vocabulary and a corpus, pretrain an encoder and show what it learned: English, then Chinese."""
+    """Pretrain two small encoders and show what they learned. From raw text, in a few minutes each."""
     from albertine.pretraining.demo import LANGUAGES, demo_texts
 
     chosen = [one for one in LANGUAGES if language in (one.code, "both")]
@@ -109,8 +109,8 @@ def _show(language: Language, result: Result, corpus: Path) -> None:
     from shlex import quote
 
     from albertine.analysis.plots import terminal_curve
-    from albertine.cli.scores import held_out_scores
     from albertine.pretraining.curves import curve
+    from albertine.pretraining.scores import held_out_scores, open_pretrained
     from albertine.tasks.predictor import Predictor
 
     run, final = result.folder, result.folder / "final"
@@ -121,12 +121,12 @@ def _show(language: Language, result: Result, corpus: Path) -> None:
         for guesses in predictor.fill_mask(text, top_k=4):
             typer.echo(f"  {text}  {in_words(guesses)}")
     typer.echo()
-    print_scores(held_out_scores(final, corpus))
+    print_scores(held_out_scores(open_pretrained(final), corpus))
     show.facts(
         f"Run folder {run}",
         {
             "curves": f"{run / 'plots'}/*.png",
-            "again on held-out text": f"albertine evaluate {quote(str(final))} {quote(str(corpus))}",
+            "again on held-out text": f"albertine score {quote(str(final))} {quote(str(corpus))}",
             "ask it yourself": f"albertine predict fill-mask {quote(str(final))} {quote(language.masked[0])}",
             "what it costs": f"albertine info {quote(str(final))}",
         },

@@ -28,7 +28,7 @@ def doctor(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Versions, threads, bfloat16, memory and disk; with folders, whether they are complete and undamaged."""
+    """Check this machine: versions, threads, memory, disk. With folders, whether these are whole."""
     from albertine.cli.checkup import check_folder, machine
 
     if not folders:

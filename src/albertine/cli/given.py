@@ -6,12 +6,15 @@ import os.path
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 if TYPE_CHECKING:
+    from albertine.cli.options import Arithmetic
     from albertine.precision import InferencePrecision
+    from albertine.tasks.judge import Split, TunedRun
     from albertine.tasks.predictor import Predictor
 
 
@@ -93,3 +96,32 @@ def opener(
         return Predictor(name, device=device, precision=precision)
 
     return lambda *texts: opened(default_model(*texts) if model is None else model)
+
+
+def runs_and_settings(
+    words: Sequence[str], file: Path | None, device: str, precision: Arithmetic | None
+) -> tuple[list[Path], list[TunedRun]]:
+    """The folders among the words of a command, and the runs that they hold, with the settings written
+    key.sub=value among the words; data that they share is read once."""
+    from albertine.precision import device_of
+    from albertine.tasks.data import once
+    from albertine.tasks.judge import open_run
+
+    settings = [word for word in words if "=" in word and not os.path.exists(word)]
+    paths = [Path(word) for word in words if word not in settings]
+    if not paths:
+        raise typer.BadParameter("name a run besides its settings", param_hint="RUN")
+    device_of(device)  # before any data is read
+    form: InferencePrecision | None = None if precision is None else precision.value
+    read = once()
+    return paths, [open_run(path, settings, file=file, precision=form, read=read) for path in paths]
+
+
+def splits(dev: bool, test: bool, file: Path | None) -> tuple[Split, ...]:
+    """What is scored: a file of one's own stands where the test file does."""
+    if file is not None and (dev or test):
+        hint = "--dev" if dev else "--test"
+        raise typer.BadParameter("is a file of the run, and --file names another", param_hint=hint)
+    if dev == test and file is None:
+        return ("dev", "test")
+    return ("dev",) if dev else ("test",)

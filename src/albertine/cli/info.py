@@ -58,7 +58,7 @@ def info(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Parameters by part, FLOPs per token, memory and sharing plan; without an argument, the presets."""
+    """What a model costs: parameters, FLOPs per token, memory. Without an argument, the presets."""
     if what is None:
         _presets(json)
         return

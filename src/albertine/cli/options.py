@@ -79,3 +79,22 @@ PrecisionOption = Annotated[
     typer.Option("--precision", help="Of products; int8 is the fastest on a processor and rounds the most."),
 ]
 DeviceOption = Annotated[str, typer.Option("--device", help="Where to compute: cpu, cuda.")]
+RunPrecision = Annotated[
+    Arithmetic | None, typer.Option("--precision", help="Of products; default: as in training.")
+]
+Runs = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="RUN|KEY.SUB=VALUE",
+        help="Folders of `albertine finetune`, and changes to their settings, such as task.folder=FOLDER "
+        "where the files have moved.",
+    ),
+]
+Dev = Annotated[bool, typer.Option("--dev", help="The dev file alone; default: dev and test.")]
+Test = Annotated[bool, typer.Option("--test", help="The test file alone.")]
+OwnFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--file", help="Another file, with columns like those of the run's; its answers may be missing."
+    ),
+]

@@ -64,7 +64,7 @@ def prepare(
     seed: Annotated[int, typer.Option("--seed", min=0, help="Which documents are held out.")] = 1,
     json: Json = False,
 ) -> None:
-    """Text to a corpus: read, split into sentences, tokenize, hold some documents out."""
+    """Make a corpus of text: sentences, tokens, held-out documents."""
     from albertine.cli.source import Source
     from albertine.errors import SettingsError
 

@@ -7,6 +7,7 @@ scored again and an ensemble leave the same files, so a report can be made of an
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,3 +107,8 @@ def write_predictions(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
 def predictions_file(folder: Path, split: str) -> Path:
     """Where a run's predictions for a split are."""
     return folder / f"predictions-{split}.jsonl"
+
+
+def without_seed(name: str) -> str:
+    """The name that the runs of several seeds share."""
+    return re.sub(r"-seed-\d+$", "", name)

@@ -131,7 +131,10 @@ def _member(run: TunedRun, splits: Sequence[Split], device: torch.device | str) 
 def check(runs: Sequence[TunedRun], splits: Sequence[Split]) -> None:
     """Refuse candidates that do not belong together. Raises as `ensemble`."""
     if len(runs) < 2:
-        raise SettingsError("an ensemble has two members or more", remedy="Name several runs")
+        raise SettingsError(
+            "an ensemble has two members or more",
+            remedy="Name several runs; one alone is scored by `albertine evaluate RUN`",
+        )
     first = runs[0]
     if not isinstance(first.family, Merging):
         raise SettingsError(f"models that were tuned to {first.family.task} cannot be averaged")

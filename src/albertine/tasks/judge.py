@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal
 
 import torch
@@ -14,10 +16,12 @@ from albertine.evaluation.metrics import score
 from albertine.evaluation.runs import predictions_file, write_predictions, write_record
 from albertine.files import explained, standing
 from albertine.interop.heads import length_of, pooling_of, task_of
+from albertine.interop.hub import is_hub_name
 from albertine.interop.huggingface import read_folder
+from albertine.interop.places import model_folder, place
 from albertine.model.task_model import TaskModel
 from albertine.precision import InferencePrecision
-from albertine.released import which
+from albertine.released import meant, which
 from albertine.settings import override, read_yaml, resolve
 from albertine.tasks.data import ASKS, Reader, kind_in, once
 from albertine.tasks.encoded import Encoded
@@ -94,25 +98,14 @@ def open_run(
     Raises:
         AlbertineError: settings, files or model are missing or do not fit together.
     """
-    run, model_folder = _places(folder)
     assignments = list(assignments)
-    if run is None and not any(text.startswith("task.") for text in assignments):
-        raise ModelError(
-            "lies in no run of a task, so nobody knows what to score it on",
-            where=folder,
-            remedy="Give a pretrained model a corpus; tell a tuned one its task.dataset and task.folder, or "
-            "its own files",
-        )
-    tokenizer, found = load_tokenizer(model_folder), read_folder(model_folder)
-    known = family_of(found, tokenizer, model_folder)
+    run, where = _places(folder, named=any(text.startswith("task.") for text in assignments))
+    tokenizer, found = load_tokenizer(where), read_folder(where)
+    known = family_of(found, tokenizer, where)
     tree: dict[str, Any] = {"name": folder.resolve().name, "encoder": {"folder": str(folder)}}
     tree["task"] = {"max_length": length_of(found)}
     if run is not None:
         tree = read_yaml(run / "settings.yaml")
-        if "task" not in tree:
-            raise SettingsError(
-                "is not a run of a task", where=run, remedy="Name a run of `albertine finetune`"
-            )
     settings = resolve(FinetuneSettings, override(tree, assignments), run or folder)
     if file is not None:
         if settings.task.dataset is not None:
@@ -122,30 +115,41 @@ def open_run(
             )
         settings = settings.model_copy(update={"task": settings.task.model_copy(update={"test": file})})
     if (asked := ASKS[kind_in(settings.task)]) != known.task:
-        raise asked_for(known.task, asked, model_folder)
+        raise asked_for(known.task, asked, where)
     data = (read or once())(settings.task, tokenizer, known)
-    return TunedRun(settings, model_folder, data, precision or settings.training.precision)
+    return TunedRun(settings, where, data, precision or settings.training.precision)
 
 
-def _places(folder: Path) -> tuple[Path | None, Path]:
-    """The run folder, if any, and the model folder that a path means."""
-    folder = standing(folder)
-    if (folder / "settings.yaml").is_file() and not (folder / "config.json").is_file():
-        for model in (standing(folder / name) for name in ("best", "final")):
-            if (model / "config.json").is_file():
-                return folder, model
-        raise ModelError(
-            "holds no model yet", where=folder, remedy="The command that began the run finishes it"
-        )
-    if not (folder / "config.json").is_file():
-        raise ModelError(
-            "is neither a run nor a model",
-            where=folder,
-            remedy=f"Name a folder with settings.yaml or config.json. {which(str(folder))}",
-        )
-    above = folder.resolve().parent
-    inside = (above / "settings.yaml").is_file() and "task" in read_yaml(above / "settings.yaml")
-    return (above if inside else None), folder
+def _places(folder: Path, *, named: bool) -> tuple[Path | None, Path]:
+    """The run folder, if any, and the model folder that a path means.
+
+    Args:
+        named: whether settings of a task are given, without which a model alone cannot be scored.
+    """
+    name, what, near = str(folder), "is no run of a task, so nobody knows what to score it on", ""
+    if not named and is_hub_name(name) and not os.path.exists(standing(folder)):
+        what = "is no folder here, and a model of the hub is no run of a task"
+        near = meant(name, ())  # nothing is downloaded in vain
+    else:
+        found = place(folder)
+        model = model_folder(found)
+        if not (model / "config.json").is_file():
+            raise ModelError(
+                "is neither a run nor a model",
+                where=folder,
+                remedy=f"Name a folder with settings.yaml or config.json. {which(name)}",
+            )
+        run = found if model != found else model.resolve().parent
+        if (run / "settings.yaml").is_file() and "task" in read_yaml(run / "settings.yaml"):
+            return run, model
+        if named:
+            return None, model
+    raise ModelError(
+        what,
+        where=folder,
+        remedy=f"{near}A pretrained model is scored on text: albertine score {quote(name)} CORPUS; "
+        f"a tuned one on the files of its task: albertine evaluate {quote(name)} task.dev=FILE",
+    )
 
 
 def model_of(run: TunedRun) -> TaskModel:

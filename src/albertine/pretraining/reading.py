@@ -1,4 +1,4 @@
-"""What `evaluate` asks of a pretrained model beyond its training task: fixed hidden words, a copy probe."""
+"""What a pretrained model is asked beyond its training task: fixed hidden words, a copy probe."""
 
 from __future__ import annotations
 
@@ -9,18 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from albertine.cli.scores import objective_of
 from albertine.corpus.reader import Corpus
-from albertine.errors import ModelError
+from albertine.errors import SettingsError
 from albertine.evaluation.cloze import PASSAGES, SEED, choose_passages, judge_cloze
 from albertine.evaluation.copying import judge_copying
-from albertine.interop.huggingface import load_model
-from albertine.interop.places import model_folder
 from albertine.objectives.baseline import Unigram, count_tokens
-from albertine.precision import InferencePrecision
+from albertine.pretraining.scores import Pretrained, objective_of
 from albertine.randomness import permutation
 from albertine.text.documents import read_documents
-from albertine.text.load import check_vocabulary, load_tokenizer
 from albertine.text.tokenizer import Tokenizer
 from albertine.training.branching import onset_of
 
@@ -28,36 +24,31 @@ MOST_TOKENS = 100_000  # of a document
 
 
 def reading(
-    folder: Path,
+    judged: Pretrained,
     corpus: Path | None,
     files: Sequence[Path],
     *,
     max_length: int | None = None,
     passages: int = PASSAGES,
-    device: str = "cpu",
-    precision: InferencePrecision = "float32",
 ) -> dict[str, Any]:
     """The scores on fixed hidden words and of the copy probe, as plain data; with the minute from which on a
     run read, where the model lies in one.
 
     Args:
-        folder: a model folder, or a released model's name.
         corpus: whose training text tells frequencies, and whose held-out documents are read where no files
             are named.
         files: text to read instead. Only with files are passages and words the same for two vocabularies to
             the character, because a corpus holds tokens, which spell the text as its vocabulary sees it.
-        passages: most passages. precision: of matrix products.
+        passages: most passages.
 
     Raises:
-        ModelError, DataError: no masked-LM head, no text.
+        SettingsError, ModelError, DataError: neither corpus nor files, not so many positions, no text.
     """
-    folder = model_folder(folder)
-    tokenizer, model = load_tokenizer(folder), load_model(folder).to(device)
-    model.precision = precision
-    check_vocabulary(model.config.vocab_size, tokenizer, folder)
-    if model.mlm is None:
-        raise ModelError("has no masked-LM head to judge", where=folder, remedy="Name a pretrained model")
-    length = objective_of(model, max_length, folder).max_length
+    folder, model, tokenizer = judged
+    if corpus is None and not files:
+        remedy = "Name a corpus of `albertine prepare`, or text: --texts FILE"
+        raise SettingsError("there is no text to score the model on", remedy=remedy)
+    length = objective_of(judged, max_length).max_length
     texts = _of_files(files) if files or corpus is None else _of_corpus(corpus, tokenizer, passages)
     chosen = choose_passages(texts, count=passages)
     size = model.config.vocab_size

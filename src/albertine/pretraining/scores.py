@@ -1,106 +1,121 @@
-"""How a model folder does on the held-out documents of a corpus, beside what no skill would score."""
+"""How a pretrained model does on the held-out documents of a corpus, beside what no skill would score."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from shlex import quote
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from albertine.corpus.reader import Corpus
 from albertine.errors import ModelError, SettingsError, TokenizerError
-from albertine.interop.huggingface import load_model
+from albertine.interop.heads import task_of
+from albertine.interop.huggingface import read_folder
 from albertine.interop.places import model_folder
 from albertine.model.model import Model
 from albertine.objectives.baseline import Unigram, blind_accuracy, count_tokens, masked_labels
 from albertine.objectives.batch import PretrainingBatch
-from albertine.precision import InferencePrecision
+from albertine.precision import InferencePrecision, device_of
 from albertine.pretraining.data import held_out_batches
 from albertine.pretraining.held_out import judge
 from albertine.pretraining.settings import ObjectiveChoice, PretrainingSettings
 from albertine.settings import load
-from albertine.text.load import load_tokenizer
+from albertine.tasks.families import IN_WORDS
+from albertine.text.load import check_vocabulary, load_tokenizer
+from albertine.text.tokenizer import Tokenizer
 
 SEQUENCES, LENGTH = 1024, 128
 
 
-@dataclass(frozen=True)
-class Score:
-    """One task: accuracy and loss of the model, and what a model without skill gets.
+class Pretrained(NamedTuple):
+    """A pretrained model, the folder that it was read from, and its tokenizer."""
 
-    Attributes:
-        task: "mlm", "sop" or "nsp".
-        baseline: accuracy of always guessing the commonest token (mlm), or the commoner order among the
-            pairs judged.
-        baseline_loss: in nats, of predicting token frequencies (mlm), or those of the two orders.
-        count: predictions judged.
-        details: what else is known of the task, as plain data.
+    folder: Path
+    model: Model
+    tokenizer: Tokenizer
+
+
+def open_pretrained(
+    what: str | Path, *, device: str = "cpu", precision: InferencePrecision = "float32"
+) -> Pretrained:
+    """A model to judge by its masked words.
+
+    Args:
+        what: any name of a model. precision: of matrix products.
+
+    Raises:
+        ModelError: there is no such model, it was tuned for a task, or it has no masked-LM head.
     """
-
-    task: str
-    accuracy: float
-    loss: float
-    baseline: float
-    baseline_loss: float
-    count: int
-    details: Mapping[str, Any] = field(default_factory=dict)
-
-    def told(self) -> dict[str, Any]:
-        """As plain data."""
-        plain = asdict(self)
-        details: dict[str, Any] = plain.pop("details")
-        return plain | details
+    folder, place = model_folder(what), device_of(device)
+    found = read_folder(folder)
+    model, task = found.model, task_of(found)
+    if task is not None:
+        raise ModelError(
+            f"is no longer a pretrained model: it was tuned to {IN_WORDS[task]}",
+            where=what,
+            remedy=f"Score it on the files of its task: albertine evaluate {quote(str(what))}",
+        )
+    if model.mlm is None:
+        raise ModelError("has no masked-LM head to judge", where=folder, remedy="Name a pretrained model")
+    tokenizer = load_tokenizer(folder)
+    check_vocabulary(model.config.vocab_size, tokenizer, folder)
+    model.precision = precision
+    return Pretrained(folder, model.to(place), tokenizer)
 
 
 def held_out_scores(
-    folder: Path,
+    judged: Pretrained,
     corpus_folder: Path,
     *,
     max_length: int | None = None,
     sequences: int = SEQUENCES,
     pairs: bool = True,
-    device: str = "cpu",
-    precision: InferencePrecision = "float32",
-) -> list[Score]:
-    """Judge a model on held-out documents.
+) -> dict[str, dict[str, Any]]:
+    """Judge a model on held-out documents, inside a run folder by the objective of the run.
 
     Args:
-        folder: a model folder, or a released model's name; inside a run folder the run's objective is used.
         max_length: of a sample; by default the run's, or 128.
-        sequences: most samples to judge. precision: of matrix products.
+        sequences: most samples to judge.
         pairs: judge a model with a sentence head by pairs of segments, as it was trained; without them all
             models see the same passages.
+
+    Returns:
+        By task, "mlm" and "sop" or "nsp", also named in `task`: `accuracy`, `loss` in nats, and `count` of
+        predictions; of a model without skill the `baseline`, accuracy of always guessing the commonest token,
+        or the commoner order among the pairs judged, and the `baseline_loss`, that of their frequencies; and
+        what else is known.
 
     Raises:
         ModelError, CorpusError, TokenizerError: what is missing, damaged or does not fit together.
     """
-    folder, corpus = model_folder(folder), Corpus(corpus_folder)
-    model = load_model(folder).to(device)
-    model.precision = precision
-    _check_vocabulary(folder, model, corpus)
-    objective = objective_of(model, max_length, folder)
+    corpus, model = Corpus(corpus_folder), judged.model
+    if judged.tokenizer.fingerprint != corpus.manifest.tokenizer["fingerprint"]:
+        raise TokenizerError(
+            "is not the one the corpus was prepared with",
+            where=judged.folder,
+            remedy=f"Prepare the text with --tokenizer {quote(str(judged.folder))}",
+        )
+    objective = objective_of(judged, max_length)
     if not pairs:
         objective = objective.model_copy(update={"pairs": "none"})
     batches = held_out_batches(corpus_folder, objective, sequences=sequences)
-    found = judge(model, batches, device=device, by_order=True)
+    found = judge(model, batches, device=model.device, by_order=True)
     unigram = Unigram(count_tokens(corpus, model.config.vocab_size))
     level = unigram.score_batches(batches)
-    scores = [
-        Score(
-            "mlm",
-            found["mlm_accuracy"],
-            found["mlm_loss"],
-            level.accuracy,
-            level.cross_entropy,
-            level.count,
-            _words(found, unigram, batches),
-        )
-    ]
+    words = {
+        "task": "mlm",
+        "accuracy": found["mlm_accuracy"],
+        "loss": found["mlm_loss"],
+        "baseline": level.accuracy,
+        "baseline_loss": level.cross_entropy,
+        "count": level.count,
+    }
+    scores = {"mlm": words | _words(found, unigram, batches)}
     if "sentence_accuracy" in found:
-        scores.append(_sentences(objective.pairs, found, batches))
+        scores[objective.pairs] = _sentences(objective.pairs, found, batches)
     return scores
 
 
@@ -123,36 +138,24 @@ def _words(
     return details
 
 
-def _sentences(task: str, found: Mapping[str, float], batches: Sequence[PretrainingBatch]) -> Score:
+def _sentences(task: str, found: Mapping[str, float], batches: Sequence[PretrainingBatch]) -> dict[str, Any]:
     labels = torch.cat([b.sentence_labels for b in batches if b.sentence_labels is not None])
     counts = labels[labels >= 0].bincount(minlength=2).double()
     shares = counts / counts.sum()
-    frequencies = float(-torch.special.xlogy(shares, shares).sum())
     names = ("in_order", "swapped") if task == "sop" else ("truly_next", "random")
     orders = {
         f"{name}_accuracy": found[f"sentence_{label}_accuracy"]
         for name, label in zip(names, ("first", "second"), strict=True)
         if f"sentence_{label}_accuracy" in found
     }
-    accuracy, loss, count = found["sentence_accuracy"], found["sentence_loss"], int(counts.sum())
-    return Score(task, accuracy, loss, float(shares.max()), frequencies, count, orders)
-
-
-def _check_vocabulary(folder: Path, model: Model, corpus: Corpus) -> None:
-    try:
-        fingerprint = load_tokenizer(folder).fingerprint
-    except TokenizerError as error:
-        raise ModelError(
-            "has no readable tokenizer to compare with the corpus", where=folder, remedy=str(error)
-        ) from error
-    if fingerprint != corpus.manifest.tokenizer["fingerprint"]:
-        raise TokenizerError(
-            "is not the one the corpus was prepared with",
-            where=folder,
-            remedy=f"Prepare the text with --tokenizer {folder}",
-        )
-    if model.mlm is None:
-        raise ModelError("has no masked-LM head to judge", where=folder, remedy="Name a pretrained model")
+    return {
+        "task": task,
+        "accuracy": found["sentence_accuracy"],
+        "loss": found["sentence_loss"],
+        "baseline": float(shares.max()),
+        "baseline_loss": float(-torch.special.xlogy(shares, shares).sum()),
+        "count": int(counts.sum()),
+    } | orders
 
 
 def _settings_of_run(folder: Path) -> PretrainingSettings | None:
@@ -170,12 +173,13 @@ def _settings_of_run(folder: Path) -> PretrainingSettings | None:
         return None  # a settings.yaml of something else
 
 
-def objective_of(model: Model, max_length: int | None, folder: Path) -> ObjectiveChoice:
+def objective_of(judged: Pretrained, max_length: int | None) -> ObjectiveChoice:
     """What a model is judged on: the objective of its run, or the default.
 
     Raises:
         ModelError: it has not so many positions.
     """
+    folder, model, _ = judged
     settings = _settings_of_run(folder)
     objective = settings.objective if settings else ObjectiveChoice()
     pairs = next((kind for kind in ("sop", "nsp") if kind in model.heads), "none")

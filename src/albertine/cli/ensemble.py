@@ -1,0 +1,71 @@
+"""`albertine ensemble`: several tuned runs as one model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from albertine.cli import show
+from albertine.cli.given import runs_and_settings, splits
+from albertine.cli.options import Dev, DeviceOption, Json, OwnFile, RunPrecision, Runs, Test
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the command table."""
+    app.command("ensemble")(ensemble)
+
+
+def ensemble(
+    runs: Runs,
+    pick: Annotated[
+        int | None,
+        typer.Option("--pick", min=1, help="Take so many runs at most, picked on dev; default: all."),
+    ] = None,
+    rule: Annotated[
+        Literal["greedy", "best"] | None,
+        typer.Option(
+            "--rule", help="How to --pick: the best together (greedy, the default), or the best alone."
+        ),
+    ] = None,
+    dev: Dev = False,
+    test: Test = False,
+    file: OwnFile = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Folder for predictions and report; default: beside the runs."),
+    ] = None,
+    device: DeviceOption = "cpu",
+    precision: RunPrecision = None,
+    json: Json = False,
+) -> None:
+    """Score several tuned runs as one model. What they say is averaged."""
+    chosen = splits(dev, test, file)
+    if rule is not None and pick is None:
+        raise typer.BadParameter("belongs to --pick", param_hint="--rule")
+    _, found = runs_and_settings(runs, file, device, precision)
+    from albertine.evaluation.runs import without_seed
+    from albertine.tasks import ensemble as ensembles
+
+    whole = ensembles.ensemble(found, pick=pick, rule=rule or "greedy", splits=chosen, device=device)
+    folder = output or found[0].settings.output / f"{without_seed(found[0].name)}-ensemble"
+    page, warning = ensembles.write_ensemble(folder, whole), ensembles.warning(whole)
+    if json:
+        show.as_json(
+            {
+                "rule": whole.rule,
+                "members": [whole.candidates[i].run.name for i in whole.members],
+                "candidates": [{"run": m.run.name, **m.scores} for m in whole.candidates],
+                "scores": whole.scores,
+                "warning": warning or None,
+                "report": str(page),
+            }
+        )
+        return
+    names = [one.split for one in whole.found]
+    columns = (f"{whole.family.metrics[0]}, members: {whole.rule}", "taken", *names)
+    show.table(columns, ensembles.rows(whole))
+    if warning:
+        typer.echo(f"warning: {warning}", err=True)
+    typer.echo(f"predictions and report: {folder}")

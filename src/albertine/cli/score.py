@@ -1,0 +1,125 @@
+"""`albertine score`: a pretrained model on text it has not seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from albertine.cli import show
+from albertine.cli.options import Arithmetic, DeviceOption, Json, PrecisionOption
+
+TASKS = {"mlm": "masked words", "sop": "sentence order", "nsp": "next sentence"}
+NO_SKILL = {"mlm": "the commonest word", "sop": "the commoner order", "nsp": "the commoner answer"}
+ORDERS = {"in_order": "in order", "swapped": "swapped", "truly_next": "truly next", "random": "random"}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the command table."""
+    app.command("score")(score)
+
+
+def score(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Folder, run or name of a pretrained model.")],
+    corpus: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="CORPUS", help="Folder of `albertine prepare`; its held-out documents are the text."
+        ),
+    ] = None,
+    texts: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--texts",
+            help="Hide words of these files or folders (give it again for more), not of the corpus; the same "
+            "words for every vocabulary.",
+        ),
+    ] = None,
+    max_length: Annotated[
+        int | None,
+        typer.Option("--max-length", min=8, help="Tokens of a sample; default: the run's, or 128."),
+    ] = None,
+    sequences: Annotated[int, typer.Option("--sequences", min=1, help="Most samples to judge.")] = 1024,
+    pairs: Annotated[
+        bool,
+        typer.Option(
+            "--pairs/--no-pairs",
+            help="Of a corpus: samples of two segments for a model with sentence order, as it was trained; "
+            "without them all models see the same passages.",
+        ),
+    ] = True,
+    device: DeviceOption = "cpu",
+    precision: PrecisionOption = Arithmetic.float32,
+    json: Json = False,
+) -> None:
+    """Score a pretrained model on text that it has not seen. Beside that stands what no skill would score.
+
+    Give a corpus, or text of your own with --texts, or both."""
+    if corpus is None and not pairs:
+        raise typer.BadParameter("belongs to a corpus", param_hint="--no-pairs")
+    from albertine.api import score as run
+
+    told = run(
+        model,
+        corpus,
+        texts=texts or (),
+        max_length=max_length,
+        sequences=sequences,
+        pairs=pairs,
+        device=device,
+        precision=precision.value,
+    )
+    if json:
+        show.as_json(list(told.values()))
+        return
+    if corpus is not None:
+        print_scores(told)
+    _print_reading(told["mlm"])
+
+
+def print_scores(told: Mapping[str, Mapping[str, Any]]) -> None:
+    """The scores of every task as a table."""
+    columns = ("held-out documents", "right", "without skill", "loss", "without skill", "judged")
+    rows, known = [], {}
+    for task, s in told.items():
+        name, right = f"{TASKS[task]} (without skill: {NO_SKILL[task]})", s["baseline"]
+        if "mask_loss" in s:
+            hidden = (s["mask_accuracy"], s["mask_baseline"], s["mask_loss"])
+            rows.append(_row(name, *hidden, s["mask_baseline_loss"], s["mask_count"]))
+            name, right = "  those kept or replaced too (without skill: copies them)", s["floor"]
+            known["context gain"] = f"{s['context_gain']:.3f} nats less than without skill"
+            known["mean cosine of final states"] = f"{s['cosine']:.3f} (1: the same for every word)"
+        rows.append(_row(name, s["accuracy"], right, s["loss"], s["baseline_loss"], s["count"]))
+        for key, words in ORDERS.items():
+            if (value := s.get(f"{key}_accuracy")) is not None:
+                rows.append([f"  pairs {words}", f"{value:.1%}", "", "", "", ""])
+    show.table(columns, rows)
+    if known:
+        show.facts("Masked words", known)
+
+
+def _row(name: str, right: float, floor: float, loss: float, level: float, count: int) -> list[str]:
+    return [name, f"{right:.1%}", f"{floor:.1%}", f"{loss:.3f}", f"{level:.3f}", show.count(count)]
+
+
+def _print_reading(read: Mapping[str, Any]) -> None:
+    spans, copying, minute = read["spans"], read["copying"], read["onset_minutes"]
+    known = {
+        "nats per character": f"{spans['nats_per_character']:.4f} "
+        f"(by frequency alone {spans['unigram_nats_per_character']:.4f})",
+        "whole words right": f"{spans['span_accuracy']:.1%} of {show.count(spans['spans'])}, "
+        f"{show.count(spans['characters'])} characters",
+        "pieces right": f"{spans['piece_accuracy']:.1%} of {show.count(spans['pieces'])}, "
+        f"{spans['unknown']:.1%} unknown",
+    }
+    show.facts("Fixed words of the text, all [MASK]", known)
+    if copying is not None:
+        known = {
+            "right": f"{copying['right']:.1%} ± {100 * copying['standard_error']:.1f}",
+            "without the first copy": f"{copying['without_copy']:.1%} of {show.count(copying['words'])}",
+        }
+        show.facts("A passage twice, a word masked in the second", known)
+    if minute is not None:
+        typer.echo(f"Context gain over 0.3 nats from minute {minute:.1f} of training on.")

@@ -1,0 +1,64 @@
+"""`albertine suite`: a pretrained model on the minimal pairs of BLiMP or SLING."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from albertine.cli import show
+from albertine.cli.options import Arithmetic, DeviceOption, Json, PrecisionOption
+
+if TYPE_CHECKING:
+    from albertine.evaluation.minimal_pairs import Share, SuiteScores
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the command table."""
+    app.command("suite")(suite)
+
+
+def suite(
+    name: Annotated[str, typer.Argument(metavar="blimp|sling", help="Pairs of English, or of Chinese.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Folder, run or name of a pretrained model.")],
+    data: Annotated[Path, typer.Option("--data", help="Folder of the original files, or of their archive.")],
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="Most pairs of a paradigm; default: all.")
+    ] = None,
+    device: DeviceOption = "cpu",
+    precision: PrecisionOption = Arithmetic.auto,
+    json: Json = False,
+) -> None:
+    """Judge a pretrained model by minimal pairs: BLiMP, SLING. The right sentence should be likelier."""
+    from albertine.evaluation.minimal_pairs import judge_suite
+    from albertine.evaluation.suites import read_suite
+    from albertine.inference.likelihood import PseudoLikelihood
+    from albertine.pretraining.scores import open_pretrained
+
+    folder, judged, tokenizer = open_pretrained(model, device=device, precision=precision.value)
+    pairs, score = read_suite(name, data, limit=limit), PseudoLikelihood(judged, tokenizer, folder)
+    with show.progress("tokens scored") as update:
+        scores = judge_suite(pairs, lambda texts: score(texts, update))
+    if json:
+        show.as_json({"model": model, **scores.told()})
+    else:
+        _print(scores)
+
+
+def _print(scores: SuiteScores) -> None:
+    names = list(scores.overall.published)
+    told = [name for name in names if any(name in s.published for s in scores.phenomena.values())]
+    rows = [_row(name, share, told) for name, share in scores.phenomena.items()]
+    rows.append(_row("mean of the paradigms", scores.overall, told))
+    title = f"{scores.suite.name}, right by summed pseudo-log-likelihood"
+    show.table(("phenomenon", "right", "± standard error", "pairs", *told), rows, title=title)
+    if scores.suite.aside:
+        typer.echo(f"Not in the mean: {scores.suite.aside}, whose files have few pairs.")
+    if others := [f"{name} {scores.overall.published[name]:.1%}" for name in names if name not in told]:
+        typer.echo(f"Published for the whole suite: {', '.join(others)}.")
+
+
+def _row(name: str, share: Share, published: list[str]) -> list[str]:
+    figures = [f"{share.published[other]:.1%}" if other in share.published else "" for other in published]
+    return [name, f"{share.value:.1%}", f"{100 * share.error:.1f}", show.count(share.pairs), *figures]
