@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 
 from albertine.errors import AlbertineError
 from albertine.interop.huggingface import load_model, save_model
@@ -276,3 +277,42 @@ def test_a_file_that_changes_while_a_run_is_under_way_is_noticed(
 
     first = finetune(settings, reporter=Meanwhile(quiet=True))
     assert run(settings).scores["accuracy"] == pytest.approx(1 - first.scores["accuracy"])
+
+
+FLAT = """
+header: true
+text: review
+pair: null
+label: verdict
+kind: single
+options: options
+similarity: {loss: cosent, pooling: mean, normalize: false, scale: 20.0, symmetric: false}
+separator: ','
+tags: bio
+crf: false
+encoding: utf-8
+answer: {stride: 128, question: 64, longest: 30, blank: 1.0, n_best: 20, no_answer: false, rules: squad}
+max_length: 32
+target_length: 32
+beams: 2
+"""
+"""What the settings of a task held before every kind had its own."""
+
+
+def test_a_run_of_before_the_kinds_is_scored_and_gone_on_with(short: Short, albertine: Command) -> None:
+    """Its settings and its fingerprint have the settings of all kinds, at their defaults."""
+    settings = short()
+    result = run(settings)
+    told = yaml.safe_load(dump(settings))
+    flat = yaml.safe_load(FLAT)
+    told["task"] |= {name: value for name, value in flat.items() if name not in told["task"]}
+    assert {"crf", "beams", "answer", "similarity", "separator"} <= told["task"].keys()
+    (result.folder / "settings.yaml").write_text(yaml.safe_dump(told))
+    before = json.loads((result.folder / "result.json").read_text())["fingerprint"]["task"]
+    named = {"header", "kind", "tags", "crf", "answer", "max_length", "target_length", "beams"}
+    assert before == {"examples": None, **{name: value for name, value in flat.items() if name in named}}
+    (found,) = (one for one in judge(open_run(result.folder)) if one.split == "dev")
+    assert found.scores == {name: value for name, value in result.scores.items() if name != "step"}
+    assert albertine("evaluate", result.folder, "--report", result.folder / "again").code == 0
+    with pytest.raises(AlbertineError, match=r"task\.crf is for entities"):
+        open_run(result.folder, ["task.crf=false"])

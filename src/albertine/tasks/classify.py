@@ -15,10 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from albertine.evaluation.ensembles import mean_score, mean_sigmoid, mean_softmax
-from albertine.interop.heads import Task, head_config
+from albertine.interop.heads import Kind, Task, head_config
 from albertine.model.pooling import Pooling
 from albertine.objectives.losses import Part
-from albertine.tasks.datasets.classify import Kind
 from albertine.tasks.encoded import Encoded, Rows, TaskBatch
 from albertine.tasks.examples import Example
 from albertine.tasks.family import OneLayer
