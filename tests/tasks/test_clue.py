@@ -12,9 +12,10 @@ import pytest
 from albertine.errors import DataError, SettingsError
 from albertine.tasks.data import read_data
 from albertine.tasks.datasets import choose, classes
-from albertine.tasks.datasets.classes import check_labels, label_names
+from albertine.tasks.datasets.classes import class_names, label_names
 from albertine.tasks.finetune import finetune
 from albertine.tasks.registry import known, named
+from albertine.tasks.sources import check_known
 from albertine.text.load import load_tokenizer
 from albertine.training.progress import Reporter
 from tests.tasks.conftest import Tune
@@ -59,7 +60,7 @@ def test_real_files_have_their_official_counts(unpacked: Path, task: str) -> Non
             assert all(e.text.strip() and e.label is not None for e in found)
             if split == "train":
                 labels = label_names(named(name), found)
-            check_labels(found, labels)
+            check_known("class", {split: found}, class_names, labels)
     if task == "iflytek":
         assert labels == tuple(map(str, range(119)))
     if task == "csldcp":

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from albertine.errors import DataError, SettingsError
-from albertine.tasks.datasets.classes import check_labels, kept, label_names, read
+from albertine.tasks.datasets.classes import class_names, kept, label_names, read
 from albertine.tasks.examples import Example
 from albertine.tasks.registry import Columns, Dataset, named
+from albertine.tasks.sources import check_known
 
 OFFICIAL = [
     ("cola", "glue/CoLA", {"train": 8551, "dev": 1043, "test": 1063}),
@@ -46,7 +47,7 @@ def test_real_files_have_their_official_counts(
         labelled = dataset.columns_of(split).label is not None
         assert all((e.label is not None) == labelled for e in found)
         if labelled and dataset.labels:
-            check_labels(found, dataset.labels)
+            check_known("class", {split: found}, class_names, dataset.labels)
         assert not any(e.text.startswith("\ufeff") for e in found)
 
 
@@ -119,7 +120,7 @@ def test_labels_that_cannot_be(tmp_path: Path) -> None:
     numbered = own(tmp_path, b"text,other,label\na,b,10\nb,b,2\nc,b,1\nd,b,-3\n", "c.csv")
     assert label_names(OWN, numbered) == ("-3", "1", "2", "10")
     with pytest.raises(DataError, match=r"b\.csv:4: has the class `maybe`"):
-        check_labels(examples, ("no", "yes"))
+        check_known("class", {"train": examples}, class_names, ("no", "yes"))
     with pytest.raises(DataError, match="has only the class `yes`"):
         label_names(OWN, examples[:1])
 

@@ -24,13 +24,14 @@ from albertine.model.relations import Relations
 from albertine.settings import load
 from albertine.tasks.batches import Batches
 from albertine.tasks.data import read_data
-from albertine.tasks.datasets.relations import check_predicates, predicate_names, read
+from albertine.tasks.datasets.relations import predicate_names, predicates_of, read
 from albertine.tasks.finetune import Result, finetune
 from albertine.tasks.predictor import Predictor
 from albertine.tasks.registry import Dataset, named
 from albertine.tasks.relate import Relate, pointer_loss
 from albertine.tasks.relations import Lost, Names, Related, RelationBatch, Sentence, encode
 from albertine.tasks.settings import FinetuneSettings
+from albertine.tasks.sources import check_known
 from albertine.text.load import load_tokenizer
 from albertine.text.tokenizer import Tokenizer
 from albertine.training.progress import Reporter
@@ -46,7 +47,7 @@ def test_real_files_have_their_official_counts(shared_data: Path) -> None:
         assert len(found) == sentences
         assert sum(len(e.triples or ()) for e in found) == triples
         names = predicate_names(found, folder)
-        check_predicates({split: found}, names)
+        check_known("predicate", {split: found}, predicates_of, names)
         assert len(names) == 49 and names[:2] == ("祖籍", "父亲")
         assert set(predicate_names(found, None)) < set(names)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +18,8 @@ from albertine.tasks.readers.table import Row, rows_of
 from albertine.tasks.registry import SPLITS, Dataset, Split
 from albertine.tasks.settings import TaskChoice
 
+SHOWN = 30
+"""Names that a message lists."""
 NOTHING = Encoded((), [], [], np.zeros(1, dtype=np.int64), None, 0)
 E = TypeVar("E")
 Lost = tuple[int, str]
@@ -111,6 +113,28 @@ def _check_told(examples: Sequence[Any], told: Callable[[Any], Any], label: str,
             if test
             else "Fill it in, or leave the row out",
         )
+
+
+def check_known(
+    what: str,
+    splits: Mapping[str, Sequence[Any]],
+    names_of: Callable[[Any], Iterable[str]],
+    known: Sequence[str],
+) -> None:
+    """Refuse a class, or what else answers name, that the model does not know.
+
+    Raises:
+        DataError: with the row of the first one.
+    """
+    names = set(known)
+    for example in (example for examples in splits.values() for example in examples):
+        if strange := sorted({*names_of(example)} - names):
+            more = f" and {len(known) - SHOWN:,} others" if len(known) > SHOWN else ""
+            raise DataError(
+                f"has the {what} `{strange[0]}`, which the model does not know",
+                where=example.where,
+                remedy=f"Known: {', '.join(known[:SHOWN])}{more}",
+            )
 
 
 def fewer(splits: dict[str, list[E]], task: TaskChoice) -> dict[str, list[E]]:

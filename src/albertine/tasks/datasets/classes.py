@@ -17,12 +17,10 @@ from albertine.tasks.readers.table import Row
 from albertine.tasks.readers.values import kind_of_value
 from albertine.tasks.registry import Dataset, Split
 from albertine.tasks.settings import ClassesTask, ClassTask
-from albertine.tasks.sources import Data, as_data, blank, fewer, files_of, read_splits, rows_in
+from albertine.tasks.sources import Data, as_data, blank, check_known, fewer, files_of, read_splits, rows_in
 from albertine.text.tokenizer import Tokenizer
 
 BROKEN = "(a row of another number of fields)"
-SHOWN = 30
-"""Classes that a message lists."""
 _WHOLE, _NUMBER = re.compile(r"-?\d+\.0+"), re.compile(r"-?\d{1,18}")
 _PLACE = re.compile(r":\d+$|, row \d+$|\[\d+\]$")
 
@@ -107,7 +105,7 @@ def label_names(dataset: Dataset, examples: Sequence[Example]) -> tuple[str, ...
         return dataset.labels
     seen: set[str] = set()
     for example in examples:
-        seen |= _classes(example)
+        seen |= class_names(example)
     if len(seen) < (2 if dataset.kind == "single" else 1):
         raise DataError(
             f"has only the class `{min(seen)}`" if seen else "has no class in any row",
@@ -118,24 +116,8 @@ def label_names(dataset: Dataset, examples: Sequence[Example]) -> tuple[str, ...
     return tuple(sorted(seen, key=lambda name: (int(name), name))) if digits else tuple(sorted(seen))
 
 
-def check_labels(examples: Iterable[Example], names: Sequence[str]) -> None:
-    """Refuse a class that the model does not know.
-
-    Raises:
-        DataError: with the line of the first one.
-    """
-    known_names = set(names)
-    for example in examples:
-        if strange := sorted(_classes(example) - known_names):
-            raise DataError(
-                f"has the class `{strange[0]}`, which the model does not know",
-                where=example.where,
-                remedy=f"Known: {', '.join(names[:SHOWN])}"
-                + (f" and {len(names) - SHOWN:,} others" if len(names) > SHOWN else ""),
-            )
-
-
-def _classes(example: Example) -> frozenset[str]:
+def class_names(example: Example) -> frozenset[str]:
+    """The classes of an example; none of a score."""
     label = example.label
     if isinstance(label, frozenset):
         return label
@@ -146,12 +128,11 @@ def load(task: ClassTask | ClassesTask, tokenizer: Tokenizer, known: Family | No
     """The data of a task of classes or scores."""
     dataset, kind = task.data, task.kind
     found = read_splits(task, read, lambda e: e.label, judging=known is not None)
-    if "test" in found and not any(map(_classes, found["test"])) and kind == "multi":
+    if "test" in found and not any(map(class_names, found["test"])) and kind == "multi":
         found["test"] = [replace(e, label=None) for e in found["test"]]  # a column that was left empty
     splits = {name: kept(dataset, examples) for name, examples in found.items()}
     labels = label_names(dataset, splits["train"]) if known is None else known.labels
-    for examples in splits.values():
-        check_labels(examples, labels)
+    check_known("class", splits, class_names, labels)
     if "f1" in dataset.metrics and "1" not in labels:
         raise SettingsError(
             "f1 counts the class `1`, and there is none", remedy="macro_f1 counts every class"

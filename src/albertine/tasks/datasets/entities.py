@@ -5,7 +5,7 @@ CLUENER has a JSON object a line with character offsets that are inclusive at bo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from albertine.tasks.readers.files import File
 from albertine.tasks.readers.table import Row, form_of
 from albertine.tasks.registry import Dataset, Split
 from albertine.tasks.settings import EntitiesTask
-from albertine.tasks.sources import Data, as_data, blank, fewer, files_of, read_splits, rows_in
+from albertine.tasks.sources import Data, as_data, blank, check_known, fewer, files_of, read_splits, rows_in
 from albertine.tasks.tag import Tag, Tagged
 from albertine.text.tokenizer import Tokenizer
 
@@ -118,29 +118,21 @@ def entity_types(examples: Sequence[Tagged]) -> tuple[str, ...]:
     Raises:
         DataError: there is no entity at all.
     """
-    types = sorted({kind for e in examples for kind, _, _ in e.entities or ()})
+    types = sorted({kind for e in examples for kind in _types(e)})
     if not types:
         raise DataError("has no entities to learn from", where=examples[0].where if examples else None)
     return tuple(types)
 
 
-def check_types(splits: Mapping[str, Sequence[Tagged]], types: Sequence[str]) -> None:
-    """Refuse a type that the training file does not have, with its line."""
-    for examples in splits.values():
-        for example in examples:
-            if strange := {kind for kind, _, _ in example.entities or ()} - set(types):
-                raise DataError(
-                    f"has the type `{sorted(strange)[0]}`, which the training file does not have",
-                    where=example.where,
-                    remedy=f"Known: {', '.join(types)}",
-                )
+def _types(example: Tagged) -> set[str]:
+    return {kind for kind, _, _ in example.entities or ()}
 
 
 def load(task: EntitiesTask, tokenizer: Tokenizer, known: Family | None = None) -> Data:
     """The data of a task of entities."""
     splits = read_splits(task, read, lambda e: e.entities, judging=known is not None)
     tags = tags_of(entity_types(splits["train"]), task.tags) if known is None else known.labels
-    check_types(splits, types_of(tags))
+    check_known("type", splits, _types, types_of(tags))
     splits = fewer(splits, task)
     family = Tag(tags, task.max_length, task.crf)
     encoded = {name: family.encode(found, tokenizer) for name, found in splits.items()}

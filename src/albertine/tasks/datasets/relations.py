@@ -6,7 +6,7 @@ schemas may have one predicate (50 have 49), and their types take no part in the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ from albertine.tasks.registry import Dataset, Split
 from albertine.tasks.relate import Relate
 from albertine.tasks.relations import Sentence
 from albertine.tasks.settings import RelationsTask
-from albertine.tasks.sources import Data, as_data, fewer, files_of, read_splits, rows_in
+from albertine.tasks.sources import Data, as_data, check_known, fewer, files_of, read_splits, rows_in
 from albertine.text.tokenizer import Tokenizer
 
 SCHEMAS = "all_50_schemas"
@@ -85,7 +85,7 @@ def predicate_names(train: Sequence[Sentence], folder: Path | None) -> tuple[str
     Raises:
         DataError: there is none.
     """
-    found = sorted(predicate for e in train for _, predicate, _ in e.triples or ())
+    found = sorted(predicate for e in train for predicate in predicates_of(e))
     if folder is not None:
         with suppress(NotThere):
             schemas = text_lines(find(folder, SCHEMAS))
@@ -106,17 +106,9 @@ def _predicate(line: str, where: str) -> str:
     raise DataError("is not a schema", where=where, remedy='A schema is {"predicate": …}, an object a line')
 
 
-def check_predicates(splits: Mapping[str, Sequence[Sentence]], predicates: Sequence[str]) -> None:
-    """Refuse a predicate that is not known, with its line."""
-    known = set(predicates)
-    for examples in splits.values():
-        for example in examples:
-            if strange := {predicate for _, predicate, _ in example.triples or ()} - known:
-                raise DataError(
-                    f"has the predicate `{sorted(strange)[0]}`, which is not known",
-                    where=example.where,
-                    remedy=f"Known, from the schemas or the training file: {', '.join(predicates)}",
-                )
+def predicates_of(example: Sentence) -> set[str]:
+    """The predicates of the triples of an example."""
+    return {predicate for _, predicate, _ in example.triples or ()}
 
 
 def load(task: RelationsTask, tokenizer: Tokenizer, known: Family | None = None) -> Data:
@@ -124,7 +116,7 @@ def load(task: RelationsTask, tokenizer: Tokenizer, known: Family | None = None)
     splits = read_splits(task, read, lambda e: e.triples, judging=known is not None)
     place = None if task.dataset is None else task.place
     predicates = predicate_names(splits["train"], place) if known is None else known.labels
-    check_predicates(splits, predicates)
+    check_known("predicate", splits, predicates_of, predicates)
     splits = fewer(splits, task)
     family = Relate(predicates, task.max_length, metrics=task.data.judged_by(task.kind))
     encoded = {
