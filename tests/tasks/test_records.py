@@ -20,7 +20,7 @@ from albertine.interop.huggingface import load_model, save_model
 from albertine.settings import dump
 from albertine.tasks.finetune import Result, finetune
 from albertine.tasks.judge import judge, open_run
-from albertine.tasks.settings import FinetuneSettings
+from albertine.tasks.settings import FinetuneSettings, saved
 from albertine.text.load import load_tokenizer
 from albertine.training.checkpoints import LATER, CheckpointStore, read
 from albertine.training.progress import Reporter
@@ -297,6 +297,25 @@ target_length: 32
 beams: 2
 """
 """What the settings of a task held before every kind had its own."""
+
+
+def test_settings_of_other_kinds_are_dropped_where_a_run_is_read() -> None:
+    flat = {**yaml.safe_load(FLAT), "dataset": "race", "folder": "RACE"}
+    kept = saved(flat, flat)
+    assert {"options", "kind", "dataset"} <= kept.keys()
+    assert not {"crf", "tags", "beams", "answer", "separator", "similarity"} & kept.keys()
+    assert saved({"crff": 1, "crf": False}, {"train": "a.csv"}) == {"crff": 1}
+    assert saved({"crf": False}, {"kind": "classes"}) == {"crf": False}
+
+
+def test_the_kind_that_a_data_set_tells_is_no_change(short: Short, tmp_path: Path) -> None:
+    """Fingerprints of before told the kind that a person had said."""
+    asked = {"question": "who", "choice": ["man", "house"], "answer": "man"}
+    for split in ("train", "dev"):
+        (tmp_path / f"{split}.json").write_text(json.dumps([[["the old man"], [asked], "1"]]))
+    task = {"train": None, "dev": None, "test": None, "dataset": "dream", "folder": tmp_path}
+    result = run(short(task=task, training={"steps": 1}))
+    assert json.loads((result.folder / "result.json").read_text())["fingerprint"]["task"]["kind"] == "single"
 
 
 def test_a_run_of_before_the_kinds_is_scored_and_gone_on_with(short: Short, albertine: Command) -> None:

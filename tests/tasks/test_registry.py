@@ -17,6 +17,7 @@ from albertine.tasks.finetune import Result, finetune
 from albertine.tasks.judge import judge, open_run
 from albertine.tasks.record import remembered, stamp
 from albertine.tasks.registry import FORMATS, FURTHER, USUAL, Dataset, described, known, named
+from albertine.tasks.seeds import over_seeds
 from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.suite import read_suite
 from albertine.text.load import load_tokenizer
@@ -147,7 +148,7 @@ def test_every_kind_can_be_described(tune: Tune, mine: Mine) -> None:
         tree = {"columns": {}, "metrics": [], "kind": kind, "files": {"train": file, "dev": file}, **more}
         data = read_data(settings_on(tune, mine(**tree), max_length=48).task, tokenizer)
         assert data.dev is not None and len(data.dev.examples) == 1, kind
-        assert data.family.task == KINDS[kind].asks  # type: ignore[index]
+        assert data.family.task == KINDS[kind].asks
         if tree["metrics"]:
             assert list(data.family.metrics) == tree["metrics"]
         if kind == "similarity":
@@ -162,7 +163,7 @@ def test_every_kind_can_be_described(tune: Tune, mine: Mine) -> None:
         ({"metrics": ["accurracy"]}, r"the metric `accurracy` is unknown; of single there are accuracy, "),
         ({"metrics": ["pearson"]}, r"the metric `pearson` is not of this kind; of single there are accuracy"),
         ({"kind": "answers"}, "the metric `matthews` is not of this kind; answers go by `rules`"),
-        ({"kind": "classes"}, "`kind`: input should be 'single', 'multi'"),
+        ({"kind": "classes"}, "there is no kind `classes`; known are single, multi, score"),
         ({"files": {"trian": "a.csv"}}, r"`files`: .*not trian"),
         ({"files": "a.csv"}, r"`files`: wanted are files by split"),
         ({"files": {"train": 5}}, r"`files`: .*\{train: train\.csv"),
@@ -194,6 +195,8 @@ def test_files_and_columns_that_are_not_there(tune: Tune, mine: Mine) -> None:
     def read(**changes: Any) -> None:
         read_data(settings_on(tune, mine(**changes)).task, tokenizer)
 
+    with pytest.raises(SettingsError, match="several seeds are compared on a dev set"):
+        over_seeds(settings_on(tune, mine(files={"train": "train.csv"})), 2)
     for changes, message in (
         ({"columns": {"label": "verdict"}}, r"train\.csv:2: has no column `text`; it has `review`, "),
         ({"files": {**MINE["files"], "test": "test.csv"}}, r"has no test\.csv"),

@@ -14,7 +14,7 @@ from albertine.tasks.classify import Classify
 from albertine.tasks.datasets import answer, choose, classes, entities, generate, relations, similarity
 from albertine.tasks.family import Family
 from albertine.tasks.readers.files import NotThere
-from albertine.tasks.registry import SPLITS, Dataset, Split, TaskKind
+from albertine.tasks.registry import SPLITS, Dataset, Split
 from albertine.tasks.settings import TaskChoice
 from albertine.tasks.sources import Data
 from albertine.text.tokenizer import Tokenizer
@@ -38,7 +38,7 @@ class Kind(NamedTuple):
     read: Callable[[Dataset, Path, Split], Iterator[Any]]
 
 
-KINDS: Mapping[TaskKind, Kind] = {
+KINDS: Mapping[str, Kind] = {
     **dict.fromkeys(("single", "multi", "score"), Kind("classify", classes.load, classes.read)),
     "choice": Kind("choose", choose.load, choose.read),
     "entities": Kind("tag", entities.load, entities.read),

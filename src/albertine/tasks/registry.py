@@ -15,25 +15,13 @@ from albertine.errors import SettingsError
 from albertine.evaluation.metrics import METRICS
 from albertine.settings import Settings, read_yaml, resolve
 
-TaskKind = Literal[
-    "single",
-    "multi",
-    "score",
-    "choice",
-    "entities",
-    "answers",
-    "relations",
-    "similarity",
-    "generation",
-    "reading",
-]
 Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 Rules = Literal["squad", "cmrc", "dureader", "mlqa"]
 Column = Annotated[str, Field(coerce_numbers_to_str=True)]
 """A column by its name, or by its number where a table has no names."""
 PARTS = ("few_all", "0", "1", "2", "3", "4")
-USUAL: Mapping[TaskKind, tuple[str, ...]] = {
+USUAL: Mapping[str, tuple[str, ...]] = {
     "single": ("accuracy", "macro_f1"),
     "multi": ("micro_f1",),
     "score": ("pearson", "spearman"),
@@ -45,14 +33,14 @@ USUAL: Mapping[TaskKind, tuple[str, ...]] = {
     "generation": ("rouge_l", "text_f1", "text_exact"),
     "reading": ("text_f1", "text_exact"),
 }
-"""The metrics of a kind where nothing is said; those of answers go by their rules."""
-FURTHER: Mapping[TaskKind, tuple[str, ...]] = {
+"""Every kind of task, and its metrics where nothing is said; those of answers go by their rules."""
+FURTHER: Mapping[str, tuple[str, ...]] = {
     "single": ("f1", "matthews"),
     "multi": ("accuracy",),
     "score": ("mean_squared_error",),
 }
 """What else can judge it."""
-FORMATS: Mapping[str, TaskKind] = {
+FORMATS: Mapping[str, str] = {
     "race": "choice",
     "dialogues": "choice",
     "cluener": "entities",
@@ -87,7 +75,7 @@ class Columns(Settings):
 class Dataset(Settings):
     """A data set."""
 
-    kind: TaskKind = "single"
+    kind: str = "single"
     files: dict[Split, tuple[Path | str, ...]] = Field(
         description="names, of files in the set's folder, or paths"
     )
@@ -148,6 +136,8 @@ class Dataset(Settings):
 
     @model_validator(mode="after")
     def _of_its_kind(self) -> Dataset:
+        if self.kind not in USUAL:
+            raise ValueError(f"there is no kind `{self.kind}`; known are {', '.join(USUAL)}")
         allowed = (*USUAL[self.kind], *FURTHER.get(self.kind, ()))
         which = f"of {self.kind} there are {', '.join(allowed)}" if allowed else "answers go by `rules`"
         for name in self.metrics:
@@ -162,14 +152,14 @@ class Dataset(Settings):
             )
         return self
 
-    def judged_by(self, kind: TaskKind) -> tuple[str, ...]:
+    def judged_by(self, kind: str) -> tuple[str, ...]:
         """The metrics of a task on it: its own, or the usual ones where it says none for that kind."""
         return (self.metrics if kind == self.kind else ()) or USUAL[kind]
 
     @property
-    def kinds(self) -> tuple[TaskKind, ...]:
+    def kinds(self) -> tuple[str, ...]:
         """The kinds that a task on it can have, its own first."""
-        similarity: tuple[TaskKind, ...] = ("similarity",) if self.scores is not None else ()
+        similarity: tuple[str, ...] = ("similarity",) if self.scores is not None else ()
         return (self.kind, *similarity, *(("reading",) if self.kind == "answers" else ()))
 
     def columns_of(self, split: str) -> Columns:
@@ -193,7 +183,7 @@ def _part(name: Any, part: str) -> Any:
     return name.replace("{part}", part) if isinstance(name, str) else name
 
 
-def listed(kind: TaskKind | None = None) -> list[str]:
+def listed(kind: str | None = None) -> list[str]:
     """The names of the data sets that a task of a kind can be on, or of all; without splits by number."""
     names = [name for name in known() if not re.search(r"-\d$", name)]
     return names if kind is None else [name for name in names if kind in named(name).kinds]

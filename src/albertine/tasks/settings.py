@@ -16,7 +16,6 @@ from albertine.tasks.registry import (
     Columns,
     Dataset,
     Rules,
-    TaskKind,
     described,
     listed,
 )
@@ -88,7 +87,7 @@ def named_or_file(dataset: Any) -> Any:
 class TaskChoice(Settings):
     """What is learned, of any kind: a known data set in its folder, or own files by column names."""
 
-    kind: TaskKind
+    kind: str
     dataset: Annotated[str | Path | None, BeforeValidator(named_or_file)] = Field(
         None,
         description="for example sst-2 or tnews, or a YAML file that describes one; without it own files",
