@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from albertine.errors import DataError, ModelError, SettingsError
+from albertine.settings import resolve
 from albertine.tasks.data import read_data
 from albertine.tasks.datasets.classes import kept, read
 from albertine.tasks.finetune import finetune
 from albertine.tasks.predictor import Predictor
 from albertine.tasks.registry import named
+from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.sources import Data
 from albertine.text.load import load_tokenizer
 from albertine.training.progress import Reporter
@@ -277,5 +279,11 @@ def test_a_data_set_tells_its_kind_and_refuses_others(tune: Tune, tmp_path: Path
         tune(task={**known, "dataset": "cola", "kind": "similarity"})
     with pytest.raises(SettingsError, match=r"no task\.kind `classes`; known are single, score"):
         tune(task={"kind": "classes"})
+    with pytest.raises(SettingsError, match=r"no task\.kind `\['single'\]`"):
+        tune(task={"kind": ["single"]})
+    with pytest.raises(SettingsError, match=r"`task`: give its settings, such as task\.train=FILE"):
+        resolve(FinetuneSettings, {"name": "a", "task": 5, "encoder": {"folder": "a"}})
+    settings = tune()
+    assert FinetuneSettings(name="a", task=settings.task, encoder=settings.encoder).task == settings.task
     with pytest.raises(SettingsError, match=r"Did you mean `tnews`"):
         tune(task={**known, "dataset": "tnew"})

@@ -287,11 +287,14 @@ def of_its_kind(given: Any) -> Any:
     Raises:
         ValueError: a setting, or the data set, is for other kinds. SettingsError: there is no such data set.
     """
+    if isinstance(given, TaskChoice):
+        return given
     if not isinstance(given, dict):
         raise ValueError("give its settings, such as task.train=FILE")
     kind = kind_of(given)
-    for name in given.keys() - KINDS[kind].model_fields.keys():
-        if others := [other for other, model in KINDS.items() if name in model.model_fields]:
+    for name in given:
+        others = [other for other, model in KINDS.items() if name in model.model_fields]
+        if others and kind not in others:
             raise ValueError(f"task.{name} is for {', '.join(others)}, and this task is {kind}")
     return KINDS[kind].model_validate({**given, "kind": kind})
 
@@ -299,7 +302,7 @@ def of_its_kind(given: Any) -> Any:
 def kind_of(given: Mapping[str, Any]) -> str:
     """The kind of a task. Raises as `of_its_kind`."""
     dataset, kind = named_or_file(given.get("dataset")), given.get("kind")
-    if kind is not None and kind not in KINDS:
+    if kind is not None and str(kind) not in KINDS:
         raise ValueError(f"there is no task.kind `{kind}`; known are {', '.join(KINDS)}")
     if not isinstance(dataset, Path | str):
         return kind or "single"
