@@ -233,3 +233,21 @@ def test_the_sets_known_by_name_are_described_as_own_ones_are() -> None:
     assert all(not set(USUAL[kind]) & set(more) for kind, more in FURTHER.items())
     assert Dataset(files={"train": ("a",)}).judged_by("single") == ("accuracy", "macro_f1")
     assert dump(named("qqp")).count("accuracy") == 1
+
+
+def test_its_encoding_is_told_by_the_file_or_the_task(tune: Tune, mine: Mine) -> None:
+    path = mine(encoding="gb18030")
+    for name in ("train", "dev"):
+        (path.parent / f"{name}.csv").write_bytes("review,verdict\n好书,1\n坏,0\n".encode("gb18030"))
+    tokenizer = load_tokenizer(tune().encoder.folder)
+    for settings in (settings_on(tune, path), settings_on(tune, mine("plain.yaml"), encoding="gb18030")):
+        assert read_data(settings.task, tokenizer).train.examples[0].text == "好书"
+    with pytest.raises(DataError, match=r"train\.csv"):
+        read_data(settings_on(tune, mine("plain.yaml")).task, tokenizer)
+
+
+def test_rows_of_qqp_that_are_broken_are_passed_over_by_similarity_too(tmp_path: Path) -> None:
+    names = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
+    (tmp_path / "train.tsv").write_text(f"{names}1\t2\t3\tA?\tB?\t1\n4\t5\t6\tbroken\n7\t8\t9\tC?\tD?\t0\n")
+    found = list(KINDS["similarity"].read(named("qqp"), tmp_path, "train"))
+    assert [(e.name, e.text, e.pair, e.score) for e in found] == [("1", "A?", "B?", 1), ("7", "C?", "D?", 0)]
