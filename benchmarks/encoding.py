@@ -43,9 +43,10 @@ def questions(shared: Path) -> list[Any]:
 
 
 def choices(shared: Path) -> list[Any]:
-    from albertine.tasks.datasets.choose import CHOICES
+    from albertine.tasks.datasets.choose import read
+    from albertine.tasks.registry import named
 
-    return list(CHOICES["race"].read(shared / "race", "train"))
+    return list(read(named("race"), shared / "race", "train"))
 
 
 def our_squad(examples: list[Any], shared: Path) -> int:

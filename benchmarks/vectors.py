@@ -22,7 +22,8 @@ from albertine.evaluation.metrics import spearman
 from albertine.inference.whitening import LONGEST, measure, sentences_of
 from albertine.layout import Packed, pack
 from albertine.model.pooling import mean_rows, text_vectors
-from albertine.tasks.datasets.similarity import SIMILAR
+from albertine.tasks.datasets.similarity import read
+from albertine.tasks.registry import named
 
 SETS = {
     "en": {"sts-b": "glue/STS-B", "sick-relatedness": "sick"},
@@ -57,7 +58,7 @@ def main() -> None:
     ways["all depths"] = lambda packed: text_vectors(model, packed, "depths")
     found: dict[str, dict[str, float]] = {way: {} for way in ways}
     for name, folder in SETS[language].items():
-        pairs = [p for p in SIMILAR[name].read(options.shared / folder, "dev") if p.score is not None][:MOST]
+        pairs = [p for p in read(named(name), options.shared / folder, "dev") if p.score is not None][:MOST]
         sides = [tokenizer.encode_batch([getattr(p, side) for p in pairs]) for side in ("text", "pair")]
         rows = [[tokenizer.layout(ids, max_length=LONGEST)[0] for ids in side] for side in sides]
         for way, vectors in ways.items():

@@ -15,13 +15,7 @@ from albertine.corpus.prepare import prepare
 from albertine.pretraining.run import pretrain
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.settings import load
-from albertine.tasks.datasets.answer import ANSWERS
-from albertine.tasks.datasets.choose import CHOICES
-from albertine.tasks.datasets.classes import DATASETS
-from albertine.tasks.datasets.entities import ENTITIES
-from albertine.tasks.datasets.generate import READINGS
-from albertine.tasks.datasets.relations import RELATIONS
-from albertine.tasks.datasets.similarity import SIMILAR
+from albertine.tasks.registry import known
 from albertine.tasks.settings import FinetuneSettings
 from tests.toy import RUN, demo_text
 
@@ -121,8 +115,8 @@ def test_every_row_of_table_14_is_a_recipe() -> None:
 @pytest.mark.parametrize("path", TUNING, ids=lambda path: path.stem)
 def test_a_tuning_recipe_names_its_data_set_and_command(path: Path) -> None:
     settings, text = load(FinetuneSettings, path), path.read_text(encoding="utf-8")
-    known = {None, *DATASETS, *CHOICES, *ANSWERS, *ENTITIES, *RELATIONS, *SIMILAR, *READINGS}
-    assert settings.name == path.stem and settings.task.dataset in known
+    names = {None, *known()}
+    assert settings.name == path.stem and settings.task.dataset in names
     for word in ("command", "hardware", "expected"):
         assert re.search(rf"^# {word}: +\S", text, re.MULTILINE), word
     assert f"finetune --config recipes/finetune/{path.name}" in text

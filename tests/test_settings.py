@@ -57,7 +57,8 @@ def value(settings: Any, key: str) -> Any:
     ],
 )
 def test_a_value_is_read_as_its_field_wants_it(key: str, text: str, meant: object) -> None:
-    settings = load(FinetuneSettings, None, [*TUNE, f"{key}={text}"])
+    kind = ["task.kind=multi"] if key == "task.separator" else []
+    settings = load(FinetuneSettings, None, [*TUNE, *kind, f"{key}={text}"])
     assert value(settings, key) == meant and type(value(settings, key)) is type(meant)
     assert resolve(FinetuneSettings, yaml.safe_load(dump(settings))) == settings
 

@@ -114,7 +114,8 @@ def finetune(
             in the run's folder, so that the run can be scored again.
         config: a recipe, a YAML file. name, output: the run's folder is `output/name`.
         task: what is learned, such as `{"kind": "score", "text": "review", "label": "stars"}`; without rows
-            also a known data set, `{"dataset": "sst-2", "folder": "SST-2"}`.
+            also a known data set, `{"dataset": "sst-2", "folder": "SST-2"}`, or one that a YAML file
+            describes.
         resume: as in `tasks.finetune.finetune`.
         settings: the other parts, as dictionaries: `training={"epochs": 2}`, `watching=…`, `seed=…`.
 

@@ -124,7 +124,7 @@ class _Given(str):
 def resolve(cls: type[S], tree: dict[str, Any], where: object = None) -> S:
     """Validate `tree` as `cls`; every problem in one message, with the nearest key for an unknown one."""
     try:
-        return cls.model_validate(_read(cls, tree))
+        return cls.model_validate(_read((cls,), tree))
     except ValidationError as error:
         lines = [_explain(cls, item) for item in error.errors()]
         raise SettingsError("; ".join(lines), where=where) from error
@@ -158,9 +158,9 @@ def _anchored(value: Any) -> Any:
     return value
 
 
-def _read(cls: type[BaseModel], tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def _read(models: Models, tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """The tree with what was given on the command line read: as text for a field of text, else as YAML."""
-    fields, result = _fields(cls), dict(tree)
+    fields, result = _fields(models), dict(tree)
     for key, value in tree.items():
         inner = _nested(fields.get(key))
         if isinstance(value, _Given):
@@ -214,7 +214,7 @@ def _no_options(cls: type[BaseModel], words: list[str]) -> None:
     for word, following in zip_longest(words, words[1:], fillvalue=""):
         if word.startswith("-"):
             option, sign, value = word.partition("=")
-            near = _near(option.lstrip("-"), _keys(cls))
+            near = _near(option.lstrip("-"), _keys((cls,)))
             raise SettingsError(
                 f"there is no option `{option}`",
                 remedy=f"Write {near}={(value if sign else following) or 'VALUE'}"
@@ -227,11 +227,13 @@ def _explain(cls: type[BaseModel], item: Any) -> str:
     path = [str(p) for p in item["loc"]]
     name = ".".join(path)
     if item["type"] == "extra_forbidden":
-        near = _near(name, _keys(cls))
-        hint = f"did you mean `{near}`?" if near else f"known keys here: {', '.join(_siblings(cls, path))}"
+        near = _near(name, _keys((cls,)))
+        hint = f"did you mean `{near}`?" if near else f"known keys here: {', '.join(_siblings((cls,), path))}"
         return f"unknown setting `{name}`; {hint}"
-    message = item["msg"].removeprefix("Value error, ")
-    return f"`{name}`: {message[:1].lower()}{message[1:]}" if name else message
+    message = str(item["msg"]).removeprefix("Value error, ")
+    if not name or message.startswith(f"{name}."):
+        return message
+    return f"`{name}`: {message[:1].lower()}{message[1:]}"
 
 
 def _near(name: str, keys: Iterable[str]) -> str | None:
@@ -248,26 +250,27 @@ def _near(name: str, keys: Iterable[str]) -> str | None:
     return found[0] if found else None
 
 
-def _fields(cls: type[BaseModel]) -> dict[str, Any]:
-    return {name: field.annotation for name, field in cls.model_fields.items()}
+Models = tuple[type[BaseModel], ...]
+"""One class of settings, or several of which a part is one."""
 
 
-def _nested(annotation: Any) -> type[BaseModel] | None:
+def _fields(models: Models) -> dict[str, Any]:
+    return {name: field.annotation for model in models for name, field in model.model_fields.items()}
+
+
+def _nested(annotation: Any) -> Models:
     candidates = [annotation, *getattr(annotation, "__args__", ())]
-    return next((c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)), None)
+    return tuple(c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel))
 
 
-def _keys(cls: type[BaseModel], prefix: str = "") -> Iterable[str]:
-    for name, annotation in _fields(cls).items():
+def _keys(models: Models, prefix: str = "") -> Iterable[str]:
+    for name, annotation in _fields(models).items():
         yield prefix + name
         if inner := _nested(annotation):
             yield from _keys(inner, f"{prefix}{name}.")
 
 
-def _siblings(cls: type[BaseModel], path: list[str]) -> list[str]:
+def _siblings(models: Models, path: list[str]) -> list[str]:
     for name in path[:-1]:
-        inner = _nested(_fields(cls).get(name))
-        if inner is None:
-            break
-        cls = inner
-    return sorted(_fields(cls))
+        models = _nested(_fields(models).get(name)) or models
+    return sorted(_fields(models))

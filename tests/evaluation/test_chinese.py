@@ -10,7 +10,8 @@ import pytest
 from albertine.evaluation.answers import ANSWER_METRICS, Decided
 from albertine.evaluation.chinese import CMRC, DUREADER, MLQA, Rules, longest_run, score
 from albertine.evaluation.treebank import words
-from albertine.tasks.datasets.answer import ANSWERS, squad_file
+from albertine.tasks.datasets.answer import squad_file
+from albertine.tasks.registry import named
 
 
 @pytest.mark.parametrize(
@@ -150,7 +151,7 @@ def test_the_same_by_name() -> None:
     ],
 )
 def test_real_gold_answers_score_a_hundred(shared_data: Path, name: str, path: str) -> None:
-    rules = {"cmrc": CMRC, "dureader": DUREADER, "mlqa": MLQA}[ANSWERS[name].rules]
+    rules = {"cmrc": CMRC, "dureader": DUREADER, "mlqa": MLQA}[named(name).rules]
     gold = {q.name: [text for text, _ in q.answers or ()] for q in squad_file(shared_data / path)}
     first = score(gold, {n: texts[0] for n, texts in gold.items()}, rules)
     assert first["exact"] == first["f1"] == 100 and first["skipped"] == 0

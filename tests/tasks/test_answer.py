@@ -17,11 +17,12 @@ from albertine.inference.spans import Found
 from albertine.inference.windows import Reading
 from albertine.tasks.answer import Answer, Question, encode
 from albertine.tasks.data import read_data
-from albertine.tasks.datasets.answer import ANSWERS, squad_file
+from albertine.tasks.datasets.answer import read, squad_file
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.finetune import finetune
 from albertine.tasks.predictor import Predictor
-from albertine.tasks.settings import FinetuneSettings, TaskChoice
+from albertine.tasks.registry import known, named
+from albertine.tasks.settings import FinetuneSettings
 from albertine.text.load import load_tokenizer
 from albertine.training.progress import Reporter
 from tests.cli.conftest import Command
@@ -80,10 +81,11 @@ def test_known_sets_name_their_files_and_scores(shared_data: Path) -> None:
         ("drcd", "drcd", "dev", 3524),
         ("dureader-robust", "dureader_robust", "dev", 1417),
     ):
-        assert sum(1 for _ in ANSWERS[name].read(shared_data / folder, split)) == count, name
-    rules = {name: found.rules for name, found in ANSWERS.items()}
+        assert sum(1 for _ in read(named(name), shared_data / folder, split)) == count, name
+    sets = {name: found for name in known() if (found := named(name)).kind == "answers"}
+    rules = {name: found.rules for name, found in sets.items()}
     assert rules["cmrc2018"] == rules["drcd"] == "cmrc" and rules["xquad"] == rules["squad2"] == "squad"
-    assert [name for name, found in ANSWERS.items() if found.no_answer] == ["squad2"]
+    assert [name for name, found in sets.items() if found.no_answer] == ["squad2"]
 
 
 @pytest.mark.parametrize(
@@ -343,7 +345,7 @@ def test_a_file_of_the_other_kind_is_refused(tune: Tune, tmp_path: Path, tables:
     known = {"dataset": "squad", "folder": tmp_path}
     with pytest.raises(SettingsError, match="are for own files"):
         tune(task={"train": None, "dev": None, **known, "answer": {"no_answer": True}})
-    only = TaskChoice(dataset="xquad", folder=Path("xquad"))
+    only = tune(task={"train": None, "dev": None, "dataset": "xquad", "folder": "xquad"}).task
     with pytest.raises(DataError, match=r"xquad\.en|only tests"):
         read_data(only, tokenizer)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from albertine.inference.search import Search
-from albertine.tasks.asking import Fields, answer_columns, example
+from albertine.tasks.asking import Fields, answer_columns
 from albertine.tasks.generate import Read, Room
 from albertine.tasks.readers.table import Row
 
@@ -32,5 +32,5 @@ def test_passages_of_rows_of_one_name_are_not_read_together() -> None:
     tokenizer: Any = None
     family = Read(tokenizer, Room(16, 4), Search())
     rows = [Row({"id": "7", "context": "a", "question": "b"}, f"f:{n}", n) for n in range(2)]
-    names = [example(family, row, Fields("context", "question")).name for row in rows]
+    names = [family.example(row, Fields("context", "question")).name for row in rows]
     assert len(set(names)) == 2

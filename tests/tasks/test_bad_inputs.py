@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 
 from albertine.errors import DataError, ModelError, SettingsError
+from albertine.settings import resolve
 from albertine.tasks.data import read_data
-from albertine.tasks.datasets.classes import DATASETS, kept, read_split
+from albertine.tasks.datasets.classes import kept, read
 from albertine.tasks.finetune import finetune
 from albertine.tasks.predictor import Predictor
+from albertine.tasks.registry import named
+from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.sources import Data
 from albertine.text.load import load_tokenizer
 from albertine.training.progress import Reporter
@@ -216,13 +219,13 @@ PAIRS = [
 
 @pytest.mark.parametrize(("name", "folder", "dev", "test"), PAIRS, ids=[row[0] for row in PAIRS])
 def test_pairs_without_a_header_line(shared_data: Path, name: str, folder: str, dev: int, test: int) -> None:
-    dataset = DATASETS[name]
-    found = kept(dataset, read_split(dataset, shared_data / folder, "dev"))
+    dataset = named(name)
+    found = kept(dataset, read(dataset, shared_data / folder, "dev"))
     assert len(found) == dev and {e.label for e in found} == {"0", "1"}
     assert found[0].where.endswith(":1") and all(e.pair for e in found)
-    assert len(list(read_split(dataset, shared_data / folder, "test"))) == test
+    assert len(list(read(dataset, shared_data / folder, "test"))) == test
     with pytest.raises(DataError, match=r"has no train\.tsv"):
-        list(read_split(dataset, shared_data / folder, "train"))
+        list(read(dataset, shared_data / folder, "train"))
 
 
 def test_a_header_line_where_none_belongs(tmp_path: Path, tune: Tune) -> None:
@@ -250,12 +253,37 @@ def test_a_header_line_where_none_belongs(tmp_path: Path, tune: Tune) -> None:
         ("similarity", {"loss": "cosine"}),
         ("tags", "bioes"),
         ("crf", True),
+        ("crf", False),
         ("answer", {"stride": 9}),
-        ("target_length", 8),
+        ("target_length", 32),
         ("beams", 3),
     ],
 )
 def test_a_setting_of_another_kind_is_refused(tune: Tune, field: str, value: object) -> None:
-    settings = tune(task={field: value})
-    with pytest.raises(SettingsError, match=rf"task\.{field} is for .*and this task is single"):
-        read_data(settings.task, load_tokenizer(settings.encoder.folder))
+    with pytest.raises(SettingsError, match=rf"^task\.{field} is for [a-z, ]+, and this task is single$"):
+        tune(task={field: value})
+
+
+def test_a_data_set_tells_its_kind_and_refuses_others(tune: Tune, tmp_path: Path) -> None:
+    known = {"train": None, "dev": None, "folder": tmp_path}
+    assert tune(task={**known, "dataset": "race", "options": "options"}).task.kind == "choice"
+    assert tune(task={**known, "dataset": "race", "kind": "single"}).task.kind == "choice"
+    assert tune(task={**known, "dataset": "sts-b"}).task.kind == "score"
+    assert tune(task={**known, "dataset": "sts-b", "kind": "similarity"}).task.kind == "similarity"
+    assert tune(task={**known, "dataset": "squad", "kind": "reading"}).task.kind == "reading"
+    with pytest.raises(SettingsError, match=r"task\.crf is for entities, and this task is choice"):
+        tune(task={**known, "dataset": "race", "crf": False})
+    with pytest.raises(
+        SettingsError, match=r"`cola` is no data set of the kind similarity, but of single; known .*sts-b"
+    ):
+        tune(task={**known, "dataset": "cola", "kind": "similarity"})
+    with pytest.raises(SettingsError, match=r"no task\.kind `classes`; known are single, score"):
+        tune(task={"kind": "classes"})
+    with pytest.raises(SettingsError, match=r"no task\.kind `\['single'\]`"):
+        tune(task={"kind": ["single"]})
+    with pytest.raises(SettingsError, match=r"`task`: give its settings, such as task\.train=FILE"):
+        resolve(FinetuneSettings, {"name": "a", "task": 5, "encoder": {"folder": "a"}})
+    settings = tune()
+    assert FinetuneSettings(name="a", task=settings.task, encoder=settings.encoder).task == settings.task
+    with pytest.raises(SettingsError, match=r"Did you mean `tnews`"):
+        tune(task={**known, "dataset": "tnew"})

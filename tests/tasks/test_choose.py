@@ -15,11 +15,12 @@ from albertine.errors import DataError, ModelError
 from albertine.inference.options import option_rows
 from albertine.tasks.choose import SHOWN, Choice, Choose, by_option, encode
 from albertine.tasks.data import read_data
-from albertine.tasks.datasets.choose import CHOICES, own_choices
+from albertine.tasks.datasets.choose import own_choices, read
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.finetune import finetune
 from albertine.tasks.predictor import Predictor
 from albertine.tasks.readers.table import rows_of
+from albertine.tasks.registry import Columns, named
 from albertine.text.load import load_tokenizer
 from albertine.training.progress import Reporter
 from tests.tasks.conftest import Tune
@@ -36,14 +37,14 @@ def test_real_files_have_their_official_counts(
     shared_data: Path, name: str, folder: str, counts: dict[str, int]
 ) -> None:
     for split, count in counts.items():
-        found = list(CHOICES[name].read(shared_data / folder, split))
+        found = list(read(named(name), shared_data / folder, split))
         assert len(found) == count, split
         assert all(e.answer is not None and e.passage and e.question for e in found)
         assert len({e.name for e in found}) == count
         if name == "race" and split == "dev":
             groups = Counter(e.group for e in found)
             assert groups == {"middle": 1436, "high": 3451}
-            assert groups["middle"] == len(list(CHOICES["race-middle"].read(shared_data / folder, split)))
+            assert groups["middle"] == len(list(read(named("race-middle"), shared_data / folder, split)))
 
 
 def test_race_as_a_folder_is_race_as_an_archive(tmp_path: Path) -> None:
@@ -60,7 +61,7 @@ def test_race_as_a_folder_is_race_as_an_archive(tmp_path: Path) -> None:
     (tmp_path / "archive").mkdir()
     with tarfile.open(tmp_path / "archive" / "RACE.tar.xz", "w:xz") as tar:
         tar.add(tmp_path / "folder" / "RACE", "RACE")
-    plain, packed = (list(CHOICES["race"].read(tmp_path / f, "dev")) for f in ("folder", "archive"))
+    plain, packed = (list(read(named("race"), tmp_path / f, "dev")) for f in ("folder", "archive"))
     assert [(e.name, e.options, e.answer, e.group) for e in plain] == [
         ("high7.txt-0", ("a cat", "a dog"), 0, "high"),
         ("high7.txt-1", ("a dog", "a cat"), 1, "high"),
@@ -68,7 +69,7 @@ def test_race_as_a_folder_is_race_as_an_archive(tmp_path: Path) -> None:
     assert [e.options for e in plain] == [e.options for e in packed]
     path.write_text('{"id": "high7.txt"}')
     with pytest.raises(DataError, match="is not a RACE passage"):
-        list(CHOICES["race"].read(tmp_path / "folder", "dev"))
+        list(read(named("race"), tmp_path / "folder", "dev"))
 
 
 def test_the_row_of_an_option(tune: Tune) -> None:
@@ -183,7 +184,7 @@ def test_wrong_own_files_are_said_with_their_line(tmp_path: Path, line: str, mes
     path = tmp_path / "q.jsonl"
     path.write_text('{"text": "a", "options": ["b", "c"], "right": "c"}\n' + line)
     with pytest.raises(DataError, match=r"q\.jsonl:2.*" + message):
-        list(own_choices(rows_of(path), "text", None, "options", "right"))
+        list(own_choices(rows_of(path), Columns(label="right")))
 
 
 def test_answers_that_are_missing(tmp_path: Path, tune: Tune) -> None:

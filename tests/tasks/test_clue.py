@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from albertine.errors import DataError, SettingsError
-from albertine.tasks.data import kind_of, read_data
-from albertine.tasks.datasets.choose import CHOICES
-from albertine.tasks.datasets.classes import DATASETS, check_labels, label_names, read_split
-from albertine.tasks.datasets.classify import IFLYTEK
+from albertine.tasks.data import read_data
+from albertine.tasks.datasets import choose, classes
+from albertine.tasks.datasets.classes import class_names, label_names
 from albertine.tasks.finetune import finetune
+from albertine.tasks.registry import known, named
+from albertine.tasks.sources import check_known
 from albertine.text.load import load_tokenizer
 from albertine.training.progress import Reporter
 from tests.tasks.conftest import Tune
@@ -49,46 +50,46 @@ def test_real_files_have_their_official_counts(unpacked: Path, task: str) -> Non
         name = f"fewclue-{task}{suffix}"
         for split, count in (("train", train), ("dev", dev), ("test", test)):
             if task == "chid":
-                choices = list(CHOICES[name].read(unpacked, split))
+                choices = list(choose.read(named(name), unpacked, split))
                 assert len(choices) == count
                 assert {len(c.options) for c in choices} == {7}
                 assert all(c.answer is not None and "#idiom#" in c.passage for c in choices)
                 continue
-            found = list(read_split(DATASETS[name], unpacked, split))
+            found = list(classes.read(named(name), unpacked, split))
             assert len(found) == count, (name, split)
             assert all(e.text.strip() and e.label is not None for e in found)
             if split == "train":
-                labels = label_names(DATASETS[name], found)
-            check_labels(found, labels)
+                labels = label_names(named(name), found)
+            check_known("class", {split: found}, class_names, labels)
     if task == "iflytek":
-        assert labels == IFLYTEK
+        assert labels == tuple(map(str, range(119)))
     if task == "csldcp":
         listed = (unpacked / "csldcp" / "labels_all.txt").read_text(encoding="utf-8").split()
         assert set(labels) == set(listed) and len(labels) == 67
-    with_folder = DATASETS["fewclue-tnews"] if task == "chid" else DATASETS[f"fewclue-{task}"]
+    with_folder = named("fewclue-tnews") if task == "chid" else named(f"fewclue-{task}")
     if task != "chid":  # the folder of the one task will do as well
-        assert len(list(read_split(with_folder, unpacked / task, "dev"))) == union[1]
+        assert len(list(classes.read(with_folder, unpacked / task, "dev"))) == union[1]
 
 
 def test_the_tar_is_the_files(shared_data: Path, unpacked: Path) -> None:
     folder = shared_data / "fewclue"
     for name, split in (("fewclue-bustm-3", "dev"), ("fewclue-bustm", "test")):
-        inside, outside = (list(read_split(DATASETS[name], f, split)) for f in (folder, unpacked))
+        inside, outside = (list(classes.read(named(name), f, split)) for f in (folder, unpacked))
         assert [(e.text, e.pair, e.label) for e in inside] == [(e.text, e.pair, e.label) for e in outside]
-        assert inside[0].where.endswith("fewclue.tar.xz:" + DATASETS[name].files[split] + ":1")
-    assert len(list(CHOICES["fewclue-chid-0"].read(folder, "dev"))) == 42
+        assert inside[0].where.endswith("fewclue.tar.xz:" + named(name).files[split][0] + ":1")
+    assert len(list(choose.read(named("fewclue-chid-0"), folder, "dev"))) == 42
 
 
 def test_csl_and_cluewsc_as_the_baselines_lay_them_out(unpacked: Path, tmp_path: Path) -> None:
-    first = next(read_split(DATASETS["fewclue-csl-0"], unpacked, "train"))
+    first = next(classes.read(named("fewclue-csl-0"), unpacked, "train"))
     assert first.text == "无线传感器网络 数据聚集 物联网 近似查询"
     assert first.pair is not None and first.pair.startswith("无线传感器网络中实现隐私保护")
-    first = next(read_split(DATASETS["fewclue-cluewsc-0"], unpacked, "train"))
+    first = next(classes.read(named("fewclue-cluewsc-0"), unpacked, "train"))
     assert first.pair is None and first.label == "false"
     assert first.text.endswith("就像一片_树叶_飘入了树林，[他]走到了我的家人中间。")
     counts = Counter(
         (e.text.count("_") >= 2, "[" in e.text)
-        for e in read_split(DATASETS["fewclue-cluewsc"], unpacked, "test")
+        for e in classes.read(named("fewclue-cluewsc"), unpacked, "test")
     )
     assert counts == {(True, True): 976}
     # The pronoun may come first; and CLUE's own files have the names train, dev and test.
@@ -97,7 +98,7 @@ def test_csl_and_cluewsc_as_the_baselines_lay_them_out(unpacked: Path, tmp_path:
     path.write_text(
         json.dumps({**row, "text": "他见了B。", "label": "true", "idx": 4}, ensure_ascii=False) + "\r\n"
     )
-    (found,) = read_split(DATASETS["cluewsc"], tmp_path, "train")
+    (found,) = classes.read(named("cluewsc"), tmp_path, "train")
     assert (found.text, found.name) == ("[他]见了_B_。", "4")
     for change, message in (
         ({"text": "他见B。"}, r"train\.json:1: `B` does not stand at character 3"),
@@ -108,22 +109,22 @@ def test_csl_and_cluewsc_as_the_baselines_lay_them_out(unpacked: Path, tmp_path:
             json.dumps({**row, "text": "他见了B。", "label": "true", **change}, ensure_ascii=False)
         )
         with pytest.raises(DataError, match=message):
-            list(read_split(DATASETS["cluewsc"], tmp_path, "train"))
+            list(classes.read(named("cluewsc"), tmp_path, "train"))
     path.write_text('{"keyword": "a", "abst": "b", "label": "1"}')
     with pytest.raises(DataError, match=r"train\.json:1: `keyword` is not a list of words"):
-        list(read_split(DATASETS["csl"], tmp_path, "train"))
+        list(classes.read(named("csl"), tmp_path, "train"))
 
 
 def test_what_is_not_there_is_said(shared_data: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"has no bustm/dev_0\.json"):
-        list(read_split(DATASETS["fewclue-bustm-0"], tmp_path, "dev"))
+        list(classes.read(named("fewclue-bustm-0"), tmp_path, "dev"))
     with tarfile.open(tmp_path / "fewclue.tar", "w"):
         pass
     with pytest.raises(DataError, match=r"fewclue\.tar: has no bustm/dev_0\.json"):
-        list(read_split(DATASETS["fewclue-bustm-0"], tmp_path, "dev"))
+        list(classes.read(named("fewclue-bustm-0"), tmp_path, "dev"))
     with pytest.raises(SettingsError, match=r"Did you mean `fewclue-tnews-\d`"):
-        kind_of("fewclue-tnews-9")
-    assert not any(name.startswith("fewclue-chid") for name in DATASETS)
+        named("fewclue-tnews-9")
+    assert not any(name.startswith("fewclue-chid") for name in known() if named(name).kind == "single")
 
 
 @pytest.mark.parametrize("name", ["fewclue-eprstmt-0", "fewclue-iflytek", "fewclue-chid-1"])

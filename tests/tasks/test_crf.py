@@ -15,9 +15,10 @@ from albertine.evaluation.entities import micro
 from albertine.inference.tags import allowed, bio_spans, entities_of, marks, tags_of
 from albertine.model.crf import Crf
 from albertine.model.plan import SharingPlan
-from albertine.tasks.datasets.entities import ENTITIES
+from albertine.tasks.datasets.entities import read
 from albertine.tasks.finetune import finetune
 from albertine.tasks.predictor import Predictor
+from albertine.tasks.registry import named
 from albertine.tasks.start import rates
 from albertine.tasks.tag import tags_for
 from albertine.text.tokenizer import Spans
@@ -36,7 +37,7 @@ def test_tags_of_real_files_are_allowed_and_lead_back(
     shared_data: Path, name: str, folder: str, counts: dict[str, int], scheme: Any
 ) -> None:
     for split, count in counts.items():
-        found = list(ENTITIES[name].read(shared_data / folder, split))
+        found = list(read(named(name), shared_data / folder, split))
         assert len(found) == count, split
     types = sorted({kind for e in found for kind, _, _ in e.entities or ()})
     tags = tags_of(types, scheme)

@@ -15,10 +15,11 @@ from albertine.errors import AlbertineError, DataError, SettingsError
 from albertine.settings import load
 from albertine.tasks.batches import Batches
 from albertine.tasks.data import read_data
-from albertine.tasks.datasets.similarity import SIMILAR, to_learn
+from albertine.tasks.datasets.similarity import read, to_learn
 from albertine.tasks.embed import Embed, Likeness, encode
 from albertine.tasks.finetune import Result, finetune
 from albertine.tasks.predictor import Predictor
+from albertine.tasks.registry import named
 from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.sources import Data
 from albertine.text.load import load_tokenizer
@@ -212,7 +213,7 @@ def test_real_files(shared_data: Path, name: str) -> None:
     for split, count in zip(("train", "dev", "test"), counts, strict=True):
         if not count:
             continue
-        found = list(SIMILAR[name].read(shared_data / folder, split))
+        found = list(read(named(name), shared_data / folder, split))
         assert len(found) == count, split
         scores = [p.score for p in found if p.score is not None]
         labelled = split != "test" or folder == "sick"
@@ -223,7 +224,7 @@ def test_real_files(shared_data: Path, name: str) -> None:
 
 def test_contrasts_of_real_files(shared_data: Path) -> None:
     """Entailments, with a contradiction of the same premise; pairs that mean the same."""
-    ocnli = list(SIMILAR["ocnli"].read(shared_data / "ocnli", "train"))
+    ocnli = list(read(named("ocnli"), shared_data / "ocnli", "train"))
     found = to_learn(ocnli, "contrastive")
     assert len(found) == sum(p.score == 1 for p in ocnli)
     refuted = {(p.text, p.pair) for p in ocnli if p.score == 0}
@@ -231,7 +232,7 @@ def test_contrasts_of_real_files(shared_data: Path) -> None:
     assert hard and all((e.text, e.negative) in refuted for e in hard)
     missed = [e for e in found if e.negative is None]
     assert not {e.text for e in missed} & {text for text, _ in refuted}
-    afqmc = list(SIMILAR["afqmc"].read(shared_data / "afqmc", "dev"))
+    afqmc = list(read(named("afqmc"), shared_data / "afqmc", "dev"))
     assert len(to_learn(afqmc, "contrastive")) == sum(p.score == 1 for p in afqmc)
     texts = to_learn(afqmc, "simcse")
     assert len({e.text for e in texts}) == len(texts) and all(e.text == e.pair for e in texts)

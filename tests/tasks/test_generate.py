@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,17 +18,23 @@ from albertine.interop.heads import task_of
 from albertine.interop.huggingface import read_folder, save_model
 from albertine.layout import pack
 from albertine.model.model import Model
+from albertine.tasks.answer import Question
 from albertine.tasks.data import read_data
-from albertine.tasks.datasets.generate import own_reading, webqa_file
+from albertine.tasks.datasets.generate import read_questions, webqa_file
 from albertine.tasks.finetune import finetune
 from albertine.tasks.generate import Read, Room, encode_questions, encode_texts
 from albertine.tasks.predictor import Predictor
+from albertine.tasks.registry import Dataset
 from albertine.text.load import load_tokenizer
 from albertine.training.progress import Reporter
 from tests.tasks.conftest import Tune
 from tests.tasks.test_answer import squad
 
 WORDS = ["the", "house", "and", "old", "man", "time", "good", "never"]
+
+
+def own(path: Path) -> Iterator[Question]:
+    return read_questions(Dataset(kind="reading", files={"train": (path,)}), path.parent, "train")
 
 
 def texts(path: Path, count: int, seed: int) -> Path:
@@ -300,14 +307,14 @@ def test_the_real_sample_of_webqa(shared_data: Path) -> None:
     tokenizer = load_tokenizer(shared_data / "tokenizers" / "bert-zh-21128")
     data = encode_questions(found[:200], tokenizer, Room(320, 32), together=True)
     assert len(data.examples) == 10 and max(map(len, data.ids)) <= 352
-    assert own_reading(shared_data / "webqa_sample" / "test_file_example.json.xz", "train") is not None
+    assert own(shared_data / "webqa_sample" / "test_file_example.json.xz") is not None
 
 
 def test_cmrc_is_read_by_generation(shared_data: Path) -> None:
     tokenizer = load_tokenizer(shared_data / "tokenizers" / "bert-zh-21128")
-    questions = list(own_reading(shared_data / "cmrc2018" / "trial.json.xz", "train"))
-    assert len(questions) == 1002
-    data = encode_questions(questions[:100], tokenizer, Room(320, 32), together=False)
+    found = list(own(shared_data / "cmrc2018" / "trial.json.xz"))
+    assert len(found) == 1002
+    data = encode_questions(found[:100], tokenizer, Room(320, 32), together=False)
     assert data.targets is not None and len(data.examples) == 100
     said = right = 0
     for example, target in zip(data.examples, data.targets, strict=True):
@@ -322,15 +329,15 @@ def test_cmrc_is_read_by_generation(shared_data: Path) -> None:
 def test_a_damaged_file_is_said(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"q_key": "a", "evidences": [{"evidence_tokens": ["a"]}]}')
     with pytest.raises(DataError, match=r"a\.json:1: is not a question of WebQA"):
-        list(own_reading(tmp_path / "a.json", "train"))
+        list(own(tmp_path / "a.json"))
     (tmp_path / "b.json").write_text('{"data": 3}')
     with pytest.raises(DataError, match="is not a file in SQuAD's format"):
-        list(own_reading(tmp_path / "b.json", "train"))
+        list(own(tmp_path / "b.json"))
     (tmp_path / "c.json").write_text(
         '{"q_key": "a", "question_tokens": ["New", "York", "在", "哪", "里"], "evidences": '
         '[{"evidence_tokens": ["在", "USA", "。"], "golden_answers": [["no_answer"]]}]}'
     )
-    (question,) = own_reading(tmp_path / "c.json", "train")
+    (question,) = own(tmp_path / "c.json")
     assert (question.question, question.passage, question.answers) == ("New York在哪里", "在USA。", ())
 
 

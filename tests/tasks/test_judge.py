@@ -28,7 +28,7 @@ from albertine.tasks.ensemble import Ensemble, check, ensemble, warning
 from albertine.tasks.family import Merging
 from albertine.tasks.finetune import finetune
 from albertine.tasks.judge import TunedRun, judge, open_run
-from albertine.tasks.settings import FinetuneSettings, TaskChoice
+from albertine.tasks.settings import FinetuneSettings, of_its_kind
 from albertine.tasks.tag import Tag, Tagged
 from albertine.text.load import load_tokenizer
 from albertine.text.train import train_wordpiece
@@ -245,7 +245,7 @@ def test_members_may_cut_texts_differently(train: Train, members: list[Path], tm
     rows = [{"text": "the old house", "label": [["X", 4, 7]]}] * 2
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     task = {"train": tmp_path / "rows.jsonl", "dev": tmp_path / "rows.jsonl", "kind": "entities"}
-    choice_of_task = resolve(TaskChoice, task)
+    choice_of_task = of_its_kind(task)
     tagged = [replace(run, data=read_data(choice_of_task, load_tokenizer(run.model_folder))) for run in runs]
     with pytest.raises(ModelError, match="different tokens"):
         check(tagged, ["dev"])

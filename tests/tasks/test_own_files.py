@@ -13,9 +13,9 @@ from albertine.errors import DataError, SettingsError
 from albertine.settings import resolve
 from albertine.tasks.data import read_data
 from albertine.tasks.datasets.classes import label_names
-from albertine.tasks.datasets.classify import Dataset
 from albertine.tasks.examples import Example
-from albertine.tasks.settings import TaskChoice
+from albertine.tasks.registry import Dataset
+from albertine.tasks.settings import FinetuneSettings, TaskChoice
 from albertine.tasks.sources import Data
 from albertine.text.load import load_tokenizer
 from albertine.text.tokenizer import Tokenizer
@@ -30,8 +30,12 @@ def lines(*rows: object) -> bytes:
     return "\n".join(map(json.dumps, rows)).encode()
 
 
+def settings_of(task: Any) -> TaskChoice:
+    return resolve(FinetuneSettings, {"name": "a", "encoder": {"folder": "a"}, "task": task}).task
+
+
 def read(tokenizer: Tokenizer, **task: Any) -> Data:
-    return read_data(resolve(TaskChoice, {"max_length": 32, **task}), tokenizer)
+    return read_data(settings_of({"max_length": 32, **task}), tokenizer)
 
 
 def told(example: Any) -> tuple[str, Any]:
@@ -576,7 +580,8 @@ def test_ids_of_own_rows_are_kept(tokenizer: Tokenizer, tmp_path: Path) -> None:
 
 def test_numbers_of_classes_do_not_depend_on_the_order_of_a_set() -> None:
     names = [f"{zero}{n}" for n in range(1, 21) for zero in ("", "0", "00")]
-    found = label_names(Dataset({}), [Example("", "", None, name, "") for name in [*names, "１"]])
+    dataset = Dataset(files={"train": ("a",)})
+    found = label_names(dataset, [Example("", "", None, name, "") for name in [*names, "１"]])
     assert found == (
         "001",
         "01",
@@ -595,7 +600,7 @@ def test_a_message_lists_a_few_of_many_classes(tokenizer: Tokenizer, tmp_path: P
 
 
 def test_columns_and_header_can_be_said_on_the_command_line() -> None:
-    task = resolve(TaskChoice, {"train": "a.tsv", "header": False, "text": 1, "label": 2})
+    task = settings_of({"train": "a.tsv", "header": False, "text": 1, "label": 2})
     assert (task.text, task.label, task.header) == ("1", "2", False)
     with pytest.raises(SettingsError):
-        resolve(TaskChoice, {"train": "a.tsv", "header": "maybe"})
+        settings_of({"train": "a.tsv", "header": "maybe"})

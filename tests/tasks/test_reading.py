@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from albertine.errors import DataError, SettingsError
-from albertine.tasks.data import kind_of
-from albertine.tasks.datasets.classes import DATASETS, check_labels, kept, label_names, read_file, read_split
-from albertine.tasks.datasets.classify import Columns, Dataset
+from albertine.tasks.datasets.classes import class_names, kept, label_names, read
 from albertine.tasks.examples import Example
+from albertine.tasks.registry import Columns, Dataset, named
+from albertine.tasks.sources import check_known
 
 OFFICIAL = [
     ("cola", "glue/CoLA", {"train": 8551, "dev": 1043, "test": 1063}),
@@ -40,37 +40,38 @@ OFFICIAL = [
 def test_real_files_have_their_official_counts(
     shared_data: Path, name: str, folder: str, counts: dict[str, int]
 ) -> None:
-    dataset = DATASETS[name]
+    dataset = named(name)
     for split, count in counts.items():
-        found = kept(dataset, read_split(dataset, shared_data / folder, split))
+        found = kept(dataset, read(dataset, shared_data / folder, split))
         assert len(found) == count, split
         labelled = dataset.columns_of(split).label is not None
         assert all((e.label is not None) == labelled for e in found)
         if labelled and dataset.labels:
-            check_labels(found, dataset.labels)
+            check_known("class", {split: found}, class_names, dataset.labels)
         assert not any(e.text.startswith("\ufeff") for e in found)
 
 
 def test_rows_that_the_authors_drop_are_counted(shared_data: Path) -> None:
-    dataset = DATASETS["ocnli"]
-    train = list(read_split(dataset, shared_data / "ocnli", "train"))
+    dataset = named("ocnli")
+    train = list(read(dataset, shared_data / "ocnli", "train"))
     assert len(train) - len(kept(dataset, train)) == 15
 
 
 def test_classes_of_tnews(shared_data: Path) -> None:
-    dev = list(read_split(DATASETS["tnews"], shared_data / "tnews", "dev"))
-    names = label_names(DATASETS["tnews"], dev)
+    dev = list(read(named("tnews"), shared_data / "tnews", "dev"))
+    names = label_names(named("tnews"), dev)
     assert len(names) == 15
     assert names[0] == "100" and names == tuple(sorted(names, key=int))
 
 
-OWN = Dataset({}, Columns("text", "other", "label"))
+OWN = Dataset(files={"train": ("my file.csv",)}, columns=Columns(pair="other"))
+ALONE = OWN.model_copy(update={"columns": Columns()})
 
 
 def own(tmp_path: Path, content: bytes, name: str = "my file.csv", dataset: Dataset = OWN) -> list[Example]:
     path = tmp_path / name
     path.write_bytes(content)
-    return list(read_file(dataset, path, dataset.columns))
+    return list(read(dataset.model_copy(update={"files": {"train": (path,)}}), tmp_path, "train"))
 
 
 def test_quotes_line_ends_marks_and_compression(tmp_path: Path) -> None:
@@ -111,7 +112,7 @@ def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, content: bytes, nam
 
 
 def test_labels_that_cannot_be(tmp_path: Path) -> None:
-    numbers = Dataset({}, Columns("text", None, "label"), kind="score")
+    numbers = ALONE.model_copy(update={"kind": "score"})
     with pytest.raises(DataError, match=r"a\.csv:3: `label` is `high`, not a number"):
         own(tmp_path, b"text,label\na,1.5\nb,high\n", "a.csv", numbers)
     examples = own(tmp_path, b"text,other,label\na,b,yes\nc,d,no\ne,f,maybe\n", "b.csv")
@@ -119,13 +120,13 @@ def test_labels_that_cannot_be(tmp_path: Path) -> None:
     numbered = own(tmp_path, b"text,other,label\na,b,10\nb,b,2\nc,b,1\nd,b,-3\n", "c.csv")
     assert label_names(OWN, numbered) == ("-3", "1", "2", "10")
     with pytest.raises(DataError, match=r"b\.csv:4: has the class `maybe`"):
-        check_labels(examples, ("no", "yes"))
+        check_known("class", {"train": examples}, class_names, ("no", "yes"))
     with pytest.raises(DataError, match="has only the class `yes`"):
         label_names(OWN, examples[:1])
 
 
 def test_several_classes_a_row(tmp_path: Path) -> None:
-    many = Dataset({}, Columns("text", None, "label"), kind="multi", separator="|")
+    many = ALONE.model_copy(update={"kind": "multi", "separator": "|"})
     rows = own(tmp_path, b"text,label\na,x|y\nb,\nc,z\n", "a.csv", many)
     assert [r.label for r in rows] == [frozenset("xy"), frozenset(), frozenset("z")]
     assert label_names(many, rows) == ("x", "y", "z")
@@ -135,10 +136,10 @@ def test_several_classes_a_row(tmp_path: Path) -> None:
 
 def test_names_and_folders_that_are_not_there(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="Did you mean `tnews`"):
-        kind_of("tnew")
+        named("tnew")
     (tmp_path / "train.json").write_text("{}")
     with pytest.raises(DataError, match=r"has no dev\.json; it has train\.json"):
-        list(read_split(DATASETS["tnews"], tmp_path, "dev"))
+        list(read(named("tnews"), tmp_path, "dev"))
 
 
 def test_glue_files_that_are_not_at_hand_by_their_documented_headers(tmp_path: Path) -> None:
@@ -146,8 +147,8 @@ def test_glue_files_that_are_not_at_hand_by_their_documented_headers(tmp_path: P
     (tmp_path / "train.tsv").write_text(
         'id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n1\t2\t3\tA?\tB?\t1\n4\t5\t6\tbroken\n7\t8\t9\tC?\t"D?\t0\n'
     )
-    dataset = DATASETS["qqp"]
-    found = list(read_split(dataset, tmp_path, "train"))
+    dataset = named("qqp")
+    found = list(read(dataset, tmp_path, "train"))
     assert len(found) == 3 and found[1].where.endswith("train.tsv:3")
     assert [(e.name, e.text, e.pair, e.label) for e in kept(dataset, found)] == [
         ("1", "A?", "B?", "1"),
@@ -161,8 +162,8 @@ def test_glue_files_that_are_not_at_hand_by_their_documented_headers(tmp_path: P
         (tmp_path / name).write_text(text)
     for task in ("mnli", "mnli-mm"):
         for split in ("train", "dev"):
-            (only,) = kept(DATASETS[task], read_split(DATASETS[task], tmp_path, split))
+            (only,) = kept(named(task), read(named(task), tmp_path, split))
             assert (only.text, only.pair, only.label) == ("A man.", "A cat.", "neutral")
     (tmp_path / "train.tsv").write_text("index\tquestion\tsentence\tlabel\n0\tWho?\tHe.\tnot_entailment\n")
-    (only,) = read_split(DATASETS["qnli"], tmp_path, "train")
+    (only,) = read(named("qnli"), tmp_path, "train")
     assert (only.text, only.pair, only.label) == ("Who?", "He.", "not_entailment")

@@ -24,13 +24,14 @@ from albertine.model.relations import Relations
 from albertine.settings import load
 from albertine.tasks.batches import Batches
 from albertine.tasks.data import read_data
-from albertine.tasks.datasets.relations import RELATIONS, check_predicates, own_relations, predicate_names
+from albertine.tasks.datasets.relations import predicate_names, predicates_of, read
 from albertine.tasks.finetune import Result, finetune
 from albertine.tasks.predictor import Predictor
-from albertine.tasks.readers.table import rows_of
+from albertine.tasks.registry import Dataset, named
 from albertine.tasks.relate import Relate, pointer_loss
 from albertine.tasks.relations import Lost, Names, Related, RelationBatch, Sentence, encode
 from albertine.tasks.settings import FinetuneSettings
+from albertine.tasks.sources import check_known
 from albertine.text.load import load_tokenizer
 from albertine.text.tokenizer import Tokenizer
 from albertine.training.progress import Reporter
@@ -42,11 +43,11 @@ PREDICATES = ("founded", "sold")
 def test_real_files_have_their_official_counts(shared_data: Path) -> None:
     folder = shared_data / "duie_sample"
     for split, sentences, triples in (("train", 2601, 5293), ("dev", 1000, 2073)):
-        found = list(RELATIONS["duie"].read(folder, split))
+        found = list(read(named("duie"), folder, split))
         assert len(found) == sentences
         assert sum(len(e.triples or ()) for e in found) == triples
         names = predicate_names(found, folder)
-        check_predicates({split: found}, names)
+        check_known("predicate", {split: found}, predicates_of, names)
         assert len(names) == 49 and names[:2] == ("祖籍", "父亲")
         assert set(predicate_names(found, None)) < set(names)
 
@@ -54,7 +55,7 @@ def test_real_files_have_their_official_counts(shared_data: Path) -> None:
 def test_places_lead_back_to_the_names(shared_data: Path) -> None:
     tokenizer = load_tokenizer(shared_data / "tokenizers" / "bert-zh-21128")
     folder = shared_data / "duie_sample"
-    examples = list(RELATIONS["duie"].read(folder, "dev"))
+    examples = list(read(named("duie"), folder, "dev"))
     names = predicate_names(examples, folder)
     data = encode(examples, tokenizer, 128, names)
     assert data.targets is not None
@@ -467,7 +468,7 @@ GOOD = {"text": "the man sold time", "label": [["man", "sold", "time"]]}
 def test_wrong_own_files_are_said_with_their_line(tmp_path: Path, line: object, message: str) -> None:
     path = write(tmp_path / "a.jsonl", GOOD, line)
     with pytest.raises(DataError, match=message) as caught:
-        list(own_relations(rows_of(path), "text", "label"))
+        list(read(Dataset(kind="relations", files={"train": (path,)}), tmp_path, "train"))
     assert caught.value.where == f"{path}:2"
 
 

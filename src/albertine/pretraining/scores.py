@@ -23,7 +23,7 @@ from albertine.pretraining.data import held_out_batches
 from albertine.pretraining.held_out import judge
 from albertine.pretraining.settings import ObjectiveChoice, PretrainingSettings
 from albertine.settings import load
-from albertine.tasks.families import IN_WORDS
+from albertine.tasks.families import FAMILIES
 from albertine.text.load import check_vocabulary, load_tokenizer
 from albertine.text.tokenizer import Tokenizer
 
@@ -54,7 +54,7 @@ def open_pretrained(
     model, task = found.model, task_of(found)
     if task is not None:
         raise ModelError(
-            f"is no longer a pretrained model: it was tuned to {IN_WORDS[task]}",
+            f"is no longer a pretrained model: it was tuned to {FAMILIES[task].words}",
             where=what,
             remedy=f"Score it on the files of its task: albertine evaluate {quote(str(what))}",
         )

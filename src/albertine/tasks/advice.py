@@ -24,7 +24,7 @@ def advice(settings: FinetuneSettings, seeds: int = 1) -> list[str]:
     Args:
         seeds: how many runs there will be.
     """
-    dataset = settings.task.dataset or ""
+    dataset = str(settings.task.dataset or "")
     config = read_json(model_folder(settings.encoder.folder) / "config.json")
     width, dropout = config.get("hidden_size"), config.get("hidden_dropout_prob")
     found = []
@@ -74,7 +74,7 @@ def _scores_pairs(task: TaskChoice) -> bool:
 
 def _is_small(task: TaskChoice) -> bool:
     if task.dataset is not None:
-        return task.dataset in SMALL or task.dataset.startswith("fewclue-")
+        return task.dataset in SMALL or str(task.dataset).startswith("fewclue-")
     paths = task.own("train")
     lines_tell = (path.suffix in (".csv", ".jsonl", ".tsv") and path.is_file() for path in paths)
     if len(paths) < len(task.own("train")) or not all(lines_tell):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -23,7 +23,8 @@ from albertine.model.task_model import TaskModel
 from albertine.objectives.losses import Part
 from albertine.randomness import generator
 from albertine.tasks.encoded import Encoded, Rows, TaskBatch
-from albertine.tasks.family import OneLayer, Poll, over_rows
+from albertine.tasks.family import Fields, OneLayer, Poll, over_rows
+from albertine.tasks.readers.table import Row
 from albertine.text.tokenizer import Tokenizer
 
 
@@ -104,6 +105,15 @@ def windows_to_learn(data: Encoded, blank: float) -> Encoded:
     return data.some(np.flatnonzero(shown | ~answered | (draws < blank)).tolist())
 
 
+QUESTIONS = Fields("context", "question")
+
+
+def question_of(row: Row, fields: Fields, prefix: str = "") -> Question:
+    """The question that a row of a table is, without its answers."""
+    question = fields.needed(row, "the question")
+    return Question(prefix + row.name, question, row.text(fields.text), None, row.where)
+
+
 @dataclass
 class Answer(OneLayer):
     """The family of extracted answers; what its model says of a question is a `Found`.
@@ -117,8 +127,12 @@ class Answer(OneLayer):
     labels: tuple[str, ...] = ()
     outputs: int = 2
     task: Task = "answer"
+    fields: ClassVar[Fields] = QUESTIONS
     layer: str = "qa_outputs"
     per_token: bool = True
+
+    def example(self, row: Row, fields: Fields) -> Question:
+        return question_of(row, fields)
 
     def encode(self, examples: Sequence[Question], tokenizer: Tokenizer) -> Encoded:
         return encode(examples, tokenizer, self.reading)

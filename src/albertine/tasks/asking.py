@@ -3,95 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
 
-from albertine.errors import DataError
-from albertine.interop.heads import Task
-from albertine.tasks.answer import Question
-from albertine.tasks.choose import Choice
-from albertine.tasks.embed import Likeness
-from albertine.tasks.examples import Example
 from albertine.tasks.family import Family
-from albertine.tasks.generate import Read, Wanted
-from albertine.tasks.readers.table import Row
-from albertine.tasks.relations import Sentence
-from albertine.tasks.tag import Tagged
+from albertine.tasks.family import Fields as Fields
 
 T = TypeVar("T")
 ASKED = frozenset(("id", "text", "pair", "passage", "question", "options", "label", "group"))
 """What a line of predictions tells of the question itself."""
 
 
-@dataclass(frozen=True)
-class Fields:
-    """Which columns hold the question.
-
-    Attributes:
-        text: the text, or the passage. pair: the second text, or what is asked about the passage; None where
-            there is none. options: a list of answers to choose from.
-    """
-
-    text: str = "text"
-    pair: str | None = None
-    options: str = "options"
-
-
-USUAL: Mapping[Task, Fields] = {
-    "answer": Fields("context", "question"),
-    "embed": Fields("text", "pair"),
-}
-"""Where nothing else is said; as the files of these tasks mostly have it."""
-
-
 def usual_fields(family: Family) -> Fields:
     """The columns of a family where nobody names any."""
-    return USUAL["answer"] if isinstance(family, Read) else USUAL.get(family.task, Fields())
-
-
-def example(family: Family, row: Row, fields: Fields) -> Any:
-    """The example that a row is to a family, its answer unknown.
-
-    Raises:
-        DataError: a column is missing, or is not what it should be.
-    """
-    name, text, where = row.name, row.text(fields.text), row.where
-    pair = None if fields.pair is None else row.text(fields.pair)
-    match family.task:
-        case "classify":
-            return Example(name, text, pair, None, where)
-        case "tag":
-            return Tagged(name, text, None, where)
-        case "relate":
-            return Sentence(name, text, None, where)
-        case "choose":
-            return Choice(name, text, pair or "", _options(row, fields.options), None, where)
-        case "embed":
-            return Likeness(name, text, _needed(pair, "the second text", row), None, where)
-        case "generate" if not isinstance(family, Read):
-            return Wanted(name, text, pair, None, where)
-        case _:
-            # Passages of one name would be read together: every row is a question of its own.
-            name = f"{row.number} {name}" if isinstance(family, Read) else name
-            return Question(name, _needed(pair, "the question", row), text, None, where)
-
-
-def _needed(pair: str | None, what: str, row: Row) -> str:
-    if pair is None:
-        raise DataError(f"needs a column for {what}", where=row.where, remedy="Name it: --pair COLUMN")
-    return pair
-
-
-def _options(row: Row, column: str) -> tuple[str, ...]:
-    value = row.get(column)
-    if not isinstance(value, list) or len(value) < 2 or not all(isinstance(v, str) for v in value):
-        raise DataError(
-            f"`{column}` is not a list of two texts or more",
-            where=row.where,
-            remedy="Give the options as a list, in JSON lines or Parquet",
-        )
-    return tuple(value)
+    return family.fields
 
 
 def answer_columns(line: Mapping[str, Any], top: int) -> dict[str, Any]:

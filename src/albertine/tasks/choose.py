@@ -14,13 +14,15 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from albertine.errors import DataError
 from albertine.evaluation.ensembles import mean_softmax
 from albertine.inference.options import option_rows
-from albertine.interop.heads import Task, head_config
+from albertine.interop.heads import Task, head_config, pooling_of
 from albertine.model.pooling import Pooling
 from albertine.objectives.losses import Part
 from albertine.tasks.encoded import Encoded, Rows, TaskBatch
-from albertine.tasks.family import OneLayer
+from albertine.tasks.family import Fields, OneLayer, Tuned
+from albertine.tasks.readers.table import Row
 from albertine.text.tokenizer import Tokenizer
 
 SHOWN = 300
@@ -73,6 +75,17 @@ class Choose(OneLayer):
     pooling: Pooling = "cls"
     task: Task = "choose"
 
+    def example(self, row: Row, fields: Fields) -> Choice:
+        options = row.get(fields.options)
+        if not isinstance(options, list) or len(options) < 2 or not all(isinstance(o, str) for o in options):
+            raise DataError(
+                f"`{fields.options}` is not a list of two texts or more",
+                where=row.where,
+                remedy="Give the options as a list, in JSON lines or Parquet",
+            )
+        text, question = row.text(fields.text), fields.second(row) or ""
+        return Choice(row.name, text, question, tuple(options), None, row.where)
+
     def encode(self, examples: Sequence[Choice], tokenizer: Tokenizer) -> Encoded:
         return encode(examples, tokenizer, self.max_length)
 
@@ -124,3 +137,8 @@ def _beginning(text: str) -> str:
 def by_option(logits: Tensor, rows: Sequence[int]) -> Tensor:
     """Logits (rows, 1) as (examples, most options), minus infinity where an example has fewer."""
     return pad_sequence(list(torch.split(logits.squeeze(-1), list(rows))), True, float("-inf"))
+
+
+def of_folder(found: Tuned) -> Choose:
+    """The family that a folder was tuned with."""
+    return Choose(found.length, pooling=pooling_of(found.folder))

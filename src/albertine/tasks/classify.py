@@ -15,13 +15,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from albertine.evaluation.ensembles import mean_score, mean_sigmoid, mean_softmax
-from albertine.interop.heads import Task, head_config
+from albertine.interop.heads import Kind, Task, head_config
 from albertine.model.pooling import Pooling
 from albertine.objectives.losses import Part
-from albertine.tasks.datasets.classify import Kind
 from albertine.tasks.encoded import Encoded, Rows, TaskBatch
 from albertine.tasks.examples import Example
-from albertine.tasks.family import OneLayer
+from albertine.tasks.family import Fields, OneLayer, Tuned
+from albertine.tasks.readers.table import Row
 from albertine.text.tokenizer import Tokenizer
 
 
@@ -83,6 +83,9 @@ class Classify(OneLayer):
 
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer) -> Encoded:
         return encode(examples, tokenizer, self.max_length, self.kind, self.labels)
+
+    def example(self, row: Row, fields: Fields) -> Example:
+        return Example(row.name, row.text(fields.text), fields.second(row), None, row.where)
 
     def loss(self, logits: Tensor, batch: TaskBatch) -> Part:
         targets = batch.targets
@@ -154,3 +157,9 @@ class Classify(OneLayer):
 
 def _plain(label: str | float | frozenset[str]) -> str | float | list[str]:
     return sorted(label) if isinstance(label, frozenset) else label
+
+
+def of_folder(found: Tuned) -> Classify:
+    """The family that a folder was tuned with."""
+    head = found.head
+    return Classify(head.kind, head.labels, (), found.length, pooling=head.pooling)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from albertine.evaluation.ensembles import mean_score
+from albertine.inference.embedding import how_of
 from albertine.interop.heads import Task
 from albertine.model.model import Model
 from albertine.model.pooling import Pooling
@@ -22,7 +23,8 @@ from albertine.model.task_model import Embedder
 from albertine.objectives.losses import Part
 from albertine.objectives.similarity import contrastive, cosent, cosine_error
 from albertine.tasks.encoded import Encoded, Rows, TaskBatch
-from albertine.tasks.family import Poll, over_rows
+from albertine.tasks.family import Fields, Poll, Tuned, over_rows
+from albertine.tasks.readers.table import Row
 from albertine.text.tokenizer import Tokenizer
 
 Objective = Literal["cosine", "cosent", "contrastive", "simcse"]
@@ -94,9 +96,14 @@ class Embed:
     labels: tuple[str, ...] = ()
     heads: frozenset[str] = frozenset({"pooler"})
     task: Task = "embed"
+    fields: ClassVar[Fields] = Fields("text", "pair")
 
     def build(self, base: Model, dropout: float, seed: int) -> Embedder:
         return Embedder(base, self.pooling, self.normalize)
+
+    def example(self, row: Row, fields: Fields) -> Likeness:
+        second = fields.needed(row, "the second text")
+        return Likeness(row.name, row.text(fields.text), second, None, row.where)
 
     def encode(self, examples: Sequence[Likeness], tokenizer: Tokenizer) -> Encoded:
         return encode(examples, tokenizer, self.max_length)
@@ -157,3 +164,9 @@ class Embed:
         if self.pooling == "depths":  # which the files of sentence-transformers cannot say
             told |= {"pooling": self.pooling, "normalize": self.normalize}
         return {"albertine": told}
+
+
+def of_folder(found: Tuned) -> Embed:
+    """The family that a folder was tuned with."""
+    how = how_of(found.folder, found.where)
+    return Embed("cosine", how.max_length or found.length, how.pooling, how.normalize)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from albertine.interop.heads import Task
+from albertine.errors import DataError
+from albertine.interop.heads import ClassifierHead, Task, length_of, read_classifier
+from albertine.interop.huggingface import ModelFolder
+from albertine.interop.huggingface_config import our_flags
 from albertine.layout import Packed, longest_first
 from albertine.model.backend import tokens_per_pass
 from albertine.model.model import Model, evaluating
@@ -17,9 +22,58 @@ from albertine.model.pooling import Pooling
 from albertine.model.task_model import Classifier, TaskModel
 from albertine.objectives.losses import Part
 from albertine.tasks.encoded import Encoded, TaskBatch
+from albertine.tasks.readers.table import Row
 from albertine.text.tokenizer import Tokenizer
 
 Poll = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Fields:
+    """Which columns of a table hold a question.
+
+    Attributes:
+        text: the text, or the passage. pair: the second text, or what is asked about the passage; None where
+            there is none. options: a list of answers to choose from.
+    """
+
+    text: str = "text"
+    pair: str | None = None
+    options: str = "options"
+
+    def second(self, row: Row) -> str | None:
+        """The second text of a row, if there is a column for it."""
+        return None if self.pair is None else row.text(self.pair)
+
+    def needed(self, row: Row, what: str) -> str:
+        """The same; it is an error where there is no such column."""
+        if self.pair is None:
+            raise DataError(f"needs a column for {what}", where=row.where, remedy="Name it: --pair COLUMN")
+        return row.text(self.pair)
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A model folder to make a family from."""
+
+    folder: ModelFolder
+    tokenizer: Tokenizer
+    where: Path
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What config.json says to Albertine alone."""
+        return our_flags(self.folder.config)
+
+    @property
+    def length(self) -> int:
+        """Tokens of a row that the head was tuned with."""
+        return length_of(self.folder)
+
+    @property
+    def head(self) -> ClassifierHead:
+        """Its classifier. Raises ModelError."""
+        return read_classifier(self.folder, self.where)
 
 
 class Family(Protocol):
@@ -30,6 +84,7 @@ class Family(Protocol):
         metrics: names of `evaluation.metrics`; the first picks the best model.
         labels: names of the classes, where it has classes.
         heads: the pretraining heads that the tuned model keeps.
+        fields: the columns of its questions where nobody names any.
     """
 
     @property
@@ -40,6 +95,16 @@ class Family(Protocol):
     def labels(self) -> tuple[str, ...]: ...
     @property
     def heads(self) -> frozenset[str]: ...
+    @property
+    def fields(self) -> Fields: ...
+
+    def example(self, row: Row, fields: Fields) -> Any:
+        """The example that a row of a table is, its answer unknown.
+
+        Raises:
+            DataError: a column is missing, or is not what it should be.
+        """
+        ...
 
     def encode(self, examples: Any, tokenizer: Tokenizer) -> Encoded:
         """Examples as model input, cut to the length that the family was made for: to be judged, to be asked,
@@ -119,6 +184,7 @@ class OneLayer(ABC):
     per_token: bool = False
     pooling: Pooling = "cls"
     layer: str = "classifier"
+    fields: ClassVar[Fields] = Fields()
 
     @property
     def heads(self) -> frozenset[str]:

@@ -36,7 +36,14 @@ from albertine.tasks.encoded import Encoded
 from albertine.tasks.family import Family, OneLayer, Settling, loss
 from albertine.tasks.judge import Split, judged
 from albertine.tasks.record import Made, check_finished, finished, remember, remembered, stamp
-from albertine.tasks.settings import FinetuneSettings, TaskChoice
+from albertine.tasks.settings import (
+    AnswerChoice,
+    FinetuneSettings,
+    PooledTask,
+    SimilarityChoice,
+    TaskChoice,
+    VectorsTask,
+)
 from albertine.tasks.sources import Data
 from albertine.tasks.start import embedding_rate, first_encoder, open_encoder, rates, start_notes
 from albertine.tasks.whitened import whiten
@@ -55,6 +62,9 @@ from albertine.training.step import FastGradientMethod
 TOLD_APART = {"dataset", "folder", "train", "dev", "test", "text", "pair", "label", "options", "encoding"}
 TOLD_APART |= {"separator", "similarity", "pooling"}
 """What a fingerprint tells of a task otherwise: its data by their content, the rest by keys of its own."""
+OF_OTHERS = {"tags": "bio", "crf": False, "target_length": 32, "beams": 2}
+OF_OTHERS |= {"answer": AnswerChoice().model_dump(mode="json")}
+"""What fingerprints told of every task when all kinds had one class of settings; older runs go on by it."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +125,8 @@ def finetune(
         data = read(settings.task, tokenizer)
         data = replace(data, notes=(*data.notes, *start_notes(settings, pretrained, data.family)))
         if isinstance(data.family, OneLayer):
-            data.family.pooling = settings.task.pooling or usual_pooling(pretrained.config)
+            pooling = settings.task.pooling if isinstance(settings.task, PooledTask) else None
+            data.family.pooling = pooling or usual_pooling(pretrained.config)
         base = first_encoder(settings, pretrained, data.family.heads)
         if settings.training.class_weights == "balanced":
             weights = balanced(data).to(world.device)
@@ -367,6 +378,7 @@ def _fingerprint(
     assert targets is not None
     content = _hashed(*map(_bytes_of_row, data.train.ids), torch.cat(targets).numpy().tobytes())
     pooling = data.family.pooling if isinstance(data.family, OneLayer) else "cls"
+    similarity = settings.task.similarity if isinstance(settings.task, VectorsTask) else SimilarityChoice()
     training = settings.training.model_dump(
         mode="json", exclude={"threads", "recompute", "optimizer", "embedding_rate", "whiten"}
     )
@@ -389,13 +401,23 @@ def _fingerprint(
         "start": _hashed(_bytes_of(words)),
         "weights": _hashed(*(name.encode() + _bytes_of(tensor) for name, tensor in weights)),
         "dev": None if data.dev is None else _judging(data.family, data.dev),
-        "task": settings.task.model_dump(mode="json", exclude=TOLD_APART),
+        "task": _told(settings.task),
         "watching": settings.watching.model_dump(mode="json", include={"evaluations", "early_stopping"}),
         "encoder": settings.encoder.model_dump(mode="json", exclude={"folder"}),
-        "similarity": settings.task.similarity.model_dump(mode="json"),
+        "similarity": similarity.model_dump(mode="json"),
         "training": training,
         **{name: value for name, (value, before) in newer.items() if value != before},
     }
+
+
+def _told(task: TaskChoice) -> dict[str, Any]:
+    """The settings of a task, and what a YAML file says of its data beyond their content."""
+    told = OF_OTHERS | task.model_dump(mode="json", exclude=TOLD_APART)
+    if isinstance(task.dataset, Path):
+        told["dataset"] = task.data.model_dump(mode="json", exclude={"files", "columns", "test_columns"})
+    if task.dataset is not None and task.kind == task.data.kind:
+        told["kind"] = "single"  # nothing was said
+    return told
 
 
 def _judging(family: Family, dev: Encoded) -> str:

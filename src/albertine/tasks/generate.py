@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -25,9 +25,10 @@ from albertine.interop.heads import Task, head_config
 from albertine.model.model import Model, evaluating
 from albertine.model.task_model import Seq2Seq, TaskModel
 from albertine.objectives.losses import Part
-from albertine.tasks.answer import Question
+from albertine.tasks.answer import QUESTIONS, Question, question_of
 from albertine.tasks.encoded import Encoded, Rows, TaskBatch
-from albertine.tasks.family import Poll
+from albertine.tasks.family import Fields, Poll, Tuned
+from albertine.tasks.readers.table import Row
 from albertine.text.tokenizer import Spans, Tokenizer
 
 LEAST_SOURCE = 8
@@ -173,6 +174,7 @@ class Generate(ABC):
     metrics: tuple[str, ...] = ()
     heads: frozenset[str] = frozenset({"mlm"})
     task: Task = "generate"
+    fields: ClassVar[Fields] = Fields()
 
     def build(self, base: Model, dropout: float, seed: int) -> TaskModel:
         if base.config.type_vocab_size < 2:
@@ -231,6 +233,9 @@ class Write(Generate):
 
     metrics: tuple[str, ...] = ("rouge_l", "text_f1", "text_exact")
 
+    def example(self, row: Row, fields: Fields) -> Wanted:
+        return Wanted(row.name, row.text(fields.text), fields.second(row), None, row.where)
+
     def encode(self, examples: Sequence[Wanted], tokenizer: Tokenizer) -> Encoded:
         return encode_texts(examples, tokenizer, self.room)
 
@@ -251,6 +256,11 @@ class Read(Generate):
     always: bool = False
 
     metrics: tuple[str, ...] = ("text_f1", "text_exact")
+    fields: ClassVar[Fields] = QUESTIONS
+
+    def example(self, row: Row, fields: Fields) -> Question:
+        # Passages of one name would be read together: every row is a question of its own.
+        return question_of(row, fields, f"{row.number} ")
 
     def encode(
         self, examples: Sequence[Question], tokenizer: Tokenizer, *, learning: bool = False
@@ -265,3 +275,15 @@ class Read(Generate):
         tree = super().config(model_type, dropout)
         tree["albertine"] |= {"reads": True, "always": self.always}
         return tree
+
+
+def of_folder(found: Tuned) -> Read | Write:
+    """The family that a folder was tuned with."""
+    told = found.told
+    source, target, beams = told.get("source_length"), told.get("target_length"), told.get("beams")
+    if not (isinstance(source, int) and isinstance(target, int)):
+        raise ModelError("does not tell the lengths that it generates with", where=found.where)
+    search, room = Search(beams if isinstance(beams, int) else 2, target), Room(source, target)
+    if told.get("reads") is True:
+        return Read(found.tokenizer, room, search, always=told.get("always") is True)
+    return Write(found.tokenizer, room, search)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -20,10 +20,25 @@ from albertine.interop.heads import Task, head_config
 from albertine.model.joint import Beam, JointAnswer
 from albertine.model.model import Model
 from albertine.objectives.losses import Part
-from albertine.tasks.answer import Question, encode, gold_texts, line, merged, of_questions, words
+from albertine.tasks.answer import (
+    QUESTIONS,
+    Answer,
+    Question,
+    encode,
+    gold_texts,
+    line,
+    merged,
+    of_questions,
+    question_of,
+    words,
+)
 from albertine.tasks.encoded import Encoded, TaskBatch
-from albertine.tasks.family import Poll, over_rows
+from albertine.tasks.family import Fields, Poll, Tuned, over_rows
+from albertine.tasks.readers.table import Row
 from albertine.text.tokenizer import Tokenizer
+
+FOREIGN_WINDOW = 384
+"""Tokens of a window where a folder does not say: what most models that answer were tuned with."""
 
 
 @dataclass
@@ -40,6 +55,10 @@ class AnswerOrNot:
     labels: tuple[str, ...] = ()
     heads: frozenset[str] = frozenset()
     task: Task = "answer"
+    fields: ClassVar[Fields] = QUESTIONS
+
+    def example(self, row: Row, fields: Fields) -> Question:
+        return question_of(row, fields)
 
     def encode(self, examples: Sequence[Question], tokenizer: Tokenizer) -> Encoded:
         return encode(examples, tokenizer, self.reading)
@@ -105,3 +124,14 @@ class AnswerOrNot:
         tree.pop("architectures", None)  # transformers has this head for XLNet alone
         tree["albertine"] |= {"reading": vars(self.reading), "threshold": self.threshold}
         return tree
+
+
+def of_folder(found: Tuned) -> Answer | AnswerOrNot:
+    """The family that a folder was tuned with."""
+    told, positions = found.told.get("reading"), found.folder.model.config.max_position_embeddings
+    given: Mapping[str, Any] = told if isinstance(told, dict) else {}
+    names = vars(Reading())
+    sizes = {name: v for name, v in given.items() if name in names and isinstance(v, int) and v > 0}
+    reading = Reading(**({"max_length": min(FOREIGN_WINDOW, positions)} | sizes))
+    joint = any(name.startswith("answer_class.") for name in found.folder.extra)
+    return AnswerOrNot(reading=reading) if joint else Answer(reading=reading)

@@ -23,11 +23,11 @@ from albertine.model.task_model import TaskModel
 from albertine.precision import InferencePrecision
 from albertine.released import meant, which
 from albertine.settings import override, read_yaml, resolve
-from albertine.tasks.data import ASKS, Reader, kind_in, once
+from albertine.tasks.data import KINDS, Reader, once
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.families import asked_for, family_of, tuned_model
 from albertine.tasks.family import Family, OneLayer
-from albertine.tasks.settings import FinetuneSettings
+from albertine.tasks.settings import FinetuneSettings, saved
 from albertine.tasks.sources import Data
 from albertine.text.load import check_vocabulary, load_tokenizer
 
@@ -106,6 +106,7 @@ def open_run(
     tree["task"] = {"max_length": length_of(found)}
     if run is not None:
         tree = read_yaml(run / "settings.yaml")
+        tree["task"] = saved(tree["task"], override(tree, assignments)["task"])
     settings = resolve(FinetuneSettings, override(tree, assignments), run or folder)
     if file is not None:
         if settings.task.dataset is not None:
@@ -114,7 +115,7 @@ def open_run(
                 remedy="Give task.folder=FOLDER instead of --file",
             )
         settings = settings.model_copy(update={"task": settings.task.model_copy(update={"test": file})})
-    if (asked := ASKS[kind_in(settings.task)]) != known.task:
+    if (asked := KINDS[settings.task.kind].asks) != known.task:
         raise asked_for(known.task, asked, where)
     data = (read or once())(settings.task, tokenizer, known)
     return TunedRun(settings, where, data, precision or settings.training.precision)

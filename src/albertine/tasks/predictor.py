@@ -33,7 +33,7 @@ from albertine.model.pooling import Pooling
 from albertine.model.task_model import TaskModel
 from albertine.precision import InferencePrecision, device_of
 from albertine.tasks.answer import Question
-from albertine.tasks.asking import Fields, answer_columns, chunks, example, usual_fields
+from albertine.tasks.asking import Fields, answer_columns, chunks, usual_fields
 from albertine.tasks.choose import Choice, by_option
 from albertine.tasks.classify import Classify
 from albertine.tasks.encoded import Encoded
@@ -167,7 +167,7 @@ class Predictor:
         family = self.family
         fields = fields or usual_fields(family)
         for chunk in chunks(rows, CHUNK):
-            said, data = self.said([example(family, row, fields) for row in chunk])
+            said, data = self.said([family.example(row, fields) for row in chunk])
             lines = family.lines(said, data, family.answers(said, data))
             for row, line in zip(chunk, lines, strict=True):
                 yield row, answer_columns(line, top)

@@ -18,8 +18,9 @@ from albertine.interop.places import model_folder
 from albertine.model.task_model import TaskModel
 from albertine.settings import absolute, read_yaml
 from albertine.tasks.family import Family
+from albertine.tasks.readers.files import Member
 from albertine.tasks.settings import FinetuneSettings
-from albertine.tasks.sources import SPLITS
+from albertine.tasks.sources import files_of
 from albertine.training.branching import onset_of
 from albertine.training.checkpoints import CheckpointStore, fingerprint_changes, refuse_changes
 from albertine.training.job import Outcome
@@ -118,8 +119,12 @@ def stamp(settings: FinetuneSettings) -> str:
     """A name for what a run is made of: its settings, and its files by path and content."""
     settings = absolute(settings)
     task = settings.task
-    own = [path for split in SPLITS for path in task.own(split)]
-    data = sorted(task.folder.rglob("*")) if task.folder is not None else own
+    if isinstance(task.dataset, str):
+        data = sorted(task.place.rglob("*"))
+    else:
+        found = (file for split in task.data.files for file in files_of(task.data, task.place, split))
+        data = [file.archive if isinstance(file, Member) else file for file in found]
+        data += [] if task.dataset is None else [task.dataset]
     facts = hashlib.blake2b(settings.model_dump_json().encode(), digest_size=16)
     for path in (*data, *sorted(_where(settings.encoder.folder).glob("*"))):
         if path.is_file():

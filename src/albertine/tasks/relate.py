@@ -10,22 +10,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from albertine.errors import ModelError
 from albertine.evaluation.entities import Triple, plain_triple
 from albertine.inference.relations import THRESHOLDS, Relater, Relation
-from albertine.interop.heads import Task, head_config
+from albertine.interop.heads import Task, head_config, labels_in
 from albertine.layout import longest_first
 from albertine.model.backend import tokens_per_pass
 from albertine.model.model import Model, evaluating
 from albertine.model.relations import OBJECT_POWER, SUBJECT_POWER, Relations, probability
 from albertine.objectives.losses import Part
 from albertine.tasks.encoded import Encoded
-from albertine.tasks.family import Poll
+from albertine.tasks.family import Fields, Poll, Tuned
+from albertine.tasks.readers.table import Row
 from albertine.tasks.relations import Related, RelationBatch, Sentence, encode
 from albertine.text.tokenizer import Tokenizer
 
@@ -53,11 +55,15 @@ class Relate:
     thresholds: tuple[float, float] = THRESHOLDS
     metrics: tuple[str, ...] = ("triple_f1", "triple_precision", "triple_recall")
     task: Task = "relate"
+    fields: ClassVar[Fields] = Fields()
     heads: frozenset[str] = frozenset({"pooler"})  # not asked; a whole encoder for whoever loads the folder
 
     @property
     def labels(self) -> tuple[str, ...]:
         return self.predicates
+
+    def example(self, row: Row, fields: Fields) -> Sentence:
+        return Sentence(row.name, row.text(fields.text), None, row.where)
 
     def encode(
         self, examples: Sequence[Sentence], tokenizer: Tokenizer, *, learning: bool = False
@@ -143,3 +149,12 @@ class Relate:
         tree = head_config(model_type, self.task, dropout, names=names, max_length=length)
         tree["albertine"]["thresholds"] = list(self.thresholds)
         return tree
+
+
+def of_folder(found: Tuned) -> Relate:
+    """The family that a folder was tuned with."""
+    match found.told.get("thresholds", THRESHOLDS):
+        case [int() | float() as first, int() | float() as last]:
+            return Relate(labels_in(found.folder.config), found.length, (float(first), float(last)))
+        case other:
+            raise ModelError(f"has thresholds {other!r:.60}, not two numbers", where=found.where)

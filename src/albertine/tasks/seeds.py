@@ -61,8 +61,7 @@ def over_seeds(
     Raises:
         SettingsError: without a dev set there is nothing to compare.
     """
-    task = settings.task
-    if task.dataset is None and task.dev is None:
+    if "dev" not in settings.task.data.files:
         raise SettingsError("several seeds are compared on a dev set", remedy="Name it in task.dev")
     results, read = [], once()
     for seed in range(settings.seed, settings.seed + count):

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
+import os.path
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from albertine.settings import Computing, RunSettings, Settings
+from albertine.tasks.registry import (
+    SPLITS,
+    Column,
+    Columns,
+    Dataset,
+    Rules,
+    described,
+    listed,
+)
 
-TaskKind = Literal[
-    "single",
-    "multi",
-    "score",
-    "choice",
-    "entities",
-    "answers",
-    "relations",
-    "similarity",
-    "generation",
-    "reading",
-]
-
-
-Column = Annotated[str, Field(coerce_numbers_to_str=True)]
-"""A column by its name, or by its number where a table has no names."""
 PAPER_RATE, NARROW_RATE = 2e-5, 5e-4
 """The rate for models of BERT's width, and the most for narrow ones (docs/decisions/018)."""
 MUON_RATE = 0.01
@@ -63,9 +58,6 @@ class SimilarityChoice(Settings):
         return self
 
 
-Rules = Literal["squad", "cmrc", "dureader", "mlqa"]
-
-
 class AnswerChoice(Settings):
     """How questions about passages are read, in tokens, and how own files of them are scored."""
 
@@ -86,11 +78,23 @@ class AnswerChoice(Settings):
     )
 
 
-class TaskChoice(Settings):
-    """What is learned: a data set by name in its folder, or own files by column names."""
+def named_or_file(dataset: Any) -> Any:
+    """The name of a data set, or the path of the YAML file that describes one."""
+    is_file = str(dataset).endswith((".yaml", ".yml"))
+    return Path(os.path.expanduser(dataset)) if is_file else dataset
 
-    dataset: str | None = Field(None, description="for example sst-2 or tnews; without it own files")
-    folder: Path | None = Field(None, description="folder of the known data set's files")
+
+class TaskChoice(Settings):
+    """What is learned, of any kind: a known data set in its folder, or own files by column names."""
+
+    kind: str
+    dataset: Annotated[str | Path | None, BeforeValidator(named_or_file)] = Field(
+        None,
+        description="for example sst-2 or tnews, or a YAML file that describes one; without it own files",
+    )
+    folder: Path | None = Field(
+        None, description="folder of the data set's files; default: that of the YAML file"
+    )
     train: tuple[Path, ...] | None = Field(
         None,
         description="a file (CSV, TSV, JSON, Parquet; CoNLL for entities), or a list of files",
@@ -105,43 +109,36 @@ class TaskChoice(Settings):
     text: Column = Field("text", description="own files: column of the text")
     pair: Column | None = Field(None, description="own files: column of the second text")
     label: Column = Field("label", description="own files: column of the class or score")
-    kind: TaskKind = Field(
-        "single",
-        description="own files: one class, any number of classes, a number, one of several options, "
-        "entities in the text, answers in a passage (SQuAD's format), relations between names in the text, a "
-        "text to be written (task.label is its column), or answers that are written (SQuAD's or WebQA's "
-        "format); similarity, also of known data sets: one vector a text, judged by the cosines of pairs",
-    )
-    options: Column = Field("options", description="own files of kind choice: field of the list of options")
-    similarity: SimilarityChoice = SimilarityChoice()
-    separator: str = Field(",", min_length=1, description="own files: between the classes of one row")
-    tags: Literal["bio", "bioes"] = Field(
-        "bio", description="entities: mark the first token, or also the last and an only one"
-    )
-    pooling: Literal["cls", "mean", "depths"] | None = Field(
-        None,
-        description="classes, scores and choices: learn from the first token, the mean of all tokens, or "
-        "their mean over all depths; default: the first for ALBERT and BERT, as transformers has it, else "
-        "the last of the three",
-    )
-    crf: bool = Field(False, description="entities: judge and decode whole sequences of tags")
     examples: int | None = Field(
         None, ge=1, description="learn from so many of the training examples, drawn at random; default all"
     )
     encoding: str = "utf-8"
-    answer: AnswerChoice = AnswerChoice()
     max_length: int = Field(128, ge=8, description="tokens, special pieces included")
-    target_length: int = Field(
-        32,
-        ge=2,
-        description="generation and reading: of max_length the most tokens of the target, [SEP] included",
-    )
-    beams: int = Field(2, ge=1, description="generation and reading: texts followed at once when judged")
 
     @property
     def source(self) -> str:
         """What is learned from, in words: the data set, or the own training files."""
-        return self.dataset or ", ".join(map(str, self.own("train")))
+        return str(self.dataset or ", ".join(map(str, self.own("train"))))
+
+    @property
+    def place(self) -> Path:
+        """The folder of the data set's files; own files are named one by one."""
+        beside = self.dataset.parent if isinstance(self.dataset, Path) else Path()
+        return beside if self.folder is None else self.folder
+
+    @property
+    def data(self) -> Dataset:
+        """The data set; own files are one without a name."""
+        if self.dataset is None:
+            files = {split: paths for split in SPLITS if (paths := self.own(split))}
+            return Dataset.model_validate({"files": files, **self._told()})
+        found = described(self.dataset)
+        return found if self.encoding == "utf-8" else found.model_copy(update={"encoding": self.encoding})
+
+    def _told(self) -> dict[str, Any]:
+        """What the settings say of own files."""
+        told = {name: value for name, value in self if name in Dataset.model_fields}
+        return {**told, "columns": {name: value for name, value in self if name in Columns.model_fields}}
 
     @field_validator("train", "dev", "test", mode="before")
     @classmethod
@@ -164,24 +161,173 @@ class TaskChoice(Settings):
     def _one_source(self) -> TaskChoice:
         own = [*self.own("train"), *self.own("dev"), *self.own("test")]
         if self.dataset is not None:
-            if self.folder is None:
+            if self.folder is None and isinstance(self.dataset, str):
                 raise ValueError("task.dataset needs task.folder, the folder of its files")
             if own:
                 raise ValueError("give task.dataset or own files, and not both")
-            if self.answer.no_answer or self.answer.rules != "squad":
-                raise ValueError("task.answer.no_answer and task.answer.rules are for own files")
         elif not own:
             raise ValueError("give task.dataset and task.folder, or task.train")
         elif self.folder is not None:
             raise ValueError("task.folder belongs to task.dataset; own files are named one by one")
         return self
 
+
+class PooledTask(TaskChoice):
+    """What looks at one vector of a text."""
+
+    pooling: Literal["cls", "mean", "depths"] | None = Field(
+        None,
+        description="learn from the first token, the mean of all tokens, or their mean over all depths; "
+        "default: the first for ALBERT and BERT, as transformers has it, else the last of the three",
+    )
+
+
+class ClassTask(PooledTask):
+    """One class, or a number."""
+
+    kind: Literal["single", "score"] = "single"
+
+
+class ClassesTask(PooledTask):
+    """Any number of classes."""
+
+    kind: Literal["multi"]
+    separator: str = Field(",", min_length=1, description="own files: between the classes of one row")
+
+
+class OptionsTask(PooledTask):
+    """One of several options."""
+
+    kind: Literal["choice"]
+    options: Column = Field("options", description="own files: field of the list of options")
+
+
+class EntitiesTask(TaskChoice):
+    """Entities in a text."""
+
+    kind: Literal["entities"]
+    tags: Literal["bio", "bioes"] = Field(
+        "bio", description="mark the first token, or also the last and an only one"
+    )
+    crf: bool = Field(False, description="judge and decode whole sequences of tags")
+
+
+class AnswersTask(TaskChoice):
+    """Answers in a passage (SQuAD's format)."""
+
+    kind: Literal["answers"]
+    answer: AnswerChoice = AnswerChoice()
+
+    def _told(self) -> dict[str, Any]:
+        told = {name: value for name, value in self.answer if name in Dataset.model_fields}
+        return super()._told() | told
+
     @model_validator(mode="after")
-    def _two_texts(self) -> TaskChoice:
-        alone = self.similarity.loss == "simcse" and not (self.dev or self.test)
-        if self.kind == "similarity" and self.dataset is None and self.pair is None and not alone:
-            raise ValueError("task.kind=similarity needs task.pair, the column of the second text")
+    def _own_rules(self) -> AnswersTask:
+        if self.dataset is not None and (self.answer.no_answer or self.answer.rules != "squad"):
+            raise ValueError("task.answer.no_answer and task.answer.rules are for own files")
         return self
+
+
+class RelationsTask(TaskChoice):
+    """Relations between names in a text."""
+
+    kind: Literal["relations"]
+
+
+class VectorsTask(TaskChoice):
+    """One vector a text, judged by the cosines of pairs."""
+
+    kind: Literal["similarity"]
+    similarity: SimilarityChoice = SimilarityChoice()
+
+    def _told(self) -> dict[str, Any]:
+        told, own = super()._told(), self.similarity
+        columns = {**told["columns"], "negative": own.negative}
+        return {**told, "columns": columns, "scores": (own.lowest, own.highest)}
+
+    @model_validator(mode="after")
+    def _two_texts(self) -> VectorsTask:
+        alone = self.similarity.loss == "simcse" and self.data.files.keys() == {"train"}
+        if self.data.columns.pair is None and not alone:
+            name = "task.pair" if self.dataset is None else "columns.pair"
+            raise ValueError(f"task.kind=similarity needs {name}, the column of the second text")
+        return self
+
+
+class WritingTask(TaskChoice):
+    """A text to be written (task.label is its column), or answers that are written (SQuAD's or WebQA's
+    format)."""
+
+    kind: Literal["generation", "reading"]
+    target_length: int = Field(
+        32, ge=2, description="of max_length the most tokens of the target, [SEP] included"
+    )
+    beams: int = Field(2, ge=1, description="texts followed at once when judged")
+
+
+Task = (
+    ClassTask
+    | ClassesTask
+    | OptionsTask
+    | EntitiesTask
+    | AnswersTask
+    | RelationsTask
+    | VectorsTask
+    | WritingTask
+)
+KINDS: dict[str, type[TaskChoice]] = {
+    kind: model for model in get_args(Task) for kind in get_args(model.model_fields["kind"].annotation)
+}
+
+
+def of_its_kind(given: Any) -> Any:
+    """The settings of a task as those of its kind, which a data set tells where they do not.
+
+    Raises:
+        ValueError: a setting, or the data set, is for other kinds. SettingsError: there is no such data set.
+    """
+    if isinstance(given, TaskChoice):
+        return given
+    if not isinstance(given, dict):
+        raise ValueError("give its settings, such as task.train=FILE")
+    kind = kind_of(given)
+    for name in given:
+        others = [other for other, model in KINDS.items() if name in model.model_fields]
+        if others and kind not in others:
+            raise ValueError(f"task.{name} is for {', '.join(others)}, and this task is {kind}")
+    return KINDS[kind].model_validate({**given, "kind": kind})
+
+
+def kind_of(given: Mapping[str, Any]) -> str:
+    """The kind of a task. Raises as `of_its_kind`."""
+    dataset, kind = named_or_file(given.get("dataset")), given.get("kind")
+    if kind is not None and str(kind) not in KINDS:
+        raise ValueError(f"there is no task.kind `{kind}`; known are {', '.join(KINDS)}")
+    if not isinstance(dataset, Path | str):
+        return kind or "single"
+    kinds = described(dataset).kinds
+    if kind not in (*kinds, "single", None):
+        others = ", ".join(listed(kind))
+        raise ValueError(
+            f"`{dataset}` is no data set of the kind {kind}, but of {', '.join(kinds)}"
+            + (f"; known of {kind}: {others}" if others else "")
+        )
+    return kind if kind in kinds else kinds[0]
+
+
+def saved(task: Mapping[str, Any], now: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The task of a saved run without settings of other kinds, which earlier versions wrote too.
+
+    Args:
+        now: the same with what a person says anew, perhaps its kind.
+    """
+    try:
+        own = KINDS[kind_of(now)].model_fields
+    except ValueError:
+        return task  # whoever reads it says what is wrong
+    others = {name for model in KINDS.values() for name in model.model_fields} - own.keys()
+    return {name: value for name, value in task.items() if name not in others}
 
 
 class EncoderChoice(Settings):
@@ -289,15 +435,19 @@ class TuningWatch(Settings):
 class FinetuneSettings(RunSettings):
     """One fine-tuning run."""
 
-    task: TaskChoice
+    task: Annotated[Task, BeforeValidator(of_its_kind)]
     encoder: EncoderChoice
     training: TuningChoice = TuningChoice()
     watching: TuningWatch = TuningWatch()
 
+    @property
+    def simcse(self) -> bool:
+        """Whether nothing but dropout is learned from."""
+        return isinstance(self.task, VectorsTask) and self.task.similarity.loss == "simcse"
+
     @model_validator(mode="after")
     def _something_differs(self) -> FinetuneSettings:
-        simcse = self.task.kind == "similarity" and self.task.similarity.loss == "simcse"
-        if simcse and self.encoder.dropout == 0:
+        if self.simcse and self.encoder.dropout == 0:
             raise ValueError(
                 "task.similarity.loss=simcse learns from dropout alone; set encoder.dropout, for example 0.1"
             )

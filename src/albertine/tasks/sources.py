@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,11 +13,13 @@ from albertine.errors import DataError, SettingsError
 from albertine.randomness import permutation
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.family import Family
-from albertine.tasks.readers.files import NotThere, TaskSet
+from albertine.tasks.readers.files import File, NotThere, find
 from albertine.tasks.readers.table import Row, rows_of
+from albertine.tasks.registry import SPLITS, Dataset, Split
 from albertine.tasks.settings import TaskChoice
 
-SPLITS = ("train", "dev", "test")
+SHOWN = 30
+"""Names that a message lists."""
 NOTHING = Encoded((), [], [], np.zeros(1, dtype=np.int64), None, 0)
 E = TypeVar("E")
 Lost = tuple[int, str]
@@ -40,62 +42,62 @@ class Data:
     notes: tuple[str, ...]
 
 
-def own_rows(task: TaskChoice, path: Path) -> Iterator[Row]:
-    """The rows of a table of the user's."""
-    return rows_of(path, header=task.header, encoding=task.encoding, prefix="task.")
+def files_of(dataset: Dataset, folder: Path, split: Split) -> Iterator[File]:
+    """The files of a split. Raises NotThere."""
+    for name in dataset.files[split]:
+        yield name if isinstance(name, Path) else find(folder, name, dataset.archive)
+
+
+def rows_in(dataset: Dataset, file: File, split: Split) -> Iterator[Row]:
+    """The rows of a table of a data set."""
+    return rows_of(
+        file,
+        header=dataset.columns_of(split).header,
+        encoding=dataset.encoding,
+        quotes=dataset.quotes,
+        ragged=dataset.ragged,
+        prefix="task.",
+    )
 
 
 def read_splits(
     task: TaskChoice,
-    sets: Mapping[str, TaskSet[E]],
-    own: Callable[[Path, str], Iterator[E]],
+    read: Callable[[Dataset, Path, Split], Iterator[E]],
     told: Callable[[E], Any] | None = None,
     *,
     judging: bool = False,
 ) -> dict[str, list[E]]:
-    """The examples of every file that there is; of a known data set only the test file may be missing.
+    """The examples of every split that there is; of a data set known by name the test file may be missing.
 
     Args:
         judging: the training file is not read.
-        sets: the known data sets of a kind by name. own: reads what the user names of a split.
-        told: the answer of an example, None where its row has none. Own files to learn from or to be judged
-            by must tell it in every row, a test file in all or in none. Default: rows may do without.
+        read: the examples of a split of a data set in its folder.
+        told: the answer of an example, None if it has none: a training and a dev file must tell it in every
+            row, a test file in all or in none. Default: rows may do without.
 
     Raises:
-        DataError: a file is missing, empty or not what it should be. SettingsError: the named data set is of
-            another kind.
+        DataError: a file is missing, empty or not what it should be.
     """
-    found: dict[str, list[E]] = {}
-    for name in SPLITS[judging:]:
-        if task.dataset is not None:
-            assert task.folder is not None
-            if task.dataset not in sets:
-                raise SettingsError(
-                    f"`{task.dataset}` is no data set of the kind {task.kind}",
-                    remedy=f"Known of this kind: {', '.join(sets)}" if sets else "Name own files",
-                )
-            if name not in sets[task.dataset].splits:
-                continue
-            try:
-                found[name] = list(sets[task.dataset].read(task.folder, name))
-            except NotThere:
-                if name != "test":
-                    raise
-                continue
-        elif paths := task.own(name):
-            found[name] = [example for path in paths for example in own(path, name)]
-            if told is not None:
-                _check_told(found[name], told, task.label, test=name == "test")
-        else:
+    dataset, found = task.data, dict[str, list[E]]()
+    for split in SPLITS[judging:]:
+        if split not in dataset.files:
             continue
-        if not found[name]:
-            raise DataError(f"holds no {name} examples", where=task.folder or task.own(name)[0])
+        try:
+            found[split] = list(read(dataset, task.place, split))
+        except NotThere:
+            if split != "test" or not isinstance(task.dataset, str):
+                raise
+            continue
+        if not found[split]:
+            raise DataError(f"holds no {split} examples", where=task.folder or dataset.files[split][0])
+        if told is not None:
+            _check_told(found[split], told, dataset.columns_of(split).label or "", test=split == "test")
     if "train" not in found and not judging:
         if task.dataset is None:
             raise SettingsError("give task.train, the file to learn from")
         raise DataError(
             f"`{task.dataset}` has no training file, it only tests",
-            where=task.folder,
+            where=task.place,
             remedy="Name own files: one to learn from as task.train, this one as task.dev or task.test",
         )
     return found
@@ -111,6 +113,28 @@ def _check_told(examples: Sequence[Any], told: Callable[[Any], Any], label: str,
             if test
             else "Fill it in, or leave the row out",
         )
+
+
+def check_known(
+    what: str,
+    splits: Mapping[str, Sequence[Any]],
+    names_of: Callable[[Any], Iterable[str]],
+    known: Sequence[str],
+) -> None:
+    """Refuse a class, or what else answers name, that the model does not know.
+
+    Raises:
+        DataError: with the row of the first one.
+    """
+    names = set(known)
+    for example in (example for examples in splits.values() for example in examples):
+        if strange := sorted({*names_of(example)} - names):
+            more = f" and {len(known) - SHOWN:,} others" if len(known) > SHOWN else ""
+            raise DataError(
+                f"has the {what} `{strange[0]}`, which the model does not know",
+                where=example.where,
+                remedy=f"Known: {', '.join(known[:SHOWN])}{more}",
+            )
 
 
 def fewer(splits: dict[str, list[E]], task: TaskChoice) -> dict[str, list[E]]:

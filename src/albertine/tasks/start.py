@@ -78,9 +78,7 @@ def first_encoder(settings: FinetuneSettings, pretrained: Model, heads: frozense
     config = pretrained.config
     if (dropout := choice.dropout) is not None:
         config = replace(config, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
-    task = settings.task
-    simcse = task.kind == "similarity" and task.similarity.loss == "simcse"
-    if simcse and not (config.hidden_dropout_prob or config.attention_probs_dropout_prob):
+    if settings.simcse and not (config.hidden_dropout_prob or config.attention_probs_dropout_prob):
         raise SettingsError(
             "task.similarity.loss=simcse learns from dropout alone, and the checkpoint was made without",
             where=choice.folder,

@@ -24,7 +24,7 @@ from typing import Any
 from albertine.errors import SettingsError
 from albertine.settings import override, read_yaml, resolve
 from albertine.tasks.data import missing
-from albertine.tasks.settings import FinetuneSettings
+from albertine.tasks.settings import FinetuneSettings, named_or_file
 from albertine.tasks.start import open_encoder
 
 OWN_KEYS = ("name", "output", "data")
@@ -89,7 +89,8 @@ def read_suite(path: Path, assignments: Iterable[str] = ()) -> Suite:
         own = _own_tree(change, path, where)
         start_from = own.pop("start_from", None)
         whole = merged(tree, own, {"name": str(task), "output": str(folder)})
-        settings = _below(resolve(FinetuneSettings, override(whole, of_runs), where), Path(str(data)))
+        whole = _with_yaml(override(whole, of_runs), Path(str(data)))
+        settings = _below(resolve(FinetuneSettings, whole, where), Path(str(data)))
         absent = missing(settings.task)
         if absent is None:
             open_encoder(settings)  # refuses what does not fit
@@ -120,6 +121,14 @@ def _own_tree(change: Any, path: Path, where: str) -> dict[str, Any]:
     own: dict[str, Any] = dict(change)
     recipe = own.pop("recipe", None)
     return merged(read_yaml(path.parent / str(recipe)), own) if recipe else own
+
+
+def _with_yaml(tree: dict[str, Any], data: Path) -> dict[str, Any]:
+    """The settings with the YAML file of a data set below a folder; which tells the kind."""
+    task = tree.get("task")
+    if isinstance(task, dict) and isinstance(file := named_or_file(task.get("dataset")), Path):
+        return {**tree, "task": {**task, "dataset": str(data / file)}}
+    return tree
 
 
 def _below(settings: FinetuneSettings, data: Path) -> FinetuneSettings:

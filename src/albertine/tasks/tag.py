@@ -24,7 +24,8 @@ from albertine.model.model import Model
 from albertine.model.task_model import TaskModel
 from albertine.objectives.losses import IGNORED, Part
 from albertine.tasks.encoded import Encoded, Rows, TaskBatch, cut_text
-from albertine.tasks.family import OneLayer, Poll, over_rows
+from albertine.tasks.family import Fields, OneLayer, Poll, Tuned, over_rows
+from albertine.tasks.readers.table import Row
 from albertine.text.tokenizer import Spans, Tokenizer
 
 
@@ -96,6 +97,9 @@ class Tag(OneLayer):
     @property
     def outputs(self) -> int:
         return len(self.labels)
+
+    def example(self, row: Row, fields: Fields) -> Tagged:
+        return Tagged(row.name, row.text(fields.text), None, row.where)
 
     def encode(self, examples: Sequence[Tagged], tokenizer: Tokenizer) -> Encoded:
         return encode(examples, tokenizer, self.max_length, self.labels)
@@ -176,3 +180,9 @@ class Tag(OneLayer):
 
 def _told(text: str, entities: Sequence[Entity]) -> list[list[Any]]:
     return [[name, begin, end, text[begin:end]] for name, begin, end in entities]
+
+
+def of_folder(found: Tuned) -> Tag:
+    """The family that a folder was tuned with."""
+    crf = any(name.startswith("crf.") for name in found.folder.extra)
+    return Tag(found.head.labels, found.length, crf)

@@ -8,7 +8,7 @@ one that is not in the passage at all cannot be learned from, and only scores.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,11 @@ from albertine.inference.windows import Reading
 from albertine.tasks.answer import Answer, Question, windows_to_learn
 from albertine.tasks.family import Family
 from albertine.tasks.joint import AnswerOrNot
-from albertine.tasks.readers.files import File, TaskSet, find, whole_json
+from albertine.tasks.readers.files import File, whole_json
 from albertine.tasks.readers.table import Row, form_of, rows_of
-from albertine.tasks.settings import Rules, TaskChoice
-from albertine.tasks.sources import Data, as_data, fewer, read_splits
+from albertine.tasks.registry import Dataset, Rules, Split
+from albertine.tasks.settings import AnswersTask
+from albertine.tasks.sources import Data, as_data, fewer, files_of, read_splits
 from albertine.text.tokenizer import Tokenizer
 
 SCORES: Mapping[Rules, tuple[str, ...]] = {
@@ -30,19 +31,6 @@ SCORES: Mapping[Rules, tuple[str, ...]] = {
     "mlqa": ("mlqa_f1", "mlqa_exact"),
 }
 """The metrics of a script; the first picks the best model."""
-
-
-@dataclass(frozen=True)
-class AnswerSet(TaskSet[Question]):
-    """A data set of questions.
-
-    Attributes:
-        rules: whose script scores it. no_answer: whether a passage may not answer its question, which is for
-            SQuAD v2.0's script.
-    """
-
-    rules: Rules = "squad"
-    no_answer: bool = False
 
 
 def squad_file(path: File) -> Iterator[Question]:
@@ -94,14 +82,16 @@ def flat_questions(rows: Iterable[Row]) -> Iterator[Question]:
             ) from error
 
 
-def own_questions(path: Path, split: str = "") -> Iterator[Question]:
-    """The questions of a user's flat rows, or of a file in SQuAD's own format."""
+def questions_in(dataset: Dataset, path: File) -> Iterator[Question]:
+    """The questions of a file: flat rows, or SQuAD's own format."""
+    if dataset.reader == "squad":
+        return squad_file(path)
     first = first_row(path) if form_of(path) != "parquet" else None
     flat = form_of(path) == "parquet" or (first is not None and "context" in first.fields)
     return flat_questions(rows_of(path, prefix="task.")) if flat else squad_file(path)
 
 
-def first_row(path: Path) -> Row | None:
+def first_row(path: File) -> Row | None:
     """The first row of a file; None where there is none, as in one JSON object over many lines."""
     try:
         return next(rows_of(path), None)
@@ -165,41 +155,24 @@ def learnable(questions: Sequence[Question]) -> tuple[list[Question], int]:
     return found, len(questions) - len(found)
 
 
-def _files(rules: Rules = "squad", *, no_answer: bool = False, **names: str) -> AnswerSet:
-    def read(folder: Path, split: str) -> Iterator[Question]:
-        return squad_file(find(folder, names[split]))
-
-    return AnswerSet(read, tuple(names), rules, no_answer)
-
-
-ANSWERS: Mapping[str, AnswerSet] = {
-    "squad": _files(train="train-v1.1.json", dev="dev-v1.1.json"),
-    "squad2": _files(no_answer=True, train="train-v2.0.json", dev="dev-v2.0.json"),
-    "squadshifts-amazon": _files(test="amazon_reviews_v1.0.json"),
-    "squadshifts-reddit": _files(test="reddit_v1.0.json"),
-    "squadshifts-nyt": _files(test="nyt_v1.0.json"),
-    "squadshifts-wiki": _files(test="new_wiki_v1.0.json"),
-    "xquad": _files(test="xquad.en.json"),
-    "xquad-zh": _files("mlqa", test="xquad.zh.json"),
-    "cmrc2018": _files("cmrc", train="train.json", dev="dev.json", test="trial.json"),
-    # DRCD has no script of its own; CMRC's authors score it with theirs.
-    "drcd": _files("cmrc", train="DRCD_training.json", dev="DRCD_dev.json", test="DRCD_test.json"),
-    "dureader-robust": _files("dureader", train="train.json", dev="dev.json", test="test.json"),
-}
+def read(dataset: Dataset, folder: Path, split: Split) -> Iterator[Question]:
+    """The questions of a split of a data set."""
+    for path in files_of(dataset, folder, split):
+        yield from questions_in(dataset, path)
 
 
-def load(task: TaskChoice, tokenizer: Tokenizer, known: Family | None = None) -> Data:
+def load(task: AnswersTask, tokenizer: Tokenizer, known: Family | None = None) -> Data:
     """The data of questions about passages."""
-    chosen = task.answer if task.dataset is None else ANSWERS.get(task.dataset, task.answer)
-    splits, lost = read_splits(task, ANSWERS, own_questions, judging=known is not None), 0
-    check(splits, chosen.no_answer)
+    dataset, lost = task.data, 0
+    splits = read_splits(task, read, judging=known is not None)
+    check(splits, dataset.no_answer)
     if known is None:
         splits["train"], lost = learnable(splits["train"])
     splits = fewer(splits, task)
     sizes = task.answer
     reading = Reading(task.max_length, sizes.stride, sizes.question, sizes.longest, sizes.n_best)
     family: Family = (
-        AnswerOrNot(reading=reading) if chosen.no_answer else Answer(SCORES[chosen.rules], reading)
+        AnswerOrNot(reading=reading) if dataset.no_answer else Answer(SCORES[dataset.rules], reading)
     )
     encoded = {name: family.encode(found, tokenizer) for name, found in splits.items()}
     more = {

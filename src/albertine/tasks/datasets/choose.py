@@ -7,41 +7,39 @@ questions, id]; ChID (FewCLUE's files) as JSON lines with a gap in the passage, 
 from __future__ import annotations
 
 import string
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from albertine.errors import DataError
 from albertine.tasks.choose import Choice, Choose
-from albertine.tasks.datasets.clue import ARCHIVE, few_shot
 from albertine.tasks.family import Family
-from albertine.tasks.readers.files import LIMITS, TaskSet, find, parsed, unpacked, whole, whole_json
-from albertine.tasks.readers.table import Row, rows_of
-from albertine.tasks.settings import TaskChoice
-from albertine.tasks.sources import Data, as_data, blank, fewer, own_rows, read_splits
+from albertine.tasks.readers.files import LIMITS, File, find, parsed, unpacked, whole, whole_json
+from albertine.tasks.readers.table import Row
+from albertine.tasks.registry import Columns, Dataset, Split
+from albertine.tasks.settings import OptionsTask
+from albertine.tasks.sources import Data, as_data, blank, fewer, files_of, read_splits, rows_in
 from albertine.text.streams import tar_members
 from albertine.text.tokenizer import Tokenizer
 
 LETTERS = string.ascii_uppercase
 
 
-def _race(*levels: str) -> TaskSet[Choice]:
-    def read(folder: Path, split: str) -> Iterator[Choice]:
-        for name, text in _race_files(folder, split, levels):
-            yield from _passage(parsed(text, name), name)
-
-    return TaskSet(read)
+def _race(dataset: Dataset, folder: Path, split: Split) -> Iterator[Choice]:
+    """Its `files` are folders of one file a passage."""
+    for name, text in _race_files(folder, [str(level) for level in dataset.files[split]]):
+        yield from _passage(parsed(text, name), name)
 
 
-def _race_files(folder: Path, split: str, levels: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
+def _race_files(folder: Path, levels: Sequence[str]) -> Iterator[tuple[str, bytes]]:
     for root in (folder / "RACE", folder):
-        if (root / split).is_dir():
+        if (root / levels[0]).parent.is_dir():
             for level in levels:
-                for path in sorted((root / split / level).glob("*.txt"), key=lambda p: (len(p.name), p.name)):
+                for path in sorted((root / level).glob("*.txt"), key=lambda p: (len(p.name), p.name)):
                     yield str(path), path.read_bytes()
             return
     archive = find(folder, "RACE.tar")
-    wanted = tuple(f"RACE/{split}/{level}/" for level in levels)
+    wanted = tuple(f"RACE/{level}/" for level in levels)
     with unpacked(archive) as stream:
         for member in tar_members(stream, LIMITS):
             inside = member.name.rpartition(":")[2]
@@ -62,20 +60,15 @@ def _passage(tree: Any, where: str) -> Iterator[Choice]:
         raise DataError(f"is not a RACE passage ({error})", where=where) from error
 
 
-def _dialogues(*stems: str) -> TaskSet[Choice]:
-    """Lists of [lines, questions, id]; `stems` name the parts, `{}` stands for the split."""
-
-    def read(folder: Path, split: str) -> Iterator[Choice]:
-        for stem in stems:
-            path = find(folder, stem.format(split) + ".json")
-            try:
-                for lines, questions, name in whole_json(path):
-                    yield from _questions("\n".join(lines), questions, name, str(path), stem.split("-")[1:2])
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
-                what = "is not a list of [lines of a passage, its questions, its name]"
-                raise DataError(f"{what} ({error!r:.80})", where=str(path)) from error
-
-    return TaskSet(read)
+def _dialogues(path: File) -> Iterator[Choice]:
+    """A list of [lines, questions, id]; a name such as `c3-m-dev.json` tells a group."""
+    group = Path(str(path)).name.split("-")[1:2]
+    try:
+        for lines, questions, name in whole_json(path):
+            yield from _questions("\n".join(lines), questions, name, str(path), group)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        what = "is not a list of [lines of a passage, its questions, its name]"
+        raise DataError(f"{what} ({error!r:.80})", where=str(path)) from error
 
 
 def _questions(
@@ -100,16 +93,6 @@ def _questions(
         )
 
 
-def _chid(files: Mapping[str, str]) -> TaskSet[Choice]:
-    def read(folder: Path, split: str) -> Iterator[Choice]:
-        for row in rows_of(find(folder, files[split], ARCHIVE)):
-            options = _options(row, "candidates")
-            answer = _answer(row, "answer", options)
-            yield _checked(Choice(row.name, row.text("content"), "", options, answer, row.where))
-
-    return TaskSet(read)
-
-
 def _options(row: Row, field: str) -> tuple[str, ...]:
     found = row.get(field)
     if not isinstance(found, list) or not all(isinstance(o, str | int | float) for o in found):
@@ -117,34 +100,26 @@ def _options(row: Row, field: str) -> tuple[str, ...]:
     return tuple(map(str, found))
 
 
-CHOICES = {
-    "race": _race("middle", "high"),
-    "race-middle": _race("middle"),
-    "race-high": _race("high"),
-    "dream": _dialogues("{}"),
-    "c3": _dialogues("c3-m-{}", "c3-d-{}"),
-    **{name: _chid(files) for name, files in few_shot("chid")},
-}
-CHOICES["chid"] = CHOICES["fewclue-chid"]
+def read(dataset: Dataset, folder: Path, split: Split) -> Iterator[Choice]:
+    """The questions of a split of a data set."""
+    if dataset.reader == "race":
+        yield from _race(dataset, folder, split)
+        return
+    for path in files_of(dataset, folder, split):
+        if dataset.reader == "dialogues":
+            yield from _dialogues(path)
+        else:
+            yield from own_choices(rows_in(dataset, path, split), dataset.columns_of(split))
 
 
-def own_choices(
-    rows: Iterable[Row], passage: str, question: str | None, options: str, label: str
-) -> Iterator[Choice]:
-    """A user's rows: text, question, a list of options, and the right one by its words, its number from 0 or
-    its letter from A."""
+def own_choices(rows: Iterable[Row], columns: Columns) -> Iterator[Choice]:
+    """Rows of a table: text, question, a list of options, and the right one by its words, its number from 0
+    or its letter from A."""
     for row in rows:
-        texts = _options(row, options)
-        yield _checked(
-            Choice(
-                row.name,
-                row.text(passage),
-                "" if question is None else row.text(question),
-                texts,
-                _answer(row, label, texts),
-                row.where,
-            )
-        )
+        texts = _options(row, columns.options)
+        question = "" if columns.pair is None else row.text(columns.pair)
+        answer = None if columns.label is None else _answer(row, columns.label, texts)
+        yield _checked(Choice(row.name, row.text(columns.text), question, texts, answer, row.where))
 
 
 def _answer(row: Row, label: str, options: tuple[str, ...]) -> int | None:
@@ -172,14 +147,9 @@ def _checked(choice: Choice) -> Choice:
     return choice
 
 
-def load(task: TaskChoice, tokenizer: Tokenizer, known: Family | None = None) -> Data:
+def load(task: OptionsTask, tokenizer: Tokenizer, known: Family | None = None) -> Data:
     """The data of a task of multiple choice."""
-
-    def own(path: Path, split: str) -> Iterator[Choice]:
-        return own_choices(own_rows(task, path), task.text, task.pair, task.options, task.label)
-
-    found = read_splits(task, CHOICES, own, lambda e: e.answer, judging=known is not None)
-    splits = fewer(found, task)
+    splits = fewer(read_splits(task, read, lambda e: e.answer, judging=known is not None), task)
     family = Choose(task.max_length)
     encoded = {name: family.encode(found, tokenizer) for name, found in splits.items()}
     lost = {name: (blank(examples, "passage", "question"),) for name, examples in splits.items()}

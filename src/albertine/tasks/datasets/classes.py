@@ -1,86 +1,62 @@
-"""Files of classified texts to examples: the data sets we know by name, and own files by column names."""
+"""Files of classified texts to examples: the those of data sets by name and own ones."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from albertine.errors import DataError
+from albertine.errors import DataError, SettingsError
 from albertine.tasks.classify import Classify
-from albertine.tasks.datasets.classify import BROKEN, CHINESE, ENGLISH, GLUE, Columns, Dataset
-from albertine.tasks.datasets.clue import CLUE
+from albertine.tasks.datasets.clue import LAYOUTS
 from albertine.tasks.examples import Example, Label
 from albertine.tasks.family import Family
-from albertine.tasks.readers.files import File, TaskSet, find
-from albertine.tasks.readers.table import Row, rows_of
+from albertine.tasks.readers.table import Row
 from albertine.tasks.readers.values import kind_of_value
-from albertine.tasks.settings import TaskChoice
-from albertine.tasks.sources import Data, as_data, blank, fewer, own_rows, read_splits
+from albertine.tasks.registry import Dataset, Split
+from albertine.tasks.settings import ClassesTask, ClassTask
+from albertine.tasks.sources import Data, as_data, blank, check_known, fewer, files_of, read_splits, rows_in
 from albertine.text.tokenizer import Tokenizer
 
-DATASETS: Mapping[str, Dataset] = GLUE | ENGLISH | CHINESE | CLUE
-DEFAULT_METRICS = {
-    "single": ("accuracy", "macro_f1"),
-    "multi": ("micro_f1",),
-    "score": ("pearson", "spearman"),
-}
-
-
-SHOWN = 30
-"""Classes that a message lists."""
+BROKEN = "(a row of another number of fields)"
 _WHOLE, _NUMBER = re.compile(r"-?\d+\.0+"), re.compile(r"-?\d{1,18}")
 _PLACE = re.compile(r":\d+$|, row \d+$|\[\d+\]$")
 
 
-def read_split(dataset: Dataset, folder: Path, split: str, encoding: str = "utf-8") -> Iterator[Example]:
-    """The examples of a split of a known data set in its folder.
+def read(dataset: Dataset, folder: Path, split: Split) -> Iterator[Example]:
+    """The examples of a split of a data set in its folder.
 
     Raises:
         DataError: the file or a column is missing, or a value is not what it should be.
     """
-    if split not in dataset.files:
-        raise DataError(f"this data set has no {split} file", where=folder)
-    path = find(folder, dataset.files[split], dataset.archive)
-    yield from read_file(dataset, path, dataset.columns_of(split), encoding)
+    for file in files_of(dataset, folder, split):
+        yield from read_rows(dataset, rows_in(dataset, file, split), split)
 
 
-def read_file(dataset: Dataset, path: File, columns: Columns, encoding: str = "utf-8") -> Iterator[Example]:
-    """The examples of one file of a known data set. Raises as `read_split`."""
-    ragged, header = BROKEN in dataset.left_out, columns.header or True
-    rows = rows_of(path, header=header, encoding=encoding, quotes=False, ragged=ragged, prefix="task.")
-    return read_rows(dataset, rows, columns)
-
-
-def read_rows(
-    dataset: Dataset, rows: Iterable[Row], columns: Columns, *, untold: bool = False
-) -> Iterator[Example]:
-    """The examples of the rows of a file.
-
-    Args:
-        untold: the column of the label may be missing.
+def read_rows(dataset: Dataset, rows: Iterable[Row], split: Split) -> Iterator[Example]:
+    """The examples of the rows of a file; one to test by may lack the column of the label.
 
     Raises:
         DataError: a column is missing, or a value is not what it should be.
     """
+    columns, layout = dataset.columns_of(split), LAYOUTS.get(dataset.layout or "")
     for row in rows:
-        if BROKEN in dataset.left_out and not row.fields:
+        if dataset.ragged and not row.fields:
             yield Example(str(row.number), "", None, BROKEN, row.where)
             continue
-        if dataset.laid_out is not None:
-            row = dataset.laid_out(row)
+        if layout is not None:
+            row = layout(row)
         text, pair = row.text(columns.text), None if columns.pair is None else row.text(columns.pair)
-        there = columns.name is not None and row.told(columns.name) is not None
-        name = row.text(columns.name or "") if there else str(row.number)
-        label = _label(dataset, columns.label, row, untold=untold)
+        name = str(row.number) if row.told(columns.id) is None else row.text(columns.id)
+        label = _label(dataset, columns.label, row, untold=split == "test")
         yield Example(name, text, pair, label, row.where)
 
 
 def kept(dataset: Dataset, examples: Iterable[Example]) -> list[Example]:
     """The examples but for those that the authors of the data set drop."""
-    return [e for e in examples if e.label not in dataset.left_out]
+    return [e for e in examples if e.label not in (BROKEN, *dataset.left_out)]
 
 
 def _label(dataset: Dataset, column: str | None, row: Row, *, untold: bool) -> Label | None:
@@ -129,7 +105,7 @@ def label_names(dataset: Dataset, examples: Sequence[Example]) -> tuple[str, ...
         return dataset.labels
     seen: set[str] = set()
     for example in examples:
-        seen |= _classes(example)
+        seen |= class_names(example)
     if len(seen) < (2 if dataset.kind == "single" else 1):
         raise DataError(
             f"has only the class `{min(seen)}`" if seen else "has no class in any row",
@@ -140,63 +116,30 @@ def label_names(dataset: Dataset, examples: Sequence[Example]) -> tuple[str, ...
     return tuple(sorted(seen, key=lambda name: (int(name), name))) if digits else tuple(sorted(seen))
 
 
-def check_labels(examples: Iterable[Example], names: Sequence[str]) -> None:
-    """Refuse a class that the model does not know.
-
-    Raises:
-        DataError: with the line of the first one.
-    """
-    known_names = set(names)
-    for example in examples:
-        if strange := sorted(_classes(example) - known_names):
-            raise DataError(
-                f"has the class `{strange[0]}`, which the model does not know",
-                where=example.where,
-                remedy=f"Known: {', '.join(names[:SHOWN])}"
-                + (f" and {len(names) - SHOWN:,} others" if len(names) > SHOWN else ""),
-            )
-
-
-def _classes(example: Example) -> frozenset[str]:
+def class_names(example: Example) -> frozenset[str]:
+    """The classes of an example; none of a score."""
     label = example.label
     if isinstance(label, frozenset):
         return label
     return frozenset({label}) if isinstance(label, str) else frozenset()
 
 
-def _set(dataset: Dataset, encoding: str = "utf-8") -> TaskSet[Example]:
-    return TaskSet(lambda folder, split: read_split(dataset, folder, split, encoding), (*dataset.files,))
-
-
-SETS = {name: _set(dataset) for name, dataset in DATASETS.items()}
-
-
-def load(task: TaskChoice, tokenizer: Tokenizer, known: Family | None = None) -> Data:
+def load(task: ClassTask | ClassesTask, tokenizer: Tokenizer, known: Family | None = None) -> Data:
     """The data of a task of classes or scores."""
-    kind: Any = task.kind
-    dataset = DATASETS.get(task.dataset or "") or Dataset(
-        files={},
-        columns=Columns(task.text, task.pair, task.label, "id"),
-        kind=kind,
-        metrics=DEFAULT_METRICS[kind],
-        separator=task.separator,
-    )
-
-    def own(path: Path, split: str) -> Iterator[Example]:
-        rows = own_rows(task, path)
-        return read_rows(dataset, rows, dataset.columns, untold=split == "test")
-
-    named = {name: _set(dataset, task.encoding) for name in DATASETS if name == task.dataset}
-    found = read_splits(task, {**SETS, **named}, own, lambda e: e.label, judging=known is not None)
-    if "test" in found and not any(map(_classes, found["test"])) and kind == "multi":
+    dataset, kind = task.data, task.kind
+    found = read_splits(task, read, lambda e: e.label, judging=known is not None)
+    if "test" in found and not any(map(class_names, found["test"])) and kind == "multi":
         found["test"] = [replace(e, label=None) for e in found["test"]]  # a column that was left empty
     splits = {name: kept(dataset, examples) for name, examples in found.items()}
     labels = label_names(dataset, splits["train"]) if known is None else known.labels
-    for examples in splits.values():
-        check_labels(examples, labels)
+    check_known("class", splits, class_names, labels)
+    if "f1" in dataset.metrics and "1" not in labels:
+        raise SettingsError(
+            "f1 counts the class `1`, and there is none", remedy="macro_f1 counts every class"
+        )
     left_out = {name: len(found[name]) - len(examples) for name, examples in splits.items()}
     splits = fewer(splits, task)
-    family = Classify(dataset.kind, labels, dataset.metrics, task.max_length)
+    family = Classify(kind, labels, dataset.judged_by(kind), task.max_length)
     encoded = {name: family.encode(examples, tokenizer) for name, examples in splits.items()}
     lost = {
         name: (

@@ -5,7 +5,7 @@ CLUENER has a JSON object a line with character offsets that are inclusive at bo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +13,13 @@ from albertine.errors import DataError
 from albertine.inference.tags import Entity, bio_spans, tags_of, types_of
 from albertine.tasks.family import Family
 from albertine.tasks.readers.conll import checked_tag, sentences, spaced
-from albertine.tasks.readers.files import File, TaskSet, find
-from albertine.tasks.readers.table import Row, form_of, rows_of
-from albertine.tasks.settings import TaskChoice
-from albertine.tasks.sources import Data, as_data, blank, fewer, own_rows, read_splits
+from albertine.tasks.readers.files import File
+from albertine.tasks.readers.table import Row, form_of
+from albertine.tasks.registry import Dataset, Split
+from albertine.tasks.settings import EntitiesTask
+from albertine.tasks.sources import Data, as_data, blank, check_known, fewer, files_of, read_splits, rows_in
 from albertine.tasks.tag import Tag, Tagged
 from albertine.text.tokenizer import Tokenizer
-
-
-def _conll(names: Mapping[str, str]) -> TaskSet[Tagged]:
-    return TaskSet(lambda folder, split: own_conll(find(folder, names[split])), tuple(names))
 
 
 def own_conll(path: File, encoding: str = "utf-8") -> Iterator[Tagged]:
@@ -37,14 +34,6 @@ def _joined(name: str, words: list[str], tags: Sequence[str] | None, where: str)
         return Tagged(name, text, None, where)
     spans = ((kind, starts[a], starts[b - 1] + len(words[b - 1])) for kind, a, b in bio_spans(tags))
     return Tagged(name, text, tuple(spans), where)
-
-
-def _cluener() -> TaskSet[Tagged]:
-    def read(folder: Path, split: str) -> Iterator[Tagged]:
-        for row in rows_of(find(folder, f"{split}.json")):
-            yield _checked(Tagged(row.name, row.text("text"), _inclusive(row), row.where))
-
-    return TaskSet(read)
 
 
 def _inclusive(row: Row) -> tuple[Entity, ...] | None:
@@ -62,12 +51,17 @@ def _inclusive(row: Row) -> tuple[Entity, ...] | None:
         raise DataError("`label` is not {type: {words: [[first, last]]}}", where=row.where) from error
 
 
-ENTITIES = {
-    "wnut-17": _conll(
-        {"train": "wnut17train.conll", "dev": "emerging.dev.conll", "test": "emerging.test.annotated"}
-    ),
-    "cluener": _cluener(),
-}
+def read(dataset: Dataset, folder: Path, split: Split) -> Iterator[Tagged]:
+    """The texts of a split of a data set."""
+    columns = dataset.columns_of(split)
+    for path in files_of(dataset, folder, split):
+        if form_of(path) == "tsv":
+            yield from own_conll(path, dataset.encoding)
+        elif dataset.reader == "cluener":
+            for row in rows_in(dataset, path, split):
+                yield _checked(Tagged(row.name, row.text(columns.text), _inclusive(row), row.where))
+        else:
+            yield from own_entities(rows_in(dataset, path, split), columns.text, columns.label or "")
 
 
 def own_entities(rows: Iterable[Row], text: str, label: str) -> Iterator[Tagged]:
@@ -124,35 +118,21 @@ def entity_types(examples: Sequence[Tagged]) -> tuple[str, ...]:
     Raises:
         DataError: there is no entity at all.
     """
-    types = sorted({kind for e in examples for kind, _, _ in e.entities or ()})
+    types = sorted({kind for e in examples for kind in _types(e)})
     if not types:
         raise DataError("has no entities to learn from", where=examples[0].where if examples else None)
     return tuple(types)
 
 
-def check_types(splits: Mapping[str, Sequence[Tagged]], types: Sequence[str]) -> None:
-    """Refuse a type that the training file does not have, with its line."""
-    for examples in splits.values():
-        for example in examples:
-            if strange := {kind for kind, _, _ in example.entities or ()} - set(types):
-                raise DataError(
-                    f"has the type `{sorted(strange)[0]}`, which the training file does not have",
-                    where=example.where,
-                    remedy=f"Known: {', '.join(types)}",
-                )
+def _types(example: Tagged) -> set[str]:
+    return {kind for kind, _, _ in example.entities or ()}
 
 
-def load(task: TaskChoice, tokenizer: Tokenizer, known: Family | None = None) -> Data:
+def load(task: EntitiesTask, tokenizer: Tokenizer, known: Family | None = None) -> Data:
     """The data of a task of entities."""
-
-    def own(path: Path, split: str) -> Iterator[Tagged]:
-        if form_of(path) == "tsv":
-            return own_conll(path, task.encoding)
-        return own_entities(own_rows(task, path), task.text, task.label)
-
-    splits = read_splits(task, ENTITIES, own, lambda e: e.entities, judging=known is not None)
+    splits = read_splits(task, read, lambda e: e.entities, judging=known is not None)
     tags = tags_of(entity_types(splits["train"]), task.tags) if known is None else known.labels
-    check_types(splits, types_of(tags))
+    check_known("type", splits, _types, types_of(tags))
     splits = fewer(splits, task)
     family = Tag(tags, task.max_length, task.crf)
     encoded = {name: family.encode(found, tokenizer) for name, found in splits.items()}

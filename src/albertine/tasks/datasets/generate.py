@@ -5,19 +5,20 @@ WebQA has a JSON object a line: a question with its evidences, all cut into word
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from albertine.errors import DataError
 from albertine.inference.search import Search
 from albertine.tasks.answer import Question
-from albertine.tasks.datasets.answer import ANSWERS, first_row, own_questions
+from albertine.tasks.datasets.answer import first_row, questions_in
 from albertine.tasks.family import Family
 from albertine.tasks.generate import Read, Room, Wanted, Write
-from albertine.tasks.readers.files import File, TaskSet, find
+from albertine.tasks.readers.files import File
 from albertine.tasks.readers.table import Row, rows_of
-from albertine.tasks.settings import TaskChoice
-from albertine.tasks.sources import Data, as_data, fewer, own_rows, read_splits
+from albertine.tasks.registry import Dataset, Split
+from albertine.tasks.settings import WritingTask
+from albertine.tasks.sources import Data, as_data, fewer, files_of, read_splits, rows_in
 from albertine.text.tokenizer import Tokenizer
 
 NO_ANSWER = "no_answer"
@@ -58,42 +59,33 @@ def joined(words: Sequence[str]) -> str:
     return text
 
 
-def _webqa(evidence: str) -> TaskSet[Question]:
-    names = {"train": "training.json", "dev": f"validation.{evidence}.json", "test": f"test.{evidence}.json"}
-    return TaskSet(lambda folder, split: webqa_file(find(folder, names[split])))
+def read_questions(dataset: Dataset, folder: Path, split: Split) -> Iterator[Question]:
+    """The questions of a split of a data set; own files in SQuAD's or WebQA's format are told apart by their
+    first line."""
+    for path in files_of(dataset, folder, split):
+        reader = dataset.reader
+        if reader is None and (first := first_row(path)) is not None and "evidences" in first.fields:
+            reader = "webqa"
+        yield from webqa_file(path) if reader == "webqa" else questions_in(dataset, path)
 
 
-READINGS = {"webqa": _webqa("ann"), "webqa-retrieved": _webqa("ir")}
+def read_texts(dataset: Dataset, folder: Path, split: Split) -> Iterator[Wanted]:
+    """Sources of one text or two, and the targets, which a test file may lack."""
+    columns = dataset.columns_of(split)
+    for row in (row for file in files_of(dataset, folder, split) for row in rows_in(dataset, file, split)):
+        text, pair = row.text(columns.text), None if columns.pair is None else row.text(columns.pair)
+        told = row.fields.get(columns.label or "") is not None
+        yield Wanted(row.name, text, pair, row.text(columns.label or "") if told else None, row.where)
 
 
-def own_reading(path: Path, split: str) -> Iterator[Question]:
-    """A user's file in SQuAD's or WebQA's format, told apart by its first line."""
-    first = first_row(path)
-    return webqa_file(path) if first is not None and "evidences" in first.fields else own_questions(path)
-
-
-def own_texts(rows: Iterable[Row], text: str, pair: str | None, target: str) -> Iterator[Wanted]:
-    """A user's rows: a source of one text or two, and the target, which a test file may lack."""
-    for row in rows:
-        told = row.fields.get(target) is not None
-        yield Wanted(
-            row.name,
-            row.text(text),
-            None if pair is None else row.text(pair),
-            row.text(target) if told else None,
-            row.where,
-        )
-
-
-def load_questions(task: TaskChoice, tokenizer: Tokenizer, known: Family | None = None) -> Data:
+def load_questions(task: WritingTask, tokenizer: Tokenizer, known: Family | None = None) -> Data:
     """The data of questions whose answers are written."""
     room, search = Room.of(task.max_length, task.target_length), Search(task.beams, task.target_length)
-    sets = {**ANSWERS, **READINGS}
-    splits = fewer(read_splits(task, sets, own_reading, judging=known is not None), task)
+    splits = fewer(read_splits(task, read_questions, judging=known is not None), task)
     train = splits.get("train", [])
     names, answered = {q.name for q in train}, {q.name for q in train if q.answers}
     always = known.always if isinstance(known, Read) else names == answered
-    family = Read(tokenizer, room, search, always=always)
+    family = Read(tokenizer, room, search, always=always, metrics=task.data.judged_by(task.kind))
     encoded = {
         name: family.encode(found, tokenizer, learning=name == "train") for name, found in splits.items()
     }
@@ -108,22 +100,18 @@ def load_questions(task: TaskChoice, tokenizer: Tokenizer, known: Family | None 
     return as_data(family, encoded, task, lost)
 
 
-def load_texts(task: TaskChoice, tokenizer: Tokenizer, known: Family | None = None) -> Data:
+def load_texts(task: WritingTask, tokenizer: Tokenizer, known: Family | None = None) -> Data:
     """The data of texts that are written."""
-
-    def own(path: Path, split: str) -> Iterator[Wanted]:
-        return own_texts(own_rows(task, path), task.text, task.pair, task.label)
-
     room, search = Room.of(task.max_length, task.target_length), Search(task.beams, task.target_length)
-    splits = fewer(read_splits(task, {}, own, judging=known is not None), task)
+    splits = fewer(read_splits(task, read_texts, judging=known is not None), task)
     for example in (e for name in ("train", "dev") for e in splits.get(name, ())):
         if example.target is None:
             raise DataError(
-                f"has no `{task.label}`, the text to be written",
+                f"has no `{task.data.columns.label}`, the text to be written",
                 where=example.where,
                 remedy="Name the column of the target in task.label",
             )
-    family = Write(tokenizer, room, search)
+    family = Write(tokenizer, room, search, metrics=task.data.judged_by(task.kind))
     encoded = {name: family.encode(found, tokenizer) for name, found in splits.items()}
     lost = {
         name: (

@@ -6,7 +6,7 @@ schemas may have one predicate (50 have 49), and their types take no part in the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,16 +14,16 @@ from typing import Any, NamedTuple
 from albertine.errors import DataError
 from albertine.evaluation.entities import Triple
 from albertine.tasks.family import Family
-from albertine.tasks.readers.files import NotThere, TaskSet, find, parsed, text_lines
-from albertine.tasks.readers.table import Row, rows_of
+from albertine.tasks.readers.files import NotThere, find, parsed, text_lines
+from albertine.tasks.readers.table import Row
+from albertine.tasks.registry import Dataset, Split
 from albertine.tasks.relate import Relate
 from albertine.tasks.relations import Sentence
-from albertine.tasks.settings import TaskChoice
-from albertine.tasks.sources import Data, as_data, fewer, own_rows, read_splits
+from albertine.tasks.settings import RelationsTask
+from albertine.tasks.sources import Data, as_data, check_known, fewer, files_of, read_splits, rows_in
 from albertine.text.tokenizer import Tokenizer
 
 SCHEMAS = "all_50_schemas"
-FILES = {"train": "train_data.json", "dev": "dev_data.json", "test": "test1_data_postag.json"}
 
 
 class Form(NamedTuple):
@@ -51,23 +51,12 @@ OWN = Form(_of_three, "A triple is [subject, predicate, object], three texts")
 DUIE = Form(_of_duie, 'A triple is {"subject": …, "predicate": …, "object": …}, three texts')
 
 
-def own_relations(rows: Iterable[Row], text: str, label: str) -> Iterator[Sentence]:
-    """A user's rows: a text, and its relations as a list of [subject, predicate, object], subject and
-    object spelled as in the text.
-
-    Raises:
-        DataError: with the line of what is wrong.
-    """
-    for row in rows:
-        yield _sentence(row, text, label, OWN)
-
-
-def _duie(folder: Path, split: str) -> Iterator[Sentence]:
-    for row in rows_of(find(folder, FILES[split])):
-        yield _sentence(row, "text", "spo_list", DUIE)
-
-
-RELATIONS = {"duie": TaskSet(_duie, tuple(FILES))}
+def read(dataset: Dataset, folder: Path, split: Split) -> Iterator[Sentence]:
+    """The texts of a split of a data set."""
+    columns, duie = dataset.columns_of(split), dataset.reader == "duie"
+    for path in files_of(dataset, folder, split):
+        for row in rows_in(dataset, path, split):
+            yield _sentence(row, columns.text, columns.label or "", DUIE if duie else OWN)
 
 
 def _sentence(row: Row, text: str, label: str, form: Form) -> Sentence:
@@ -96,7 +85,7 @@ def predicate_names(train: Sequence[Sentence], folder: Path | None) -> tuple[str
     Raises:
         DataError: there is none.
     """
-    found = sorted(predicate for e in train for _, predicate, _ in e.triples or ())
+    found = sorted(predicate for e in train for predicate in predicates_of(e))
     if folder is not None:
         with suppress(NotThere):
             schemas = text_lines(find(folder, SCHEMAS))
@@ -117,30 +106,19 @@ def _predicate(line: str, where: str) -> str:
     raise DataError("is not a schema", where=where, remedy='A schema is {"predicate": …}, an object a line')
 
 
-def check_predicates(splits: Mapping[str, Sequence[Sentence]], predicates: Sequence[str]) -> None:
-    """Refuse a predicate that is not known, with its line."""
-    known = set(predicates)
-    for examples in splits.values():
-        for example in examples:
-            if strange := {predicate for _, predicate, _ in example.triples or ()} - known:
-                raise DataError(
-                    f"has the predicate `{sorted(strange)[0]}`, which is not known",
-                    where=example.where,
-                    remedy=f"Known, from the schemas or the training file: {', '.join(predicates)}",
-                )
+def predicates_of(example: Sentence) -> set[str]:
+    """The predicates of the triples of an example."""
+    return {predicate for _, predicate, _ in example.triples or ()}
 
 
-def load(task: TaskChoice, tokenizer: Tokenizer, known: Family | None = None) -> Data:
+def load(task: RelationsTask, tokenizer: Tokenizer, known: Family | None = None) -> Data:
     """The data of a task of relations."""
-
-    def own(path: Path, split: str) -> Iterator[Sentence]:
-        return own_relations(own_rows(task, path), task.text, task.label)
-
-    splits = read_splits(task, RELATIONS, own, lambda e: e.triples, judging=known is not None)
-    predicates = predicate_names(splits["train"], task.folder) if known is None else known.labels
-    check_predicates(splits, predicates)
+    splits = read_splits(task, read, lambda e: e.triples, judging=known is not None)
+    place = None if task.dataset is None else task.place
+    predicates = predicate_names(splits["train"], place) if known is None else known.labels
+    check_known("predicate", splits, predicates_of, predicates)
     splits = fewer(splits, task)
-    family = Relate(predicates, task.max_length)
+    family = Relate(predicates, task.max_length, metrics=task.data.judged_by(task.kind))
     encoded = {
         name: family.encode(found, tokenizer, learning=name == "train") for name, found in splits.items()
     }

@@ -6,74 +6,46 @@ neutral and that more than contradiction, as Su orders them for CoSENT.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 
 from albertine.errors import DataError
-from albertine.tasks.datasets.classes import DATASETS, read_split
 from albertine.tasks.embed import Embed, Likeness, Objective
 from albertine.tasks.family import Family
-from albertine.tasks.readers.files import TaskSet
-from albertine.tasks.readers.table import Row
-from albertine.tasks.settings import TaskChoice
-from albertine.tasks.sources import Data, as_data, fewer, own_rows, read_splits
+from albertine.tasks.registry import Dataset, Split
+from albertine.tasks.settings import VectorsTask
+from albertine.tasks.sources import Data, as_data, fewer, files_of, read_splits, rows_in
 from albertine.text.tokenizer import Tokenizer
 
 Scale = tuple[float, float] | Mapping[str, float]
 """The lowest and the highest score, or the score of every class."""
-SAME: Scale = {"0": 0.0, "1": 1.0}
-IMPLIES: Scale = {"contradiction": 0.0, "neutral": 0.5, "entailment": 1.0}
+UNIT: Scale = (0.0, 1.0)
 ALIKE, UNLIKE = 0.8, 0.2
 """From where on a pair is a positive, and up to where a negative: of five points of STS, four ("but for
 unimportant details") and one ("not equivalent, on the same topic")."""
 
 
-def _known(name: str, scale: Scale) -> TaskSet[Likeness]:
-    dataset = DATASETS[name]
-
-    def read(folder: Path, split: str) -> Iterator[Likeness]:
-        label = dataset.columns_of(split).label or ""
-        for e in read_split(dataset, folder, split):
-            known = e.label is not None and e.label not in dataset.left_out
-            score = _score(str(e.label), label, scale, e.where) if known else None
-            yield Likeness(e.name, e.text, e.pair or "", score, e.where)
-
-    return TaskSet(read, tuple(dataset.files))
-
-
-SIMILAR: Mapping[str, TaskSet[Likeness]] = {
-    "sts-b": _known("sts-b", (0.0, 5.0)),
-    "sick-relatedness": _known("sick-relatedness", (1.0, 5.0)),
-    **{name: _known(name, SAME) for name in ("mrpc", "qqp", "afqmc", "lcqmc", "bq", "paws-x")},
-    **{name: _known(name, IMPLIES) for name in ("sick-entailment", "mnli", "mnli-mm", "ocnli")},
-}
-
-
-def own_pairs(
-    rows: Iterable[Row],
-    text: str,
-    pair: str,
-    label: str,
-    negative: str | None,
-    scale: Scale,
-    *,
-    alone: bool = False,
-) -> Iterator[Likeness]:
-    """A user's pairs by the names of their columns; a file may lack the scores.
+def read(dataset: Dataset, folder: Path, split: Split, *, alone: bool = False) -> Iterator[Likeness]:
+    """The pairs of a split of a data set, which may lack the scores.
 
     Args:
-        negative: column of a third text that is unlike the first; empty where there is none.
-        alone: the second text may be missing, which stands for the first.
+        alone: the second text of a pair to learn from may be missing, which stands for the first.
     """
-    for row in rows:
-        first = row.text(text)
-        second = first if alone and pair not in row.fields else row.text(pair)
-        told = row.told(label) is not None
-        score = _score(row.text(label).strip(), label, scale, row.where) if told else None
+    columns, learned = dataset.columns_of(split), split == "train"
+    pair, label, negative = columns.pair or "", columns.label or "", columns.negative if learned else None
+    for row in (row for file in files_of(dataset, folder, split) for row in rows_in(dataset, file, split)):
+        if dataset.ragged and not row.fields:
+            continue
+        first = row.text(columns.text)
+        second = first if alone and learned and pair not in row.fields else row.text(pair)
+        told = row.told(label) is not None and row.text(label) not in dataset.left_out
+        score = _score(row.text(label).strip(), label, dataset.scores or UNIT, row.where) if told else None
         third = row.text(negative) if negative is not None and row.get(negative) is not None else ""
-        yield Likeness(row.name, first, second, score, row.where, third if third.strip() else None)
+        name = str(row.number) if row.told(columns.id) is None else row.text(columns.id)
+        yield Likeness(name, first, second, score, row.where, third if third.strip() else None)
 
 
 def _score(text: str, column: str, scale: Scale, where: str) -> float:
@@ -91,7 +63,7 @@ def _score(text: str, column: str, scale: Scale, where: str) -> float:
         raise DataError(
             f"`{column}` is {text}, outside {lowest:g} to {highest:g}",
             where=where,
-            remedy="The range of own scores is task.similarity.lowest to task.similarity.highest",
+            remedy="Of own files task.similarity.lowest and task.similarity.highest say the range",
         )
     return (value - lowest) / (highest - lowest)
 
@@ -158,20 +130,13 @@ def counts(pairs: Sequence[Likeness], kept: Sequence[Likeness]) -> Iterator[tupl
     yield sum(not (p.text.strip() and p.pair.strip()) for p in pairs), "with an empty text"
 
 
-def load(task: TaskChoice, tokenizer: Tokenizer, known: Family | None = None) -> Data:
+def load(task: VectorsTask, tokenizer: Tokenizer, known: Family | None = None) -> Data:
     """The data of a task of similarity."""
     choice = task.similarity
-
-    def own(path: Path, split: str) -> Iterator[Likeness]:
-        scale, learned = (choice.lowest, choice.highest), split == "train"
-        names = (task.text, task.pair or "", task.label, choice.negative if learned else None)
-        alone = learned and choice.loss == "simcse"
-        return own_pairs(own_rows(task, path), *names, scale, alone=alone)
-
     how = choice.pooling, choice.normalize, choice.scale, choice.symmetric
-    family = Embed(choice.loss, task.max_length, *how)
+    family = Embed(choice.loss, task.max_length, *how, metrics=task.data.judged_by(task.kind))
     encoded, lost = {}, {}
-    splits = read_splits(task, SIMILAR, own, judging=known is not None)
+    splits = read_splits(task, partial(read, alone=choice.loss == "simcse"), judging=known is not None)
     for name, pairs in fewer(splits, task).items():
         used = to_learn(pairs, choice.loss) if name == "train" else to_judge(pairs, test=name == "test")
         encode = family.encode_to_learn if name == "train" else family.encode

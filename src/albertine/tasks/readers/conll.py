@@ -27,7 +27,7 @@ class Words(NamedTuple):
     where: str
 
 
-def sentences(path: File, encoding: str = "utf-8", prefix: str = "task.") -> Iterator[Words]:
+def sentences(path: File, encoding: str = "utf-8") -> Iterator[Words]:
     """The texts of a file. Its columns are parted by tabs, or else by spaces; the word is the first one, the
     tag the last one. Lines `# …` that have no tag and lines of `-DOCSTART-` are no words.
 
@@ -37,7 +37,7 @@ def sentences(path: File, encoding: str = "utf-8", prefix: str = "task.") -> Ite
     words: list[str] = []
     tags: list[str] = []
     begin = ""
-    for where, line in text_lines(path, encoding, prefix):
+    for where, line in text_lines(path, encoding):
         columns = line.rstrip().split("\t") if "\t" in line.strip() else line.split()
         if not columns or columns[0] == "-DOCSTART-":
             if words:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from albertine.errors import DataError
 from albertine.tasks.readers.values import plain
@@ -18,19 +18,10 @@ from albertine.text.streams import ByteStream, Limits, tar_members, unpack
 PACKED = ("", ".xz", ".gz", ".zst", ".bz2")
 LIMITS = Limits()
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-E = TypeVar("E")
 
 
 class NotThere(DataError):
     """A folder lacks a file of its data set."""
-
-
-@dataclass(frozen=True)
-class TaskSet(Generic[E]):
-    """A data set of examples E: how a split is read from its folder, and which splits there are."""
-
-    read: Callable[[Path, str], Iterator[E]]
-    splits: tuple[str, ...] = ("train", "dev", "test")
 
 
 @dataclass(frozen=True)
