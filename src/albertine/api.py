@@ -191,14 +191,15 @@ def _scores(found: Sequence[Judged]) -> dict[str, dict[str, float]]:
 
 def _settings(cls: type[S], config: str | Path | None, given: Mapping[str, Any]) -> S:
     """Settings of a recipe with others over them."""
-    return resolve(cls, _over({} if config is None else read_yaml(Path(config)), given), config)
+    return resolve(cls, merged({} if config is None else read_yaml(Path(config)), given), config)
 
 
-def _over(tree: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(tree)
+def merged(tree: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """A tree of settings with others over them, part by part."""
+    whole = dict(tree)
     for name, value in given.items():
-        below = merged.get(name)
+        below = whole.get(name)
         if isinstance(value, Mapping) and isinstance(below, Mapping):
-            value = _over(below, value)
-        merged[name] = value
-    return merged
+            value = merged(below, value)
+        whole[name] = value
+    return whole
