@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -166,6 +166,8 @@ class Predictor:
         """
         family = self.family
         fields = fields or usual_fields(family)
+        if isinstance(family, Classify):
+            family = replace(family, likeliest=max(top, family.likeliest))
         for chunk in chunks(rows, CHUNK):
             said, data = self.said([example(family, row, fields) for row in chunk])
             lines = family.lines(said, data, family.answers(said, data))
