@@ -127,6 +127,32 @@ def test_a_folder_says_what_was_scored(tune: Tune, tmp_path: Path, kind: str) ->
             assert told["spans"][0][2] == pytest.approx(line["spans"][0][2], abs=2e-6)
     if kind not in ("answers", "no answer", "reading", "generation"):
         assert asked.cut > 0, "no text was longer than the length, so it was not tested"
+    little = Predictor(result.folder / "best", precision="float32", batch_tokens=20)
+    sizes = sizes_of_passes(little)
+    again = [told for _, told in little.columns(as_rows(settings.task.dev), fields, top=3)]
+    if kind == "no answer":  # the threshold is what one of the rows said, so a rounding decides there
+        assert near([told["no_answer"] for _, told in rows]) == [told["no_answer"] for told in again]
+    else:
+        assert near([told for _, told in rows]) == again
+    one = 34 if kind == "reading" else 20  # the windows of a question are read together
+    assert max(sizes) <= one < sum(sizes)
+
+
+def sizes_of_passes(asked: Predictor) -> list[int]:
+    """How many tokens each pass to come is of."""
+    sizes: list[int] = []
+    words = asked.model.encoder.embeddings.word
+    words.register_forward_pre_hook(lambda layer, given: sizes.append(given[0].numel()))
+    return sizes
+
+
+def near(told: Any) -> Any:
+    """Numbers as they are compared."""
+    if isinstance(told, dict):
+        return {name: near(value) for name, value in told.items()}
+    if isinstance(told, list | tuple):
+        return [near(value) for value in told]
+    return pytest.approx(told, abs=5e-6) if isinstance(told, float) else told
 
 
 @pytest.fixture(scope="module")

@@ -121,7 +121,7 @@ class Embed:
 
     def predict(
         self,
-        model: torch.nn.Module,
+        model: Embedder,
         data: Encoded,
         *,
         device: torch.device | str = "cpu",

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from albertine.interop.heads import Task
 from albertine.layout import Packed, longest_first
-from albertine.model.backend import tokens_per_pass
 from albertine.model.model import Model, evaluating
 from albertine.model.pooling import Pooling
 from albertine.model.task_model import Classifier, TaskModel
@@ -159,7 +158,7 @@ class OneLayer(ABC):
 
 @torch.no_grad()
 def over_rows(
-    model: torch.nn.Module,
+    model: TaskModel,
     data: Encoded,
     *,
     per_token: bool = False,
@@ -179,7 +178,7 @@ def over_rows(
     lengths = [len(data.ids[i]) for i in wanted]
     found: list[Tensor] = [torch.empty(0)] * len(lengths)
     with evaluating(model):
-        for chosen in longest_first(lengths, tokens_per_pass(device)):
+        for chosen in longest_first(lengths, model.base.tokens_per_pass):
             poll()
             logits = (ask or model)(data.packed([wanted[i] for i in chosen]).to(device)).cpu()
             sizes = [lengths[i] if per_token else 1 for i in chosen]

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from albertine.errors import DataError, ModelError
+from albertine.errors import DataError, ModelError, SettingsError
 from albertine.inference.embedding import TextEmbedder, cosines, how_of
 from albertine.inference.parity import check_int8
 from albertine.inference.reading import Inquiry, Passage, read
@@ -28,7 +28,6 @@ from albertine.interop.heads import Task, task_of
 from albertine.interop.huggingface import read_folder
 from albertine.interop.places import model_folder
 from albertine.layout import longest_first, pack
-from albertine.model.backend import tokens_per_pass
 from albertine.model.pooling import Pooling
 from albertine.model.task_model import TaskModel
 from albertine.precision import InferencePrecision, device_of
@@ -73,22 +72,31 @@ class Predictor:
         device: where to compute.
         precision: format of matrix products; `auto` takes bfloat16 where hardware has it; `int8` is the
             fastest on a processor and rounds the most.
+        batch_tokens: most tokens that are computed at once, which bounds memory; a longer text is computed
+            alone. Default: what is fast on the device. Answers are the same but for rounding.
 
     Raises:
         ModelError, TokenizerError: the folder is missing, damaged, its vocabulary does not fit the model, or
             int8 makes another model of it.
-        SettingsError: there is no such device, or no int8 on it.
+        SettingsError: there is no such device, or no int8 on it; fewer tokens at once than one.
     """
 
     def __init__(
-        self, path: str | Path, *, device: str = "cpu", precision: InferencePrecision = "auto"
+        self,
+        path: str | Path,
+        *,
+        device: str = "cpu",
+        precision: InferencePrecision = "auto",
+        batch_tokens: int | None = None,
     ) -> None:
+        if batch_tokens is not None and batch_tokens < 1:
+            raise SettingsError("fewer tokens at once than one", remedy="Leave batch_tokens out")
         self.device = device_of(device)
         path = model_folder(path)
         self.tokenizer = load_tokenizer(path)
         self._path, self._folder, self.cut = path, read_folder(path), 0
         self.model = self._folder.model.to(self.device).eval()
-        self.model.precision = precision
+        self.model.precision, self.model.batch_tokens = precision, batch_tokens
         check_vocabulary(self.model.config.vocab_size, self.tokenizer, path)
         if precision == "int8":
             check_int8(self.model, path)
@@ -226,7 +234,7 @@ class Predictor:
         encode, nothing = self.tokenizer.encode, torch.empty(0, dtype=torch.long, device=self.device)
         rows = [self.tokenizer.layout(encode(a), encode(b), max_length=length) for a, b in pairs]
         found = torch.empty(len(rows))
-        for chosen in longest_first([len(ids) for ids, _ in rows], tokens_per_pass(self.device)):
+        for chosen in longest_first([len(ids) for ids, _ in rows], self.model.tokens_per_pass):
             packed = pack([rows[i][0] for i in chosen], [rows[i][1] for i in chosen])
             _, logits = self.model.pretraining_forward(packed.to(self.device), nothing)
             assert logits is not None

@@ -20,7 +20,6 @@ from albertine.evaluation.entities import Triple, plain_triple
 from albertine.inference.relations import THRESHOLDS, Relater, Relation
 from albertine.interop.heads import Task, head_config
 from albertine.layout import longest_first
-from albertine.model.backend import tokens_per_pass
 from albertine.model.model import Model, evaluating
 from albertine.model.relations import OBJECT_POWER, SUBJECT_POWER, Relations, probability
 from albertine.objectives.losses import Part
@@ -97,7 +96,7 @@ class Relate:
         relater = Relater(model, self.predicates, self.thresholds)
         found: list[list[Relation]] = [[] for _ in data.examples]
         with evaluating(model):
-            for rows in longest_first(data.lengths, tokens_per_pass(device)):
+            for rows in longest_first(data.lengths, model.base.tokens_per_pass):
                 poll()
                 packed, spans = data.packed(rows).to(device), [data.examples[i].spans for i in rows]
                 for i, relations in zip(rows, relater.find(packed, spans), strict=True):
