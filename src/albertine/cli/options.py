@@ -78,4 +78,13 @@ PrecisionOption = Annotated[
     Arithmetic,
     typer.Option("--precision", help="Of products; int8 is the fastest on a processor and rounds the most."),
 ]
+BatchTokensOption = Annotated[
+    int | None,
+    typer.Option(
+        "--batch-tokens",
+        min=1,
+        help="Tokens computed at once, which bounds memory; a longer text is alone. Default: what is "
+        "fast on the device.",
+    ),
+]
 DeviceOption = Annotated[str, typer.Option("--device", help="Where to compute: cpu, cuda.")]

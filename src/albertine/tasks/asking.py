@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -56,8 +56,8 @@ def example(family: Family, row: Row, fields: Fields) -> Any:
     Raises:
         DataError: a column is missing, or is not what it should be.
     """
-    name, text, where = row.name, row.text(fields.text), row.where
-    pair = None if fields.pair is None else row.text(fields.pair)
+    name, text, where = row.name, text_of(row, fields), row.where
+    pair = None if fields.pair is None else pair_of(row, fields)
     match family.task:
         case "classify":
             return Example(name, text, pair, None, where)
@@ -68,19 +68,38 @@ def example(family: Family, row: Row, fields: Fields) -> Any:
         case "choose":
             return Choice(name, text, pair or "", _options(row, fields.options), None, where)
         case "embed":
-            return Likeness(name, text, _needed(pair, "the second text", row), None, where)
+            return Likeness(name, text, pair_of(row, fields), None, where)
         case "generate" if not isinstance(family, Read):
             return Wanted(name, text, pair, None, where)
         case _:
             # Passages of one name would be read together: every row is a question of its own.
             name = f"{row.number} {name}" if isinstance(family, Read) else name
-            return Question(name, _needed(pair, "the question", row), text, None, where)
+            return Question(name, pair_of(row, fields), text, None, where)
 
 
-def _needed(pair: str | None, what: str, row: Row) -> str:
-    if pair is None:
-        raise DataError(f"needs a column for {what}", where=row.where, remedy="Name it: --pair COLUMN")
-    return pair
+def text_of(row: Row, fields: Fields) -> str:
+    """The text, or the passage.
+
+    Raises:
+        DataError: the column is missing, or holds no text.
+    """
+    return _named(row, fields.text, "--text").text(fields.text)
+
+
+def pair_of(row: Row, fields: Fields) -> str:
+    """The second text, or the question. Raises as `text_of`, also where no column is named."""
+    if fields.pair is None:
+        remedy = "Name it: --pair COLUMN"
+        raise DataError("needs a column for the second text or the question", where=row.where, remedy=remedy)
+    return _named(row, fields.pair, "--pair").text(fields.pair)
+
+
+def _named(row: Row, column: str, option: str) -> Row:
+    """A row that says which option names a column, where it lacks it."""
+    if column in row.fields:
+        return row
+    headless = "; or --no-header, if its first line is a row" if "header" in (row.advice or "") else ""
+    return replace(row, advice=f"Name it: {option} COLUMN{headless}")
 
 
 def _options(row: Row, column: str) -> tuple[str, ...]:

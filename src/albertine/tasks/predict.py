@@ -20,6 +20,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from albertine.corpus.lock import locked
 from albertine.errors import DataError, RunError, SettingsError
 from albertine.files import explained, make_folder, replace_durably, sync_folder
@@ -32,6 +34,7 @@ JOB = "job.json"
 BLOCK = 1 << 20
 Columns = dict[str, Any]
 Progress = Callable[[int, int | None], None]
+Ask = Callable[..., Iterator[tuple[Row, Columns]]]
 
 
 @dataclass(frozen=True)
@@ -50,11 +53,12 @@ def predict_file(
     output: Path,
     *,
     fields: Fields | None = None,
-    top: int = 0,
+    ask: Ask = Predictor.columns,
     header: Header = True,
     encoding: str = "utf-8",
     overwrite: bool = False,
     progress: Progress = lambda done, total: None,
+    **how: Any,
 ) -> Answered:
     """Ask a model about every row of a table, and write the rows with its answers as further columns.
 
@@ -63,7 +67,8 @@ def predict_file(
     Args:
         source: a table, as `finetune` reads them. output: told apart by its ending, one of `FORMATS`; lists
             and the like are JSON in it where the format has none.
-        fields, top: as in `Predictor.columns`. header, encoding: of `source`, as in `rows_of`.
+        ask: gives every row its further columns, called as `ask(predictor, rows, fields, **how)`.
+        fields, how: as `ask` has them. header, encoding: of `source`, as in `rows_of`.
         overwrite: an output that is there is replaced, and an interrupted job of other files forgotten.
         progress: told how many rows are done of how many, None where nobody knows.
 
@@ -79,7 +84,8 @@ def predict_file(
         "source": print_of_source,
         "model": predictor.fingerprint,
         "fields": None if fields is None else asdict(fields),
-        "top": top,
+        "asked": ask.__name__,
+        **how,
         "header": header,
         "encoding": encoding,
         "rows": CHUNK,
@@ -91,7 +97,7 @@ def predict_file(
         done, names = before, _names(folder)
         there = islice(rows_of(source, header=header, encoding=encoding, prefix="--"), before, None)
         progress(done, total)
-        for chunk in chunks(predictor.columns(there, fields, top=top), CHUNK):
+        for chunk in chunks(ask(predictor, there, fields, **how), CHUNK):
             table = [_joined(row, told) for row, told in chunk]
             names = names or list(dict.fromkeys(name for row in table for name in row))
             replace_durably(folder / f"{done // CHUNK:06d}{form}", _part(table, names, form, chunk))
@@ -187,7 +193,7 @@ def _part(
 ) -> bytes:
     """The bytes of a part; all parts of text one after the other are the output, but for its header."""
     if form == ".jsonl":
-        return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in table).encode()
+        return "".join(_json(row) + "\n" for row in table).encode()
     for (row, _), joined in zip(chunk, table, strict=True):
         if strange := joined.keys() - set(names):
             raise DataError(
@@ -195,14 +201,17 @@ def _part(
                 where=row.where,
                 remedy="Name an output that ends in .jsonl, whose rows may differ",
             )
-    cells = [[_cell(row.get(name)) for name in names] for row in table]
+    lists = (list, tuple, dict) if form == ".parquet" else (list, tuple, dict, np.ndarray)
+    values = ([row.get(name) for name in names] for row in table)
+    cells = [[_json(value) if isinstance(value, lists) else value for value in row] for row in values]
     if form == ".parquet":
         return _parquet(cells, names)
     return _text(cells, form)
 
 
-def _cell(value: Any) -> Any:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | tuple | dict) else value
+def _json(value: Any) -> str:
+    """JSON; of a vector the shortest decimals that are the same float32 again."""
+    return json.dumps(value, ensure_ascii=False, default=lambda vector: [float(str(x)) for x in vector])
 
 
 def _text(cells: Sequence[Sequence[Any]], form: str) -> bytes:
