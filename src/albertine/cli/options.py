@@ -83,7 +83,7 @@ BatchTokensOption = Annotated[
     typer.Option(
         "--batch-tokens",
         min=1,
-        help="Tokens computed at once, which bounds memory; a longer text is alone. Default: what is "
+        help="Tokens computed at once, which bounds memory; a longer text goes alone. Default: what is "
         "fast on the device.",
     ),
 ]

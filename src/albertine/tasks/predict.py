@@ -27,6 +27,7 @@ from albertine.errors import DataError, RunError, SettingsError
 from albertine.files import explained, make_folder, replace_durably, sync_folder
 from albertine.tasks.asking import Fields, chunks
 from albertine.tasks.predictor import CHUNK, Predictor
+from albertine.tasks.questions import rows_to_ask
 from albertine.tasks.readers.table import Header, Row, rows_of
 
 FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
@@ -65,8 +66,9 @@ def predict_file(
     The same command goes on where it was interrupted.
 
     Args:
-        source: a table, as `finetune` reads them. output: told apart by its ending, one of `FORMATS`; lists
-            and the like are JSON in it where the format has none.
+        source: as `finetune` reads it for the model's task, with answers or without; for vectors a table.
+        output: told apart by its ending, one of `FORMATS`; lists and the like are JSON in it where the format
+            has none.
         ask: gives every row its further columns, called as `ask(predictor, rows, fields, **how)`.
         fields, how: as `ask` has them. header, encoding: of `source`, as in `rows_of`.
         overwrite: an output that is there is replaced, and an interrupted job of other files forgotten.
@@ -95,7 +97,11 @@ def predict_file(
     with explained(output), _working_in(folder):
         before = _begun(folder, job, overwrite) * CHUNK
         done, names = before, _names(folder)
-        there = islice(rows_of(source, header=header, encoding=encoding, prefix="--"), before, None)
+        reading: Any = {"header": header, "encoding": encoding, "prefix": "--"}
+        rows = rows_of(source, **reading)
+        if ask is Predictor.columns:
+            rows, fields = rows_to_ask(source, predictor.family, fields, **reading)
+        there = islice(rows, before, None)
         progress(done, total)
         for chunk in chunks(ask(predictor, there, fields, **how), CHUNK):
             table = [_joined(row, told) for row, told in chunk]

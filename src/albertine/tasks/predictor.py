@@ -41,7 +41,8 @@ from albertine.tasks.families import asked_for, family_of, tuned_model
 from albertine.tasks.family import Family
 from albertine.tasks.generate import Generate
 from albertine.tasks.joint import AnswerOrNot
-from albertine.tasks.readers.table import Row, rows_of
+from albertine.tasks.questions import rows_to_ask
+from albertine.tasks.readers.table import Row
 from albertine.tasks.relations import Sentence
 from albertine.tasks.tag import Tagged
 from albertine.text.load import check_vocabulary, load_tokenizer
@@ -144,7 +145,8 @@ class Predictor:
         how sure it is.
 
         Args:
-            source: a file, or rows in memory, in any form that `rows_of` reads; or a list of texts.
+            source: a file as `finetune` reads them for the model's task; rows in memory, in any form that
+                `rows_of` reads; or a list of texts.
             text, pair, options: columns, by default those that are usual for the task (`Fields`).
             top: also the likeliest classes, options or spans, so many.
 
@@ -155,7 +157,8 @@ class Predictor:
         fields = Fields(text or usual.text, pair or usual.pair, options or usual.options)
         if isinstance(source, list | tuple) and source and isinstance(source[0], str):
             source = [{fields.text: one} for one in source]
-        for row, told in self.columns(rows_of(source), fields, top=top):
+        rows, fields = rows_to_ask(source, self.family, fields)
+        for row, told in self.columns(rows, fields, top=top):
             yield {**row.fields, **told}
 
     def columns(
