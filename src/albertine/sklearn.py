@@ -37,7 +37,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier of texts, or of pairs of texts (also as two columns), that fine-tunes an encoder.
 
     Args:
-        encoder: a model folder, the name of a released model, or `owner/name` of a hub.
+        encoder: a model or run folder, a released model, or `owner/name[@revision]` of the hub.
         epochs, steps, batch_size, learning_rate, precision: as in the settings `training`.
         max_length: tokens of a text or a pair. random_state: the seed, a number.
         device: where to answer; it learns on a GPU where there is one.

@@ -108,6 +108,8 @@ def test_text_to_a_pretrained_model(tmp_path: Path) -> None:
         reporter=QUIET,
     )
     scores = albertine.evaluate(result.folder / "final", corpus=tmp_path / "corpus")
+    again = albertine.prepare(text, tmp_path / "again", tokenizer=result.folder, deduplicate=False, workers=1)
+    assert again.tokenizer == told.tokenizer
     assert set(scores) == {"mlm"} and 0 < scores["mlm"]["loss"] < 10
 
 

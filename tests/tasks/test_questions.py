@@ -25,6 +25,7 @@ from albertine.tasks.generate import Read, Room
 from albertine.tasks.predict import predict_file
 from albertine.tasks.questions import rows_to_ask
 from albertine.tasks.readers.table import rows_of
+from albertine.tasks.relate import Relate
 from albertine.tasks.tag import Tag
 from albertine.training.progress import Reporter
 from tests.tasks.conftest import Tune
@@ -36,6 +37,7 @@ FAMILIES: dict[str, Any] = {
     "read": Read(NO_TOKENIZER, Room(16, 4), Search()),
     "tag": Tag(("O", "B-x", "I-x"), 8, False),
     "choose": Choose(8),
+    "relate": Relate(("p",), 8),
     "classify": Classify("single", ("a", "b"), (), 8),
 }
 ASKED = {"id": "7", "question": "who", "answers": []}
@@ -61,6 +63,7 @@ CASES: dict[str, tuple[str, str, str, list[dict[str, Any]]]] = {
         [{"id": "7-0", "question": "who", "text": "m: hi\nf: oh", "options": ["a", "b"]}],
     ),
     "options": ("choose", "a.json", '[{"text": "a", "options": ["b", "c"]}]', []),
+    "duie": ("relate", "a.json", '{"text": "a man", "spo_list": []}', [{"text": "a man"}]),
     "a table": ("classify", "a.txt", "text\na man\n", [{"text": "a man"}]),
 }
 

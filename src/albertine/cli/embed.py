@@ -31,7 +31,8 @@ class Pooling(StrEnum):
 Opener = Callable[..., Callable[..., "Predictor"]]
 """From the name of a model, or none, to what `given.opener` gives."""
 MODEL = (
-    "Model folder, tuned or not, or released model; without one, the released model of the texts' language."
+    "Model or run folder, tuned or not, released model, or owner/name[@revision] of the hub; without one, "
+    "the released model of the texts' language."
 )
 PoolingOption = Annotated[
     Pooling | None,

@@ -23,7 +23,8 @@ FileOption = Annotated[
     typer.Option(
         "--file",
         metavar="TABLE",
-        help="Ask about every row: CSV, TSV, JSON lines or Parquet; needs --output.",
+        help="Ask about every row of a CSV, TSV, JSON or Parquet file, or of what else finetune reads for "
+        "the task; needs --output.",
     ),
 ]
 OutputOption = Annotated[
@@ -83,7 +84,11 @@ def asking(task: Task, tuned: str) -> Callable[[Callable[..., None]], Callable[.
         tuned: what the model was tuned for, in words.
     """
     model = Annotated[
-        Path, typer.Argument(metavar="MODEL", help=f"Folder of a model tuned {tuned}, or that of its run.")
+        Path,
+        typer.Argument(
+            metavar="MODEL",
+            help=f"A model tuned {tuned}: its folder, its run's, or owner/name[@revision] of the hub.",
+        ),
     ]
 
     def extended(command: Callable[..., None]) -> Callable[..., None]:

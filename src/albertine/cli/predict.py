@@ -44,7 +44,8 @@ def fill_mask(
         list[str] | None,
         typer.Argument(
             metavar="[MODEL] TEXT",
-            help="Model folder or released model; without one, the released model of each text's language. "
+            help="Model or run folder, released model, or owner/name[@revision] of the hub; without one, the "
+            "released model of each text's language. "
             "Texts with [MASK]; without any, lines of stdin.",
         ),
     ] = None,
@@ -72,7 +73,8 @@ def order(
         list[str],
         typer.Argument(
             metavar="[MODEL] FIRST SECOND",
-            help="Model folder or released model; without one, the released model of the language. "
+            help="Model or run folder, released model, or owner/name[@revision] of the hub; without one, the "
+            "released model of the language. "
             "A passage, and the one said to follow it.",
         ),
     ],

@@ -69,7 +69,8 @@ class Predictor:
         cut: how many rows of tokens (texts, options, questions) were too long so far, and lost their end.
 
     Args:
-        path: folder with `config.json`, `model.safetensors` and the vocabulary, or a released model's name.
+        path: folder with `config.json`, `model.safetensors` and the vocabulary; that of a run, whose best
+            model is meant; a released model's name; or `owner/name`, perhaps with `@revision`, of the hub.
         device: where to compute.
         precision: format of matrix products; `auto` takes bfloat16 where hardware has it; `int8` is the
             fastest on a processor and rounds the most.
