@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 from functools import partial
 from pathlib import Path
 
@@ -131,7 +132,29 @@ def test_vectors_of_another_kind_are_another_job(folder: Path, tmp_path: Path) -
     for what, how in (("pooling", {"ask": vectors, "pooling": "cls"}), ("asked", {"ask": cosines})):
         with pytest.raises(RunError, match=f"another .*{what}"):
             go(fields=Fields(pair="pair"), **how)
-    assert go(ask=vectors, pooling=None).before > 0
+    done = go(ask=vectors, pooling=None)
+    assert (done.rows, done.before) == (1, 1)  # all was answered, and not yet put together
+
+
+def test_all_that_decides_a_vector_makes_the_model(folder: Path, tmp_path: Path) -> None:
+    """Also of a model whose weights are in shards."""
+    copied = tmp_path / "model"
+    shutil.copytree(folder, copied)
+    files = (
+        "whitening.safetensors",
+        "1_Pooling/config.json",
+        "model-00001-of-00002.safetensors",
+        "config.json",
+    )
+    for name in files:
+        asked = Predictor(copied)
+        before = asked.fingerprint
+        (copied / name).parent.mkdir(exist_ok=True)
+        (copied / name).write_bytes(b"other")
+        assert asked.fingerprint != before
+        shutil.copytree(folder, copied, dirs_exist_ok=True)
+    (copied / "model.safetensors").unlink()
+    assert asked.fingerprint
 
 
 def test_what_belongs_to_a_table(albertine: Command, folder: Path, tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def predict_file(
     form = _form(output)
     if output.exists() and not overwrite:
         raise SettingsError("is there already", where=output, remedy="Pass --overwrite, or name another file")
-    print_of_source, total = _read(source)
+    print_of_source, total = _read(source, headed=header is True)
     job = {
         "source": print_of_source,
         "model": predictor.fingerprint,
@@ -95,15 +95,14 @@ def predict_file(
     }
     folder = output.with_name(f".{output.name}.parts")
     with explained(output), _working_in(folder):
-        before = _begun(folder, job, overwrite) * CHUNK
-        done, names = before, _names(folder)
+        parts, names = _begun(folder, job, overwrite), _names(folder)
         reading: Any = {"header": header, "encoding": encoding, "prefix": "--"}
         rows = rows_of(source, **reading)
         if ask is Predictor.columns:
             rows, fields = rows_to_ask(source, predictor.family, fields, **reading)
-        there = islice(rows, before, None)
+        before = done = sum(1 for _ in islice(rows, parts * CHUNK))
         progress(done, total)
-        for chunk in chunks(ask(predictor, there, fields, **how), CHUNK):
+        for chunk in chunks(ask(predictor, rows, fields, **how), CHUNK):
             table = [_joined(row, told) for row, told in chunk]
             names = names or list(dict.fromkeys(name for row in table for name in row))
             replace_durably(folder / f"{done // CHUNK:06d}{form}", _part(table, names, form, chunk))
@@ -127,7 +126,7 @@ def _form(output: Path) -> str:
     return output.suffix.lower()
 
 
-def _read(source: Path) -> tuple[str, int | None]:
+def _read(source: Path, *, headed: bool) -> tuple[str, int | None]:
     """A digest of a file, and how many rows it may have: its lines, where it is text."""
     digest, lines = hashlib.blake2b(digest_size=16), 0
     try:
@@ -137,8 +136,8 @@ def _read(source: Path) -> tuple[str, int | None]:
                 lines += block.count(b"\n")
     except OSError as error:
         raise DataError(f"cannot be read ({error.strerror})", where=source) from error
-    headed = source.suffix in (".csv", ".tsv")
-    return digest.hexdigest(), lines - headed if headed or source.suffix == ".jsonl" else None
+    table = source.suffix in (".csv", ".tsv")
+    return digest.hexdigest(), lines - (table and headed) if table or source.suffix == ".jsonl" else None
 
 
 @contextmanager

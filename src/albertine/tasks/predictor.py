@@ -121,8 +121,10 @@ class Predictor:
     def fingerprint(self) -> str:
         """A digest of all that decides what is answered: the files of the folder, and the precision."""
         digest = hashlib.blake2b(self.model.precision.encode(), digest_size=16)
-        for name in ("config.json", "model.safetensors"):
-            digest.update((self._path / name).read_bytes())
+        parts = ("*.json", "*.safetensors", "*/*.json")  # the last: of sentence-transformers
+        for path in sorted(path for part in parts for path in self._path.glob(part)):
+            with path.open("rb") as file:
+                hashlib.file_digest(file, lambda: digest)
         digest.update(self.tokenizer.fingerprint.encode())
         return digest.hexdigest()
 
