@@ -58,7 +58,7 @@ EncodingOption = Annotated[str, typer.Option("--encoding", help="Of --file.")]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace an output that is there.")]
 
 
-QUESTIONS = ("text", "passage", "passages", "question", "options", "words")
+QUESTIONS = ("text", "passage", "passages", "question", "options")
 """Parameters of commands that say what is asked."""
 MORE: dict[str, tuple[object, object]] = {
     "precision": (PrecisionOption, Arithmetic.auto),
