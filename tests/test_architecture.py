@@ -61,7 +61,7 @@ def room(path: Path) -> str:
     parts = path.relative_to(PACKAGE).parts
     if len(parts) > 1:
         return parts[0]
-    return "" if path.stem in ("__init__", "__main__", "api") else "ground"
+    return "" if path.stem in ("__init__", "__main__", "api", "sklearn") else "ground"
 
 
 def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from albertine.api import evaluate, finetune, prepare, pretrain, score
     from albertine.interop.writing import SavableTokenizer
     from albertine.model.model import Model
+    from albertine.sklearn import TextClassifier as TextClassifier
     from albertine.tasks.predictor import Predictor
     from albertine.text.tokenizer import Tokenizer
 
@@ -32,6 +33,7 @@ __all__ = [
 ]
 ELSEWHERE = {
     "Predictor": "albertine.tasks.predictor",
+    "TextClassifier": "albertine.sklearn",  # not in __all__: it needs scikit-learn, which may be missing
     **dict.fromkeys(("evaluate", "finetune", "prepare", "pretrain", "score"), "albertine.api"),
 }
 """What stands in another module, which is imported when it is first asked for."""

@@ -39,7 +39,7 @@ def prepare(
 
     Args:
         text: files and folders. output: folder of the corpus.
-        tokenizer: a folder, file or released model; by default a vocabulary is trained from the text.
+        tokenizer: all that `albertine.load_tokenizer` takes; default: a vocabulary is trained from the text.
         vocab_size: of that vocabulary; default one that fits the text. language: "en", "zh" or "auto".
         options: as `corpus.prepare.prepare` has them, such as `format`, `text_field`, `encoding`,
             `held_out`, `words`, `workers`, `seed`.
@@ -50,10 +50,10 @@ def prepare(
     Raises:
         AlbertineError: the text cannot be read, or the folder belongs to another call.
     """
+    from albertine import load_tokenizer
     from albertine.cli.source import Source
     from albertine.cli.vocabulary import vocabulary_for
     from albertine.corpus.prepare import prepare as run
-    from albertine.text.load import load_tokenizer
 
     if tokenizer is not None and vocab_size is not None:
         raise SettingsError("a given tokenizer is not trained", remedy="Leave out tokenizer, or vocab_size")
@@ -62,7 +62,7 @@ def prepare(
     source, folder = Source(paths, **reading), Path(output)
     chosen = source.language(language)
     if tokenizer is not None:
-        vocabulary = load_tokenizer(Path(tokenizer))
+        vocabulary = load_tokenizer(tokenizer)
     else:
         vocabulary = vocabulary_for(source, folder, chosen, kind=None, vocab_size=vocab_size)
     return run(paths, folder, vocabulary, chosen, **{"held_out": source.survey.held_out, **options})
@@ -108,7 +108,7 @@ def finetune(
     """Fine-tune an encoder for a task, or go on with a run that was interrupted.
 
     Args:
-        encoder: a model folder, or the name of a released model.
+        encoder: a model or run folder, a released model, or `owner/name[@revision]` of the hub.
         train, dev, test: files, or rows in memory in any form that `tasks.readers.table.rows_of` reads: a
             list of mappings, a mapping of columns, a DataFrame, a `datasets.Dataset`. Rows in memory are kept
             in the run's folder, so that the run can be scored again.
@@ -222,14 +222,15 @@ def _scores(found: Sequence[Judged]) -> dict[str, dict[str, float]]:
 
 def _settings(cls: type[S], config: str | Path | None, given: Mapping[str, Any]) -> S:
     """Settings of a recipe with others over them."""
-    return resolve(cls, _over({} if config is None else read_yaml(Path(config)), given), config)
+    return resolve(cls, merged({} if config is None else read_yaml(Path(config)), given), config)
 
 
-def _over(tree: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(tree)
+def merged(tree: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """A tree of settings with others over them, part by part."""
+    whole = dict(tree)
     for name, value in given.items():
-        below = merged.get(name)
+        below = whole.get(name)
         if isinstance(value, Mapping) and isinstance(below, Mapping):
-            value = _over(below, value)
-        merged[name] = value
-    return merged
+            value = merged(below, value)
+        whole[name] = value
+    return whole

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from albertine.errors import RunError
 from albertine.interop.huggingface import save_model
 from albertine.model.model import Model
 from albertine.pretraining.choose import encoder_config
 from albertine.pretraining.settings import ModelChoice
+from albertine.tasks.family import Fields
+from albertine.tasks.predict import predict_file
 from albertine.tasks.predictor import Predictor
+from albertine.tasks.readers.table import rows_of
+from albertine.tasks.vectors import cosines, vectors
 from albertine.text.load import load_tokenizer
 from tests.cli.conftest import Command
 from tests.toy import MODEL
@@ -82,3 +89,90 @@ def test_wrong_use_is_said(albertine: Command, folder: Path, tmp_path: Path) -> 
     (folder.parent / "odd" / "modules.json").write_text("[]")
     outcome = albertine("predict", "embed", folder.parent / "odd", "a")
     assert outcome.code == 2 and "modules.json: names the modules" in outcome.err
+
+
+@pytest.mark.parametrize("ending", [".csv", ".jsonl", ".parquet"])
+def test_the_rows_of_a_table_get_their_vectors(
+    albertine: Command, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    monkeypatch.setattr("albertine.tasks.predict.CHUNK", 2)
+    monkeypatch.setattr("albertine.tasks.vectors.CHUNK", 2)
+    source, output = tmp_path / "in.csv", tmp_path / f"out{ending}"
+    source.write_text("n,said,other\n" + "".join(f"{i},{t},old\n" for i, t in enumerate(TEXTS)))
+    how = ("--file", source, "-o", output, "--text", "said", "--precision", "float32", "--batch-tokens", 9)
+    outcome = albertine("predict", "embed", folder, *how, "--normalize")
+    assert outcome.code == 0 and "3 rows in" in outcome.out and "1 texts were too long" in outcome.err
+    rows = [row.fields for row in rows_of(output)]
+    vectors = [json.loads(v) if isinstance(v := row["vector"], str) else v for row in rows]
+    assert isinstance(rows[0]["vector"], str) == (ending == ".csv")
+    expected = Predictor(folder, precision="float32").embed(TEXTS, normalize=True)
+    np.testing.assert_allclose(np.array(vectors, dtype=np.float32), expected, atol=1e-6)
+    assert [row["other"] for row in rows] == ["old"] * 3
+    again = albertine("predict", "embed", folder, *how, "--no-normalize")
+    assert again.code == 2 and "is there already" in again.err
+    alike = tmp_path / f"alike{ending}"
+    how = ("--file", source, "-o", alike, "--text", "said", "--pair", "other", "--precision", "float32")
+    assert albertine("predict", "similarity", folder, *how).code == 0
+    said = [float(row.fields["prediction"]) for row in rows_of(alike)]
+    expected = Predictor(folder, precision="float32").similarity(TEXTS, ["old"])[:, 0]
+    np.testing.assert_allclose(said, expected, atol=1e-5)
+
+
+def test_vectors_of_another_kind_are_another_job(folder: Path, tmp_path: Path) -> None:
+    source, output = tmp_path / "in.csv", tmp_path / "out.csv"
+    source.write_text("text,pair\nhe was,old\n")
+
+    def stop(done: int, total: int | None) -> None:
+        if done:
+            raise KeyboardInterrupt
+
+    go = partial(predict_file, Predictor(folder), source, output)
+    with pytest.raises(KeyboardInterrupt):
+        go(ask=vectors, progress=stop, pooling=None)
+    for what, how in (("pooling", {"ask": vectors, "pooling": "cls"}), ("asked", {"ask": cosines})):
+        with pytest.raises(RunError, match=f"another .*{what}"):
+            go(fields=Fields(pair="pair"), **how)
+    done = go(ask=vectors, pooling=None)
+    assert (done.rows, done.before) == (1, 1)  # all was answered, and not yet put together
+
+
+def test_all_that_decides_a_vector_makes_the_model(folder: Path, tmp_path: Path) -> None:
+    """Also of a model whose weights are in shards."""
+    copied = tmp_path / "model"
+    shutil.copytree(folder, copied)
+    files = (
+        "whitening.safetensors",
+        "1_Pooling/config.json",
+        "model-00001-of-00002.safetensors",
+        "config.json",
+    )
+    for name in files:
+        asked = Predictor(copied)
+        before = asked.fingerprint
+        (copied / name).parent.mkdir(exist_ok=True)
+        (copied / name).write_bytes(b"other")
+        assert asked.fingerprint != before
+        shutil.copytree(folder, copied, dirs_exist_ok=True)
+    (copied / "model.safetensors").unlink()
+    assert asked.fingerprint
+
+
+def test_what_belongs_to_a_table(albertine: Command, folder: Path, tmp_path: Path) -> None:
+    source = tmp_path / "in.csv"
+    source.write_text("3.5,said\nhe was,old\n")
+    table = ("--file", source, "-o", tmp_path / "out.csv")
+    for words, message in (
+        (("embed", folder, "--file", source), "name the table to write"),
+        (("embed", folder, "he was", *table), "give texts or --file"),
+        (("embed", *table), "name the model"),
+        (("embed", folder, *table), "has no column `text`; it has `3.5`, `said`. Name it: --text COLUMN; or"),
+        (("embed", folder, *table), "--no-header"),
+        (("similarity", folder, *table, "--text", "said"), "Name it: --pair COLUMN"),
+        (("similarity", folder, *table, "--text", "said", "--pair", "no"), "Name it: --pair COLUMN"),
+        (("similarity", folder, "a", "b", *table[2:]), "belongs to --file"),
+        (("embed", folder, "a", "--batch-tokens", "0"), "batch-tokens"),
+    ):
+        outcome = albertine("predict", *words)
+        assert outcome.code == 2 and message in " ".join(outcome.err.split()), outcome.err
+    assert albertine("predict", "embed", folder, *table, "--no-header", "--text", "2").code == 0
+    assert [row.fields["2"] for row in rows_of(tmp_path / "out.csv")] == ["said", "old"]

@@ -72,7 +72,7 @@ def test_against_the_reference(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyP
     np.testing.assert_allclose(found, expected, rtol=1e-4)
     assert found[0] == found[3] and told[-1][0] == told[-1][1]
     monkeypatch.setattr(likelihood, "COPIES", 7)  # sentences in chunks of their own
-    monkeypatch.setattr(likelihood, "tokens_per_pass", lambda device: 20)
+    model.batch_tokens = 20
     told.clear()
     again = PseudoLikelihood(model, tokenizer)(TEXTS, lambda done, total: told.append((done, total)))
     np.testing.assert_allclose(again, expected, rtol=1e-4)

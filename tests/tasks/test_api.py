@@ -108,6 +108,8 @@ def test_text_to_a_pretrained_model(tmp_path: Path) -> None:
         reporter=QUIET,
     )
     scores = albertine.score(result.folder / "final", tmp_path / "corpus")
+    again = albertine.prepare(text, tmp_path / "again", tokenizer=result.folder, deduplicate=False, workers=1)
+    assert again.tokenizer == told.tokenizer
     assert set(scores) == {"mlm"} and 0 < scores["mlm"]["loss"] < 10
     (own,) = albertine.score(result.folder, texts=text).values()
     assert own["spans"]["characters"] > 0 and "loss" not in own

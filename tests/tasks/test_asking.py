@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from albertine.inference.search import Search
-from albertine.tasks.asking import Fields, answer_columns
+from albertine.tasks.asking import answer_columns
+from albertine.tasks.family import Fields
 from albertine.tasks.generate import Read, Room
 from albertine.tasks.readers.table import Row
 

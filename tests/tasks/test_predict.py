@@ -6,7 +6,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,12 @@ from albertine import Predictor
 from albertine.cli.app import run
 from albertine.errors import DataError, ModelError, RunError, SettingsError
 from albertine.tasks import predict, predictor
-from albertine.tasks.answer import Question
-from albertine.tasks.asking import Fields
-from albertine.tasks.datasets.answer import squad_file
+from albertine.tasks.family import Fields
 from albertine.tasks.finetune import finetune
 from albertine.tasks.generate import Read
 from albertine.tasks.predict import predict_file
-from albertine.tasks.readers.table import Row, rows_of
+from albertine.tasks.questions import rows_to_ask
+from albertine.tasks.readers.table import rows_of
 from albertine.training.progress import Reporter
 from tests.crashes import Disk, dies_while
 from tests.tasks.conftest import Tune
@@ -89,17 +88,6 @@ OWN: dict[str, tuple[Callable[..., Path] | None, str, dict[str, Any], Fields]] =
 }
 
 
-def as_rows(path: Path) -> Iterator[Row]:
-    """The rows of a file, questions about passages one by one."""
-    if path.suffix != ".json":
-        yield from rows_of(path)
-        return
-    asked: Question
-    for number, asked in enumerate(squad_file(path)):
-        fields = {"id": asked.name, "question": asked.question, "context": asked.passage}
-        yield Row(fields, asked.where, number)
-
-
 @pytest.mark.parametrize("kind", OWN)
 def test_a_folder_says_what_was_scored(tune: Tune, tmp_path: Path, kind: str) -> None:
     make, ending, choice, fields = OWN[kind]
@@ -113,7 +101,8 @@ def test_a_folder_says_what_was_scored(tune: Tune, tmp_path: Path, kind: str) ->
     said = [json.loads(line) for line in (result.folder / "predictions-dev.jsonl").read_text().splitlines()]
     assert settings.task.dev is not None
     asked = Predictor(result.folder / "best", precision="float32")
-    rows = list(asked.columns(as_rows(settings.task.dev), fields, top=3))
+    there, named = rows_to_ask(settings.task.dev, asked.family, fields)
+    rows = list(asked.columns(there, named, top=3))
     if kind == "reading":  # every question that was learned from has an answer
         assert isinstance(asked.family, Read) and asked.family.always
     assert [told["prediction"] for _, told in rows] == [line["prediction"] for line in said]
@@ -127,6 +116,33 @@ def test_a_folder_says_what_was_scored(tune: Tune, tmp_path: Path, kind: str) ->
             assert told["spans"][0][2] == pytest.approx(line["spans"][0][2], abs=2e-6)
     if kind not in ("answers", "no answer", "reading", "generation"):
         assert asked.cut > 0, "no text was longer than the length, so it was not tested"
+    little = Predictor(result.folder / "best", precision="float32", batch_tokens=20)
+    sizes = sizes_of_passes(little)
+    there, named = rows_to_ask(settings.task.dev, asked.family, fields)
+    again = [told for _, told in little.columns(there, named, top=3)]
+    if kind == "no answer":  # the threshold is what one of the rows said, so a rounding decides there
+        assert near([told["no_answer"] for _, told in rows]) == [told["no_answer"] for told in again]
+    else:
+        assert near([told for _, told in rows]) == again
+    one = 34 if kind == "reading" else 20  # the windows of a question are read together
+    assert max(sizes) <= one < sum(sizes)
+
+
+def sizes_of_passes(asked: Predictor) -> list[int]:
+    """How many tokens each pass to come is of."""
+    sizes: list[int] = []
+    words = asked.model.encoder.embeddings.word
+    words.register_forward_pre_hook(lambda layer, given: sizes.append(given[0].numel()))
+    return sizes
+
+
+def near(told: Any) -> Any:
+    """Numbers as they are compared."""
+    if isinstance(told, dict):
+        return {name: near(value) for name, value in told.items()}
+    if isinstance(told, list | tuple):
+        return [near(value) for value in told]
+    return pytest.approx(told, abs=5e-6) if isinstance(told, float) else told
 
 
 @pytest.fixture(scope="module")

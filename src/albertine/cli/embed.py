@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from albertine.cli import show
-from albertine.cli.given import all_lines, model_and_pair, model_and_texts, opener
-from albertine.cli.options import Arithmetic, Json, PrecisionOption
+from albertine.cli.files import asking_any
+from albertine.cli.given import all_lines, model_and_pair, model_and_texts
+from albertine.cli.options import Json
+
+if TYPE_CHECKING:
+    from albertine.tasks.predictor import Predictor
 
 CHUNK = 4096
 
@@ -23,8 +28,11 @@ class Pooling(StrEnum):
     cls = "cls"
 
 
+Opener = Callable[..., Callable[..., "Predictor"]]
+"""From the name of a model, or none, to what `given.opener` gives."""
 MODEL = (
-    "Model folder, tuned or not, or released model; without one, the released model of the texts' language."
+    "Model or run folder, tuned or not, released model, or owner/name[@revision] of the hub; without one, "
+    "the released model of the texts' language."
 )
 PoolingOption = Annotated[
     Pooling | None,
@@ -32,7 +40,9 @@ PoolingOption = Annotated[
 ]
 
 
+@asking_any("vectors", without=("pair_column", "top"))
 def embed(
+    open_for: Opener,
     words: Annotated[
         list[str] | None,
         typer.Argument(
@@ -43,16 +53,21 @@ def embed(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE.npy", help="A row a text, float32, instead of JSON."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="FILE.npy: a row a text, float32, instead of JSON. With --file its rows with their vectors, "
+            ".csv, .tsv, .jsonl or .parquet; a command that was interrupted goes on.",
+        ),
     ] = None,
     pooling: PoolingOption = None,
     normalize: Annotated[
         bool | None,
         typer.Option("--normalize/--no-normalize", help="Length 1 or not; default: as the folder says."),
     ] = None,
-    precision: PrecisionOption = Arithmetic.auto,
 ) -> None:
-    """The vector of every text, as JSON lines or a NumPy array."""
+    """The vector of every text, as JSON lines or a NumPy array, or beside the rows of a table."""
     from io import BytesIO
     from json import dumps
 
@@ -66,7 +81,7 @@ def embed(
     lines = iter(text) if text else all_lines()
     chunk = list(islice(lines, CHUNK))
     # One model for all, by the first of them: vectors of two models cannot be compared.
-    embedder, rows, cut = opener(model, precision.value)(*chunk).embedder, [], 0
+    embedder, rows, cut = open_for(model)(*chunk).embedder, [], 0
     while chunk:
         found = embedder(chunk, pooling=_told(pooling), normalize=normalize)
         cut += found.cut
@@ -86,15 +101,16 @@ def embed(
         typer.echo(f"warning: {cut:,} texts were cut to {embedder.limit} tokens", err=True)
 
 
+@asking_any("cosines", without=("top",))
 def similarity(
+    open_for: Opener,
     words: Annotated[list[str], typer.Argument(metavar="[MODEL] A B", help=f"{MODEL} Two texts.")],
     pooling: PoolingOption = None,
-    precision: PrecisionOption = Arithmetic.auto,
     json: Json = False,
 ) -> None:
-    """The cosine of the vectors of two texts: 1 for the same direction."""
+    """The cosine of the vectors of two texts, or of the two of every row: 1 for the same direction."""
     model, first, second = model_and_pair(words)
-    predictor = opener(model, precision.value)(first, second)
+    predictor = open_for(model)(first, second)
     value = float(predictor.similarity([first], [second], pooling=_told(pooling))[0, 0])
     show.as_json({"similarity": value}) if json else typer.echo(f"{value:.4f}")
 

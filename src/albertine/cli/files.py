@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import wraps
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,17 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from albertine.cli import show
+from albertine.cli.given import opener
+from albertine.cli.options import Arithmetic, BatchTokensOption, DeviceOption, PrecisionOption
 
 if TYPE_CHECKING:
     from albertine.interop.heads import Task
-    from albertine.precision import InferencePrecision
+    from albertine.tasks.predictor import Predictor
 
 FileOption = Annotated[
     Path | None,
     typer.Option(
         "--file",
         metavar="TABLE",
-        help="Ask about every row: CSV, TSV, JSON lines or Parquet; needs --output.",
+        help="Ask about every row of a CSV, TSV, JSON or Parquet file, or of what else finetune reads for "
+        "the task; needs --output.",
     ),
 ]
 OutputOption = Annotated[
@@ -44,91 +47,166 @@ PairColumn = Annotated[
 TopOption = Annotated[
     int, typer.Option("--top", min=0, help="Of --file: also the likeliest answers, so many.")
 ]
+HeaderOption = Annotated[
+    bool,
+    typer.Option(
+        "--header/--no-header",
+        help="Of --file, CSV and TSV: whether the first line has the names of the columns; else: 1, 2, …",
+    ),
+]
 EncodingOption = Annotated[str, typer.Option("--encoding", help="Of --file.")]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace an output that is there.")]
 
 
 QUESTIONS = ("text", "passage", "passages", "question", "options")
 """Parameters of commands that say what is asked."""
-FILE_OPTIONS: dict[str, tuple[object, object]] = {
+MORE: dict[str, tuple[object, object]] = {
+    "precision": (PrecisionOption, Arithmetic.auto),
+    "device": (DeviceOption, "cpu"),
+    "batch_tokens": (BatchTokensOption, None),
     "file": (FileOption, None),
     "output": (OutputOption, None),
     "text_column": (TextColumn, None),
     "pair_column": (PairColumn, None),
     "top": (TopOption, 0),
+    "header": (HeaderOption, True),
     "encoding": (EncodingOption, "utf-8"),
     "overwrite": (OverwriteOption, False),
 }
 
 
-def or_a_file(task: Task) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A command that asks a model of a task about texts can ask about the rows of a file too.
+def asking(task: Task, tuned: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A command that is given what it asks about can ask about the rows of a file too.
 
-    It takes a `model`, `precision` and `device`; without a file it must be given all that it asks about.
+    It takes a `predictor` and what is asked; without a file that must be all there.
+
+    Args:
+        tuned: what the model was tuned for, in words.
     """
+    model = Annotated[
+        Path,
+        typer.Argument(
+            metavar="MODEL",
+            help=f"A model tuned {tuned}: its folder, its run's, or owner/name[@revision] of the hub.",
+        ),
+    ]
 
     def extended(command: Callable[..., None]) -> Callable[..., None]:
-        own = signature(command, eval_str=True).parameters
+        own = _own(command)
 
         @wraps(command)
-        def either(**given: Any) -> None:
-            about = {name: given.pop(name) for name in FILE_OPTIONS}
-            asked = {name: given[name] for name in own if name in QUESTIONS}
-            if about["file"] is not None:
-                how = {"precision": given["precision"].value, "device": given["device"]}
-                return answer_file(task, given["model"], given=asked, **how, **about)
-            if about["output"] is not None:
-                raise typer.BadParameter("belongs to --file", param_hint="--output")
-            if missing := [name for name, value in asked.items() if value is None and name != "text"]:
-                raise typer.BadParameter("is missing; or give --file", param_hint=missing[0].upper())
-            return command(**given)
+        def either(model: Path, **told: Any) -> None:
+            from albertine.tasks.predictor import Predictor
 
-        more = [
-            Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-            for name, (kind, default) in FILE_OPTIONS.items()
-        ]
-        first = [p.replace(kind=Parameter.KEYWORD_ONLY) for p in own.values()]
-        either.__signature__ = Signature([*first, *more])  # type: ignore[attr-defined]
-        either.__annotations__ = {p.name: p.annotation for p in (*first, *more)}
-        return either
+            given = {p.name: told.pop(p.name) for p in own}
+            about = {name: given[name] for name in given if name in QUESTIONS}
+            how = _opening(told)
+            if told["file"] is not None:
+                _check_file(told["output"], about.values())
+                return answer_file(Predictor(model, **how), task, **told)
+            if told["output"] is not None:
+                raise typer.BadParameter("belongs to --file", param_hint="--output")
+            if missing := [name for name, value in about.items() if value is None and name != "text"]:
+                raise typer.BadParameter("is missing; or give --file", param_hint=missing[0].upper())
+            predictor = Predictor(model, **how)
+            command(predictor, **given)
+            show.cut(predictor.cut)
+
+        return _offering(either, [Parameter("model", ONLY, annotation=model), *own])
 
     return extended
 
 
-def answer_file(
-    task: Task,
-    model: Path,
-    *,
-    file: Path,
-    output: Path | None,
-    text_column: str | None,
-    pair_column: str | None,
-    top: int,
-    encoding: str,
-    overwrite: bool,
-    device: str,
-    precision: InferencePrecision,
-    given: Mapping[str, object],
-) -> None:
-    """Ask a model of a task about every row of a file.
+def asking_any(ask: str, without: Sequence[str]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """As `asking`, of any model, which stands first among `words`; the command takes `given.opener`.
 
     Args:
-        given: what else the command was given; there must be nothing to ask about.
+        ask: the function of `tasks.vectors` that is for rows. without: options that it has no use for.
+    """
+
+    def extended(command: Callable[..., None]) -> Callable[..., None]:
+        own = _own(command)
+
+        @wraps(command)
+        def either(**told: Any) -> None:
+            from albertine.tasks import vectors
+            from albertine.tasks.predictor import Predictor
+
+            given, output = {p.name: told.pop(p.name) for p in own}, told.get("output")
+            how = _opening(told)
+            if told["file"] is None:
+                if output is not None:
+                    raise typer.BadParameter("belongs to --file", param_hint="--output")
+                return command(partial(opener, **how), **given)
+            model, *texts = given["words"] or [None]
+            if model is None:
+                raise typer.BadParameter("name the model that is asked about --file", param_hint="MODEL")
+            _check_file(given.get("output", output), texts)
+            told |= {name: given[name] for name in ("output", "pooling", "normalize") if name in given}
+            answer_file(Predictor(model, **how), ask=getattr(vectors, ask), **told)
+
+        return _offering(either, own, without)
+
+    return extended
+
+
+ONLY = Parameter.KEYWORD_ONLY
+
+
+def _own(command: Callable[..., None]) -> list[Parameter]:
+    """The parameters of a command but for the first, what it asks."""
+    parameters = signature(command, eval_str=True, locals={"Predictor": object}).parameters.values()
+    return [p.replace(kind=ONLY) for p in parameters][1:]
+
+
+def _offering(
+    command: Callable[..., None], own: Sequence[Parameter], without: Sequence[str] = ()
+) -> Callable[..., None]:
+    """A command with parameters of its own and those of `MORE`."""
+    names = {p.name for p in own} | set(without)
+    more = [Parameter(n, ONLY, default=d, annotation=kind) for n, (kind, d) in MORE.items() if n not in names]
+    command.__signature__ = Signature([*own, *more])  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in (*own, *more)}
+    return command
+
+
+def _opening(told: dict[str, Any]) -> dict[str, Any]:
+    """How a model is opened, taken out of what a command was told."""
+    how = {name: told.pop(name) for name in ("device", "batch_tokens")}
+    return how | {"precision": told.pop("precision").value}
+
+
+def _check_file(output: Path | None, asked: Iterable[object]) -> None:
+    """Refuse a file without an output, or beside other questions."""
+    if output is None:
+        raise typer.BadParameter("name the table to write: --output FILE", param_hint="--file")
+    if any(asked):
+        raise typer.BadParameter("give texts or --file, and not both", param_hint="--file")
+
+
+def answer_file(
+    predictor: Predictor,
+    task: Task | None = None,
+    *,
+    file: Path,
+    output: Path,
+    text_column: str | None,
+    pair_column: str | None = None,
+    **how: Any,
+) -> None:
+    """Ask a model about every row of a file.
+
+    Args:
+        task: what the model must be tuned for; None: for anything.
+        how: as in `predict_file`.
     """
     from dataclasses import replace
 
-    from albertine.tasks.asking import usual_fields
+    from albertine.tasks.family import Fields
     from albertine.tasks.predict import predict_file
-    from albertine.tasks.predictor import Predictor
 
-    if output is None:
-        raise typer.BadParameter("name the table to write: --output FILE", param_hint="--file")
-    if any(given.values()):
-        raise typer.BadParameter("give texts or --file, and not both", param_hint="--file")
-    predictor = Predictor(model, device=device, precision=precision)
-    usual = usual_fields(predictor.made_to(task))
+    usual = Fields() if task is None else predictor.made_to(task).fields
     fields = replace(usual, text=text_column or usual.text, pair=pair_column or usual.pair)
-    how: dict[str, Any] = {"top": top, "encoding": encoding, "overwrite": overwrite}
     with show.progress("rows") as progress:
         done = predict_file(predictor, file, output, fields=fields, progress=progress, **how)
     again = f", {done.before:,} of them by an earlier command" if done.before else ""

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from albertine.cli import show
-from albertine.cli.files import or_a_file
+from albertine.cli.files import asking
 from albertine.cli.given import lines
-from albertine.cli.options import Arithmetic, DeviceOption, Json, PrecisionOption
+from albertine.cli.options import Json
 
 if TYPE_CHECKING:
     from albertine.inference.writing import Written
+    from albertine.tasks.predictor import Predictor
 
-MODEL = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="Folder of a model tuned to generate or to read.")
-]
 BEAMS = Annotated[int, typer.Option("--beams", min=1, help="Texts followed at once; 1 is the greedy choice.")]
 TOKENS = Annotated[
     int | None,
@@ -28,9 +25,9 @@ PENALTY = Annotated[
 ]
 
 
-@or_a_file("generate")
+@asking("generate", "to generate or to read")
 def generate(
-    model: MODEL,
+    predictor: Predictor,
     text: Annotated[
         list[str] | None,
         typer.Argument(metavar="TEXT...", help="Sources; without any, lines of stdin. A tab parts a pair."),
@@ -50,17 +47,13 @@ def generate(
     ] = 1.0,
     temperature: Annotated[float, typer.Option("--temperature", min=0.01, help="Below 1: bolder.")] = 1.0,
     seed: Annotated[int, typer.Option("--seed", min=0, help="The draws are a function of it.")] = 1,
-    precision: PrecisionOption = Arithmetic.auto,
-    device: DeviceOption = "cpu",
     json: Json = False,
 ) -> None:
     """The text that goes with every source, such as its title."""
     from json import dumps
 
     from albertine.inference.search import Draw, Search
-    from albertine.tasks.predictor import Predictor
 
-    predictor = Predictor(model, device=device, precision=precision.value)
     limit = max_tokens or predictor.generator.room.target
     how: Search | Draw = Search(beams, limit, length_penalty)
     if samples:
@@ -75,9 +68,9 @@ def generate(
                 typer.echo(written.text)
 
 
-@or_a_file("generate")
+@asking("generate", "to generate or to read")
 def read(
-    model: MODEL,
+    predictor: Predictor,
     question: Annotated[str | None, typer.Argument(help="What is asked.")] = None,
     passages: Annotated[
         list[str] | None, typer.Argument(metavar="PASSAGE...", help="Texts that may hold the answer.")
@@ -89,16 +82,12 @@ def read(
     always: Annotated[
         bool, typer.Option("--always", help="Answer even where every passage says that it has no answer.")
     ] = False,
-    precision: PrecisionOption = Arithmetic.auto,
-    device: DeviceOption = "cpu",
     json: Json = False,
 ) -> None:
     """The answer that one or more passages give to a question, an empty line where they give none."""
     from albertine.inference.search import Search
-    from albertine.tasks.predictor import Predictor
 
     assert question is not None and passages is not None
-    predictor = Predictor(model, device=device, precision=precision.value)
     search = Search(beams, max_tokens or predictor.generator.room.target, length_penalty)
     found = predictor.read(question, passages, search=search, extract=not free, always=always)
     show.as_json({"question": question, "found": _told(found)}) if json else typer.echo(found[0].text)

@@ -82,7 +82,10 @@ def model_and_pair(words: Sequence[str]) -> tuple[str | None, str, str]:
 
 
 def opener(
-    model: str | None, precision: InferencePrecision = "auto", device: str = "cpu"
+    model: str | None,
+    precision: InferencePrecision = "auto",
+    device: str = "cpu",
+    batch_tokens: int | None = None,
 ) -> Callable[..., Predictor]:
     """From texts to what answers them: the named model, else the released one of their language, opened once
     and said on standard error."""
@@ -93,7 +96,7 @@ def opener(
     def opened(name: str) -> Predictor:
         if model is None:
             typer.echo(f"asked: {name}, since no model is named", err=True)
-        return Predictor(name, device=device, precision=precision)
+        return Predictor(name, device=device, precision=precision, batch_tokens=batch_tokens)
 
     return lambda *texts: opened(default_model(*texts) if model is None else model)
 

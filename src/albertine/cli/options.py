@@ -78,6 +78,15 @@ PrecisionOption = Annotated[
     Arithmetic,
     typer.Option("--precision", help="Of products; int8 is the fastest on a processor and rounds the most."),
 ]
+BatchTokensOption = Annotated[
+    int | None,
+    typer.Option(
+        "--batch-tokens",
+        min=1,
+        help="Tokens computed at once, which bounds memory; a longer text goes alone. Default: what is "
+        "fast on the device.",
+    ),
+]
 DeviceOption = Annotated[str, typer.Option("--device", help="Where to compute: cpu, cuda.")]
 RunPrecision = Annotated[
     Arithmetic | None, typer.Option("--precision", help="Of products; default: as in training.")

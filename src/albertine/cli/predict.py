@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from albertine.cli import generate, show
 from albertine.cli.embed import embed, similarity
-from albertine.cli.files import or_a_file
+from albertine.cli.files import asking
 from albertine.cli.given import lines, model_and_pair, model_and_texts, opener
 from albertine.cli.options import Arithmetic, DeviceOption, EachJson, Json, PrecisionOption, Texts
 
 if TYPE_CHECKING:
-    from albertine.tasks.predictor import Guess
+    from albertine.tasks.predictor import Guess, Predictor
 
 
 T = TypeVar("T")
@@ -45,7 +44,8 @@ def fill_mask(
         list[str] | None,
         typer.Argument(
             metavar="[MODEL] TEXT",
-            help="Model folder or released model; without one, the released model of each text's language. "
+            help="Model or run folder, released model, or owner/name[@revision] of the hub; without one, the "
+            "released model of each text's language. "
             "Texts with [MASK]; without any, lines of stdin.",
         ),
     ] = None,
@@ -73,7 +73,8 @@ def order(
         list[str],
         typer.Argument(
             metavar="[MODEL] FIRST SECOND",
-            help="Model folder or released model; without one, the released model of the language. "
+            help="Model or run folder, released model, or owner/name[@revision] of the hub; without one, the "
+            "released model of the language. "
             "A passage, and the one said to follow it.",
         ),
     ],
@@ -87,31 +88,27 @@ def order(
     )
 
 
-@or_a_file("classify")
+@asking("classify", "to classify")
 def classify(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a model tuned to classify.")],
+    predictor: Predictor,
     text: Annotated[
         list[str] | None,
         typer.Argument(metavar="TEXT...", help="Texts; without any, lines of stdin. A tab parts a pair."),
     ] = None,
-    precision: PrecisionOption = Arithmetic.auto,
-    device: DeviceOption = "cpu",
     json: EachJson = False,
 ) -> None:
     """The class of every text, or its score."""
     from json import dumps
 
     from albertine.tasks.asking import chunks
-    from albertine.tasks.predictor import CHUNK, Predictor
+    from albertine.tasks.predictor import CHUNK
 
-    predictor = Predictor(model, device=device, precision=precision.value)
     for asked in chunks(text or lines(), CHUNK):
         parts = [line.split("\t", 1) for line in asked]
         answers = predictor.classify([(p[0], p[1]) if len(p) == 2 else p[0] for p in parts])
         for line, values in zip(asked, answers, strict=True):
             told = {"text": line, "classes": values}
             typer.echo(dumps(told, ensure_ascii=False) if json else f"{_classes(values)}  {line}")
-    show.cut(predictor.cut)
 
 
 def _classes(values: Mapping[str, float]) -> str:
@@ -122,26 +119,20 @@ def _classes(values: Mapping[str, float]) -> str:
     return " · ".join(f"{name} {100 * value:.0f} %" for name, value in best)
 
 
-@or_a_file("choose")
+@asking("choose", "to choose")
 def choose(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a model tuned to choose.")],
+    predictor: Predictor,
     passage: Annotated[str | None, typer.Argument(help="A text, or the beginning of one.")] = None,
     options: Annotated[
         list[str] | None, typer.Argument(metavar="OPTION...", help="Answers, or continuations.")
     ] = None,
     question: Annotated[str, typer.Option("--question", help="Asked about the text; `_` is a gap.")] = "",
-    precision: PrecisionOption = Arithmetic.auto,
-    device: DeviceOption = "cpu",
     json: Json = False,
 ) -> None:
     """How likely each of several options is to fit."""
-    from albertine.tasks.predictor import Predictor
-
     assert passage is not None
     options = options or []
-    predictor = Predictor(model, device=device, precision=precision.value)
     values = predictor.choose(passage, options, question=question)
-    show.cut(predictor.cut)
     if json:
         show.as_json({"options": options, "probabilities": values})
         return
@@ -149,18 +140,13 @@ def choose(
         typer.echo(f"{value:6.1%}  {option}")
 
 
-@or_a_file("tag")
+@asking("tag", "on entities")
 def tag(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a model tuned on entities.")],
+    predictor: Predictor,
     text: Texts = None,
-    precision: PrecisionOption = Arithmetic.auto,
-    device: DeviceOption = "cpu",
     json: EachJson = False,
 ) -> None:
     """The entities in every text."""
-    from albertine.tasks.predictor import Predictor
-
-    predictor = Predictor(model, device=device, precision=precision.value)
     _each(
         text,
         json,
@@ -168,16 +154,13 @@ def tag(
         lambda found, _: {"entities": found},
         lambda found, line: (f"{kind}: {line[a:b]} ({a} to {b})" for kind, a, b in found),
     )
-    show.cut(predictor.cut)
 
 
-@or_a_file("answer")
+@asking("answer", "on questions")
 def answer(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a model tuned on questions.")],
+    predictor: Predictor,
     question: Annotated[str | None, typer.Argument(help="What is asked.")] = None,
     passage: Annotated[str | None, typer.Argument(help="The text that holds the answer.")] = None,
-    precision: PrecisionOption = Arithmetic.auto,
-    device: DeviceOption = "cpu",
     json: Json = False,
 ) -> None:
     """The part of a passage that answers a question, or an empty line if none does.
@@ -185,10 +168,7 @@ def answer(
     Only a model tuned with questions that have no answer can find that none does. Probabilities are among the
     likeliest spans, "no_answer" is that of there being no answer.
     """
-    from albertine.tasks.predictor import Predictor
-
     assert question is not None and passage is not None
-    predictor = Predictor(model, device=device, precision=precision.value)
     found = predictor.likely_spans([(question, passage)])[0]
     best = found.best(predictor.threshold)
     text = "" if best is None else passage[best.begin : best.end]
@@ -199,18 +179,13 @@ def answer(
     show.as_json(told if found.no_answer is None else told | {"no_answer": found.no_answer})
 
 
-@or_a_file("relate")
+@asking("relate", "on relations")
 def relate(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a model tuned on relations.")],
+    predictor: Predictor,
     text: Texts = None,
-    precision: PrecisionOption = Arithmetic.auto,
-    device: DeviceOption = "cpu",
     json: EachJson = False,
 ) -> None:
     """Who stands to whom in which relation: subject, predicate and object in every text."""
-    from albertine.tasks.predictor import Predictor
-
-    predictor = Predictor(model, device=device, precision=precision.value)
     _each(
         text,
         json,
@@ -218,7 +193,6 @@ def relate(
         lambda found, line: {"relations": [relation.words(line) for relation in found]},
         lambda found, line: (" · ".join(relation.words(line)) for relation in found),
     )
-    show.cut(predictor.cut)
 
 
 def _each(

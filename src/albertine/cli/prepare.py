@@ -37,7 +37,13 @@ def prepare(
     text: Annotated[list[Path], typer.Argument(metavar="TEXT...", help="Files and folders of text.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Corpus folder.")],
     tokenizer: Annotated[
-        Path | None, typer.Option("--tokenizer", "-t", help="Its folder or file; default: train one.")
+        Path | None,
+        typer.Option(
+            "--tokenizer",
+            "-t",
+            help="Its file, or that of a model: a folder, a run, a released model, or owner/name[@revision] "
+            "of the hub; default: train one.",
+        ),
     ] = None,
     vocab_size: Annotated[
         int | None, typer.Option("--vocab-size", min=16, help="To train; default: what fits the text.")

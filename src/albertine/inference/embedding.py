@@ -19,7 +19,6 @@ from albertine.interop.huggingface import ModelFolder
 from albertine.interop.huggingface_config import our_flags
 from albertine.interop.sentence_transformers import Vectors, read_vectors
 from albertine.layout import longest_first, pack
-from albertine.model.backend import tokens_per_pass
 from albertine.model.model import Model
 from albertine.model.pooling import Pooling, text_vectors
 from albertine.text.tokenizer import Tokenizer
@@ -75,7 +74,7 @@ class TextEmbedder:
         lengths = [len(row) for row, _ in rows]
         size = self.model.config.hidden_size if whitening is None else whitening.matrix.shape[1]
         found = np.empty((len(rows), size), dtype=np.float32)
-        for chosen in longest_first(lengths, tokens_per_pass(self.model.device)):
+        for chosen in longest_first(lengths, self.model.tokens_per_pass):
             packed = pack([rows[i][0] for i in chosen], [rows[i][1] for i in chosen])
             packed = packed.to(self.model.device)
             if whitening is None:

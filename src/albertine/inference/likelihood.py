@@ -19,7 +19,6 @@ from torch import Tensor
 
 from albertine.errors import ModelError, SettingsError
 from albertine.layout import Packed, longest_first, pack
-from albertine.model.backend import tokens_per_pass
 from albertine.model.model import Model, evaluating
 from albertine.text.tokenizer import Tokenizer
 
@@ -53,7 +52,7 @@ def answers(model: Model, questions: Sequence[Question]) -> list[Answers]:
     most = model.config.type_vocab_size - 1
     with evaluating(model), torch.inference_mode():
         lengths = [len(question.ids) for question in questions]
-        for chosen in longest_first(lengths, tokens_per_pass(model.device)):
+        for chosen in longest_first(lengths, model.tokens_per_pass):
             own = [questions[i] for i in chosen]
             types = [[t if t <= most else 0 for t in question.types] for question in own]
             packed = pack([question.ids for question in own], types).to(model.device)
@@ -134,7 +133,7 @@ class PseudoLikelihood:
     def _log_probabilities(self, copies: _Copies) -> NDArray[np.float64]:
         """Of every token that some copy is to predict."""
         device, found = self.model.device, np.empty(len(copies.token))
-        for chosen in longest_first(copies.lengths, tokens_per_pass(device)):
+        for chosen in longest_first(copies.lengths, self.model.tokens_per_pass):
             packed = pack([copies.ids[i] for i in chosen], [copies.types[i] for i in chosen]).to(device)
             rows = packed.first_tokens + torch.from_numpy(copies.position[chosen]).to(device)
             logits_PV = _logits(self.model, packed, rows)

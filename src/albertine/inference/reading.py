@@ -173,7 +173,7 @@ def read(
     found: list[list[Written]] = [[] for _ in inquiries]
     lengths = [sum(map(len, inquiry.sources)) for inquiry in inquiries]
     end = tokenizer.sep_id
-    for chosen in longest_first(lengths, max(1, TOGETHER // search.beams)):
+    for chosen in longest_first(lengths, max(1, (model.batch_tokens or TOGETHER) // search.beams)):
         poll()
         asked = [inquiries[i] for i in chosen]
         sources = [source for inquiry in asked for source in inquiry.sources]

@@ -23,7 +23,6 @@ from torch import Tensor
 
 from albertine.errors import DataError, ModelError, SettingsError
 from albertine.layout import Packed, longest_first, pack
-from albertine.model.backend import tokens_per_pass
 from albertine.model.model import Model, evaluating
 from albertine.model.pooling import mean_rows
 from albertine.randomness import generator
@@ -87,7 +86,7 @@ def measure(model: Model, tokenizer: Tokenizer, sentences: Sequence[str], depth:
     total = torch.zeros(size, dtype=torch.float64)
     squares = torch.zeros(size, size, dtype=torch.float64)
     with evaluating(model):
-        for chosen in longest_first([len(row) for row in rows], tokens_per_pass(model.device)):
+        for chosen in longest_first([len(row) for row in rows], model.tokens_per_pass):
             x_SH = _raw(model, pack([rows[i] for i in chosen]).to(model.device), depth).cpu().double()
             total += x_SH.sum(0)
             squares += x_SH.T @ x_SH

@@ -53,7 +53,7 @@ def write(
     found: list[list[Written]] = [[] for _ in sources]
     lengths = [len(ids) for ids in sources]
     copies = how.beams if isinstance(how, Search) else how.count
-    for chosen in longest_first(lengths, max(1, TOGETHER // copies)):
+    for chosen in longest_first(lengths, max(1, (model.batch_tokens or TOGETHER) // copies)):
         poll()
         speaker = Speaker(model, tokenizer, [sources[i] for i in chosen])
         ask, end = (speaker.first, speaker.next), tokenizer.sep_id

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from albertine.errors import SettingsError
 from albertine.layout import Packed, from_padded, unpack
+from albertine.model.backend import tokens_per_pass
 from albertine.model.config import EncoderConfig
 from albertine.model.encoder import Encoder
 from albertine.model.heads import MaskedLMHead, Pooler, SentenceHead
@@ -52,6 +53,7 @@ class Model(nn.Module):
     Attributes:
         config: shape, plan and semantics. encoder, pooler, mlm, sentence: the parts; a missing head is None.
         sentence_objective: "sop", "nsp" or None: what the sentence head was made for.
+        batch_tokens: most tokens of one pass of inference; None: what is fast on the device.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class Model(nn.Module):
             raise SettingsError("a model has one sentence head", remedy="Ask for sop or nsp")
         self.config = config
         self.sentence_objective = next(iter(wanted & {"sop", "nsp"}), None)
+        self.batch_tokens: int | None = None
         self.encoder = Encoder(config, precision)
         self.pooler = Pooler(config) if wanted & {"pooler", "sop", "nsp"} else None
         self.mlm = MaskedLMHead(config) if "mlm" in wanted else None
@@ -104,6 +107,11 @@ class Model(nn.Module):
     @precision.setter
     def precision(self, value: InferencePrecision) -> None:
         self.encoder.precision = value
+
+    @property
+    def tokens_per_pass(self) -> int:
+        """Most tokens that one pass of inference computes; a longer sequence is computed alone."""
+        return self.batch_tokens or tokens_per_pass(self.device)
 
     @property
     def device(self) -> torch.device:

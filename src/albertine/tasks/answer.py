@@ -110,8 +110,8 @@ QUESTIONS = Fields("context", "question")
 
 def question_of(row: Row, fields: Fields, prefix: str = "") -> Question:
     """The question that a row of a table is, without its answers."""
-    question = fields.needed(row, "the question")
-    return Question(prefix + row.name, question, row.text(fields.text), None, row.where)
+    question = fields.needed(row)
+    return Question(prefix + row.name, question, fields.first(row), None, row.where)
 
 
 @dataclass

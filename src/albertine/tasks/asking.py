@@ -6,17 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
-from albertine.tasks.family import Family
-from albertine.tasks.family import Fields as Fields
-
 T = TypeVar("T")
 ASKED = frozenset(("id", "text", "pair", "passage", "question", "options", "label", "group"))
 """What a line of predictions tells of the question itself."""
-
-
-def usual_fields(family: Family) -> Fields:
-    """The columns of a family where nobody names any."""
-    return family.fields
 
 
 def answer_columns(line: Mapping[str, Any], top: int) -> dict[str, Any]:

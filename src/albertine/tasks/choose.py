@@ -83,7 +83,7 @@ class Choose(OneLayer):
                 where=row.where,
                 remedy="Give the options as a list, in JSON lines or Parquet",
             )
-        text, question = row.text(fields.text), fields.second(row) or ""
+        text, question = fields.first(row), fields.second(row) or ""
         return Choice(row.name, text, question, tuple(options), None, row.where)
 
     def encode(self, examples: Sequence[Choice], tokenizer: Tokenizer) -> Encoded:

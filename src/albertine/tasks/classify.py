@@ -67,6 +67,7 @@ class Classify(OneLayer):
     Attributes:
         labels: in the order of their numbers; none of a score. max_length: tokens of a text or pair.
         weights: (classes,) of the classes in the loss of "single", or None. pooling: of the tokens of a text.
+        likeliest: how many classes a line of predictions tells, beside those that it predicts.
     """
 
     kind: Kind
@@ -75,6 +76,7 @@ class Classify(OneLayer):
     max_length: int
     weights: Tensor | None = None
     pooling: Pooling = "cls"
+    likeliest: int = 10
     task: Task = "classify"
 
     @property
@@ -85,7 +87,7 @@ class Classify(OneLayer):
         return encode(examples, tokenizer, self.max_length, self.kind, self.labels)
 
     def example(self, row: Row, fields: Fields) -> Example:
-        return Example(row.name, row.text(fields.text), fields.second(row), None, row.where)
+        return Example(row.name, fields.first(row), fields.second(row), None, row.where)
 
     def loss(self, logits: Tensor, batch: TaskBatch) -> Part:
         targets = batch.targets
@@ -120,27 +122,41 @@ class Classify(OneLayer):
         return [example.label for example in data.examples]
 
     def lines(self, logits: Tensor, data: Encoded, answers: Sequence[Any]) -> list[dict[str, Any]]:
-        """Id, texts, prediction, the right answer if known, and the probability of every class."""
+        """Id, texts, prediction, the right answer if known, and how likely the likeliest classes are."""
         lines = []
-        for example, answer, row in zip(data.examples, answers, self.values(logits), strict=True):
+        chances = [None] * len(answers) if self.kind == "score" else self._likeliest(logits)
+        for example, answer, row in zip(data.examples, answers, chances, strict=True):
             line: dict[str, Any] = {"id": example.name, "text": example.text}
             if example.pair is not None:
                 line["pair"] = example.pair
             line["prediction"] = _plain(answer)
             if example.label is not None:
                 line["label"] = _plain(example.label)
-            if self.kind != "score":
-                line["probabilities"] = dict(zip(self.labels, (round(v, 6) for v in row), strict=True))
+            if row is not None:
+                line["probabilities"] = row
             lines.append(line)
         return lines
 
     def values(self, logits: Tensor) -> list[list[float]]:
         """The probability of every class for every row, or its score alone."""
+        return list(self._chances(logits).tolist())
+
+    def _chances(self, logits: Tensor) -> Tensor:
         if self.kind == "single":
-            logits = logits.softmax(-1)
-        elif self.kind == "multi":
-            logits = logits.sigmoid()
-        return list(logits.tolist())
+            return logits.softmax(-1)
+        return logits.sigmoid() if self.kind == "multi" else logits
+
+    def _likeliest(self, logits: Tensor) -> list[dict[str, float]]:
+        """For every row the probabilities of its answer and of its likeliest classes, in their order."""
+        chances, several = self._chances(logits), self.kind == "multi"
+        told = logits > 0 if several else torch.zeros_like(logits, dtype=torch.bool)
+        told.scatter_(1, logits.topk(min(self.likeliest, self.outputs)).indices, True)
+        told.scatter_(1, logits.argmax(-1, keepdim=True), True)
+        rows, classes = told.nonzero(as_tuple=True)
+        found: list[dict[str, float]] = [{} for _ in logits]
+        for row, number, chance in zip(rows.tolist(), classes.tolist(), chances[told].tolist(), strict=True):
+            found[row][self.labels[number]] = round(chance, 6)
+        return found
 
     def config(self, model_type: str, dropout: float) -> dict[str, Any]:
         names, length = self.labels or ("score",), self.max_length

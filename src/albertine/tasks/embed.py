@@ -102,8 +102,8 @@ class Embed:
         return Embedder(base, self.pooling, self.normalize)
 
     def example(self, row: Row, fields: Fields) -> Likeness:
-        second = fields.needed(row, "the second text")
-        return Likeness(row.name, row.text(fields.text), second, None, row.where)
+        second = fields.needed(row)
+        return Likeness(row.name, fields.first(row), second, None, row.where)
 
     def encode(self, examples: Sequence[Likeness], tokenizer: Tokenizer) -> Encoded:
         return encode(examples, tokenizer, self.max_length)
@@ -128,7 +128,7 @@ class Embed:
 
     def predict(
         self,
-        model: torch.nn.Module,
+        model: Embedder,
         data: Encoded,
         *,
         device: torch.device | str = "cpu",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -16,7 +16,6 @@ from albertine.interop.heads import ClassifierHead, Task, length_of, read_classi
 from albertine.interop.huggingface import ModelFolder
 from albertine.interop.huggingface_config import our_flags
 from albertine.layout import Packed, longest_first
-from albertine.model.backend import tokens_per_pass
 from albertine.model.model import Model, evaluating
 from albertine.model.pooling import Pooling
 from albertine.model.task_model import Classifier, TaskModel
@@ -41,15 +40,34 @@ class Fields:
     pair: str | None = None
     options: str = "options"
 
-    def second(self, row: Row) -> str | None:
-        """The second text of a row, if there is a column for it."""
-        return None if self.pair is None else row.text(self.pair)
+    def first(self, row: Row) -> str:
+        """The text of a row.
 
-    def needed(self, row: Row, what: str) -> str:
+        Raises:
+            DataError: the column is missing, or holds no text.
+        """
+        return _named(row, self.text, "--text").text(self.text)
+
+    def second(self, row: Row) -> str | None:
+        """The second text of a row, if there is a column for it. Raises as `first`."""
+        return None if self.pair is None else _named(row, self.pair, "--pair").text(self.pair)
+
+    def needed(self, row: Row) -> str:
         """The same; it is an error where there is no such column."""
-        if self.pair is None:
-            raise DataError(f"needs a column for {what}", where=row.where, remedy="Name it: --pair COLUMN")
-        return row.text(self.pair)
+        if (found := self.second(row)) is None:
+            remedy = "Name it: --pair COLUMN"
+            raise DataError(
+                "needs a column for the second text or the question", where=row.where, remedy=remedy
+            )
+        return found
+
+
+def _named(row: Row, column: str, option: str) -> Row:
+    """A row that says which option names a column, where it lacks it."""
+    if column in row.fields:
+        return row
+    headless = "; or --no-header, if its first line is a row" if "header" in (row.advice or "") else ""
+    return replace(row, advice=f"Name it: {option} COLUMN{headless}")
 
 
 @dataclass(frozen=True)
@@ -225,7 +243,7 @@ class OneLayer(ABC):
 
 @torch.no_grad()
 def over_rows(
-    model: torch.nn.Module,
+    model: TaskModel,
     data: Encoded,
     *,
     per_token: bool = False,
@@ -245,7 +263,7 @@ def over_rows(
     lengths = [len(data.ids[i]) for i in wanted]
     found: list[Tensor] = [torch.empty(0)] * len(lengths)
     with evaluating(model):
-        for chosen in longest_first(lengths, tokens_per_pass(device)):
+        for chosen in longest_first(lengths, model.base.tokens_per_pass):
             poll()
             logits = (ask or model)(data.packed([wanted[i] for i in chosen]).to(device)).cpu()
             sizes = [lengths[i] if per_token else 1 for i in chosen]

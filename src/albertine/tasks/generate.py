@@ -234,7 +234,7 @@ class Write(Generate):
     metrics: tuple[str, ...] = ("rouge_l", "text_f1", "text_exact")
 
     def example(self, row: Row, fields: Fields) -> Wanted:
-        return Wanted(row.name, row.text(fields.text), fields.second(row), None, row.where)
+        return Wanted(row.name, fields.first(row), fields.second(row), None, row.where)
 
     def encode(self, examples: Sequence[Wanted], tokenizer: Tokenizer) -> Encoded:
         return encode_texts(examples, tokenizer, self.room)

@@ -20,11 +20,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from albertine.corpus.lock import locked
 from albertine.errors import DataError, RunError, SettingsError
 from albertine.files import explained, make_folder, replace_durably, sync_folder
-from albertine.tasks.asking import Fields, chunks
+from albertine.tasks.asking import chunks
+from albertine.tasks.family import Fields
 from albertine.tasks.predictor import CHUNK, Predictor
+from albertine.tasks.questions import rows_to_ask
 from albertine.tasks.readers.table import Header, Row, rows_of
 
 FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
@@ -34,6 +38,7 @@ NESTED = (list, tuple, dict)
 """Values that CSV and Parquet have as JSON."""
 Columns = dict[str, Any]
 Progress = Callable[[int, int | None], None]
+Ask = Callable[..., Iterator[tuple[Row, Columns]]]
 
 
 @dataclass(frozen=True)
@@ -52,20 +57,23 @@ def predict_file(
     output: Path,
     *,
     fields: Fields | None = None,
-    top: int = 0,
+    ask: Ask = Predictor.columns,
     header: Header = True,
     encoding: str = "utf-8",
     overwrite: bool = False,
     progress: Progress = lambda done, total: None,
+    **how: Any,
 ) -> Answered:
     """Ask a model about every row of a table, and write the rows with its answers as further columns.
 
     The same command goes on where it was interrupted.
 
     Args:
-        source: a table, as `finetune` reads them. output: told apart by its ending, one of `FORMATS`; lists
-            and the like are JSON in it where the format has none.
-        fields, top: as in `Predictor.columns`. header, encoding: of `source`, as in `rows_of`.
+        source: as `finetune` reads it for the model's task, with answers or without; for vectors a table.
+        output: told apart by its ending, one of `FORMATS`; lists and the like are JSON in it where the format
+            has none.
+        ask: gives every row its further columns, called as `ask(predictor, rows, fields, **how)`.
+        fields, how: as `ask` has them. header, encoding: of `source`, as in `rows_of`.
         overwrite: an output that is there is replaced, and an interrupted job of other files forgotten.
         progress: told how many rows are done of how many, None where nobody knows.
 
@@ -76,12 +84,13 @@ def predict_file(
     form = _form(output)
     if output.exists() and not overwrite:
         raise SettingsError("is there already", where=output, remedy="Pass --overwrite, or name another file")
-    print_of_source, total = _read(source)
+    print_of_source, total = _read(source, headed=header is True)
     job = {
         "source": print_of_source,
         "model": predictor.fingerprint,
         "fields": None if fields is None else asdict(fields),
-        "top": top,
+        "asked": ask.__name__,
+        **how,
         "header": header,
         "encoding": encoding,
         "rows": CHUNK,
@@ -89,11 +98,14 @@ def predict_file(
     }
     folder = output.with_name(f".{output.name}.parts")
     with explained(output), _working_in(folder):
-        before = _begun(folder, job, overwrite) * CHUNK
-        done, names = before, _names(folder)
-        there = islice(rows_of(source, header=header, encoding=encoding, prefix="--"), before, None)
+        parts, names = _begun(folder, job, overwrite), _names(folder)
+        reading: Any = {"header": header, "encoding": encoding, "prefix": "--"}
+        rows = rows_of(source, **reading)
+        if ask is Predictor.columns:
+            rows, fields = rows_to_ask(source, predictor.family, fields, **reading)
+        before = done = sum(1 for _ in islice(rows, parts * CHUNK))
         progress(done, total)
-        for chunk in chunks(predictor.columns(there, fields, top=top), CHUNK):
+        for chunk in chunks(ask(predictor, rows, fields, **how), CHUNK):
             table = [_joined(row, told) for row, told in chunk]
             names = names or list(dict.fromkeys(name for row in table for name in row))
             replace_durably(folder / f"{done // CHUNK:06d}{form}", _part(table, names, form, chunk))
@@ -117,7 +129,7 @@ def _form(output: Path) -> str:
     return output.suffix.lower()
 
 
-def _read(source: Path) -> tuple[str, int | None]:
+def _read(source: Path, *, headed: bool) -> tuple[str, int | None]:
     """A digest of a file, and how many rows it may have: its lines, where it is text."""
     digest, lines = hashlib.blake2b(digest_size=16), 0
     try:
@@ -127,8 +139,8 @@ def _read(source: Path) -> tuple[str, int | None]:
                 lines += block.count(b"\n")
     except OSError as error:
         raise DataError(f"cannot be read ({error.strerror})", where=source) from error
-    headed = source.suffix in (".csv", ".tsv")
-    return digest.hexdigest(), lines - headed if headed or source.suffix == ".jsonl" else None
+    table = source.suffix in (".csv", ".tsv")
+    return digest.hexdigest(), lines - (table and headed) if table or source.suffix == ".jsonl" else None
 
 
 @contextmanager
@@ -189,7 +201,7 @@ def _part(
 ) -> bytes:
     """The bytes of a part; all parts of text one after the other are the output, but for its header."""
     if form == ".jsonl":
-        return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in table).encode()
+        return "".join(_json(row) + "\n" for row in table).encode()
     known = frozenset(names)
     for (row, _), joined in zip(chunk, table, strict=True):
         if not joined.keys() <= known:
@@ -198,14 +210,19 @@ def _part(
                 where=row.where,
                 remedy="Name an output that ends in .jsonl, whose rows may differ",
             )
-    cells = [[_cell(value) for value in map(row.get, names)] for row in table]
+    lists = NESTED if form == ".parquet" else (*NESTED, np.ndarray)
+    cells = [
+        [_json(value) if isinstance(value, lists) else value for value in map(row.get, names)]
+        for row in table
+    ]
     if form == ".parquet":
         return _parquet(cells, names)
     return _text(cells, form)
 
 
-def _cell(value: Any) -> Any:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, NESTED) else value
+def _json(value: Any) -> str:
+    """JSON; of a vector the shortest decimals that are the same float32 again."""
+    return json.dumps(value, ensure_ascii=False, default=lambda vector: [float(str(x)) for x in vector])
 
 
 def _text(cells: Sequence[Sequence[Any]], form: str) -> bytes:

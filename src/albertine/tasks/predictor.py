@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from albertine.errors import DataError, ModelError
+from albertine.errors import DataError, ModelError, SettingsError
 from albertine.inference.embedding import TextEmbedder, cosines, how_of
 from albertine.inference.parity import check_int8
 from albertine.inference.reading import Inquiry, Passage, read
@@ -28,21 +28,21 @@ from albertine.interop.heads import Task, task_of
 from albertine.interop.huggingface import read_folder
 from albertine.interop.places import model_folder
 from albertine.layout import longest_first, pack
-from albertine.model.backend import tokens_per_pass
 from albertine.model.pooling import Pooling
 from albertine.model.task_model import TaskModel
 from albertine.precision import InferencePrecision, device_of
 from albertine.tasks.answer import Question
-from albertine.tasks.asking import Fields, answer_columns, chunks, usual_fields
+from albertine.tasks.asking import answer_columns, chunks
 from albertine.tasks.choose import Choice, by_option
 from albertine.tasks.classify import Classify
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.examples import Example
 from albertine.tasks.families import asked_for, family_of, tuned_model
-from albertine.tasks.family import Family
+from albertine.tasks.family import Family, Fields
 from albertine.tasks.generate import Generate
 from albertine.tasks.joint import AnswerOrNot
-from albertine.tasks.readers.table import Row, rows_of
+from albertine.tasks.questions import rows_to_ask
+from albertine.tasks.readers.table import Row
 from albertine.tasks.relations import Sentence
 from albertine.tasks.tag import Tagged
 from albertine.text.load import check_vocabulary, load_tokenizer
@@ -69,26 +69,36 @@ class Predictor:
         cut: how many rows of tokens (texts, options, questions) were too long so far, and lost their end.
 
     Args:
-        path: folder with `config.json`, `model.safetensors` and the vocabulary, or a released model's name.
+        path: folder with `config.json`, `model.safetensors` and the vocabulary; that of a run, whose best
+            model is meant; a released model's name; or `owner/name`, perhaps with `@revision`, of the hub.
         device: where to compute.
         precision: format of matrix products; `auto` takes bfloat16 where hardware has it; `int8` is the
             fastest on a processor and rounds the most.
+        batch_tokens: most tokens that are computed at once, which bounds memory; a longer text is computed
+            alone. Default: what is fast on the device. Answers are the same but for rounding.
 
     Raises:
         ModelError, TokenizerError: the folder is missing, damaged, its vocabulary does not fit the model, or
             int8 makes another model of it.
-        SettingsError: there is no such device, or no int8 on it.
+        SettingsError: there is no such device, or no int8 on it; fewer tokens at once than one.
     """
 
     def __init__(
-        self, path: str | Path, *, device: str = "cpu", precision: InferencePrecision = "auto"
+        self,
+        path: str | Path,
+        *,
+        device: str = "cpu",
+        precision: InferencePrecision = "auto",
+        batch_tokens: int | None = None,
     ) -> None:
+        if batch_tokens is not None and batch_tokens < 1:
+            raise SettingsError("fewer tokens at once than one", remedy="Leave batch_tokens out")
         self.device = device_of(device)
         path = model_folder(path)
         self.tokenizer = load_tokenizer(path)
         self._path, self._folder, self.cut = path, read_folder(path), 0
         self.model = self._folder.model.to(self.device).eval()
-        self.model.precision = precision
+        self.model.precision, self.model.batch_tokens = precision, batch_tokens
         check_vocabulary(self.model.config.vocab_size, self.tokenizer, path)
         if precision == "int8":
             check_int8(self.model, path)
@@ -111,8 +121,10 @@ class Predictor:
     def fingerprint(self) -> str:
         """A digest of all that decides what is answered: the files of the folder, and the precision."""
         digest = hashlib.blake2b(self.model.precision.encode(), digest_size=16)
-        for name in ("config.json", "model.safetensors"):
-            digest.update((self._path / name).read_bytes())
+        parts = ("*.json", "*.safetensors", "*/*.json")  # the last: of sentence-transformers
+        for path in sorted(path for part in parts for path in self._path.glob(part)):
+            with path.open("rb") as file:
+                hashlib.file_digest(file, lambda: digest)
         digest.update(self.tokenizer.fingerprint.encode())
         return digest.hexdigest()
 
@@ -136,18 +148,20 @@ class Predictor:
         how sure it is.
 
         Args:
-            source: a file, or rows in memory, in any form that `rows_of` reads; or a list of texts.
+            source: a file as `finetune` reads them for the model's task; rows in memory, in any form that
+                `rows_of` reads; or a list of texts.
             text, pair, options: columns, by default those that are usual for the task (`Fields`).
             top: also the likeliest classes, options or spans, so many.
 
         Raises:
             ModelError: the folder holds no head of a task. DataError: a row is not what the task asks about.
         """
-        usual = usual_fields(self.family)
+        usual = self.family.fields
         fields = Fields(text or usual.text, pair or usual.pair, options or usual.options)
         if isinstance(source, list | tuple) and source and isinstance(source[0], str):
             source = [{fields.text: one} for one in source]
-        for row, told in self.columns(rows_of(source), fields, top=top):
+        rows, fields = rows_to_ask(source, self.family, fields)
+        for row, told in self.columns(rows, fields, top=top):
             yield {**row.fields, **told}
 
     def columns(
@@ -165,7 +179,9 @@ class Predictor:
             ModelError: the folder holds no head of a task. DataError: a row is not what the task asks about.
         """
         family = self.family
-        fields = fields or usual_fields(family)
+        fields = fields or family.fields
+        if isinstance(family, Classify):
+            family = replace(family, likeliest=max(top, family.likeliest))
         for chunk in chunks(rows, CHUNK):
             said, data = self.said([family.example(row, fields) for row in chunk])
             lines = family.lines(said, data, family.answers(said, data))
@@ -224,7 +240,7 @@ class Predictor:
         encode, nothing = self.tokenizer.encode, torch.empty(0, dtype=torch.long, device=self.device)
         rows = [self.tokenizer.layout(encode(a), encode(b), max_length=length) for a, b in pairs]
         found = torch.empty(len(rows))
-        for chosen in longest_first([len(ids) for ids, _ in rows], tokens_per_pass(self.device)):
+        for chosen in longest_first([len(ids) for ids, _ in rows], self.model.tokens_per_pass):
             packed = pack([rows[i][0] for i in chosen], [rows[i][1] for i in chosen])
             _, logits = self.model.pretraining_forward(packed.to(self.device), nothing)
             assert logits is not None

@@ -21,7 +21,6 @@ from albertine.evaluation.entities import Triple, plain_triple
 from albertine.inference.relations import THRESHOLDS, Relater, Relation
 from albertine.interop.heads import Task, head_config, labels_in
 from albertine.layout import longest_first
-from albertine.model.backend import tokens_per_pass
 from albertine.model.model import Model, evaluating
 from albertine.model.relations import OBJECT_POWER, SUBJECT_POWER, Relations, probability
 from albertine.objectives.losses import Part
@@ -63,7 +62,7 @@ class Relate:
         return self.predicates
 
     def example(self, row: Row, fields: Fields) -> Sentence:
-        return Sentence(row.name, row.text(fields.text), None, row.where)
+        return Sentence(row.name, fields.first(row), None, row.where)
 
     def encode(
         self, examples: Sequence[Sentence], tokenizer: Tokenizer, *, learning: bool = False
@@ -103,7 +102,7 @@ class Relate:
         relater = Relater(model, self.predicates, self.thresholds)
         found: list[list[Relation]] = [[] for _ in data.examples]
         with evaluating(model):
-            for rows in longest_first(data.lengths, tokens_per_pass(device)):
+            for rows in longest_first(data.lengths, model.base.tokens_per_pass):
                 poll()
                 packed, spans = data.packed(rows).to(device), [data.examples[i].spans for i in rows]
                 for i, relations in zip(rows, relater.find(packed, spans), strict=True):

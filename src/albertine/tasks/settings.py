@@ -333,7 +333,9 @@ def saved(task: Mapping[str, Any], now: Mapping[str, Any]) -> Mapping[str, Any]:
 class EncoderChoice(Settings):
     """The pretrained encoder and what becomes of it."""
 
-    folder: Path = Field(description="model folder, or the name of a released model")
+    folder: Path = Field(
+        description="model or run folder, released model, or owner/name[@revision] on the hub"
+    )
     unshare: Literal["no", "all", "attention", "ffn", "share"] = Field(
         "no",
         description="give every depth its own copy of the shared weights, or of one part; "

@@ -99,7 +99,7 @@ class Tag(OneLayer):
         return len(self.labels)
 
     def example(self, row: Row, fields: Fields) -> Tagged:
-        return Tagged(row.name, row.text(fields.text), None, row.where)
+        return Tagged(row.name, fields.first(row), None, row.where)
 
     def encode(self, examples: Sequence[Tagged], tokenizer: Tokenizer) -> Encoded:
         return encode(examples, tokenizer, self.max_length, self.labels)

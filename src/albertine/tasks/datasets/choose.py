@@ -60,7 +60,7 @@ def _passage(tree: Any, where: str) -> Iterator[Choice]:
         raise DataError(f"is not a RACE passage ({error})", where=where) from error
 
 
-def _dialogues(path: File) -> Iterator[Choice]:
+def dialogues(path: File) -> Iterator[Choice]:
     """A list of [lines, questions, id]; a name such as `c3-m-dev.json` tells a group."""
     group = Path(str(path)).name.split("-")[1:2]
     try:
@@ -107,7 +107,7 @@ def read(dataset: Dataset, folder: Path, split: Split) -> Iterator[Choice]:
         return
     for path in files_of(dataset, folder, split):
         if dataset.reader == "dialogues":
-            yield from _dialogues(path)
+            yield from dialogues(path)
         else:
             yield from own_choices(rows_in(dataset, path, split), dataset.columns_of(split))
 

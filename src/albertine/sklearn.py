@@ -1,0 +1,150 @@
+"""`albertine.TextClassifier`: `finetune` and `Predictor` as a classifier of scikit-learn."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from albertine import api
+from albertine.errors import InputError, RunError, SettingsError
+from albertine.precision import Precision
+from albertine.tasks.datasets.classes import class_name
+from albertine.tasks.predictor import Predictor
+from albertine.tasks.readers.table import Row
+from albertine.tasks.readers.values import kind_of_value, plain
+from albertine.training.progress import Reporter
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin
+    from sklearn.utils import assert_all_finite, check_consistent_length, column_or_1d
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import check_is_fitted
+except ImportError as gone:
+    raise SettingsError(
+        "TextClassifier needs scikit-learn", remedy="pip install 'albertine[sklearn]'"
+    ) from gone
+
+
+class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A classifier of texts, or of pairs of texts (also as two columns), that fine-tunes an encoder.
+
+    Args:
+        encoder: a model or run folder, a released model, or `owner/name[@revision]` of the hub.
+        epochs, steps, batch_size, learning_rate, precision: as in the settings `training`.
+        max_length: tokens of a text or a pair. random_state: the seed, a number.
+        device: where to answer; it learns on a GPU where there is one.
+        output: folder for the runs, one for every other X, y and parameters: a fit that was done is not done
+            again, and one that was interrupted goes on. Default: nothing is left behind, and what was fitted
+            lives in memory alone.
+        settings: others of `finetune`, as dictionaries: `{"training": {"class_weights": "balanced"}}`.
+
+    Attributes:
+        classes_: sorted, as y has them.
+        model_: the folder of the fitted model; None without `output`.
+    """
+
+    def __init__(
+        self,
+        encoder: str | Path = "albertine-mini-en",
+        *,
+        epochs: float = 3,
+        steps: int | None = None,
+        batch_size: int = 32,
+        learning_rate: float | None = None,
+        max_length: int = 128,
+        precision: Precision = "auto",
+        device: str = "cpu",
+        random_state: int = 1,
+        output: str | Path | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.encoder, self.settings, self.output = encoder, settings, output
+        self.epochs, self.steps, self.batch_size = epochs, steps, batch_size
+        self.learning_rate, self.max_length, self.random_state = learning_rate, max_length, random_state
+        self.precision, self.device = precision, device
+
+    def fit(self, X: Any, y: Any) -> TextClassifier:
+        """Learn to tell the classes of texts.
+
+        Raises:
+            ValueError: not texts, or fewer than two classes. AlbertineError: as `albertine.finetune`.
+        """
+        texts, y = _texts(X), column_or_1d(y, warn=True)
+        assert_all_finite(y, input_name="y")
+        check_classification_targets(y)
+        check_consistent_length(texts, y)
+        classes, numbers = np.unique(y, return_inverse=True)
+        names = [class_name(Row({}, "y"), "y", plain(name, "y")) for name in classes]
+        if len({*names} - {""}) < max(2, len(classes)):
+            raise InputError(f"y must have two classes or more of different names, not one class: {names}")
+        rows = [{**text, "label": names[n]} for text, n in zip(texts, numbers, strict=True)]
+        tree = api.merged(self.settings or {}, plain(self._settings("pair" in rows[0]), "settings"))
+        whole = json.dumps([str(self.encoder), tree, rows], sort_keys=True, default=str).encode()
+        tree["name"] = f"fit-{hashlib.blake2b(whole, digest_size=8).hexdigest()}"
+        with TemporaryDirectory() if self.output is None else nullcontext(self.output) as output:
+            tree |= {"output": output, "reporter": Reporter(quiet=True)}
+            done = api.finetune(self.encoder, train=rows, **tree)
+            if not done.outcome.done:  # it saved itself first
+                raise KeyboardInterrupt
+            self._asked: Predictor | None = self._open(done.model)
+        self.model_: Any = None if self.output is None else done.model
+        self.classes_, self._columns = classes, [self._asked.family.labels.index(name) for name in names]
+        return self
+
+    def _settings(self, pairs: bool) -> dict[str, Any]:
+        names = ("epochs", "steps", "batch_size", "learning_rate", "precision")
+        task = {"kind": "single", "max_length": self.max_length, **({"pair": "pair"} if pairs else {})}
+        training = {name: getattr(self, name) for name in names}
+        watching = {"tensorboard": False, "report": False}
+        return {"task": task, "training": training, "watching": watching, "seed": self.random_state}
+
+    def _open(self, folder: Path) -> Predictor:
+        predictor = Predictor(folder, device=self.device, precision=self.precision)
+        predictor.tuned  # noqa: B018  (all is read while the folder is there)
+        return predictor
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """The probability of every class, (texts, classes), in the order of `classes_`."""
+        check_is_fitted(self)
+        asked: list[Any] = [(t["text"], t["pair"]) if "pair" in t else t["text"] for t in _texts(X)]
+        self._asked = self._asked or self._open(self.model_)
+        return np.array([list(said.values()) for said in self._asked.classify(asked)])[:, self._columns]
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The likeliest class of every text."""
+        chances = self.predict_proba(X)
+        return np.asarray(self.classes_[chances.argmax(1)])
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The parameters, and where the fitted model lies: weights are never pickled."""
+        if hasattr(self, "classes_") and self.model_ is None:
+            what = "what was fitted without `output` lives in memory alone, and cannot be pickled or copied"
+            raise RunError(what, remedy="Fit with output=FOLDER, which keeps the model there")
+        return {name: None if name == "_asked" else value for name, value in vars(self).items()}
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string, tags.input_tags.two_d_array = True, False
+        return tags
+
+
+def _texts(X: Any) -> list[dict[str, str]]:
+    """Every text as a row with `text`, and `pair` where it has one."""
+    X = X.to_numpy() if hasattr(X, "to_numpy") else X
+    rows = X.tolist() if hasattr(X, "tolist") else X
+    if not isinstance(rows, list | tuple) or not rows:
+        raise InputError(f"X is {kind_of_value(rows)}", remedy="Give a list of one text or more")
+    found = [[row] if isinstance(row, str) else row for row in rows]
+    for number, parts in enumerate(found):
+        texts = isinstance(parts, list | tuple) and all(isinstance(part, str) for part in parts)
+        if not texts or len(parts) != len(found[0]) or len(parts) not in (1, 2):
+            raise InputError(f"X[{number}] is no text or pair, as the others are: {rows[number]!r:.80}")
+    return [dict(zip(("text", "pair"), parts, strict=False)) for parts in found]

@@ -1,0 +1,66 @@
+"""What a line of predictions tells of many classes, and what of it is asked again."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from albertine import Predictor
+from albertine.evaluation.findings import findings
+from albertine.tasks.classify import Classify
+from albertine.tasks.encoded import Encoded
+from albertine.tasks.examples import Example
+from albertine.tasks.finetune import finetune
+from albertine.training.progress import Reporter
+from tests.tasks.conftest import Tune
+
+NAMES = tuple(f"class {i}" for i in range(14))
+
+
+def lines(family: Classify, logits: torch.Tensor) -> list[dict[str, Any]]:
+    asked = tuple(Example(str(i), "a man", None, None, "") for i in range(len(logits)))
+    data = Encoded(asked, [], [], np.arange(len(logits) + 1), None, 0)
+    return family.lines(logits, data, family.answers(logits, data))
+
+
+def test_the_ten_likeliest_classes_are_told_in_their_order() -> None:
+    family, logits = Classify("single", NAMES, (), 8), torch.linspace(-3, 3, 70).reshape(14, 5).T.sin()
+    for line, row in zip(lines(family, logits), logits.softmax(-1).tolist(), strict=True):
+        best = sorted(sorted(range(14), key=lambda i: -row[i])[:10])
+        assert list(line["probabilities"]) == [NAMES[i] for i in best]
+        told = [line["probabilities"][NAMES[i]] for i in best]
+        assert told == pytest.approx([row[i] for i in best], abs=1e-6)
+    equal = lines(family, torch.zeros(1, 14))[0]  # whichever is the answer is among them
+    assert equal["prediction"] in equal["probabilities"] and len(equal["probabilities"]) in (10, 11)
+    few = lines(Classify("single", NAMES[:3], (), 8), logits[:, :3])
+    assert [list(line["probabilities"]) for line in few] == [list(NAMES[:3])] * 5
+
+
+def test_every_class_that_is_predicted_is_told() -> None:
+    family, logits = Classify("multi", NAMES, (), 8), torch.full((2, 14), -1.0)
+    logits[0, :12], logits[1, 5] = 9.0, 0.5
+    first, second = lines(family, logits)
+    assert len(first["prediction"]) == 12 and set(first["probabilities"]) == set(first["prediction"])
+    assert len(second["probabilities"]) in (10, 11) and second["probabilities"]["class 5"] > 0.5
+
+
+def test_a_file_of_answers_has_as_many_as_were_asked_for(tune: Tune, tmp_path: Any) -> None:
+    path = tmp_path / "many.jsonl"
+    rows = [{"text": f"the house of {i}", "label": NAMES[i % 14]} for i in range(28)]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    task = {"train": path, "dev": path, "text": "text", "label": "label"}
+    result = finetune(tune(task=task, training={"steps": 2}), reporter=Reporter(quiet=True))
+    said = [json.loads(line) for line in (result.folder / "predictions-dev.jsonl").read_text().splitlines()]
+    assert {len(line["probabilities"]) for line in said} == {10}
+    assert findings(said, NAMES).confusion.sum() == 28
+    asked = Predictor(result.model, precision="float32")
+    whole = asked.classify([row["text"] for row in rows])
+    for top in (0, 3, 12):
+        for row, chances in zip(asked.predict(rows, top=top), whole, strict=True):
+            assert row["prediction"] == max(chances, key=chances.__getitem__)
+            assert row["probability"] == pytest.approx(max(chances.values()), abs=1e-6)
+            assert len(row.get("probabilities", {})) == top
