@@ -73,6 +73,7 @@ def generate(
         else:
             for written in found if samples else found[:1]:
                 typer.echo(written.text)
+    show.cut(predictor.cut)
 
 
 @or_a_file("generate")

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from albertine.cli import show
 from albertine.cli.scores import objective_of
+from albertine.cli.source import Source
 from albertine.corpus.reader import Corpus
 from albertine.errors import ModelError
 from albertine.evaluation.cloze import PASSAGES, SEED, choose_passages, judge_cloze
@@ -19,7 +21,6 @@ from albertine.interop.places import model_folder
 from albertine.objectives.baseline import Unigram, count_tokens
 from albertine.precision import InferencePrecision
 from albertine.randomness import permutation
-from albertine.text.documents import read_documents
 from albertine.text.load import check_vocabulary, load_tokenizer
 from albertine.text.tokenizer import Tokenizer
 from albertine.training.branching import onset_of
@@ -75,7 +76,10 @@ def reading(
 
 
 def _of_files(files: Sequence[Path]) -> list[str]:
-    return [" ".join(document.paragraphs) for document in read_documents(list(files))]
+    source = Source(files)
+    texts = [" ".join(document.paragraphs) for document in source.documents()]
+    show.notes(source.passed_over())
+    return texts
 
 
 def _of_corpus(folder: Path, tokenizer: Tokenizer, most: int) -> list[str]:

@@ -12,12 +12,12 @@ import torch
 from albertine.errors import ModelError, SettingsError
 from albertine.evaluation.metrics import score
 from albertine.evaluation.runs import predictions_file, write_predictions, write_record
-from albertine.files import explained, standing
+from albertine.files import explained
 from albertine.interop.heads import length_of, pooling_of, task_of
 from albertine.interop.huggingface import read_folder
+from albertine.interop.places import model_folder
 from albertine.model.task_model import TaskModel
 from albertine.precision import InferencePrecision
-from albertine.released import which
 from albertine.settings import override, read_yaml, resolve
 from albertine.tasks.data import ASKS, Reader, kind_in, once
 from albertine.tasks.encoded import Encoded
@@ -94,8 +94,12 @@ def open_run(
     Raises:
         AlbertineError: settings, files or model are missing or do not fit together.
     """
-    run, model_folder = _places(folder)
-    assignments = list(assignments)
+    where, assignments = model_folder(folder), list(assignments)
+    if not (where / "config.json").is_file():
+        raise ModelError(
+            "is neither a run nor a model", where=folder, remedy="Name a folder with config.json, or a run"
+        )
+    run = _run_of(where)
     if run is None and not any(text.startswith("task.") for text in assignments):
         raise ModelError(
             "lies in no run of a task, so nobody knows what to score it on",
@@ -103,16 +107,12 @@ def open_run(
             remedy="Give a pretrained model a corpus; tell a tuned one its task.dataset and task.folder, or "
             "its own files",
         )
-    tokenizer, found = load_tokenizer(model_folder), read_folder(model_folder)
-    known = family_of(found, tokenizer, model_folder)
+    tokenizer, found = load_tokenizer(where), read_folder(where)
+    known = family_of(found, tokenizer, where)
     tree: dict[str, Any] = {"name": folder.resolve().name, "encoder": {"folder": str(folder)}}
     tree["task"] = {"max_length": length_of(found)}
     if run is not None:
         tree = read_yaml(run / "settings.yaml")
-        if "task" not in tree:
-            raise SettingsError(
-                "is not a run of a task", where=run, remedy="Name a run of `albertine finetune`"
-            )
     settings = resolve(FinetuneSettings, override(tree, assignments), run or folder)
     if file is not None:
         if settings.task.dataset is not None:
@@ -122,30 +122,16 @@ def open_run(
             )
         settings = settings.model_copy(update={"task": settings.task.model_copy(update={"test": file})})
     if (asked := ASKS[kind_in(settings.task)]) != known.task:
-        raise asked_for(known.task, asked, model_folder)
+        raise asked_for(known.task, asked, where)
     data = (read or once())(settings.task, tokenizer, known)
-    return TunedRun(settings, model_folder, data, precision or settings.training.precision)
+    return TunedRun(settings, where, data, precision or settings.training.precision)
 
 
-def _places(folder: Path) -> tuple[Path | None, Path]:
-    """The run folder, if any, and the model folder that a path means."""
-    folder = standing(folder)
-    if (folder / "settings.yaml").is_file() and not (folder / "config.json").is_file():
-        for model in (standing(folder / name) for name in ("best", "final")):
-            if (model / "config.json").is_file():
-                return folder, model
-        raise ModelError(
-            "holds no model yet", where=folder, remedy="The command that began the run finishes it"
-        )
-    if not (folder / "config.json").is_file():
-        raise ModelError(
-            "is neither a run nor a model",
-            where=folder,
-            remedy=f"Name a folder with settings.yaml or config.json. {which(str(folder))}",
-        )
-    above = folder.resolve().parent
+def _run_of(model: Path) -> Path | None:
+    """The folder of the run that a model lies in, if it is one of a task."""
+    above = model.resolve().parent
     inside = (above / "settings.yaml").is_file() and "task" in read_yaml(above / "settings.yaml")
-    return (above if inside else None), folder
+    return above if inside else None
 
 
 def model_of(run: TunedRun) -> TaskModel:
