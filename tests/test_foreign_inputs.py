@@ -333,7 +333,7 @@ TABLES: dict[str, Row] = {
     "gb18030": ("a.csv", CSV.replace(b"good", "服务很好下次还来".encode("gb18030")), "encoding=gb18030"),
     "utf-16": ("a.csv", CSV.decode().encode("utf-16"), "encoding=utf-16"),
     "latin-1": ("a.csv", CSV.replace(b"word", b"caf\xe9"), "encoding=latin-1"),
-    "latin-1, late": ("a.csv", CSV * 1000 + b"caf\xe9,b,fine\n", "is not utf-8 text (line 9001"),
+    "latin-1, late": ("a.csv", CSV * 1500 + b"caf\xe9,b,fine\n", "is not utf-8 text (line 13501"),
     "nul": ("a.csv", CSV.replace(b"word", b"wo\0rd"), "is a binary file"),
     "empty": ("a.csv", b"", "a.csv: holds no"),
     "names alone": ("a.csv", b"text,question,label\n", "a.csv: holds no"),
