@@ -180,17 +180,12 @@ TASKS = (
         "seed=self.settings.seed",
         "tests/tasks/test_relate.py -k stream",
     ),
-    M(
-        "tasks/judge.py",
-        '("best", "final")',
-        '("final", "best")',
-        "tests/tasks/test_judge.py -k scores_again",
-    ),
+    M("interop/places.py", '("best", "final")', '("final", "best")', "tests/interop/test_places.py -k last"),
     M(
         "tasks/judge.py",
         "precision or settings.training.precision",
         "settings.training.precision",
-        "tests/tasks/test_judge.py",
+        "tests/tasks/test_judge.py -k precise",
     ),
     M(
         "tasks/keeping.py",
@@ -262,7 +257,7 @@ INFERENCE = (
         "inference/embedding.py",
         "text.lower() if self.how.lower else text",
         "text",
-        "tests/interop/test_sentence_transformers.py",
+        "tests/interop/test_sentence_transformers.py -k lower",
     ),
     M(
         "inference/whitening.py",
@@ -389,13 +384,13 @@ TRAINING = (
         "interop/writing.py",
         'path.suffix == ".safetensors" or ',
         "",
-        "tests/interop/test_folders.py -k 'replaced or stored'",
+        "tests/interop/test_folders.py -k replaced",
     ),
     M(
         "interop/writing.py",
         " or (new / path.name).exists()",
         "",
-        "tests/interop/test_folders.py tests/tasks/test_embed.py -k 'replaced or files'",
+        "tests/interop/test_sentence_transformers.py -k replaced",
     ),
     M(
         "training/checkpoints.py",

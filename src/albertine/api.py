@@ -6,7 +6,7 @@ with what the other began.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from albertine.pretraining.run import Result as Pretrained
     from albertine.tasks.finetune import Result as Finetuned
     from albertine.tasks.judge import Judged
+    from albertine.text.documents import FileReport
     from albertine.training.progress import Reporter
 
 S = TypeVar("S", bound=RunSettings)
@@ -158,6 +159,7 @@ def score(
     pairs: bool = True,
     device: str = "cpu",
     precision: InferencePrecision = "float32",
+    on_file: Callable[[FileReport], None] | None = None,
 ) -> dict[str, dict[str, Any]]:
     """How a pretrained model does on text it has not seen, beside what no skill would score.
 
@@ -165,6 +167,7 @@ def score(
         model: any name of a model. corpus: whose held-out documents judge it.
         texts: files and folders in which to hide words instead; needs no corpus.
         max_length, sequences, pairs, precision: as the command has them.
+        on_file: told of every file of `texts` that is read or passed over.
 
     Returns:
         What `albertine score --json` tells, by objective: "mlm", and "sop" or "nsp" where the model has it.
@@ -182,7 +185,7 @@ def score(
     if folder is not None:
         how: dict[str, Any] = {"max_length": max_length, "sequences": sequences, "pairs": pairs}
         found = held_out_scores(judged, folder, **how)
-    found["mlm"] |= reading(judged, folder, files, max_length=max_length, passages=sequences)
+    found["mlm"] |= reading(judged, folder, files, max_length=max_length, passages=sequences, on_file=on_file)
     return found
 
 

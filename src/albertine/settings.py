@@ -89,7 +89,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
     try:
         tree = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise SettingsError(f"is not readable as YAML ({error})", where=path) from error
+        reason = " ".join(str(error).split())
+        raise SettingsError(f"is not readable as YAML ({reason})", where=path) from error
     if tree is None:
         return {}
     if not isinstance(tree, dict):

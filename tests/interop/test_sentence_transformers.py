@@ -20,6 +20,7 @@ from albertine.pretraining.choose import encoder_config
 from albertine.pretraining.settings import ModelChoice
 from albertine.tasks.predictor import Predictor
 from albertine.text.load import load_tokenizer
+from albertine.text.wordpiece import WordPieceTokenizer
 from tests.toy import MODEL
 
 TEXTS = ["the old man said", "he was never of the house and the time was good", "", "good", "old " * 90]
@@ -127,6 +128,20 @@ def written(folder: Path, **files: Any) -> Path:
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(json.dumps(tree))
     return folder
+
+
+@pytest.mark.parametrize("lower", [True, False])
+def test_a_folder_may_want_its_texts_in_lower_case(tmp_path: Path, lower: bool) -> None:
+    tokenizer = WordPieceTokenizer([*WORDS.split(), "OLD"], lower=False)
+    config = encoder_config(
+        ModelChoice(preset="bert-base-zh", change={**MODEL, "initializer_range": 0.2}),
+        tokenizer.vocab_size,
+        32,
+    )
+    save_model(Model(config, {"pooler"}, seed=3), tokenizer, tmp_path)
+    written(tmp_path, sentence_bert_config={"max_seq_length": 20, "do_lower_case": lower})
+    high, low = Predictor(tmp_path, precision="float32").embed(["the OLD man", "the old man"])
+    assert np.array_equal(high, low) is lower
 
 
 def module(*kinds: str, path: str = "1_Pooling") -> list[dict[str, Any]]:

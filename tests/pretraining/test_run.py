@@ -432,6 +432,14 @@ def test_a_checkpoint_of_another_run_is_refused(build: Build, changes: dict[str,
     assert weights(folder) == before
 
 
+def test_how_often_is_looked_changes_nothing_that_is_learned(build: Build) -> None:
+    """So a checkpoint is gone on from whatever `watching` says; it decides which steps may be the best."""
+    often = {"evaluate_every": 1, "evaluate_sequences": 16, "log_every": 1, "checkpoint_every": 2}
+    rare = {"evaluate_every": 100, "evaluate_sequences": 8, "log_every": 5, "checkpoint_every": 100}
+    one, two = (run(build(name=name, watching=watching)) for name, watching in (("a", often), ("b", rare)))
+    assert weights(one) == weights(two)
+
+
 def test_a_checkpoint_says_nothing_of_the_format_of_a_configuration(build: Build) -> None:
     """Nor of what came with a later one and is at its default: runs from before must be gone on with."""
     folder = run(build(training={"steps": 1}))

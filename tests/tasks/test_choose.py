@@ -162,6 +162,8 @@ def test_a_run_learns_to_choose_and_transformers_agrees(tune: Tune, tmp_path: Pa
     assert ours == pytest.approx(logits.softmax(-1)[0].tolist(), abs=1e-5)
     with pytest.raises(DataError, match="nothing to choose"):
         predictor.choose("a", ["b"])
+    with pytest.raises(DataError, match="nothing to choose from"):
+        predictor.choose("a", "bc")
 
 
 def test_a_classifier_does_not_choose(tune: Tune) -> None:

@@ -17,6 +17,7 @@ import torch
 from albertine.errors import DataError, ModelError, SettingsError
 from albertine.inference.tags import tags_of
 from albertine.interop.huggingface import save_model
+from albertine.interop.places import model_folder
 from albertine.model.model import Model
 from albertine.pretraining.choose import encoder_config
 from albertine.pretraining.settings import ModelChoice
@@ -27,7 +28,7 @@ from albertine.tasks.data import once, read_data
 from albertine.tasks.ensemble import Ensemble, check, ensemble, warning
 from albertine.tasks.family import Merging
 from albertine.tasks.finetune import finetune
-from albertine.tasks.judge import TunedRun, judge, open_run
+from albertine.tasks.judge import TunedRun, judge, model_of, open_run
 from albertine.tasks.settings import FinetuneSettings, of_its_kind
 from albertine.tasks.tag import Tag, Tagged
 from albertine.text.load import load_tokenizer
@@ -159,6 +160,21 @@ def test_what_does_not_belong_together(
     # The same rows in another file are the same data.
     copy = shutil.copy(tables["dev"], tmp_path / "copy.csv")
     check([first, open_run(members[1], [f"task.dev={copy}"])], ["dev"])
+
+
+def test_products_are_as_precise_as_asked_else_as_in_training(members: list[Path]) -> None:
+    asked, trained = open_run(members[0], precision="int8"), open_run(members[0])
+    assert (asked.precision, trained.precision) == ("int8", "float32")
+    assert model_of(asked).base.precision == "int8"
+
+
+def test_a_run_without_a_model_is_told_like_everywhere(members: list[Path], tmp_path: Path) -> None:
+    shutil.copy(members[0] / "settings.yaml", tmp_path)
+    with pytest.raises(ModelError) as here:
+        open_run(tmp_path)
+    with pytest.raises(ModelError) as elsewhere:
+        model_folder(tmp_path)
+    assert str(here.value) == str(elsewhere.value)
 
 
 def test_what_cannot_be_opened(members: list[Path], tables: dict[str, Path], tmp_path: Path) -> None:

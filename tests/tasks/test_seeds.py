@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from albertine.errors import SettingsError
+from albertine.errors import DataError, SettingsError
 from albertine.tasks import seeds
 from albertine.tasks.data import once, read_data
 from albertine.tasks.finetune import Result, finetune
@@ -52,6 +52,23 @@ def test_three_seeds(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (found.best / "report" / "report.md").is_file()
     assert over_seeds(settings, 3, run=quiet).metrics == found.metrics
     assert len(calls) == 1  # what is done is not even read again
+
+
+def test_a_file_that_changes_between_seeds_is_named(
+    tune: Tune, tables: dict[str, Path], tmp_path: Path
+) -> None:
+    dev = tmp_path / "dev.csv"
+    dev.write_bytes(tables["dev"].read_bytes())
+    settings = tune(seed=4, task={"dev": dev}, training={"epochs": 0.1})
+
+    def mended(own: FinetuneSettings, **options: Any) -> Result:
+        result = quiet(own, **options)
+        dev.write_bytes(dev.read_bytes().replace(b"poor", b"fine", 1))
+        return result
+
+    with pytest.raises(DataError, match=r"dev\.csv: changed between two seeds"):
+        over_seeds(settings, 2, run=mended)
+    assert (settings.output / "toy-seed-4").is_dir() and not (settings.output / "toy-seed-5").exists()
 
 
 def test_nothing_to_compare_on_is_refused(tune: Tune, tables: dict[str, Path]) -> None:

@@ -388,6 +388,30 @@ def test_an_odd_file_in_a_folder_is_passed_over_and_named(tmp_path: Path) -> Non
     complaint(tmp_path / "all")  # where nobody is told, an error
 
 
+def test_an_odd_member_of_an_archive_is_passed_over_and_named(tmp_path: Path) -> None:
+    odd = {name: content for name, (content, _, _) in ODD.items()} | {"in.tar": tar([("a.txt", b"a")])}
+    archive = write(tmp_path, "a.tar", tar([*odd.items(), ("z.txt", LINES.encode())]))
+    reports: dict[str, FileReport] = {}
+
+    def note(report: FileReport) -> None:
+        reports[report.source.rpartition(":")[2]] = report
+
+    documents = read(archive, on_file=note)
+    assert Counter(d.source.rpartition(":")[2] for d in documents) == {"late.jsonl": 2, "z.txt": 2}
+    assert {name: reports[name].format for name in odd} == {
+        **{name: format for name, (_, format, _) in ODD.items()},
+        "in.tar": "unreadable",
+    }
+    assert "not utf-8" in reports["latin.txt"].reason and reports["z.txt"].format == "lines"
+    complaint(archive)  # where nobody is told, an error
+    assert "not utf-8" in complaint(
+        write(tmp_path, "b.tar", tar([("a.txt", b"\xe9")])), on_file=lambda _: None
+    )
+    packed = gzip.compress(tar([("a.txt", LINES.encode()), ("b.txt", bytes(range(1, 127)) * 999)]))
+    cut = write(tmp_path, "c.tar.gz", packed[:-99])
+    assert f"{cut}: is damaged or cut off" in complaint(cut, on_file=lambda _: None)
+
+
 def test_a_file_that_needs_a_package_is_not_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -116,6 +116,7 @@ def _whitening(
 ) -> dict[str, bytes]:
     """The file of a whitening: a new one by texts, else that of the source, as long as its encoder is
     kept."""
+    from albertine.cli.source import Source
     from albertine.errors import ModelError
     from albertine.inference.whitening import FILE, measure, read_whitening, sentences_of
 
@@ -123,7 +124,9 @@ def _whitening(
     if texts:
         if tokenizer is None:
             raise ModelError("has no tokenizer to read text with", where=source)
-        found = measure(model, tokenizer, sentences_of(texts), depth)
+        text = Source(texts)
+        found = measure(model, tokenizer, sentences_of(texts, on_file=text.note), depth)
+        show.notes(text.passed_over())
     elif kept:
         found = read_whitening(source, config.hidden_size, config.plan.depth)
     return {} if found is None else {FILE: found.to_bytes()}

@@ -66,6 +66,7 @@ def generate(
         else:
             for written in found if samples else found[:1]:
                 typer.echo(written.text)
+    show.cut(predictor.cut)
 
 
 @asking("generate", "to generate or to read")

@@ -41,11 +41,13 @@ def _decoded(stream: Iterable[bytes | str]) -> Iterator[str]:
         except UnicodeDecodeError:
             good = False
         if not good:
-            guess = guess_encoding(line if isinstance(line, bytes) else b"")
+            raw = line if isinstance(line, bytes) else line.encode()
+            guess = guess_encoding(raw)
+            binary = b"\0" in raw and not guess.startswith("utf")
             raise DataError(
-                f"line {number} is not UTF-8 text",
+                f"line {number} is binary, not text" if binary else f"line {number} is not UTF-8 text",
                 where="standard input",
-                remedy=f"Convert it before: iconv -f {guess} -t utf-8",
+                remedy=None if binary else f"Convert it before: iconv -f {guess} -t utf-8",
             )
         yield text.rstrip("\r\n")
 

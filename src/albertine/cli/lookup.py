@@ -107,12 +107,16 @@ def _file(path: Path) -> EncoderConfig | Found:
 
 
 def _recipe(path: Path) -> EncoderConfig:
-    """The encoder of a recipe, with the preset's vocabulary, since its corpus may not exist yet."""
+    """The encoder of a recipe: that which is tuned, or one with the preset's vocabulary, since its corpus may
+    not exist yet."""
     from albertine.model.presets import preset
     from albertine.pretraining.choose import encoder_config
     from albertine.pretraining.settings import PretrainingSettings
-    from albertine.settings import load
+    from albertine.settings import load, read_yaml
+    from albertine.tasks.settings import FinetuneSettings
 
+    if "task" in read_yaml(path):
+        return look_up_model(str(load(FinetuneSettings, path).encoder.folder))
     settings = load(PretrainingSettings, path)
     if settings.model.preset is None:
         return look_up_model(str(settings.model.start_from))

@@ -60,7 +60,9 @@ def score(
     if corpus is None and not pairs:
         raise typer.BadParameter("belongs to a corpus", param_hint="--no-pairs")
     from albertine.api import score as run
+    from albertine.cli.source import Source
 
+    source = Source(texts or ())
     told = run(
         model,
         corpus,
@@ -70,7 +72,9 @@ def score(
         pairs=pairs,
         device=device,
         precision=precision.value,
+        on_file=source.note,
     )
+    show.notes(source.passed_over())
     if json:
         show.as_json(list(told.values()))
         return

@@ -27,7 +27,7 @@ from albertine.corpus.plan import PLAN, Options, claim, make_plan, stamp
 from albertine.corpus.shards import check_file, file_record, finished_shard, write_shard
 from albertine.corpus.space import check_space, disk_errors, estimate
 from albertine.corpus.workers import WorkerPool
-from albertine.errors import CorpusError, TokenizerError
+from albertine.errors import CorpusError, DataError, TokenizerError
 from albertine.files import recover, replace_durably, replaced_folder, sync_folder
 from albertine.text.documents import PASSED_OVER, FileReport, list_files, read_documents
 from albertine.text.sentences import Language
@@ -136,8 +136,8 @@ def _run(
         with locked(folder):
             try:
                 return run.result(files, progress, on_file)
-            except (TokenizerError, CorpusError):
-                if not run.foreign:
+            except (TokenizerError, CorpusError, DataError) as error:
+                if not run.foreign and (not isinstance(error, DataError) or (new and not run.records)):
                     run.discard()
                 raise
             finally:

@@ -40,7 +40,7 @@ def disk_errors(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        what = "the disk is full" if full else str(error)
+        what = "the disk is full" if full else f"cannot be written ({error.strerror or error})"
         remedy = "Free space" if full else "Mend this"
         raise RunError(
             what, where=folder, remedy=f"{remedy} and run the same command again; finished shards are kept"

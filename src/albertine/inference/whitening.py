@@ -10,7 +10,7 @@ say which words are missing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -26,7 +26,7 @@ from albertine.layout import Packed, longest_first, pack
 from albertine.model.model import Model, evaluating
 from albertine.model.pooling import mean_rows
 from albertine.randomness import generator
-from albertine.text.documents import read_documents
+from albertine.text.documents import FileReport, read_documents
 from albertine.text.sentences import document_sentences, guess_language
 from albertine.text.tokenizer import Tokenizer
 
@@ -97,7 +97,9 @@ def measure(model: Model, tokenizer: Tokenizer, sentences: Sequence[str], depth:
     return Whitening(depth, mean.float(), matrix.float().contiguous())
 
 
-def sentences_of(files: Iterable[Path], count: int = SENTENCES) -> list[str]:
+def sentences_of(
+    files: Iterable[Path], count: int = SENTENCES, on_file: Callable[[FileReport], None] | None = None
+) -> list[str]:
     """Sentences of files and folders of text, drawn from the first 200,000; the same ones every time.
 
     Raises:
@@ -105,7 +107,7 @@ def sentences_of(files: Iterable[Path], count: int = SENTENCES) -> list[str]:
     """
     found = (
         sentence
-        for document in read_documents(list(files))
+        for document in read_documents(list(files), on_file=on_file)
         for sentence in document_sentences(document, guess_language(" ".join(document.paragraphs)[:2000]))
         if sentence.strip()
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from albertine.evaluation.copying import judge_copying
 from albertine.objectives.baseline import Unigram, count_tokens
 from albertine.pretraining.scores import Pretrained, objective_of
 from albertine.randomness import permutation
-from albertine.text.documents import read_documents
+from albertine.text.documents import FileReport, read_documents
 from albertine.text.tokenizer import Tokenizer
 from albertine.training.branching import onset_of
 
@@ -30,6 +30,7 @@ def reading(
     *,
     max_length: int | None = None,
     passages: int = PASSAGES,
+    on_file: Callable[[FileReport], None] | None = None,
 ) -> dict[str, Any]:
     """The scores on fixed hidden words and of the copy probe, as plain data; with the minute from which on a
     run read, where the model lies in one.
@@ -39,7 +40,7 @@ def reading(
             are named.
         files: text to read instead. Only with files are passages and words the same for two vocabularies to
             the character, because a corpus holds tokens, which spell the text as its vocabulary sees it.
-        passages: most passages.
+        passages: most passages. on_file: told of every file that is read or passed over.
 
     Raises:
         SettingsError, ModelError, DataError: neither corpus nor files, not so many positions, no text.
@@ -49,7 +50,10 @@ def reading(
         remedy = "Name a corpus of `albertine prepare`, or text: --texts FILE"
         raise SettingsError("there is no text to score the model on", remedy=remedy)
     length = objective_of(judged, max_length).max_length
-    texts = _of_files(files) if files or corpus is None else _of_corpus(corpus, tokenizer, passages)
+    if files or corpus is None:
+        texts = [" ".join(document.paragraphs) for document in read_documents(files, on_file=on_file)]
+    else:
+        texts = _of_corpus(corpus, tokenizer, passages)
     chosen = choose_passages(texts, count=passages)
     size = model.config.vocab_size
     if corpus is not None:
@@ -63,10 +67,6 @@ def reading(
         "copying": None if copying is None else asdict(copying),
         "onset_minutes": onset_of(folder.resolve().parent),
     }
-
-
-def _of_files(files: Sequence[Path]) -> list[str]:
-    return [" ".join(document.paragraphs) for document in read_documents(list(files))]
 
 
 def _of_corpus(folder: Path, tokenizer: Tokenizer, most: int) -> list[str]:

@@ -28,7 +28,7 @@ def advice(settings: FinetuneSettings, seeds: int = 1) -> list[str]:
     config = read_json(model_folder(settings.encoder.folder) / "config.json")
     width, dropout = config.get("hidden_size"), config.get("hidden_dropout_prob")
     found = []
-    width = width if isinstance(width, int) else 768
+    width = width if isinstance(width, int) and width > 0 else 768
     training = settings.training
     rate, usual = training.rate(width), TuningChoice(optimizer=training.optimizer).rate(width)
     adamw = training.optimizer == "adamw"

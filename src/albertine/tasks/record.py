@@ -118,19 +118,27 @@ def check_finished(record: Mapping[str, Any], made: Made, folder: Path) -> list[
 def stamp(settings: FinetuneSettings) -> str:
     """A name for what a run is made of: its settings, and its files by path and content."""
     settings = absolute(settings)
+    facts = hashlib.blake2b(settings.model_dump_json().encode(), digest_size=16)
+    for path, content in contents(settings).items():
+        facts.update(f"\n{path} {content}".encode())
+    return facts.hexdigest()
+
+
+def contents(settings: FinetuneSettings) -> dict[Path, str]:
+    """A digest of every file that a run learns from or begins with, by its path."""
     task = settings.task
     if isinstance(task.dataset, str):
         data = sorted(task.place.rglob("*"))
     else:
-        found = (file for split in task.data.files for file in files_of(task.data, task.place, split))
-        data = [file.archive if isinstance(file, Member) else file for file in found]
+        files = (file for split in task.data.files for file in files_of(task.data, task.place, split))
+        data = [file.archive if isinstance(file, Member) else file for file in files]
         data += [] if task.dataset is None else [task.dataset]
-    facts = hashlib.blake2b(settings.model_dump_json().encode(), digest_size=16)
+    found = {}
     for path in (*data, *sorted(_where(settings.encoder.folder).glob("*"))):
         if path.is_file():
             with path.open("rb") as file:
-                facts.update(f"\n{path} {hashlib.file_digest(file, 'blake2b').hexdigest()}".encode())
-    return facts.hexdigest()
+                found[path] = hashlib.file_digest(file, "blake2b").hexdigest()
+    return found
 
 
 def _where(encoder: Path) -> Path:

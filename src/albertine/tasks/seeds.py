@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from albertine.errors import SettingsError
+from albertine.errors import DataError, SettingsError
 from albertine.evaluation.metrics import better
 from albertine.evaluation.report import write_report
 from albertine.evaluation.runs import read_run
@@ -15,6 +15,7 @@ from albertine.evaluation.spread import Spread
 from albertine.files import replace_durably
 from albertine.tasks.data import once
 from albertine.tasks.finetune import Result, finetune
+from albertine.tasks.record import contents
 from albertine.tasks.settings import FinetuneSettings
 from albertine.training.distributed import is_main
 
@@ -59,12 +60,13 @@ def over_seeds(
         data is read and encoded once.
 
     Raises:
-        SettingsError: without a dev set there is nothing to compare.
+        SettingsError: without a dev set there is nothing to compare. DataError: a file changed on the way.
     """
     if "dev" not in settings.task.data.files:
         raise SettingsError("several seeds are compared on a dev set", remedy="Name it in task.dev")
-    results, read = [], once()
+    results, read, before = [], once(), contents(settings)
     for seed in range(settings.seed, settings.seed + count):
+        _check_unchanged(before, contents(settings))
         own = settings.model_copy(update={"seed": seed, "name": f"{settings.name}-seed-{seed}"})
         results.append(run(own, resume=resume, read=read))
         if not results[-1].outcome.done:
@@ -77,6 +79,16 @@ def over_seeds(
     if is_main():
         _tell(settings, found)
     return found
+
+
+def _check_unchanged(before: Mapping[Path, str], now: Mapping[Path, str]) -> None:
+    for path in sorted(before.keys() | now.keys()):
+        if before.get(path) != now.get(path):
+            raise DataError(
+                "changed between two seeds, which cannot be compared then",
+                where=path,
+                remedy="Put back what it held, or begin anew under another name",
+            )
 
 
 def _tell(settings: FinetuneSettings, found: Seeds) -> None:

@@ -7,7 +7,7 @@ for is told to `on_file`, so that a command can print what was decided.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -212,32 +212,36 @@ class _Reader:
         for one in found:
             for report in one.passed_over:
                 self.on_file(report)
-            if self.forgiving and one.folder:
-                yield from self._folder(one.files)
+            parts = ((str(file), self._file(file)) for file in one.files)
+            if one.folder:
+                yield from self._parts(parts)
             else:
-                for file in one.files:
-                    yield from self._file(file)
+                for _, documents in parts:
+                    yield from documents
 
-    def _folder(self, files: list[Path]) -> Iterator[Document]:
-        """The documents of files of which an odd one is passed over, but not every one."""
+    def _parts(
+        self, parts: Iterable[tuple[str, Iterator[Document]]], archive: str | None = None
+    ) -> Iterator[Document]:
+        """The documents of what a folder or an archive holds, by name. An odd part is passed over where
+        somebody is told, but not every one, nor damage to the archive itself."""
         first: DataError | None = None
         some = False
-        for path in files:
+        for name, documents in parts:
             count = 0
             try:
-                for document in self._file(path):
+                for document in documents:
                     count, some = count + 1, True
                     yield document
-            except PackageMissing:
-                raise
-            except _NoText as error:
-                first = first or error
-                self.on_file(FileReport(str(path), "empty", error.what))
             except DataError as error:
+                if not self.forgiving or isinstance(error, PackageMissing) or error.where == archive:
+                    raise
                 first = first or error
-                told = str(error).removeprefix(f"{path}: ")
+                told = str(error).removeprefix(f"{name}: ")
                 kept = f". {count:,} documents before that are kept" if count else ""
-                self.on_file(FileReport(str(path), "broken off" if count else "unreadable", f"{told}{kept}"))
+                how = "broken off" if count else "unreadable"
+                if isinstance(error, _NoText):
+                    how, told = "empty", error.what
+                self.on_file(FileReport(name, how, f"{told}{kept}"))
         if first is not None and not some:
             raise first
 
@@ -263,8 +267,8 @@ class _Reader:
             stack.callback(lambda: self.on_bytes(max(0, size - raw.total)))
             inside = unpack(stream, self.limits)
             if is_tar(inside):
-                for member in tar_members(inside, self.limits):
-                    yield from self._archived(member)
+                members = tar_members(inside, self.limits)
+                yield from self._parts(((m.name, self._archived(m)) for m in members), inside.name)
             else:
                 yield from self._stream(inside, path if inside is stream else None)
 
