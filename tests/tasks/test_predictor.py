@@ -6,10 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
-from albertine.errors import DataError, ModelError
+from albertine.errors import DataError, ModelError, SettingsError
 from albertine.interop.huggingface import save_model
 from albertine.model.model import Model
 from albertine.pretraining.choose import encoder_config
@@ -69,6 +70,22 @@ def test_sentence_order_is_the_same_alone_and_together(folder: Path, limit: int 
     alone = [predictor.sentence_order([pair])[0] for pair in pairs]
     assert together == pytest.approx(alone, abs=1e-6)
     assert all(0 < p < 1 for p in together)
+
+
+def test_what_is_computed_at_once_is_bounded(folder: Path) -> None:
+    texts = ["他来了。", "他走了，再也没有回来。", "天", "黑了。灯亮了。"] * 3
+    asked, sizes = Predictor(folder, batch_tokens=32, precision="float32"), list[int]()
+    words = asked.model.encoder.embeddings.word
+    words.register_forward_pre_hook(lambda layer, given: sizes.append(given[0].numel()))
+    whole = Predictor(folder, precision="float32")
+    np.testing.assert_allclose(asked.embed(texts), whole.embed(texts), atol=1e-5)
+    pairs = list(zip(texts, reversed(texts), strict=True))
+    assert asked.sentence_order(pairs) == pytest.approx(whole.sentence_order(pairs), abs=1e-5)
+    together = Predictor(folder, batch_tokens=1, precision="float32").embed(texts[:2])  # each goes alone
+    np.testing.assert_allclose(together, whole.embed(texts[:2]), atol=1e-5)
+    assert max(sizes) <= 32 and len(sizes) > 8
+    with pytest.raises(SettingsError, match="Leave batch_tokens out"):
+        Predictor(folder, batch_tokens=0)
 
 
 def test_what_a_model_cannot_answer_is_said(folder: Path, tmp_path: Path) -> None:
