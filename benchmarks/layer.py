@@ -14,14 +14,14 @@ import time
 import torch
 from torch import Tensor
 
-from albertine.model.backend.proof import CANDIDATES, Linear, choices
+from albertine.model.backend.proof import CANDIDATES, LinearLayer, choices
 
 HIDDEN, INNER = 768, 3072
 SHAPES = ((3 * HIDDEN, HIDDEN), (HIDDEN, HIDDEN), (INNER, HIDDEN), (HIDDEN, INNER))
 REPEATS = {32: 40, 1024: 8, 4096: 4}
 
 
-def run(layers: list[Linear], x: Tensor) -> Tensor:
+def run(layers: list[LinearLayer], x: Tensor) -> Tensor:
     """What a block multiplies, but for attention and norms."""
     first, output, up, down = layers
     first(x)
@@ -29,7 +29,7 @@ def run(layers: list[Linear], x: Tensor) -> Tensor:
     return down(up(y, "gelu"), None, y)
 
 
-def _milliseconds(layer: Linear, x: Tensor) -> float:
+def _milliseconds(layer: LinearLayer, x: Tensor) -> float:
     """Of a call after the first one; a loop of scalars takes 25 for two rows."""
     layer(x)
     begin = time.perf_counter()
@@ -42,7 +42,7 @@ def main() -> None:
     for choice in choices():
         print(f"{choice.kind}: {choice.form}, {1e3 * choice.seconds:.2f} ms against {1e3 * choice.plain:.2f}")
     weights = [(torch.randn(shape) / shape[1] ** 0.5, torch.randn(shape[0])) for shape in SHAPES]
-    ways: dict[str, tuple[list[Linear], torch.dtype]] = {}
+    ways: dict[str, tuple[list[LinearLayer], torch.dtype]] = {}
     for kind, dtype in (
         ("float32", torch.float32),
         ("bfloat16", torch.bfloat16),

@@ -17,8 +17,8 @@ from albertine.settings import RunSettings, read_yaml, resolve
 
 if TYPE_CHECKING:
     from albertine.corpus.manifest import Manifest
-    from albertine.pretraining.run import Result as Pretrained
-    from albertine.tasks.finetune import Result as Finetuned
+    from albertine.pretraining.run import PretrainResult
+    from albertine.tasks.finetune import FinetuneResult
     from albertine.tasks.judge import Judged
     from albertine.text.documents import FileReport
     from albertine.training.progress import Reporter
@@ -75,7 +75,7 @@ def pretrain(
     resume: str | Path = "auto",
     reporter: Reporter | None = None,
     **settings: Any,
-) -> Pretrained:
+) -> PretrainResult:
     """Pretrain an encoder on a corpus, or go on with a run that was interrupted.
 
     Args:
@@ -105,7 +105,7 @@ def finetune(
     resume: str | Path = "auto",
     reporter: Reporter | None = None,
     **settings: Any,
-) -> Finetuned:
+) -> FinetuneResult:
     """Fine-tune an encoder for a task, or go on with a run that was interrupted.
 
     Args:

@@ -13,7 +13,7 @@ import pytest
 
 from albertine.bench import contest as contest_module
 from albertine.bench.contest import Contest, Times, compete
-from albertine.bench.quiet import Clock, others
+from albertine.bench.quiet import Moment, others
 from albertine.errors import RunError
 
 
@@ -41,14 +41,14 @@ def test_ratios_are_of_times_of_one_round_and_refused_on_a_busy_machine() -> Non
 def test_what_others_do_is_seen_and_what_children_did_is_not() -> None:
     spin = [sys.executable, "-c", "import time\nwhile time.process_time() < 1.0: pass"]
     other = subprocess.Popen(spin)
-    begin = Clock.now()
+    begin = Moment.now()
     time.sleep(1.0)
-    seen = others(begin, Clock.now())
+    seen = others(begin, Moment.now())
     other.wait()
     assert seen is not None and seen > 0.4  # a whole processor on a free machine, less on a crowded one
-    begin = Clock.now()
+    begin = Moment.now()
     subprocess.run(spin, check=True)
-    end = Clock.now()
+    end = Moment.now()
     assert end.own - begin.own > 0.9 and others(begin, begin) is None
 
 

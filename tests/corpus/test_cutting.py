@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from albertine.corpus.cutting import Job, Rules, Tally, cut
+from albertine.corpus.cutting import CutRules, ShardText, Tally, cut
 from albertine.text.documents import Document
 
 
-def jobs(*documents: tuple[str, ...], presplit: bool = False, least: int = 0, full: int = 10**6) -> list[Job]:
+def jobs(
+    *documents: tuple[str, ...], presplit: bool = False, least: int = 0, full: int = 10**6
+) -> list[ShardText]:
     found = (Document("f", paragraphs, presplit) for paragraphs in documents)
-    return list(cut(found, Rules(least, 0.0, full, 1), None, Tally(), lambda: None))
+    return list(cut(found, CutRules(least, 0.0, full, 1), None, Tally(), lambda: None))
 
 
 def test_a_document_as_long_as_the_least_is_kept() -> None:

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from albertine.corpus import plan as module
-from albertine.corpus.cutting import Rules
+from albertine.corpus.cutting import CutRules
 from albertine.corpus.plan import Options, make_plan, stamp
 from tests.corpus.texts import letter_tokenizer
 
 
 def plan(folder: Path, tokenizer: Any) -> dict[str, Any]:
-    options = Options("en", "auto", "text", "utf-8", 1, True, "pieces", Rules(200, 0.01, 10**6, 1), False)
+    options = Options("en", "auto", "text", "utf-8", 1, True, "pieces", CutRules(200, 0.01, 10**6, 1), False)
     return make_plan([folder], [sorted(folder.iterdir())], tokenizer, options)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from albertine.corpus import prepare as module
-from albertine.corpus.cutting import Job, Rules, Tally, cut
+from albertine.corpus.cutting import CutRules, ShardText, Tally, cut
 from albertine.corpus.encode import encode_job
 from albertine.corpus.manifest import Manifest
 from albertine.corpus.prepare import Progress, prepare
@@ -87,7 +87,7 @@ class Joined:
 
 def test_a_sentence_begins_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("albertine.corpus.encode.SLICE", 2)
-    job = Job("train", 0, [(True, ("a b c", "d e")), (True, ("f g h i",)), (True, ("j",))])
+    job = ShardText("train", 0, [(True, ("a b c", "d e")), (True, ("f g h i",)), (True, ("j",))])
     arrays, unknown, empty = encode_job(job, Joined(), "en", "pieces")  # type: ignore[arg-type]
     assert np.flatnonzero(arrays.starts).tolist() == [0, 3, 5, 9]
     assert arrays.sentences.tolist() == [0, 3, 5, 9, 10] and arrays.documents.tolist() == [0, 2, 3, 4]
@@ -161,11 +161,11 @@ def test_documents_do_not_wait_without_end_for_one_of_the_other_split(
         for read in count():
             yield Document("a", tuple(document(read, 9)), True)
 
-    rules = Rules(0, 1e-9, 1000, 1)
+    rules = CutRules(0, 1e-9, 1000, 1)
     jobs = cut(endless(), rules, None, Tally(), lambda: None)
     assert {next(jobs).split for _ in range(3)} == {"train"} and read < 60
     monkeypatch.setattr("albertine.corpus.cutting._WAITING", 10**9)
-    rules = Rules(0, 1e-9, 10**9, 1)
+    rules = CutRules(0, 1e-9, 10**9, 1)
     jobs = cut(islice(endless(), 40), rules, None, Tally(), lambda: None)
     assert {job.split: len(job.documents) for job in jobs} == {"train": 39, "heldout": 1}
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from albertine.evaluation.answers import ANSWER_METRICS, Decided
-from albertine.evaluation.chinese import CMRC, DUREADER, MLQA, Rules, longest_run, score
+from albertine.evaluation.chinese import CMRC, DUREADER, MLQA, MatchRules, longest_run, score
 from albertine.evaluation.treebank import words
 from albertine.tasks.datasets.answer import squad_file
 from albertine.tasks.registry import named
@@ -29,7 +29,7 @@ from albertine.tasks.registry import named
         (MLQA, "New York  市", "new york 市"),
     ],
 )
-def test_a_text_as_it_is_compared(rules: Rules, text: str, plain: str) -> None:
+def test_a_text_as_it_is_compared(rules: MatchRules, text: str, plain: str) -> None:
     assert rules.plain(text) == plain
 
 
@@ -40,7 +40,7 @@ def test_a_text_as_it_is_compared(rules: Rules, text: str, plain: str) -> None:
         (DUREADER, ":_`，。：？！()“”；’《》·、,「」（）－～『』|"),
     ],
 )
-def test_every_mark_of_the_script_is_deleted_alone(rules: Rules, deleted: str) -> None:
+def test_every_mark_of_the_script_is_deleted_alone(rules: MatchRules, deleted: str) -> None:
     assert [mark for mark in deleted if rules.plain(f"北{mark}京") != "北京"] == []
 
 
@@ -57,7 +57,7 @@ def test_every_mark_of_the_script_is_deleted_alone(rules: Rules, deleted: str) -
         (CMRC, "鿿", ["鿿"]),
     ],
 )
-def test_tokens(rules: Rules, text: str, tokens: list[str]) -> None:
+def test_tokens(rules: MatchRules, text: str, tokens: list[str]) -> None:
     assert list(rules.tokens(rules.plain(text))) == tokens
 
 

@@ -15,13 +15,13 @@ from albertine.evaluation import cloze, copying
 from albertine.evaluation.cloze import (
     NONE,
     WORD,
-    Passage,
+    Cloze,
     choose_passages,
     hidden_pieces,
     judge_cloze,
 )
 from albertine.evaluation.copying import judge_copying
-from albertine.inference.likelihood import Answers, Question
+from albertine.inference.likelihood import Answers, MaskedInput
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
@@ -120,7 +120,7 @@ def test_a_piece_over_the_border_is_cut(vocabularies: Vocabularies) -> None:
     spans = tokenizer.encode_spans(text)
     long = next(i for i in range(len(spans.ids)) if spans.ends[i] - spans.starts[i] > 1)
     at = spans.starts[long] + 1
-    ids, owner = hidden_pieces(tokenizer, Passage(text, ((at, at + 1),)))
+    ids, owner = hidden_pieces(tokenizer, Cloze(text, ((at, at + 1),)))
     own = [token for token, o in zip(ids, owner, strict=True) if o == 0]
     assert tokenizer.decode(own).strip() == text[at]
 
@@ -130,7 +130,7 @@ def test_no_character_is_lost_where_pieces_are_cut(name: str, vocabularies: Voca
     """Words cut anywhere: what is left of one begins with a piece of its own, or with a mark alone."""
     tokenizer, text = vocabularies[name], "she asked whether the captain wanted another thing"
     for at in (i for i in range(1, len(text) - 1) if text[i - 1 : i + 2].isalpha()):
-        ids, owner = hidden_pieces(tokenizer, Passage(text, ((at, at + 1),)))
+        ids, owner = hidden_pieces(tokenizer, Cloze(text, ((at, at + 1),)))
         assert tokenizer.unk_id not in ids
         spelled = tokenizer.decode(ids).replace(" ", "").replace("##", "")
         assert spelled == text.replace(" ", "")
@@ -191,9 +191,9 @@ def test_accuracy_of_words_wants_every_piece(
     """A made-up model that gets all but the first piece of every question."""
     tokenizer = vocabularies["small"]
     passages = choose_passages(texts["en"], count=10)
-    asked: list[Question] = []
+    asked: list[MaskedInput] = []
 
-    def known(model: Model, questions: list[Question]) -> list[Answers]:
+    def known(model: Model, questions: list[MaskedInput]) -> list[Answers]:
         asked.extend(questions)
         for question in questions:
             assert all(question.ids[place] == tokenizer.mask_id for place in question.places)
@@ -215,7 +215,7 @@ def test_a_model_that_copies_is_told_from_one_that_does_not(
     tokenizer = vocabularies["large"]
     passages = choose_passages(texts["en"], count=40)
 
-    def copier(model: Model, questions: list[Question]) -> list[Answers]:
+    def copier(model: Model, questions: list[MaskedInput]) -> list[Answers]:
         """Says what stands before and after the same neighbours elsewhere in its input."""
         found = []
         for ids, _, places, labels in questions:
@@ -246,9 +246,9 @@ def test_a_word_that_is_hidden_stands_whole_in_the_first_copy(
     vocabularies: Vocabularies, texts: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokenizer = vocabularies["wordpiece"]
-    seen: list[list[Question]] = []
+    seen: list[list[MaskedInput]] = []
 
-    def look(model: Model, questions: list[Question]) -> list[Answers]:
+    def look(model: Model, questions: list[MaskedInput]) -> list[Answers]:
         seen.append(questions)
         return [Answers(-np.ones(len(q.places)), np.ones(len(q.places), dtype=bool)) for q in questions]
 

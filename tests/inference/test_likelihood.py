@@ -12,7 +12,7 @@ import torch
 
 from albertine.errors import ModelError, SettingsError
 from albertine.inference import likelihood
-from albertine.inference.likelihood import PseudoLikelihood, Question, answers
+from albertine.inference.likelihood import MaskedInput, PseudoLikelihood, answers
 from albertine.layout import Packed
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
@@ -117,7 +117,7 @@ def test_answers_come_in_the_order_of_the_questions(tokenizer: Tokenizer) -> Non
         ids, _ = tokenizer.layout(tokenizer.encode(text))
         places = [1, len(ids) - 2]
         masked = [tokenizer.mask_id if i in places else token for i, token in enumerate(ids)]
-        questions.append(Question(masked, [1] * len(ids), places, [ids[i] for i in places]))
+        questions.append(MaskedInput(masked, [1] * len(ids), places, [ids[i] for i in places]))
     for question, answer in zip(questions, answers(model, questions), strict=True):
         row = torch.tensor([question.ids])
         hidden = reference.encode(model, row, torch.ones_like(row), torch.zeros_like(row))[-1]

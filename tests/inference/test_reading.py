@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from albertine.inference.reading import Inquiry, Panel, Passage, Runs, read, vote
+from albertine.inference.reading import Inquiry, Panel, ReadPassage, Runs, read, vote
 from albertine.inference.search import Search, beam_search
 from albertine.inference.speaker import Speaker
 from albertine.inference.writing import write
@@ -23,7 +23,7 @@ PIECES, UNKNOWN, START, END = 50, 1, 2, 3
 
 
 class Letters:
-    """A tokenizer whose tokens are letters: a is 5. What a `Speaker` and a `Passage` need of one."""
+    """A tokenizer whose tokens are letters: a is 5. What a `Speaker` and a `ReadPassage` need of one."""
 
     vocab_size, sep_id, unk_id = PIECES, END, UNKNOWN
     special_ids = frozenset({0, UNKNOWN, START, END, 4})
@@ -47,7 +47,7 @@ LETTERS: Any = Letters()
 
 def inquiry(*passages: str, question: str = "wh", limit: int = 24) -> Inquiry:
     asked = LETTERS.encode(question)
-    return Inquiry(tuple(Passage.of(LETTERS, asked, p, LETTERS.spans(p), limit) for p in passages))
+    return Inquiry(tuple(ReadPassage.of(LETTERS, asked, p, LETTERS.spans(p), limit) for p in passages))
 
 
 def without_memory(model: Any, source: list[int], target: list[int]) -> torch.Tensor:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from albertine.inference.search import Draw, Found, Search, beam_search, sample
+from albertine.inference.search import Draw, Hypothesis, Search, beam_search, sample
 
 END = 0
 
@@ -116,7 +116,7 @@ def test_the_length_penalty_by_hand() -> None:
 def test_draws_are_a_function_of_the_seed_and_follow_the_probabilities() -> None:
     language = Language(3, 7)
 
-    def drawn(seed: int, **how: float) -> list[list[Found]]:
+    def drawn(seed: int, **how: float) -> list[list[Hypothesis]]:
         return sample(language.first(2), language.after, END, Draw(count=400, max_tokens=3, seed=seed, **how))  # type: ignore[arg-type]
 
     once = drawn(1)
@@ -165,7 +165,7 @@ def test_a_draw_is_named_by_the_asker_and_not_by_its_place() -> None:
     """So what is written does not depend on what is computed together."""
     table = torch.zeros(2, 50).log_softmax(-1)
 
-    def drawn(names: list[int]) -> list[list[Found]]:
+    def drawn(names: list[int]) -> list[list[Hypothesis]]:
         how = Draw(count=5, max_tokens=4)
         return sample(table[: len(names)], lambda rows, tokens: table[[0] * len(rows)], END, how, names)
 

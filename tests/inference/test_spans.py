@@ -10,16 +10,16 @@ import pytest
 import torch
 
 from albertine.errors import SettingsError
-from albertine.inference.spans import Found, by_beam, by_two_logits, mean
-from albertine.inference.windows import Passage, Reading, Window, owners, rows_of, windows_of
+from albertine.inference.spans import LikelySpans, by_beam, by_two_logits, mean
+from albertine.inference.windows import PassageTokens, Reading, Window, owners, rows_of, windows_of
 from albertine.model.joint import Beam
 from albertine.text.load import load_tokenizer
 
 
-def letters(count: int) -> Passage:
+def letters(count: int) -> PassageTokens:
     """A passage of `count` tokens, each one character."""
     ids = np.arange(10, 10 + count, dtype=np.int32)
-    return Passage(ids, np.arange(count, dtype=np.int32), np.arange(1, count + 1, dtype=np.int32))
+    return PassageTokens(ids, np.arange(count, dtype=np.int32), np.arange(1, count + 1, dtype=np.int32))
 
 
 def test_windows_cover_a_passage() -> None:
@@ -36,7 +36,7 @@ def test_windows_cover_a_passage() -> None:
 
 def test_rows_are_laid_out_as_the_tokenizer_does(shared_data: Path) -> None:
     tokenizer = load_tokenizer(shared_data / "tokenizers" / "albert-en-30k")
-    passage = Passage.of(tokenizer, "the old man said that he was never in the house of the time")
+    passage = PassageTokens.of(tokenizer, "the old man said that he was never in the house of the time")
     question = tokenizer.encode("who said what to whom")
     windows, rows = rows_of(tokenizer, question, passage, Reading(16, stride=4, question=3))
     assert len(rows) > 1
@@ -129,11 +129,11 @@ def test_spans_of_a_beam() -> None:
 
 
 def test_the_mean_of_several_models() -> None:
-    one, two = Found({(0, 1): 0.6, (2, 3): 0.4}, 0.1), Found({(2, 3): 0.9, (4, 5): 0.1}, 0.7)
+    one, two = LikelySpans({(0, 1): 0.6, (2, 3): 0.4}, 0.1), LikelySpans({(2, 3): 0.9, (4, 5): 0.1}, 0.7)
     both = mean([one, two], best=2)
     assert both.spans == pytest.approx({(2, 3): 0.65, (0, 1): 0.3})
     assert list(both.spans) == [(2, 3), (0, 1)] and both.no_answer == pytest.approx(0.4)
-    assert mean([Found({(0, 1): 1.0})], 5) == Found({(0, 1): 1.0}, None)
+    assert mean([LikelySpans({(0, 1): 1.0})], 5) == LikelySpans({(0, 1): 1.0}, None)
 
 
 def test_of_windows_that_show_as_much_around_a_token_the_first_answers() -> None:
@@ -142,5 +142,5 @@ def test_of_windows_that_show_as_much_around_a_token_the_first_answers() -> None
 
 
 def test_a_passage_as_unsure_as_the_threshold_is_answered() -> None:
-    assert Found({(0, 1): 1.0}, 0.5).best(0.5) == (0, 1, 1.0)
-    assert Found({(0, 1): 1.0}, 0.5).best(0.49) is None
+    assert LikelySpans({(0, 1): 1.0}, 0.5).best(0.5) == (0, 1, 1.0)
+    assert LikelySpans({(0, 1): 1.0}, 0.5).best(0.49) is None

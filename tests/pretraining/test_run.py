@@ -23,7 +23,7 @@ from albertine.corpus.reader import Corpus
 from albertine.errors import AlbertineError, CheckpointError, CorpusError, ModelError, RunError, SettingsError
 from albertine.interop.huggingface import load_model
 from albertine.model.config import EncoderConfig
-from albertine.pretraining.data import Batches, held_out_batches
+from albertine.pretraining.data import PretrainingBatches, held_out_batches
 from albertine.pretraining.held_out import judge
 from albertine.pretraining.run import _hints, _missing, pretrain
 from albertine.pretraining.settings import PretrainingSettings
@@ -389,8 +389,8 @@ def test_the_main_process_alone_watches(build: Build, monkeypatch: pytest.Monkey
 def test_the_stream_does_not_depend_on_ranks(build: Build, corpus: Path) -> None:
     settings = build()
     opened = Corpus(corpus)
-    alone = iter(Batches(opened, settings, None))
-    ranks = [iter(Batches(opened, settings, None, rank, 2)) for rank in range(2)]
+    alone = iter(PretrainingBatches(opened, settings, None))
+    ranks = [iter(PretrainingBatches(opened, settings, None, rank, 2)) for rank in range(2)]
     for _ in range(5):
         cursor, batches = next(alone)
         shares = [next(rank) for rank in ranks]
@@ -559,13 +559,13 @@ def test_what_a_branch_cannot_change(
 
 
 def test_a_branch_with_fewer_samples_begins_the_next_epoch(build: Build, corpus: Path) -> None:
-    size = Batches(Corpus(corpus), build(), None).builder.rows(0) // 3 + 1
+    size = PretrainingBatches(Corpus(corpus), build(), None).builder.rows(0) // 3 + 1
     large = {"steps": 3, "batch_size": size, "micro_batch_tokens": 4000}
     first = build(objective={"max_length": 16}, training=large)
     origin = run(first) / "checkpoints" / "step-3"
     saved = read(origin).state["cursor"]
     branch = build(name="branch", objective={"max_length": 32}, training={"steps": 4})
-    assert Batches(Corpus(corpus), branch, None).builder.rows(saved["epoch"]) < saved["offset"]
+    assert PretrainingBatches(Corpus(corpus), branch, None).builder.rows(saved["epoch"]) < saved["offset"]
     folder = run(branch, branch_from=origin)
     assert read(folder / "checkpoints" / "step-3").state["cursor"] == {
         "epoch": saved["epoch"] + 1,

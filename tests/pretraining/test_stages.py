@@ -23,7 +23,7 @@ from albertine.objectives.losses import pretraining_losses
 from albertine.pretraining import run as module
 from albertine.pretraining.choose import first_model
 from albertine.pretraining.curves import borders
-from albertine.pretraining.data import Batches
+from albertine.pretraining.data import PretrainingBatches
 from albertine.pretraining.run import pretrain
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.pretraining.stages import resolved, told
@@ -77,7 +77,7 @@ def newest(settings: PretrainingSettings) -> Path:
 
 def batches(settings: PretrainingSettings, count: int, place: Any = None, **options: Any) -> list[Any]:
     torch.set_num_threads(1)
-    return list(islice(iter(Batches(Corpus(settings.corpus), settings, place, **options)), count))
+    return list(islice(iter(PretrainingBatches(Corpus(settings.corpus), settings, place, **options)), count))
 
 
 def test_a_ramp_of_lengths_has_as_many_tokens_a_step(build: Build) -> None:
@@ -171,7 +171,7 @@ def test_two_processes_go_through_the_same_stages(build: Build, tmp_path: Path) 
 def test_by_the_clock_a_stage_begins_when_its_time_has_come(build: Build) -> None:
     settings = build(training={"steps": None, "minutes": 1}, stages=RAMP)
     clock = Clock()
-    stream = iter(Batches(Corpus(settings.corpus), settings, None, clock=clock))
+    stream = iter(PretrainingBatches(Corpus(settings.corpus), settings, None, clock=clock))
     seen = []
     for progress in (0, 0.2, 0.35, 0.5, 0.1, 0.7):
         clock.progress = progress

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from albertine.errors import DataError, ModelError, SettingsError
-from albertine.inference.spans import Found
+from albertine.inference.spans import LikelySpans
 from albertine.inference.windows import Reading
 from albertine.tasks.answer import Answer, Question, encode
 from albertine.tasks.data import read_data
@@ -240,8 +240,8 @@ def test_the_last_model_has_a_threshold_even_if_its_run_was_resumed_at_the_end(
 def test_several_models_say_one_thing(tune: Tune, tmp_path: Path) -> None:
     data = read_data(tune(task=task(tmp_path)).task, load_tokenizer(tune().encoder.folder))
     assert data.dev is not None and isinstance(data.family, Answer)
-    one = [Found({(0, 3): 0.9, (4, 9): 0.1})] * 60
-    two = [Found({(4, 9): 1.0})] * 60
+    one = [LikelySpans({(0, 3): 0.9, (4, 9): 0.1})] * 60
+    two = [LikelySpans({(4, 9): 1.0})] * 60
     merged = data.family.merge([one, two], data.dev)
     assert data.family.answers(merged, data.dev)[0] == data.dev.examples[0].example.passage[4:9]
     assert merged[0].spans == pytest.approx({(4, 9): 0.55, (0, 3): 0.45})

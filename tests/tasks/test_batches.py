@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from albertine.tasks.batches import Batches
+from albertine.tasks.batches import TaskBatches
 from albertine.tasks.encoded import Encoded
 
 
@@ -27,7 +27,7 @@ def test_every_epoch_and_every_seed_has_an_order_of_its_own() -> None:
         """Of two epochs."""
         training = SimpleNamespace(batch_size=count, micro_batch_tokens=count)
         settings: Any = SimpleNamespace(training=training, seed=seed)
-        drawn = zip(range(2), Batches(data, settings, None), strict=False)
+        drawn = zip(range(2), TaskBatches(data, settings, None), strict=False)
         return [tuple(b.packed.input_ids.tolist()) for _, (_, batches) in drawn for b in batches]  # type: ignore[attr-defined]
 
     found = orders(1) + orders(2)

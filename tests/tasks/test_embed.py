@@ -13,11 +13,11 @@ import torch
 
 from albertine.errors import AlbertineError, DataError, SettingsError
 from albertine.settings import load
-from albertine.tasks.batches import Batches
+from albertine.tasks.batches import TaskBatches
 from albertine.tasks.data import read_data
 from albertine.tasks.datasets.similarity import read, to_learn
 from albertine.tasks.embed import Embed, Likeness, encode
-from albertine.tasks.finetune import Result, finetune
+from albertine.tasks.finetune import FinetuneResult, finetune
 from albertine.tasks.predictor import Predictor
 from albertine.tasks.registry import named
 from albertine.tasks.settings import FinetuneSettings
@@ -75,7 +75,7 @@ def alike(tune: Tune, pairs: dict[str, Path]) -> Tune:
     return make
 
 
-def run(settings: FinetuneSettings) -> Result:
+def run(settings: FinetuneSettings) -> FinetuneResult:
     result = finetune(settings, reporter=Reporter(quiet=True))
     assert result.outcome.done
     return result
@@ -143,10 +143,10 @@ def test_examples_that_are_compared_stay_together(alike: Tune) -> None:
     for loss in ("cosine", "cosent", "contrastive"):
         settings = alike(task={"similarity": {"loss": loss}}, training={"batch_size": 60})
         train = data(settings).train
-        _, batches = next(iter(Batches(train, settings, None)))
+        _, batches = next(iter(TaskBatches(train, settings, None)))
         assert (len(batches) > 1) == (loss == "cosine")
         assert sum(batch.predictions for batch in batches) == 60  # type: ignore[attr-defined]
-        halves = [next(iter(Batches(train, settings, None, rank, 2)))[1] for rank in range(2)]
+        halves = [next(iter(TaskBatches(train, settings, None, rank, 2)))[1] for rank in range(2)]
         assert sum(batch.num_tokens for half in halves for batch in half) == sum(
             b.num_tokens for b in batches
         )

@@ -15,11 +15,11 @@ from albertine.layout import Packed, pack
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.tasks.advice import advice
-from albertine.tasks.batches import Batches
+from albertine.tasks.batches import TaskBatches
 from albertine.tasks.classify import Classify, encode
 from albertine.tasks.data import balanced, read_data
 from albertine.tasks.family import loss
-from albertine.tasks.finetune import Result, finetune
+from albertine.tasks.finetune import FinetuneResult, finetune
 from albertine.tasks.predictor import Predictor
 from albertine.tasks.settings import FinetuneSettings, TuningChoice
 from albertine.tasks.start import first_encoder, open_encoder, rates
@@ -30,7 +30,7 @@ from tests.tasks.conftest import Tune
 TEXTS = ["the old man said good time", "he was never of the house"]
 
 
-def run(settings: FinetuneSettings) -> Result:
+def run(settings: FinetuneSettings) -> FinetuneResult:
     result = finetune(settings, reporter=Reporter(quiet=True))
     assert result.outcome.done
     return result
@@ -240,15 +240,15 @@ def test_the_stream_goes_on_from_a_cursor_and_not_by_ranks(tune: Tune) -> None:
     settings = tune(training={"batch_size": 150})
     data = read_data(settings.task, load_tokenizer(settings.encoder.folder)).train
 
-    def take(stream: Batches, count: int) -> list[tuple[dict[str, int], list[int]]]:
+    def take(stream: TaskBatches, count: int) -> list[tuple[dict[str, int], list[int]]]:
         found = []
         for _, (cursor, batches) in zip(range(count), stream, strict=False):
             found.append((cursor, sorted(t for b in batches for t in b.packed.input_ids.tolist())))
         return found
 
-    whole = take(Batches(data, settings, None), 7)
-    assert take(Batches(data, settings, whole[3][0]), 3) == whole[4:]
-    halves = [take(Batches(data, settings, None, rank, 2), 3) for rank in range(2)]
+    whole = take(TaskBatches(data, settings, None), 7)
+    assert take(TaskBatches(data, settings, whole[3][0]), 3) == whole[4:]
+    halves = [take(TaskBatches(data, settings, None, rank, 2), 3) for rank in range(2)]
     for i in range(3):
         assert sorted(halves[0][i][1] + halves[1][i][1]) == whole[i][1]
     assert [cursor["epoch"] for cursor, _ in whole] == [0, 0, 0, 1, 1, 1, 2]

@@ -18,7 +18,7 @@ import yaml
 from albertine.errors import AlbertineError
 from albertine.interop.huggingface import load_model, save_model
 from albertine.settings import dump
-from albertine.tasks.finetune import Result, finetune
+from albertine.tasks.finetune import FinetuneResult, finetune
 from albertine.tasks.judge import judge, open_run
 from albertine.tasks.settings import FinetuneSettings, saved
 from albertine.text.load import load_tokenizer
@@ -51,7 +51,7 @@ def albertine(capsys: pytest.CaptureFixture[str]) -> Iterator[Command]:
     yield Command(capsys)
 
 
-def run(settings: FinetuneSettings, **options: Any) -> Result:
+def run(settings: FinetuneSettings, **options: Any) -> FinetuneResult:
     return finetune(settings, reporter=Reporter(quiet=True), **options)
 
 

@@ -13,7 +13,7 @@ import yaml
 from albertine.errors import AlbertineError, CheckpointError, DataError, SettingsError
 from albertine.settings import dump, load
 from albertine.tasks.data import KINDS, read_data
-from albertine.tasks.finetune import Result, finetune
+from albertine.tasks.finetune import FinetuneResult, finetune
 from albertine.tasks.judge import judge, open_run
 from albertine.tasks.record import remembered, stamp
 from albertine.tasks.registry import FORMATS, FURTHER, USUAL, Dataset, described, known, named
@@ -54,7 +54,7 @@ def settings_on(tune: Tune, dataset: Path, **task: Any) -> FinetuneSettings:
     return tune(task=own, training={"steps": 6})
 
 
-def run(settings: FinetuneSettings) -> Result:
+def run(settings: FinetuneSettings) -> FinetuneResult:
     return finetune(settings, reporter=Reporter(quiet=True))
 
 

@@ -22,10 +22,10 @@ from albertine.interop.huggingface import load_model
 from albertine.layout import pack
 from albertine.model.relations import Relations
 from albertine.settings import load
-from albertine.tasks.batches import Batches
+from albertine.tasks.batches import TaskBatches
 from albertine.tasks.data import read_data
 from albertine.tasks.datasets.relations import predicate_names, predicates_of, read
-from albertine.tasks.finetune import Result, finetune
+from albertine.tasks.finetune import FinetuneResult, finetune
 from albertine.tasks.predictor import Predictor
 from albertine.tasks.registry import Dataset, named
 from albertine.tasks.relate import Relate, pointer_loss
@@ -163,16 +163,16 @@ def asked(batch: RelationBatch) -> list[list[object]]:
 def test_the_stream_goes_on_from_a_cursor_and_not_by_ranks(tune: Tune, tokenizer: Tokenizer) -> None:
     data, settings = several(tokenizer, 30), tune(training={"batch_size": 12, "micro_batch_tokens": 64})
 
-    def take(stream: Batches, count: int) -> list[tuple[dict[str, int], list[list[object]]]]:
+    def take(stream: TaskBatches, count: int) -> list[tuple[dict[str, int], list[list[object]]]]:
         found = []
         for _, (cursor, batches) in zip(range(count), stream, strict=False):
             texts = [text for batch in batches for text in asked(cast(RelationBatch, batch))]
             found.append((cursor, sorted(texts, key=str)))
         return found
 
-    whole = take(Batches(data, settings, None), 7)
-    assert take(Batches(data, settings, whole[3][0]), 3) == whole[4:]
-    halves = [take(Batches(data, settings, None, rank, 2), 3) for rank in range(2)]
+    whole = take(TaskBatches(data, settings, None), 7)
+    assert take(TaskBatches(data, settings, whole[3][0]), 3) == whole[4:]
+    halves = [take(TaskBatches(data, settings, None, rank, 2), 3) for rank in range(2)]
     for i in range(3):
         assert sorted(halves[0][i][1] + halves[1][i][1], key=str) == whole[i][1]
     for epoch in (0, 1):
@@ -351,7 +351,7 @@ def task(tmp_path: Path) -> dict[str, object]:
     }
 
 
-def go(settings: FinetuneSettings) -> Result:
+def go(settings: FinetuneSettings) -> FinetuneResult:
     return finetune(settings, reporter=Reporter(quiet=True))
 
 

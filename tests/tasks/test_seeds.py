@@ -12,7 +12,7 @@ import pytest
 from albertine.errors import DataError, SettingsError
 from albertine.tasks import seeds
 from albertine.tasks.data import once, read_data
-from albertine.tasks.finetune import Result, finetune
+from albertine.tasks.finetune import FinetuneResult, finetune
 from albertine.tasks.seeds import over_seeds
 from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.sources import Data
@@ -21,7 +21,7 @@ from albertine.training.progress import Reporter
 from tests.tasks.conftest import Tune
 
 
-def quiet(settings: FinetuneSettings, **options: Any) -> Result:
+def quiet(settings: FinetuneSettings, **options: Any) -> FinetuneResult:
     return finetune(settings, reporter=Reporter(quiet=True), **options)
 
 
@@ -61,7 +61,7 @@ def test_a_file_that_changes_between_seeds_is_named(
     dev.write_bytes(tables["dev"].read_bytes())
     settings = tune(seed=4, task={"dev": dev}, training={"epochs": 0.1})
 
-    def mended(own: FinetuneSettings, **options: Any) -> Result:
+    def mended(own: FinetuneSettings, **options: Any) -> FinetuneResult:
         result = quiet(own, **options)
         dev.write_bytes(dev.read_bytes().replace(b"poor", b"fine", 1))
         return result
@@ -81,9 +81,9 @@ def test_the_best_seed_has_the_best_first_score(tune: Tune) -> None:
     settings.output.mkdir()
     values = {1: 0.5, 2: 0.9, 3: 0.7}
 
-    def told(own: FinetuneSettings, **options: Any) -> Result:
+    def told(own: FinetuneSettings, **options: Any) -> FinetuneResult:
         scores = {"step": 3.0, "accuracy": values[own.seed], "other": -values[own.seed]}
-        return Result(own.folder, Outcome(True, 0, 3, 9, 1.0, scores), scores, (), {})
+        return FinetuneResult(own.folder, Outcome(True, 0, 3, 9, 1.0, scores), scores, (), {})
 
     found = over_seeds(settings, 3, run=told)
     assert found.best == found.results[1].folder

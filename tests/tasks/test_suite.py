@@ -15,7 +15,7 @@ from albertine.errors import DataError, SettingsError
 from albertine.interop.huggingface import load_model
 from albertine.settings import load
 from albertine.tasks import finetune as module
-from albertine.tasks.finetune import Result, finetune
+from albertine.tasks.finetune import FinetuneResult, finetune
 from albertine.tasks.record import pretraining, remembered, stamp
 from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.start import first_encoder, open_encoder
@@ -28,7 +28,7 @@ from tests.cli.conftest import Command
 SUITES = Path(__file__).resolve().parents[2] / "recipes" / "suites"
 
 
-def quiet(settings: FinetuneSettings, **options: Any) -> Result:
+def quiet(settings: FinetuneSettings, **options: Any) -> FinetuneResult:
     return finetune(settings, reporter=Reporter(quiet=True), **options)
 
 
@@ -122,9 +122,9 @@ def test_a_chain_starts_with_the_weights_of_the_best_seed(suite: Path) -> None:
 def test_a_signal_ends_the_suite(suite: Path) -> None:
     ran: list[str] = []
 
-    def stopped(settings: FinetuneSettings, **options: Any) -> Result:
+    def stopped(settings: FinetuneSettings, **options: Any) -> FinetuneResult:
         ran.append(settings.name)
-        return Result(settings.folder, Outcome(False, 143, 1, 0, 0.0, {}), {}, (), {})
+        return FinetuneResult(settings.folder, Outcome(False, 143, 1, 0, 0.0, {}), {}, (), {})
 
     result = run_suite(read_suite(suite), run=stopped)
     assert ran == ["first"] and result.stopped and result.exit_code == 143 and not result.runs

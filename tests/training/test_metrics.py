@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from albertine.training.metrics import MetricsFile, Window, cut_metrics, open_tensorboard, read_metrics
+from albertine.training.metrics import MetricsFile, RunningSums, cut_metrics, open_tensorboard, read_metrics
 from albertine.training.step import PartSum, StepReport
 from tests.crashes import Disk
 
@@ -17,9 +17,9 @@ def report(loss: float, count: int, correct: int, norm: float) -> StepReport:
 
 
 def test_a_window_weighs_predictions_and_survives_json() -> None:
-    window = Window()
+    window = RunningSums()
     window.add(report(30.0, 10, 4, 1.0))
-    window = Window(json.loads(json.dumps(window.saved())))
+    window = RunningSums(json.loads(json.dumps(window.saved())))
     window.add(report(10.0, 30, 2, 3.0))
     assert window.means() == {"mlm_loss": 1.0, "mlm_accuracy": 0.15, "loss": 1.0, "grad_norm": 2.0}
     assert window.steps == 2 and window.tokens == 200

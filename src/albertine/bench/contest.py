@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from albertine.bench.ceilings import tflops
-from albertine.bench.quiet import Clock, others, quiet
+from albertine.bench.quiet import Moment, others, quiet
 from albertine.errors import RunError
 
 Say = Callable[[str], None]
@@ -148,7 +148,7 @@ def compete(
             stop(name)
     seconds: dict[str, list[float]] = {name: [] for name in ways if name not in stopped}
     made: list[dict[str, float]] = []
-    begin = Clock.now()
+    begin = Moment.now()
     for i in range(rounds):
         say(f"round {i + 1} of {rounds}")
         made.append(tflops())
@@ -163,7 +163,7 @@ def compete(
     times = {name: Times(tuple(found)) for name, found in seconds.items()}
     rates = {name: tuple(each[name] for each in made) for name in made[0]}
     said = {name: found for name, found in said.items() if name in times}
-    return Contest(times, others(begin, Clock.now()), cores, said, rates, stopped)
+    return Contest(times, others(begin, Moment.now()), cores, said, rates, stopped)
 
 
 def _seconds(run: Callable[[], object]) -> float:

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from albertine.bench.process import megabytes
-from albertine.bench.quiet import Clock, told_since
+from albertine.bench.quiet import Moment, told_since
 from albertine.bench.step import learn
 from albertine.corpus.reader import Corpus
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
-from albertine.pretraining.data import Batches
+from albertine.pretraining.data import PretrainingBatches
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.settings import resolve
 
@@ -34,7 +34,7 @@ def measure(
     Raises:
         CorpusError: the corpus is missing or damaged.
     """
-    begin = Clock.now()
+    begin = Moment.now()
     made, held = {}, {}
     for count in workers:
         batches = _batches(corpus, count)
@@ -58,7 +58,7 @@ def _batches(corpus: Path, workers: int) -> Iterator[Any]:
             "training": {"steps": 1, "batch_size": 32, "workers": workers},
         },
     )
-    for _, parts in Batches(Corpus(corpus), settings, None):
+    for _, parts in PretrainingBatches(Corpus(corpus), settings, None):
         yield parts
 
 

@@ -33,7 +33,7 @@ PATIENCE = 10.0
 
 
 @dataclass(frozen=True)
-class Found:
+class Measured:
     """One batch, encoded by everyone.
 
     Attributes:
@@ -72,7 +72,7 @@ def measure(
     threads: int,
     compiled: bool = False,
     say: Say = lambda text: None,
-) -> list[Found]:
+) -> list[Measured]:
     """Encode the same batches with the same random weights, everyone in turn.
 
     Args:
@@ -115,7 +115,7 @@ def _one(
     rounds: int,
     threads: int,
     say: Say,
-) -> Found:
+) -> Measured:
     ways: dict[str, Callable[[], Tensor]] = {
         f"{OURS} {precision}": _ours(model, given, precision) for precision, model in models.items()
     }
@@ -127,7 +127,7 @@ def _one(
     vectors = {name: (x if x.dim() == 2 else x[real]).float() for name, x in contest.said.items()}
     right = vectors[right_way]
     cosines = {name: float(F.cosine_similarity(x, right).min()) for name, x in vectors.items()}
-    return Found(given, contest, cosines, {**left_out, **contest.stopped})
+    return Measured(given, contest, cosines, {**left_out, **contest.stopped})
 
 
 def _formats() -> tuple[InferencePrecision, ...]:

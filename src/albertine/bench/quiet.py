@@ -15,7 +15,7 @@ BUSY = 0.15
 
 
 @dataclass(frozen=True)
-class Clock:
+class Moment:
     """A moment, by three clocks.
 
     Attributes:
@@ -28,13 +28,13 @@ class Clock:
     own: float
 
     @classmethod
-    def now(cls) -> Clock:
+    def now(cls) -> Moment:
         times = os.times()
         own = times.user + times.system + times.children_user + times.children_system
         return cls(time.perf_counter(), _busy(), own)
 
 
-def others(begin: Clock, end: Clock) -> float | None:
+def others(begin: Moment, end: Moment) -> float | None:
     """Processors that other programs kept busy between two moments, on average; None if it cannot be told.
 
     In a container the machine's clock may count its neighbours too: they disturb a measurement just as much.
@@ -50,9 +50,9 @@ def quiet(busy: float | None, cores: int) -> bool:
     return busy is None or busy <= BUSY * cores
 
 
-def told_since(begin: Clock, cores: int) -> dict[str, Any]:
+def told_since(begin: Moment, cores: int) -> dict[str, Any]:
     """The same of the time since then, as JSON data."""
-    busy = others(begin, Clock.now())
+    busy = others(begin, Moment.now())
     return {"others_busy": busy, "quiet": quiet(busy, cores)}
 
 

@@ -14,7 +14,7 @@ from albertine.cli import show
 from albertine.cli.options import Json
 
 
-class Shape(StrEnum):
+class BatchShape(StrEnum):
     """A batch: 32 texts of very different lengths, 8 of 128 tokens, one of 32."""
 
     varied = "varied"
@@ -61,7 +61,7 @@ def register(app: typer.Typer) -> None:
 
 def inference(
     preset: Preset = "albert-base-v2",
-    shape: Annotated[list[Shape] | None, typer.Option("--shape", help="Default all three.")] = None,
+    shape: Annotated[list[BatchShape] | None, typer.Option("--shape", help="Default all three.")] = None,
     rounds: Rounds = 7,
     threads: Threads = None,
     compiled: Annotated[
@@ -75,7 +75,7 @@ def inference(
     from albertine.bench.inference import measure
     from albertine.model.presets import preset as named
 
-    shapes = [each.value for each in shape or list(Shape)]
+    shapes = [each.value for each in shape or list(BatchShape)]
     count = _threads(threads)
     found = measure(named(preset), shapes, rounds=rounds, threads=count, compiled=compiled, say=_say(json))
     told = {each.inputs.name: each.told() for each in found}
@@ -187,10 +187,10 @@ def sizes(
     """Data throughput of BERT and ALBERT by size, as in table 2 of the ALBERT paper."""
     import torch
 
-    from albertine.bench.quiet import Clock, told_since
+    from albertine.bench.quiet import Moment, told_since
     from albertine.bench.sizes import PAPER, measure
 
-    count, begin = _threads(threads), Clock.now()
+    count, begin = _threads(threads), Moment.now()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     found = []
     for size in measure(sequences=sequences, length=length, rounds=rounds, device=device):
@@ -232,10 +232,10 @@ def sizes(
 
 def scaling(threads: Threads = None, save: Save = None, json: Json = False) -> None:
     """Time and memory of a training step against length, batch, depth and width."""
-    from albertine.bench.quiet import Clock, told_since
+    from albertine.bench.quiet import Moment, told_since
     from albertine.bench.scaling import MIDDLE, measure
 
-    count, begin, points = _threads(threads), Clock.now(), []
+    count, begin, points = _threads(threads), Moment.now(), []
     for point in measure(count):
         points.append(point)
         _say(json)(f"{point.axis} {point.value}: {point.milliseconds:.1f} ms, {point.megabytes:.0f} MB")

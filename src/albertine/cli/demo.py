@@ -13,8 +13,8 @@ from albertine.cli.score import print_scores
 
 if TYPE_CHECKING:
     from albertine.corpus.manifest import Manifest
-    from albertine.pretraining.demo import Language
-    from albertine.pretraining.run import Result
+    from albertine.pretraining.demo import DemoLanguage
+    from albertine.pretraining.run import PretrainResult
     from albertine.pretraining.settings import PretrainingSettings
 
 NAMES = {"en": "English", "zh": "Chinese"}
@@ -47,7 +47,7 @@ def demo(
             raise typer.Exit(130)
 
 
-def _one(language: Language, paths: list[Path], output: Path, minutes: float) -> bool:
+def _one(language: DemoLanguage, paths: list[Path], output: Path, minutes: float) -> bool:
     """One language, from text to report; False if it was stopped."""
     from albertine.pretraining.demo import demo_settings
     from albertine.pretraining.run import pretrain
@@ -67,7 +67,7 @@ def _one(language: Language, paths: list[Path], output: Path, minutes: float) ->
     return result.outcome.done
 
 
-def _prepare(language: Language, paths: list[Path], corpus: Path) -> Manifest:
+def _prepare(language: DemoLanguage, paths: list[Path], corpus: Path) -> Manifest:
     from albertine.cli.source import Source
     from albertine.cli.vocabulary import vocabulary_for
     from albertine.corpus.prepare import prepare
@@ -105,7 +105,7 @@ def _model_in_words(settings: PretrainingSettings, manifest: Manifest) -> str:
     return f"an encoder of {parameters:,} parameters ({sharing}; {block})"
 
 
-def _show(language: Language, result: Result, corpus: Path) -> None:
+def _show(language: DemoLanguage, result: PretrainResult, corpus: Path) -> None:
     from shlex import quote
 
     from albertine.analysis.plots import terminal_curve

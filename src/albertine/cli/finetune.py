@@ -11,7 +11,7 @@ from albertine.cli import show
 from albertine.cli.options import UNKNOWN_ARE_WORDS, DryRun, Overrides, Recipe, Resume
 
 if TYPE_CHECKING:
-    from albertine.tasks.finetune import Result
+    from albertine.tasks.finetune import FinetuneResult
     from albertine.tasks.settings import FinetuneSettings
     from albertine.tasks.suite_run import SuiteResult
 
@@ -135,7 +135,7 @@ def _tell_suite(name: str, result: SuiteResult) -> None:
     typer.echo(f"report: {result.report}")
 
 
-def _tell(result: Result) -> None:
+def _tell(result: FinetuneResult) -> None:
     outcome, folder = result.outcome, result.folder
     if not outcome.done:
         typer.echo(f"Stopped at step {outcome.step:,} and saved; the same command goes on from there.")

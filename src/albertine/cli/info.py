@@ -62,10 +62,10 @@ def info(
     if what is None:
         _presets(json)
         return
-    from albertine.cli.lookup import Found, look_up
+    from albertine.cli.lookup import NoModel, look_up
 
     found = look_up(what)
-    if isinstance(found, Found):
+    if isinstance(found, NoModel):
         _facts(found, json)
     else:
         _model(what, found, length or DEFAULT_LENGTHS, json)

@@ -15,14 +15,14 @@ from albertine.model.config import EncoderConfig
 
 
 @dataclass(frozen=True)
-class Found:
+class NoModel:
     """Something that is no model: its kind, and facts worth printing."""
 
     kind: str
     facts: dict[str, Any]
 
 
-def look_up(what: str) -> EncoderConfig | Found:
+def look_up(what: str) -> EncoderConfig | NoModel:
     """The encoder that `what` stands for, or facts about the corpus it names; a path wins over a
     released model, and that over a preset.
 
@@ -52,12 +52,12 @@ def look_up(what: str) -> EncoderConfig | Found:
 def look_up_model(what: str) -> EncoderConfig:
     """As `look_up`, for what must be a model."""
     found = look_up(what)
-    if isinstance(found, Found):
+    if isinstance(found, NoModel):
         raise ModelError(f"is a {found.kind} and no model", where=what)
     return found
 
 
-def _folder(folder: Path) -> EncoderConfig | Found:
+def _folder(folder: Path) -> EncoderConfig | NoModel:
     models = (standing(folder / name) / "config.json" for name in ("final", "best"))
     for file in (folder / "config.json", *models, folder / "settings.yaml"):
         if file.is_file():
@@ -71,10 +71,10 @@ def _folder(folder: Path) -> EncoderConfig | Found:
     )
 
 
-def _corpus(folder: Path) -> Found:
+def _corpus(folder: Path) -> NoModel:
     from albertine.corpus.manifest import load_manifest
 
-    return Found("corpus", corpus_facts(load_manifest(folder)))
+    return NoModel("corpus", corpus_facts(load_manifest(folder)))
 
 
 def corpus_facts(manifest: Manifest) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def corpus_facts(manifest: Manifest) -> dict[str, Any]:
     return facts
 
 
-def _file(path: Path) -> EncoderConfig | Found:
+def _file(path: Path) -> EncoderConfig | NoModel:
     from albertine.interop.huggingface_config import read_config, read_model_type
     from albertine.interop.weights import read_json
 

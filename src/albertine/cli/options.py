@@ -58,7 +58,7 @@ class VocabularyKind(StrEnum):
     wordpiece = "wordpiece"
 
 
-class Words(StrEnum):
+class WordEnd(StrEnum):
     """Where a Chinese word ends: a piece is a word, or jieba says."""
 
     pieces = "pieces"

@@ -15,7 +15,7 @@ from albertine.cli.options import (
     TextField,
     TextFormat,
     VocabularyKind,
-    Words,
+    WordEnd,
 )
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def prepare(
         typer.Option("--kind", help="To train; default: sentencepiece for English, wordpiece for Chinese."),
     ] = None,
     language: Annotated[Language, typer.Option("--language", help="Whose sentences.")] = Language.auto,
-    words: Annotated[Words, typer.Option("--words", help="Words of whole-word masking.")] = Words.pieces,
+    words: Annotated[WordEnd, typer.Option("--words", help="Words of whole-word masking.")] = WordEnd.pieces,
     format: TextFormat = "auto",
     text_field: TextField = "text",
     encoding: Encoding = "utf-8",

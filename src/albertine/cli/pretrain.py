@@ -12,7 +12,7 @@ from albertine.cli import show
 from albertine.cli.options import UNKNOWN_ARE_WORDS, DryRun, Overrides, Recipe, Resume
 
 if TYPE_CHECKING:
-    from albertine.pretraining.run import Result
+    from albertine.pretraining.run import PretrainResult
 
 
 def register(app: typer.Typer) -> None:
@@ -78,7 +78,7 @@ def pretrain(
     raise typer.Exit(result.outcome.exit_code)
 
 
-def _tell(result: Result) -> None:
+def _tell(result: PretrainResult) -> None:
     from albertine.training.branching import onset_of
     from albertine.training.guards import ONSET
 

@@ -19,7 +19,7 @@ _WAITING = 16_000_000
 
 
 @dataclass(frozen=True)
-class Rules:
+class CutRules:
     """What happens to a document.
 
     Args:
@@ -52,7 +52,7 @@ class Tally:
 
 
 @dataclass
-class Job:
+class ShardText:
     """The text of one shard."""
 
     split: str
@@ -74,11 +74,11 @@ class _Kept:
 
 def cut(
     documents: Iterable[Document],
-    rules: Rules,
+    rules: CutRules,
     seen: SeenDigests | None,
     tally: Tally,
     pulse: Callable[[], None],
-) -> Iterator[Job]:
+) -> Iterator[ShardText]:
     """The text of every shard, in the order in which they are full.
 
     Args:
@@ -86,7 +86,7 @@ def cut(
         tally: counted up as documents go by.
         pulse: called every few hundred thousand characters.
     """
-    open_jobs = {split: Job(split, 0) for split in SPLITS}
+    open_jobs = {split: ShardText(split, 0) for split in SPLITS}
     hashes = {split: hashlib.sha256() for split in SPLITS}
     for kept in _both(_not_dropped(documents, rules, seen, tally, pulse), rules.held_out):
         document, split = kept.document, kept.split
@@ -97,7 +97,7 @@ def cut(
         hashes[split].update(text)
         if job.characters >= rules.shard_characters:
             job.text = hashes[split].hexdigest()
-            open_jobs[split], hashes[split] = Job(split, job.index + 1), hashlib.sha256()
+            open_jobs[split], hashes[split] = ShardText(split, job.index + 1), hashlib.sha256()
             yield job
     for split, job in open_jobs.items():
         if job.documents:
@@ -107,7 +107,7 @@ def cut(
 
 def _not_dropped(
     documents: Iterable[Document],
-    rules: Rules,
+    rules: CutRules,
     seen: SeenDigests | None,
     tally: Tally,
     pulse: Callable[[], None],

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from albertine.corpus.cutting import Job
+from albertine.corpus.cutting import ShardText
 from albertine.corpus.shards import ShardArrays, token_dtype
 from albertine.text.documents import Document
 from albertine.text.sentences import Language, document_sentences
@@ -20,7 +20,7 @@ Ints = NDArray[np.int64]
 
 
 def encode_job(
-    job: Job, tokenizer: Tokenizer, language: Language, words: Words
+    job: ShardText, tokenizer: Tokenizer, language: Language, words: Words
 ) -> tuple[ShardArrays, int, int]:
     """The arrays of a shard, its unknown tokens, and its documents without any token.
 
@@ -43,7 +43,7 @@ def encode_job(
     return arrays, unknown, int(np.count_nonzero(documents == 0))
 
 
-def _slices(job: Job, language: Language, counts: list[int]) -> Iterator[list[str]]:
+def _slices(job: ShardText, language: Language, counts: list[int]) -> Iterator[list[str]]:
     """The sentences of a job, a few thousand at a time; `counts` gets the number of each document's."""
     waiting: list[str] = []
     job.documents.reverse()

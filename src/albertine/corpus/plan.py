@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from albertine import __version__
-from albertine.corpus.cutting import Rules
+from albertine.corpus.cutting import CutRules
 from albertine.corpus.encode import Words
 from albertine.corpus.manifest import NAME, load_manifest
 from albertine.errors import CorpusError, SettingsError
@@ -33,7 +33,7 @@ class Options:
     workers: int
     deduplicate: bool
     words: Words
-    rules: Rules
+    rules: CutRules
     allow_unknown: bool
 
     def check(self) -> None:

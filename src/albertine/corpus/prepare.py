@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from albertine.cores import usable_cores
-from albertine.corpus.cutting import Job, Rules, Tally, cut
+from albertine.corpus.cutting import CutRules, ShardText, Tally, cut
 from albertine.corpus.duplicates import SeenDigests
 from albertine.corpus.encode import Words, encode_job
 from albertine.corpus.lock import locked
@@ -107,7 +107,7 @@ def prepare(
         workers if workers is not None else usable_cores(),
         deduplicate,
         words,
-        Rules(min_characters, held_out, shard_characters, seed),
+        CutRules(min_characters, held_out, shard_characters, seed),
         allow_unknown,
     )
     options.check()
@@ -233,7 +233,7 @@ class _Run:
             pool.poll()
             report()
 
-        def work(job: Job) -> tuple[str, int, ShardRecord]:
+        def work(job: ShardText) -> tuple[str, int, ShardRecord]:
             arrays, unknown, empty = encode_job(job, self.tokenizer, options.language, options.words)
             where = self.folder / job.split
             record = write_shard(

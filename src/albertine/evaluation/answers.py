@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from albertine.evaluation import chinese
-from albertine.evaluation.chinese import CMRC, DUREADER, MLQA, Rules
+from albertine.evaluation.chinese import CMRC, DUREADER, MLQA, MatchRules
 from albertine.evaluation.script import OneScore, Script
 from albertine.evaluation.squad import score_v1, score_v2
 
@@ -50,7 +50,7 @@ def _squad2(gold: Gold, said: Sequence[Decided]) -> dict[str, float]:
     return _shares(squad2(gold, said))
 
 
-def _chinese(rules: Rules) -> Script:
+def _chinese(rules: MatchRules) -> Script:
     return lambda gold, said: _shares(chinese.score(_named(gold, len(said)), _named(said), rules))
 
 

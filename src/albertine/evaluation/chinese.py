@@ -38,7 +38,7 @@ _BERT_HAN = re.compile(
 
 
 @dataclass(frozen=True)
-class Rules:
+class MatchRules:
     """How two answers are compared.
 
     Attributes:
@@ -61,7 +61,9 @@ class Rules:
         return 2 * same / (len(ours) + len(theirs)) if same else 0.0
 
 
-def score(gold: Mapping[str, Sequence[str]], answers: Mapping[str, str], rules: Rules) -> dict[str, float]:
+def score(
+    gold: Mapping[str, Sequence[str]], answers: Mapping[str, str], rules: MatchRules
+) -> dict[str, float]:
     """`exact`, `f1`, their mean `average`, and how many questions there were (`total`) and had no prediction
     (`skipped`); those count as 0.
 
@@ -109,10 +111,10 @@ def _is_punctuation(character: str) -> bool:
     return character in string.punctuation or unicodedata.category(character).startswith("P")
 
 
-CMRC = Rules(lambda text: text.lower().strip().translate(_CMRC), _cmrc_tokens, longest_run)
-DUREADER = Rules(
+CMRC = MatchRules(lambda text: text.lower().strip().translate(_CMRC), _cmrc_tokens, longest_run)
+DUREADER = MatchRules(
     lambda text: text.lower().translate(_DUREADER),
     lambda plain: [part for part in _BERT_HAN.split(plain) if part],
     longest_run,
 )
-MLQA = Rules(_mlqa_plain, str.split, _common)
+MLQA = MatchRules(_mlqa_plain, str.split, _common)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from albertine.errors import DataError
-from albertine.inference.likelihood import Question, answers
+from albertine.inference.likelihood import MaskedInput, answers
 from albertine.model.model import Model
 from albertine.randomness import generator, permutation
 from albertine.text.tokenizer import Spans, Tokenizer
@@ -37,7 +37,7 @@ WORD = re.compile(rf"[{_HAN}]|[^\W{_HAN}]+(?:['’][^\W{_HAN}]+)*")
 
 
 @dataclass(frozen=True)
-class Passage:
+class Cloze:
     """A text and the words in it that are to be guessed: characters `start` up to `end`, in order."""
 
     text: str
@@ -66,7 +66,7 @@ class ClozeScore:
     characters: int
 
 
-def choose_passages(texts: Sequence[str], *, count: int = PASSAGES) -> list[Passage]:
+def choose_passages(texts: Sequence[str], *, count: int = PASSAGES) -> list[Cloze]:
     """Passages of texts, spread over them at random, with a word in seven to be guessed.
 
     Raises:
@@ -77,7 +77,7 @@ def choose_passages(texts: Sequence[str], *, count: int = PASSAGES) -> list[Pass
     # Of documents that are all short, such as lines, each is a passage.
     cut = cut or [document.strip() for document in documents if WORD.search(document)]
     chosen = np.sort(permutation(len(cut), SEED, "cloze passages")[:count])
-    passages = [Passage(cut[i], _spans(cut[i], number)) for number, i in enumerate(chosen.tolist())]
+    passages = [Cloze(cut[i], _spans(cut[i], number)) for number, i in enumerate(chosen.tolist())]
     if not passages:
         raise DataError("the held-out text has no word to hide", remedy="Name a text with --texts")
     return passages
@@ -109,7 +109,7 @@ def _spans(text: str, number: int) -> tuple[tuple[int, int], ...]:
 def judge_cloze(
     model: Model,
     tokenizer: Tokenizer,
-    passages: Sequence[Passage],
+    passages: Sequence[Cloze],
     unigram: NDArray[np.float64],
     *,
     max_length: int,
@@ -121,7 +121,7 @@ def judge_cloze(
         max_length: tokens the model reads at once. A longer passage is read in parts; every word of it is
             judged all the same.
     """
-    questions: list[Question] = []
+    questions: list[MaskedInput] = []
     owners: list[tuple[int, ...]] = []  # for every place of a question, which of all words
     first = 0
     for passage in passages:
@@ -151,8 +151,8 @@ def judge_cloze(
 
 
 def _questions(
-    tokenizer: Tokenizer, passage: Passage, max_length: int
-) -> Iterator[tuple[Question, tuple[int, ...]]]:
+    tokenizer: Tokenizer, passage: Cloze, max_length: int
+) -> Iterator[tuple[MaskedInput, tuple[int, ...]]]:
     """The passage in as few parts as its tokens need, and to which word every masked place belongs."""
     ids, owner = hidden_pieces(tokenizer, passage)
     room = max_length - 2
@@ -169,12 +169,12 @@ def _questions(
             masked = [tokenizer.mask_id if owner[i] != NONE else ids[i] for i in range(start, end)]
             row, types = tokenizer.layout(masked)
             shift = (0 if tokenizer.cls_last else 1) - start
-            question = Question(row, types, [i + shift for i in places], [ids[i] for i in places])
+            question = MaskedInput(row, types, [i + shift for i in places], [ids[i] for i in places])
             yield question, tuple(owner[i] for i in places)
         start = end
 
 
-def hidden_pieces(tokenizer: Tokenizer, passage: Passage) -> tuple[list[int], list[int]]:
+def hidden_pieces(tokenizer: Tokenizer, passage: Cloze) -> tuple[list[int], list[int]]:
     """The tokens of a passage, and for each the word to be guessed that it is a piece of, or -1.
 
     Where a piece of the vocabulary reaches over the border of such a word, the text is cut at these borders
@@ -198,7 +198,7 @@ def hidden_pieces(tokenizer: Tokenizer, passage: Passage) -> tuple[list[int], li
     return ids, owner
 
 
-def _owners(spans: Spans, passage: Passage) -> list[int] | None:
+def _owners(spans: Spans, passage: Cloze) -> list[int] | None:
     """The word of every token; None where one reaches over a border."""
     owner = [NONE] * len(spans.ids)
     k = 0

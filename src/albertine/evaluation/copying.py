@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from albertine.evaluation.cloze import NONE, SEED, WORD, Passage, hidden_pieces
-from albertine.inference.likelihood import Question, answers
+from albertine.evaluation.cloze import NONE, SEED, WORD, Cloze, hidden_pieces
+from albertine.inference.likelihood import MaskedInput, answers
 from albertine.model.model import Model
 from albertine.randomness import generator
 from albertine.text.tokenizer import Tokenizer
@@ -31,15 +31,15 @@ class CopyScore:
 
 
 def judge_copying(
-    model: Model, tokenizer: Tokenizer, passages: Sequence[Passage], *, max_length: int
+    model: Model, tokenizer: Tokenizer, passages: Sequence[Cloze], *, max_length: int
 ) -> CopyScore | None:
     """Judge a model with a masked-LM head, one word a passage.
 
     A model with a sentence head is shown [CLS] A [SEP] A [SEP], one without [CLS] A A [SEP]. Of a passage
     that does not go twice into `max_length` the beginning is taken. None where no word fits.
     """
-    twice: list[Question] = []
-    once: list[Question] = []
+    twice: list[MaskedInput] = []
+    once: list[MaskedInput] = []
     paired = model.sentence is not None
     room = (max_length - (3 if paired else 2)) // 2
     for number, passage in enumerate(passages):
@@ -51,10 +51,10 @@ def judge_copying(
             masked[place] = tokenizer.mask_id
         row, types = tokenizer.layout(ids, masked) if paired else tokenizer.layout([*ids, *masked])
         shift = len(ids) + (1 if paired else 0) + (0 if tokenizer.cls_last else 1)
-        twice.append(Question(row, types, [i + shift for i in places], labels))
+        twice.append(MaskedInput(row, types, [i + shift for i in places], labels))
         row, types = tokenizer.layout(masked)
         shift = 0 if tokenizer.cls_last else 1
-        once.append(Question(row, types, [i + shift for i in places], labels))
+        once.append(MaskedInput(row, types, [i + shift for i in places], labels))
     if not twice:
         return None
     with_copy, alone = (
@@ -64,11 +64,11 @@ def judge_copying(
     return CopyScore(float(with_copy.mean()), float(alone.mean()), error, len(with_copy))
 
 
-def _hidden(tokenizer: Tokenizer, passage: Passage, number: int, room: int) -> tuple[list[int], list[int]]:
+def _hidden(tokenizer: Tokenizer, passage: Cloze, number: int, room: int) -> tuple[list[int], list[int]]:
     """The beginning of a passage, and the places of the pieces of a word in it."""
     text = passage.text
     words = [word.span() for word in WORD.finditer(text)]
-    ids, owner = hidden_pieces(tokenizer, Passage(text, tuple(words)))
+    ids, owner = hidden_pieces(tokenizer, Cloze(text, tuple(words)))
     ids, owner = ids[:room], owner[:room]
     # The last word may have been cut off in its middle.
     whole = sorted(set(owner) - {NONE, owner[-1] if owner else NONE})

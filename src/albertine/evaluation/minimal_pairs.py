@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from albertine.evaluation.suites import Paradigm, Suite
+from albertine.evaluation.suites import PairSuite, Paradigm
 
 TIE = 1e-4
 """Nats within which two sentences are as likely as each other: the rounding of float32, so that a model that
@@ -53,7 +53,7 @@ class SuiteScores:
         phenomena: means over their paradigms. paradigms: by name.
     """
 
-    suite: Suite
+    suite: PairSuite
     overall: Share
     phenomena: Mapping[str, Share]
     paradigms: Mapping[str, Share]
@@ -72,7 +72,7 @@ class SuiteScores:
         }
 
 
-def judge_suite(suite: Suite, score: Scorer) -> SuiteScores:
+def judge_suite(suite: PairSuite, score: Scorer) -> SuiteScores:
     """Judge a model: a pair is right where the acceptable sentence has the higher sum (T = 1, no division by
     length), and half right where they tie (learning.md 1.2: ties counted as right put random at 54)."""
     texts = [text for paradigm in suite.paradigms for pair in paradigm.pairs for text in pair]

@@ -46,7 +46,7 @@ class Paradigm:
 
 
 @dataclass(frozen=True)
-class Suite:
+class PairSuite:
     """A suite.
 
     Attributes:
@@ -134,7 +134,7 @@ SUITES = {
 }
 
 
-def read_suite(name: str, folder: Path, *, limit: int | None = None) -> Suite:
+def read_suite(name: str, folder: Path, *, limit: int | None = None) -> PairSuite:
     """A suite from the folder of its original files.
 
     Args:
@@ -165,7 +165,7 @@ def read_suite(name: str, folder: Path, *, limit: int | None = None) -> Suite:
         Paradigm(file, phenomenon, tuple(_spread(_pairs(*texts[file]), limit)), own.get(file, {}))
         for file, phenomenon in phenomenon_of.items()
     )
-    return Suite(known.title, paradigms, own.get("overall", known.published), known.aside)
+    return PairSuite(known.title, paradigms, own.get("overall", known.published), known.aside)
 
 
 def _texts(folder: Path, wanted: set[str]) -> dict[str, tuple[str, str]]:

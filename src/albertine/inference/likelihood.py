@@ -28,7 +28,7 @@ COPIES = 32768
 Ints = NDArray[np.int64]
 
 
-class Question(NamedTuple):
+class MaskedInput(NamedTuple):
     """Tokens and segments of one input, [MASK] where it is asked, and what should stand in these places."""
 
     ids: list[int]
@@ -45,7 +45,7 @@ class Answers(NamedTuple):
     right: NDArray[np.bool_]
 
 
-def answers(model: Model, questions: Sequence[Question]) -> list[Answers]:
+def answers(model: Model, questions: Sequence[MaskedInput]) -> list[Answers]:
     """What a model with a masked-LM head says to questions, in their order; segments that it has no vectors
     for are read as the first."""
     found: dict[int, Answers] = {}

@@ -15,7 +15,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from albertine.inference.search import Found, Search, beam_search
+from albertine.inference.search import Hypothesis, Search, beam_search
 from albertine.inference.speaker import Speaker
 from albertine.inference.windows import Reading, Window, windows_of
 from albertine.inference.writing import TOGETHER, Written
@@ -28,7 +28,7 @@ Place = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Passage:
+class ReadPassage:
     """A text that is read for one question.
 
     Attributes:
@@ -43,7 +43,7 @@ class Passage:
     @classmethod
     def of(
         cls, tokenizer: Tokenizer, question: Sequence[int], text: str, spans: Spans, max_length: int
-    ) -> Passage:
+    ) -> ReadPassage:
         """
         Args:
             question: its token ids. spans: of `text`. max_length: of a source.
@@ -83,7 +83,7 @@ class Runs:
 class Inquiry:
     """A question, as it is put to a model: the passages that may answer it, at least one."""
 
-    passages: tuple[Passage, ...]
+    passages: tuple[ReadPassage, ...]
 
     @cached_property
     def runs(self) -> Runs:
@@ -189,5 +189,5 @@ def read(
     return found
 
 
-def _written(inquiry: Inquiry, tokenizer: Tokenizer, found: Found, extract: bool) -> Written:
+def _written(inquiry: Inquiry, tokenizer: Tokenizer, found: Hypothesis, extract: bool) -> Written:
     return Written(inquiry.words(found.ids) if extract else tokenizer.decode(found.ids), found.score)

@@ -57,7 +57,7 @@ class Draw:
     seed: int = 1
 
 
-class Found(NamedTuple):
+class Hypothesis(NamedTuple):
     """Tokens of a text without the end, and its score: the higher the better."""
 
     ids: tuple[int, ...]
@@ -72,7 +72,7 @@ class _Begun(NamedTuple):
 
 def beam_search(
     first: Tensor, after: Next, end: int, search: Search, follow: Follow | None = None
-) -> list[list[Found]]:
+) -> list[list[Hypothesis]]:
     """The best texts of every asker, at most `search.beams`, best first.
 
     Args:
@@ -81,7 +81,7 @@ def beam_search(
         follow: bounds what may follow; probabilities stay as they are.
     """
     begun = [_Begun(asker, (), 0.0) for asker in range(len(first))]
-    done: list[list[Found]] = [[] for _ in begun]
+    done: list[list[Hypothesis]] = [[] for _ in begun]
     table = first
     for length in range(1, search.max_tokens + 1):
         allowed: list[Collection[int]] | None = None
@@ -93,7 +93,7 @@ def beam_search(
         grown: list[_Begun] = []
         for asker, ranked in _ranked(table, begun, allowed, search.beams).items():
             ended, going = _taken(ranked, begun, end, search)
-            done[asker] += [Found(ids, total / length**search.length_penalty) for _, ids, total in ended]
+            done[asker] += [Hypothesis(ids, total / length**search.length_penalty) for _, ids, total in ended]
             if len(done[asker]) < search.beams:
                 rows += [row for row, _ in going]
                 grown += [text for _, text in going]
@@ -141,7 +141,7 @@ def _taken(
 
 def sample(
     first: Tensor, after: Next, end: int, draw: Draw, names: Sequence[int] | None = None
-) -> list[list[Found]]:
+) -> list[list[Hypothesis]]:
     """`draw.count` texts of every asker, in the order of their draws; a draw is named by seed, asker, its
     number and the place of its token. The score is the mean of the logarithms of the whole probabilities.
 
@@ -151,7 +151,7 @@ def sample(
     names = range(len(first)) if names is None else names
     keys = [(asker, number) for asker in range(len(first)) for number in range(draw.count)]
     begun = [_Begun(asker, (), 0.0) for asker, _ in keys]
-    done: dict[tuple[int, int], Found] = {}
+    done: dict[tuple[int, int], Hypothesis] = {}
     at = [asker for asker, _ in keys]  # each text's row in what was said last
     table = first[at]
     for length in range(1, draw.max_tokens + 1):
@@ -170,7 +170,7 @@ def sample(
         ]
         for key, text in zip(keys, texts, strict=True):
             if text.ids[-1] == end:
-                done[key] = Found(text.ids[:-1], text.total / length)
+                done[key] = Hypothesis(text.ids[:-1], text.total / length)
         rows = [row for row, token in enumerate(tokens) if token != end]
         if not rows:
             break

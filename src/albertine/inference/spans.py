@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from albertine.inference.windows import Passage, Reading, Window, owners
+from albertine.inference.windows import PassageTokens, Reading, Window, owners
 from albertine.model.joint import Beam
 
 Span = tuple[int, int]
@@ -19,7 +19,7 @@ Candidates = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]
 """First and last places in the row, and scores that compare over windows."""
 
 
-class Answer(NamedTuple):
+class AnswerSpan(NamedTuple):
     """Characters of the passage from `begin` to `end` (exclusive), and its probability among the best."""
 
     begin: int
@@ -28,7 +28,7 @@ class Answer(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Found:
+class LikelySpans:
     """What a model says of a question.
 
     Attributes:
@@ -40,17 +40,17 @@ class Found:
     spans: Mapping[Span, float]
     no_answer: float | None = None
 
-    def best(self, threshold: float = 1.0) -> Answer | None:
+    def best(self, threshold: float = 1.0) -> AnswerSpan | None:
         """The likeliest span; None if there is none, or `no_answer` is above the threshold."""
         if not self.spans or (self.no_answer is not None and self.no_answer > threshold):
             return None
         (begin, end), probability = next(iter(self.spans.items()))
-        return Answer(begin, end, probability)
+        return AnswerSpan(begin, end, probability)
 
 
 def by_two_logits(
-    windows: Sequence[Window], logits: Sequence[Tensor], passage: Passage, reading: Reading
-) -> Found:
+    windows: Sequence[Window], logits: Sequence[Tensor], passage: PassageTokens, reading: Reading
+) -> LikelySpans:
     """What start and end logits, (tokens of the row, 2) of every window, say: the spans with the largest sums
     (SQuAD v1.1 of BERT and ALBERT)."""
     owner = owners(windows, len(passage.ids))
@@ -64,19 +64,19 @@ def by_two_logits(
             pairs = np.broadcast_arrays(first[:, None], last)
             yield pairs[0].ravel() + window.offset, pairs[1].ravel() + window.offset, score.ravel()
 
-    return Found(_best(windows, owner, list(candidates()), passage, reading))
+    return LikelySpans(_best(windows, owner, list(candidates()), passage, reading))
 
 
-def by_beam(windows: Sequence[Window], beam: Beam, passage: Passage, reading: Reading) -> Found:
+def by_beam(windows: Sequence[Window], beam: Beam, passage: PassageTokens, reading: Reading) -> LikelySpans:
     """What the joint head says: its spans by their log-probability, and that there is no answer if every
     window says so: the least of their probabilities, as the reference takes it."""
     owner = owners(windows, len(passage.ids))
     table = zip(beam.starts.numpy(), beam.ends.numpy(), beam.scores.double().numpy(), strict=True)
     no_answer = float(beam.impossible.double().min().sigmoid())
-    return Found(_best(windows, owner, list(table), passage, reading), no_answer)
+    return LikelySpans(_best(windows, owner, list(table), passage, reading), no_answer)
 
 
-def mean(found: Sequence[Found], best: int) -> Found:
+def mean(found: Sequence[LikelySpans], best: int) -> LikelySpans:
     """What several models say together: the mean of their probabilities, 0 where one does not name a span
     (albert_family.md 1.7, on ensembles)."""
     total: dict[Span, float] = {}
@@ -85,7 +85,7 @@ def mean(found: Sequence[Found], best: int) -> Found:
             total[span] = total.get(span, 0.0) + probability / len(found)
     order = sorted(total.items(), key=lambda item: -item[1])
     sure = [one.no_answer for one in found if one.no_answer is not None]
-    return Found(dict(order[:best]), sum(sure) / len(sure) if sure else None)
+    return LikelySpans(dict(order[:best]), sum(sure) / len(sure) if sure else None)
 
 
 def _top(
@@ -101,7 +101,7 @@ def _best(
     windows: Sequence[Window],
     owner: NDArray[np.int32],
     candidates: Sequence[Candidates],
-    passage: Passage,
+    passage: PassageTokens,
     reading: Reading,
 ) -> dict[Span, float]:
     begins, ends, scores = [], [], []

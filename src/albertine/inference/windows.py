@@ -39,7 +39,7 @@ class Reading:
     best: int = 20
 
 
-class Passage(NamedTuple):
+class PassageTokens(NamedTuple):
     """A passage's tokens, and the characters that each came from: `starts` up to but not including `ends`."""
 
     ids: Ids
@@ -47,7 +47,7 @@ class Passage(NamedTuple):
     ends: Ids
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, text: str) -> Passage:
+    def of(cls, tokenizer: Tokenizer, text: str) -> PassageTokens:
         """The tokens of a text."""
         return cls(*(np.array(part, dtype=np.int32) for part in tokenizer.encode_spans(text)))
 
@@ -81,7 +81,7 @@ def windows_of(asked: int, total: int, reading: Reading) -> list[Window]:
 
 
 def rows_of(
-    tokenizer: Tokenizer, question: Sequence[int], passage: Passage, reading: Reading
+    tokenizer: Tokenizer, question: Sequence[int], passage: PassageTokens, reading: Reading
 ) -> tuple[list[Window], list[Row]]:
     """The windows and their rows. Raises as `windows_of`."""
     begin = np.array([tokenizer.cls_id, *question[: reading.question], tokenizer.sep_id], dtype=np.int32)

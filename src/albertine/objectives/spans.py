@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 
 
-class Shard(Protocol):
+class TokenShard(Protocol):
     """One memory-mapped piece of a corpus."""
 
     @property
@@ -27,7 +27,7 @@ class Shards(Protocol):
     @property
     def num_shards(self) -> int: ...
 
-    def shard(self, index: int) -> Shard: ...
+    def shard(self, index: int) -> TokenShard: ...
 
 
 class SpanReader:

@@ -50,7 +50,7 @@ def builder_of(
     return BatchBuilder(corpus, pairs, masks, seed, corpus.tokenizer(), depth=depth, causal=causal)
 
 
-class Batches:
+class PretrainingBatches:
     """The training batches of one process, from any point on.
 
     Iterating yields (cursor after the batch as plain data, micro-batches of this process), without end.

@@ -31,7 +31,7 @@ STAGES = (
 
 
 @dataclass(frozen=True)
-class Language:
+class DemoLanguage:
     """What the demo does with one language."""
 
     code: str
@@ -41,7 +41,7 @@ class Language:
 
 
 LANGUAGES = (
-    Language(
+    DemoLanguage(
         "en",
         "english.tar.xz",
         4000,
@@ -51,7 +51,7 @@ LANGUAGES = (
             "Mrs. [MASK] was very glad to see her sister.",
         ),
     ),
-    Language(
+    DemoLanguage(
         "zh",
         "chinese.tar.xz",
         3000,
@@ -91,7 +91,7 @@ def free_name(output: Path, name: str) -> str:
     return candidate
 
 
-def demo_settings(language: Language, corpus: Path, output: Path, minutes: float) -> PretrainingSettings:
+def demo_settings(language: DemoLanguage, corpus: Path, output: Path, minutes: float) -> PretrainingSettings:
     """A run small enough to learn something in a minute on two cores."""
     return resolve(
         PretrainingSettings,

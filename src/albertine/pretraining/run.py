@@ -26,7 +26,7 @@ from albertine.objectives.losses import pretraining_losses
 from albertine.pretraining.branches import branching
 from albertine.pretraining.choose import first_model
 from albertine.pretraining.curves import draw
-from albertine.pretraining.data import Batches, held_out_batches
+from albertine.pretraining.data import PretrainingBatches, held_out_batches
 from albertine.pretraining.held_out import judge
 from albertine.pretraining.settings import Masking, ObjectiveChoice, PretrainingSettings
 from albertine.pretraining.stages import check_depths, check_processes, resolved
@@ -46,7 +46,7 @@ log = logging.getLogger("albertine.training")
 
 
 @dataclass(frozen=True)
-class Result:
+class PretrainResult:
     """How a run ended, and what a model that ignores its input scores on the same held-out positions."""
 
     folder: Path
@@ -61,7 +61,7 @@ def pretrain(
     strict: bool = False,
     branch_from: str | Path | None = None,
     reporter: Reporter | None = None,
-) -> Result:
+) -> PretrainResult:
     """Pretrain, or go on with a run that was interrupted. Under `torchrun` every process calls this.
 
     Args:
@@ -105,7 +105,7 @@ def _run(
     world: World,
     begin: Callable[[Job], Outcome],
     reporter: Reporter | None,
-) -> Result:
+) -> PretrainResult:
     held_out = held_out_batches(
         settings.corpus,
         settings.objective,
@@ -157,7 +157,7 @@ def _run(
             with nullcontext() if average is None else average.in_place():
                 save_model(model, tokenizer, folder.final)
         draw(folder, {"unigram baseline": baseline.cross_entropy})
-    return Result(folder.path, outcome, baseline)
+    return PretrainResult(folder.path, outcome, baseline)
 
 
 def _describe(folder: RunFolder, settings: PretrainingSettings, world: World) -> None:
@@ -179,8 +179,8 @@ def _over_all(score: BaselineScore, world: World) -> BaselineScore:
 
 def _batches(
     corpus: Corpus, settings: PretrainingSettings, world: World, clock: Clock, cursor: dict[str, Any] | None
-) -> Batches:
-    return Batches(corpus, settings, cursor, world.rank, world.size, clock)
+) -> PretrainingBatches:
+    return PretrainingBatches(corpus, settings, cursor, world.rank, world.size, clock)
 
 
 def loop_settings(settings: PretrainingSettings) -> LoopSettings:

@@ -16,13 +16,13 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from albertine.inference.spans import Found, by_two_logits, mean
-from albertine.inference.windows import Passage, Reading, Window, rows_of
+from albertine.inference.spans import LikelySpans, by_two_logits, mean
+from albertine.inference.windows import PassageTokens, Reading, Window, rows_of
 from albertine.interop.heads import Task, head_config
 from albertine.model.task_model import TaskModel
 from albertine.objectives.losses import Part
 from albertine.randomness import generator
-from albertine.tasks.encoded import Encoded, Rows, TaskBatch
+from albertine.tasks.encoded import Encoded, RowBuilder, TaskBatch
 from albertine.tasks.family import Fields, OneLayer, Poll, over_rows
 from albertine.tasks.readers.table import Row
 from albertine.text.tokenizer import Tokenizer
@@ -46,7 +46,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedQuestion:
     """A question as the model sees it.
 
     Attributes:
@@ -55,7 +55,7 @@ class Asked:
     """
 
     example: Question
-    passage: Passage
+    passage: PassageTokens
     windows: list[Window]
     cut: bool
 
@@ -63,21 +63,21 @@ class Asked:
 def encode(examples: Sequence[Question], tokenizer: Tokenizer, reading: Reading) -> Encoded:
     """A row a window; its target are the places of the right answer's first and last token in it, int64
     (1, 2), or twice that of its first token if the window does not show the answer."""
-    rows, asked, targets = Rows(tokenizer, reading.max_length), [], []
+    rows, asked, targets = RowBuilder(tokenizer, reading.max_length), [], []
     questions = tokenizer.encode_batch([example.question for example in examples])
-    seen, passage = "", Passage.of(tokenizer, "")
+    seen, passage = "", PassageTokens.of(tokenizer, "")
     for example, question in zip(examples, questions, strict=True):
         if example.passage is not seen and example.passage != seen:  # the questions of one stand together
-            seen, passage = example.passage, Passage.of(tokenizer, example.passage)
+            seen, passage = example.passage, PassageTokens.of(tokenizer, example.passage)
         windows, laid_out = rows_of(tokenizer, question, passage, reading)
         rows.take(laid_out, 0)
-        asked.append(Asked(example, passage, windows, len(question) > reading.question))
+        asked.append(AskedQuestion(example, passage, windows, len(question) > reading.question))
         if example.answers is not None:
             targets.append(_targets(example, passage, windows))
     return rows.encoded(asked, targets if len(targets) == len(asked) else None)
 
 
-def _targets(example: Question, passage: Passage, windows: Sequence[Window]) -> Tensor:
+def _targets(example: Question, passage: PassageTokens, windows: Sequence[Window]) -> Tensor:
     places = torch.zeros(len(windows), 2, dtype=torch.long)
     if not example.answers or example.answers[0][1] < 0:
         return places
@@ -116,7 +116,7 @@ def question_of(row: Row, fields: Fields, prefix: str = "") -> Question:
 
 @dataclass
 class Answer(OneLayer):
-    """The family of extracted answers; what its model says of a question is a `Found`.
+    """The family of extracted answers; what its model says of a question is a `LikelySpans`.
 
     Attributes:
         metrics: the scores of the data set. reading: how passages are read.
@@ -152,25 +152,25 @@ class Answer(OneLayer):
         *,
         device: torch.device | str = "cpu",
         poll: Poll = lambda: None,
-    ) -> list[Found]:
+    ) -> list[LikelySpans]:
         logits = over_rows(model, data, per_token=True, device=device, poll=poll)
         rows = torch.split(logits, [len(ids) for ids in data.ids])
         return of_questions(
             data, lambda asked, at: by_two_logits(asked.windows, rows[at], asked.passage, self.reading)
         )
 
-    def merge(self, said: Sequence[list[Found]], data: Encoded) -> list[Found]:
+    def merge(self, said: Sequence[list[LikelySpans]], data: Encoded) -> list[LikelySpans]:
         """The mean of what several models say of every question."""
         return merged(said, self.reading)
 
-    def answers(self, said: list[Found], data: Encoded) -> list[str]:
+    def answers(self, said: list[LikelySpans], data: Encoded) -> list[str]:
         """The words of the best span of every passage, "" where there is none."""
         return [words(found, asked.example.passage) for found, asked in zip(said, data.examples, strict=True)]
 
     def gold(self, data: Encoded) -> list[Any]:
         return gold_texts(data)
 
-    def lines(self, said: list[Found], data: Encoded, answers: Sequence[Any]) -> list[dict[str, Any]]:
+    def lines(self, said: list[LikelySpans], data: Encoded, answers: Sequence[Any]) -> list[dict[str, Any]]:
         """Id, prediction, the right answers if known, and the likeliest spans: begin, end, probability."""
         return [
             line(asked, answer, {}, found)
@@ -183,7 +183,7 @@ class Answer(OneLayer):
         return tree
 
 
-def of_questions(data: Encoded, find: Callable[[Asked, slice], Found]) -> list[Found]:
+def of_questions(data: Encoded, find: Callable[[AskedQuestion, slice], LikelySpans]) -> list[LikelySpans]:
     """What is found for every question, given it and its rows."""
     return [
         find(asked, slice(int(data.starts[i]), int(data.starts[i + 1])))
@@ -191,12 +191,12 @@ def of_questions(data: Encoded, find: Callable[[Asked, slice], Found]) -> list[F
     ]
 
 
-def merged(said: Sequence[list[Found]], reading: Reading) -> list[Found]:
+def merged(said: Sequence[list[LikelySpans]], reading: Reading) -> list[LikelySpans]:
     """The mean of what several models say, question by question."""
     return [mean(of_one, reading.best) for of_one in zip(*said, strict=True)]
 
 
-def words(found: Found, passage: str) -> str:
+def words(found: LikelySpans, passage: str) -> str:
     """The words of the likeliest span, "" where there is none."""
     span = next(iter(found.spans), (0, 0))
     return passage[slice(*span)]
@@ -207,7 +207,7 @@ def gold_texts(data: Encoded) -> list[list[str]]:
     return [[text for text, _ in asked.example.answers or ()] for asked in data.examples]
 
 
-def line(asked: Asked, prediction: str, more: dict[str, Any], found: Found) -> dict[str, Any]:
+def line(asked: AskedQuestion, prediction: str, more: dict[str, Any], found: LikelySpans) -> dict[str, Any]:
     """A line of the predictions file."""
     told: dict[str, Any] = {"id": asked.example.name, "question": asked.example.question}
     told["prediction"] = prediction

@@ -12,7 +12,7 @@ from albertine.training.job import Cursor, Drawn
 from albertine.training.step import MicroBatch
 
 
-class Batches:
+class TaskBatches:
     """The training batches of one process from any point on, epoch after epoch, without end.
 
     Yields (cursor after the batch, micro-batches of this process); the global batches depend on the seed

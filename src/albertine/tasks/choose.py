@@ -20,7 +20,7 @@ from albertine.inference.options import option_rows
 from albertine.interop.heads import Task, head_config, pooling_of
 from albertine.model.pooling import Pooling
 from albertine.objectives.losses import Part
-from albertine.tasks.encoded import Encoded, Rows, TaskBatch
+from albertine.tasks.encoded import Encoded, RowBuilder, TaskBatch
 from albertine.tasks.family import Fields, OneLayer, Tuned
 from albertine.tasks.readers.table import Row
 from albertine.text.tokenizer import Tokenizer
@@ -51,7 +51,7 @@ class Choice:
 
 def encode(examples: Sequence[Choice], tokenizer: Tokenizer, max_length: int) -> Encoded:
     """A row an option; the target is the number of the right one, int64 (1,)."""
-    rows = Rows(tokenizer, max_length)
+    rows = RowBuilder(tokenizer, max_length)
     for e in examples:
         found, cut = option_rows(tokenizer, e.passage, e.question, e.options, max_length)
         rows.take(found, cut)

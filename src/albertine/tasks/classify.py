@@ -18,7 +18,7 @@ from albertine.evaluation.ensembles import mean_score, mean_sigmoid, mean_softma
 from albertine.interop.heads import Kind, Task, head_config
 from albertine.model.pooling import Pooling
 from albertine.objectives.losses import Part
-from albertine.tasks.encoded import Encoded, Rows, TaskBatch
+from albertine.tasks.encoded import Encoded, RowBuilder, TaskBatch
 from albertine.tasks.examples import Example
 from albertine.tasks.family import Fields, OneLayer, Tuned
 from albertine.tasks.readers.table import Row
@@ -37,7 +37,7 @@ def encode(
     firsts = tokenizer.encode_batch([e.text for e in examples])
     pairs = [e.pair for e in examples]
     seconds = iter(tokenizer.encode_batch([p for p in pairs if p is not None]))
-    rows = Rows(tokenizer, max_length)
+    rows = RowBuilder(tokenizer, max_length)
     for first, pair in zip(firsts, pairs, strict=True):
         rows.add(first, None if pair is None else next(seconds))
         rows.end()

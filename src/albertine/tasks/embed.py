@@ -22,7 +22,7 @@ from albertine.model.pooling import Pooling
 from albertine.model.task_model import Embedder
 from albertine.objectives.losses import Part
 from albertine.objectives.similarity import contrastive, cosent, cosine_error
-from albertine.tasks.encoded import Encoded, Rows, TaskBatch
+from albertine.tasks.encoded import Encoded, RowBuilder, TaskBatch
 from albertine.tasks.family import Fields, Poll, Tuned, over_rows
 from albertine.tasks.readers.table import Row
 from albertine.text.tokenizer import Tokenizer
@@ -61,7 +61,7 @@ def encode(
     texts = [[e.text, e.pair, *([e.negative] if contrast and e.negative else [])] for e in examples]
     number = {text: i for i, text in enumerate(dict.fromkeys(t for row in texts for t in row))}
     ids = tokenizer.encode_batch(list(number))
-    rows = Rows(tokenizer, max_length)
+    rows = RowBuilder(tokenizer, max_length)
     for row in texts:
         for text in row:
             rows.add(ids[number[text]], None)

@@ -136,7 +136,7 @@ def cut_text(example: Any, tokenizer: Tokenizer, max_length: int) -> tuple[CutTe
     return CutText(example, Spans(*(part[: max_length - 2] for part in spans))), spans.ids
 
 
-class Rows:
+class RowBuilder:
     """Collects the rows of examples.
 
     Attributes:

@@ -29,7 +29,7 @@ from albertine.interop.huggingface_config import model_type, our_flags
 from albertine.interop.sentence_transformers import sentence_files
 from albertine.model.task_model import Classifier, TaskModel
 from albertine.settings import absolute, dump
-from albertine.tasks.batches import Batches
+from albertine.tasks.batches import TaskBatches
 from albertine.tasks.classify import Classify
 from albertine.tasks.data import balanced, read_data
 from albertine.tasks.encoded import Encoded
@@ -68,7 +68,7 @@ OF_OTHERS |= {"answer": AnswerChoice().model_dump(mode="json")}
 
 
 @dataclass(frozen=True)
-class Result:
+class FinetuneResult:
     """How a run ended.
 
     Attributes:
@@ -96,7 +96,7 @@ def finetune(
     resume: str | Path = "auto",
     reporter: Reporter | None = None,
     read: Callable[[TaskChoice, Tokenizer], Data] = read_data,
-) -> Result:
+) -> FinetuneResult:
     """Fine-tune, or go on with a run that was interrupted. Under `torchrun` every process calls this.
 
     A run that is done with the same settings, from files that hold what they held, is not done again; where
@@ -154,7 +154,7 @@ def _run(
     made: Made,
     resume: str | Path,
     reporter: Reporter | None,
-) -> Result:
+) -> FinetuneResult:
     family = data.family
     an_epoch = math.ceil(len(data.train.examples) / settings.training.batch_size)
     steps = settings.training.steps or max(1, round(settings.training.epochs * an_epoch))
@@ -186,7 +186,7 @@ def _run(
                 rate_of=_rates(settings, model),
                 world=world,
             ),
-            batches=lambda cursor: Batches(data.train, settings, cursor, world.rank, world.size),
+            batches=lambda cursor: TaskBatches(data.train, settings, cursor, world.rank, world.size),
             loss_fn=loss(family),
             settings=_loop(settings, steps, family.metrics[0], model.base.config.hidden_size),
             folder=folder,
@@ -210,7 +210,7 @@ def _run(
             save_tuned(model, tokenizer, family, folder.final)
         test = _tell(settings, folder, model, data, world, outcome, made)
     world.any(False)  # every process waits here until the files are written
-    return Result(folder.path, outcome, _best_scores(folder.path), data.notes, test)
+    return FinetuneResult(folder.path, outcome, _best_scores(folder.path), data.notes, test)
 
 
 def _tell(
@@ -243,7 +243,7 @@ def _score_anew(
     made: Made,
     record: Mapping[str, Any],
     resume: str | Path,
-) -> Result:
+) -> FinetuneResult:
     """Score the best model of a run that is done on the dev and test files as they are now, and write that
     into its record; nothing is trained.
 
@@ -281,9 +281,9 @@ def _score_anew(
     return _done_before(settings, finished(folder.path) or record)
 
 
-def _done_before(settings: FinetuneSettings, record: Mapping[str, Any]) -> Result:
+def _done_before(settings: FinetuneSettings, record: Mapping[str, Any]) -> FinetuneResult:
     outcome = Outcome(True, 0, record["step"], record["tokens"], record["seconds"], record["scores"])
-    return Result(settings.folder, outcome, record["scores"], tuple(record["notes"]), record["test"])
+    return FinetuneResult(settings.folder, outcome, record["scores"], tuple(record["notes"]), record["test"])
 
 
 def _whitens(settings: FinetuneSettings, model: TaskModel) -> bool:

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 
 from albertine.errors import ModelError, SettingsError
-from albertine.inference.reading import Inquiry, Passage, read
+from albertine.inference.reading import Inquiry, ReadPassage, read
 from albertine.inference.search import Search
 from albertine.inference.windows import Window
 from albertine.inference.writing import Written, source_row, write
@@ -26,7 +26,7 @@ from albertine.model.model import Model, evaluating
 from albertine.model.task_model import Seq2Seq, TaskModel
 from albertine.objectives.losses import Part
 from albertine.tasks.answer import QUESTIONS, Question, question_of
-from albertine.tasks.encoded import Encoded, Rows, TaskBatch
+from albertine.tasks.encoded import Encoded, RowBuilder, TaskBatch
 from albertine.tasks.family import Fields, Poll, Tuned
 from albertine.tasks.readers.table import Row
 from albertine.text.tokenizer import Spans, Tokenizer
@@ -78,7 +78,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Asked(Inquiry):
+class ReadQuestion(Inquiry):
     """A question as the model sees it.
 
     Attributes:
@@ -92,7 +92,7 @@ class Asked(Inquiry):
 
 def encode_texts(examples: Sequence[Wanted], tokenizer: Tokenizer, room: Room) -> Encoded:
     """A row an example: source and, where it is known, target."""
-    rows, prefix, targets = Rows(tokenizer, room.source + room.target), [], []
+    rows, prefix, targets = RowBuilder(tokenizer, room.source + room.target), [], []
     firsts = tokenizer.encode_batch([e.text for e in examples])
     known = all(e.target is not None for e in examples)
     for example, first in zip(examples, firsts, strict=True):
@@ -116,7 +116,7 @@ def encode_questions(
         together: the passages of a question, which stand together, are one example, to be voted on; otherwise
             each is its own, to be learned from.
     """
-    rows, targets, asked = Rows(tokenizer, room.source + room.target), [], []
+    rows, targets, asked = RowBuilder(tokenizer, room.source + room.target), [], []
     prefix: list[int] = []
     known = any(q.answers for q in questions)
     seen: tuple[str, Spans] = ("", Spans([], [], []))
@@ -126,12 +126,12 @@ def encode_questions(
             if seen[0] != question.passage:
                 seen = (question.passage, tokenizer.encode_spans(question.passage))
             spans, ids = seen[1], tokenizer.encode(question.question)
-            passage = Passage.of(tokenizer, ids, question.passage, spans, room.source)
+            passage = ReadPassage.of(tokenizer, ids, question.passage, spans, room.source)
             passages.append(passage)
             answers = question.answers or ()
             golds += [text for text, _ in answers]
             said += [_shown(w, spans, answers) if known else None for w in passage.windows]
-        inquiry = Asked(tuple(passages), question.name, tuple(dict.fromkeys(golds)) or ("",) * known)
+        inquiry = ReadQuestion(tuple(passages), question.name, tuple(dict.fromkeys(golds)) or ("",) * known)
         made = [_row(s, t, room, tokenizer.sep_id) for s, t in zip(inquiry.sources, said, strict=True)]
         rows.take([row for row, _ in made], sum(len(t or ()) >= room.target for t in said))
         prefix += map(len, inquiry.sources)

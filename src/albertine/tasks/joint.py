@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from albertine.evaluation.answers import Decided, squad2
-from albertine.inference.spans import Found, by_beam
+from albertine.inference.spans import LikelySpans, by_beam
 from albertine.inference.windows import Reading
 from albertine.interop.heads import Task, head_config
 from albertine.model.joint import Beam, JointAnswer
@@ -43,7 +43,7 @@ FOREIGN_WINDOW = 384
 
 @dataclass
 class AnswerOrNot:
-    """The family of answers that may not be there; what its model says of a question is a `Found`.
+    """The family of answers that may not be there; what its model says of a question is a `LikelySpans`.
 
     Attributes:
         threshold: above this probability that there is no answer none is given; `settle` finds it.
@@ -83,17 +83,17 @@ class AnswerOrNot:
         *,
         device: torch.device | str = "cpu",
         poll: Poll = lambda: None,
-    ) -> list[Found]:
+    ) -> list[LikelySpans]:
         table = over_rows(model, data, device=device, poll=poll)
         return of_questions(
             data, lambda asked, at: by_beam(asked.windows, Beam.of(table[at]), asked.passage, self.reading)
         )
 
-    def merge(self, said: Sequence[list[Found]], data: Encoded) -> list[Found]:
+    def merge(self, said: Sequence[list[LikelySpans]], data: Encoded) -> list[LikelySpans]:
         """The mean of what several models say of every question; `settle` then finds their own threshold."""
         return merged(said, self.reading)
 
-    def settle(self, said: list[Found], data: Encoded) -> None:
+    def settle(self, said: list[LikelySpans], data: Encoded) -> None:
         """Take the threshold that gives the best F1, by SQuAD's script."""
         self.threshold = squad2(gold_texts(data), self.answers(said, data))["best_f1_threshold"]
 
@@ -101,7 +101,7 @@ class AnswerOrNot:
         """Take the threshold that a folder tells."""
         self.threshold = float(told.get("threshold", self.threshold))
 
-    def answers(self, said: list[Found], data: Encoded) -> list[Decided]:
+    def answers(self, said: list[LikelySpans], data: Encoded) -> list[Decided]:
         found = []
         for one, asked in zip(said, data.examples, strict=True):
             best, none = words(one, asked.example.passage), one.no_answer or 0.0
@@ -111,7 +111,9 @@ class AnswerOrNot:
     def gold(self, data: Encoded) -> list[Any]:
         return gold_texts(data)
 
-    def lines(self, said: list[Found], data: Encoded, answers: Sequence[Decided]) -> list[dict[str, Any]]:
+    def lines(
+        self, said: list[LikelySpans], data: Encoded, answers: Sequence[Decided]
+    ) -> list[dict[str, Any]]:
         """Id, prediction ("" for no answer), the right answers if known, the probability that there is none,
         and the likeliest spans: begin, end, probability."""
         return [

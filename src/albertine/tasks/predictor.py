@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from albertine.errors import DataError, ModelError, SettingsError
 from albertine.inference.embedding import TextEmbedder, cosines, how_of
 from albertine.inference.parity import check_int8
-from albertine.inference.reading import Inquiry, Passage, read
+from albertine.inference.reading import Inquiry, ReadPassage, read
 from albertine.inference.relations import Relation
 from albertine.inference.search import Draw, Search
-from albertine.inference.spans import Answer, Found
+from albertine.inference.spans import AnswerSpan, LikelySpans
 from albertine.inference.tags import Entity
 from albertine.inference.whitening import read_whitening
 from albertine.inference.writing import Written, source_row, write
@@ -308,7 +308,7 @@ class Predictor:
         examples = [Sentence(str(i), text, None, "") for i, text in enumerate(_several(texts))]
         return list(self.said(examples)[0]) if examples else []
 
-    def answer(self, question: str, passage: str) -> Answer | None:
+    def answer(self, question: str, passage: str) -> AnswerSpan | None:
         """The part of the passage that answers the question best; None if the passage has nothing to show,
         or if the model finds that it does not answer the question (SQuAD v2.0).
 
@@ -318,7 +318,7 @@ class Predictor:
         """
         return self.likely_spans([(question, passage)])[0].best(self.threshold)
 
-    def likely_spans(self, asked: Sequence[tuple[str, str]]) -> list[Found]:
+    def likely_spans(self, asked: Sequence[tuple[str, str]]) -> list[LikelySpans]:
         """The likeliest spans of the passage of every (question, passage), and how likely it is that it does
         not answer the question. Raises as `answer`."""
         self.made_to("answer")
@@ -419,7 +419,7 @@ class Predictor:
         if not texts:
             raise DataError("there is no passage to read", remedy="Give one or more")
         ids, spans, room = self.tokenizer.encode(question), self.tokenizer.encode_spans, family.room.source
-        inquiry = Inquiry(tuple(Passage.of(self.tokenizer, ids, t, spans(t), room) for t in texts))
+        inquiry = Inquiry(tuple(ReadPassage.of(self.tokenizer, ids, t, spans(t), room) for t in texts))
         how = search or family.search
         return read(self.model, self.tokenizer, [inquiry], how, extract=extract, always=always)[0]
 

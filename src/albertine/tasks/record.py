@@ -18,7 +18,7 @@ from albertine.interop.places import model_folder
 from albertine.model.task_model import TaskModel
 from albertine.settings import absolute, read_yaml
 from albertine.tasks.family import Family
-from albertine.tasks.readers.files import Member
+from albertine.tasks.readers.files import ArchiveMember
 from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.sources import files_of
 from albertine.training.branching import onset_of
@@ -131,7 +131,7 @@ def contents(settings: FinetuneSettings) -> dict[Path, str]:
         data = sorted(task.place.rglob("*"))
     else:
         files = (file for split in task.data.files for file in files_of(task.data, task.place, split))
-        data = [file.archive if isinstance(file, Member) else file for file in files]
+        data = [file.archive if isinstance(file, ArchiveMember) else file for file in files]
         data += [] if task.dataset is None else [task.dataset]
     found = {}
     for path in (*data, *sorted(_where(settings.encoder.folder).glob("*"))):

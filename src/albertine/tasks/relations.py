@@ -18,7 +18,7 @@ from torch import Tensor
 
 from albertine.evaluation.entities import Triple
 from albertine.randomness import uniforms
-from albertine.tasks.encoded import Encoded, Rows, TaskBatch, cut_text
+from albertine.tasks.encoded import Encoded, RowBuilder, TaskBatch, cut_text
 from albertine.text.tokenizer import Spans, Tokenizer
 from albertine.text.words import is_han
 
@@ -143,7 +143,7 @@ def encode(
             there are none.
     """
     number = {name: i for i, name in enumerate(predicates)}
-    rows, cuts, targets = Rows(tokenizer, max_length), [], []
+    rows, cuts, targets = RowBuilder(tokenizer, max_length), [], []
     absent = broken = left_out = 0
     for example in examples:
         cut, ids = cut_text(example, tokenizer, max_length)

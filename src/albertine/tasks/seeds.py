@@ -14,7 +14,7 @@ from albertine.evaluation.runs import read_run
 from albertine.evaluation.spread import Spread
 from albertine.files import replace_durably
 from albertine.tasks.data import once
-from albertine.tasks.finetune import Result, finetune
+from albertine.tasks.finetune import FinetuneResult, finetune
 from albertine.tasks.record import contents
 from albertine.tasks.settings import FinetuneSettings
 from albertine.training.distributed import is_main
@@ -30,7 +30,7 @@ class Seeds:
         best: folder of the run with the best first metric. summary: the scores, JSON.
     """
 
-    results: tuple[Result, ...]
+    results: tuple[FinetuneResult, ...]
     metrics: Mapping[str, Spread]
     best: Path
     summary: Path
@@ -50,7 +50,7 @@ def over_seeds(
     count: int,
     *,
     resume: str = "auto",
-    run: Callable[..., Result] = finetune,
+    run: Callable[..., FinetuneResult] = finetune,
 ) -> Seeds:
     """Run `count` seeds from `settings.seed` on, each in a folder `NAME-seed-N`; what is done is not done
     again.

@@ -48,7 +48,7 @@ class SuiteTask:
 
 
 @dataclass(frozen=True)
-class Suite:
+class TaskSuite:
     """Tasks to run.
 
     Attributes:
@@ -60,7 +60,7 @@ class Suite:
     tasks: tuple[SuiteTask, ...]
 
 
-def read_suite(path: Path, assignments: Iterable[str] = ()) -> Suite:
+def read_suite(path: Path, assignments: Iterable[str] = ()) -> TaskSuite:
     """A suite by its file and `key.sub=value` from the command line, checked as far as can be before hours
     are spent: every setting, every encoder, and that the files are there.
 
@@ -97,7 +97,7 @@ def read_suite(path: Path, assignments: Iterable[str] = ()) -> Suite:
         tasks.append(SuiteTask(str(task), settings, start_from, absent))
     if not tasks:
         raise SettingsError("every task of the suite was taken out", where=path)
-    return Suite(str(name), folder, _ordered(tasks, list(map(str, changes)), path))
+    return TaskSuite(str(name), folder, _ordered(tasks, list(map(str, changes)), path))
 
 
 def merged(*trees: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,10 +9,10 @@ from pathlib import Path
 from albertine.errors import AlbertineError, DataError
 from albertine.evaluation.report import best_run, write_report
 from albertine.evaluation.runs import Run, read_run
-from albertine.tasks.finetune import Result, finetune
+from albertine.tasks.finetune import FinetuneResult, finetune
 from albertine.tasks.seeds import over_seeds
 from albertine.tasks.settings import FinetuneSettings
-from albertine.tasks.suite import Suite, SuiteTask
+from albertine.tasks.suite import SuiteTask, TaskSuite
 from albertine.training.distributed import is_main
 
 
@@ -40,11 +40,11 @@ class SuiteResult:
 
 
 def run_suite(
-    suite: Suite,
+    suite: TaskSuite,
     *,
     seeds: int = 1,
     resume: str = "auto",
-    run: Callable[..., Result] = finetune,
+    run: Callable[..., FinetuneResult] = finetune,
     say: Callable[[str], None] = lambda text: None,
 ) -> SuiteResult:
     """Run the tasks of a suite; one that is done is not done again, and one that fails does not keep the
@@ -96,8 +96,8 @@ def run_suite(
 
 
 def _runs(
-    settings: FinetuneSettings, seeds: int, resume: str, run: Callable[..., Result]
-) -> tuple[Result, ...]:
+    settings: FinetuneSettings, seeds: int, resume: str, run: Callable[..., FinetuneResult]
+) -> tuple[FinetuneResult, ...]:
     if seeds > 1:
         return over_seeds(settings, seeds, resume=resume, run=run).results
     return (run(settings, resume=resume),)

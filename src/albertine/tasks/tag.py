@@ -23,7 +23,7 @@ from albertine.model.crf import CrfTagger
 from albertine.model.model import Model
 from albertine.model.task_model import TaskModel
 from albertine.objectives.losses import IGNORED, Part
-from albertine.tasks.encoded import Encoded, Rows, TaskBatch, cut_text
+from albertine.tasks.encoded import Encoded, RowBuilder, TaskBatch, cut_text
 from albertine.tasks.family import Fields, OneLayer, Poll, Tuned, over_rows
 from albertine.tasks.readers.table import Row
 from albertine.text.tokenizer import Spans, Tokenizer
@@ -51,7 +51,7 @@ def encode(
     Args:
         labels: all tags in the order of their numbers; the scheme is theirs.
     """
-    rows, cuts, targets = Rows(tokenizer, max_length), [], []
+    rows, cuts, targets = RowBuilder(tokenizer, max_length), [], []
     scheme, number = scheme_of(labels), {tag: i for i, tag in enumerate(labels)}
     for example in examples:
         cut, ids = cut_text(example, tokenizer, max_length)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from albertine.errors import DataError
-from albertine.text.formats import Shape, check_format, recognise, suffix
+from albertine.text.formats import FileShape, check_format, recognise, suffix
 from albertine.text.lines import TextLines, check_encoding, head_text
 from albertine.text.plain import READERS, Paragraphs
 from albertine.text.records import read_jsonl, read_parquet
@@ -287,7 +287,7 @@ class _Reader:
 
     def _stream(self, stream: ByteStream, path: Path | None) -> Iterator[Document]:
         if self.format == "parquet" or (self.format == "auto" and stream.head(4) == b"PAR1"):
-            shape = Shape("parquet", "begins with PAR1" if self.format == "auto" else "as asked")
+            shape = FileShape("parquet", "begins with PAR1" if self.format == "auto" else "as asked")
             self.on_file(FileReport(stream.name, shape.format, shape.reason))
             found = read_parquet(stream, path, self.text_field, self.limits)
         else:
@@ -302,7 +302,7 @@ class _Reader:
         for paragraphs in found:
             yield Document(stream.name, paragraphs, presplit)
 
-    def _text(self, stream: ByteStream, shape: Shape) -> Iterator[Paragraphs]:
+    def _text(self, stream: ByteStream, shape: FileShape) -> Iterator[Paragraphs]:
         lines = TextLines(stream, self.encoding, self.limits)
         if shape.format == "jsonl":
             return read_jsonl(lines, self.text_field, self.limits)

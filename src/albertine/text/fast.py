@@ -27,7 +27,7 @@ LONGEST_WORD = (
 DIGIT_COMMA_PENALTY = 100.0
 
 
-class Rules(NamedTuple):
+class TextRules(NamedTuple):
     """What BERT's pipeline does to text: lower it, strip accents, set Chinese characters apart."""
 
     lower: bool
@@ -35,7 +35,7 @@ class Rules(NamedTuple):
     chinese: bool
 
 
-def wordpiece_backend(pieces: Sequence[str], unknown: str, rules: Rules) -> tokenizers.Tokenizer:
+def wordpiece_backend(pieces: Sequence[str], unknown: str, rules: TextRules) -> tokenizers.Tokenizer:
     """BERT's pipeline as the library has it, without special pieces: text is text."""
     vocabulary = {piece: i for i, piece in enumerate(pieces)}
     backend = tokenizers.Tokenizer(
@@ -151,7 +151,7 @@ def save_sentencepiece(
     _write(folder, MODEL_FILE, model, backend, config)
 
 
-def save_wordpiece(tokenizer: Tokenizer, pieces: Sequence[str], rules: Rules, folder: Path) -> None:
+def save_wordpiece(tokenizer: Tokenizer, pieces: Sequence[str], rules: TextRules, folder: Path) -> None:
     """Write `vocab.txt`, `tokenizer.json` and `tokenizer_config.json` into a folder."""
     backend = wordpiece_backend(pieces, tokenizer.special.unk, rules)
     _add_special(backend, tokenizer)

@@ -49,7 +49,7 @@ _WIDE = re.compile("[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uff60]")
 
 
 @dataclass(frozen=True)
-class Shape:
+class FileShape:
     """What was decided about a file.
 
     Args:
@@ -81,7 +81,7 @@ def suffix(name: str) -> str:
     return path.suffix.lower()
 
 
-def recognise(name: str, head: str, whole: bool, wanted: str = "auto") -> Shape:
+def recognise(name: str, head: str, whole: bool, wanted: str = "auto") -> FileShape:
     """Decide how to read a file; the same answer for the same name and head.
 
     Args:
@@ -98,16 +98,16 @@ def recognise(name: str, head: str, whole: bool, wanted: str = "auto") -> Shape:
     if wanted != "auto":
         book = _book(blocks)
         marks, width = (book.marks, book.width) if book else ("blank lines", 0)
-        return Shape(wanted, "as asked", blank_ends, marks, width)
+        return FileShape(wanted, "as asked", blank_ends, marks, width)
     if by_suffix := _BY_SUFFIX.get(suffix(name)):
-        return Shape(by_suffix, f"by its extension {suffix(name)}")
+        return FileShape(by_suffix, f"by its extension {suffix(name)}")
     start = head.lstrip()
     if start.startswith("<doc "):
-        return Shape("wiki", "begins with <doc")
+        return FileShape("wiki", "begins with <doc")
     if start.startswith(("{", "[")) and (suffix(name) == ".json" or _is_record(start)):
-        return Shape("jsonl", "begins with a JSON object")
+        return FileShape("jsonl", "begins with a JSON object")
     if len(_TITLE.findall(head)) > 0 and start.startswith("= "):
-        return Shape("wikitext", "begins with a `= Title =` line")
+        return FileShape("wikitext", "begins with a `= Title =` line")
     return _plain(blocks, blank_ends)
 
 
@@ -131,20 +131,20 @@ def _blocks(lines: Sequence[str]) -> list[list[str]]:
     return blocks if blocks[-1] else blocks[:-1]
 
 
-def _plain(blocks: list[list[str]], blank_ends: bool) -> Shape:
+def _plain(blocks: list[list[str]], blank_ends: bool) -> FileShape:
     lines = [line for block in blocks for line in block]
     if not lines:
-        return Shape("lines", "no text in the first 64 kB")
+        return FileShape("lines", "no text in the first 64 kB")
     if book := _book(blocks):
         return book
     inside, ends = _share(lines, _STOP_INSIDE), _share(lines, _STOP_AT_END)
     several = f"{inside:.0%} of the lines hold several sentences"
     if inside <= 0.3 and ends >= 0.5 and (blank_ends or len(blocks) == 1):
-        return Shape("lines", several)
-    return Shape("paragraphs", several, blank_ends)
+        return FileShape("lines", several)
+    return FileShape("paragraphs", several, blank_ends)
 
 
-def _book(blocks: list[list[str]]) -> Shape | None:
+def _book(blocks: list[list[str]]) -> FileShape | None:
     """The shape of hard-wrapped lines, if that is what they are.
 
     Either few of the lines end a sentence and blank lines part them, or most are full: the first word of the
@@ -167,7 +167,7 @@ def _book(blocks: list[list[str]]) -> Shape | None:
     marks = _marks(blocks, pairs, width)
     said = "" if marks == "blank lines" else f", {marks} between paragraphs"
     reason = f"lines of up to {width} columns, {stops:.0%} of them ending a sentence{said}"
-    return Shape("book", reason, marks=marks, width=width)
+    return FileShape("book", reason, marks=marks, width=width)
 
 
 def _marks(blocks: list[list[str]], pairs: list[tuple[str, str]], width: int) -> Marks:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 from albertine.errors import DataError
-from albertine.text.formats import Shape, ends_paragraph
+from albertine.text.formats import FileShape, ends_paragraph
 from albertine.text.lines import TextLines, too_long
 from albertine.text.streams import Limits
 
@@ -35,7 +35,7 @@ class _Gather:
         return taken
 
 
-def read_lines(lines: TextLines, shape: Shape, limits: Limits) -> Iterator[Paragraphs]:
+def read_lines(lines: TextLines, shape: FileShape, limits: Limits) -> Iterator[Paragraphs]:
     """`lines` and `paragraphs`: documents end at blank lines, or with the file where the shape says so."""
     gather = _Gather(lines, limits)
     blank_ends = shape.blank_ends_document or shape.format == "lines"
@@ -48,7 +48,7 @@ def read_lines(lines: TextLines, shape: Shape, limits: Limits) -> Iterator[Parag
         yield taken
 
 
-def read_line_documents(lines: TextLines, shape: Shape, limits: Limits) -> Iterator[Paragraphs]:
+def read_line_documents(lines: TextLines, shape: FileShape, limits: Limits) -> Iterator[Paragraphs]:
     """`documents`: every line that is not blank is a document."""
     for line in lines:
         if text := line.strip():
@@ -132,7 +132,7 @@ def unwrap(text: str) -> list[str]:
     return paragraphs
 
 
-def _separated(text: str, shape: Shape) -> str:
+def _separated(text: str, shape: FileShape) -> str:
     """Hard-wrapped text with a blank line between its paragraphs, whatever marks them."""
     if shape.marks == "indents":
         return _INDENTED.sub("\n\n", text)
@@ -145,7 +145,7 @@ def _separated(text: str, shape: Shape) -> str:
     return text
 
 
-def read_book(lines: TextLines, shape: Shape, limits: Limits) -> Iterator[Paragraphs]:
+def read_book(lines: TextLines, shape: FileShape, limits: Limits) -> Iterator[Paragraphs]:
     """`book`: the file is one document."""
     if paragraphs := unwrap(_separated(_whole(lines, limits), shape)):
         yield tuple(paragraphs)
@@ -160,7 +160,7 @@ _LINK = re.compile(r"!?\[([^\[\]]{0,500})\]\([^()\s]{0,1000}\)")
 _EMPHASIS = re.compile(r"(\*{1,3}|`)(?=\S)([^*`\n]{1,500}?)(?<=\S)\1")
 
 
-def read_markdown(lines: TextLines, shape: Shape, limits: Limits) -> Iterator[Paragraphs]:
+def read_markdown(lines: TextLines, shape: FileShape, limits: Limits) -> Iterator[Paragraphs]:
     """`markdown`: the file is one document; heading marks, front matter, comments, code, link targets go."""
     text = _FRONT_MATTER.sub("", _whole(lines, limits))
     for pattern in (_FENCE, _COMMENT, _RULE, _MARK):
@@ -237,7 +237,7 @@ def _wiki_paragraph(raw: str) -> str:
     return "" if is_section_heading(text) else text
 
 
-def read_wiki(lines: TextLines, shape: Shape, limits: Limits) -> Iterator[Paragraphs]:
+def read_wiki(lines: TextLines, shape: FileShape, limits: Limits) -> Iterator[Paragraphs]:
     """`wiki`: one document for each `<doc …>` that holds more than its title and headings.
 
     Raises:
@@ -274,7 +274,7 @@ _HEADING = re.compile(r"^\s*=\s(?:=\s)*[^=].*=\s*$")
 _NEW_ARTICLE = re.compile(r"^\s*=\s[^=].*[^=\s]\s=\s*$")
 
 
-def read_wikitext(lines: TextLines, shape: Shape, limits: Limits) -> Iterator[Paragraphs]:
+def read_wikitext(lines: TextLines, shape: FileShape, limits: Limits) -> Iterator[Paragraphs]:
     """`wikitext`: a `= Title =` line begins a document; deeper headings go; ` @-@ ` is joined again."""
     gather = _Gather(lines, limits)
     for line in lines:
@@ -287,7 +287,7 @@ def read_wikitext(lines: TextLines, shape: Shape, limits: Limits) -> Iterator[Pa
         yield taken
 
 
-READERS: dict[str, Callable[[TextLines, Shape, Limits], Iterator[Paragraphs]]] = {
+READERS: dict[str, Callable[[TextLines, FileShape, Limits], Iterator[Paragraphs]]] = {
     "lines": read_lines,
     "paragraphs": read_lines,
     "documents": read_line_documents,

@@ -68,10 +68,10 @@ class WordPieceTokenizer(Tokenizer):
         self._open()
 
     def _open(self) -> None:
-        from albertine.text.fast import Rules, wordpiece_backend
+        from albertine.text.fast import TextRules, wordpiece_backend
 
         self._library = wordpiece_backend(
-            self.pieces, self.special.unk, Rules(self.lower, self.strip_accents, self.chinese)
+            self.pieces, self.special.unk, TextRules(self.lower, self.strip_accents, self.chinese)
         )
         self._words = WordCache(self._encode_part)
         self._bulk = BulkEncoder(self.parts, self._encode_parts)
@@ -133,9 +133,11 @@ class WordPieceTokenizer(Tokenizer):
 
     def save(self, folder: str | Path) -> None:
         """Write `vocab.txt`, `tokenizer.json` and `tokenizer_config.json`."""
-        from albertine.text.fast import Rules, save_wordpiece
+        from albertine.text.fast import TextRules, save_wordpiece
 
-        save_wordpiece(self, self.pieces, Rules(self.lower, self.strip_accents, self.chinese), Path(folder))
+        save_wordpiece(
+            self, self.pieces, TextRules(self.lower, self.strip_accents, self.chinese), Path(folder)
+        )
 
     @property
     def pieces(self) -> tuple[str, ...]:

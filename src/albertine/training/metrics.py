@@ -16,7 +16,7 @@ TIMINGS = ("elapsed", "tokens_per_second")
 """The only keys of a metrics line that differ between a resumed run and one that was never interrupted."""
 
 
-class Window:
+class RunningSums:
     """Sums over the steps since the last metrics line; part of a checkpoint, so that a line spans a
     restart.
     """

@@ -12,8 +12,8 @@ from albertine.training.guards import ONSET, Alarm, onset_minute
 from albertine.training.job import Job, State
 from albertine.training.metrics import (
     MetricsFile,
+    RunningSums,
     TensorBoard,
-    Window,
     cut_metrics,
     open_tensorboard,
     read_metrics,
@@ -32,7 +32,7 @@ class Recorder:
 
     def __init__(self, job: Job, reporter: Reporter, state: State) -> None:
         self.job, self.reporter = job, reporter
-        self.window, self.lines = Window(state.window), state.lines
+        self.window, self.lines = RunningSums(state.window), state.lines
         self._before, self._began = state.elapsed, time.monotonic()
         self._last_time, self._last_tokens = self._began, state.tokens
         self._metrics: MetricsFile | None = None
@@ -79,7 +79,7 @@ class Recorder:
         row |= {key: place[key] for key in ("epoch", "stage") if key in place}
         row |= self.window.means() | {"lr": state.lr, "tokens": state.tokens, "elapsed": self.elapsed}
         row["tokens_per_second"] = (state.tokens - self._last_tokens) / max(now - self._last_time, 1e-9)
-        self._last_time, self._last_tokens, self.window = now, state.tokens, Window()
+        self._last_time, self._last_tokens, self.window = now, state.tokens, RunningSums()
         self._write(row, "train", row)
         self.reporter.numbers(row)
         alarms = self._alarms(row)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from albertine.layout import pack
 from albertine.model.backend import cpu_attention
 from albertine.model.backend.base import Backend
-from albertine.model.backend.cpu_attention import Form, _by_products, attend
+from albertine.model.backend.cpu_attention import Visible, _by_products, attend
 from albertine.model.backend.cuda import attend_packed, attend_padded
 from albertine.model.rows import Rows
 from albertine.precision import Format
@@ -54,9 +54,9 @@ def test_keys_of_neighbours_are_not_seen(lengths, data):
 def test_windows_stay_inside_the_batch():
     # Two of 20 take 12 rows of what follows; the last takes them from before it; 16 needs none.
     assert [p.window for p in cpu_attention._pieces((20, 20, 16, 30), (20, 20, 16, 30), 0, True, 86)] == [
-        cpu_attention.Window(0, 0, 20, 2),
+        cpu_attention.PaddedKeys(0, 0, 20, 2),
         None,
-        cpu_attention.Window(54, 2, 30, 1),
+        cpu_attention.PaddedKeys(54, 2, 30, 1),
     ]
     assert [p.window for p in cpu_attention._pieces((5,), (5,), 0, True, 5)] == [None]
 
@@ -133,6 +133,6 @@ def test_training_in_bfloat16_on_a_cpu_takes_other_kernels_for_the_same_result(
 def test_dropout_of_the_products_keeps_the_mean():
     q, k, v = (torch.randn(20, 2, 128, 8, generator=torch.Generator().manual_seed(s)) for s in range(3))
     torch.manual_seed(0)
-    dropped = _by_products(q, k, torch.ones_like(v), Form(), 0.25)
+    dropped = _by_products(q, k, torch.ones_like(v), Visible(), 0.25)
     assert dropped.std() > 0.01
     assert dropped.mean() == pytest.approx(1.0, abs=0.01)

@@ -16,15 +16,15 @@ from torch import Tensor
 
 from albertine.model.backend import int8
 from albertine.model.backend.base import PLAIN
-from albertine.model.backend.int8 import Form, Int8Linear, largest_weight, rounded
+from albertine.model.backend.int8 import Int8Form, Int8Linear, largest_weight, rounded
 
 ROWS, INSIDE, OUT = 64, 96, 80
 FORMS = (int8.unsigned, int8.signed, int8.plain_integers)
 
 
 @pytest.fixture(params=FORMS, ids=lambda form: form.__name__)
-def form(request: pytest.FixtureRequest) -> Form:
-    chosen: Form = request.param
+def form(request: pytest.FixtureRequest) -> Int8Form:
+    chosen: Int8Form = request.param
     try:
         largest_weight(chosen)
     except (RuntimeError, AttributeError) as error:
@@ -40,7 +40,7 @@ def tensors(rows: int = ROWS, inside: int = INSIDE, out: int = OUT) -> tuple[Ten
 
 
 @torch.inference_mode()
-def test_whole_number_arithmetic(form: Form) -> None:
+def test_whole_number_arithmetic(form: Int8Form) -> None:
     weight, bias, x, residual = tensors()
     x[7] *= 300
     linear = Int8Linear(weight, bias, torch.float32, form)
@@ -70,7 +70,7 @@ def test_whole_number_arithmetic(form: Form) -> None:
 
 
 @torch.inference_mode()
-def test_results_in_bfloat16(form: Form) -> None:
+def test_results_in_bfloat16(form: Int8Form) -> None:
     weight, bias, x, residual = tensors()
     x, residual = x.bfloat16(), residual.bfloat16()
     exact = Int8Linear(weight, bias, torch.float32, form)
@@ -83,7 +83,7 @@ def test_results_in_bfloat16(form: Form) -> None:
 @pytest.mark.parametrize("activation", [None, "gelu"])
 @torch.inference_mode()
 def test_a_row_does_not_depend_on_its_neighbours(
-    form: Form, activation: str | None, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    form: Int8Form, activation: str | None, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Alone, among 63 others of which one reaches a million times as far, and in another piece."""
     monkeypatch.setattr(int8, "PIECE", 1)
@@ -101,7 +101,7 @@ def test_a_row_does_not_depend_on_its_neighbours(
 
 
 @torch.inference_mode()
-def test_one_outlier_costs_the_others_nothing(form: Form) -> None:
+def test_one_outlier_costs_the_others_nothing(form: Int8Form) -> None:
     weight, bias, x, _ = tensors()
     x[5, 3] = 1e4
     found, right = Int8Linear(weight, bias, torch.float32, form)(x), F.linear(x, weight, bias)
@@ -111,7 +111,7 @@ def test_one_outlier_costs_the_others_nothing(form: Form) -> None:
 
 
 @torch.inference_mode()
-def test_extreme_rows(form: Form) -> None:
+def test_extreme_rows(form: Int8Form) -> None:
     weight, bias, x, _ = tensors(8)
     x[0] = 0
     x[1] *= 1e-38
@@ -131,7 +131,7 @@ def test_extreme_rows(form: Form) -> None:
 
 
 @torch.inference_mode()
-def test_sums_do_not_saturate(form: Form) -> None:
+def test_sums_do_not_saturate(form: Int8Form) -> None:
     """Two products of 127 and 255 do not fit into 16 bits, where processors without VNNI add them."""
     ones, bias = torch.ones(32, 3072), torch.zeros(32)
     linear = Int8Linear(ones, bias, torch.float32, form)

@@ -20,7 +20,7 @@ from albertine.model.backend.proof import Candidate, PlainLinear, choices, fixed
 from albertine.precision import Format
 
 FLOAT, INT8 = Format(torch.float32), Format(torch.float32, int8=True)
-Make = Callable[[Tensor, Tensor, torch.dtype], proof.Linear]
+Make = Callable[[Tensor, Tensor, torch.dtype], proof.LinearLayer]
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,7 @@ from albertine.model.backend.base import PLAIN, Backend
 from albertine.precision import Format
 
 if TYPE_CHECKING:
-    from albertine.model.backend.proof import Choice
+    from albertine.model.backend.proof import KernelChoice
 
 NAMES = ("auto", "plain", "onednn", "cuda")
 
@@ -105,7 +105,7 @@ def tokens_per_pass(device: torch.device | str) -> int:
     return 4096 if torch.device(device).type == "cpu" else 16384
 
 
-def choices() -> list[Choice]:
+def choices() -> list[KernelChoice]:
     """What this processor takes for each kind of product of inference, found out by measuring it."""
     from albertine.model.backend import proof
 

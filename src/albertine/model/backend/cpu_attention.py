@@ -51,7 +51,7 @@ def attend(q_RND: Tensor, k_TND: Tensor, v_TND: Tensor, queries: Rows, keys: Row
         q = q.view(count, piece.queries, *heads).transpose(1, 2)
         if window is not None:
             k, v = window.of(k_TND), window.of(v_TND)
-            form = Form(window.mask(q.dtype))
+            form = Seen(window.mask(q.dtype))
         else:
             k = k.view(count, piece.keys, *heads).transpose(1, 2)
             v = v.view(count, piece.keys, *heads).transpose(1, 2)
@@ -62,7 +62,7 @@ def attend(q_RND: Tensor, k_TND: Tensor, v_TND: Tensor, queries: Rows, keys: Row
     return parts[0] if len(parts) == 1 else torch.cat(parts) if parts else q_RND.contiguous()
 
 
-class Form(NamedTuple):
+class Seen(NamedTuple):
     """What the queries of some sequences see.
 
     Attributes:
@@ -76,7 +76,7 @@ class Form(NamedTuple):
     some: Tensor | None = None
 
     @classmethod
-    def of(cls, until_SL: Tensor, when_SM: Tensor) -> Form:
+    def of(cls, until_SL: Tensor, when_SM: Tensor) -> Seen:
         """The cheapest form of `when < until`."""
         if bool(until_SL.amin() > when_SM.amax()):
             return cls()
@@ -91,10 +91,10 @@ class Form(NamedTuple):
 
 
 def _forms(
-    pieces: list[Piece], queries: Rows, keys: Rows, q_sizes: list[int], k_sizes: list[int]
-) -> list[Form]:
+    pieces: list[EqualRows], queries: Rows, keys: Rows, q_sizes: list[int], k_sizes: list[int]
+) -> list[Seen]:
     if queries.visible is None or keys.visible is None:
-        return [Form()] * len(pieces)
+        return [Seen()] * len(pieces)
     split = zip(
         pieces,
         torch.split(queries.visible.until, q_sizes),
@@ -102,18 +102,18 @@ def _forms(
         strict=True,
     )
     return [
-        Form.of(until.view(piece.sequences, -1), when.view(piece.sequences, -1)) if piece.queries else Form()
+        Seen.of(until.view(piece.sequences, -1), when.view(piece.sequences, -1)) if piece.queries else Seen()
         for piece, until, when in split
     ]
 
 
-def _by_kernel(q_SNLD: Tensor, k_SNMD: Tensor, v_SNMD: Tensor, form: Form, dropout: float) -> Tensor:
+def _by_kernel(q_SNLD: Tensor, k_SNMD: Tensor, v_SNMD: Tensor, form: Seen, dropout: float) -> Tensor:
     return F.scaled_dot_product_attention(
         q_SNLD, k_SNMD, v_SNMD, attn_mask=form.mask, dropout_p=dropout, is_causal=form.causal
     )
 
 
-def _by_products(q_SNLD: Tensor, k_SNMD: Tensor, v_SNMD: Tensor, form: Form, dropout: float) -> Tensor:
+def _by_products(q_SNLD: Tensor, k_SNMD: Tensor, v_SNMD: Tensor, form: Seen, dropout: float) -> Tensor:
     """For training in bfloat16, where the fused kernel's backward takes two to three times as long as plain
     products; below eighty keys the fused kernel in float32 is faster still."""
     S, N, L, D = q_SNLD.shape
@@ -128,7 +128,7 @@ def _by_products(q_SNLD: Tensor, k_SNMD: Tensor, v_SNMD: Tensor, form: Form, dro
     return (weights @ v_SNMD.reshape(S * N, M, D)).view(S, N, L, D)
 
 
-class Window(NamedTuple):
+class PaddedKeys(NamedTuple):
     """The keys of neighbouring sequences of equal length, each with some rows beyond it, which are masked, so
     that their number is a multiple of `VECTOR`.
 
@@ -164,29 +164,29 @@ def _mask(before: int, length: int, size: int, dtype: torch.dtype) -> Tensor:
     return mask
 
 
-def _window(start: int, length: int, sequences: int, rows: int) -> Window | None:
+def _window(start: int, length: int, sequences: int, rows: int) -> PaddedKeys | None:
     """The window of sequences whose keys begin at row `start` of `rows`; None where there is no use for one,
     or no room."""
-    window = Window(start, 0, length, sequences)
+    window = PaddedKeys(start, 0, length, sequences)
     beyond = max(0, start + (sequences - 1) * length + window.size - rows)
     if window.size == length or beyond > start:
         return None
     return window._replace(first=start - beyond, before=beyond)
 
 
-class Piece(NamedTuple):
+class EqualRows(NamedTuple):
     """Neighbouring sequences of equal shape, for one call of a kernel; `queries` and `keys` are of each."""
 
     queries: int
     keys: int
     sequences: int
-    window: Window | None
+    window: PaddedKeys | None
 
 
 @lru_cache(maxsize=64)  # asked at every depth
 def _pieces(
     queries: tuple[int, ...], keys: tuple[int, ...], most: int, windows: bool, rows: int
-) -> list[Piece]:
+) -> list[EqualRows]:
     """The calls for sequences of these lengths.
 
     Args:
@@ -202,6 +202,6 @@ def _pieces(
         size = max(1, most // max(1, q * k)) if most else b - a
         for done in range(a, b, size):
             count = min(size, b - done)
-            pieces.append(Piece(q, k, count, _window(first, k, count, rows) if windows else None))
+            pieces.append(EqualRows(q, k, count, _window(first, k, count, rows) if windows else None))
             first += count * k
     return pieces

@@ -22,7 +22,7 @@ Sums = Callable[[Tensor], Tensor]
 """Whole numbers -127 to 127 (R, in), int8, to (R, out), float32: times the weights and their scales, added
 up."""
 
-Form = Callable[[Tensor, Tensor], Sums]
+Int8Form = Callable[[Tensor, Tensor], Sums]
 """A way to get there: of weights (out, in), int8, and their scales (out,)."""
 
 _IN_PLACE: dict[str, Callable[[Tensor], Tensor]] = {
@@ -80,7 +80,7 @@ def _shifted(q: Tensor) -> Tensor:
 
 
 @cache
-def largest_weight(form: Form) -> int:
+def largest_weight(form: Int8Form) -> int:
     """Largest magnitude of an 8-bit weight that the processor multiplies right: 127; without VNNI 64, since
     two products are then added in 16 bits, and 255·64·2 is below 2¹⁵.
 
@@ -115,7 +115,7 @@ class Int8Linear:
         RuntimeError, AttributeError: there is no such kernel here.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor, dtype: torch.dtype, form: Form = unsigned) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor, dtype: torch.dtype, form: Int8Form = unsigned) -> None:
         weight = weight.detach().float()
         scales = (weight.abs().amax(1) / largest_weight(form)).clamp(min=SMALLEST)
         self.form, self.dtype, self.bias = form, dtype, bias.detach().float().contiguous()

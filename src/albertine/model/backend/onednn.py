@@ -16,7 +16,7 @@ from albertine.model.backend.base import Backend
 from albertine.model.backend.cache import cached
 from albertine.model.backend.cpu_attention import attend
 from albertine.model.backend.fused import formula
-from albertine.model.backend.proof import Linear, prepared
+from albertine.model.backend.proof import LinearLayer, prepared
 from albertine.model.backend.summed import OncePerPass, SummedGradients, bias_of, dense, runs
 from albertine.precision import Format
 
@@ -87,7 +87,7 @@ class Inference(Processor, OncePerPass):
 
     def __init__(self, form: Format) -> None:
         super().__init__(form)
-        self._linears: dict[tuple[nn.Module, ...], Linear | None] = {}
+        self._linears: dict[tuple[nn.Module, ...], LinearLayer | None] = {}
 
     def padded_rows(self, index: Tensor, num_rows: int) -> Tensor:
         # Of few rows there are few numbers: one text alone need not wait for sixteen.
@@ -118,7 +118,7 @@ class Inference(Processor, OncePerPass):
         kernel = self._kernel((layer,), x) if dropout == 0 and self._untouched[(layer,)] else None
         return super().added(layer, x, residual, dropout) if kernel is None else kernel(x, None, residual)
 
-    def _kernel(self, layers: tuple[nn.Module, ...], x: Tensor) -> Linear | None:
+    def _kernel(self, layers: tuple[nn.Module, ...], x: Tensor) -> LinearLayer | None:
         """The layers as one kernel, looked up once a pass; None where there is none, or not for such an
         input."""
         if x.ndim != 2 or x.dtype != self.form.dtype:
@@ -128,10 +128,10 @@ class Inference(Processor, OncePerPass):
             own = cast(tuple[nn.Linear, ...], layers)
             found = cached(own, self.form, lambda: _laid_out(own, self.form)) if dense(own) else None
             self._linears[layers] = found
-        return cast("Linear | None", found)
+        return cast("LinearLayer | None", found)
 
 
-def _laid_out(layers: Sequence[nn.Linear], form: Format) -> Linear:
+def _laid_out(layers: Sequence[nn.Linear], form: Format) -> LinearLayer:
     weights: list[Tensor] = [layer.weight for layer in layers]
     biases: list[Tensor] = [bias_of(layer) for layer in layers]
     one = len(layers) == 1

@@ -65,7 +65,7 @@ TOLERANCE = {"float32": 1e-5, "bfloat16": 0.02, "int8": 0.05}
 _log = logging.getLogger(__name__)
 
 
-class Linear(Protocol):
+class LinearLayer(Protocol):
     """A linear layer of inference."""
 
     def __call__(self, x_TI: Tensor, activation: str | None = None, residual: Tensor | None = None) -> Tensor:
@@ -83,10 +83,10 @@ class Candidate(NamedTuple):
 
     form: str
     kernel: str
-    make: Callable[[Tensor, Tensor, torch.dtype], Linear]
+    make: Callable[[Tensor, Tensor, torch.dtype], LinearLayer]
 
 
-class Choice(NamedTuple):
+class KernelChoice(NamedTuple):
     """What was chosen for a kind of product.
 
     Attributes:
@@ -114,15 +114,15 @@ class PlainLinear:
         return y_TO if residual is None else y_TO + residual
 
 
-def _plain(weight: Tensor, bias: Tensor, dtype: torch.dtype) -> Linear:
+def _plain(weight: Tensor, bias: Tensor, dtype: torch.dtype) -> LinearLayer:
     return PlainLinear(weight.to(dtype), bias.to(dtype))
 
 
-def _fused(apart: bool) -> Callable[[Tensor, Tensor, torch.dtype], Linear]:
+def _fused(apart: bool) -> Callable[[Tensor, Tensor, torch.dtype], LinearLayer]:
     return lambda weight, bias, dtype: FusedLinear(weight.to(dtype), bias.to(dtype), apart)
 
 
-def _int8(form: int8.Form) -> Callable[[Tensor, Tensor, torch.dtype], Linear]:
+def _int8(form: int8.Int8Form) -> Callable[[Tensor, Tensor, torch.dtype], LinearLayer]:
     return lambda weight, bias, dtype: int8.Int8Linear(weight, bias, dtype, form)
 
 
@@ -140,12 +140,12 @@ CANDIDATES: dict[str, tuple[Candidate, ...]] = {
 }
 """By kind, the likeliest first: with AVX2 GELU apart saves a twentieth, which one product may hide."""
 
-_chosen: dict[tuple[str, torch.dtype], tuple[Candidate, Choice]] = {}
+_chosen: dict[tuple[str, torch.dtype], tuple[Candidate, KernelChoice]] = {}
 _fixed: dict[str, str] = {}
 _lock = threading.RLock()
 
 
-def prepared(weight: Tensor, bias: Tensor, form: Format) -> Linear:
+def prepared(weight: Tensor, bias: Tensor, form: Format) -> LinearLayer:
     """A linear layer of inference, computed in the way that is best here.
 
     Args:
@@ -170,7 +170,7 @@ def prepared(weight: Tensor, bias: Tensor, form: Format) -> Linear:
     return _choose("int8" if rounds else _name(dtype), dtype)[0].make(weight, bias, dtype)
 
 
-def choices() -> list[Choice]:
+def choices() -> list[KernelChoice]:
     """What is taken on this processor for each kind of product; of int8 with the dtype that it has here."""
     kinds = [("float32", torch.float32), ("bfloat16", torch.bfloat16)]
     kinds.append(("int8", compute_format("int8", torch.empty(0)).dtype))
@@ -218,18 +218,18 @@ def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _choose(kind: str, dtype: torch.dtype) -> tuple[Candidate, Choice]:
+def _choose(kind: str, dtype: torch.dtype) -> tuple[Candidate, KernelChoice]:
     if kind in _fixed:
         ways = *CANDIDATES[kind], Candidate(PLAIN, PLAIN, _plain)
         way = next(each for each in ways if each.form == _fixed[kind])
-        return way, Choice(kind, way.form, way.kernel)
+        return way, KernelChoice(kind, way.form, way.kernel)
     with _lock:
         if (kind, dtype) not in _chosen:
             _chosen[kind, dtype] = _measured(kind, dtype)
         return _chosen[kind, dtype]
 
 
-def _measured(kind: str, dtype: torch.dtype) -> tuple[Candidate, Choice]:
+def _measured(kind: str, dtype: torch.dtype) -> tuple[Candidate, KernelChoice]:
     """The best candidate; without one, what it would have replaced, and a line in the log."""
     rows, activation = ROWS[kind]
     usual = _choose(_name(dtype), dtype)[0] if kind == "int8" else Candidate(PLAIN, PLAIN, _plain)
@@ -246,19 +246,19 @@ def _measured(kind: str, dtype: torch.dtype) -> tuple[Candidate, Choice]:
         if way.form in times and (best is None or times[way.form] < BETTER * times[best.form]):
             best = way
     if best and times[best.form] <= WORSE * plain:
-        return best, Choice(kind, best.form, best.kernel, times[best.form], plain)
+        return best, KernelChoice(kind, best.form, best.kernel, times[best.form], plain)
     faults = tried | {form: f"{seconds / plain:.1f} times as long" for form, seconds in times.items()}
     told = "; ".join(f"{form}: {fault}" for form, fault in faults.items())
     instead = _name(dtype) if kind == "int8" else "plain operations"
     _log.warning(
         "products in %s are computed in %s here, for want of a fast kernel (%s)", kind, instead, told
     )
-    return usual, Choice(kind, usual.form, usual.kernel, plain, plain)
+    return usual, KernelChoice(kind, usual.form, usual.kernel, plain, plain)
 
 
 def _tried(
     way: Candidate, usual: Candidate, tiny: Given, large: Given, kind: str, dtype: torch.dtype
-) -> Linear | str:
+) -> LinearLayer | str:
     """A candidate's layer of the large weights, or what is wrong with it."""
     weight, bias, x, _ = tiny
     try:
@@ -277,7 +277,7 @@ def _tried(
         return f"not there: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
 
 
-def _agrees(layer: Linear, given: Given, kind: str, after: Iterable[tuple[str | None, bool]]) -> bool:
+def _agrees(layer: LinearLayer, given: Given, kind: str, after: Iterable[tuple[str | None, bool]]) -> bool:
     """Whether it gives what plain operations in float32 give, and leaves its arguments as they were.
 
     Args:

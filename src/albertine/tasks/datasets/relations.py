@@ -26,7 +26,7 @@ from albertine.text.tokenizer import Tokenizer
 SCHEMAS = "all_50_schemas"
 
 
-class Form(NamedTuple):
+class TripleForm(NamedTuple):
     """How a file writes a triple: a function that reads one, None if it is none, and the form in words."""
 
     read: Callable[[Any], Triple | None]
@@ -47,8 +47,8 @@ def _of_duie(item: Any) -> Triple | None:
     return None
 
 
-OWN = Form(_of_three, "A triple is [subject, predicate, object], three texts")
-DUIE = Form(_of_duie, 'A triple is {"subject": …, "predicate": …, "object": …}, three texts')
+OWN = TripleForm(_of_three, "A triple is [subject, predicate, object], three texts")
+DUIE = TripleForm(_of_duie, 'A triple is {"subject": …, "predicate": …, "object": …}, three texts')
 
 
 def read(dataset: Dataset, folder: Path, split: Split) -> Iterator[Sentence]:
@@ -59,7 +59,7 @@ def read(dataset: Dataset, folder: Path, split: Split) -> Iterator[Sentence]:
             yield _sentence(row, columns.text, columns.label or "", DUIE if duie else OWN)
 
 
-def _sentence(row: Row, text: str, label: str, form: Form) -> Sentence:
+def _sentence(row: Row, text: str, label: str, form: TripleForm) -> Sentence:
     words, value = row.text(text), row.told(label)
     if not words.strip():
         raise DataError(f"`{text}` is empty", where=row.where, remedy="Leave the line out")
@@ -69,7 +69,7 @@ def _sentence(row: Row, text: str, label: str, form: Form) -> Sentence:
     return Sentence(row.name, words, triples, row.where)
 
 
-def _triple(item: Any, label: str, row: Row, form: Form) -> Triple:
+def _triple(item: Any, label: str, row: Row, form: TripleForm) -> Triple:
     found = form.read(item)
     if found is None:
         raise DataError(f"`{label}` holds {item!r:.80}", where=row.where, remedy=form.words)

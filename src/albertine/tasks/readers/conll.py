@@ -15,7 +15,7 @@ _MARKS = str.maketrans("MLU", "IES")
 """Of the schemes BMES and BILOU as BIOES has them."""
 
 
-class Words(NamedTuple):
+class WordRow(NamedTuple):
     """A text in words.
 
     Attributes:
@@ -27,7 +27,7 @@ class Words(NamedTuple):
     where: str
 
 
-def sentences(path: File, encoding: str = "utf-8") -> Iterator[Words]:
+def sentences(path: File, encoding: str = "utf-8") -> Iterator[WordRow]:
     """The texts of a file. Its columns are parted by tabs, or else by spaces; the word is the first one, the
     tag the last one. Lines `# …` that have no tag and lines of `-DOCSTART-` are no words.
 
@@ -41,7 +41,7 @@ def sentences(path: File, encoding: str = "utf-8") -> Iterator[Words]:
         columns = line.rstrip().split("\t") if "\t" in line.strip() else line.split()
         if not columns or columns[0] == "-DOCSTART-":
             if words:
-                yield Words(words, tags or None, begin)
+                yield WordRow(words, tags or None, begin)
             words, tags = [], []
             continue
         tag = columns[-1] if len(columns) > 1 else ""
@@ -54,7 +54,7 @@ def sentences(path: File, encoding: str = "utf-8") -> Iterator[Words]:
         if tag:
             tags.append(checked_tag(tag, where))
     if words:
-        yield Words(words, tags or None, begin)
+        yield WordRow(words, tags or None, begin)
 
 
 def checked_tag(tag: str, where: str) -> str:

@@ -25,7 +25,7 @@ class NotThere(DataError):
 
 
 @dataclass(frozen=True)
-class Member:
+class ArchiveMember:
     """A file in a tar: the archive, and its name in there."""
 
     archive: Path
@@ -35,7 +35,7 @@ class Member:
         return f"{self.archive}:{self.name}"
 
 
-File = Path | Member
+File = Path | ArchiveMember
 
 
 def find(folder: Path, name: str, archive: str | None = None) -> File:
@@ -53,7 +53,7 @@ def find(folder: Path, name: str, archive: str | None = None) -> File:
         if (path := _packed(folder / place)) is not None:
             return path
     if archive is not None and (path := _packed(folder / archive)) is not None:
-        return Member(path, name)
+        return ArchiveMember(path, name)
     there = sorted(p.name for p in folder.iterdir())[:8] if folder.is_dir() else []
     raise NotThere(
         f"has no {name}" + (f"; it has {', '.join(there)}" if there else ""),
@@ -74,7 +74,7 @@ def unpacked(path: File) -> Iterator[ByteStream]:
     Raises:
         NotThere: its archive lacks it. DataError: it cannot be opened.
     """
-    if isinstance(path, Member):
+    if isinstance(path, ArchiveMember):
         with unpacked(path.archive) as stream:
             for member in tar_members(stream, LIMITS):
                 if member.name.rpartition(":")[2].removeprefix("./") == path.name:

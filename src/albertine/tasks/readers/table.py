@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from albertine.errors import DataError
 from albertine.tasks.readers import memory
-from albertine.tasks.readers.files import LIMITS, PACKED, File, Member, own_words, unpacked, whole
+from albertine.tasks.readers.files import LIMITS, PACKED, ArchiveMember, File, own_words, unpacked, whole
 from albertine.tasks.readers.values import check_names, kind_of_value, plain
 from albertine.text.lines import TextLines, check_encoding, head_text
 from albertine.text.streams import ByteStream
@@ -33,8 +33,8 @@ the names, where the file has no such line."""
 Placed = tuple[Mapping[str, Any], str]
 """The fields of a row by name, and its place for messages."""
 
-Form = Literal["csv", "json", "parquet", "tsv"]
-_FORMS: Mapping[str, Form] = {
+TableForm = Literal["csv", "json", "parquet", "tsv"]
+_FORMS: Mapping[str, TableForm] = {
     ".csv": "csv",
     ".json": "json",
     ".jsonl": "json",
@@ -121,7 +121,7 @@ def rows_of(
     Raises:
         DataError: it cannot be read; two columns have one name; a row is not what the others are.
     """
-    if not isinstance(source, str | Path | Member):
+    if not isinstance(source, str | Path | ArchiveMember):
         yield from (Row(fields, where, n) for n, (fields, where) in enumerate(memory.rows(source, name)))
         return
     path = Path(source) if isinstance(source, str) else source
@@ -148,13 +148,13 @@ def rows_of(
             yield from (Row(fields, where, n, advice) for n, (fields, where) in enumerate(placed))
 
 
-def form_of(path: File) -> Form:
+def form_of(path: File) -> TableForm:
     """What a file holds by its name; "tsv" also where that says nothing."""
     suffixes = PurePosixPath(str(path)).suffixes
     return _FORMS.get(next((s for s in reversed(suffixes) if s not in PACKED), "").lower(), "tsv")
 
 
-def _form(path: File, stream: ByteStream) -> Form:
+def _form(path: File, stream: ByteStream) -> TableForm:
     form, magic = form_of(path), stream.head(4) == b"PAR1"
     if form == "parquet" and not magic:
         raise DataError("is no Parquet file", where=path, remedy="Copy it again")
