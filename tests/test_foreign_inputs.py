@@ -319,6 +319,8 @@ def unread(says: str) -> dict[str, str]:
     return {"*": says, **dict.fromkeys(FILES, DONE)}
 
 
+LATE = dict.fromkeys(("finetune", "evaluate --file", "predict classify"), "is not utf-8 text (line 13501")
+
 TABLES: dict[str, Row] = {
     "plain": ("a.csv", CSV, SAME),
     "tabs": ("a.tsv", CSV.replace(b",", b"\t"), SAME),
@@ -333,7 +335,7 @@ TABLES: dict[str, Row] = {
     "gb18030": ("a.csv", CSV.replace(b"good", "服务很好下次还来".encode("gb18030")), "encoding=gb18030"),
     "utf-16": ("a.csv", CSV.decode().encode("utf-16"), "encoding=utf-16"),
     "latin-1": ("a.csv", CSV.replace(b"word", b"caf\xe9"), "encoding=latin-1"),
-    "latin-1, late": ("a.csv", CSV * 1500 + b"caf\xe9,b,fine\n", "is not utf-8 text (line 13501"),
+    "latin-1, late": ("a.csv", CSV * 1500 + b"caf\xe9,b,fine\n", LATE),
     "nul": ("a.csv", CSV.replace(b"word", b"wo\0rd"), "is a binary file"),
     "empty": ("a.csv", b"", "a.csv: holds no"),
     "names alone": ("a.csv", b"text,question,label\n", "a.csv: holds no"),
@@ -629,7 +631,7 @@ RUNS: dict[str, tuple[Break, CELL]] = {
 }
 
 
-STILL_OPEN = {(verb, "latin-1, late") for verb in FILES}
+STILL_OPEN = {("predict classify", "latin-1, late")}
 """Rows answered before the odd one stay beside the output, and the mended file is refused because of them."""
 
 
@@ -801,7 +803,9 @@ def test_what_may_not_be_read(albertine: Command, home: Home, tmp_path: Path, ou
     file = made("a.csv", CSV, tmp_path)
     file.chmod(0)
     outcome = albertine(*(TEXT | TABLE)[verb](home, file, out))
-    check(outcome, "ermission", out)
+    # Arguments that are paths are looked at by the command line itself, which tells how to use the verb.
+    assert outcome.code == 2 and not held(out)
+    assert "not readable" in outcome.err or "ermission" in outcome.err
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
