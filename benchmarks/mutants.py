@@ -57,7 +57,7 @@ M = Mutant
 TASKS = (
     M("tasks/asking.py", "best[: top or None]", "best[:]", "tests/tasks/test_asking.py"),
     M("tasks/asking.py", 'if spans and told["prediction"]', "if spans", "tests/tasks/test_asking.py"),
-    M("tasks/asking.py", "{row.number} {name}", "{name}", "tests/tasks/test_asking.py"),
+    M("tasks/generate.py", 'fields, f"{row.number} "', 'fields, ""', "tests/tasks/test_asking.py"),
     M("tasks/predict.py", "**how,\n", "", "tests/tasks/test_predict.py -k differ"),
     M(
         "tasks/predict.py",
@@ -91,13 +91,13 @@ TASKS = (
         "tests/tasks/test_predictor.py -k piece",
     ),
     M(
-        "tasks/families.py",
+        "tasks/generate.py",
         "beams if isinstance(beams, int) else 2",
         "2",
         "tests/tasks/test_predict.py -k generation",
     ),
     M(
-        "tasks/families.py",
+        "tasks/generate.py",
         'always=told.get("always") is True',
         "always=False",
         "tests/tasks/test_predict.py -k reading",
@@ -241,12 +241,12 @@ INFERENCE = (
         "tests/inference/test_search.py -k named",
     ),
     M(
-        "inference/relations.py",
+        "inference/triples.py",
         "bisect_left(after, place)",
         "bisect_left(after, place + 1)",
         "tests/tasks/test_relate.py -k loops",
     ),
-    M("inference/relations.py", "places > 0", "places >= 0", "tests/tasks/test_relate.py -k pointers"),
+    M("inference/triples.py", "places > 0", "places >= 0", "tests/tasks/test_relate.py -k pointers"),
     M(
         "inference/embedding.py",
         "len(row) + 2 > self.limit",

@@ -248,3 +248,15 @@ def test_no_large_file_is_tracked() -> None:
         f"{p.relative_to(ROOT)}: {p.stat().st_size:,}" for p in tracked_files() if p.stat().st_size > most(p)
     ]
     assert not large, "\n".join(large)
+
+
+def test_a_name_is_of_one_class() -> None:
+    found = re.findall(
+        r"^class ([A-Z]\w*)", "\n".join(path.read_text(encoding="utf-8") for path in FILES), re.M
+    )
+    assert sorted(name for name in set(found) if found.count(name) > 1) == []
+
+
+def test_no_three_files_have_one_name() -> None:
+    names = [path.name for path in FILES if path.name not in ("__init__.py", "settings.py")]
+    assert sorted(name for name in set(names) if names.count(name) > 2) == []

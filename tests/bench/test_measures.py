@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from albertine.bench import (
+    batches,
     contest,
-    data,
     inference,
     optimizer,
     process,
@@ -119,12 +119,12 @@ def test_optimizers() -> None:
 def test_data(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shape = replace(TOY, vocab_size=preset("albert-tiny-zh").vocab_size)
     monkeypatch.setattr(quiet, "others", lambda begin, end: 0.1)
-    found = data.measure(corpus, shape, seconds=0.2, workers=(0, 1), threads=2)
+    found = batches.measure(corpus, shape, seconds=0.2, workers=(0, 1), threads=2)
     assert found["used"] > 0 and found["ratio"] == max(found["made"].values()) / found["used"]
     if found["megabytes"]["1 loader processes"] is not None:  # the system tells
         assert found["megabytes"]["0 loader processes"] == 0 and found["megabytes"]["1 loader processes"] > 10
     monkeypatch.setattr(quiet, "others", lambda begin, end: 1.5)
-    assert data.measure(corpus, shape, seconds=0.2, workers=(0,), threads=2)["ratio"] is None
+    assert batches.measure(corpus, shape, seconds=0.2, workers=(0,), threads=2)["ratio"] is None
 
 
 def test_no_speed_is_told_on_a_busy_machine(

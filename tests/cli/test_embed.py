@@ -14,7 +14,7 @@ import pytest
 from albertine.errors import RunError
 from albertine.interop.huggingface import save_model
 from albertine.model.model import Model
-from albertine.pretraining.choose import encoder_config
+from albertine.pretraining.first_model import encoder_config
 from albertine.pretraining.settings import ModelChoice
 from albertine.tasks.family import Fields
 from albertine.tasks.predict import predict_file

@@ -16,7 +16,7 @@ from albertine.interop.sentence_transformers import Vectors, read_vectors, sente
 from albertine.model.model import Model
 from albertine.model.pooling import Pooling
 from albertine.model.task_model import Classifier, Embedder
-from albertine.pretraining.choose import encoder_config
+from albertine.pretraining.first_model import encoder_config
 from albertine.pretraining.settings import ModelChoice
 from albertine.tasks.predictor import Predictor
 from albertine.text.load import load_tokenizer

@@ -14,7 +14,7 @@ from albertine.model.joint import JointAnswer
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.model.read_on import read_on
-from albertine.model.relations import Relations
+from albertine.model.relation_head import Relations
 from albertine.model.task_model import Classifier, Embedder, Seq2Seq
 from tests import reference
 from tests.model import builders

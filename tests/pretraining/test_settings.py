@@ -12,7 +12,7 @@ import yaml
 from albertine.errors import SettingsError
 from albertine.model.config import EncoderConfig
 from albertine.model.plan import SharingPlan
-from albertine.pretraining.choose import encoder_config
+from albertine.pretraining.first_model import encoder_config
 from albertine.pretraining.settings import EncoderChanges, ModelChoice, PretrainingSettings
 from albertine.settings import dump, override, resolve
 

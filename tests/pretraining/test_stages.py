@@ -21,9 +21,9 @@ from albertine.objectives.baseline import BaselineScore, count_tokens
 from albertine.objectives.batch import PretrainingBatch
 from albertine.objectives.losses import pretraining_losses
 from albertine.pretraining import run as module
-from albertine.pretraining.choose import first_model
 from albertine.pretraining.curves import borders
 from albertine.pretraining.data import PretrainingBatches
+from albertine.pretraining.first_model import first_model
 from albertine.pretraining.run import pretrain
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.pretraining.stages import resolved, told

@@ -12,7 +12,7 @@ import pytest
 
 from albertine.interop.huggingface import save_model
 from albertine.model.model import Model
-from albertine.pretraining.choose import encoder_config
+from albertine.pretraining.first_model import encoder_config
 from albertine.pretraining.settings import ModelChoice
 from albertine.settings import resolve
 from albertine.tasks.settings import FinetuneSettings

@@ -360,7 +360,7 @@ def test_chinese_is_learned_and_answered_in_characters(tune: Tune, shared_data: 
     """A few real questions at toy size, over and over: the spans come out as they stand in the passage."""
     from albertine.interop.huggingface import save_model
     from albertine.model.model import Model
-    from albertine.pretraining.choose import encoder_config
+    from albertine.pretraining.first_model import encoder_config
     from albertine.pretraining.settings import ModelChoice
     from tests.toy import MODEL
 

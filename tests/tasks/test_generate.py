@@ -20,7 +20,7 @@ from albertine.layout import pack
 from albertine.model.model import Model
 from albertine.tasks.answer import Question
 from albertine.tasks.data import read_data
-from albertine.tasks.datasets.generate import read_questions, webqa_file
+from albertine.tasks.datasets.written import read_questions, webqa_file
 from albertine.tasks.finetune import finetune
 from albertine.tasks.generate import Read, Room, encode_questions, encode_texts
 from albertine.tasks.predictor import Predictor

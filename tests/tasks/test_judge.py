@@ -19,7 +19,7 @@ from albertine.inference.tags import tags_of
 from albertine.interop.huggingface import save_model
 from albertine.interop.places import model_folder
 from albertine.model.model import Model
-from albertine.pretraining.choose import encoder_config
+from albertine.pretraining.first_model import encoder_config
 from albertine.pretraining.settings import ModelChoice
 from albertine.settings import read_yaml, resolve
 from albertine.tasks.choose import Choice, Choose, by_option, encode

@@ -13,7 +13,7 @@ import torch
 from albertine.errors import DataError, ModelError, SettingsError
 from albertine.interop.huggingface import save_model
 from albertine.model.model import Model
-from albertine.pretraining.choose import encoder_config
+from albertine.pretraining.first_model import encoder_config
 from albertine.pretraining.settings import ModelChoice
 from albertine.tasks.predictor import Predictor
 from albertine.text.load import load_tokenizer

@@ -17,10 +17,10 @@ from torch import Tensor
 from albertine.cli.app import run
 from albertine.errors import DataError, ModelError
 from albertine.evaluation.metrics import score
-from albertine.inference.relations import Relation, pointed
+from albertine.inference.triples import Relation, pointed
 from albertine.interop.huggingface import load_model
 from albertine.layout import pack
-from albertine.model.relations import Relations
+from albertine.model.relation_head import Relations
 from albertine.settings import load
 from albertine.tasks.batches import TaskBatches
 from albertine.tasks.data import read_data
@@ -29,7 +29,7 @@ from albertine.tasks.finetune import FinetuneResult, finetune
 from albertine.tasks.predictor import Predictor
 from albertine.tasks.registry import Dataset, named
 from albertine.tasks.relate import Relate, pointer_loss
-from albertine.tasks.relations import Lost, Names, Related, RelationBatch, Sentence, encode
+from albertine.tasks.relation_rows import Lost, Names, Related, RelationBatch, Sentence, encode
 from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.sources import check_known
 from albertine.text.load import load_tokenizer
@@ -268,7 +268,7 @@ def test_the_loss_is_that_of_loops_over_texts(model: Relations, tokenizer: Token
 def test_both_stages_find_what_loops_find(
     model: Relations, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("albertine.inference.relations.TOGETHER", 40)  # several second stages
+    monkeypatch.setattr("albertine.inference.triples.TOGETHER", 40)  # several second stages
     data, family = several(tokenizer, 20), Relate(PREDICATES, 32)
     found = family.predict(model, data)
     count = 0

@@ -159,7 +159,7 @@ def data(
     """How fast batches are made, beside how fast a small model uses them up."""
     from dataclasses import replace
 
-    from albertine.bench.data import measure
+    from albertine.bench.batches import measure
     from albertine.corpus.reader import Corpus
     from albertine.model.presets import preset as named
 

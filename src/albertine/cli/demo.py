@@ -97,7 +97,7 @@ def _prepare(language: DemoLanguage, paths: list[Path], corpus: Path) -> Manifes
 def _model_in_words(settings: PretrainingSettings, manifest: Manifest) -> str:
     from albertine.analysis.parameters import parameters_by_part
     from albertine.cli.info import block_in_words, sharing_in_words
-    from albertine.pretraining.choose import encoder_config
+    from albertine.pretraining.first_model import encoder_config
 
     config = encoder_config(settings.model, manifest.vocab_size, settings.objective.max_length)
     parameters = sum(parameters_by_part(config).values())

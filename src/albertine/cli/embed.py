@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from albertine.cli import show
-from albertine.cli.files import asking_any
 from albertine.cli.given import all_lines, model_and_pair, model_and_texts
 from albertine.cli.options import Json
+from albertine.cli.tables import asking_any
 
 if TYPE_CHECKING:
     from albertine.tasks.predictor import Predictor

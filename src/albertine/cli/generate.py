@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from albertine.cli import show
-from albertine.cli.files import asking
 from albertine.cli.given import lines
 from albertine.cli.options import Json
+from albertine.cli.tables import asking
 
 if TYPE_CHECKING:
     from albertine.inference.writing import Written

@@ -110,7 +110,7 @@ def _recipe(path: Path) -> EncoderConfig:
     """The encoder of a recipe: that which is tuned, or one with the preset's vocabulary, since its corpus may
     not exist yet."""
     from albertine.model.presets import preset
-    from albertine.pretraining.choose import encoder_config
+    from albertine.pretraining.first_model import encoder_config
     from albertine.pretraining.settings import PretrainingSettings
     from albertine.settings import load, read_yaml
     from albertine.tasks.settings import FinetuneSettings

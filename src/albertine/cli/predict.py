@@ -9,9 +9,9 @@ import typer
 
 from albertine.cli import generate, show
 from albertine.cli.embed import embed, similarity
-from albertine.cli.files import asking
 from albertine.cli.given import lines, model_and_pair, model_and_texts, opener
 from albertine.cli.options import Arithmetic, DeviceOption, EachJson, Json, PrecisionOption, Texts
+from albertine.cli.tables import asking
 
 if TYPE_CHECKING:
     from albertine.tasks.predictor import Guess, Predictor

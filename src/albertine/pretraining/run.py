@@ -24,9 +24,9 @@ from albertine.model.model import Model
 from albertine.objectives.baseline import BaselineScore, Unigram, count_tokens
 from albertine.objectives.losses import pretraining_losses
 from albertine.pretraining.branches import branching
-from albertine.pretraining.choose import first_model
 from albertine.pretraining.curves import draw
 from albertine.pretraining.data import PretrainingBatches, held_out_batches
+from albertine.pretraining.first_model import first_model
 from albertine.pretraining.held_out import judge
 from albertine.pretraining.settings import Masking, ObjectiveChoice, PretrainingSettings
 from albertine.pretraining.stages import check_depths, check_processes, resolved

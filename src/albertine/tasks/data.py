@@ -11,7 +11,7 @@ import torch
 from albertine.errors import SettingsError
 from albertine.interop.heads import Task
 from albertine.tasks.classify import Classify
-from albertine.tasks.datasets import answer, choose, classes, entities, generate, relations, similarity
+from albertine.tasks.datasets import answer, choose, classes, entities, relations, similarity, written
 from albertine.tasks.family import Family
 from albertine.tasks.readers.files import NotThere
 from albertine.tasks.registry import SPLITS, Dataset, Split
@@ -45,8 +45,8 @@ KINDS: Mapping[str, Kind] = {
     "answers": Kind("answer", answer.load, answer.read),
     "relations": Kind("relate", relations.load, relations.read),
     "similarity": Kind("embed", similarity.load, similarity.read),
-    "generation": Kind("generate", generate.load_texts, generate.read_texts),
-    "reading": Kind("generate", generate.load_questions, generate.read_questions),
+    "generation": Kind("generate", written.load_texts, written.read_texts),
+    "reading": Kind("generate", written.load_questions, written.read_questions),
 }
 
 

@@ -151,6 +151,9 @@ def _working_in(folder: Path) -> Iterator[None]:
     try:
         with locked(folder):
             yield
+    except DataError:  # whose remedy changes what is asked, and then the parts are of another job
+        shutil.rmtree(folder)
+        raise
     finally:
         gc.unfreeze()
         if folder.is_dir() and not any(folder.iterdir()):

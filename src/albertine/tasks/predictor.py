@@ -18,10 +18,10 @@ from albertine.errors import DataError, ModelError, SettingsError
 from albertine.inference.embedding import TextEmbedder, cosines, how_of
 from albertine.inference.parity import check_int8
 from albertine.inference.reading import Inquiry, ReadPassage, read
-from albertine.inference.relations import Relation
 from albertine.inference.search import Draw, Search
 from albertine.inference.spans import AnswerSpan, LikelySpans
 from albertine.inference.tags import Entity
+from albertine.inference.triples import Relation
 from albertine.inference.whitening import read_whitening
 from albertine.inference.writing import Written, source_row, write
 from albertine.interop.heads import Task, task_of
@@ -43,7 +43,7 @@ from albertine.tasks.generate import Generate
 from albertine.tasks.joint import AnswerOrNot
 from albertine.tasks.questions import rows_to_ask
 from albertine.tasks.readers.table import Row
-from albertine.tasks.relations import Sentence
+from albertine.tasks.relation_rows import Sentence
 from albertine.tasks.tag import Tagged
 from albertine.text.load import check_vocabulary, load_tokenizer
 

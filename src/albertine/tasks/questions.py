@@ -15,7 +15,7 @@ from albertine.tasks.choose import Choice
 from albertine.tasks.datasets.answer import squad_file
 from albertine.tasks.datasets.choose import dialogues
 from albertine.tasks.datasets.entities import own_conll
-from albertine.tasks.datasets.generate import webqa_file
+from albertine.tasks.datasets.written import webqa_file
 from albertine.tasks.family import Family, Fields
 from albertine.tasks.generate import Read
 from albertine.tasks.readers.conll import spaced

@@ -1,8 +1,8 @@
 """The family of relations in a text: subject, predicate, object, by pointers to the ends of both names.
 
 In training every text is asked for all its subjects, and for the objects of one of them, drawn anew each
-epoch; in use for the objects of all subjects that the model finds (model/relations.py,
-inference/relations.py).
+epoch; in use for the objects of all subjects that the model finds (model/relation_head.py,
+inference/triples.py).
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from torch import Tensor
 
 from albertine.errors import ModelError
 from albertine.evaluation.entities import Triple, plain_triple
-from albertine.inference.relations import THRESHOLDS, Relater, Relation
+from albertine.inference.triples import THRESHOLDS, Relater, Relation
 from albertine.interop.heads import Task, head_config, labels_in
 from albertine.layout import longest_first
 from albertine.model.model import Model, evaluating
-from albertine.model.relations import OBJECT_POWER, SUBJECT_POWER, Relations, probability
+from albertine.model.relation_head import OBJECT_POWER, SUBJECT_POWER, Relations, probability
 from albertine.objectives.losses import Part
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.family import Fields, Poll, Tuned
 from albertine.tasks.readers.table import Row
-from albertine.tasks.relations import Related, RelationBatch, Sentence, encode
+from albertine.tasks.relation_rows import Related, RelationBatch, Sentence, encode
 from albertine.text.tokenizer import Tokenizer
 
 

@@ -324,7 +324,7 @@ def saved(task: Mapping[str, Any], now: Mapping[str, Any]) -> Mapping[str, Any]:
     """
     try:
         own = KINDS[kind_of(now)].model_fields
-    except ValueError:
+    except (ValueError, AttributeError):
         return task  # whoever reads it says what is wrong
     others = {name for model in KINDS.values() for name in model.model_fields} - own.keys()
     return {name: value for name, value in task.items() if name not in others}

@@ -18,7 +18,7 @@ from albertine.tasks.readers.files import NotThere, find, parsed, text_lines
 from albertine.tasks.readers.table import Row
 from albertine.tasks.registry import Dataset, Split
 from albertine.tasks.relate import Relate
-from albertine.tasks.relations import Sentence
+from albertine.tasks.relation_rows import Sentence
 from albertine.tasks.settings import RelationsTask
 from albertine.tasks.sources import Data, as_data, check_known, fewer, files_of, read_splits, rows_in
 from albertine.text.tokenizer import Tokenizer

@@ -15,7 +15,7 @@ from albertine.interop.huggingface import save_model
 from albertine.model.init import WIDE, sinusoids
 from albertine.model.model import Model
 from albertine.objectives.baseline import count_tokens
-from albertine.pretraining.choose import first_model
+from albertine.pretraining.first_model import first_model
 from tests.pretraining.conftest import Build
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from albertine.layout import Packed, by_tokens
-from albertine.model.relations import OBJECT_POWER, SUBJECT_POWER, Relations, probability
+from albertine.model.relation_head import OBJECT_POWER, SUBJECT_POWER, Relations, probability
 from albertine.text.tokenizer import Spans
 
 TOGETHER = 16384
