@@ -86,7 +86,8 @@ def main(words: list[str] | None = None) -> None:
             "notes": {name: TASKS[name].note for name in names},
             "runs": [{k: v for k, v in result.items() if k != "stamp"} for result in results],
         }
-        path = save_result(f"tuned-{language}", {"machine": describe(), **told})
+        name = "-".join(("tuned", language, *(arguments.tasks or ())))
+        path = save_result(name, {"machine": describe(), **told})
         path.with_suffix(".md").write_text(text, encoding="utf-8")
         print(f"written: {path}")
 
