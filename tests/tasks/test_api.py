@@ -72,6 +72,8 @@ def test_a_second_call(pretrained: Path, tables: dict[str, Path], tmp_path: Path
     with pytest.raises(CheckpointError):
         albertine.finetune(pretrained, train=train[:300], dev=train[:20], **common)
     assert albertine.evaluate(first.folder)["dev"]["accuracy"] == first.scores["accuracy"]
+    with pytest.raises(SettingsError, match="there is no device `nonsense` here"):
+        albertine.evaluate(first.folder, device="nonsense")
 
 
 def test_what_cannot_be_learned_from(pretrained: Path, tmp_path: Path) -> None:

@@ -332,6 +332,6 @@ def test_a_run_of_before_the_kinds_is_scored_and_gone_on_with(short: Short, albe
     assert before == {"examples": None, **{name: value for name, value in flat.items() if name in named}}
     (found,) = (one for one in judge(open_run(result.folder)) if one.split == "dev")
     assert found.scores == {name: value for name, value in result.scores.items() if name != "step"}
-    assert albertine("evaluate", result.folder, "--report", result.folder / "again").code == 0
+    assert albertine("report", result.folder, "--output", result.folder / "again").code == 0
     with pytest.raises(AlbertineError, match=r"task\.crf is for entities"):
         open_run(result.folder, ["task.crf=false"])

@@ -20,7 +20,7 @@ from albertine.interop.hub import is_hub_name
 from albertine.interop.huggingface import read_folder
 from albertine.interop.places import model_folder, place
 from albertine.model.task_model import TaskModel
-from albertine.precision import InferencePrecision
+from albertine.precision import InferencePrecision, device_of
 from albertine.released import meant, which
 from albertine.settings import override, read_yaml, resolve
 from albertine.tasks.data import KINDS, Reader, once
@@ -171,7 +171,12 @@ def model_of(run: TunedRun) -> TaskModel:
 
 
 def ask(run: TunedRun, splits: Sequence[Split], device: torch.device | str = "cpu") -> dict[Split, Any]:
-    """What the model of a run says of its splits, as far as they are there."""
+    """What the model of a run says of its splits, as far as they are there.
+
+    Raises:
+        SettingsError: there is no such device.
+    """
+    device = device_of(str(device))
     model = model_of(run).to(device)
     found = {name: run.split(name) for name in splits}
     return {

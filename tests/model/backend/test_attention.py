@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from albertine.layout import pack
 from albertine.model.backend import cpu_attention
 from albertine.model.backend.base import Backend
-from albertine.model.backend.cpu_attention import Visible, _by_products, attend
+from albertine.model.backend.cpu_attention import Seen, _by_products, attend
 from albertine.model.backend.cuda import attend_packed, attend_padded
 from albertine.model.rows import Rows
 from albertine.precision import Format
@@ -133,6 +133,6 @@ def test_training_in_bfloat16_on_a_cpu_takes_other_kernels_for_the_same_result(
 def test_dropout_of_the_products_keeps_the_mean():
     q, k, v = (torch.randn(20, 2, 128, 8, generator=torch.Generator().manual_seed(s)) for s in range(3))
     torch.manual_seed(0)
-    dropped = _by_products(q, k, torch.ones_like(v), Visible(), 0.25)
+    dropped = _by_products(q, k, torch.ones_like(v), Seen(), 0.25)
     assert dropped.std() > 0.01
     assert dropped.mean() == pytest.approx(1.0, abs=0.01)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from albertine.layout import pack
 from albertine.model.backend.base import Backend
-from albertine.model.backend.cpu_attention import Visible, attend
+from albertine.model.backend.cpu_attention import Seen, attend
 from albertine.model.backend.cuda import attend_padded
 from albertine.model.rows import Rows
 from albertine.model.visibility import Visibility, causal, permuted, prefix
@@ -136,7 +136,7 @@ def test_permuted_by_the_official_rule(length, data):
 
 def test_the_cheapest_form_is_taken():
     places = torch.arange(5)[None]
-    assert Visible.of(places + 9, places) == Visible()
-    assert Visible.of(places + 1, places) == Visible(causal=True)
-    assert Visible.of(places + 1, places + 1).some is not None
-    assert Visible.of(places[:, :3] + 1, places).mask is not None
+    assert Seen.of(places + 9, places) == Seen()
+    assert Seen.of(places + 1, places) == Seen(causal=True)
+    assert Seen.of(places + 1, places + 1).some is not None
+    assert Seen.of(places[:, :3] + 1, places).mask is not None
