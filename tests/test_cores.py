@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from albertine.bench.machine import describe
-from albertine.cores import usable_cores
+from albertine.cores import others_running, usable_cores
 from albertine.corpus.prepare import prepare
 from albertine.corpus.reader import Corpus
 from tests.corpus.texts import letter_tokenizer, library
@@ -23,6 +23,18 @@ def test_the_processors_of_this_process_are_counted() -> None:
         finally:
             os.sched_setaffinity(0, all_of_them)
         assert usable_cores() == len(all_of_them)
+
+
+def test_what_wants_a_processor_is_counted_now_and_over_the_last_minute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("albertine.cores.RUNNING", str(tmp_path / "told"))
+    monkeypatch.setattr(os, "getloadavg", lambda: (2.5, 1.0, 1.0))
+    assert others_running() == 2.5
+    (tmp_path / "told").write_text("2.5 1.0 1.0 4/78 8724\n")
+    assert others_running() == 2.5
+    (tmp_path / "told").write_text("2.5 1.0 1.0 2/78 8724\n")
+    assert others_running() == 1
 
 
 def test_a_corpus_is_made_where_linux_calls_are_missing(

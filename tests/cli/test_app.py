@@ -197,12 +197,16 @@ def test_threads_wait_passively_unless_told_otherwise(
     policy: str,
     spins: str | None,
     monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
         monkeypatch.setenv(name, "")  # so that what is set here is undone
         monkeypatch.delenv(name)
     for name, value in given.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(os, "getloadavg", lambda: (load, load, load))
+    told = tmp_path / "loadavg"
+    told.write_text(f"99.9 99.9 99.9 {1 + int(load)}/99 4711\n")
+    monkeypatch.setattr(os, "getloadavg", lambda: (99.0, 99.0, 99.0))  # what ran before does not count
+    monkeypatch.setattr("albertine.cores.RUNNING", str(told))
     run([verb, "--help"])
     assert os.environ["OMP_WAIT_POLICY"] == policy and os.environ.get("GOMP_SPINCOUNT") == spins

@@ -34,6 +34,7 @@ from albertine.cli import (
     suite,
     tokenizer,
 )
+from albertine.cores import others_running
 from albertine.errors import AlbertineError
 
 VERBS = (
@@ -89,7 +90,7 @@ def _let_threads_wait(arguments: list[str]) -> None:
     """Say how OpenMP's threads wait, unless the user has said it (decision 008). Torch reads this when it is
     imported, which is later."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    idle = hasattr(os, "getloadavg") and os.getloadavg()[0] < (os.cpu_count() or 1) / 2
+    idle = others_running() < (os.cpu_count() or 1) / 2
     verb = arguments[0] if arguments else ""
     if verb == "bench" or (verb == "predict" and idle):  # short work, and what wants a quiet machine anyway
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")

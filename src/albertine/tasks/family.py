@@ -46,7 +46,8 @@ class Fields:
         Raises:
             DataError: the column is missing, or holds no text.
         """
-        return _named(row, self.text, "--text").text(self.text)
+        value = row.fields.get(self.text)
+        return value if isinstance(value, str) else _named(row, self.text, "--text").text(self.text)
 
     def second(self, row: Row) -> str | None:
         """The second text of a row, if there is a column for it. Raises as `first`."""
