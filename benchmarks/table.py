@@ -13,6 +13,7 @@ from typing import Any
 from albertine.analysis.pictures import save_bars
 from albertine.analysis.plots import save_curves
 from albertine.bench.machine import RESULTS
+from benchmarks.asked import from_python, predicted_files
 from benchmarks.learned import blocks, ladder, tuned, vectors
 from benchmarks.markdown import newest, newest_of_each, table
 from benchmarks.pretraining import time_to_reach
@@ -387,6 +388,8 @@ PARTS: tuple[Callable[[Path], Iterator[str]], ...] = (
     ensembles,
     questions,
     encoding,
+    predicted_files,
+    from_python,
 )
 
 
