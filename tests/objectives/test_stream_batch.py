@@ -33,11 +33,13 @@ def rows(batch: StreamBatch, what: torch.Tensor) -> np.ndarray:
 
 
 def same(one: StreamBatch, two: StreamBatch) -> bool:
-    for name in ("mlm_positions", "mlm_labels", "when", "until", "backward", "samples"):
+    for name in ("mlm_positions", "mlm_labels", "when", "until", "samples"):
         a, b = getattr(one, name), getattr(two, name)
         if (a is None) != (b is None) or (a is not None and not torch.equal(a, b)):
             return False
-    return torch.equal(one.packed.input_ids, two.packed.input_ids) and one.lanes == two.lanes
+    return torch.equal(one.packed.input_ids, two.packed.input_ids) and (
+        (one.lanes, one.backward) == (two.lanes, two.backward)
+    )
 
 
 def test_causal_segments_go_on_and_predict_every_next_token() -> None:
@@ -100,7 +102,7 @@ def test_permuted_segments_predict_what_they_do_not_show_the_query(given: dict[s
             assert seen[halves[0] :, : halves[0]].all(), "the new half sees all of the reused one"
             assert targets[s, : halves[0]].sum() <= 4
     if given.get("both"):
-        assert batch.backward is not None and batch.backward.tolist() == [False, True, False, True]
+        assert batch.backward == (False, True, False, True)
 
 
 def test_the_layout_is_the_official_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,23 +31,23 @@ class StreamBatch(PretrainingBatch):
         lanes: the stream of every sequence, among those of all processes.
         advance: the first so many tokens of each segment are what its memory takes.
         when, until: who sees whom, int64 (T,), of a permutation LM; see `factorisation.Order`.
-        backward: bool (S,), the sequences that run against the text; None: none does.
+        backward: of each sequence whether it runs against the text; None: none does.
     """
 
     lanes: tuple[int, ...] = ()
     advance: int = 0
     when: Tensor | None = None
     until: Tensor | None = None
-    backward: Tensor | None = None
+    backward: tuple[bool, ...] | None = None
 
     def to(self, device: torch.device | str) -> StreamBatch:
         moved = super().to(device)
         assert isinstance(moved, StreamBatch)
-        when, until, backward = (
+        when, until = (
             None if tensor is None else tensor.to(device, non_blocking=True)
-            for tensor in (self.when, self.until, self.backward)
+            for tensor in (self.when, self.until)
         )
-        return replace(moved, when=when, until=until, backward=backward)
+        return replace(moved, when=when, until=until)
 
 
 class _Segments(NamedTuple):
@@ -205,7 +205,7 @@ class StreamBuilder:
             mlm_labels=batch.packed.input_ids[rows],
             when=when,
             until=until,
-            backward=torch.tensor(backward) if here.both else None,
+            backward=tuple(backward) if here.both else None,
         )
 
 
