@@ -149,12 +149,14 @@ def test_only_the_key_decides_a_batch(kind: str) -> None:
     whole = streams.build(1, 2, range(4))
     again: StreamBuilder = pickle.loads(pickle.dumps(streams))
     assert same(whole, again.build(1, 2, range(4)))
-    halves = [streams.build(1, 2, lanes) for lanes in ((0, 1), (2, 3))]
-    ids = torch.cat([part.packed.input_ids for part in halves])
-    assert torch.equal(ids, whole.packed.input_ids)
-    assert torch.equal(torch.cat([part.mlm_labels for part in halves]), whole.mlm_labels)
-    if kind == "permutation":
-        assert torch.equal(torch.cat([part.when for part in halves]), whole.when)  # type: ignore[misc]
+    for segment in range(8):
+        together = streams.build(1, segment, range(4))
+        apart = [streams.build(1, segment, lanes) for lanes in ((0,), (1, 2), (3,))]
+        ids = torch.cat([part.packed.input_ids for part in apart])
+        assert torch.equal(ids, together.packed.input_ids)
+        assert torch.equal(torch.cat([part.mlm_labels for part in apart]), together.mlm_labels)
+        if kind == "permutation":
+            assert torch.equal(torch.cat([part.when for part in apart]), together.when)  # type: ignore[misc]
     assert not same(whole, builder(kind, seed=6, **given).build(1, 2, range(4)))
     if kind != "causal":  # of which nothing is drawn but the order of documents
         one = random_corpus(3, 1)
