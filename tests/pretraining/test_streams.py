@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,8 +18,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import albertine
 from albertine.corpus.reader import Corpus
-from albertine.errors import CheckpointError, CorpusError, SettingsError
+from albertine.errors import CheckpointError, CorpusError, ModelError, SettingsError
 from albertine.interop.huggingface import load_model
 from albertine.model.model import Model, evaluating
 from albertine.objectives.stream_batch import StreamBatch, StreamBuilder
@@ -232,6 +235,32 @@ def test_a_longer_memory_and_a_reach_are_another_evaluation(build: Build) -> Non
         _, kept = read_on(model, batches[0], None, 96)
         _, kept = read_on(model, batches[1], kept, 96)
     assert kept.lengths == (64,) * len(batches[0].lanes)
+
+
+def test_score_takes_a_longer_memory(build: Build) -> None:
+    """Transformer-XL's evaluation by the command's function: segments of 8, up to four times the memory."""
+    settings = settings_of(build)
+    folder = run(settings)
+    said = {
+        m: albertine.score(folder / "final", settings.corpus, max_length=8, sequences=64, memory=m)["lm"]
+        for m in (None, 24, 96)
+    }
+    assert said[None] == said[24] and said[24]["memory"] == 24 and said[96]["loss"] != said[24]["loss"]
+    assert math.log(said[96]["perplexity"]) == pytest.approx(said[96]["loss"])
+    assert 2 ** said[96]["bits"] == pytest.approx(said[96]["perplexity"])
+    assert said[96]["segment"] == 8 and said[96]["count"] == 64 * 8
+    with pytest.raises(ModelError, match="fills no gaps"):
+        albertine.score(folder / "final", texts=[Path(__file__)])
+    lonely = folder.parent.parent / "alone"
+    shutil.copytree(folder / "final", lonely)
+    with pytest.raises(ModelError, match="does not tell whether it predicts from left"):
+        albertine.score(lonely, settings.corpus)
+
+
+def test_a_memory_of_a_model_without_one_is_told(build: Build) -> None:
+    settings = build()
+    with pytest.raises(SettingsError, match="a memory is of models whose sequences go on"):
+        albertine.score(run(settings) / "final", settings.corpus, memory=4)
 
 
 def test_a_stopped_run_with_memory_goes_on_as_the_same_run(build: Build) -> None:
