@@ -72,6 +72,7 @@ class Lanes:
         self._size = np.diff(bounds)[self.order]
         self._laid = np.concatenate([[0], np.cumsum(self._size + 1)])
         self._sentences: Ints | None = None
+        self._of_lane: dict[int, Ints] = {}
         self.length = lane_length(int(self._offsets[-1]) + len(self.order), count, both=both)
 
     def backward(self, lane: int) -> bool:
@@ -88,12 +89,14 @@ class Lanes:
     def sentences(self, lane: int) -> Ints:
         """Offsets of the sentences in a lane's own order: first 0, increasing, last `self.length`. The lane's
         ends cut sentences in two; a closing [SEP] belongs to the sentence before it."""
-        if self._sentences is None:
-            self._sentences = self._all_sentences()
-        low = self._base(lane)
-        inside = self._sentences[slice(*np.searchsorted(self._sentences, [low + 1, low + self.length]))]
-        offsets = np.concatenate([[0], inside - low, [self.length]])
-        return self.length - offsets[::-1] if self.backward(lane) else offsets
+        if lane not in self._of_lane:
+            if self._sentences is None:
+                self._sentences = self._all_sentences()
+            low = self._base(lane)
+            inside = self._sentences[slice(*np.searchsorted(self._sentences, [low + 1, low + self.length]))]
+            offsets = np.concatenate([[0], inside - low, [self.length]])
+            self._of_lane[lane] = self.length - offsets[::-1] if self.backward(lane) else offsets
+        return self._of_lane[lane]
 
     def _base(self, lane: int) -> int:
         return (lane // 2 if self.both else lane) * self.length
