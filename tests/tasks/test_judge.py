@@ -237,7 +237,7 @@ def test_options_are_averaged_question_by_question(pretrained: Path) -> None:
 
 def test_tags_need_the_same_tokens(pretrained: Path) -> None:
     family, tokenizer = Tag(tags_of(["X"]), 32), load_tokenizer(pretrained)
-    data = family.encode([Example("0", "the old man", None, (("X", 0, 3),), "")], tokenizer)
+    data = family.encode([Tagged("0", "the old man", (("X", 0, 3),), "")], tokenizer)
     count = len(data.ids[0])
     said = [torch.randn(count, 3, generator=torch.Generator().manual_seed(i)) for i in range(2)]
     wanted = (said[0].softmax(-1) + said[1].softmax(-1)) / 2

@@ -237,7 +237,7 @@ def test_flat_questions_are_read_for_written_answers_too(tokenizer: Tokenizer, t
         tokenizer, train=tmp_path / "a.jsonl", dev=tmp_path / "a.jsonl", kind="reading", target_length=8
     )
     assert data.dev is not None
-    assert [e.label for found in (data.train, data.dev) for e in found.examples] == [("good",)] * 2
+    assert [e.golds for found in (data.train, data.dev) for e in found.examples] == [("good",)] * 2
 
 
 ODD = [
