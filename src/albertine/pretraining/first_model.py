@@ -111,7 +111,7 @@ def first_model(settings: PretrainingSettings, counts: NDArray[np.int64]) -> Mod
 
 
 def _check_streams(objective: ObjectiveChoice, config: EncoderConfig) -> None:
-    """Refuse an encoder that cannot tell where the memory stands, or segments that it cannot tell apart."""
+    """Refuse an encoder that cannot tell where a memory, or a token of the second stream, stands."""
     if objective.streamed and config.positions != "relative":
         raise SettingsError(
             f"objective.kind {objective.kind} with memory {objective.memory} wants relative positions, and "
