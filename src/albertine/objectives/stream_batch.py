@@ -114,20 +114,13 @@ class StreamBuilder:
         at = segment * here.advance
         samples = [segment * here.lanes + lane for lane in lanes]
         if here.reuse:
-            laid = _stacked([self._with_pieces(streams, lane, at, (epoch, segment)) for lane in lanes])
-            after = None
+            parts = [self._with_pieces(streams, lane, at, (epoch, segment)) for lane in lanes]
         else:
-            extra = int(here.kind == "causal")
-            read = [streams.read(lane, at, here.length + extra) for lane in lanes]
-            laid = _stacked([_plain(stretch, here.length) for stretch in read])
-            after = np.stack([stretch.ids[1:] for stretch in read]) if extra else None
+            parts = [_plain(streams.read(lane, at, here.length)) for lane in lanes]
+        laid = _stacked(parts)
         batch = self._batch(laid, lanes, [(epoch, sample) for sample in samples])
         if here.kind == "causal":
-            assert after is not None
-            rows = torch.arange(laid.ids.size)
-            packed = replace(batch.packed, prefix=(1,) * len(lanes))
-            labels = torch.from_numpy(after.reshape(-1))
-            return replace(batch, packed=packed, mlm_positions=rows, mlm_labels=labels)
+            return self._causal(batch, laid, streams, at)
         if here.kind == "masked":
             return self._masked(batch, laid, epoch, samples)
         return self._permuted(batch, laid, epoch, segment)
@@ -162,6 +155,17 @@ class StreamBuilder:
         streams, mask_id = torch.tensor(samples).view(-1, 2), self.specials.mask_id
         batch = StreamBatch(packed, nothing, nothing, None, 0, streams, mask_id=mask_id)
         return replace(batch, lanes=tuple(lanes), advance=self.settings.advance)
+
+    def _causal(self, batch: StreamBatch, laid: _Segments, streams: Lanes, at: int) -> StreamBatch:
+        """Every row predicts the next token, the last one the first of the segment after this."""
+        after = [streams.read(lane, at + self.settings.length, 1).ids for lane in batch.lanes]
+        labels = np.concatenate([laid.ids[:, 1:], np.stack(after)], axis=1).reshape(-1)
+        return replace(
+            batch,
+            packed=replace(batch.packed, prefix=(1,) * len(batch.lanes)),
+            mlm_positions=torch.arange(len(labels)),
+            mlm_labels=torch.from_numpy(labels),
+        )
 
     def _masked(self, batch: StreamBatch, laid: _Segments, epoch: int, samples: list[int]) -> StreamBatch:
         masks, (count, length) = self.settings.masks, laid.ids.shape
@@ -209,11 +213,10 @@ class StreamBuilder:
         )
 
 
-def _plain(stretch: Stretch, length: int) -> _Segments:
+def _plain(stretch: Stretch) -> _Segments:
     """A segment that is nothing but text, (1, L)."""
-    ids, starts, closing = stretch.ids[None], stretch.starts[None], stretch.closing[None]
-    types = np.zeros((1, length), dtype=np.int64)
-    return _Segments(ids[:, :length], starts[:, :length], closing[:, :length], types)
+    types = np.zeros((1, len(stretch.ids)), dtype=np.int64)
+    return _Segments(stretch.ids[None], stretch.starts[None], stretch.closing[None], types)
 
 
 def _special(token: int) -> tuple[Ints, Bools, Bools]:
