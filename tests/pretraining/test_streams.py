@@ -29,6 +29,7 @@ from albertine.pretraining.first_model import first_model
 from albertine.pretraining.held_out import judge_streams
 from albertine.pretraining.run import fingerprint, pretrain
 from albertine.pretraining.settings import PretrainingSettings
+from albertine.pretraining.stages import check_processes
 from albertine.pretraining.stream_data import StreamBatches, dealt, held_out_streams
 from albertine.settings import dump
 from albertine.training.checkpoints import read
@@ -375,6 +376,11 @@ def test_an_encoder_without_relative_positions_is_told(build: Build) -> None:
     change = {**MODEL, "positions": "rotary"}
     with pytest.raises(SettingsError, match=r"wants relative positions.*positions=relative"):
         pretrain(settings_of(build, model={"change": change}))
+
+
+def test_more_processes_than_lanes_are_told(build: Build) -> None:
+    with pytest.raises(SettingsError, match="training.batch_size is 2, fewer sequences than the 3 processes"):
+        check_processes(settings_of(build, training={"batch_size": 2}), 3)
 
 
 def test_a_text_too_short_for_the_lanes_is_told(build: Build) -> None:
