@@ -264,9 +264,11 @@ def test_a_memory_of_a_model_without_one_is_told(build: Build) -> None:
         albertine.score(run(settings) / "final", settings.corpus, memory=4)
 
 
-def test_a_stopped_run_with_memory_goes_on_as_the_same_run(build: Build) -> None:
-    straight = run(settings_of(build, "permutation", name="straight"))
-    settings = settings_of(build, "permutation", name="stopped")
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_stopped_run_with_memory_goes_on_as_the_same_run(build: Build, precision: str) -> None:
+    training = {"precision": precision}
+    straight = run(settings_of(build, "permutation", name="straight", training=training))
+    settings = settings_of(build, "permutation", name="stopped", training=training)
 
     class Stopper(Reporter):
         def step(self, step: int, progress: float, left: float | None) -> None:
@@ -276,6 +278,8 @@ def test_a_stopped_run_with_memory_goes_on_as_the_same_run(build: Build) -> None
     stopped = pretrain(settings, reporter=Stopper(quiet=True))
     assert stopped.outcome.exit_code == 143 and not (stopped.folder / "final").exists()
     assert digest(run(settings)) == digest(straight)
+    saved = read(straight / "checkpoints" / "step-8").optimizer["carried/1"]
+    assert str(saved.dtype) == f"torch.{precision}", "as it was computed, no larger and no coarser"
 
 
 def command(settings: PretrainingSettings, file: Path, *words: str) -> subprocess.Popen[bytes]:
@@ -379,7 +383,9 @@ def test_an_encoder_without_relative_positions_is_told(build: Build) -> None:
 
 
 def test_more_processes_than_lanes_are_told(build: Build) -> None:
-    with pytest.raises(SettingsError, match="training.batch_size is 2, fewer sequences than the 3 processes"):
+    with pytest.raises(
+        SettingsError, match=r"training\.batch_size is 2, fewer sequences than the 3 processes"
+    ):
         check_processes(settings_of(build, training={"batch_size": 2}), 3)
 
 
