@@ -15,6 +15,7 @@ Initialization = Literal["truncated_normal", "normal"]
 Positions = Literal["learned", "rotary"]
 Norm = Literal["post", "pre"]
 FeedForward = Literal["plain", "gated"]
+Summary = Literal["first", "last"]
 Architecture = Literal["bert", "albert", "roformer", "modernbert"]
 
 FORMAT = 2
@@ -22,7 +23,7 @@ FORMAT = 2
 Folders from before there was a number have format 1; 2 has positions, norm, feed_forward, biases, qk_norm,
 and what each depth has of its own in the plan."""
 
-_SINCE_2 = {"positions", "rotary_base", "norm", "feed_forward", "biases", "qk_norm"}
+_SINCE_2 = {"positions", "rotary_base", "norm", "feed_forward", "biases", "qk_norm", "summary"}
 QK_SCALE = 0.12
 
 MAX_DEPTH = 4096
@@ -62,6 +63,8 @@ class EncoderConfig:
             (Shazeer 2020), so that layer has 2F outputs.
         biases: whether linear layers and LayerNorms of encoder and heads have biases; the outputs of the
             masked-LM and the sentence head have them in any case.
+        summary: which token stands for its whole sequence, the row that poolers and classifiers look at: the
+            "first", where BERT and ALBERT have [CLS], or the "last", where XLNet has it.
         qk_norm: queries and keys are brought to a root mean square of 1, and scores are their product times
             `QK_SCALE`.
 
@@ -94,6 +97,7 @@ class EncoderConfig:
     feed_forward: FeedForward = "plain"
     biases: bool = True
     qk_norm: bool = False
+    summary: Summary = "first"
 
     def __post_init__(self) -> None:
         self._check_sizes()
@@ -104,6 +108,7 @@ class EncoderConfig:
             ("positions", Positions),
             ("norm", Norm),
             ("feed_forward", FeedForward),
+            ("summary", Summary),
         ):
             if getattr(self, name) not in get_args(choices):
                 known = ", ".join(get_args(choices))
@@ -159,6 +164,12 @@ class EncoderConfig:
         return self.hidden_size // self.num_attention_heads
 
     @property
+    def lead(self) -> int:
+        """How many special pieces stand before a text that is alone in its row: [CLS] text [SEP] or XLNet's
+        text [SEP] [CLS]."""
+        return 1 if self.summary == "first" else 0
+
+    @property
     def has_mapping(self) -> bool:
         """Whether there is a dense layer from E to H after the embeddings."""
         return self.embedding_mapping == "always" or self.embedding_size != self.hidden_size
@@ -192,6 +203,8 @@ class EncoderConfig:
         otherwise.
         """
         if self.qk_norm or self.plan.low_rank or "injection" in self.plan.own:
+            return None
+        if self.summary == "last":  # which their classifiers in transformers do not look at
             return None
         block = self.positions, self.norm, self.feed_forward, self.biases
         if block == ("learned", "post", "plain", True) and self.type_vocab_size:

@@ -16,6 +16,7 @@ from albertine.model.config import (
     Mapping,
     Norm,
     Positions,
+    Summary,
 )
 from albertine.settings import Computing, RunSettings, Settings
 from albertine.training.optimizers import ADAMW_SHARE, OptimizerKind
@@ -63,6 +64,9 @@ class EncoderChanges(Settings):
     feed_forward: FeedForward | None = Field(None, description="plain, or gated as in ModernBERT")
     biases: bool | None = None
     qk_norm: bool | None = None
+    summary: Summary | None = Field(
+        None, description="the token that stands for a sequence; default: where the corpus' tokenizer has it"
+    )
 
     @model_serializer(mode="wrap")
     def _changes(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:

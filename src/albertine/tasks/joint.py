@@ -1,7 +1,7 @@
 """Questions that a passage may not answer (SQuAD v2.0): the joint head of `model.joint`.
 
 The loss of a window is ½ (start + end) + ½ answerability (albert_family.md 1.8). A window that does not show
-the answer counts as one without: its start and end point to the first token.
+the answer counts as one without: its start and end point to [CLS].
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ class AnswerOrNot:
         logits = model.learn(batch.packed, first)
         begins, ends = logits.starts.gather(1, first[:, None]), logits.ends.gather(1, last[:, None])
         spans = -(begins + ends).sum() / 2
-        none = (first == 0).float()
+        nowhere = model.base.summary_rows(batch.packed) - batch.packed.first_tokens
+        none = (first == nowhere).float()
         answerable = F.binary_cross_entropy_with_logits(logits.impossible, none, reduction="sum")
         right = (logits.impossible > 0) == (none > 0)
         return Part(spans + answerable / 2, batch.predictions, right.sum())

@@ -45,7 +45,7 @@ from albertine.tasks.questions import rows_to_ask
 from albertine.tasks.readers.table import Row
 from albertine.tasks.relation_rows import Sentence
 from albertine.tasks.tag import Tagged
-from albertine.text.load import check_vocabulary, load_tokenizer
+from albertine.text.load import check_tokenizer, load_tokenizer
 
 MASK = "[MASK]"
 CHUNK = 4096
@@ -99,7 +99,7 @@ class Predictor:
         self._path, self._folder, self.cut = path, read_folder(path), 0
         self.model = self._folder.model.to(self.device).eval()
         self.model.precision, self.model.batch_tokens = precision, batch_tokens
-        check_vocabulary(self.model.config.vocab_size, self.tokenizer, path)
+        check_tokenizer(self.model.config, self.tokenizer, path)
         if precision == "int8":
             check_int8(self.model, path)
 
