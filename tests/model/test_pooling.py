@@ -124,8 +124,8 @@ def test_a_classifier_of_whitened_vectors_is_one_layer_in_files() -> None:
 
 
 def test_cls_may_be_the_last_token_and_padding_may_be_on_the_left() -> None:
-    """XLNet's layout: pooler, classifier, sentence head and vector look at the last token, wherever the padding
-    of a padded call is."""
+    """XLNet's layout: pooler, classifier, sentence head and vector look at the last token, wherever the
+    padding of a padded call is."""
     config = replace(toy().config, summary="last", positions="rotary", type_vocab_size=0)
     model = Model(config, {"pooler", "mlm", "sop"}, seed=5).eval()
     with torch.no_grad():

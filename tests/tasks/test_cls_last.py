@@ -183,5 +183,5 @@ def test_a_tokenizer_that_puts_cls_first_is_refused(
         finetune(tune(encoder={"folder": tmp_path / "mixed"}), reporter=Reporter(quiet=True))
     save_model(load_model(pretrained), None, tmp_path / "other")
     load_tokenizer(last).save(tmp_path / "other")
-    with pytest.raises(ModelError, match="first token of a text.*puts <cls> last"):
+    with pytest.raises(ModelError, match=r"first token of a text.*puts <cls> last"):
         Predictor(tmp_path / "other")

@@ -80,7 +80,10 @@ def train(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the vocabulary.")],
     kind: Annotated[
         VocabularyKind | None,
-        typer.Option("--kind", help="Default: sentencepiece for English, wordpiece for Chinese; xlnet: with capitals, and <cls> last."),
+        typer.Option(
+            "--kind",
+            help="Default: sentencepiece for English, wordpiece for Chinese; xlnet has capitals, <cls> last.",
+        ),
     ] = None,
     vocab_size: Annotated[
         int | None, typer.Option("--vocab-size", min=16, help="Pieces in all; default: what fits the text.")

@@ -45,8 +45,8 @@ def train(
     """Train and save a vocabulary.
 
     Args:
-        kind: default SentencePiece for English and WordPiece for Chinese, as the published models have; "xlnet"
-            is SentencePiece with capitals and with XLNet's special pieces.
+        kind: default SentencePiece for English and WordPiece for Chinese, as the published models have;
+            "xlnet" is SentencePiece with capitals and with XLNet's special pieces.
         vocab_size: default a size that fits the text: a piece for every 400 characters, 4,000 to 30,000; for
             WordPiece as many as the text holds, at most 21,128.
         shrink: take the largest vocabulary that the text allows where it does not allow `vocab_size`.

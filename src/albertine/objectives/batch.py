@@ -145,9 +145,7 @@ class BatchBuilder:
         self.corpus, self.pairs, self.masks, self.seed = corpus, pairs, masks, seed
         self.depth, self.causal = depth, causal
         names = corpus.tokenizer() if vocabulary is None else vocabulary
-        self.specials = Specials(
-            names.cls_id, names.sep_id, names.mask_id, names.vocab_size, names.cls_last
-        )
+        self.specials = Specials(names.cls_id, names.sep_id, names.mask_id, names.vocab_size, names.cls_last)
         self._text: SpanReader | None = None
         self._plans: OrderedDict[int, EpochPlan] = OrderedDict()
 

@@ -99,7 +99,9 @@ def check_tokenizer(encoder: ReadingEncoder, tokenizer: Tokenizer, where: object
         found = f"looks at the first token of a text, and its tokenizer puts {cls} last"
     elif tokenizer.cls_last and 0 < kinds < CLS_SEGMENT + 1:
         found = f"knows {kinds} kinds of segments, and {cls} of its tokenizer is of segment {CLS_SEGMENT}"
-        remedy = "An encoder for such a tokenizer has three kinds, or none (model.change.type_vocab_size=3 or 0)"
+        remedy = (
+            "An encoder for such a tokenizer has three kinds, or none (model.change.type_vocab_size=3 or 0)"
+        )
     else:
         return
     raise ModelError(found, where=where, remedy=remedy)
