@@ -36,6 +36,7 @@ _WHOSE = {
     "albert": "BERT and ALBERT",
     "roformer": "RoFormer",
     "modernbert": "ModernBERT",
+    "xlnet": "XLNet",
 }
 
 

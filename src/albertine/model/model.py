@@ -139,8 +139,8 @@ class Model(nn.Module):
             attention_mask,
             token_type_ids,
             vocab_size=self.config.vocab_size,
-            type_vocab_size=self.config.type_vocab_size or None,  # without a table any segment will do
-            max_positions=self.config.max_position_embeddings,
+            type_vocab_size=self.encoder.embeddings.kinds,  # without a table any segment will do
+            max_positions=self.encoder.embeddings.places,
         )
         out = self.encoder(packed, all_depths=hidden_states)
         batch, length = input_ids.shape

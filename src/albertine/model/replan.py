@@ -174,7 +174,9 @@ def _value(
     blocks = origins[kind][number]
     if kind == "attention" and rest.startswith("layer_norm."):
         blocks = old.normed(blocks)
-    values = [old.state[f"encoder.{kind}.{block}.{rest}"] for block in blocks]
+    names = [f"encoder.{kind}.{block}.{rest}" for block in blocks]
+    tied = f"encoder.{kind}.0.{rest}"  # XLNet's biases may stand in the first block alone, for all
+    values = [old.state[own if own in old.state else tied] for own in names]
     if merge == "mean":
         return torch.stack(values).mean(0)
     if not all(torch.equal(values[0], value) for value in values[1:]):

@@ -17,7 +17,7 @@ from albertine.evaluation.answers import Decided, squad2
 from albertine.inference.spans import LikelySpans, by_beam
 from albertine.inference.windows import Reading
 from albertine.interop.heads import Task, head_config
-from albertine.model.joint import Beam, JointAnswer
+from albertine.model.joint import ENDS, STARTS, Beam, JointAnswer
 from albertine.model.model import Model
 from albertine.objectives.losses import Part
 from albertine.tasks.answer import (
@@ -124,7 +124,9 @@ class AnswerOrNot:
 
     def config(self, model_type: str, dropout: float) -> dict[str, Any]:
         tree = head_config(model_type, self.task, dropout)
-        tree.pop("architectures", None)  # transformers has this head for XLNet alone
+        tree.pop("architectures", None)  # those of the head of two numbers a token
+        if model_type == "xlnet":  # the one model of transformers that has this head
+            tree |= {"architectures": ["XLNetForQuestionAnswering"], "start_n_top": STARTS, "end_n_top": ENDS}
         tree["albertine"] |= {"reading": vars(self.reading), "threshold": self.threshold}
         return tree
 
