@@ -85,7 +85,7 @@ def their_config(case: int, **changes: Any) -> transformers.XLNetConfig:
 
 
 def read_back(theirs: transformers.PreTrainedModel, folder: Path) -> Model:
-    """Their model by its folder; half of a batch backward, which a folder cannot say here, is told the pass."""
+    """Their model by its folder; that half of a batch is backward is told the pass, not the folder."""
     theirs.save_pretrained(folder)
     tree = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(tree | {"bi_data": False}))

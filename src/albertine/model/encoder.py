@@ -159,6 +159,9 @@ class Encoder(nn.Module):
         if not (self.recompute and queries is keys and torch.is_grad_enabled()):
             return ops.depth(attention, feed_forward, x_RH, context_TH, queries, keys, past, own)
 
+        if queries.distances is not None:  # what depths share is not computed again for each of them
+            queries.distances.projected(cast(RelativeAttentionBlock, attention).position)
+
         def again(x_TH: Tensor) -> Tensor:
             with computing(self, lambda: ops):  # also in the backward pass, which is outside of this one
                 return ops.depth(attention, feed_forward, x_TH, x_TH, queries, keys, None, own)

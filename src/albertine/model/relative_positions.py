@@ -150,7 +150,7 @@ def position_scores(
         table_NDP = projected_PND[farthest - keys : farthest + n].permute(1, 2, 0)
         shifted = (q_SNLD[:, :, :n] @ table_NDP).flatten(2)[..., n:]
         parts.append(shifted.view(*shifted.shape[:2], n, keys + n - 1)[..., :keys])
-    if n < group.queries or not n:  # perhaps no query at all: a sequence of which no row is wanted
+    if n < group.queries or not n:
         scores = q_SNLD[:, :, n:] @ projected_PND.permute(1, 2, 0)
         column = (farthest - distance_SLM[:, None, n:]).expand(-1, scores.shape[1], -1, -1)
         parts.append(scores.gather(3, column))

@@ -174,9 +174,9 @@ def _value(
     blocks = origins[kind][number]
     if kind == "attention" and rest.startswith("layer_norm."):
         blocks = old.normed(blocks)
-    names = [f"encoder.{kind}.{block}.{rest}" for block in blocks]
-    tied = f"encoder.{kind}.0.{rest}"  # XLNet's biases may stand in the first block alone, for all
-    values = [old.state[own if own in old.state else tied] for own in names]
+    if rest.startswith("biases.") and f"encoder.{kind}.{max(blocks)}.{rest}" not in old.state:
+        blocks = [0]  # tied: the first block has them for all
+    values = [old.state[f"encoder.{kind}.{block}.{rest}"] for block in blocks]
     if merge == "mean":
         return torch.stack(values).mean(0)
     if not all(torch.equal(values[0], value) for value in values[1:]):
