@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from albertine.errors import DataError, ModelError, SettingsError
+from albertine.inference.continuing import Going
 from albertine.inference.embedding import TextEmbedder, cosines, how_of
 from albertine.inference.parity import check_int8
 from albertine.inference.reading import Inquiry, ReadPassage, read
@@ -393,6 +394,27 @@ class Predictor:
         ids, cut = source_row(self.tokenizer, encode(text), second, family.room.source)
         self.cut += cut
         return write(self.model, self.tokenizer, [ids], how or family.search)[0]
+
+    @torch.inference_mode()
+    def go_on(self, text: str, how: Search | Draw, going: Going | None = None) -> list[Written]:
+        """How an XLNet or a Transformer-XL, pretrained and not tuned, goes on with a text, by beams best
+        first.
+
+        Args:
+            going: how far it remembers, and which way it was trained.
+
+        Raises:
+            DataError: there is no text. ModelError: another kind of model.
+        """
+        if self.model.config.positions != "relative" or self.model.lm is None:
+            raise ModelError(
+                "is no language model with relative positions, and cannot go on with a text",
+                where=self._path,
+                remedy="Use an XLNet, or one pretrained with objective.kind causal or permutation",
+            )
+        if not (ids := self.tokenizer.encode(text)):
+            raise DataError("there is no text to go on with", remedy="Give a word or more")
+        return write(self.model, self.tokenizer, [ids], how, going=going or Going())[0]
 
     @torch.inference_mode()
     def read(
