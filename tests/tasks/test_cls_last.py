@@ -12,8 +12,9 @@ import torch
 
 from albertine.errors import ModelError
 from albertine.inference.windows import PassageTokens, Reading, rows_of
-from albertine.interop.huggingface import save_model
+from albertine.interop.huggingface import load_model, save_model
 from albertine.model.model import Model
+from albertine.model.task_model import Classifier
 from albertine.pretraining.first_model import encoder_config
 from albertine.pretraining.settings import EncoderChanges, ModelChoice
 from albertine.tasks.answer import Question, encode, windows_to_learn
@@ -22,6 +23,7 @@ from albertine.tasks.predictor import Predictor
 from albertine.tasks.relation_rows import Sentence
 from albertine.tasks.relation_rows import encode as encode_relations
 from albertine.tasks.settings import FinetuneSettings
+from albertine.tasks.start import rates
 from albertine.tasks.tag import Tagged
 from albertine.tasks.tag import encode as encode_tags
 from albertine.text.documents import read_documents
@@ -199,11 +201,30 @@ def test_a_run_of_relations_learns(tuned: Callable[..., FinetuneResult], tmp_pat
     assert result.scores["triple_f1"] > 0.5
 
 
+def test_layer_wise_decay_reaches_every_part_of_a_layer(last: Path) -> None:
+    """What its authors tune SQuAD with; relative positions, segments and their biases are of the layer."""
+    model = Classifier(load_model(last), 2)
+    rate, found = rates(model.base.config.plan, 0.75), dict[float, set[str]]()
+    for name, _ in model.named_parameters():
+        found.setdefault(rate(name), set()).add(name)
+    assert found[1.0] == {"classifier.weight", "classifier.bias", "base.lm.query", "base.lm.bias"}
+    assert found[0.75**3] == {"base.encoder.embeddings.word.weight"}
+    layers = [{n.replace(f".{d}.", ".", 1) for n in found[0.75 ** (2 - d)]} for d in (0, 1)]
+    assert (
+        layers[0] == layers[1]
+        and {
+            "base.encoder.attention.position.weight",
+            "base.encoder.attention.segments",
+            "base.encoder.attention.biases.segment",
+            "base.encoder.feed_forward.output.bias",
+        }
+        <= layers[0]
+    )
+
+
 def test_a_tokenizer_that_puts_cls_first_is_refused(
     last: Path, pretrained: Path, tmp_path: Path, tune: Tune
 ) -> None:
-    from albertine.interop.huggingface import load_model
-
     save_model(load_model(last), None, tmp_path / "mixed")
     load_tokenizer(pretrained).save(tmp_path / "mixed")
     with pytest.raises(ModelError, match=r"last token of a text.*puts \[CLS\] first.*--kind xlnet"):
