@@ -382,3 +382,17 @@ def test_what_transformers_has_no_place_for_is_said() -> None:
     with pytest.raises(SettingsError, match="summary last"):
         config = replace(builders.config(summary="last"), positions="rotary")
         save_model(Model(config), None, "nowhere", layout="roformer")
+
+
+def test_a_preset_filled_at_random_is_an_xlnet_that_transformers_loads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from albertine.model import presets
+
+    small = replace(presets.PRESETS["xlnet-base"], vocab_size=60, embedding_size=24, hidden_size=24)
+    small = replace(small, intermediate_size=30, plan=SharingPlan.unshared(2))
+    monkeypatch.setitem(presets.PRESETS, "xlnet-base", small)
+    model = albertine.load("xlnet-base", random=True, seed=4)
+    assert model.heads == {"lm"} and model.config.lead == 0
+    save_model(model, None, tmp_path)
+    assert type(transformers.AutoModelForCausalLM.from_pretrained(tmp_path)).__name__ == "XLNetLMHeadModel"

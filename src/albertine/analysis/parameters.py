@@ -118,7 +118,7 @@ def memory(config: EncoderConfig) -> dict[str, int]:
 
 def _empty(config: EncoderConfig) -> Model:
     with torch.device("meta"):
-        return Model(config, {"lm"} if config.architecture == "xlnet" else {"mlm", "sop"})
+        return Model(config, config.pretraining_heads)
 
 
 def _count(module: nn.Module | None) -> int:

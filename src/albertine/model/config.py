@@ -248,6 +248,13 @@ class EncoderConfig:
         """Whether this is BERT: nothing shared and no factorised embedding."""
         return self.architecture == "bert"
 
+    @property
+    def pretraining_heads(self) -> frozenset[str]:
+        """What the papers pretrain such an encoder with, as `Model` names heads."""
+        if self.architecture == "xlnet":
+            return frozenset({"lm"})
+        return frozenset({"mlm", "nsp" if self.is_bert else "sop"})
+
     def plain(self) -> dict[str, Any]:
         """The fields as plain data, to compare configurations by; those of later formats only where they are
         not at their defaults, so that a folder without them is the same as ever."""
