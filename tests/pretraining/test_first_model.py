@@ -90,5 +90,7 @@ def test_the_model_looks_where_the_corpus_tokenizer_puts_cls(build: Build, tmp_p
     assert first_model(build(), counts, first).config.summary == "first"
     with pytest.raises(ModelError, match=r"2 kinds of segments.*segment 2"):
         first_model(build(model={"change": {**shape, "type_vocab_size": 2}}), counts, last)
+    relative = {**shape, "type_vocab_size": 2, "positions": "relative"}  # compares segments, has no table
+    assert first_model(build(model={"change": relative}), counts, last).config.type_vocab_size == 2
     with pytest.raises(ModelError, match=r"last token.*puts .CLS. first"):
         first_model(build(model={"change": {**shape, "summary": "last"}}), counts, first)

@@ -74,6 +74,8 @@ class ReadingEncoder(Protocol):
     @property
     def type_vocab_size(self) -> int: ...
     @property
+    def positions(self) -> str: ...
+    @property
     def summary(self) -> Literal["first", "last"]: ...
 
 
@@ -97,7 +99,7 @@ def check_tokenizer(encoder: ReadingEncoder, tokenizer: Tokenizer, where: object
         )
     elif encoder.summary == "first" and tokenizer.cls_last:
         found = f"looks at the first token of a text, and its tokenizer puts {cls} last"
-    elif tokenizer.cls_last and 0 < kinds < CLS_SEGMENT + 1:
+    elif tokenizer.cls_last and encoder.positions != "relative" and 0 < kinds <= CLS_SEGMENT:
         found = f"knows {kinds} kinds of segments, and {cls} of its tokenizer is of segment {CLS_SEGMENT}"
         remedy = (
             "An encoder for such a tokenizer has three kinds, or none (model.change.type_vocab_size=3 or 0)"
