@@ -90,7 +90,7 @@ def pretrain(
         corpus = Corpus(settings.corpus)
         tokenizer = corpus.tokenizer()
         counts = count_tokens(corpus, tokenizer.vocab_size)
-        model = first_model(settings, counts).to(world.device)
+        model = first_model(settings, counts, tokenizer).to(world.device)
         check_depths(settings, model.config.num_hidden_layers)
         with RunFolder(settings.folder, main=world.main) as folder:
             begin = partial(train, resume=resume, strict=strict, branch_from=branch_from)

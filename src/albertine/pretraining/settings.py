@@ -17,6 +17,7 @@ from albertine.model.config import (
     Norm,
     Positions,
     RelativeBiasesOf,
+    Summary,
 )
 from albertine.objectives.masking import MaskSettings
 from albertine.objectives.prediction_spans import SpanSettings
@@ -72,6 +73,9 @@ class EncoderChanges(Settings):
     clamp_positions: int | None = None
     relative_biases: RelativeBiasesOf | None = None
     embedding_norm: bool | None = None
+    summary: Summary | None = Field(
+        None, description="the token that stands for a sequence; default: where the corpus' tokenizer has it"
+    )
 
     @model_serializer(mode="wrap")
     def _changes(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
