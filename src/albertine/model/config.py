@@ -12,17 +12,22 @@ from albertine.model.plan import SharingPlan
 Activation = Literal["gelu_new", "gelu", "relu"]
 Mapping = Literal["if_needed", "always"]
 Initialization = Literal["truncated_normal", "normal"]
-Positions = Literal["learned", "rotary"]
+Positions = Literal["learned", "rotary", "none"]
+PositionSignal = Literal["none", "sinusoid", "learned"]
+StepSignal = Literal["none", "sinusoid", "learned"]
+HaltingRule = Literal["none", "basic", "accumulated"]
+HaltingLimit = Literal["remainder", "reference"]
 Norm = Literal["post", "pre"]
 FeedForward = Literal["plain", "gated"]
 Architecture = Literal["bert", "albert", "roformer", "modernbert"]
 
-FORMAT = 2
+FORMAT = 3
 """Of `EncoderConfig.to_dict`; goes up with every field that an older version would compute wrongly without.
 Folders from before there was a number have format 1; 2 has positions, norm, feed_forward, biases, qk_norm,
-and what each depth has of its own in the plan."""
+and what each depth has of its own in the plan; 3 has signals and halting."""
 
 _SINCE_2 = {"positions", "rotary_base", "norm", "feed_forward", "biases", "qk_norm"}
+_SINCE_3 = {"position_signal", "step_signal", "halting", "halting_epsilon", "halting_limit"}
 QK_SCALE = 0.12
 
 MAX_DEPTH = 4096
@@ -52,7 +57,8 @@ class EncoderConfig:
             zeroed.
         positions: "learned" is a table added to the word embeddings; "rotary" turns queries and keys by
             angles in proportion to their places (Su et al. 2021), and has no table:
-            `max_position_embeddings` is then only the length that the model was made for.
+            `max_position_embeddings` is then only the length that the model was made for; "none" leaves
+            places to a position signal.
         rotary_base: the slowest angle a place is 1 / rotary_base.
         norm: "post" normalises the sum of a block's input and output, "pre" the input alone, which needs one
             more LayerNorm at the end (Xiong et al. 2020). With "pre" the embeddings are mapped to H before
@@ -64,9 +70,18 @@ class EncoderConfig:
             masked-LM and the sentence head have them in any case.
         qk_norm: queries and keys are brought to a root mean square of 1, and scores are their product times
             `QK_SCALE`.
+        position_signal, step_signal: what is added before every step for the place of a token and for the
+            number of the step: "sinusoid", a "learned" table, or "none" (Dehghani et al. 2019, 2.1).
+        halting: how the outputs of steps are weighted where every position decides itself when it has had
+            enough of them: "basic" (the paper's) or "accumulated" (Graves 2016); "none": all take all steps,
+            whose number is otherwise the most (`model/halting.py`).
+        halting_epsilon: a position halts where the sum of its probabilities exceeds one less this.
+        halting_limit: what a position that has not halted gets at the last step: its "remainder", as if it
+            halted there, or its probability alone, as in the "reference" code.
 
     Raises:
-        SettingsError: a size that is not positive, heads that do not divide H, an unknown choice.
+        SettingsError: a size that is not positive, heads that do not divide H, an unknown choice, halting
+            where depths have blocks of their own.
     """
 
     vocab_size: int
@@ -94,6 +109,11 @@ class EncoderConfig:
     feed_forward: FeedForward = "plain"
     biases: bool = True
     qk_norm: bool = False
+    position_signal: PositionSignal = "none"
+    step_signal: StepSignal = "none"
+    halting: HaltingRule = "none"
+    halting_epsilon: float = 0.01
+    halting_limit: HaltingLimit = "remainder"
 
     def __post_init__(self) -> None:
         self._check_sizes()
@@ -104,6 +124,10 @@ class EncoderConfig:
             ("positions", Positions),
             ("norm", Norm),
             ("feed_forward", FeedForward),
+            ("position_signal", PositionSignal),
+            ("step_signal", StepSignal),
+            ("halting", HaltingRule),
+            ("halting_limit", HaltingLimit),
         ):
             if getattr(self, name) not in get_args(choices):
                 known = ", ".join(get_args(choices))
@@ -119,6 +143,18 @@ class EncoderConfig:
             raise SettingsError(
                 "rotary positions need a base above 1 and heads of an even size, "
                 f"got {self.rotary_base:g} and {self.head_size}"
+            )
+        self._check_halting()
+
+    def _check_halting(self) -> None:
+        if not 0 < self.halting_epsilon < 1:
+            raise SettingsError(f"halting_epsilon must be above 0 and below 1, got {self.halting_epsilon}")
+        blocks = self.plan.num_attention_blocks, self.plan.num_feed_forward_blocks
+        if self.halts and blocks != (1, 1):
+            raise SettingsError(
+                f"halting repeats one block, and this plan has {blocks[0]} of attention and {blocks[1]} of "
+                "feed-forward",
+                remedy="Share all depths (model.sharing=all), or set halting=none",
             )
 
     def _check_sizes(self) -> None:
@@ -163,6 +199,17 @@ class EncoderConfig:
         """Whether there is a dense layer from E to H after the embeddings."""
         return self.embedding_mapping == "always" or self.embedding_size != self.hidden_size
 
+    @property
+    def longest_sequence(self) -> int | None:
+        """How long a sequence may be; None where no table has to have a row for every place."""
+        tables = self.positions == "learned" or self.position_signal != "none"
+        return self.max_position_embeddings if tables else None
+
+    @property
+    def halts(self) -> bool:
+        """Whether positions decide themselves how many steps they take."""
+        return self.halting != "none"
+
     def with_plan(self, plan: SharingPlan) -> EncoderConfig:
         return replace(self, plan=plan)
 
@@ -193,6 +240,8 @@ class EncoderConfig:
         """
         if self.qk_norm or self.plan.low_rank or "injection" in self.plan.own:
             return None
+        if self.halts or (self.position_signal, self.step_signal) != ("none", "none"):
+            return None
         block = self.positions, self.norm, self.feed_forward, self.biases
         if block == ("learned", "post", "plain", True) and self.type_vocab_size:
             plain = self.plan.is_unshared and not self.plan.own and not self.has_mapping
@@ -209,15 +258,15 @@ class EncoderConfig:
         return self.architecture == "bert"
 
     def plain(self) -> dict[str, Any]:
-        """The fields as plain data, to compare configurations by; those of format 2 only where they are not
-        at their defaults, so that a folder without them is the same as ever."""
+        """The fields as plain data, to compare configurations by; those of later formats only where they
+        are not at their defaults, so that a folder without them is the same as ever."""
         tree = asdict(self)
         plan = {name: x for name, x in tree["plan"].items() if x or name in ("attention", "feed_forward")}
         tree["plan"] = {name: list(x) if isinstance(x, tuple) else x for name, x in plan.items()}
         return {
             name: value
             for name, value in tree.items()
-            if name not in _SINCE_2 or value != type(self).__dataclass_fields__[name].default
+            if name not in _SINCE_2 | _SINCE_3 or value != type(self).__dataclass_fields__[name].default
         }
 
     def to_dict(self) -> dict[str, Any]:
@@ -225,7 +274,8 @@ class EncoderConfig:
         them."""
         tree = self.plain()
         new = not _SINCE_2.isdisjoint(tree) or self.plan != self.plan.blocks or not self.type_vocab_size
-        return {"format": 2 if new else 1, **tree}
+        newest = not _SINCE_3.isdisjoint(tree) or self.positions == "none"
+        return {"format": 3 if newest else 2 if new else 1, **tree}
 
     @classmethod
     def from_dict(cls, tree: dict[str, Any]) -> EncoderConfig:

@@ -18,8 +18,10 @@ from albertine.model.config import EncoderConfig
 from albertine.model.depth_parameters import DepthParameters, depth_parameters
 from albertine.model.depths import Depths, EncoderOutput, FixedDepths, Step
 from albertine.model.embeddings import Embeddings
+from albertine.model.halting import Halting, HaltingUnit
 from albertine.model.key_value_cache import Past
 from albertine.model.rows import Rows, Selected
+from albertine.model.signals import signals_of
 from albertine.precision import InferencePrecision, compute_format, own_precision
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ class Encoder(nn.Module):
         compiled: compile a depth as one where that is faster (a GPU, in training).
         backend: "auto" is the fastest, "plain" the one that anything can be done to.
         depths: the loop over depths.
+        signals: what is added before every step. halting: where positions decide how many steps they take.
     """
 
     recompute = compiled = False
@@ -45,7 +48,11 @@ class Encoder(nn.Module):
         self.config = config
         self.precision: InferencePrecision = precision
         self.backend = "auto"
-        self.depths: Depths = FixedDepths()
+        self.signals = signals_of(config)
+        self.halting = HaltingUnit(config) if config.halts else None
+        self.depths: Depths = (
+            FixedDepths() if self.halting is None else Halting(config, self.halting, self.signals)
+        )
         self.embeddings = Embeddings(config)
         self.attention = nn.ModuleList(AttentionBlock(config) for _ in set(plan.attention))
         self.feed_forward = nn.ModuleList(FeedForwardBlock(config) for _ in set(plan.feed_forward))
@@ -105,19 +112,21 @@ class Encoder(nn.Module):
             out = self.depths.run(self.stepping(x_TH, wanted), x_TH, every, depth, wanted, all_depths)
             if self.final_norm is not None and depth:
                 out = out.normed(self.final_norm)
-        return out.first(len(packed.input_ids) if rows is None else len(rows))
+        return out.first(len(packed.input_ids) if rows is None else len(rows), packed.num_tokens)
 
     def turned(self, rows: Rows, dtype: torch.dtype) -> Rows:
         """The rows as this encoder's attention wants them: with rotations where positions are rotary."""
         config = self.config
-        if config.positions == "learned":
+        if config.positions != "rotary":
             return rows
         return rows.turned(config.head_size, config.rotary_base, dtype)
 
     def stepping(self, start_TH: Tensor, wanted: Selected | None = None) -> Step:
-        """`step` of a pass that begins with these embeddings, which every depth may have a share of."""
+        """`step` of a pass that begins with these embeddings, which every depth may have a share of; what
+        signals there are is added before it."""
+        plain = self.step if self.signals is None else self.signals.around(self.step)
         if "injection" not in self.config.plan.own or self.own is None:
-            return self.step
+            return plain
         shares = [cast(DepthParameters, own).injection for own in self.own]
 
         def step(
@@ -129,7 +138,7 @@ class Encoder(nn.Module):
                 some = wanted is not None and queries is wanted.rows
                 added_RH = added_TH.index_select(0, wanted.places) if some else added_TH  # type: ignore[union-attr]
                 x_RH = context_TH if same else x_RH + added_RH
-            return self.step(d, x_RH, context_TH, queries, keys, past)
+            return plain(d, x_RH, context_TH, queries, keys, past)
 
         return step
 

@@ -13,6 +13,7 @@ from albertine.errors import SettingsError
 from albertine.layout import Packed, from_padded, unpack
 from albertine.model.backend import tokens_per_pass
 from albertine.model.config import EncoderConfig
+from albertine.model.depths import Ponder
 from albertine.model.encoder import Encoder
 from albertine.model.heads import MaskedLMHead, Pooler, SentenceHead
 from albertine.model.init import initialize
@@ -163,15 +164,22 @@ class Model(nn.Module):
         Returns:
             Masked-LM logits (P, V), and sentence logits (S, 2), or None where not wanted or not there.
         """
+        return self.pondering_forward(packed, mlm_rows, depth=depth, sentence=sentence)[:2]
+
+    @own_precision
+    def pondering_forward(
+        self, packed: Packed, mlm_rows: Tensor, *, depth: int | None = None, sentence: bool = True
+    ) -> tuple[Tensor, Tensor | None, Ponder | None]:
+        """As `pretraining_forward`, and how long an encoder that halts computed each token."""
         if self.mlm is None:
             raise SettingsError("this model has no masked-LM head", remedy='Build it with heads={"mlm", …}')
         head = self.sentence if sentence else None
         rows = mlm_rows if head is None else torch.cat([packed.first_tokens, mlm_rows])
         with self.encoder.computing():
-            x_RH = self.encoder(packed, depth=depth, rows=rows).last_hidden
-            first_SH, masked_PH = x_RH.split([len(rows) - len(mlm_rows), len(mlm_rows)])
+            out = self.encoder(packed, depth=depth, rows=rows)
+            first_SH, masked_PH = out.last_hidden.split([len(rows) - len(mlm_rows), len(mlm_rows)])
             order = None if head is None else head(self.pooled(first_SH))
-            return self.mlm(masked_PH, self.encoder.embeddings), order
+            return self.mlm(masked_PH, self.encoder.embeddings), order, out.ponder
 
     def pooled(self, first_SH: Tensor) -> Tensor:
         """Pooler output (S, H) of the rows of the first tokens."""
