@@ -74,7 +74,7 @@ class Running:
         # The others are no empty sequences now but none, for which no kernel makes room.
         rows = replace(
             rows,
-            cu_seqlens=rows.cu_seqlens.unique_consecutive(),
+            cu_seqlens=torch.unique_consecutive(rows.cu_seqlens),
             lengths=None if rows.lengths is None else tuple(n for n in rows.lengths if n),
             longest=min(rows.longest, self.rows.longest),
         )

@@ -17,12 +17,14 @@ from numpy.typing import NDArray
 
 from albertine.corpus.manifest import NAME as MANIFEST
 from albertine.corpus.reader import Corpus
+from albertine.errors import SettingsError
 from albertine.interop.hub import commit_of
 from albertine.interop.huggingface import save_model
 from albertine.interop.places import model_folder
 from albertine.model.model import Model
 from albertine.objectives.baseline import BaselineScore, Unigram, count_tokens
 from albertine.objectives.losses import pretraining_losses
+from albertine.objectives.pondering import WEIGHT, pondering_losses
 from albertine.pretraining.branches import branching
 from albertine.pretraining.curves import draw
 from albertine.pretraining.data import PretrainingBatches, held_out_batches
@@ -40,6 +42,7 @@ from albertine.training.optimizers import build_optimizer
 from albertine.training.progress import Reporter
 from albertine.training.run_folder import RunFolder, describe
 from albertine.training.schedules import make_schedule
+from albertine.training.step import LossFunction
 
 SHORT = 64
 log = logging.getLogger("albertine.training")
@@ -134,8 +137,8 @@ def _run(
                 precision=settings.training.precision,
                 world=world,
             ),
-            batches=partial(_batches, corpus, settings, world, clock),
-            loss_fn=pretraining_losses,
+            batches=partial(_batches, corpus, settings, model.config.halts, world, clock),
+            loss_fn=_losses(settings, model),
             settings=loop_settings(settings),
             folder=folder,
             evaluate=evaluate,
@@ -178,9 +181,28 @@ def _over_all(score: BaselineScore, world: World) -> BaselineScore:
 
 
 def _batches(
-    corpus: Corpus, settings: PretrainingSettings, world: World, clock: Clock, cursor: dict[str, Any] | None
+    corpus: Corpus,
+    settings: PretrainingSettings,
+    ponders: bool,
+    world: World,
+    clock: Clock,
+    cursor: dict[str, Any] | None,
 ) -> PretrainingBatches:
-    return PretrainingBatches(corpus, settings, cursor, world.rank, world.size, clock)
+    return PretrainingBatches(corpus, settings, cursor, world.rank, world.size, clock, ponders=ponders)
+
+
+def _losses(settings: PretrainingSettings, model: Model) -> LossFunction:
+    """What an encoder pays that halts, and what any other."""
+    weight = settings.objective.ponder
+    if model.config.halts:
+        return partial(pondering_losses, weight=WEIGHT if weight is None else weight)
+    if weight is not None:
+        raise SettingsError(
+            "an encoder that does not halt has no steps to pay for",
+            where="objective.ponder",
+            remedy="Leave it out, or set model.change.halting=basic",
+        )
+    return pretraining_losses
 
 
 def loop_settings(settings: PretrainingSettings) -> LoopSettings:
@@ -232,6 +254,8 @@ def _objective(objective: ObjectiveChoice) -> dict[str, Any]:
     plain = objective.model_dump(mode="json")
     if not objective.repeats:
         del plain["repeats"]
+    if objective.ponder is None:
+        del plain["ponder"]
     for name in ("masked", "random"):
         if plain["masking"][name] == Masking.model_fields[name].default:
             del plain["masking"][name]

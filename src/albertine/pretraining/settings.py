@@ -12,10 +12,14 @@ from albertine.model.config import (
     MAX_DEPTH,
     Activation,
     FeedForward,
+    HaltingLimit,
+    HaltingRule,
     Initialization,
     Mapping,
     Norm,
     Positions,
+    PositionSignal,
+    StepSignal,
 )
 from albertine.settings import Computing, RunSettings, Settings
 from albertine.training.optimizers import ADAMW_SHARE, OptimizerKind
@@ -57,12 +61,25 @@ class EncoderChanges(Settings):
     feed_forward_dropout: bool | None = None
     sentence_dropout: bool | None = None
     initialization: Initialization | None = None
-    positions: Positions | None = Field(None, description="learned, or rotary: no table, only distances")
+    positions: Positions | None = Field(
+        None, description="learned; rotary: no table, only distances; none: position_signal tells of places"
+    )
     rotary_base: float | None = None
     norm: Norm | None = Field(None, description="post: behind each block, as in ALBERT; pre: before it")
     feed_forward: FeedForward | None = Field(None, description="plain, or gated as in ModernBERT")
     biases: bool | None = None
     qk_norm: bool | None = None
+    position_signal: PositionSignal | None = Field(
+        None, description="added before every step for the place of a token: sinusoid, learned or none"
+    )
+    step_signal: StepSignal | None = Field(None, description="the same for the number of the step")
+    halting: HaltingRule | None = Field(
+        None,
+        description="basic or accumulated: every token decides how many steps it takes, num_hidden_layers at "
+        "most; needs one block for all depths",
+    )
+    halting_epsilon: float | None = None
+    halting_limit: HaltingLimit | None = None
 
     @model_serializer(mode="wrap")
     def _changes(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -153,6 +170,12 @@ class ObjectiveChoice(Settings):
         "they have no sentence order",
     )
     masking: Masking = Masking()
+    ponder: float | None = Field(
+        None,
+        ge=0,
+        description="weight of the steps of a token beside the other losses, for model.change.halting; "
+        "default 0.01",
+    )
 
     @model_validator(mode="after")
     def _excerpts_are_segments(self) -> ObjectiveChoice:
