@@ -39,7 +39,7 @@ from benchmarks.markdown import table
 
 BLANK, BEGIN, END, FIRST, SYMBOLS = 1, 2, 3, 4, 100
 TRAINED, LONG, PLACES = 40, 400, 512
-WARMUP, RATE = 0.05, 0.01
+WARMUP, RATE, RAMP = 0.05, 0.01, 0.5  # lengths grow over half of the run, and then the rate falls
 WEIGHTS = (0.0, 0.001, 0.01, 0.1)
 Answer = Callable[[np.ndarray], np.ndarray]
 
@@ -125,14 +125,15 @@ def train(
     model.train()
     begun = time.monotonic()
     for step in range(options.steps):
-        lengths = generator(options.seed, "universal/lengths", step).integers(1, TRAINED + 1, options.batch)
+        done = step / options.steps
+        longest = min(TRAINED, 4 + round(done / RAMP * TRAINED))
+        lengths = generator(options.seed, "universal/lengths", step).integers(1, longest + 1, options.batch)
         batch = batch_of(task, lengths, options.seed, step)
         seed_torch(options.seed, "universal/dropout", step)
         logits, _, ponder = model.pondering_forward(batch.packed, batch.rows)
         loss = F.cross_entropy(logits.float(), batch.labels)
         (loss if ponder is None else loss + weight * ponder.cost.mean()).backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        done = step / options.steps
         for group in optimizer.param_groups:
             group["lr"] = RATE * min(1.0, done / WARMUP, (1 - done) / 0.5) * group["rate"]
         optimizer.step()
