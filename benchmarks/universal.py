@@ -222,8 +222,12 @@ def tables(found: dict[str, Any]) -> str:
     ]
     heads = ["task", "encoder", "parameters", "right, up to 40", "whole", "right, 400", "whole, 400"]
     ponder = [
-        [f"{run['weight']:g}", f"{run['mean_steps']:.2f}", f"{run['spearman']:.2f}"]
-        + [f"{run['short']['symbols']:.1%}"]
+        [
+            f"{run['weight']:g}",
+            f"{run['mean_steps']:.2f}",
+            f"{run['spearman']:.2f}",
+            f"{run['short']['symbols']:.1%}",
+        ]
         for run in found["pondering"]
     ]
     return (

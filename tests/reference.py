@@ -46,6 +46,46 @@ def rotated(x_LD: Tensor, base: float) -> Tensor:
     return torch.cat([turned.real, turned.imag], 1)
 
 
+def far(distance: int, config: EncoderConfig) -> Tensor:
+    """φ of a distance: sines, then cosines."""
+    clamp = config.clamp_positions or abs(distance)
+    near = max(-clamp, min(clamp, distance))
+    angles = [near / 10000 ** (2 * i / config.hidden_size) for i in range(config.hidden_size // 2)]
+    return torch.tensor([math.sin(a) for a in angles] + [math.cos(a) for a in angles])
+
+
+def relative_attention(
+    p: dict[str, Tensor],
+    name: str,
+    x_LH: Tensor,
+    mask_L: Tensor,
+    types_L: Tensor,
+    config: EncoderConfig,
+    sign: int = 1,
+) -> Tensor:
+    """One pair of rows at a time (xlnet_and_relatives.md, section 2)."""
+    size, length = config.head_size, len(x_LH)
+    q, k, v = (dense(p, f"{name}.{part}", x_LH) for part in ("query", "key", "value"))
+    biases = f"{name}.biases" if config.relative_biases == "block" else "encoder.attention.0.biases"
+    outputs = []
+    for head in range(config.num_attention_heads):
+        columns = slice(head * size, (head + 1) * size)
+        scores = torch.empty(length, length)
+        for i in range(length):
+            for j in range(length):
+                r = p[f"{name}.position.weight"][columns] @ far(sign * (i - j), config)
+                score = (q[i, columns] + p[f"{biases}.content"][head]) @ k[j, columns]
+                score = score + (q[i, columns] + p[f"{biases}.position"][head]) @ r
+                if config.type_vocab_size:
+                    differ = int(types_L[i] != types_L[j])
+                    segment = p[f"{name}.segments"][differ, head]
+                    score = score + (q[i, columns] + p[f"{biases}.segment"][head]) @ segment
+                scores[i, j] = score / math.sqrt(size)
+        scores = scores + (1.0 - mask_L.float()) * -10000.0
+        outputs.append(torch.softmax(scores, -1) @ v[:, columns])
+    return dense(p, f"{name}.output", torch.cat(outputs, 1))
+
+
 def attention(p: dict[str, Tensor], name: str, x_LH: Tensor, mask_L: Tensor, config: EncoderConfig) -> Tensor:
     q, k, v = (dense(p, f"{name}.{part}", x_LH) for part in ("query", "key", "value"))
     size = config.head_size
@@ -82,15 +122,17 @@ def encode(model: Model, ids_BL: Tensor, mask_BL: Tensor, types_BL: Tensor) -> l
 def _embed(p: dict[str, Tensor], config: EncoderConfig, ids_L: Tensor, types_L: Tensor) -> Tensor:
     e, eps = "encoder.embeddings", config.layer_norm_eps
     x = p[f"{e}.word.weight"][ids_L]
-    if config.type_vocab_size:
+    if config.type_vocab_size and config.positions != "relative":
         x = x + p[f"{e}.token_type.weight"][types_L]
     if config.positions == "learned":
         x = x + p[f"{e}.position.weight"][: len(ids_L)]
-    if config.norm == "post":
+    if config.norm == "post" and config.embedding_norm:
         x = layer_norm(p, f"{e}.layer_norm", x, eps)
     if config.has_mapping:
         x = dense(p, f"{e}.mapping", x)
-    return x if config.norm == "post" else layer_norm(p, f"{e}.layer_norm", x, eps)
+    return (
+        x if config.norm == "post" or not config.embedding_norm else layer_norm(p, f"{e}.layer_norm", x, eps)
+    )
 
 
 def _encode_row(model: Model, ids_L: Tensor, mask_L: Tensor, types_L: Tensor) -> list[Tensor]:
@@ -104,20 +146,16 @@ def _encode_row(model: Model, ids_L: Tensor, mask_L: Tensor, types_L: Tensor) ->
             chances.append([chance(p, row) for row in x])
         if "injection" in config.plan.own and d > 0:
             x = x + p[f"encoder.own.{d}.injection"] * start
-        x = _depth(p, config, d, x, mask_L)
+        plan = config.plan
+        for part, block in (("attention", plan.attention[d]), ("feed_forward", plan.feed_forward[d])):
+            name = f"encoder.{part}.{block}"
+            x = _sublayer(p, config, d, part, name, x, mask_L, types_L)
         states.append(x)
     if config.halting != "none":
         states = [start, *(halted(config, states, chances, most)[0] for most in range(1, len(states)))]
     if config.norm == "pre":
         states[-1] = layer_norm(p, "encoder.final_norm", states[-1], config.layer_norm_eps)
     return states
-
-
-def _depth(p: dict[str, Tensor], config: EncoderConfig, d: int, x: Tensor, mask_L: Tensor) -> Tensor:
-    parts = ("attention", config.plan.attention[d]), ("feed_forward", config.plan.feed_forward[d])
-    for part, block in parts:
-        x = _sublayer(p, config, d, part, f"encoder.{part}.{block}", x, mask_L)
-    return x
 
 
 def signal(p: dict[str, Tensor], config: EncoderConfig, name: str, kind: str, row: int) -> Tensor:
@@ -174,18 +212,26 @@ def halted(
 
 
 def _sublayer(
-    p: dict[str, Tensor], config: EncoderConfig, d: int, part: str, name: str, x: Tensor, mask_L: Tensor
+    p: dict[str, Tensor],
+    config: EncoderConfig,
+    d: int,
+    part: str,
+    name: str,
+    x: Tensor,
+    mask_L: Tensor,
+    types_L: Tensor,
 ) -> Tensor:
     own, eps = f"encoder.own.{d}.{part}", config.layer_norm_eps
     norm = f"{own}.layer_norm" if "norms" in config.plan.own else f"{name}.layer_norm"
     read = x
     if config.norm == "pre" and not (part == "attention" and d == 0):
         read = layer_norm(p, norm, x, eps)
-    f = (
-        attention(p, name, read, mask_L, config)
-        if part == "attention"
-        else feed_forward(p, name, read, config)
-    )
+    if part == "feed_forward":
+        f = feed_forward(p, name, read, config)
+    elif config.positions == "relative":
+        f = relative_attention(p, name, read, mask_L, types_L, config)
+    else:
+        f = attention(p, name, read, mask_L, config)
     if config.plan.low_rank:
         f = f + read @ p[f"{own}.down"].T @ p[f"{own}.up"].T
     if "residuals" in config.plan.own:

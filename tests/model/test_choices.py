@@ -44,6 +44,15 @@ CHOICES: dict[str, dict[str, object]] = {
     "injection": {"plan": replace(SHARED, own=("injection",))},
     "low rank": {"plan": replace(SHARED, low_rank=2)},
     "pre-norm with all": {"norm": "pre", "qk_norm": True, "plan": replace(SHARED, own=ALL, low_rank=3)},
+    "xlnet": {"positions": "relative", "embedding_norm": False},
+    "xlnet, tied biases, clamped": {
+        "positions": "relative",
+        "embedding_norm": False,
+        "relative_biases": "tied",
+        "clamp_positions": 4,
+        "plan": SharingPlan.unshared(3),
+    },
+    "relative positions alone": {"positions": "relative", "type_vocab_size": 0, "norm": "pre"},
     "groups with all": {
         "plan": replace(SharingPlan.grouped(4, 2), own=ALL, low_rank=1),
         "positions": "rotary",
@@ -63,6 +72,7 @@ CHOICES: dict[str, dict[str, object]] = {
         "halting": "basic",
     },
     "accumulated halting": {"norm": "pre", "halting": "accumulated", "positions": "rotary"},
+    "relative halting": {"positions": "relative", "step_signal": "sinusoid", "halting": "basic"},
     "halting by the reference": {"halting": "accumulated", "halting_limit": "reference"},
 }
 LENGTHS = [5, 1, 12, 12, 7]

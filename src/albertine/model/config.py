@@ -12,22 +12,26 @@ from albertine.model.plan import SharingPlan
 Activation = Literal["gelu_new", "gelu", "relu"]
 Mapping = Literal["if_needed", "always"]
 Initialization = Literal["truncated_normal", "normal"]
-Positions = Literal["learned", "rotary", "none"]
+Positions = Literal["learned", "rotary", "relative", "none"]
+RelativeBiasesOf = Literal["block", "tied"]
 PositionSignal = Literal["none", "sinusoid", "learned"]
 StepSignal = Literal["none", "sinusoid", "learned"]
 HaltingRule = Literal["none", "basic", "accumulated"]
 HaltingLimit = Literal["remainder", "reference"]
 Norm = Literal["post", "pre"]
 FeedForward = Literal["plain", "gated"]
-Architecture = Literal["bert", "albert", "roformer", "modernbert"]
+Architecture = Literal["bert", "albert", "roformer", "modernbert", "xlnet"]
 
 FORMAT = 3
 """Of `EncoderConfig.to_dict`; goes up with every field that an older version would compute wrongly without.
 Folders from before there was a number have format 1; 2 has positions, norm, feed_forward, biases, qk_norm,
-and what each depth has of its own in the plan; 3 has signals and halting."""
+and what each depth has of its own in the plan; 3 has relative positions, signals and halting."""
 
 _SINCE_2 = {"positions", "rotary_base", "norm", "feed_forward", "biases", "qk_norm"}
-_SINCE_3 = {"position_signal", "step_signal", "halting", "halting_epsilon", "halting_limit"}
+_RELATIVE = {"clamp_positions", "relative_biases", "embedding_norm"}
+_LOOP = {"position_signal", "step_signal", "halting", "halting_epsilon", "halting_limit"}
+_SINCE_3 = _RELATIVE | _LOOP
+_LATER = _SINCE_2 | _SINCE_3
 QK_SCALE = 0.12
 
 MAX_DEPTH = 4096
@@ -56,9 +60,10 @@ class EncoderConfig:
         initialization: "truncated_normal" (cut at two sigma), or "normal" with the row of the padding token
             zeroed.
         positions: "learned" is a table added to the word embeddings; "rotary" turns queries and keys by
-            angles in proportion to their places (Su et al. 2021), and has no table:
-            `max_position_embeddings` is then only the length that the model was made for; "none" leaves
-            places to a position signal.
+            angles in proportion to their places (Su et al. 2021); "relative" adds scores of distances (Dai et
+            al. 2019) and, in place of a table of segments, of being in one segment (Yang et al. 2019); "none"
+            leaves places to a position signal. Without a table `max_position_embeddings` is only the length
+            that the model was made for.
         rotary_base: the slowest angle a place is 1 / rotary_base.
         norm: "post" normalises the sum of a block's input and output, "pre" the input alone, which needs one
             more LayerNorm at the end (Xiong et al. 2020). With "pre" the embeddings are mapped to H before
@@ -70,6 +75,10 @@ class EncoderConfig:
             masked-LM and the sentence head have them in any case.
         qk_norm: queries and keys are brought to a root mean square of 1, and scores are their product times
             `QK_SCALE`.
+        clamp_positions: relative positions: larger distances count as this one; 0: none does.
+        relative_biases: relative positions: every "block" has its own, or all have the "tied" ones of the
+            first.
+        embedding_norm: whether embeddings are normalised; XLNet's are not.
         position_signal, step_signal: what is added before every step for the place of a token and for the
             number of the step: "sinusoid", a "learned" table, or "none" (Dehghani et al. 2019, 2.1).
         halting: how the outputs of steps are weighted where every position decides itself when it has had
@@ -109,6 +118,9 @@ class EncoderConfig:
     feed_forward: FeedForward = "plain"
     biases: bool = True
     qk_norm: bool = False
+    clamp_positions: int = 0
+    relative_biases: RelativeBiasesOf = "block"
+    embedding_norm: bool = True
     position_signal: PositionSignal = "none"
     step_signal: StepSignal = "none"
     halting: HaltingRule = "none"
@@ -121,6 +133,7 @@ class EncoderConfig:
             ("hidden_act", Activation),
             ("embedding_mapping", Mapping),
             ("initialization", Initialization),
+            ("relative_biases", RelativeBiasesOf),
             ("positions", Positions),
             ("norm", Norm),
             ("feed_forward", FeedForward),
@@ -144,7 +157,18 @@ class EncoderConfig:
                 "rotary positions need a base above 1 and heads of an even size, "
                 f"got {self.rotary_base:g} and {self.head_size}"
             )
+        self._check_relative()
         self._check_halting()
+
+    def _check_relative(self) -> None:
+        if self.positions == "relative":
+            if self.hidden_size % 2 or self.qk_norm:
+                raise SettingsError("relative positions need an even hidden_size, and qk_norm: false")
+        elif self.clamp_positions or self.relative_biases != "block":
+            raise SettingsError(
+                "clamp_positions and relative_biases belong to relative positions",
+                remedy="Set positions: relative, or leave them out",
+            )
 
     def _check_halting(self) -> None:
         if not 0 < self.halting_epsilon < 1:
@@ -164,13 +188,15 @@ class EncoderConfig:
             "vocab_size": MAX_ROWS,
             "max_position_embeddings": MAX_ROWS,
             "type_vocab_size": MAX_ROWS,
+            "clamp_positions": MAX_ROWS,
             "embedding_size": MAX_WIDTH,
             "hidden_size": MAX_WIDTH,
             "intermediate_size": MAX_WIDTH,
             "num_attention_heads": MAX_WIDTH,
         }
         for name, cap in caps.items():
-            value, least = getattr(self, name), 0 if name == "type_vocab_size" else 1
+            value = getattr(self, name)
+            least = 0 if name in ("type_vocab_size", "clamp_positions") else 1
             if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= cap:
                 raise SettingsError(f"{name} must be a whole number from {least} to {cap}, got {value!r}")
         if self.num_hidden_layers > MAX_DEPTH:
@@ -243,6 +269,8 @@ class EncoderConfig:
         if self.halts or (self.position_signal, self.step_signal) != ("none", "none"):
             return None
         block = self.positions, self.norm, self.feed_forward, self.biases
+        if not self.embedding_norm:
+            return "xlnet" if block == ("relative", "post", "plain", True) else None
         if block == ("learned", "post", "plain", True) and self.type_vocab_size:
             plain = self.plan.is_unshared and not self.plan.own and not self.has_mapping
             return "bert" if plain else "albert"
@@ -258,24 +286,25 @@ class EncoderConfig:
         return self.architecture == "bert"
 
     def plain(self) -> dict[str, Any]:
-        """The fields as plain data, to compare configurations by; those of later formats only where they
-        are not at their defaults, so that a folder without them is the same as ever."""
+        """The fields as plain data, to compare configurations by; those of later formats only where they are
+        not at their defaults, so that a folder without them is the same as ever."""
         tree = asdict(self)
         plan = {name: x for name, x in tree["plan"].items() if x or name in ("attention", "feed_forward")}
         tree["plan"] = {name: list(x) if isinstance(x, tuple) else x for name, x in plan.items()}
         return {
             name: value
             for name, value in tree.items()
-            if name not in _SINCE_2 | _SINCE_3 or value != type(self).__dataclass_fields__[name].default
+            if name not in _LATER or value != type(self).__dataclass_fields__[name].default
         }
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data that `from_dict` reads back: the fields, and the number of the oldest format that has
         them."""
         tree = self.plain()
+        if self.positions in ("relative", "none") or not _SINCE_3.isdisjoint(tree):
+            return {"format": 3, **tree}
         new = not _SINCE_2.isdisjoint(tree) or self.plan != self.plan.blocks or not self.type_vocab_size
-        newest = not _SINCE_3.isdisjoint(tree) or self.positions == "none"
-        return {"format": 3 if newest else 2 if new else 1, **tree}
+        return {"format": 2 if new else 1, **tree}
 
     @classmethod
     def from_dict(cls, tree: dict[str, Any]) -> EncoderConfig:

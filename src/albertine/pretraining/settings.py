@@ -19,6 +19,7 @@ from albertine.model.config import (
     Norm,
     Positions,
     PositionSignal,
+    RelativeBiasesOf,
     StepSignal,
 )
 from albertine.settings import Computing, RunSettings, Settings
@@ -62,13 +63,17 @@ class EncoderChanges(Settings):
     sentence_dropout: bool | None = None
     initialization: Initialization | None = None
     positions: Positions | None = Field(
-        None, description="learned; rotary: no table, only distances; none: position_signal tells of places"
+        None,
+        description="learned; rotary or relative: no table, only distances; none: see position_signal",
     )
     rotary_base: float | None = None
     norm: Norm | None = Field(None, description="post: behind each block, as in ALBERT; pre: before it")
     feed_forward: FeedForward | None = Field(None, description="plain, or gated as in ModernBERT")
     biases: bool | None = None
     qk_norm: bool | None = None
+    clamp_positions: int | None = None
+    relative_biases: RelativeBiasesOf | None = None
+    embedding_norm: bool | None = None
     position_signal: PositionSignal | None = Field(
         None, description="added before every step for the place of a token: sinusoid, learned or none"
     )
