@@ -40,6 +40,7 @@ from benchmarks.markdown import table
 BLANK, BEGIN, END, FIRST, SYMBOLS = 1, 2, 3, 4, 100
 TRAINED, LONG, PLACES = 40, 400, 512
 WARMUP, RATE, RAMP = 0.05, 0.01, 0.5  # lengths grow over half of the run, and then the rate falls
+LENGTHS = 8  # different ones in an update: attention goes through neighbours of one length at once
 WEIGHTS = (0.0, 0.001, 0.01, 0.1)
 Answer = Callable[[np.ndarray], np.ndarray]
 
@@ -127,7 +128,8 @@ def train(
     for step in range(options.steps):
         done = step / options.steps
         longest = min(TRAINED, 4 + round(done / RAMP * TRAINED))
-        lengths = generator(options.seed, "universal/lengths", step).integers(1, longest + 1, options.batch)
+        lengths = generator(options.seed, "universal/lengths", step).integers(1, longest + 1, LENGTHS)
+        lengths = np.repeat(lengths, options.batch // LENGTHS)
         batch = batch_of(task, lengths, options.seed, step)
         seed_torch(options.seed, "universal/dropout", step)
         logits, _, ponder = model.pondering_forward(batch.packed, batch.rows)
@@ -244,7 +246,7 @@ def main() -> None:
     parser.add_argument("--tasks", default=",".join(TASKS), help="comma-separated; default: all")
     parser.add_argument("--kinds", default=",".join(KINDS), help="encoders, comma-separated; default: all")
     parser.add_argument("--steps", type=int, default=400, help="updates of each run")
-    parser.add_argument("--batch", type=int, default=32, help="sequences of an update")
+    parser.add_argument("--batch", type=int, default=64, help="sequences of an update")
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--depth", type=int, default=6, help="depths, or steps at most")
     parser.add_argument("--seed", type=int, default=1)
