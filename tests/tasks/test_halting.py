@@ -9,6 +9,7 @@ import pytest
 
 import albertine
 from albertine.cli.app import run
+from albertine.errors import SettingsError
 from albertine.tasks.finetune import finetune
 from albertine.tasks.predictor import Predictor
 from tests import stand_in
@@ -60,3 +61,10 @@ def test_it_is_tuned(halting: Path, tune: Tune) -> None:
     assert best.config.halts
     (said,) = Predictor(result.folder / "best").classify(["the good man was old"])
     assert said["fine"] > 0.5
+
+
+def test_what_writes_token_by_token_is_refused_before_anything_is_trained(halting: Path, tune: Tune) -> None:
+    settings = tune(encoder={"folder": halting}, task={"kind": "generation", "label": "answer"})
+    with pytest.raises(SettingsError, match="writes token by token") as error:
+        finetune(settings)
+    assert error.value.remedy and not settings.folder.exists()
