@@ -215,28 +215,29 @@ def _steps(model: Model, batches: list[Batch]) -> tuple[list[float], list[float]
     return steps, lengths
 
 
-def tables(found: dict[str, Any]) -> str:
-    """Both results in Markdown."""
+def table_of_algorithms(runs: list[dict[str, Any]]) -> str:
+    """A line a run."""
     rows = [
         [run["task"], run["encoder"], f"{run['parameters']:,}"]
         + [f"{run[part][what]:.1%}" for part in ("short", "long") for what in ("symbols", "sequences")]
-        for run in found["algorithms"]
+        for run in runs
     ]
     heads = ["task", "encoder", "parameters", "right, up to 40", "whole", "right, 400", "whole, 400"]
-    ponder = [
+    return table(heads, rows)
+
+
+def table_of_pondering(runs: list[dict[str, Any]]) -> str:
+    """A line a price."""
+    rows = [
         [
             f"{run['weight']:g}",
             f"{run['mean_steps']:.2f}",
             f"{run['spearman']:.2f}",
             f"{run['short']['symbols']:.1%}",
         ]
-        for run in found["pondering"]
+        for run in runs
     ]
-    return (
-        table(heads, rows)
-        + "\n"
-        + table(["price of a step", "mean steps", "with length (Spearman)", "right"], ponder)
-    )
+    return table(["price of a step", "mean steps", "with length (Spearman)", "right"], rows)
 
 
 def main() -> None:
@@ -250,17 +251,20 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--depth", type=int, default=6, help="depths, or steps at most")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--without", default="", help="algorithms or pondering: leave that half out")
+    parser.add_argument("--only", choices=("algorithms", "pondering"), help="one half alone")
     parser.add_argument("--save", action="store_true", help="keep the result below benchmarks/results")
     options = parser.parse_args()
-    found = {
-        "algorithms": [] if options.without == "algorithms" else algorithms(options),
-        "pondering": [] if options.without == "pondering" else pondering(options),
+    halves = {
+        "algorithms": (algorithms, table_of_algorithms),
+        "pondering": (pondering, table_of_pondering),
     }
-    print(tables(found))
-    if options.save:
-        told = {name: getattr(options, name) for name in ("steps", "batch", "hidden", "depth", "seed")}
-        keep("universal", {**told, "threads": torch.get_num_threads(), **found})
+    for half in (options.only,) if options.only else halves:
+        measured, shown = halves[half]
+        runs = measured(options)
+        print(shown(runs))
+        if options.save:
+            told = {name: getattr(options, name) for name in ("steps", "batch", "hidden", "depth", "seed")}
+            keep(f"universal-{half}", {**told, "threads": torch.get_num_threads(), "runs": runs})
 
 
 if __name__ == "__main__":
