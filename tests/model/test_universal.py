@@ -21,6 +21,7 @@ from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.model.replan import replan
 from albertine.model.rows import Rows
+from albertine.model.two_streams import Segments, read_segments
 from tests import reference
 from tests.model import builders
 
@@ -356,3 +357,16 @@ def test_a_padded_call_halts_as_the_packed_one() -> None:
         expected = model.encoder(packed).last_hidden
     torch.testing.assert_close(padded.last_hidden_state[mask.bool()], expected, **CLOSE)
     assert len(padded.hidden_states) == 7
+
+
+@pytest.mark.parametrize("changes", [{"halting": "basic"}, {"position_signal": "sinusoid"}])
+def test_a_memory_of_segments_is_refused(changes: dict[str, object]) -> None:
+    model = builders.model(positions="relative", **changes)
+    with pytest.raises(SettingsError, match="a memory knows neither") as error:
+        read_segments(model.encoder, Segments(builders.packed([4, 6])))
+    assert error.value.remedy
+    stepped = builders.model(positions="relative", step_signal="learned")
+    batch = builders.packed([4, 6])
+    with torch.no_grad():
+        found, _ = read_segments(stepped.encoder, Segments(batch))
+        torch.testing.assert_close(found, stepped.encoder(batch).last_hidden, **CLOSE)
