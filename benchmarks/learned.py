@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.ladder import table as rungs
 from benchmarks.markdown import newest, newest_of_each, table
-from benchmarks.universal import table_of_algorithms, table_of_pondering
+from benchmarks.universal import TASKS, table_of_algorithms, table_of_pondering
 
 
 def ladder(hardware: Path) -> Iterator[str]:
@@ -57,14 +57,13 @@ def vectors(hardware: Path) -> Iterator[str]:
 def loops(hardware: Path) -> Iterator[str]:
     if not (found := newest_of_each(hardware, "universal")):
         return
-    yield "## What a loop learns\n\n`python -m benchmarks.universal --save` (here "
-    sizes = (f"--only {half} --depth {x['depth']} --steps {x['steps']}" for half, x in found.items())
-    yield f"{' and '.join(f'`{size}`' for size in sizes)}), "
-    yield f"{' and '.join(sorted({x['date'] for x in found.values()}))}, one seed."
-    if "algorithms" in found:
+    yield "## What a loop learns\n\n`python -m benchmarks.universal --save`, with "
+    sizes = (f"{x['depth']} depths and {x['steps']} updates for {part}" for part, x in found.items())
+    yield f"{', '.join(sizes)}, one seed, {' and '.join(sorted({x['date'] for x in found.values()}))}."
+    if runs := [run for part in TASKS if part in found for run in found[part]["runs"]]:
         yield " Learned from sequences of up to 40 symbols, judged on others of up to 40 and on sequences of "
         yield "400: symbols and whole sequences that are right.\n\n"
-        yield table_of_algorithms(found["algorithms"]["runs"]) + "\n"
+        yield table_of_algorithms(runs) + "\n"
     if "pondering" in found:
         yield "Sums of up to 40 digits, with a price on every step: mean steps of a digit of the sum, and "
         yield "Spearman's correlation of a sum's mean steps with its length.\n\n"

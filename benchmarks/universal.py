@@ -68,6 +68,9 @@ TASKS = {
 }
 
 
+PARTS = (*TASKS, "pondering")
+
+
 class Batch(NamedTuple):
     """Packed sequences, their blank rows (P,), the symbols that belong there, and the lengths."""
 
@@ -158,26 +161,24 @@ def judged(model: Model, batches: list[Batch]) -> dict[str, float]:
     return {"symbols": float(torch.cat(symbols).float().mean()), "sequences": float(np.mean(sequences))}
 
 
-def algorithms(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Every encoder on every task."""
-    runs = []
-    for name in options.tasks.split(","):
-        task = TASKS[name]
-        short = [batch_of(task, np.arange(1, TRAINED + 1), options.seed + 1, i) for i in range(4)]
-        long = [batch_of(task, np.full(4, LONG), options.seed + 1, 100 + i) for i in range(4)]
-        for kind in options.kinds.split(","):
-            model = encoder(kind, options)
-            curve = list(train(model, task, options))
-            run = {
-                "task": name,
-                "encoder": kind,
-                "parameters": sum(p.numel() for p in model.parameters()),
-                "short": judged(model, short),
-                "long": judged(model, long),
-                "curve": curve,
-            }
-            print(name, kind, run["short"], run["long"], curve[-1], flush=True)
-            runs.append(run)
+def algorithm(name: str, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Every encoder on one task."""
+    runs, task = [], TASKS[name]
+    short = [batch_of(task, np.arange(1, TRAINED + 1), options.seed + 1, i) for i in range(4)]
+    long = [batch_of(task, np.full(4, LONG), options.seed + 1, 100 + i) for i in range(4)]
+    for kind in options.kinds.split(","):
+        model = encoder(kind, options)
+        curve = list(train(model, task, options))
+        run = {
+            "task": name,
+            "encoder": kind,
+            "parameters": sum(p.numel() for p in model.parameters()),
+            "short": judged(model, short),
+            "long": judged(model, long),
+            "curve": curve,
+        }
+        print(name, kind, run["short"], run["long"], curve[-1], flush=True)
+        runs.append(run)
     return runs
 
 
@@ -244,27 +245,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--tasks", default=",".join(TASKS), help="comma-separated; default: all")
+    parser.add_argument("--parts", default=",".join(PARTS), help="comma-separated; default: all")
     parser.add_argument("--kinds", default=",".join(KINDS), help="encoders, comma-separated; default: all")
     parser.add_argument("--steps", type=int, default=400, help="updates of each run")
     parser.add_argument("--batch", type=int, default=64, help="sequences of an update")
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--depth", type=int, default=6, help="depths, or steps at most")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", choices=("algorithms", "pondering"), help="one half alone")
     parser.add_argument("--save", action="store_true", help="keep the result below benchmarks/results")
     options = parser.parse_args()
-    halves = {
-        "algorithms": (algorithms, table_of_algorithms),
-        "pondering": (pondering, table_of_pondering),
-    }
-    for half in (options.only,) if options.only else halves:
-        measured, shown = halves[half]
-        runs = measured(options)
-        print(shown(runs))
+    for part in options.parts.split(","):
+        runs = pondering(options) if part == "pondering" else algorithm(part, options)
+        print(table_of_pondering(runs) if part == "pondering" else table_of_algorithms(runs))
         if options.save:
             told = {name: getattr(options, name) for name in ("steps", "batch", "hidden", "depth", "seed")}
-            keep(f"universal-{half}", {**told, "threads": torch.get_num_threads(), "runs": runs})
+            keep(f"universal-{part}", {**told, "threads": torch.get_num_threads(), "runs": runs})
 
 
 if __name__ == "__main__":
