@@ -209,6 +209,22 @@ def test_alone_is_as_packed_with_longer_runners(rule: str, backend: str) -> None
     )
 
 
+@each_rule
+def test_gradients_alone_are_as_packed_with_longer_runners(rule: str) -> None:
+    texts, found = builders.sequences(LENGTHS), []
+    for batches in ([texts], [[text] for text in texts]):
+        model = universal(rule).train()
+        for batch in batches:
+            out = model.encoder(pack(batch))
+            (out.last_hidden.pow(3).sum() + out.ponder.cost.sum()).backward()
+        found.append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
+    assert found[0].keys() == found[1].keys()
+    for name, gradient in found[0].items():
+        torch.testing.assert_close(
+            found[1][name], gradient, atol=2e-3, rtol=1e-3, msg=lambda m, n=name: n + m
+        )
+
+
 def test_a_sequence_leaves_when_all_its_positions_have_halted(monkeypatch: pytest.MonkeyPatch) -> None:
     model, batch = universal(), builders.packed(LENGTHS)
     model.encoder.backend = "plain"  # which has no filler
