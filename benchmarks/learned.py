@@ -64,7 +64,7 @@ def loops(hardware: Path) -> Iterator[str]:
         yield " Learned from sequences of up to 40 symbols, judged on others of up to 40 and on sequences of "
         yield "400: symbols and whole sequences that are right.\n\n"
         yield table_of_algorithms(runs) + "\n"
-    if "pondering" in found:
-        yield "Sums of up to 40 digits, with a price on every step: mean steps of a digit of the sum, and "
-        yield "Spearman's correlation of a sum's mean steps with its length.\n\n"
-        yield table_of_pondering(found["pondering"]["runs"])
+    for part in (name for name in found if name.startswith("pondering")):
+        yield f"Sums of up to {found[part].get('longest', 40)} digits, with a price on every step: mean steps "
+        yield "of a digit of the sum, and Spearman's correlation of a sum's mean steps with its length.\n\n"
+        yield table_of_pondering(found[part]["runs"]) + "\n"

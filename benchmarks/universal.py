@@ -69,6 +69,7 @@ TASKS = {
 
 
 PARTS = (*TASKS, "pondering")
+SAID = ("longest", "steps", "batch", "hidden", "depth", "seed")
 
 
 class Batch(NamedTuple):
@@ -130,7 +131,7 @@ def train(
     begun = time.monotonic()
     for step in range(options.steps):
         done = step / options.steps
-        longest = min(TRAINED, 4 + round(done / RAMP * TRAINED))
+        longest = min(options.longest, 4 + round(done / RAMP * options.longest))
         lengths = generator(options.seed, "universal/lengths", step).integers(1, longest + 1, LENGTHS)
         lengths = np.repeat(lengths, options.batch // LENGTHS)
         batch = batch_of(task, lengths, options.seed, step)
@@ -164,7 +165,7 @@ def judged(model: Model, batches: list[Batch]) -> dict[str, float]:
 def algorithm(name: str, options: argparse.Namespace) -> list[dict[str, Any]]:
     """Every encoder on one task."""
     runs, task = [], TASKS[name]
-    short = [batch_of(task, np.arange(1, TRAINED + 1), options.seed + 1, i) for i in range(4)]
+    short = [batch_of(task, np.arange(1, options.longest + 1), options.seed + 1, i) for i in range(4)]
     long = [batch_of(task, np.full(4, LONG), options.seed + 1, 100 + i) for i in range(4)]
     for kind in options.kinds.split(","):
         model = encoder(kind, options)
@@ -185,7 +186,7 @@ def algorithm(name: str, options: argparse.Namespace) -> list[dict[str, Any]]:
 def pondering(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Addition at every price of a step."""
     runs, task = [], TASKS["addition"]
-    batches = [batch_of(task, np.arange(1, TRAINED + 1), options.seed + 1, i) for i in range(8)]
+    batches = [batch_of(task, np.arange(1, options.longest + 1), options.seed + 1, i) for i in range(8)]
     for weight in WEIGHTS:
         model = encoder("halting", options)
         curve = list(train(model, task, options, weight))
@@ -223,7 +224,7 @@ def table_of_algorithms(runs: list[dict[str, Any]]) -> str:
         + [f"{run[part][what]:.1%}" for part in ("short", "long") for what in ("symbols", "sequences")]
         for run in runs
     ]
-    heads = ["task", "encoder", "parameters", "right, up to 40", "whole", "right, 400", "whole, 400"]
+    heads = ["task", "encoder", "parameters", "right, short", "whole", "right, 400", "whole, 400"]
     return table(heads, rows)
 
 
@@ -249,6 +250,7 @@ def main() -> None:
     parser.add_argument("--kinds", default=",".join(KINDS), help="encoders, comma-separated; default: all")
     parser.add_argument("--steps", type=int, default=400, help="updates of each run")
     parser.add_argument("--batch", type=int, default=64, help="sequences of an update")
+    parser.add_argument("--longest", type=int, default=TRAINED, help="symbols of a sequence in training")
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--depth", type=int, default=6, help="depths, or steps at most")
     parser.add_argument("--seed", type=int, default=1)
@@ -258,8 +260,9 @@ def main() -> None:
         runs = pondering(options) if part == "pondering" else algorithm(part, options)
         print(table_of_pondering(runs) if part == "pondering" else table_of_algorithms(runs))
         if options.save:
-            told = {name: getattr(options, name) for name in ("steps", "batch", "hidden", "depth", "seed")}
-            keep(f"universal-{part}", {**told, "threads": torch.get_num_threads(), "runs": runs})
+            told = {name: getattr(options, name) for name in SAID}
+            name = part if options.longest == TRAINED else f"{part}-{options.longest}"
+            keep(f"universal-{name}", {**told, "threads": torch.get_num_threads(), "runs": runs})
 
 
 if __name__ == "__main__":
