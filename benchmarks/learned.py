@@ -66,5 +66,6 @@ def loops(hardware: Path) -> Iterator[str]:
         yield table_of_algorithms(runs) + "\n"
     for part in (name for name in found if name.startswith("pondering")):
         yield f"Sums of up to {found[part].get('longest', 40)} digits, with a price on every step: mean "
-        yield "steps of a digit of the sum, and Spearman's correlation of a sum's mean steps with its length.\n\n"
+        yield "steps of a digit of the sum, and Spearman's correlation of a sum's mean steps with its "
+        yield "length.\n\n"
         yield table_of_pondering(found[part]["runs"]) + "\n"

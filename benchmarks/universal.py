@@ -69,7 +69,7 @@ TASKS = {
 
 
 PARTS = (*TASKS, "pondering")
-SAID = ("longest", "steps", "batch", "hidden", "depth", "seed")
+SAID = ("longest", "steps", "batch", "hidden", "depth", "norm", "seed")
 
 
 class Batch(NamedTuple):
@@ -108,7 +108,7 @@ def encoder(kind: str, options: argparse.Namespace, ponder: bool = False) -> Mod
         intermediate_size=2 * options.hidden,
         plan=SharingPlan.shared(depth) if loop else SharingPlan.unshared(depth),
         max_position_embeddings=2 * LONG + 2,  # rows of the longest sequence; places are fewer
-        norm="pre",
+        norm=options.norm,
         positions="none" if loop else "learned",
         position_signal="sinusoid" if loop else "none",
         step_signal="learned" if loop and kind != "without step signal" else "none",
@@ -252,6 +252,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=64, help="sequences of an update")
     parser.add_argument("--longest", type=int, default=TRAINED, help="symbols of a sequence in training")
     parser.add_argument("--hidden", type=int, default=64)
+    parser.add_argument("--norm", choices=("pre", "post"), default="pre", help="of the block")
     parser.add_argument("--depth", type=int, default=6, help="depths, or steps at most")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--save", action="store_true", help="keep the result below benchmarks/results")
