@@ -63,6 +63,11 @@ def in_the_way(config: EncoderConfig, layout: Layout) -> list[str]:
     if bool(config.type_vocab_size) == (kind == "modernbert"):
         found.append(f"type_vocab_size {config.type_vocab_size}")
     found += ["qk_norm"] if config.qk_norm else []
+    found += [
+        f"{name} {getattr(config, name)}"
+        for name in ("position_signal", "step_signal", "halting")
+        if getattr(config, name) != "none"
+    ]
     found += ["injection"] if "injection" in config.plan.own else []
     found += [f"low_rank {config.plan.low_rank}"] if config.plan.low_rank else []
     return found + obstacles(config, kind)

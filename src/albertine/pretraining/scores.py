@@ -136,6 +136,7 @@ def _words(
 ) -> dict[str, float]:
     """What the accuracy over all chosen tokens, of which a tenth can be copied, does not tell."""
     details = {"floor": blind_accuracy(batches, unigram.guess), "cosine": found["cosine"]}
+    details |= {name: value for name, value in found.items() if name == "mean_steps"}
     labels = np.concatenate([masked_labels(batch) for batch in batches])
     level = unigram.score(labels)
     if level.count:
