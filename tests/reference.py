@@ -46,8 +46,13 @@ def rotated(x_LD: Tensor, base: float) -> Tensor:
     return torch.cat([turned.real, turned.imag], 1)
 
 
-def attention(p: dict[str, Tensor], name: str, x_LH: Tensor, mask_L: Tensor, config: EncoderConfig) -> Tensor:
+def attention(
+    p: dict[str, Tensor], name: str, x_LH: Tensor, mask_L: Tensor, config: EncoderConfig, start_LH: Tensor
+) -> Tensor:
     q, k, v = (dense(p, f"{name}.{part}", x_LH) for part in ("query", "key", "value"))
+    if config.input_injection:
+        u_q, u_k, u_v = torch.chunk(dense(p, "encoder.injection", start_LH), 3, 1)
+        q, k, v = q + u_q, k + u_k, v + u_v
     size = config.head_size
     outputs = []
     for head in range(config.num_attention_heads):
@@ -93,6 +98,17 @@ def _embed(p: dict[str, Tensor], config: EncoderConfig, ids_L: Tensor, types_L: 
     return x if config.norm == "post" else layer_norm(p, f"{e}.layer_norm", x, eps)
 
 
+def fixed_point(model: Model, ids_L: Tensor, types_L: Tensor, steps: int) -> Tensor:
+    """Of one sequence (L, H): its one block again and again, from zero."""
+    p, config = dict(model.named_parameters()), model.config
+    start = _embed(p, config, ids_L, types_L)
+    x, real = torch.zeros_like(start), torch.ones_like(ids_L)
+    for _ in range(steps):
+        for part in ("attention", "feed_forward"):
+            x = _sublayer(p, config, 0, part, f"encoder.{part}.0", x, real, start)
+    return x
+
+
 def _encode_row(model: Model, ids_L: Tensor, mask_L: Tensor, types_L: Tensor) -> list[Tensor]:
     p, config = dict(model.named_parameters()), model.config
     x = start = _embed(p, config, ids_L, types_L)
@@ -102,7 +118,7 @@ def _encode_row(model: Model, ids_L: Tensor, mask_L: Tensor, types_L: Tensor) ->
             x = x + p[f"encoder.own.{d}.injection"] * start
         for part, block in (("attention", a), ("feed_forward", f)):
             name = f"encoder.{part}.{block}"
-            x = _sublayer(p, config, d, part, name, x, mask_L)
+            x = _sublayer(p, config, d, part, name, x, mask_L, start)
         states.append(x)
     if config.norm == "pre":
         states[-1] = layer_norm(p, "encoder.final_norm", x, config.layer_norm_eps)
@@ -110,7 +126,14 @@ def _encode_row(model: Model, ids_L: Tensor, mask_L: Tensor, types_L: Tensor) ->
 
 
 def _sublayer(
-    p: dict[str, Tensor], config: EncoderConfig, d: int, part: str, name: str, x: Tensor, mask_L: Tensor
+    p: dict[str, Tensor],
+    config: EncoderConfig,
+    d: int,
+    part: str,
+    name: str,
+    x: Tensor,
+    mask_L: Tensor,
+    start: Tensor,
 ) -> Tensor:
     own, eps = f"encoder.own.{d}.{part}", config.layer_norm_eps
     norm = f"{own}.layer_norm" if "norms" in config.plan.own else f"{name}.layer_norm"
@@ -118,7 +141,7 @@ def _sublayer(
     if config.norm == "pre" and not (part == "attention" and d == 0):
         read = layer_norm(p, norm, x, eps)
     f = (
-        attention(p, name, read, mask_L, config)
+        attention(p, name, read, mask_L, config, start)
         if part == "attention"
         else feed_forward(p, name, read, config)
     )

@@ -43,7 +43,9 @@ CHOICES: dict[str, dict[str, object]] = {
     "residuals": {"plan": replace(SHARED, own=("residuals",))},
     "injection": {"plan": replace(SHARED, own=("injection",))},
     "low rank": {"plan": replace(SHARED, low_rank=2)},
+    "input injection": {"input_injection": True, "plan": replace(SHARED, own=("norms",))},
     "pre-norm with all": {"norm": "pre", "qk_norm": True, "plan": replace(SHARED, own=ALL, low_rank=3)},
+    "pre-norm with input injection": {"norm": "pre", "positions": "rotary", "input_injection": True},
     "groups with all": {
         "plan": replace(SharingPlan.grouped(4, 2), own=ALL, low_rank=1),
         "positions": "rotary",

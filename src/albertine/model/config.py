@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 from albertine.errors import SettingsError
 from albertine.model.plan import SharingPlan
+from albertine.model.solvers import SolverName
 
 Activation = Literal["gelu_new", "gelu", "relu"]
 Mapping = Literal["if_needed", "always"]
@@ -15,14 +16,16 @@ Initialization = Literal["truncated_normal", "normal"]
 Positions = Literal["learned", "rotary"]
 Norm = Literal["post", "pre"]
 FeedForward = Literal["plain", "gated"]
+Loop = Literal["fixed", "equilibrium"]
 Architecture = Literal["bert", "albert", "roformer", "modernbert"]
 
-FORMAT = 2
+FORMAT = 3
 """Of `EncoderConfig.to_dict`; goes up with every field that an older version would compute wrongly without.
 Folders from before there was a number have format 1; 2 has positions, norm, feed_forward, biases, qk_norm,
-and what each depth has of its own in the plan."""
+and what each depth has of its own in the plan; 3 has the loop over depths and input injection."""
 
 _SINCE_2 = {"positions", "rotary_base", "norm", "feed_forward", "biases", "qk_norm"}
+_SINCE_3 = {"loop", "solver", "tolerance", "input_injection"}
 QK_SCALE = 0.12
 
 MAX_DEPTH = 4096
@@ -64,9 +67,16 @@ class EncoderConfig:
             masked-LM and the sentence head have them in any case.
         qk_norm: queries and keys are brought to a root mean square of 1, and scores are their product times
             `QK_SCALE`.
+        loop: "fixed" computes every depth of the plan; "equilibrium" takes the one block that all depths
+            share to its fixed point, by at most as many evaluations as the plan has depths
+            (`model/fixed_point.py`).
+        solver, tolerance: how the fixed point is found, and the residual at which it is.
+        input_injection: whether a map of the embeddings is added to queries, keys and values of every depth
+            (`model/injection.py`).
 
     Raises:
-        SettingsError: a size that is not positive, heads that do not divide H, an unknown choice.
+        SettingsError: a size that is not positive, heads that do not divide H, an unknown choice, a loop that
+            has no fixed point.
     """
 
     vocab_size: int
@@ -94,6 +104,10 @@ class EncoderConfig:
     feed_forward: FeedForward = "plain"
     biases: bool = True
     qk_norm: bool = False
+    loop: Loop = "fixed"
+    solver: SolverName = "anderson"
+    tolerance: float = 1e-3
+    input_injection: bool = False
 
     def __post_init__(self) -> None:
         self._check_sizes()
@@ -104,6 +118,8 @@ class EncoderConfig:
             ("positions", Positions),
             ("norm", Norm),
             ("feed_forward", FeedForward),
+            ("loop", Loop),
+            ("solver", SolverName),
         ):
             if getattr(self, name) not in get_args(choices):
                 known = ", ".join(get_args(choices))
@@ -119,6 +135,27 @@ class EncoderConfig:
             raise SettingsError(
                 "rotary positions need a base above 1 and heads of an even size, "
                 f"got {self.rotary_base:g} and {self.head_size}"
+            )
+        if self.loop == "equilibrium":
+            self._check_equilibrium()
+
+    def _check_equilibrium(self) -> None:
+        if not 0 < self.tolerance < 1:
+            raise SettingsError(f"tolerance must be between 0 and 1, got {self.tolerance}")
+        if self.plan != SharingPlan.shared(self.plan.depth):
+            raise SettingsError(
+                "a fixed point is that of one block, and the depths of this plan differ",
+                remedy="Share all (model.sharing=all, no model.own, no model.low_rank), or keep loop=fixed",
+            )
+        if self.norm == "pre":
+            raise SettingsError(
+                "a pre-norm block adds to its input and leaves nothing as it is, so it has no fixed point",
+                remedy="Use norm=post, or keep loop=fixed",
+            )
+        if not self.input_injection:
+            raise SettingsError(
+                "at a fixed point nothing is left of the input unless every step is given it",
+                remedy="Add model.change.input_injection=true",
             )
 
     def _check_sizes(self) -> None:
@@ -193,6 +230,8 @@ class EncoderConfig:
         """
         if self.qk_norm or self.plan.low_rank or "injection" in self.plan.own:
             return None
+        if self.loop != "fixed" or self.input_injection:
+            return None
         block = self.positions, self.norm, self.feed_forward, self.biases
         if block == ("learned", "post", "plain", True) and self.type_vocab_size:
             plain = self.plan.is_unshared and not self.plan.own and not self.has_mapping
@@ -209,15 +248,15 @@ class EncoderConfig:
         return self.architecture == "bert"
 
     def plain(self) -> dict[str, Any]:
-        """The fields as plain data, to compare configurations by; those of format 2 only where they are not
-        at their defaults, so that a folder without them is the same as ever."""
+        """The fields as plain data, to compare configurations by; those since format 2 only where they are
+        not at their defaults, so that a folder without them is the same as ever."""
         tree = asdict(self)
         plan = {name: x for name, x in tree["plan"].items() if x or name in ("attention", "feed_forward")}
         tree["plan"] = {name: list(x) if isinstance(x, tuple) else x for name, x in plan.items()}
         return {
             name: value
             for name, value in tree.items()
-            if name not in _SINCE_2 or value != type(self).__dataclass_fields__[name].default
+            if name not in _SINCE_2 | _SINCE_3 or value != type(self).__dataclass_fields__[name].default
         }
 
     def to_dict(self) -> dict[str, Any]:
@@ -225,7 +264,7 @@ class EncoderConfig:
         them."""
         tree = self.plain()
         new = not _SINCE_2.isdisjoint(tree) or self.plan != self.plan.blocks or not self.type_vocab_size
-        return {"format": 2 if new else 1, **tree}
+        return {"format": 3 if not _SINCE_3.isdisjoint(tree) else 2 if new else 1, **tree}
 
     @classmethod
     def from_dict(cls, tree: dict[str, Any]) -> EncoderConfig:

@@ -25,6 +25,7 @@ class Rows:
         positions: place of each row in its sequence, int64 (R,). token_types: its segment id, int64 (R,).
         visible: which keys a row sees, and from when on it is seen as a key; None: all see all.
         rotation: how queries and keys are turned; None: they are not.
+        injection: (R, 3H), what is added to queries, keys and values; None: nothing.
     """
 
     cu_seqlens: Tensor
@@ -34,6 +35,7 @@ class Rows:
     token_types: Tensor
     visible: Visibility | None = None
     rotation: Rotation | None = None
+    injection: Tensor | None = None
 
     @classmethod
     def of(cls, packed: Packed) -> Rows:
@@ -82,6 +84,7 @@ class Rows:
             token_types=self.token_types[ordered],
             visible=None if self.visible is None else self.visible.select(ordered),
             rotation=None if self.rotation is None else self.rotation.select(ordered),
+            injection=None if self.injection is None else self.injection[ordered],
         )
         return Selected(rows, ordered, back)
 

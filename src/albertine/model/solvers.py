@@ -2,8 +2,8 @@
 
 Every norm, mixing weight and decision to stop is of one sequence, so an answer never depends on its company;
 the published code (locuslab/deq, lib/solvers.py) stops and chooses by norms over the whole batch. What comes
-back is the iterate with the lowest residual, the start and the first steps among them, and never an exception:
-a sequence whose numbers are no longer finite stops where it was best, and is not converged.
+back is the iterate with the lowest residual, the start and the first steps among them, and never an
+exception: a sequence whose numbers are no longer finite stops where it was best, and is not converged.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Sequences:
         return rows_T.new_zeros(self.count).index_add_(0, self.of_rows, rows_T)
 
     def dots(self, several: Iterable[Tensor], b_TH: Tensor) -> Tensor:
-        """The inner product of each of M tensors with b, (S, M) float64; one by one, for the memory's sake."""
+        """The inner product of each of M tensors with b, (S, M) float64; one by one to save memory."""
         return torch.stack([self.dot(a_TH, b_TH) for a_TH in several], 1)
 
     def combined(self, weights_SM: Tensor, several: Iterable[Tensor], out_TH: Tensor) -> Tensor:
@@ -61,27 +61,35 @@ class Sequences:
 
 
 @dataclass(frozen=True, eq=False)
-class Solution:
-    """What a solver found.
+class Convergence:
+    """How near each sequence came to z = f(z).
 
     Attributes:
-        z: (T, H), of every sequence the iterate with the lowest residual. f: (T, H), f(z).
-        residual: |f(z) - z| / |f(z)| of it, float64 (S,); infinite where f was never finite.
+        residual: |f(z) - z| / |f(z)| of the best iterate, float64 (S,); infinite where f was never finite.
         iterations: evaluations of f until the sequence stopped, int64 (S,).
         converged: whether its residual came below the tolerance, bool (S,).
     """
 
-    z: Tensor
-    f: Tensor
     residual: Tensor
     iterations: Tensor
     converged: Tensor
 
-    def first(self, rows: int, sequences: int) -> Solution:
-        """The first rows and sequences of it."""
-        n = sequences
-        numbers = self.residual[:n], self.iterations[:n], self.converged[:n]
-        return Solution(self.z[:rows], self.f[:rows], *numbers)
+    def first(self, sequences: int | None) -> Convergence:
+        """That of the first sequences alone."""
+        every = self.residual, self.iterations, self.converged
+        return Convergence(*(x[:sequences] for x in every))
+
+
+@dataclass(frozen=True, eq=False)
+class Solution(Convergence):
+    """What a solver found.
+
+    Attributes:
+        z: (T, H), of every sequence the iterate with the lowest residual. f: (T, H), f(z).
+    """
+
+    z: Tensor
+    f: Tensor
 
 
 class _Search:
@@ -120,7 +128,7 @@ class _Search:
         return choose(self.running, choose(finite, next_TH, instead_TH), self.z)
 
     def solution(self) -> Solution:
-        return Solution(self.z, self.f, self.residual, self.iterations, self.converged)
+        return Solution(self.residual, self.iterations, self.converged, self.z, self.f)
 
 
 @torch.no_grad()
