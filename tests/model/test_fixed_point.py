@@ -1,4 +1,4 @@
-"""The loop to a fixed point: that it is one, its gradient, its memory, and what is said where there is none."""
+"""The loop to a fixed point: that it is one, its gradient, its memory, what is said where there is none."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ each_solver = pytest.mark.parametrize("solver", ["anderson", "broyden"])
 
 def made(limit: int = 60, **changes: object) -> Model:
     """An equilibrium encoder in double whose block is contractive (spectral radius about .8)."""
-    settings = {"loop": "equilibrium", "input_injection": True, "tolerance": 1e-6, "initializer_range": 0.1}
+    settings = {"solver": "anderson", "input_injection": True, "tolerance": 1e-6, "initializer_range": 0.1}
     return builders.model(SharingPlan.shared(limit), **(settings | changes)).double()  # type: ignore[arg-type]
 
 
@@ -266,14 +266,13 @@ REFUSED = {
     "pre-norm": {"norm": "pre"},
     "input_injection=true": {"input_injection": False},
     "tolerance": {"tolerance": 0.0},
-    "anderson, broyden": {"solver": "newton"},
-    "fixed, equilibrium": {"loop": "endless"},
+    "none, anderson, broyden": {"solver": "newton"},
 }
 
 
 @pytest.mark.parametrize("message", REFUSED)
 def test_what_has_no_fixed_point_is_refused(message: str) -> None:
-    changes = {"plan": SharingPlan.shared(3), "loop": "equilibrium", "input_injection": True}
+    changes = {"plan": SharingPlan.shared(3), "solver": "anderson", "input_injection": True}
     with pytest.raises(SettingsError, match=message):
         builders.config(**(changes | REFUSED[message]))  # type: ignore[arg-type]
 
@@ -289,6 +288,6 @@ def test_it_is_saved_and_loaded(tmp_path: Any) -> None:
     again = load_model(tmp_path / "saved")
     assert again.config == model.config and isinstance(again.encoder.depths, FixedPoint)
     torch.testing.assert_close(encoded(again, batch).last_hidden, encoded(model, batch).last_hidden)
-    with pytest.raises(SettingsError, match="loop equilibrium"):
+    with pytest.raises(SettingsError, match="solver anderson"):
         save_model(model, None, tmp_path / "foreign", layout="transformers")
     copy.deepcopy(model)

@@ -51,7 +51,7 @@ def test_the_spectral_radius_is_that_of_each_sequence() -> None:
 
 def test_the_penalty_of_a_pass_has_a_gradient_that_makes_it_smaller() -> None:
     plan = SharingPlan.shared(30)
-    model = builders.model(plan, loop="equilibrium", input_injection=True, initializer_range=0.2).train()
+    model = builders.model(plan, solver="anderson", input_injection=True, initializer_range=0.2).train()
     assert isinstance(model.encoder.depths, FixedPoint)
     model.encoder.depths.penalised = True
     batch, sizes = builders.packed([5, 9, 2]), []
@@ -74,7 +74,7 @@ def test_the_penalty_is_the_same_by_any_backend_and_with_recomputing() -> None:
     batch, found = builders.packed([5, 9, 2]), []
     for backend, recompute in (("plain", False), ("auto", False), ("auto", True)):
         plan = SharingPlan.shared(30)
-        model = builders.model(plan, loop="equilibrium", input_injection=True, initializer_range=0.1).train()
+        model = builders.model(plan, solver="anderson", input_injection=True, initializer_range=0.1).train()
         model.encoder.backend, model.encoder.recompute = backend, recompute
         model.encoder.depths.penalised = True  # type: ignore[attr-defined]
         seed_torch(0, "draw")

@@ -55,7 +55,7 @@ def in_the_way(config: EncoderConfig, layout: Layout) -> list[str]:
         found.append(f"type_vocab_size {config.type_vocab_size}")
     found += ["qk_norm"] if config.qk_norm else []
     found += ["injection"] if "injection" in config.plan.own else []
-    found += [f"loop {config.loop}"] if config.loop != "fixed" else []
+    found += [f"solver {config.solver}"] if config.solves else []
     found += ["input_injection"] if config.input_injection else []
     found += [f"low_rank {config.plan.low_rank}"] if config.plan.low_rank else []
     return found + obstacles(config, kind)

@@ -8,7 +8,6 @@ from typing import Any, Literal, get_args
 
 from albertine.errors import SettingsError
 from albertine.model.plan import SharingPlan
-from albertine.model.solvers import SolverName
 
 Activation = Literal["gelu_new", "gelu", "relu"]
 Mapping = Literal["if_needed", "always"]
@@ -16,16 +15,16 @@ Initialization = Literal["truncated_normal", "normal"]
 Positions = Literal["learned", "rotary"]
 Norm = Literal["post", "pre"]
 FeedForward = Literal["plain", "gated"]
-Loop = Literal["fixed", "equilibrium"]
+Solver = Literal["none", "anderson", "broyden"]
 Architecture = Literal["bert", "albert", "roformer", "modernbert"]
 
 FORMAT = 3
 """Of `EncoderConfig.to_dict`; goes up with every field that an older version would compute wrongly without.
 Folders from before there was a number have format 1; 2 has positions, norm, feed_forward, biases, qk_norm,
-and what each depth has of its own in the plan; 3 has the loop over depths and input injection."""
+and what each depth has of its own in the plan; 3 has the solver of a fixed point and input injection."""
 
 _SINCE_2 = {"positions", "rotary_base", "norm", "feed_forward", "biases", "qk_norm"}
-_SINCE_3 = {"loop", "solver", "tolerance", "input_injection"}
+_SINCE_3 = {"solver", "tolerance", "input_injection"}
 QK_SCALE = 0.12
 
 MAX_DEPTH = 4096
@@ -67,16 +66,16 @@ class EncoderConfig:
             masked-LM and the sentence head have them in any case.
         qk_norm: queries and keys are brought to a root mean square of 1, and scores are their product times
             `QK_SCALE`.
-        loop: "fixed" computes every depth of the plan; "equilibrium" takes the one block that all depths
-            share to its fixed point, by at most as many evaluations as the plan has depths
-            (`model/fixed_point.py`).
-        solver, tolerance: how the fixed point is found, and the residual at which it is.
+        solver: how the fixed point of the one block that all depths share is found, "anderson" or "broyden",
+            by at most as many evaluations as the plan has depths (`model/fixed_point.py`); "none": every
+            depth is computed, and that is all.
+        tolerance: the residual at which a fixed point counts as found.
         input_injection: whether a map of the embeddings is added to queries, keys and values of every depth
             (`model/injection.py`).
 
     Raises:
-        SettingsError: a size that is not positive, heads that do not divide H, an unknown choice, a loop that
-            has no fixed point.
+        SettingsError: a size that is not positive, heads that do not divide H, an unknown choice, a solver
+            where there is no fixed point.
     """
 
     vocab_size: int
@@ -104,8 +103,7 @@ class EncoderConfig:
     feed_forward: FeedForward = "plain"
     biases: bool = True
     qk_norm: bool = False
-    loop: Loop = "fixed"
-    solver: SolverName = "anderson"
+    solver: Solver = "none"
     tolerance: float = 1e-3
     input_injection: bool = False
 
@@ -118,8 +116,7 @@ class EncoderConfig:
             ("positions", Positions),
             ("norm", Norm),
             ("feed_forward", FeedForward),
-            ("loop", Loop),
-            ("solver", SolverName),
+            ("solver", Solver),
         ):
             if getattr(self, name) not in get_args(choices):
                 known = ", ".join(get_args(choices))
@@ -136,7 +133,7 @@ class EncoderConfig:
                 "rotary positions need a base above 1 and heads of an even size, "
                 f"got {self.rotary_base:g} and {self.head_size}"
             )
-        if self.loop == "equilibrium":
+        if self.solves:
             self._check_equilibrium()
 
     def _check_equilibrium(self) -> None:
@@ -145,12 +142,12 @@ class EncoderConfig:
         if self.plan != SharingPlan.shared(self.plan.depth):
             raise SettingsError(
                 "a fixed point is that of one block, and the depths of this plan differ",
-                remedy="Share all (model.sharing=all, no model.own, no model.low_rank), or keep loop=fixed",
+                remedy="Share all (model.sharing=all, no model.own, no model.low_rank), or set solver=none",
             )
         if self.norm == "pre":
             raise SettingsError(
                 "a pre-norm block adds to its input and leaves nothing as it is, so it has no fixed point",
-                remedy="Use norm=post, or keep loop=fixed",
+                remedy="Use norm=post, or set solver=none",
             )
         if not self.input_injection:
             raise SettingsError(
@@ -200,6 +197,11 @@ class EncoderConfig:
         """Whether there is a dense layer from E to H after the embeddings."""
         return self.embedding_mapping == "always" or self.embedding_size != self.hidden_size
 
+    @property
+    def solves(self) -> bool:
+        """Whether its depths are a loop that is run to its fixed point."""
+        return self.solver != "none"
+
     def with_plan(self, plan: SharingPlan) -> EncoderConfig:
         return replace(self, plan=plan)
 
@@ -230,7 +232,7 @@ class EncoderConfig:
         """
         if self.qk_norm or self.plan.low_rank or "injection" in self.plan.own:
             return None
-        if self.loop != "fixed" or self.input_injection:
+        if self.solves or self.input_injection:
             return None
         block = self.positions, self.norm, self.feed_forward, self.biases
         if block == ("learned", "post", "plain", True) and self.type_vocab_size:

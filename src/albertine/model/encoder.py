@@ -48,7 +48,7 @@ class Encoder(nn.Module):
         self.precision: InferencePrecision = precision
         self.backend = "auto"
         self.depths: Depths = FixedDepths()
-        if config.loop == "equilibrium":
+        if config.solves:
             self.depths = FixedPoint(config.solver, config.tolerance)
         self.embeddings = Embeddings(config)
         self.attention = nn.ModuleList(AttentionBlock(config) for _ in set(plan.attention))
@@ -74,7 +74,7 @@ class Encoder(nn.Module):
         # What wraps a block and moves its weights, as FSDP does, gives it another class.
         whole = {type(b) for b in (*self.attention, *self.feed_forward)} <= {AttentionBlock, FeedForwardBlock}
         # Rounding to bfloat16 moves a state farther than the tolerance of a fixed point.
-        exact = self.config.loop == "equilibrium" and self.precision == "auto"
+        exact = self.config.solves and self.precision == "auto"
         precision = "float32" if exact else self.precision
         form = compute_format(precision, weight, self.training or torch.is_grad_enabled())
         return backend_for(self.backend, form, weight.device, whole=whole, compiled=self.compiled)

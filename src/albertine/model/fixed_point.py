@@ -22,7 +22,7 @@ from albertine.model.backend.base import Backend
 from albertine.model.depths import EncoderOutput, FixedDepths, Step
 from albertine.model.jacobian import jacobian_size
 from albertine.model.rows import Rows, Selected
-from albertine.model.solvers import SOLVERS, Convergence, Map, Sequences, Solution, SolverName
+from albertine.model.solvers import SOLVERS, Convergence, Map, Sequences, Solution
 from albertine.randomness import RepeatedDraws
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class FixedPoint:
     unrolled = penalised = False
     _said = False
 
-    def __init__(self, solver: SolverName = "anderson", tolerance: float = 1e-3) -> None:
+    def __init__(self, solver: str = "anderson", tolerance: float = 1e-3) -> None:
         self.solver, self.tolerance = solver, tolerance
 
     def run(

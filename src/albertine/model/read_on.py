@@ -29,10 +29,10 @@ def read_on(
         SettingsError: a sequence grows longer than the position table; the encoder runs to a fixed point.
     """
     config = encoder.config
-    if config.loop != "fixed":
+    if config.solves:
         raise SettingsError(
             "an encoder that runs to its fixed point keeps no keys and values to read on with",
-            remedy="Write with a model of loop=fixed",
+            remedy="Write with a model of solver=none",
         )
     with encoder.computing() as ops:
         dtype, heads = ops.form.dtype, (config.num_attention_heads, config.head_size)

@@ -9,17 +9,14 @@ exception: a sequence whose numbers are no longer finite stops where it was best
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 Map = Callable[[Tensor], Tensor]
 """f, (T, H) to (T, H), in which the rows of one sequence do not depend on those of another."""
-
-SolverName = Literal["anderson", "broyden"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,4 +226,4 @@ def broyden(
     return search.solution()
 
 
-SOLVERS = {"anderson": anderson, "broyden": broyden}
+SOLVERS: Mapping[str, Callable[..., Solution]] = {"anderson": anderson, "broyden": broyden}
