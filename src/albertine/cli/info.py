@@ -129,6 +129,8 @@ def _model(name: str, config: EncoderConfig, lengths: list[int], json: bool) -> 
         for n in found.training_flops
     ]
     show.table(("per token", "training", "inference"), flops)
+    if config.solves:
+        typer.echo(f"Operations are those of all {config.num_hidden_layers} iterations.")
     show.table(("memory", "bytes"), [(text, show.size(found.memory[key])) for key, text in _MEMORY.items()])
     typer.echo("Training state is weights, gradients and two moments in float32; activations come on top.")
 
@@ -164,7 +166,11 @@ def block_in_words(config: EncoderConfig) -> str:
         *(["QK-norm"] if config.qk_norm else []),
         f"{config.feed_forward} feed-forward ({config.hidden_act})",
         *([] if config.biases else ["no biases"]),
+        *(["input injection"] if config.input_injection else []),
     ]
+    if config.solves:
+        most, near = config.num_hidden_layers, config.tolerance
+        words.append(f"run to its fixed point by {config.solver} (at most {most} iterations, to {near:g})")
     whose = _WHOSE.get(str(config.architecture))
     return ", ".join(words) + (f": the block of {whose}" if whose else "")
 

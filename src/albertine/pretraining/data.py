@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,8 @@ class PretrainingBatches:
         batches = self._use(stage).build(
             rows, self.rank, self.world, micro_batch_tokens=self.settings.training.micro_batch_tokens
         )
-        return place, list(batches)
+        penalised = self.settings.objective.jacobian is not None and self.stages[stage].depth is None
+        return place, [replace(batch, penalised=penalised) for batch in batches]
 
 
 def held_out_batches(

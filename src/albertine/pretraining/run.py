@@ -17,11 +17,13 @@ from numpy.typing import NDArray
 
 from albertine.corpus.manifest import NAME as MANIFEST
 from albertine.corpus.reader import Corpus
+from albertine.errors import SettingsError
 from albertine.interop.hub import commit_of
 from albertine.interop.huggingface import save_model
 from albertine.interop.places import model_folder
 from albertine.model.model import Model
 from albertine.objectives.baseline import BaselineScore, Unigram, count_tokens
+from albertine.objectives.equilibrium import EquilibriumLosses
 from albertine.objectives.losses import pretraining_losses
 from albertine.pretraining.branches import branching
 from albertine.pretraining.curves import draw
@@ -40,6 +42,7 @@ from albertine.training.optimizers import build_optimizer
 from albertine.training.progress import Reporter
 from albertine.training.run_folder import RunFolder, describe
 from albertine.training.schedules import make_schedule
+from albertine.training.step import LossFunction, means
 
 SHORT = 64
 log = logging.getLogger("albertine.training")
@@ -116,8 +119,12 @@ def _run(
     average = Average(model, settings.training.average) if settings.training.average else None
     baseline = _over_all(Unigram(counts).score_batches(held_out), world)
 
+    losses = losses_of(settings, model)
+    told = losses.told if isinstance(losses, EquilibriumLosses) else dict
+
     def evaluate(poll: Callable[[], None]) -> Mapping[str, float]:
-        return judge(model, held_out, device=world.device, add_up=world.add, poll=poll)
+        scores = judge(model, held_out, device=world.device, add_up=world.add, poll=poll)
+        return scores | means(told(), world)
 
     def keep_best(step: int, scores: Mapping[str, float]) -> None:
         save_model(model, tokenizer, folder.best)
@@ -135,7 +142,8 @@ def _run(
                 world=world,
             ),
             batches=partial(_batches, corpus, settings, world, clock),
-            loss_fn=pretraining_losses,
+            loss_fn=losses,
+            told=told,
             settings=loop_settings(settings),
             folder=folder,
             evaluate=evaluate,
@@ -175,6 +183,24 @@ def _over_all(score: BaselineScore, world: World) -> BaselineScore:
         [score.accuracy * score.count, score.cross_entropy * score.count, score.count]
     )
     return BaselineScore(hits / count, nats / count, int(count)) if count else score
+
+
+def losses_of(settings: PretrainingSettings, model: Model) -> LossFunction:
+    """What a model is trained by.
+
+    Raises:
+        SettingsError: a penalty on the way to a fixed point, and no way to one.
+    """
+    objective = settings.objective
+    if model.config.solves:
+        return EquilibriumLosses(model, objective.jacobian or 0.0, objective.jacobian_frequency)
+    if objective.jacobian is not None:
+        raise SettingsError(
+            "the Jacobian is that of a step to a fixed point, and this encoder has a fixed number of depths",
+            where="objective.jacobian",
+            remedy="Leave it out, or set model.change.solver=anderson",
+        )
+    return pretraining_losses
 
 
 def _batches(
@@ -232,6 +258,8 @@ def _objective(objective: ObjectiveChoice) -> dict[str, Any]:
     plain = objective.model_dump(mode="json")
     if not objective.repeats:
         del plain["repeats"]
+    if objective.jacobian is None:
+        del plain["jacobian"], plain["jacobian_frequency"]
     for name in ("masked", "random"):
         if plain["masking"][name] == Masking.model_fields[name].default:
             del plain["masking"][name]

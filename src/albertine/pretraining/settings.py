@@ -16,6 +16,7 @@ from albertine.model.config import (
     Mapping,
     Norm,
     Positions,
+    Solver,
 )
 from albertine.settings import Computing, RunSettings, Settings
 from albertine.training.optimizers import ADAMW_SHARE, OptimizerKind
@@ -63,6 +64,15 @@ class EncoderChanges(Settings):
     feed_forward: FeedForward | None = Field(None, description="plain, or gated as in ModernBERT")
     biases: bool | None = None
     qk_norm: bool | None = None
+    solver: Solver | None = Field(
+        None,
+        description="anderson or broyden: run the block that all depths share to its fixed point, by "
+        "num_hidden_layers iterations at most; needs input_injection",
+    )
+    tolerance: float | None = Field(None, description="residual at which a fixed point counts as found")
+    input_injection: bool | None = Field(
+        None, description="add a map of the embeddings to queries, keys and values of every depth"
+    )
 
     @model_serializer(mode="wrap")
     def _changes(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -153,6 +163,13 @@ class ObjectiveChoice(Settings):
         "they have no sentence order",
     )
     masking: Masking = Masking()
+    jacobian: float | None = Field(
+        None,
+        gt=0,
+        description="with model.change.solver: weight of the size of a step's Jacobian beside the other "
+        "losses, which makes its fixed point easier to find; the paper's are about 2",
+    )
+    jacobian_frequency: float = Field(0.35, gt=0, le=1, description="share of the passes that compute it")
 
     @model_validator(mode="after")
     def _excerpts_are_segments(self) -> ObjectiveChoice:
