@@ -46,13 +46,62 @@ def rotated(x_LD: Tensor, base: float) -> Tensor:
     return torch.cat([turned.real, turned.imag], 1)
 
 
+def far(distance: int, config: EncoderConfig) -> Tensor:
+    """φ of a distance: sines, then cosines."""
+    clamp = config.clamp_positions or abs(distance)
+    near = max(-clamp, min(clamp, distance))
+    angles = [near / 10000 ** (2 * i / config.hidden_size) for i in range(config.hidden_size // 2)]
+    return torch.tensor([math.sin(a) for a in angles] + [math.cos(a) for a in angles])
+
+
+def read(
+    p: dict[str, Tensor], name: str, x_LH: Tensor, config: EncoderConfig, start_LH: Tensor | None
+) -> list[Tensor]:
+    """Queries, keys and values, each (L, H)."""
+    found = [dense(p, f"{name}.{part}", x_LH) for part in ("query", "key", "value")]
+    if config.input_injection and start_LH is not None:
+        shares = torch.chunk(dense(p, "encoder.injection", start_LH), 3, 1)
+        found = [y + share for y, share in zip(found, shares, strict=True)]
+    return found
+
+
+def relative_attention(
+    p: dict[str, Tensor],
+    name: str,
+    x_LH: Tensor,
+    mask_L: Tensor,
+    types_L: Tensor,
+    config: EncoderConfig,
+    start_LH: Tensor | None = None,
+    sign: int = 1,
+) -> Tensor:
+    """One pair of rows at a time (xlnet_and_relatives.md, section 2)."""
+    size, length = config.head_size, len(x_LH)
+    q, k, v = read(p, name, x_LH, config, start_LH)
+    biases = f"{name}.biases" if config.relative_biases == "block" else "encoder.attention.0.biases"
+    outputs = []
+    for head in range(config.num_attention_heads):
+        columns = slice(head * size, (head + 1) * size)
+        scores = torch.empty(length, length)
+        for i in range(length):
+            for j in range(length):
+                r = p[f"{name}.position.weight"][columns] @ far(sign * (i - j), config)
+                score = (q[i, columns] + p[f"{biases}.content"][head]) @ k[j, columns]
+                score = score + (q[i, columns] + p[f"{biases}.position"][head]) @ r
+                if config.type_vocab_size:
+                    differ = int(types_L[i] != types_L[j])
+                    segment = p[f"{name}.segments"][differ, head]
+                    score = score + (q[i, columns] + p[f"{biases}.segment"][head]) @ segment
+                scores[i, j] = score / math.sqrt(size)
+        scores = scores + (1.0 - mask_L.float()) * -10000.0
+        outputs.append(torch.softmax(scores, -1) @ v[:, columns])
+    return dense(p, f"{name}.output", torch.cat(outputs, 1))
+
+
 def attention(
     p: dict[str, Tensor], name: str, x_LH: Tensor, mask_L: Tensor, config: EncoderConfig, start_LH: Tensor
 ) -> Tensor:
-    q, k, v = (dense(p, f"{name}.{part}", x_LH) for part in ("query", "key", "value"))
-    if config.input_injection:
-        u_q, u_k, u_v = torch.chunk(dense(p, "encoder.injection", start_LH), 3, 1)
-        q, k, v = q + u_q, k + u_k, v + u_v
+    q, k, v = read(p, name, x_LH, config, start_LH)
     size = config.head_size
     outputs = []
     for head in range(config.num_attention_heads):
@@ -87,15 +136,17 @@ def encode(model: Model, ids_BL: Tensor, mask_BL: Tensor, types_BL: Tensor) -> l
 def _embed(p: dict[str, Tensor], config: EncoderConfig, ids_L: Tensor, types_L: Tensor) -> Tensor:
     e, eps = "encoder.embeddings", config.layer_norm_eps
     x = p[f"{e}.word.weight"][ids_L]
-    if config.type_vocab_size:
+    if config.type_vocab_size and config.positions != "relative":
         x = x + p[f"{e}.token_type.weight"][types_L]
     if config.positions == "learned":
         x = x + p[f"{e}.position.weight"][: len(ids_L)]
-    if config.norm == "post":
+    if config.norm == "post" and config.embedding_norm:
         x = layer_norm(p, f"{e}.layer_norm", x, eps)
     if config.has_mapping:
         x = dense(p, f"{e}.mapping", x)
-    return x if config.norm == "post" else layer_norm(p, f"{e}.layer_norm", x, eps)
+    return (
+        x if config.norm == "post" or not config.embedding_norm else layer_norm(p, f"{e}.layer_norm", x, eps)
+    )
 
 
 def fixed_point(model: Model, ids_L: Tensor, types_L: Tensor, steps: int) -> Tensor:
@@ -105,7 +156,7 @@ def fixed_point(model: Model, ids_L: Tensor, types_L: Tensor, steps: int) -> Ten
     x, real = torch.zeros_like(start), torch.ones_like(ids_L)
     for _ in range(steps):
         for part in ("attention", "feed_forward"):
-            x = _sublayer(p, config, 0, part, f"encoder.{part}.0", x, real, start)
+            x = _sublayer(p, config, 0, part, f"encoder.{part}.0", x, real, types_L, start)
     return x
 
 
@@ -118,7 +169,7 @@ def _encode_row(model: Model, ids_L: Tensor, mask_L: Tensor, types_L: Tensor) ->
             x = x + p[f"encoder.own.{d}.injection"] * start
         for part, block in (("attention", a), ("feed_forward", f)):
             name = f"encoder.{part}.{block}"
-            x = _sublayer(p, config, d, part, name, x, mask_L, start)
+            x = _sublayer(p, config, d, part, name, x, mask_L, types_L, start)
         states.append(x)
     if config.norm == "pre":
         states[-1] = layer_norm(p, "encoder.final_norm", x, config.layer_norm_eps)
@@ -133,20 +184,22 @@ def _sublayer(
     name: str,
     x: Tensor,
     mask_L: Tensor,
+    types_L: Tensor,
     start: Tensor,
 ) -> Tensor:
     own, eps = f"encoder.own.{d}.{part}", config.layer_norm_eps
     norm = f"{own}.layer_norm" if "norms" in config.plan.own else f"{name}.layer_norm"
-    read = x
+    read_LH = x
     if config.norm == "pre" and not (part == "attention" and d == 0):
-        read = layer_norm(p, norm, x, eps)
-    f = (
-        attention(p, name, read, mask_L, config, start)
-        if part == "attention"
-        else feed_forward(p, name, read, config)
-    )
+        read_LH = layer_norm(p, norm, x, eps)
+    if part == "feed_forward":
+        f = feed_forward(p, name, read_LH, config)
+    elif config.positions == "relative":
+        f = relative_attention(p, name, read_LH, mask_L, types_L, config, start)
+    else:
+        f = attention(p, name, read_LH, mask_L, config, start)
     if config.plan.low_rank:
-        f = f + read @ p[f"{own}.down"].T @ p[f"{own}.up"].T
+        f = f + read_LH @ p[f"{own}.down"].T @ p[f"{own}.up"].T
     if "residuals" in config.plan.own:
         f = f * p[f"{own}.scale"]
     return x + f if config.norm == "pre" else layer_norm(p, norm, x + f, eps)

@@ -191,7 +191,7 @@ def canonical(kind: str, names: Iterable[str]) -> dict[str, str]:
 
 def belongs(kind: str, name: str) -> bool:
     """Whether a tensor is of the backbone or the heads of pretraining."""
-    ours = ("encoder.", "pooler.", "mlm.", "sentence.")
+    ours = ("encoder.", "pooler.", "mlm.", "lm.", "sentence.")
     heads = ("decoder.",) if kind == "modernbert" else ("predictions.", "sop_classifier.", "cls.")
     return name.startswith(ours if kind == "albertine" else (_BACKBONE[kind][0], *heads, OURS))
 
@@ -219,6 +219,7 @@ def heads_in(kind: str, names: Mapping[str, str], flags: Mapping[str, Any]) -> s
     if objective not in ("sop", "nsp"):
         objective = "nsp" if kind == "bert" else "sop"
     found = {"pooler": pooler in names, "mlm": mlm in names, objective: sentence in names}
+    found["lm"] = kind == "albertine" and "lm.bias" in names
     return {head for head, present in found.items() if present}
 
 

@@ -12,19 +12,22 @@ from albertine.model.plan import SharingPlan
 Activation = Literal["gelu_new", "gelu", "relu"]
 Mapping = Literal["if_needed", "always"]
 Initialization = Literal["truncated_normal", "normal"]
-Positions = Literal["learned", "rotary"]
+Positions = Literal["learned", "rotary", "relative"]
+RelativeBiasesOf = Literal["block", "tied"]
 Norm = Literal["post", "pre"]
 FeedForward = Literal["plain", "gated"]
 Solver = Literal["none", "anderson", "broyden"]
-Architecture = Literal["bert", "albert", "roformer", "modernbert"]
+Architecture = Literal["bert", "albert", "roformer", "modernbert", "xlnet"]
 
 FORMAT = 3
 """Of `EncoderConfig.to_dict`; goes up with every field that an older version would compute wrongly without.
 Folders from before there was a number have format 1; 2 has positions, norm, feed_forward, biases, qk_norm,
-and what each depth has of its own in the plan; 3 has the solver of a fixed point and input injection."""
+and what each depth has of its own in the plan; 3 has relative positions, the solver of a fixed point and
+input injection."""
 
 _SINCE_2 = {"positions", "rotary_base", "norm", "feed_forward", "biases", "qk_norm"}
-_SINCE_3 = {"solver", "tolerance", "input_injection"}
+_SINCE_3 = {"clamp_positions", "relative_biases", "embedding_norm", "solver", "tolerance", "input_injection"}
+_LATER = _SINCE_2 | _SINCE_3
 QK_SCALE = 0.12
 
 MAX_DEPTH = 4096
@@ -53,8 +56,9 @@ class EncoderConfig:
         initialization: "truncated_normal" (cut at two sigma), or "normal" with the row of the padding token
             zeroed.
         positions: "learned" is a table added to the word embeddings; "rotary" turns queries and keys by
-            angles in proportion to their places (Su et al. 2021), and has no table:
-            `max_position_embeddings` is then only the length that the model was made for.
+            angles in proportion to their places (Su et al. 2021); "relative" adds scores of distances (Dai et
+            al. 2019) and, in place of a table of segments, of being in one segment (Yang et al. 2019).
+            Without a table `max_position_embeddings` is only the length that the model was made for.
         rotary_base: the slowest angle a place is 1 / rotary_base.
         norm: "post" normalises the sum of a block's input and output, "pre" the input alone, which needs one
             more LayerNorm at the end (Xiong et al. 2020). With "pre" the embeddings are mapped to H before
@@ -66,6 +70,10 @@ class EncoderConfig:
             masked-LM and the sentence head have them in any case.
         qk_norm: queries and keys are brought to a root mean square of 1, and scores are their product times
             `QK_SCALE`.
+        clamp_positions: relative positions: larger distances count as this one; 0: none does.
+        relative_biases: relative positions: every "block" has its own, or all have the "tied" ones of the
+            first.
+        embedding_norm: whether embeddings are normalised; XLNet's are not.
         solver: how the fixed point of the one block that all depths share is found, "anderson" or "broyden",
             by at most as many evaluations as the plan has depths (`model/fixed_point.py`); "none": every
             depth is computed, and that is all.
@@ -103,6 +111,9 @@ class EncoderConfig:
     feed_forward: FeedForward = "plain"
     biases: bool = True
     qk_norm: bool = False
+    clamp_positions: int = 0
+    relative_biases: RelativeBiasesOf = "block"
+    embedding_norm: bool = True
     solver: Solver = "none"
     tolerance: float = 1e-3
     input_injection: bool = False
@@ -113,6 +124,7 @@ class EncoderConfig:
             ("hidden_act", Activation),
             ("embedding_mapping", Mapping),
             ("initialization", Initialization),
+            ("relative_biases", RelativeBiasesOf),
             ("positions", Positions),
             ("norm", Norm),
             ("feed_forward", FeedForward),
@@ -133,6 +145,7 @@ class EncoderConfig:
                 "rotary positions need a base above 1 and heads of an even size, "
                 f"got {self.rotary_base:g} and {self.head_size}"
             )
+        self._check_relative()
         if self.solves:
             self._check_equilibrium()
 
@@ -155,6 +168,16 @@ class EncoderConfig:
                 remedy="Add model.change.input_injection=true",
             )
 
+    def _check_relative(self) -> None:
+        if self.positions == "relative":
+            if self.hidden_size % 2 or self.qk_norm:
+                raise SettingsError("relative positions need an even hidden_size, and qk_norm: false")
+        elif self.clamp_positions or self.relative_biases != "block":
+            raise SettingsError(
+                "clamp_positions and relative_biases belong to relative positions",
+                remedy="Set positions: relative, or leave them out",
+            )
+
     def _check_sizes(self) -> None:
         # The caps stop a broken configuration file from asking for terabytes before anything else looks at
         # it.
@@ -162,13 +185,15 @@ class EncoderConfig:
             "vocab_size": MAX_ROWS,
             "max_position_embeddings": MAX_ROWS,
             "type_vocab_size": MAX_ROWS,
+            "clamp_positions": MAX_ROWS,
             "embedding_size": MAX_WIDTH,
             "hidden_size": MAX_WIDTH,
             "intermediate_size": MAX_WIDTH,
             "num_attention_heads": MAX_WIDTH,
         }
         for name, cap in caps.items():
-            value, least = getattr(self, name), 0 if name == "type_vocab_size" else 1
+            value = getattr(self, name)
+            least = 0 if name in ("type_vocab_size", "clamp_positions") else 1
             if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= cap:
                 raise SettingsError(f"{name} must be a whole number from {least} to {cap}, got {value!r}")
         if self.num_hidden_layers > MAX_DEPTH:
@@ -235,6 +260,8 @@ class EncoderConfig:
         if self.solves or self.input_injection:
             return None
         block = self.positions, self.norm, self.feed_forward, self.biases
+        if not self.embedding_norm:
+            return "xlnet" if block == ("relative", "post", "plain", True) else None
         if block == ("learned", "post", "plain", True) and self.type_vocab_size:
             plain = self.plan.is_unshared and not self.plan.own and not self.has_mapping
             return "bert" if plain else "albert"
@@ -250,7 +277,7 @@ class EncoderConfig:
         return self.architecture == "bert"
 
     def plain(self) -> dict[str, Any]:
-        """The fields as plain data, to compare configurations by; those since format 2 only where they are
+        """The fields as plain data, to compare configurations by; those of later formats only where they are
         not at their defaults, so that a folder without them is the same as ever."""
         tree = asdict(self)
         plan = {name: x for name, x in tree["plan"].items() if x or name in ("attention", "feed_forward")}
@@ -258,15 +285,17 @@ class EncoderConfig:
         return {
             name: value
             for name, value in tree.items()
-            if name not in _SINCE_2 | _SINCE_3 or value != type(self).__dataclass_fields__[name].default
+            if name not in _LATER or value != type(self).__dataclass_fields__[name].default
         }
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data that `from_dict` reads back: the fields, and the number of the oldest format that has
         them."""
         tree = self.plain()
+        if self.positions == "relative" or not _SINCE_3.isdisjoint(tree):
+            return {"format": 3, **tree}
         new = not _SINCE_2.isdisjoint(tree) or self.plan != self.plan.blocks or not self.type_vocab_size
-        return {"format": 3 if not _SINCE_3.isdisjoint(tree) else 2 if new else 1, **tree}
+        return {"format": 2 if new else 1, **tree}
 
     @classmethod
     def from_dict(cls, tree: dict[str, Any]) -> EncoderConfig:

@@ -25,7 +25,7 @@ class Embeddings(nn.Module):
     encoder's embeddings are mapped first, and normalised when they are H wide.
 
     Attributes:
-        position: None with rotary positions. token_type: None where segments are not told apart.
+        position, token_type: None where positions and segments are not told here.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -36,9 +36,11 @@ class Embeddings(nn.Module):
         self.word = _table(config.vocab_size, width)
         learned = config.positions == "learned"
         self.position = _table(config.max_position_embeddings, width) if learned else None
-        self.token_type = _table(config.type_vocab_size, width) if config.type_vocab_size else None
+        told_apart = config.type_vocab_size and config.positions != "relative"
+        self.token_type = _table(config.type_vocab_size, width) if told_apart else None
         normed = config.hidden_size if self.map_first else width
-        self.layer_norm = nn.LayerNorm(normed, config.layer_norm_eps, bias=config.biases)
+        norm = nn.LayerNorm(normed, config.layer_norm_eps, bias=config.biases)
+        self.layer_norm = norm if config.embedding_norm else nn.Identity()
         self.mapping = Linear(width, config.hidden_size, config.biases) if config.has_mapping else None
 
     def forward(self, packed: Packed, dtype: torch.dtype) -> Tensor:

@@ -21,11 +21,14 @@ from albertine.model.depths import Depths, EncoderOutput, FixedDepths, Step
 from albertine.model.embeddings import Embeddings
 from albertine.model.fixed_point import FixedPoint
 from albertine.model.key_value_cache import Past
+from albertine.model.relative_attention import RelativeAttentionBlock
 from albertine.model.rows import Rows, Selected
 from albertine.precision import InferencePrecision, compute_format, own_precision
 
 if TYPE_CHECKING:
     from albertine.settings import Computing
+
+BLOCKS = {AttentionBlock, RelativeAttentionBlock, FeedForwardBlock}
 
 
 class Encoder(nn.Module):
@@ -51,15 +54,16 @@ class Encoder(nn.Module):
         if config.solves:
             self.depths = FixedPoint(config.solver, config.tolerance)
         self.embeddings = Embeddings(config)
-        self.attention = nn.ModuleList(AttentionBlock(config) for _ in set(plan.attention))
+        self.attention = _attention_blocks(config)
         self.feed_forward = nn.ModuleList(FeedForwardBlock(config) for _ in set(plan.feed_forward))
         self.own = depth_parameters(config)
         hidden = config.hidden_size
         self.injection = Linear(hidden, 3 * hidden, bias=False) if config.input_injection else None
-        pre = config.norm == "pre"
-        self.final_norm = (
-            LayerNorm(config.hidden_size, config.layer_norm_eps, bias=config.biases) if pre else None
-        )
+        self.final_norm: nn.Module | None = None
+        if config.norm == "pre":
+            self.final_norm = LayerNorm(config.hidden_size, config.layer_norm_eps, bias=config.biases)
+        elif config.positions == "relative":
+            self.final_norm = nn.Dropout(config.hidden_dropout_prob)  # as in XLNet's code
 
     def compute_as(self, how: Computing) -> None:
         """Follow the settings of a run."""
@@ -72,7 +76,7 @@ class Encoder(nn.Module):
     def _backend(self) -> Backend:
         weight = self.embeddings.word.weight
         # What wraps a block and moves its weights, as FSDP does, gives it another class.
-        whole = {type(b) for b in (*self.attention, *self.feed_forward)} <= {AttentionBlock, FeedForwardBlock}
+        whole = {type(b) for b in (*self.attention, *self.feed_forward)} <= BLOCKS
         # Rounding to bfloat16 moves a state farther than the tolerance of a fixed point.
         exact = self.config.solves and self.precision == "auto"
         precision = "float32" if exact else self.precision
@@ -122,12 +126,23 @@ class Encoder(nn.Module):
                 self.depths.tell(out)
         return out
 
-    def turned(self, rows: Rows, dtype: torch.dtype) -> Rows:
-        """The rows as this encoder's attention wants them: with rotations where positions are rotary."""
+    def turned(self, rows: Rows, dtype: torch.dtype, longest: int | None = None) -> Rows:
+        """The rows as this encoder's attention wants them: with rotations where positions are rotary, with
+        distances where they are relative.
+
+        Args:
+            longest: rows of the longest sequence of keys, default that of these rows.
+        """
         config = self.config
-        if config.positions == "learned":
-            return rows
-        return rows.turned(config.head_size, config.rotary_base, dtype)
+        if config.positions == "rotary":
+            return rows.turned(config.head_size, config.rotary_base, dtype)
+        if config.positions == "relative":
+            dropout = self.training * config.hidden_dropout_prob
+            like = self.embeddings.word.weight.new_empty(0, dtype=dtype)
+            return rows.apart(
+                longest or rows.longest, config.hidden_size, config.clamp_positions, like, dropout
+            )
+        return rows
 
     def injected(self, rows: Rows, start_RH: Tensor) -> Rows:
         """The rows of a pass that begins with these embeddings, with what attention is given of them."""
@@ -165,8 +180,19 @@ class Encoder(nn.Module):
         if not (self.recompute and queries is keys and torch.is_grad_enabled()):
             return ops.depth(attention, feed_forward, x_RH, context_TH, queries, keys, past, own)
 
+        if queries.distances is not None:  # what depths share is not computed again for each of them
+            queries.distances.projected(cast(RelativeAttentionBlock, attention).position)
+
         def again(x_TH: Tensor) -> Tensor:
             with computing(self, lambda: ops):  # also in the backward pass, which is outside of this one
                 return ops.depth(attention, feed_forward, x_TH, x_TH, queries, keys, None, own)
 
         return cast(Tensor, checkpoint(again, x_RH, use_reentrant=False))
+
+
+def _attention_blocks(config: EncoderConfig) -> nn.ModuleList:
+    count = config.plan.num_attention_blocks
+    if config.positions != "relative":
+        return nn.ModuleList(AttentionBlock(config) for _ in range(count))
+    first = RelativeAttentionBlock(config)
+    return nn.ModuleList([first, *(RelativeAttentionBlock(config, first) for _ in range(count - 1))])

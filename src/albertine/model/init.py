@@ -25,9 +25,13 @@ def initialize(model: nn.Module, config: EncoderConfig, seed: int, *, skip: str 
         for name, parameter in model.named_parameters():
             if skip is not None and name.startswith(skip):
                 continue
-            if name.endswith(".up"):
+            if name == "lm.query":
+                limit = (6 / (1 + len(parameter))) ** 0.5  # XLNet's code leaves it to Glorot and Bengio
+                values = torch.rand(parameter.shape, generator=torch_generator(seed, f"init/{name}"))
+                parameter.copy_(limit * (2 * values - 1))
+            elif name.endswith(".up"):
                 parameter.zero_()  # B of a low-rank addition: nothing is added at first
-            elif parameter.ndim == 2:
+            elif parameter.ndim >= 2:
                 _fill(parameter, config, torch_generator(seed, f"init/{name}"))
             elif id(parameter) in scales or name.endswith(".scale"):
                 parameter.fill_(1.0)

@@ -14,11 +14,11 @@ from albertine.layout import Packed, from_padded, unpack
 from albertine.model.backend import tokens_per_pass
 from albertine.model.config import EncoderConfig
 from albertine.model.encoder import Encoder
-from albertine.model.heads import MaskedLMHead, Pooler, SentenceHead
+from albertine.model.heads import LanguageModelHead, MaskedLMHead, Pooler, SentenceHead
 from albertine.model.init import initialize
 from albertine.precision import InferencePrecision, own_precision
 
-HEADS = frozenset({"pooler", "mlm", "sop", "nsp"})
+HEADS = frozenset({"pooler", "mlm", "lm", "sop", "nsp"})
 
 
 @contextmanager
@@ -51,7 +51,8 @@ class Model(nn.Module):
     """An encoder and the heads it was given.
 
     Attributes:
-        config: shape, plan and semantics. encoder, pooler, mlm, sentence: the parts; a missing head is None.
+        config: shape, plan and semantics.
+        encoder, pooler, mlm, lm, sentence: the parts; a missing head is None.
         sentence_objective: "sop", "nsp" or None: what the sentence head was made for.
         batch_tokens: most tokens of one pass of inference; None: what is fast on the device.
     """
@@ -67,7 +68,8 @@ class Model(nn.Module):
         """Build with random weights, unless the default device is "meta".
 
         Args:
-            heads: any of "pooler", "mlm", and one of "sop" and "nsp"; a sentence head brings the pooler.
+            heads: any of "pooler", "mlm", "lm", and one of "sop" and "nsp"; a sentence head brings the
+                pooler.
             seed: the weights are a function of it.
 
         Raises:
@@ -87,6 +89,7 @@ class Model(nn.Module):
         self.encoder = Encoder(config, precision)
         self.pooler = Pooler(config) if wanted & {"pooler", "sop", "nsp"} else None
         self.mlm = MaskedLMHead(config) if "mlm" in wanted else None
+        self.lm = LanguageModelHead(config) if "lm" in wanted else None
         self.sentence = SentenceHead(config) if self.sentence_objective else None
         if not self.encoder.embeddings.word.weight.is_meta:
             initialize(self, config, seed)
@@ -94,7 +97,7 @@ class Model(nn.Module):
     @property
     def heads(self) -> frozenset[str]:
         """The names that would build this model again."""
-        present = {"pooler": self.pooler, "mlm": self.mlm}
+        present = {"pooler": self.pooler, "mlm": self.mlm, "lm": self.lm}
         names = {name for name, head in present.items() if head is not None}
         return frozenset(names | ({self.sentence_objective} if self.sentence_objective else set()))
 

@@ -40,7 +40,8 @@ def read_on(
         extension = Extension.of(packed, cache, config.num_hidden_layers, empty)
         encoder.embeddings.check_length(max(extension.lengths))
         x_TH = encoder.embeddings(packed, dtype)
-        queries, keys = (encoder.turned(rows, dtype) for rows in (extension.queries, extension.keys))
+        longest = extension.keys.longest
+        queries, keys = (encoder.turned(x, dtype, longest) for x in (extension.queries, extension.keys))
         queries = encoder.injected(queries, x_TH)
         step = encoder.stepping(x_TH)
         for d, past in enumerate(extension.pasts):

@@ -174,6 +174,8 @@ def _value(
     blocks = origins[kind][number]
     if kind == "attention" and rest.startswith("layer_norm."):
         blocks = old.normed(blocks)
+    if rest.startswith("biases.") and f"encoder.{kind}.{max(blocks)}.{rest}" not in old.state:
+        blocks = [0]  # tied: the first block has them for all
     values = [old.state[f"encoder.{kind}.{block}.{rest}"] for block in blocks]
     if merge == "mean":
         return torch.stack(values).mean(0)

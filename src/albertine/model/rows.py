@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from albertine.layout import Packed
+from albertine.model.relative_positions import Distances
 from albertine.model.rotation import Rotation
 from albertine.model.visibility import Visibility, prefix
 
@@ -25,6 +26,7 @@ class Rows:
         positions: place of each row in its sequence, int64 (R,). token_types: its segment id, int64 (R,).
         visible: which keys a row sees, and from when on it is seen as a key; None: all see all.
         rotation: how queries and keys are turned; None: they are not.
+        distances: of the pass, where positions are relative; else None.
         injection: (R, 3H), what is added to queries, keys and values; None: nothing.
     """
 
@@ -35,6 +37,7 @@ class Rows:
     token_types: Tensor
     visible: Visibility | None = None
     rotation: Rotation | None = None
+    distances: Distances | None = None
     injection: Tensor | None = None
 
     @classmethod
@@ -53,6 +56,15 @@ class Rows:
     def turned(self, head_size: int, base: float, dtype: torch.dtype) -> Rows:
         """The same rows, with rotary positions."""
         return replace(self, rotation=Rotation.of(self.positions, head_size, base, dtype))
+
+    def apart(self, farthest: int, hidden_size: int, clamp: int, like: Tensor, dropout: float = 0.0) -> Rows:
+        """The same rows, which are the last of their sequences, with relative positions.
+
+        Args:
+            farthest: rows of the longest sequence. The others are those of `Distances.table`.
+        """
+        table_PH = Distances.table(farthest, hidden_size, clamp, like, dropout)
+        return replace(self, distances=Distances(table_PH, farthest, leading=self.known_lengths()))
 
     def known_lengths(self) -> tuple[int, ...]:
         """The lengths, asking the device if need be."""
@@ -84,6 +96,7 @@ class Rows:
             token_types=self.token_types[ordered],
             visible=None if self.visible is None else self.visible.select(ordered),
             rotation=None if self.rotation is None else self.rotation.select(ordered),
+            distances=None if self.distances is None else self.distances.anywhere(),
             injection=None if self.injection is None else self.injection[ordered],
         )
         return Selected(rows, ordered, back)

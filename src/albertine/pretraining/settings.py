@@ -16,6 +16,7 @@ from albertine.model.config import (
     Mapping,
     Norm,
     Positions,
+    RelativeBiasesOf,
     Solver,
 )
 from albertine.settings import Computing, RunSettings, Settings
@@ -58,12 +59,17 @@ class EncoderChanges(Settings):
     feed_forward_dropout: bool | None = None
     sentence_dropout: bool | None = None
     initialization: Initialization | None = None
-    positions: Positions | None = Field(None, description="learned, or rotary: no table, only distances")
+    positions: Positions | None = Field(
+        None, description="learned, or rotary or relative: no table, only distances"
+    )
     rotary_base: float | None = None
     norm: Norm | None = Field(None, description="post: behind each block, as in ALBERT; pre: before it")
     feed_forward: FeedForward | None = Field(None, description="plain, or gated as in ModernBERT")
     biases: bool | None = None
     qk_norm: bool | None = None
+    clamp_positions: int | None = None
+    relative_biases: RelativeBiasesOf | None = None
+    embedding_norm: bool | None = None
     solver: Solver | None = Field(
         None,
         description="anderson or broyden: run the block that all depths share to its fixed point, by "

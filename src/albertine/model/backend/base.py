@@ -99,6 +99,27 @@ class Backend:
             parts.append(torch.einsum("nlm,mnd->lnd", weights_NLM, v_MND))
         return torch.cat(parts)
 
+    def attend_scored(
+        self,
+        q_SNLD: Tensor,
+        k_SNMD: Tensor,
+        v_SNMD: Tensor,
+        added_SNLM: Tensor,
+        seen_S1LM: Tensor | None,
+        dropout: float,
+    ) -> Tensor:
+        """softmax((q·kᵀ + added) / √D)·v of sequences of equal shape, (S, N, L, D); zeros for a query that
+        may see no key.
+
+        Args:
+            seen_S1LM: bool, which keys a query sees; None: all.
+        """
+        scores_SNLM = (q_SNLD @ k_SNMD.transpose(2, 3) + added_SNLM) / q_SNLD.shape[3] ** 0.5
+        if seen_S1LM is not None:
+            scores_SNLM = scores_SNLM.masked_fill(~seen_S1LM, torch.finfo(scores_SNLM.dtype).min)
+        mixed_SNLD = F.dropout(scores_SNLM.softmax(-1), dropout, dropout > 0) @ v_SNMD
+        return mixed_SNLD if seen_S1LM is None else mixed_SNLD * seen_S1LM.any(-1, keepdim=True)
+
     def depth(
         self,
         attention: nn.Module,

@@ -42,9 +42,9 @@ PACKED_KERNEL = _packed_kernel()
 def packed_kernel_for(
     dtype: torch.dtype, head_size: int, queries: Rows, dropout: float
 ) -> Callable[..., Any] | None:
-    """The unpadded kernel where it may be taken: it has no dropout and no visibility, knows only half
-    precision, and heads of at most `WIDEST_HEAD`."""
-    plain = dropout == 0.0 and queries.visible is None
+    """The unpadded kernel where it may be taken: it has no dropout, no visibility and no scores beside q·kᵀ,
+    knows only half precision, and heads of at most `WIDEST_HEAD`."""
+    plain = dropout == 0.0 and queries.visible is None and queries.distances is None
     return PACKED_KERNEL if plain and dtype in HALF and head_size <= WIDEST_HEAD else None
 
 

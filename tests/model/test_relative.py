@@ -1,0 +1,370 @@
+"""Properties of relative attention, memory and two streams that hold exactly, whatever the weights
+(xlnet_and_relatives.md, section 4: P1 to P7)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from albertine.errors import SettingsError
+from albertine.layout import Packed, pack
+from albertine.model.block import Linear
+from albertine.model.config import EncoderConfig
+from albertine.model.memory import Memory
+from albertine.model.model import Model
+from albertine.model.plan import SharingPlan
+from albertine.model.read_on import read_on
+from albertine.model.replan import replan
+from albertine.model.rows import Rows
+from albertine.model.two_streams import Segments, predict_segments, read_segments
+from albertine.model.visibility import Visibility, causal, permuted
+from albertine.randomness import seed_torch
+from tests import reference
+from tests.model import builders
+
+XLNET: dict[str, object] = {"positions": "relative", "embedding_norm": False}
+H = 24
+
+
+def xlnet(plan: SharingPlan | None = None, seed: int = 0, **changes: object) -> Model:
+    made = Model(builders.config(plan, **(XLNET | changes)), {"lm", "pooler"}, seed=seed)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+    return made.double().eval()
+
+
+def read(model: Model, segments: Segments, memory: Memory | None = None, **how: object) -> torch.Tensor:
+    assert model.lm is not None
+    return read_segments(model.encoder, segments, memory, query=model.lm.query, **how)[0]  # type: ignore[arg-type]
+
+
+def at_random(
+    lengths: list[int], seed: int = 0, share: float = 0.5
+) -> tuple[Packed, Visibility, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """A batch, who sees whom in a random order, ranks (-1: ordinary), targets, and their `until`."""
+    batch = builders.packed(lengths, seed)
+    generator = torch.Generator().manual_seed(seed)
+    ranks = torch.cat([torch.randperm(n, generator=generator) for n in lengths])
+    is_target = torch.rand(len(ranks), generator=generator) < share
+    is_target[torch.tensor([0, *lengths[:-1]]).cumsum(0)] = True
+    ranks = torch.where(is_target, ranks, -1)
+    content, asking = permuted(ranks, is_target)
+    targets = is_target.nonzero()[:, 0]
+    return batch, content, ranks, targets, asking.until[targets]
+
+
+def by_sequence(lengths: list[int], x: torch.Tensor) -> list[torch.Tensor]:
+    return list(x.split(lengths))
+
+
+@pytest.mark.parametrize("clamp", [0, 3])
+def test_p1_a_reversed_text_mirrors_what_is_computed(clamp: int) -> None:
+    model, lengths = xlnet(clamp_positions=clamp), [7, 5, 7]
+    tokens = builders.sequences(lengths)
+    ahead = read(model, Segments(pack(tokens)))
+    back = read(model, Segments(pack([x[::-1].copy() for x in tokens]), backward=(True,) * 3))
+    same = read(model, Segments(pack([x[::-1].copy() for x in tokens])))
+    mirrored = torch.cat([x.flip(0) for x in by_sequence(lengths, back)])
+    torch.testing.assert_close(mirrored, ahead, atol=1e-12, rtol=0)
+    unsigned = torch.cat([x.flip(0) for x in by_sequence(lengths, same)])
+    assert (unsigned - ahead).abs().max() > 1e-2
+
+
+def test_p2_without_targets_the_contents_are_those_of_the_plain_encoder() -> None:
+    model, lengths = xlnet(), [7, 1, 12]
+    batch = builders.packed(lengths)
+    ranks = torch.full((batch.num_tokens,), -1)
+    visible, _ = permuted(ranks, torch.zeros(batch.num_tokens, dtype=torch.bool))
+    found = read(model, Segments(batch, visible=visible))
+    torch.testing.assert_close(found, model.encoder(batch).last_hidden, atol=1e-12, rtol=0)
+
+
+def test_p3_in_reading_order_the_contents_are_those_of_a_causal_encoder_and_queries_see_what_is_before() -> (
+    None
+):
+    model, lengths = xlnet(), [6, 9]
+    batch = builders.packed(lengths)
+    ranks = torch.cat([torch.arange(n) for n in lengths])
+    everything = torch.arange(batch.num_tokens)
+    content, asking = permuted(ranks, torch.ones_like(ranks, dtype=torch.bool))
+    streams = Segments(batch, visible=content)
+    plain = read(model, Segments(batch, visible=causal(lengths, batch.input_ids)))
+    torch.testing.assert_close(read(model, streams), plain, atol=0, rtol=0)
+    two = replace(streams, targets=everything, asking=asking.until)
+    influence = influences(model, two)
+    row, key = torch.meshgrid(everything, everything, indexing="ij")
+    sequence = torch.repeat_interleave(torch.arange(2), torch.tensor(lengths))
+    before = (key < row) & (sequence[row] == sequence[key])
+    assert torch.equal(influence > 0, before)
+
+
+def influences(model: Model, segments: Segments, memory: Memory | None = None) -> torch.Tensor:
+    """How much each answer (K or T, H) depends on each token's embedding, (K or T, T)."""
+    found = []
+    table = model.encoder.embeddings
+    packed = segments.packed
+    weight = table.word.weight.detach()[packed.input_ids].clone().requires_grad_()
+
+    class Given(torch.nn.Module):
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            return weight
+
+    was, table.word = table.word, Given()
+    table.word.weight = was.weight  # type: ignore[assignment]
+    try:
+        out = read(model, segments, memory)
+    finally:
+        table.word = was
+    for row in out:
+        (gradient,) = torch.autograd.grad(row.square().sum(), weight, retain_graph=True)
+        found.append(gradient.abs().sum(1))
+    return torch.stack(found)
+
+
+@pytest.mark.parametrize("remembered", [(0, 0, 0), (4, 0, 2)])
+def test_p4_no_answer_depends_on_its_token_or_on_later_ones(remembered: tuple[int, ...]) -> None:
+    lengths = [7, 4, 9]
+    model = xlnet(SharingPlan.shared(4))
+    batch, visible, ranks, targets, until = at_random(lengths)
+    memory = None
+    if any(remembered):
+        states = tuple(torch.randn(sum(remembered), H, dtype=torch.float64) for _ in range(4))
+        memory = Memory(states, remembered)
+    segments = Segments(batch, visible=visible, targets=targets, asking=until)
+    found = influences(model, segments, memory)
+    sequence = torch.repeat_interleave(torch.arange(3), torch.tensor(lengths))
+    for row, target in zip(found, targets.tolist(), strict=True):
+        earlier = (ranks < ranks[target]) & (sequence == sequence[target])
+        assert (row[~earlier] == 0).all()
+        assert (row[earlier] > 0).all()
+    # Ordinary tokens know of no target; a target's content knows itself.
+    content = influences(model, replace(segments, targets=None), memory)
+    ordinary = ranks == -1
+    assert (content[ordinary][:, ~ordinary] == 0).all()
+    assert (content[targets, targets] > 0).all()
+
+
+def test_p4_a_row_that_sees_nothing_gets_only_what_it_began_with() -> None:
+    """The mean of all values, as in the official code, would tell it what it is to predict."""
+    model, lengths = xlnet(), [5]
+    batch = builders.packed(lengths)
+    ranks = torch.tensor([2, 0, 1, 4, 3])
+    content, asking = permuted(ranks, ranks >= 0)
+    segments = Segments(batch, content, torch.arange(5), asking.until)
+    blind = read(model, segments)[1]
+    other = pack([[int(i) % 7 + 1 for i in range(5)]], [batch.token_type_ids.numpy()])
+    assert torch.equal(read(model, replace(segments, packed=other))[1], blind)
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_p5_segment_by_segment_is_one_long_text(norm: str) -> None:
+    """Causal, with a memory of everything, at every depth; also through `read_on`."""
+    model = xlnet(SharingPlan.shared(3), norm=norm, type_vocab_size=0)
+    tokens = builders.sequences([14, 11])
+    whole = pack(tokens)
+    states = model.encoder
+    visible = causal(whole.lengths, whole.input_ids)
+    long = by_sequence([14, 11], read(model, Segments(whole, visible=visible)))
+    memory, cache = None, None
+    for first, end in ((0, 4), (4, 5), (5, 11)):
+        part = pack([x[first:end] for x in tokens])
+        seen = causal(part.lengths, part.input_ids)
+        found, memory = read_segments(states, Segments(part, visible=seen), memory, keep=100)
+        expected = torch.cat([x[first:end] for x in long])
+        torch.testing.assert_close(found, expected, atol=1e-12, rtol=0)
+        assert memory.lengths == (end, end)
+    prefixed = pack(tokens, prefix=(1, 1))
+    torch.testing.assert_close(states(prefixed).last_hidden, torch.cat(long), atol=1e-12, rtol=0)
+    for first, end in ((0, 1), (1, 2), (2, 3)):
+        part = pack([x[first:end] for x in tokens])
+        part = replace(part, position_ids=part.position_ids + first)
+        found, cache = read_on(states, part, cache)
+        torch.testing.assert_close(found, torch.cat([x[first:end] for x in long]), atol=1e-12, rtol=0)
+
+
+def test_p5_memory_has_no_gradient_and_its_reach_grows_with_depth() -> None:
+    keep, lengths = 3, [3]
+    segment = [builders.sequences(lengths, seed)[0] for seed in range(4)]
+    for depth in (1, 2, 3):
+        model = xlnet(SharingPlan.shared(depth), type_vocab_size=0)
+
+        def last(tokens: list[object], model: Model = model) -> torch.Tensor:
+            memory = None
+            for part in tokens:
+                packed = pack([part])  # type: ignore[list-item]
+                visible = causal(packed.lengths, packed.input_ids)
+                found, memory = read_segments(
+                    model.encoder, Segments(packed, visible=visible), memory, keep=keep
+                )
+                assert not any(x.requires_grad for x in memory.states)
+            return found
+
+        before = last(list(segment))
+        for back in range(1, 4):
+            other = list(segment)
+            other[3 - back] = (segment[3 - back] % 50) + 1
+            changed = (last(other) - before).abs().max() > 0
+            assert changed == (back <= depth)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    sizes=st.lists(st.tuples(st.integers(1, 9), st.integers(0, 5), st.booleans()), min_size=1, max_size=5),
+    seed=st.integers(0, 1000),
+)
+def test_p7_packed_is_each_alone(sizes: list[tuple[int, int, bool]], seed: int) -> None:
+    """Any mix of lengths, memory lengths and directions, with targets, keeping and reusing."""
+    model = xlnet(seed=1)
+    lengths, before, backward = map(list, zip(*sizes, strict=True))
+    batch, visible, _, targets, until = at_random(lengths, seed, share=0.3)
+    states = tuple(torch.randn(sum(before), H, dtype=torch.float64) for _ in range(3))
+    memory = Memory(states, tuple(before))
+    how: dict[str, object] = {"keep": 6, "reuse": 4}
+    whole = Segments(batch, visible, targets, until, tuple(backward))
+    assert model.lm is not None
+    together, kept = read_segments(model.encoder, whole, memory, query=model.lm.query, **how)  # type: ignore[arg-type]
+    alone, first, out = [], 0, []
+    for s, length in enumerate(lengths):
+        rows = slice(first, first + length)
+        mine = (targets >= first) & (targets < first + length)
+        one = Segments(
+            pack([batch.input_ids[rows].numpy()], [batch.token_type_ids[rows].numpy()]),
+            Visibility(visible.when[rows], visible.until[rows]),
+            targets[mine] - first,
+            until[mine],
+            (backward[s],),
+        )
+        x, memory_of = read_segments(model.encoder, one, memory.of([s]), query=model.lm.query, **how)  # type: ignore[arg-type]
+        out.append(x)
+        alone.append(memory_of)
+        first += length
+    torch.testing.assert_close(together, torch.cat(out), atol=1e-11, rtol=0)
+    joined = Memory.joined(alone)
+    assert joined.lengths == kept.lengths
+    assert max(kept.lengths) <= 6
+    for mine, theirs in zip(kept.states, joined.states, strict=True):
+        torch.testing.assert_close(mine, theirs, atol=1e-11, rtol=0)
+
+
+def test_a_backward_text_equals_the_reference_with_its_sign() -> None:
+    model = xlnet(SharingPlan.shared(1)).float()
+    batch = builders.packed([9])
+    p, config = dict(model.named_parameters()), model.config
+    x = reference._embed(p, config, batch.input_ids, batch.token_type_ids)
+    name, types = "encoder.attention.0", batch.token_type_ids
+    mask = torch.ones(9)
+    mixed = reference.relative_attention(p, name, x, mask, types, config, sign=-1)
+    x = reference.layer_norm(p, f"{name}.layer_norm", x + mixed, config.layer_norm_eps)
+    f = "encoder.feed_forward.0"
+    x = reference.layer_norm(
+        p, f"{f}.layer_norm", x + reference.feed_forward(p, f, x, config), config.layer_norm_eps
+    )
+    found = read(model, Segments(batch, backward=(True,)))
+    torch.testing.assert_close(found, x, atol=3e-5, rtol=1e-4)
+
+
+def test_a_query_reaches_no_further_than_it_may() -> None:
+    model, length = xlnet(SharingPlan.shared(1), type_vocab_size=0), 8
+    batch = pack(builders.sequences([length]))
+    segments = Segments(batch, visible=causal([length], batch.input_ids), reach=2)
+    found = influences(model, segments) > 0
+    distance = torch.arange(length)[:, None] - torch.arange(length)
+    assert torch.equal(found, (distance >= 0) & (distance <= 2))
+
+
+@pytest.mark.parametrize("plan", [SharingPlan.shared(3), SharingPlan.unshared(3)])
+def test_w_r_is_applied_once_a_pass_where_depths_share_it(
+    plan: SharingPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, forward = xlnet(plan), Linear.forward
+    layers = {id(block.position.weight): 0 for block in model.encoder.attention}
+
+    def counted(layer: Linear, x: torch.Tensor) -> torch.Tensor:
+        if id(layer.weight) in layers:
+            layers[id(layer.weight)] += 1
+        return forward(layer, x)
+
+    monkeypatch.setattr(Linear, "forward", counted)
+    model.encoder(builders.packed([5, 3]))
+    assert set(layers.values()) == {1}
+
+
+def test_the_block_of_every_depth_counts_as_published() -> None:
+    """xlnet_and_relatives.md, section 2: 5·H numbers of biases and segments belong to the block."""
+    shared, apart = xlnet(SharingPlan.shared(3)), xlnet(SharingPlan.unshared(3))
+    tied = xlnet(SharingPlan.unshared(3), relative_biases="tied")
+    block = 5 * H * H + 5 * H + 2 * H
+    feed_forward = 2 * H * 40 + 40 + H + 2 * H
+
+    def size(model: Model) -> int:
+        return sum(p.numel() for p in model.encoder.parameters())
+
+    assert size(apart) - size(shared) == 2 * (block + feed_forward)
+    assert size(apart) - size(tied) == 2 * 3 * H
+
+
+@pytest.mark.parametrize("biases", ["block", "tied"])
+def test_unsharing_changes_no_answer(biases: str) -> None:
+    model = xlnet(SharingPlan.shared(3), relative_biases=biases)
+    batch, visible, _, targets, until = at_random([6, 8])
+    segments = Segments(batch, visible, targets, until)
+    apart = replan(model, SharingPlan.unshared(3))
+    torch.testing.assert_close(read(apart, segments), read(model, segments), atol=1e-12, rtol=0)
+    again = replan(apart, SharingPlan.shared(3))
+    torch.testing.assert_close(read(again, segments), read(model, segments), atol=1e-12, rtol=0)
+
+
+def test_logits_are_the_word_embeddings_times_the_rows() -> None:
+    model = xlnet()
+    assert model.lm is not None and model.encoder.embeddings.mapping is not None
+    batch, visible, _, targets, until = at_random([6, 8])
+    segments = Segments(batch, visible, targets, until)
+    logits, _ = predict_segments(model, segments)
+    back = read(model, segments) @ model.encoder.embeddings.mapping.weight
+    expected = back @ model.encoder.embeddings.word.weight.T + model.lm.bias
+    torch.testing.assert_close(logits, expected, atol=1e-12, rtol=0)
+
+
+def test_dropout_falls_on_the_table_of_distances_once_a_pass() -> None:
+    model = xlnet(SharingPlan.shared(1), hidden_dropout_prob=0.5).train()
+    seed_torch(1, "dropout")
+    rows = Rows.of(builders.packed([9]))
+    table = model.encoder.turned(rows, torch.float64).distances.table_PH  # type: ignore[union-attr]
+    assert 0.3 < float((table == 0).double().mean()) < 0.7
+    model.eval()
+    table = model.encoder.turned(rows, torch.float64).distances.table_PH  # type: ignore[union-attr]
+    assert float((table == 0).double().mean()) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"clamp_positions": -1}, "clamp_positions must be a whole number from 0"),
+        ({"qk_norm": True}, "qk_norm: false"),
+        ({"hidden_size": 27, "num_attention_heads": 3}, "even hidden_size"),
+        ({"positions": "rotary", "clamp_positions": 3}, "belong to relative positions"),
+        ({"relative_biases": "none"}, "relative_biases `none`"),
+    ],
+)
+def test_a_choice_that_does_not_fit_is_refused(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        builders.config(**(XLNET | changes))
+
+
+def test_memory_and_streams_want_relative_positions_and_a_head() -> None:
+    plain = builders.model()
+    with pytest.raises(SettingsError, match="want relative positions, and this encoder's are learned"):
+        read_segments(plain.encoder, Segments(builders.packed([3])))
+    model = Model(builders.config(**XLNET), {"mlm"})
+    batch, visible, _, targets, until = at_random([6])
+    with pytest.raises(SettingsError, match="cannot begin a second stream"):
+        predict_segments(model, Segments(batch, visible, targets, until))
+    with pytest.raises(SettingsError, match="no head that predicts"):
+        predict_segments(Model(builders.config(**XLNET)), Segments(batch))
+    assert EncoderConfig.from_dict(model.config.to_dict()) == model.config
