@@ -49,18 +49,17 @@ def loop(model: Model) -> FixedPoint:
 
 @pytest.mark.parametrize(
     ("solver", "positions"),
-    [("anderson", "learned"), ("anderson", "rotary"), ("anderson", "relative"), ("broyden", "learned")],
+    [("anderson", "learned"), ("anderson", "rotary"), ("broyden", "learned")],
 )
 def test_it_is_the_fixed_point_of_the_slow_reference(solver: str, positions: str) -> None:
-    small = {"initializer_range": 0.03} if positions == "relative" else {}  # it has more scores to be torn by
-    model, batch = made(150, solver=solver, positions=positions, **small), builders.packed(LENGTHS)
+    model, batch = made(solver=solver, positions=positions), builders.packed(LENGTHS)
     found = encoded(model, batch)
     assert found.equilibrium is not None and found.equilibrium.forward.converged.all()
     assert float(found.equilibrium.forward.residual.max()) <= 1e-6
     parts = batch.input_ids.split(LENGTHS), batch.token_type_ids.split(LENGTHS)
     for ours, ids, types in zip(found.last_hidden.split(LENGTHS), *parts, strict=True):
         with torch.no_grad():
-            point = reference.fixed_point(model, ids, types, 100)
+            point = reference.fixed_point(model, ids, types, 150)
         assert float((ours - point).norm() / point.norm()) <= 1e-5
 
 
