@@ -264,6 +264,21 @@ def test_backends_agree(recompute: bool, precision: str) -> None:
         torch.testing.assert_close(found["auto"][n], gradient, **close, msg=lambda m, n=n: n + m)
 
 
+@each_solver
+def test_weights_that_are_not_finite_are_told_and_never_raised(
+    solver: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    model, batch = made(solver=solver), builders.packed(LENGTHS)
+    with torch.no_grad():
+        model.encoder.feed_forward[0].output.weight[0, 0] = float("nan")
+    numbers = encoded(model, batch).equilibrium.forward
+    assert not numbers.converged.any() and torch.isinf(numbers.residual).all()
+    assert len(caplog.records) == 1 and "residual up to inf" in caplog.records[0].message
+    model.encoder(
+        batch
+    ).last_hidden.sum().backward()  # in training what is not finite is the loop's to refuse
+
+
 REFUSED = {
     "depths of this plan differ": {"plan": SharingPlan.unshared(3)},
     "the depths of this plan": {"plan": SharingPlan((0, 0), (0, 0), own=("injection",))},

@@ -166,6 +166,19 @@ def test_what_diverges_is_told_and_never_raised(solver: Solver) -> None:
 
 
 @each_solver
+def test_a_map_of_norm_three_is_solved_or_told(solver: Solver) -> None:
+    f, a = linear(3.0)
+    found = solver(f, noise(12, H), batch(*LENGTHS), tolerance=1e-8, limit=50)
+    point = fixed_point_of(f, a).expand_as(found.f)
+    near = [
+        bool((x - y).norm() <= 1e-5 * y.norm())
+        for x, y in zip(found.f.split(LENGTHS), point.split(LENGTHS), strict=True)
+    ]
+    assert all(close or not done for close, done in zip(near, found.converged.tolist(), strict=True))
+    assert torch.isfinite(found.f).all() and torch.isfinite(found.residual).all()
+
+
+@each_solver
 def test_nan_in_one_sequence_spares_the_others(solver: Solver) -> None:
     f, a = linear(0.5)
     calls = 0

@@ -24,23 +24,28 @@ class Sequences:
     """The sequence that each of T packed rows is of.
 
     Attributes:
-        of_rows: int64 (T,). count: how many sequences, S.
+        of_rows: int64 (T,). lengths: of each sequence, int64 (S,).
     """
 
     of_rows: Tensor
-    count: int
+    lengths: Tensor
 
     @classmethod
     def of(cls, cu_seqlens: Tensor) -> Sequences:
         """From offsets (S+1,)."""
-        count = len(cu_seqlens) - 1
-        numbers = torch.arange(count, device=cu_seqlens.device)
-        return cls(numbers.repeat_interleave(cu_seqlens.diff().long()), count)
+        lengths = cu_seqlens.diff().long()
+        return cls(torch.arange(len(lengths), device=lengths.device).repeat_interleave(lengths), lengths)
+
+    @property
+    def count(self) -> int:
+        """How many sequences."""
+        return len(self.lengths)
 
     def dot(self, a_TH: Tensor, b_TH: Tensor) -> Tensor:
         """Inner products, (T, H) twice → (S,) float64."""
         rows_T = (a_TH * b_TH).sum(1).double()
-        return rows_T.new_zeros(self.count).index_add_(0, self.of_rows, rows_T)
+        # Always in one order, where `index_add_` on a GPU adds as it comes: a resumed run has equal bits.
+        return torch.segment_reduce(rows_T, "sum", lengths=self.lengths, unsafe=True)
 
     def dots(self, several: Iterable[Tensor], b_TH: Tensor) -> Tensor:
         """The inner product of each of M tensors with b, (S, M) float64; one by one to save memory."""

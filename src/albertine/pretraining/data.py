@@ -106,8 +106,9 @@ class PretrainingBatches:
         batches = self._use(stage).build(
             rows, self.rank, self.world, micro_batch_tokens=self.settings.training.micro_batch_tokens
         )
-        penalised = self.settings.objective.jacobian is not None and self.stages[stage].depth is None
-        return place, [replace(batch, penalised=penalised) for batch in batches]
+        if self.settings.objective.jacobian is not None and self.stages[stage].depth is None:
+            batches = [replace(batch, penalised=True) for batch in batches]
+        return place, list(batches)
 
 
 def held_out_batches(
