@@ -11,7 +11,7 @@ from albertine.model.block import Block, Linear, Own
 from albertine.model.config import EncoderConfig
 from albertine.model.injection import injected
 from albertine.model.key_value_cache import Past
-from albertine.model.relative_positions import position_scores
+from albertine.model.relative_positions import EqualSequences, looked_up_scores, shifted_scores
 from albertine.model.rows import Rows
 
 
@@ -81,47 +81,57 @@ class RelativeAttentionBlock(Block):
         q_RND, k_TND, v_TND = (y.view(shape) for y in found)
         if past is not None:
             k_TND, v_TND = past.extend(k_TND, v_TND)
-        projected_PND = distances.projected(self.position).view(shape)
-        dropout = self.training * self.attention_dropout
+        table_PND = distances.projected(self.position).view(shape)
         groups = distances.groups(queries, keys)
-        q_sizes = [g.count * g.queries for g in groups]
-        k_sizes = [g.count * g.keys for g in groups]
-        split = (
-            q_RND.split_with_sizes(q_sizes),
-            k_TND.split_with_sizes(k_sizes),
-            v_TND.split_with_sizes(k_sizes),
-        )
-        parts = []
-        for group, q, k, v in zip(groups, *split, strict=True):
-            q, k, v = (
-                y.view(group.count, length, *y.shape[1:]).transpose(1, 2)
-                for y, length in ((q, group.queries), (k, group.keys), (v, group.keys))
-            )
-            content, by_position, by_segment = self.biased(q)
-            distance = group.of_queries(queries.positions) - group.of_keys(keys.positions)
-            added = position_scores(by_position, projected_PND, group, distance, distances.farthest)
-            if by_segment is not None:
-                other = group.of_queries(queries.token_types) != group.of_keys(keys.token_types)
-                added = added + self.segment_scores(by_segment, other[:, None])
-            seen = distances.seen(group, queries, keys)
-            mixed = ops.attend_scored(content, k, v, added, seen, dropout)
-            parts.append(mixed.transpose(1, 2).reshape(-1, *shape[1:]))
+        q_sizes = [group.count * group.queries for group in groups]
+        k_sizes = [group.count * group.keys for group in groups]
+        split = ((q_RND, q_sizes), (k_TND, k_sizes), (v_TND, k_sizes))
+        each = zip(groups, *(y.split_with_sizes(sizes) for y, sizes in split), strict=True)
+        parts = [self.mixed(group, q, k, v, table_PND) for group, q, k, v in each]
         mixed_RND = parts[0] if len(parts) == 1 else torch.cat(parts)
         return self.added(self.output, mixed_RND.flatten(1), x_RH, read_RH, own)
 
+    def mixed(self, group: EqualSequences, q: Tensor, k: Tensor, v: Tensor, table_PND: Tensor) -> Tensor:
+        """softmax(scores / √D)·v of some sequences of equal shape, from and to rows (…, N, D)."""
+        ops, n = current(), group.leading
+        q, k, v = group.heads(q * self.head_size**-0.5), group.heads(k), group.heads(v)
+        content, position, segment = self.biased(q)
+        if segment is not None:
+            content, k = self.with_segments(content, k, segment, group)
+        dropout, seen, parts = self.training * self.attention_dropout, group.seen, []
+        if n:
+            added = shifted_scores(position[:, :, :n], table_PND, group)
+            parts.append(ops.attend_scored(content[:, :, :n], k, v, added, seen and seen.first(n), dropout))
+        if n < group.queries or not n:
+            added = looked_up_scores(position[:, :, n:], table_PND, group)
+            parts.append(ops.attend_scored(content[:, :, n:], k, v, added, seen and seen.after(n), dropout))
+        mixed_SNLD = parts[0] if len(parts) == 1 else torch.cat(parts, 2)
+        return mixed_SNLD.transpose(1, 2).flatten(0, 1)
+
     def biased(self, q_SNLD: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Queries as they are compared with contents, with positions, and with segments."""
+        """Queries as they are compared with contents, with positions, and with segments; they are divided by
+        √D already."""
         biases = self._first[0].biases if self.biases is None else self.biases
         assert biases is not None
         each = biases.content, biases.position, biases.segment
+        scale = self.head_size**-0.5
         content, position, segment = (
-            None if bias is None else q_SNLD + current().cast(bias, q_SNLD.dtype)[:, None] for bias in each
+            None if b is None else q_SNLD + scale * current().cast(b, q_SNLD.dtype)[:, None] for b in each
         )
         return content, position, segment  # type: ignore[return-value]
 
-    def segment_scores(self, q_SNLD: Tensor, other_S1LM: Tensor) -> Tensor:
-        """qᵢ·segments[i and j differ], (S, N, L, M)."""
+    def with_segments(
+        self, content_SNLD: Tensor, k_SNMD: Tensor, q_SNLD: Tensor, group: EqualSequences
+    ) -> tuple[Tensor, Tensor]:
+        """Queries and keys with a few more coordinates, whose product is the score of their segments.
+
+        A query's scores are two numbers, and softmax takes no notice of what is added to both: it is enough
+        to add their difference where key and query are of one segment. The coordinates are the segments, of
+        which a key has a 1 at its own and a query that difference.
+        """
         assert self.segments is not None
-        segments_ND2 = current().cast(self.segments, q_SNLD.dtype).permute(1, 2, 0)
-        same_SNL1, differ_SNL1 = (q_SNLD @ segments_ND2).split_with_sizes([1, 1], 3)
-        return torch.where(other_S1LM, differ_SNL1, same_SNL1)
+        same_ND, differ_ND = current().cast(self.segments, q_SNLD.dtype)
+        difference_SNL1 = q_SNLD @ (same_ND - differ_ND)[..., None]
+        queries_SNLC = difference_SNL1 * group.q_segments.to(q_SNLD.dtype)
+        keys_SNMC = group.k_segments.to(k_SNMD.dtype).expand(-1, self.num_heads, -1, -1)
+        return torch.cat([content_SNLD, queries_SNLC], 3), torch.cat([k_SNMD, keys_SNMC], 3)

@@ -4,6 +4,7 @@ section 3.3; XLNet, Yang et al. 2019, 2.4)."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,9 @@ class Distances:
     reach: int | None = None
     masks: tuple[Tensor, ...] | None = None
     _projected: dict[nn.Module, Tensor] = field(default_factory=dict, repr=False)
+    _groups: dict[tuple[int, int], tuple[Rows, Rows, list[EqualSequences]]] = field(
+        default_factory=dict, repr=False
+    )
 
     @classmethod
     def table(cls, farthest: int, width: int, clamp: int, like: Tensor, dropout: float = 0.0) -> Tensor:
@@ -70,7 +74,9 @@ class Distances:
         return self._projected[layer]
 
     def groups(self, queries: Rows, keys: Rows) -> list[EqualSequences]:
-        """Neighbouring sequences of one shape and direction."""
+        """Neighbouring sequences of one shape and direction, found once a pass."""
+        if (found := self._groups.get((id(queries), id(keys)))) is not None:
+            return found[2]
         q_sizes, k_sizes = queries.known_lengths(), keys.known_lengths()
         unknown = (0,) * len(q_sizes)
         # A batch may have been filled up with one more sequence, of which nothing was said.
@@ -80,78 +86,123 @@ class Distances:
         for shape, same in groupby(shapes):
             count = len(list(same))
             q_end, k_end = q + count * shape[0], k + count * shape[1]
-            groups.append(EqualSequences(first, count, slice(q, q_end), slice(k, k_end), *shape))
+            rows = slice(q, q_end), slice(k, k_end)
+            groups.append(self._group(queries, keys, first, count, *rows, shape))
             first, q, k = first + count, q_end, k_end
+        self._groups[id(queries), id(keys)] = queries, keys, groups  # held, lest an id is given again
         return groups
 
-    def seen(self, group: EqualSequences, queries: Rows, keys: Rows) -> Tensor | None:
-        """Which keys the queries of some sequences see, bool (S, 1, L, M); None: all."""
-        found = []
+    def _group(
+        self,
+        queries: Rows,
+        keys: Rows,
+        first: int,
+        count: int,
+        q_rows: slice,
+        k_rows: slice,
+        shape: tuple[int, int, bool, int],
+    ) -> EqualSequences:
+        length, seen_length, backward, leading = shape
+        asked, looked_at = (count, length, 1), (count, 1, seen_length)
+        far = queries.positions[q_rows].view(asked) - keys.positions[k_rows].view(looked_at)
+        seen = []
         if queries.visible is not None and keys.visible is not None:
-            until, when = group.of_queries(queries.visible.until), group.of_keys(keys.visible.when)
-            found.append(when < until)
+            until, when = queries.visible.until[q_rows], keys.visible.when[k_rows]
+            seen.append(when.view(looked_at) < until.view(asked))
         if self.reach is not None:
-            far = group.of_queries(queries.positions) - group.of_keys(keys.positions)
-            found.append(far <= self.reach)
+            seen.append(far <= self.reach)
         if self.masks is not None:
-            found.append(torch.stack(self.masks[group.first : group.first + group.count]))
-        if not found:
-            return None
-        seen, *others = found
-        for other in others:
-            seen = seen & other
-        return seen[:, None]
+            seen.append(torch.stack(self.masks[first : first + count]))
+        types = queries.token_types[q_rows], keys.token_types[k_rows]
+        width = 8 * (1 + max(int(x.max()) if len(x) else 0 for x in types) // 8)
+        column = self.farthest - far[:, leading:]
+        return EqualSequences(
+            count,
+            length,
+            seen_length,
+            backward,
+            leading,
+            self.farthest,
+            column,
+            KeysSeen.of(reduce(torch.Tensor.logical_and, seen)[:, None]) if seen else None,
+            F.one_hot(types[0], width).view(count, 1, length, width),
+            F.one_hot(types[1], width).view(count, 1, seen_length, width),
+        )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
+class KeysSeen:
+    """Which keys some queries see.
+
+    Attributes:
+        each: bool (S, 1, L, M). some: whether a query sees any, bool (S, 1, L, 1); None: all do.
+    """
+
+    each: Tensor
+    some: Tensor | None
+
+    @classmethod
+    def of(cls, each: Tensor) -> KeysSeen:
+        some = each.any(-1, keepdim=True)
+        return cls(each, None if some.device.type == "cpu" and bool(some.all()) else some)
+
+    def first(self, n: int) -> KeysSeen:
+        """Those of the first n queries of each sequence."""
+        return KeysSeen(self.each[:, :, :n], None if self.some is None else self.some[:, :, :n])
+
+    def after(self, n: int) -> KeysSeen:
+        """Those of the queries behind the first n of each sequence."""
+        return KeysSeen(self.each[:, :, n:], None if self.some is None else self.some[:, :, n:])
+
+
+@dataclass(frozen=True, eq=False)
 class EqualSequences:
     """Some neighbouring sequences of equal shape.
 
     Attributes:
-        first, count: which. q_rows, k_rows: their rows among all queries and all keys.
-        queries, keys: rows of each sequence, L and M. backward, leading: as in `Distances`.
+        count: how many. queries, keys: rows of each, L and M. backward, leading, farthest: as in `Distances`.
+        columns: of the queries behind the leading ones, where the distance to each key stands in the table,
+            int64 (S, L - leading, M).
+        seen: which keys the queries see; None: all.
+        q_segments, k_segments: a 1 at the segment of each row, int64 (S, 1, L, C) and (S, 1, M, C).
     """
 
-    first: int
     count: int
-    q_rows: slice
-    k_rows: slice
     queries: int
     keys: int
     backward: bool
     leading: int
+    farthest: int
+    columns: Tensor
+    seen: KeysSeen | None
+    q_segments: Tensor
+    k_segments: Tensor
 
-    def of_queries(self, values_R: Tensor) -> Tensor:
-        """What is known of the queries, (S, L, 1)."""
-        return values_R[self.q_rows].view(self.count, self.queries, 1)
-
-    def of_keys(self, values_T: Tensor) -> Tensor:
-        """What is known of the keys, (S, 1, M)."""
-        return values_T[self.k_rows].view(self.count, 1, self.keys)
+    def heads(self, x: Tensor) -> Tensor:
+        """Rows (S·L, N, D) as (S, N, L, D)."""
+        return x.view(self.count, -1, *x.shape[1:]).transpose(1, 2).contiguous()
 
 
-def position_scores(
-    q_SNLD: Tensor, projected_PND: Tensor, group: EqualSequences, distance_SLM: Tensor, farthest: int
-) -> Tensor:
-    """qᵢ·W_r·φ(i - j) for all pairs of some sequences, (S, N, L, M).
+def shifted_scores(q_SNLD: Tensor, table_PND: Tensor, group: EqualSequences) -> Tensor:
+    """qᵢ·W_r·φ(i - j) of the leading queries, (S, N, n, M).
 
-    Queries at consecutive places look nothing up: their products with the table, read as rows that are one
-    shorter, are what they want. Of n such queries and distances from M down to 1 - n, element (i, j) is
-    column j + n - i (xlnet_and_relatives.md, section 2); no number is copied.
+    They look nothing up: their products with the table, read with rows that are one shorter, are the scores.
+    Of n queries and distances from M down to 1 - n, element (i, j) is column j + n - i
+    (xlnet_and_relatives.md, section 2); no number is copied.
 
     Args:
-        q_SNLD: queries with the bias of positions. projected_PND: W_r·φ from `farthest` to -`farthest`.
-        distance_SLM: i - j, int64.
+        q_SNLD: queries with the bias of positions. table_PND: W_r·φ from `farthest` to -`farthest`.
     """
-    if group.backward:
-        projected_PND = projected_PND.flip(0)
-    n, keys, parts = group.leading, group.keys, []
-    if n:
-        table_NDP = projected_PND[farthest - keys : farthest + n].permute(1, 2, 0)
-        shifted = (q_SNLD[:, :, :n] @ table_NDP).flatten(2)[..., n:]
-        parts.append(shifted.view(*shifted.shape[:2], n, keys + n - 1)[..., :keys])
-    if n < group.queries or not n:
-        scores = q_SNLD[:, :, n:] @ projected_PND.permute(1, 2, 0)
-        column = (farthest - distance_SLM[:, None, n:]).expand(-1, scores.shape[1], -1, -1)
-        parts.append(scores.gather(3, column))
-    return parts[0] if len(parts) == 1 else torch.cat(parts, 2)
+    n, keys = q_SNLD.shape[2], group.keys
+    directed_PND = table_PND.flip(0) if group.backward else table_PND
+    near_NDP = directed_PND[group.farthest - keys : group.farthest + n].permute(1, 2, 0)
+    scores = (q_SNLD @ near_NDP).contiguous()
+    s, h, row, column = scores.stride()
+    return scores.as_strided((*scores.shape[:3], keys), (s, h, row - column, column), n)
+
+
+def looked_up_scores(q_SNLD: Tensor, table_PND: Tensor, group: EqualSequences) -> Tensor:
+    """The same of the queries behind the leading ones, wherever they stand."""
+    directed_PND = table_PND.flip(0) if group.backward else table_PND
+    scores = q_SNLD @ directed_PND.permute(1, 2, 0)
+    return scores.gather(3, group.columns[:, None].expand(-1, scores.shape[1], -1, -1))

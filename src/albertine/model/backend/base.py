@@ -18,6 +18,7 @@ from albertine.precision import Format
 
 if TYPE_CHECKING:
     from albertine.model.key_value_cache import Past
+    from albertine.model.relative_positions import KeysSeen
     from albertine.model.rows import Rows
 
 
@@ -105,20 +106,22 @@ class Backend:
         k_SNMD: Tensor,
         v_SNMD: Tensor,
         added_SNLM: Tensor,
-        seen_S1LM: Tensor | None,
+        seen: KeysSeen | None,
         dropout: float,
     ) -> Tensor:
-        """softmax((q·kᵀ + added) / √D)·v of sequences of equal shape, (S, N, L, D); zeros for a query that
-        may see no key.
+        """softmax(q·kᵀ + added)·v of sequences of equal shape, (S, N, L, D); zeros for a query that may see
+        no key.
 
         Args:
-            seen_S1LM: bool, which keys a query sees; None: all.
+            seen: which keys the queries see; None: all.
         """
-        scores_SNLM = (q_SNLD @ k_SNMD.transpose(2, 3) + added_SNLM) / q_SNLD.shape[3] ** 0.5
-        if seen_S1LM is not None:
-            scores_SNLM = scores_SNLM.masked_fill(~seen_S1LM, torch.finfo(scores_SNLM.dtype).min)
+        q, k, added = q_SNLD.flatten(0, 1), k_SNMD.flatten(0, 1), added_SNLM.flatten(0, 1)
+        scores_SNLM = torch.baddbmm(added, q, k.transpose(1, 2)).view(added_SNLM.shape)
+        if seen is not None:
+            with torch.no_grad():  # what has no weight has no gradient either, and none need be put out
+                scores_SNLM.masked_fill_(~seen.each, torch.finfo(scores_SNLM.dtype).min)
         mixed_SNLD = F.dropout(scores_SNLM.softmax(-1), dropout, dropout > 0) @ v_SNMD
-        return mixed_SNLD if seen_S1LM is None else mixed_SNLD * seen_S1LM.any(-1, keepdim=True)
+        return mixed_SNLD if seen is None or seen.some is None else mixed_SNLD * seen.some
 
     def depth(
         self,
