@@ -2,12 +2,11 @@
 
     python -m benchmarks.recall --save
 
-A text is four pairs of a key and a value, some filler, and one of the keys again, in a later segment; the
-value is to be said. Keys, values and which key is asked are drawn anew for every text, so nothing can be
-learned by heart. A shared block of two or four depths reads the segments in turn, with and without memory;
-chance is one in sixteen, and one in four for a model that knows the values and not which one. In the table by
-distance the same encoders, trained at all of them, are asked how far back they reach: beyond depths × memory
-nothing can arrive.
+A text is four pairs of a key and a value, segments of filler, and the four pairs again in another order, of
+which the values are to be said; the first of them is scored, which nothing beside it gives away. Keys and
+values are drawn anew for every text, so nothing can be learned by heart. The segments are read in turn, with
+and without memory; chance is one in sixteen, and one in four for a model that knows the values and not which
+one. The memory is as long as a segment: beyond depths × memory nothing can arrive.
 """
 
 from __future__ import annotations
@@ -37,15 +36,18 @@ VOCABULARY = FILLER + 1
 
 
 def texts(count: int, segments: int, use: str, *key: int) -> tuple[np.ndarray, np.ndarray]:
-    """Token ids (count, segments, SEGMENT), the last of which is a key, and the values to say (count,)."""
+    """Token ids (count, segments, SEGMENT), and the values to say in the last segment (count, PAIRS), each
+    behind its key."""
     rng = generator(0, f"recall {use}", *key)
     ids = np.full((count, segments, SEGMENT), FILLER)
     keys = rng.random((count, KEYS)).argsort(1)[:, :PAIRS]
     values = KEYS + rng.integers(0, VALUES, (count, PAIRS))
-    ids[:, 0] = np.stack([keys, values], 2).reshape(count, SEGMENT)
-    asked = rng.integers(0, PAIRS, count)
-    ids[:, -1, -1] = keys[np.arange(count), asked]
-    return ids, values[np.arange(count), asked]
+    pairs = np.stack([keys, values], 2)
+    ids[:, 0] = pairs.reshape(count, SEGMENT)
+    order = rng.random((count, PAIRS)).argsort(1)
+    again = np.take_along_axis(pairs, order[..., None], 1)
+    ids[:, -1] = again.reshape(count, SEGMENT)
+    return ids, again[..., 1]
 
 
 def encoder(depth: int, seed: int) -> Model:
@@ -65,24 +67,24 @@ def encoder(depth: int, seed: int) -> Model:
 
 
 def answers(model: Model, ids: np.ndarray, memory: int) -> Tensor:
-    """Logits (count, V) behind the last token, every segment read after the one before it."""
+    """Logits (count, PAIRS, V) at the keys of the last segment, every segment read after the one before it."""
     count, segments, _ = ids.shape
     kept: Memory | None = None
-    last = torch.arange(1, count + 1) * SEGMENT - 1
+    keys = torch.arange(0, count * SEGMENT, 2)
     logits = torch.empty(0)
     for part in range(segments):
         batch = pack(list(ids[:, part]))
         seen = Segments(batch, visible=causal(batch.lengths, batch.input_ids))
-        logits, kept = predict_segments(model, seen, kept if memory else None, rows=last, keep=memory)
-    return logits
+        logits, kept = predict_segments(model, seen, kept if memory else None, rows=keys, keep=memory)
+    return logits.view(count, PAIRS, -1)
 
 
 def right(model: Model, segments: int, memory: int) -> float:
     """The share of 1,000 new texts of so many segments that is answered right."""
     ids, values = texts(1000, segments, "test", segments)
     with torch.no_grad():
-        said = answers(model.eval(), ids, memory).argmax(1)
-    return float((said == torch.from_numpy(values)).float().mean())
+        said = answers(model.eval(), ids, memory)[:, 0].argmax(1)
+    return float((said == torch.from_numpy(values[:, 0])).float().mean())
 
 
 def learn(depth: int, memory: int, longest: int, steps: int, seed: int) -> Model:
@@ -93,7 +95,7 @@ def learn(depth: int, memory: int, longest: int, steps: int, seed: int) -> Model
         for group in optimizer.param_groups:
             group["lr"] = 2e-3 * min(1.0, (step + 1) / 50, 2 * (1 - step / steps))
         ids, values = texts(64, 2 + step % (longest - 1), "train", seed, step)
-        loss = F.cross_entropy(answers(model, ids, memory), torch.from_numpy(values))
+        loss = F.cross_entropy(answers(model, ids, memory).flatten(0, 1), torch.from_numpy(values).flatten())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
