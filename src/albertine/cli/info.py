@@ -21,7 +21,7 @@ _PARTS = {
     "mapping": "embedding-to-hidden mapping",
     "encoder": "encoder blocks",
     "pooler": "pooler",
-    "mlm_head": "masked-LM head (output matrix tied)",
+    "mlm_head": "language-model head (output matrix tied)",
     "sentence_head": "sentence head",
 }
 _MEMORY = {
@@ -36,6 +36,7 @@ _WHOSE = {
     "albert": "BERT and ALBERT",
     "roformer": "RoFormer",
     "modernbert": "ModernBERT",
+    "xlnet": "XLNet",
 }
 
 
@@ -93,7 +94,7 @@ def _presets(json: bool) -> None:
     ]
     show.table(columns, rows)
     typer.echo(
-        "Parameters include the pooler and both pretraining heads. "
+        "Parameters include the pooler and the pretraining heads. "
         "Rows of the paper's tables are presets too: albert-base-{all,attention,ffn,none}-e{64,128,256,768}."
     )
 

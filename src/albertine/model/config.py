@@ -20,15 +20,16 @@ HaltingRule = Literal["none", "basic", "accumulated"]
 HaltingLimit = Literal["remainder", "reference"]
 Norm = Literal["post", "pre"]
 FeedForward = Literal["plain", "gated"]
+Summary = Literal["first", "last"]
 Architecture = Literal["bert", "albert", "roformer", "modernbert", "xlnet"]
 
 FORMAT = 3
 """Of `EncoderConfig.to_dict`; goes up with every field that an older version would compute wrongly without.
 Folders from before there was a number have format 1; 2 has positions, norm, feed_forward, biases, qk_norm,
-and what each depth has of its own in the plan; 3 has relative positions, signals and halting."""
+and what each depth has of its own in the plan; 3 has relative positions, `summary`, signals and halting."""
 
 _SINCE_2 = {"positions", "rotary_base", "norm", "feed_forward", "biases", "qk_norm"}
-_RELATIVE = {"clamp_positions", "relative_biases", "embedding_norm"}
+_RELATIVE = {"clamp_positions", "relative_biases", "embedding_norm", "summary"}
 _LOOP = {"position_signal", "step_signal", "halting", "halting_epsilon", "halting_limit"}
 _SINCE_3 = _RELATIVE | _LOOP
 _LATER = _SINCE_2 | _SINCE_3
@@ -79,6 +80,8 @@ class EncoderConfig:
         relative_biases: relative positions: every "block" has its own, or all have the "tied" ones of the
             first.
         embedding_norm: whether embeddings are normalised; XLNet's are not.
+        summary: which token stands for its whole sequence, the row that poolers and classifiers look at: the
+            "first", where BERT and ALBERT have [CLS], or the "last", where XLNet has it.
         position_signal, step_signal: what is added before every step for the place of a token and for the
             number of the step: "sinusoid", a "learned" table, or "none" (Dehghani et al. 2019, 2.1).
         halting: how the outputs of steps are weighted where every position decides itself when it has had
@@ -121,6 +124,7 @@ class EncoderConfig:
     clamp_positions: int = 0
     relative_biases: RelativeBiasesOf = "block"
     embedding_norm: bool = True
+    summary: Summary = "first"
     position_signal: PositionSignal = "none"
     step_signal: StepSignal = "none"
     halting: HaltingRule = "none"
@@ -137,6 +141,7 @@ class EncoderConfig:
             ("positions", Positions),
             ("norm", Norm),
             ("feed_forward", FeedForward),
+            ("summary", Summary),
             ("position_signal", PositionSignal),
             ("step_signal", StepSignal),
             ("halting", HaltingRule),
@@ -221,6 +226,12 @@ class EncoderConfig:
         return self.hidden_size // self.num_attention_heads
 
     @property
+    def lead(self) -> int:
+        """How many special pieces stand before a text that is alone in its row: [CLS] text [SEP] or XLNet's
+        text [SEP] [CLS]."""
+        return 1 if self.summary == "first" else 0
+
+    @property
     def has_mapping(self) -> bool:
         """Whether there is a dense layer from E to H after the embeddings."""
         return self.embedding_mapping == "always" or self.embedding_size != self.hidden_size
@@ -271,6 +282,8 @@ class EncoderConfig:
         block = self.positions, self.norm, self.feed_forward, self.biases
         if not self.embedding_norm:
             return "xlnet" if block == ("relative", "post", "plain", True) else None
+        if self.summary == "last":  # which transformers has for XLNet alone
+            return None
         if block == ("learned", "post", "plain", True) and self.type_vocab_size:
             plain = self.plan.is_unshared and not self.plan.own and not self.has_mapping
             return "bert" if plain else "albert"
@@ -284,6 +297,13 @@ class EncoderConfig:
     def is_bert(self) -> bool:
         """Whether this is BERT: nothing shared and no factorised embedding."""
         return self.architecture == "bert"
+
+    @property
+    def pretraining_heads(self) -> frozenset[str]:
+        """What the papers pretrain such an encoder with, as `Model` names heads."""
+        if self.architecture == "xlnet":
+            return frozenset({"lm"})
+        return frozenset({"mlm", "nsp" if self.is_bert else "sop"})
 
     def plain(self) -> dict[str, Any]:
         """The fields as plain data, to compare configurations by; those of later formats only where they are

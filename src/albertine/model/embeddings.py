@@ -59,6 +59,16 @@ class Embeddings(nn.Module):
     def _mapped(self, x_TE: Tensor) -> Tensor:
         return x_TE if self.mapping is None else self.mapping(x_TE)  # type: ignore[no-any-return]
 
+    @property
+    def kinds(self) -> int | None:
+        """Rows of the table of segments; None where there is none."""
+        return None if self.token_type is None else self.token_type.num_embeddings
+
+    @property
+    def places(self) -> int | None:
+        """Rows of the table of positions; None where there is none."""
+        return None if self.position is None else self.position.num_embeddings
+
     def check_length(self, longest: int) -> None:
         """Refuse a sequence longer than the position table."""
         if self.longest is not None and longest > self.longest:

@@ -13,7 +13,6 @@ from albertine.corpus.loader import Loader
 from albertine.corpus.reader import Corpus
 from albertine.errors import CorpusError
 from albertine.objectives.batch import BatchBuilder, PretrainingBatch
-from albertine.objectives.masking import MaskSettings
 from albertine.objectives.pairs import PairSettings
 from albertine.pretraining.settings import ObjectiveChoice, PretrainingSettings
 from albertine.pretraining.stages import Order, Orders, resolved
@@ -47,8 +46,8 @@ def builder_of(
         reference_defects=objective.reference_defects,
         repeats=objective.repeats,
     )
-    masks = MaskSettings(**objective.masking.model_dump(), reference_defects=objective.reference_defects)
-    return BatchBuilder(corpus, pairs, masks, seed, corpus.tokenizer(), depth=depth, causal=causal)
+    names = corpus.tokenizer()
+    return BatchBuilder(corpus, pairs, objective.masks, seed, names, depth=depth, causal=causal)
 
 
 class PretrainingBatches:
@@ -126,13 +125,7 @@ def held_out_batches(
     Raises:
         CorpusError: the corpus was prepared without held-out documents.
     """
-    corpus = Corpus(folder, split="heldout")
-    if not corpus.num_documents:
-        raise CorpusError(
-            "has no held-out documents",
-            where=folder,
-            remedy="Prepare it again with a larger --held-out share",
-        )
+    corpus = held_out_corpus(folder)
     # What can be looked up would say little of what is known.
     builder = builder_of(corpus, objective.model_copy(update={"repeats": 0.0}), HELD_OUT_SEED)
     chosen = np.sort(permutation(builder.rows(0), HELD_OUT_SEED, "held-out")[:sequences])
@@ -143,3 +136,19 @@ def held_out_batches(
         for part in parts[rank::world]
         for batch in builder.build(part, micro_batch_tokens=HELD_OUT_TOKENS)
     ]
+
+
+def held_out_corpus(folder: Path) -> Corpus:
+    """The held-out documents of a corpus.
+
+    Raises:
+        CorpusError: it was prepared without.
+    """
+    corpus = Corpus(folder, split="heldout")
+    if not corpus.num_documents:
+        raise CorpusError(
+            "has no held-out documents",
+            where=folder,
+            remedy="Prepare it again with a larger --held-out share",
+        )
+    return corpus

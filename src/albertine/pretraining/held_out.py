@@ -9,8 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from albertine.model.memory import Memory
 from albertine.model.model import Model, evaluating
 from albertine.objectives.batch import PretrainingBatch
+from albertine.objectives.stream_batch import StreamBatch
+from albertine.objectives.stream_losses import read_on
 
 NAMES = ("mlm", "mask", "sentence", "sentence_first", "sentence_second", "ponder")
 NOTHING = torch.zeros(3, dtype=torch.float64)
@@ -63,6 +66,49 @@ def judge(
     if (count := float(sums[0, 2])) > 1:
         # Σ over i ≠ j of u_i·u_j is |Σ u|² - n: no pair has to be looked at.
         scores["cosine"] = (float(directions.square().sum()) - count) / (count * (count - 1))
+    return scores
+
+
+@torch.no_grad()
+def judge_streams(
+    model: Model,
+    batches: Sequence[StreamBatch],
+    *,
+    memory: int,
+    reach: int | None = None,
+    device: torch.device | str = "cpu",
+    add_up: Callable[[Tensor], Tensor] = lambda sums: sums,
+    poll: Callable[[], None] = lambda: None,
+) -> dict[str, float]:
+    """Mean loss and accuracy over segments that go on from batch to batch, in evaluation mode. Their memory
+    begins empty and is nobody else's.
+
+    Args:
+        batches: this process' share; all of the same lanes, in the order of the text.
+        memory: tokens of a sequence that its next segment may look at; more than in training is Transformer-
+            XL's evaluation (1901.02860, section 3.2), and short segments bring every token near its end.
+        reach: see `Segments`; a token then sees so many before it wherever it stands in a segment.
+        add_up, poll: as of `judge`.
+
+    Returns:
+        `mlm_loss` (nats a token), `mlm_accuracy`; and `mask_loss`, `mask_accuracy` over those of them that
+        the model could not copy: all but the kept and the random ones of a masked objective.
+    """
+    sums = torch.zeros(2, 3, dtype=torch.float64)
+    kept: Memory | None = None
+    with evaluating(model):
+        for batch in (batch.to(device) for batch in batches):
+            poll()
+            logits, kept = read_on(model, batch, kept, memory, reach)
+            loss_P, right_P = _judged(logits, batch.mlm_labels)
+            masked = batch.when is None and batch.packed.prefix is None
+            read_P = batch.packed.input_ids[batch.mlm_positions]
+            hidden = read_P == batch.mask_id if masked else torch.ones_like(right_P)
+            sums += torch.stack([_sum(loss_P, right_P), _sum(loss_P[hidden], right_P[hidden])])
+    scores: dict[str, float] = {}
+    for name, (loss, correct, count) in zip(NAMES[:2], add_up(sums).tolist(), strict=True):
+        if count:
+            scores |= {f"{name}_loss": loss / count, f"{name}_accuracy": correct / count}
     return scores
 
 

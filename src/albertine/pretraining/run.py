@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -23,15 +23,18 @@ from albertine.interop.huggingface import save_model
 from albertine.interop.places import model_folder
 from albertine.model.model import Model
 from albertine.objectives.baseline import BaselineScore, Unigram, count_tokens
+from albertine.objectives.batch import PretrainingBatch
 from albertine.objectives.losses import pretraining_losses
 from albertine.objectives.pondering import WEIGHT, pondering_losses
+from albertine.objectives.stream_losses import StreamLoss
 from albertine.pretraining.branches import branching
 from albertine.pretraining.curves import draw
 from albertine.pretraining.data import PretrainingBatches, held_out_batches
 from albertine.pretraining.first_model import first_model
-from albertine.pretraining.held_out import judge
+from albertine.pretraining.held_out import judge, judge_streams
 from albertine.pretraining.settings import Masking, ObjectiveChoice, PretrainingSettings
 from albertine.pretraining.stages import check_depths, check_processes, resolved
+from albertine.pretraining.stream_data import StreamBatches, held_out_streams
 from albertine.text.tokenizer import Tokenizer
 from albertine.training.average import Average
 from albertine.training.distributed import World, start, stop
@@ -45,6 +48,7 @@ from albertine.training.schedules import make_schedule
 from albertine.training.step import LossFunction
 
 SHORT = 64
+Evaluate = Callable[[Callable[[], None]], Mapping[str, float]]
 log = logging.getLogger("albertine.training")
 
 
@@ -89,7 +93,7 @@ def pretrain(
         corpus = Corpus(settings.corpus)
         tokenizer = corpus.tokenizer()
         counts = count_tokens(corpus, tokenizer.vocab_size)
-        model = first_model(settings, counts).to(world.device)
+        model = first_model(settings, counts, tokenizer).to(world.device)
         check_depths(settings, model.config.num_hidden_layers)
         with RunFolder(settings.folder, main=world.main) as folder:
             begin = partial(train, resume=resume, strict=strict, branch_from=branch_from)
@@ -109,23 +113,14 @@ def _run(
     begin: Callable[[Job], Outcome],
     reporter: Reporter | None,
 ) -> PretrainResult:
-    held_out = held_out_batches(
-        settings.corpus,
-        settings.objective,
-        sequences=settings.watching.evaluate_sequences,
-        rank=world.rank,
-        world=world.size,
-    )
+    held_out, evaluate = _judging(settings, model, world)
     average = Average(model, settings.training.average) if settings.training.average else None
     baseline = _over_all(Unigram(counts).score_batches(held_out), world)
-
-    def evaluate(poll: Callable[[], None]) -> Mapping[str, float]:
-        return judge(model, held_out, device=world.device, add_up=world.add, poll=poll)
 
     def keep_best(step: int, scores: Mapping[str, float]) -> None:
         save_model(model, tokenizer, folder.best)
 
-    clock = Clock()
+    clock, streams = Clock(), _stream_loss(settings, model, world)
     outcome = begin(
         Job(
             model=model,
@@ -138,7 +133,8 @@ def _run(
                 world=world,
             ),
             batches=partial(_batches, corpus, settings, model.config.halts, world, clock),
-            loss_fn=_losses(settings, model),
+            loss_fn=streams or _losses(settings, model),
+            carried=streams,
             settings=loop_settings(settings),
             folder=folder,
             evaluate=evaluate,
@@ -161,6 +157,29 @@ def _run(
                 save_model(model, tokenizer, folder.final)
         draw(folder, {"unigram baseline": baseline.cross_entropy})
     return PretrainResult(folder.path, outcome, baseline)
+
+
+def _judging(
+    settings: PretrainingSettings, model: Model, world: World
+) -> tuple[Sequence[PretrainingBatch], Evaluate]:
+    """The held-out batches of this process, and what judges the model by them."""
+    objective, sequences = settings.objective, settings.watching.evaluate_sequences
+    here = {"rank": world.rank, "world": world.size}
+    if not objective.streamed:
+        batches = held_out_batches(settings.corpus, objective, sequences=sequences, **here)
+        return batches, lambda poll: judge(model, batches, device=world.device, add_up=world.add, poll=poll)
+    segments = held_out_streams(settings.corpus, objective, sequences=sequences, **here)
+    return segments, lambda poll: judge_streams(
+        model, segments, memory=objective.memory, device=world.device, add_up=world.add, poll=poll
+    )
+
+
+def _stream_loss(settings: PretrainingSettings, model: Model, world: World) -> StreamLoss | None:
+    """The loss that takes memory from step to step, where the objective has sequences that go on."""
+    if not settings.objective.streamed:
+        return None
+    memory, lanes = settings.objective.memory, settings.training.batch_size
+    return StreamLoss(model.config, memory, lanes, world.add)
 
 
 def _describe(folder: RunFolder, settings: PretrainingSettings, world: World) -> None:
@@ -187,7 +206,9 @@ def _batches(
     world: World,
     clock: Clock,
     cursor: dict[str, Any] | None,
-) -> PretrainingBatches:
+) -> PretrainingBatches | StreamBatches:
+    if settings.objective.streamed:
+        return StreamBatches(corpus, settings, cursor, world.rank, world.size)
     return PretrainingBatches(corpus, settings, cursor, world.rank, world.size, clock, ponders=ponders)
 
 
@@ -256,6 +277,11 @@ def _objective(objective: ObjectiveChoice) -> dict[str, Any]:
         del plain["repeats"]
     if objective.ponder is None:
         del plain["ponder"]
+    for name in ("kind", "memory"):
+        if plain[name] == ObjectiveChoice.model_fields[name].default:
+            del plain[name]
+    if objective.kind != "permutation":
+        del plain["permutation"]
     for name in ("masked", "random"):
         if plain["masking"][name] == Masking.model_fields[name].default:
             del plain["masking"][name]
@@ -279,7 +305,9 @@ def _watch(settings: PretrainingSettings, baseline: BaselineScore, depth: int) -
 
 
 def _hints(settings: PretrainingSettings) -> tuple[str, ...]:
-    """What else helps a small model off the plateau, and is not set yet."""
+    """What else helps a small model off the plateau, and is not set yet. Of streams little is known."""
+    if settings.objective.streamed:
+        return ()
     missing = _missing(settings.model_dump(mode="json"))
     *others, last = missing or [""]
     listed = f"{', '.join(others)} and {last}" if others else last

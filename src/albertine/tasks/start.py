@@ -20,7 +20,7 @@ from albertine.model.replan import distances, replan, shared_again
 from albertine.model.task_model import Classifier, TaskModel
 from albertine.tasks.family import Family
 from albertine.tasks.settings import EncoderChoice, FinetuneSettings, TuningChoice, WritingTask
-from albertine.text.load import check_vocabulary, load_tokenizer
+from albertine.text.load import check_tokenizer, load_tokenizer
 from albertine.text.tokenizer import Tokenizer
 
 FASTEST = 8.0
@@ -36,7 +36,7 @@ def open_encoder(settings: FinetuneSettings) -> tuple[Model, Tokenizer]:
     """
     folder, length = model_folder(settings.encoder.folder), settings.task.max_length
     pretrained, tokenizer = load_model(folder), load_tokenizer(folder)
-    check_vocabulary(pretrained.config.vocab_size, tokenizer, folder)
+    check_tokenizer(pretrained.config, tokenizer, folder)
     if length > (positions := pretrained.config.max_position_embeddings):
         raise SettingsError(
             f"task.max_length {length} is more than the model's {positions} positions",

@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from albertine.errors import SettingsError
 from albertine.training.average import Average
+from albertine.training.carried import Carried
 from albertine.training.distributed import World
 from albertine.training.guards import TrainingAlarms
 from albertine.training.progress import Reporter
@@ -114,6 +115,7 @@ class Job:
         branching: what a branch of another run may change; None where there are no branches.
         average: of the weights; it is evaluated, and kept as the best, instead of them.
         clock: set by the loop, read by `batches` where the stream of them follows the run.
+        carried: what `loss_fn` takes from step to step; None: every step begins anew.
     """
 
     model: nn.Module
@@ -134,6 +136,7 @@ class Job:
     parts: Sequence[str] | None = None
     branching: Branching | None = None
     clock: Clock = field(default_factory=Clock)
+    carried: Carried | None = None
 
 
 @dataclass(frozen=True)
