@@ -109,6 +109,13 @@ def test_a_run_that_was_interrupted_ends_the_same(build: Build) -> None:
     [
         ({"model": {"change": {**LOOP, "halting": "none"}}, "objective": {"ponder": 0.1}}, "does not halt"),
         ({"model": {"change": LOOP, "sharing": "none"}}, "halting repeats one block"),
+        (
+            {
+                "model": {"change": {**LOOP, "positions": "relative"}},
+                "objective": {"memory": 8, "pairs": "none"},
+            },
+            "how long they were computed",
+        ),
     ],
 )
 def test_what_cannot_be_paid_or_looped_is_refused(

@@ -52,7 +52,7 @@ _BLOCKS: Mapping[str, Mapping[str, object]] = {
 
 def in_the_way(config: EncoderConfig, layout: Layout) -> list[str]:
     """What of an encoder a layout has no place for; "transformers" is the nearest of its layouts."""
-    nearest = {"learned": "bert", "rotary": "roformer", "relative": "xlnet"}[config.positions]
+    nearest = {"rotary": "roformer", "relative": "xlnet"}.get(config.positions, "bert")
     nearest = "modernbert" if config.norm == "pre" else nearest
     kind = nearest if layout == "transformers" else layout
     found = [

@@ -138,3 +138,9 @@ def _check_streams(objective: ObjectiveChoice, config: EncoderConfig) -> None:
             f"those of the encoder are {config.positions}",
             remedy="Set model.change.positions=relative",
         )
+    if objective.streamed and (config.halts or config.position_signal != "none"):
+        raise SettingsError(
+            f"objective.kind {objective.kind} with memory {objective.memory} has rows of which nobody knows "
+            "how long they were computed and where they stood",
+            remedy="Set model.change.halting=none and model.change.position_signal=none",
+        )
