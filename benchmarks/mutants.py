@@ -151,8 +151,8 @@ TASKS = (
     ),
     M(
         "tasks/embed.py",
-        "scores = [e.score for e in examples]",
-        "scores = [e.score or 0.0 for e in examples]",
+        "scores = [e.label for e in examples]",
+        "scores = [e.label or 0.0 for e in examples]",
         "tests/tasks/test_embed.py -k 'rows_and or without_a_score'",
     ),
     M(

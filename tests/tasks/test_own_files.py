@@ -11,11 +11,13 @@ import pytest
 
 from albertine.errors import DataError, SettingsError
 from albertine.settings import resolve
+from albertine.tasks.answer import Question
+from albertine.tasks.choice import TaskChoice
 from albertine.tasks.data import read_data
 from albertine.tasks.datasets.classes import label_names
 from albertine.tasks.examples import Example
 from albertine.tasks.registry import Dataset
-from albertine.tasks.settings import FinetuneSettings, TaskChoice
+from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.sources import Data
 from albertine.text.load import load_tokenizer
 from albertine.text.tokenizer import Tokenizer
@@ -41,9 +43,7 @@ def read(tokenizer: Tokenizer, **task: Any) -> Data:
 def told(example: Any) -> tuple[str, Any]:
     """The text of an example of any kind, and what is to be answered."""
     example = getattr(example, "example", example)
-    answers = {"Example": "label", "Choice": "answer", "Tagged": "entities", "Sentence": "triples"}
-    answers |= {"Question": "answers", "Likeness": "score", "Wanted": "target"}
-    answer = getattr(example, answers[type(example).__name__])
+    answer = example.answers if isinstance(example, Question) else example.label
     passage = getattr(example, "passage", None)
     return (example.text if passage is None else passage), answer
 
@@ -237,7 +237,7 @@ def test_flat_questions_are_read_for_written_answers_too(tokenizer: Tokenizer, t
         tokenizer, train=tmp_path / "a.jsonl", dev=tmp_path / "a.jsonl", kind="reading", target_length=8
     )
     assert data.dev is not None
-    assert [e.golds for found in (data.train, data.dev) for e in found.examples] == [("good",)] * 2
+    assert [e.label for found in (data.train, data.dev) for e in found.examples] == [("good",)] * 2
 
 
 ODD = [

@@ -23,11 +23,11 @@ from albertine.model.task_model import TaskModel
 from albertine.precision import InferencePrecision, device_of
 from albertine.released import meant, which
 from albertine.settings import override, read_yaml, resolve
-from albertine.tasks.data import KINDS, Reader, once
+from albertine.tasks.data import Reader, once
 from albertine.tasks.encoded import Encoded
-from albertine.tasks.families import asked_for, family_of, tuned_model
+from albertine.tasks.families import asked_for, asks, family_of, saved, tuned_model
 from albertine.tasks.family import Family, OneLayer
-from albertine.tasks.settings import FinetuneSettings, saved
+from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.sources import Data
 from albertine.text.load import check_vocabulary, load_tokenizer
 
@@ -115,7 +115,7 @@ def open_run(
                 remedy="Give task.folder=FOLDER instead of --file",
             )
         settings = settings.model_copy(update={"task": settings.task.model_copy(update={"test": file})})
-    if (asked := KINDS[settings.task.kind].asks) != known.task:
+    if (asked := asks(settings.task)) != known.task:
         raise asked_for(known.task, asked, where)
     data = (read or once())(settings.task, tokenizer, known)
     return TunedRun(settings, where, data, precision or settings.training.precision)
@@ -179,11 +179,7 @@ def ask(run: TunedRun, splits: Sequence[Split], device: torch.device | str = "cp
     device = device_of(str(device))
     model = model_of(run).to(device)
     found = {name: run.split(name) for name in splits}
-    return {
-        name: run.family.predict(model, data, device=device, poll=lambda: None)
-        for name, data in found.items()
-        if data is not None
-    }
+    return {name: run.family.predict(model, data) for name, data in found.items() if data is not None}
 
 
 def judged(family: Family, split: Split, data: Encoded, said: Any) -> Judged:

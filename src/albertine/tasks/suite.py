@@ -23,8 +23,9 @@ from typing import Any
 
 from albertine.errors import SettingsError
 from albertine.settings import override, read_yaml, resolve
+from albertine.tasks.choice import named_or_file
 from albertine.tasks.data import missing
-from albertine.tasks.settings import FinetuneSettings, named_or_file
+from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.start import open_encoder
 
 OWN_KEYS = ("name", "output", "data")
