@@ -176,16 +176,17 @@ def score(
         AlbertineError: what is missing, damaged or does not fit together.
     """
     from albertine.pretraining.reading import reading
-    from albertine.pretraining.scores import held_out_scores, open_pretrained
+    from albertine.pretraining.scores import held_out_scores, open_pretrained, token_counts
 
     files = [Path(path) for path in ([texts] if isinstance(texts, str | Path) else texts)]
     folder = None if corpus is None else Path(corpus)
     judged = open_pretrained(model, device=device, precision=precision)
     found: dict[str, dict[str, Any]] = {"mlm": {"task": "mlm"}}
+    how: dict[str, Any] = {"max_length": max_length}
     if folder is not None:
-        how: dict[str, Any] = {"max_length": max_length, "sequences": sequences, "pairs": pairs}
-        found = held_out_scores(judged, folder, **how)
-    found["mlm"] |= reading(judged, folder, files, max_length=max_length, passages=sequences, on_file=on_file)
+        how["counts"] = token_counts(judged, folder)  # which reads all of the corpus
+        found = held_out_scores(judged, folder, sequences=sequences, pairs=pairs, **how)
+    found["mlm"] |= reading(judged, folder, files, passages=sequences, on_file=on_file, **how)
     return found
 
 

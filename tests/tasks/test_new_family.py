@@ -133,7 +133,7 @@ def test_it_is_learned_scored_and_asked(
     told = json.loads(command("evaluate", done.folder, "--dev", "--json").out)
     assert told[0]["scores"] == {"pearson": done.scores["pearson"]}
     # Asked, it answers what the run answered, with what its folder tells: unit and length.
-    asked = albertine.Predictor(done.model)
+    asked = albertine.Predictor(done.model, precision="float32")
     assert (asked.family.unit, asked.family.max_length) == (20.0, 32)
     lines = [json.loads(line) for line in (done.folder / "predictions-dev.jsonl").read_text().splitlines()]
     said = [row["prediction"] for row in asked.predict(tables["dev"], text="review")]

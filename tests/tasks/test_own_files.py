@@ -506,6 +506,23 @@ def test_what_cannot_be_read_is_one_message(tokenizer: Tokenizer, tmp_path: Path
         read(tokenizer, train=tmp_path / name.partition("/")[0], **settings)
 
 
+@pytest.mark.parametrize("kind", ["answers", "reading"])
+def test_questions_are_read_in_their_encoding(tokenizer: Tokenizer, tmp_path: Path, kind: str) -> None:
+    row = {
+        "id": "1",
+        "context": "好书 the man",
+        "question": "谁",
+        "answers": {"text": ["man"], "answer_start": [7]},
+    }
+    (tmp_path / "a.jsonl").write_bytes(json.dumps(row, ensure_ascii=False).encode("gb18030"))
+    told = {"train": tmp_path / "a.jsonl", "kind": kind, "max_length": 48}
+    data = read(tokenizer, encoding="gb18030", **told)
+    seen = data.train.examples[0]
+    assert "好书" in (seen.example.passage if kind == "answers" else seen.passages[0].text)
+    with pytest.raises(DataError, match=r"task\.encoding=gb18030|utf-8"):
+        read(tokenizer, **told)
+
+
 @pytest.mark.parametrize(
     "kind", ["single", "multi", "score", "choice", "entities", "relations", "answers", "similarity"]
 )

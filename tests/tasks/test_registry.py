@@ -211,7 +211,7 @@ def test_files_and_columns_that_are_not_there(tune: Tune, mine: Mine) -> None:
     (mine().parent / "odd.yaml").write_text("- a\n")
     with pytest.raises(SettingsError, match=r"odd\.yaml: must hold `key: value` lines"):
         settings_on(tune, mine().parent / "odd.yaml")
-    with pytest.raises(SettingsError, match=r"nowhere\.yaml: there is no such"):
+    with pytest.raises(SettingsError, match=r"nowhere\.yaml: there is no such data set"):
         settings_on(tune, mine().parent / "nowhere.yaml")
     with pytest.raises(SettingsError, match=r"task\.crf is for entities, and this task is single"):
         settings_on(tune, mine(), crf=True)

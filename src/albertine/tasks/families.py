@@ -159,12 +159,16 @@ def asks(task: TaskChoice) -> Task:
     return next(name for name, family in FAMILIES.items() if isinstance(task, family.kinds))
 
 
+def in_words(task: Task) -> str:
+    """What a family does; its name where it is not known."""
+    return FAMILIES[task].words if task in FAMILIES else task
+
+
 def asked_for(found: Task | None, wanted: Task, where: Path) -> ModelError:
     """The error of asking a model for what it was not made for."""
-    words = {name: family.words for name, family in FAMILIES.items()}
-    was = "was not tuned for a task" if found is None else f"was tuned to {words.get(found, found)}"
+    was = "was not tuned for a task" if found is None else f"was tuned to {in_words(found)}"
     return ModelError(
-        f"{was}, and cannot {words.get(wanted, wanted)}",
+        f"{was}, and cannot {in_words(wanted)}",
         where=where,
         remedy="Tune one for it: albertine finetune"
         if found is None

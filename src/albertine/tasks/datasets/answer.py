@@ -23,7 +23,7 @@ from albertine.tasks.encoded import Encoded
 from albertine.tasks.family import Family
 from albertine.tasks.joint import AnswerOrNot, of_folder
 from albertine.tasks.readers.files import File, whole_json
-from albertine.tasks.readers.table import Row, form_of, rows_of
+from albertine.tasks.readers.table import Row, first_fields, form_of, rows_of
 from albertine.tasks.registry import Dataset, Rules, Split
 from albertine.tasks.sources import Data, Lost, files_of
 from albertine.text.tokenizer import Tokenizer
@@ -90,17 +90,10 @@ def questions_in(dataset: Dataset, path: File) -> Iterator[Question]:
     """The questions of a file: flat rows, or SQuAD's own format."""
     if dataset.reader == "squad":
         return squad_file(path)
-    first = first_row(path) if form_of(path) != "parquet" else None
-    flat = form_of(path) == "parquet" or (first is not None and "context" in first.fields)
-    return flat_questions(rows_of(path, prefix="task.")) if flat else squad_file(path)
-
-
-def first_row(path: File) -> Row | None:
-    """The first row of a file; None where there is none, as in one JSON object over many lines."""
-    try:
-        return next(rows_of(path), None)
-    except DataError:
-        return None
+    flat = form_of(path) == "parquet" or "context" in (first_fields(path, dataset.encoding) or ())
+    return (
+        flat_questions(rows_of(path, encoding=dataset.encoding, prefix="task.")) if flat else squad_file(path)
+    )
 
 
 def _question(passage: str, asked: dict[str, Any], where: str) -> Question:

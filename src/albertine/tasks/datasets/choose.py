@@ -50,6 +50,12 @@ def _race_files(folder: Path, levels: Sequence[str]) -> Iterator[tuple[str, byte
                 yield member.name, whole(member)
 
 
+def race_folder(folder: Path) -> Iterator[Choice]:
+    """The questions of all passages in a folder and those below it, such as RACE/test or RACE/test/high."""
+    for path in sorted(folder.rglob("*.txt"), key=lambda p: (p.parent, len(p.name), p.name)):
+        yield from _passage(parsed(path.read_bytes(), str(path)), str(path))
+
+
 def _passage(tree: Any, where: str) -> Iterator[Choice]:
     try:
         group = "high" if "high" in tree["id"] else "middle"

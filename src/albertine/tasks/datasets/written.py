@@ -15,13 +15,13 @@ from albertine.errors import DataError
 from albertine.inference.search import Search
 from albertine.tasks.answer import Question
 from albertine.tasks.choice import Examples, Known, TaskChoice
-from albertine.tasks.datasets.answer import first_row, questions_in
+from albertine.tasks.datasets.answer import questions_in
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.examples import Example
 from albertine.tasks.family import Family
 from albertine.tasks.generate import Read, Room, Write, of_folder
 from albertine.tasks.readers.files import File
-from albertine.tasks.readers.table import Row, rows_of
+from albertine.tasks.readers.table import Row, first_fields, rows_of
 from albertine.tasks.registry import Dataset, Split
 from albertine.tasks.sources import Lost, all_rows, files_of
 from albertine.text.tokenizer import Tokenizer
@@ -29,7 +29,7 @@ from albertine.text.tokenizer import Tokenizer
 NO_ANSWER = "no_answer"
 
 
-def webqa_file(path: File) -> Iterator[Question]:
+def webqa_file(path: File, encoding: str = "utf-8", prefix: str = "") -> Iterator[Question]:
     """A question for each of its evidences, which stand together under its key.
 
     The right answers stand with every evidence, found in it or not; one that is marked as having none has
@@ -38,7 +38,7 @@ def webqa_file(path: File) -> Iterator[Question]:
     Raises:
         DataError: it is not in WebQA's format.
     """
-    for row in rows_of(path):
+    for row in rows_of(path, encoding=encoding, prefix=prefix):
         try:
             yield from _evidences(row)
         except (KeyError, TypeError, AttributeError) as error:
@@ -68,10 +68,11 @@ def read_questions(dataset: Dataset, folder: Path, split: Split) -> Iterator[Que
     """The questions of a split of a data set; own files in SQuAD's or WebQA's format are told apart by their
     first line."""
     for path in files_of(dataset, folder, split):
-        reader = dataset.reader
-        if reader is None and (first := first_row(path)) is not None and "evidences" in first.fields:
-            reader = "webqa"
-        yield from webqa_file(path) if reader == "webqa" else questions_in(dataset, path)
+        own = dataset.reader is None and "evidences" in (first_fields(path, dataset.encoding) or ())
+        if own or dataset.reader == "webqa":
+            yield from webqa_file(path, dataset.encoding, "task.")
+        else:
+            yield from questions_in(dataset, path)
 
 
 def read_texts(dataset: Dataset, folder: Path, split: Split) -> Iterator[Example]:

@@ -148,6 +148,16 @@ def rows_of(
             yield from (Row(fields, where, n, advice) for n, (fields, where) in enumerate(placed))
 
 
+def first_fields(path: File, encoding: str = "utf-8") -> Mapping[str, Any] | None:
+    """The fields of the first row of a file, none where it is empty; None where it does not begin with a row,
+    as one JSON object over many lines."""
+    try:
+        row = next(rows_of(path, encoding=encoding), None)
+    except DataError:
+        return None
+    return {} if row is None else row.fields
+
+
 def form_of(path: File) -> TableForm:
     """What a file holds by its name; "tsv" also where that says nothing."""
     suffixes = PurePosixPath(str(path)).suffixes
