@@ -334,7 +334,7 @@ WRONG: dict[str, tuple[str, bytes, dict[str, Any], str]] = {
         "a.json",
         b'{"data": [{"paragraphs": [{"context": "\\ud83d", "qas": []}]}]}',
         {"kind": "answers"},
-        r"a\.json: has half of a character",
+        r"a\.json:1: has half of a character",
     ),
     "many, without any": (
         "a.csv",

@@ -38,7 +38,7 @@ def rows_to_ask(
         header, encoding, prefix: as in `rows_of`.
     """
     fields = fields or family.fields
-    read = _reader(Path(source), family, encoding) if isinstance(source, str | Path) else None
+    read = _reader(Path(source), family, encoding, prefix) if isinstance(source, str | Path) else None
     if read is not None:
         named = fields if family.task == "tag" else replace(fields, pair=fields.pair or "question")
         return (_row(n, example, named) for n, example in enumerate(read(Path(source)))), named
@@ -46,7 +46,7 @@ def rows_to_ask(
     return (_in_one(fields.text, row) for row in rows) if family.task == "tag" else rows, fields
 
 
-def _reader(path: Path, family: Family, encoding: str) -> Callable[[Path], Iterator[Any]] | None:
+def _reader(path: Path, family: Family, encoding: str, prefix: str) -> Callable[[Path], Iterator[Any]] | None:
     """What reads a file that is no table."""
     form, reads = form_of(path), isinstance(family, Read)
     if family.task == "choose" and path.is_dir():
@@ -55,11 +55,11 @@ def _reader(path: Path, family: Family, encoding: str) -> Callable[[Path], Itera
         return partial(own_conll, encoding=encoding)
     if form != "json" or not (reads or family.task in ("answer", "choose")):
         return None
-    first = first_fields(path, encoding)
+    first = first_fields(path, encoding, prefix)
     if family.task == "choose":
         return dialogues if first is None else None
     if reads and first is not None and "evidences" in first:
-        return partial(webqa_file, encoding=encoding)
+        return partial(webqa_file, encoding=encoding, prefix=prefix)
     return squad_file if first is None or "data" in first else None
 
 

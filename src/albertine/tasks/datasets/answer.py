@@ -23,7 +23,7 @@ from albertine.tasks.encoded import Encoded
 from albertine.tasks.family import Family
 from albertine.tasks.joint import AnswerOrNot, of_folder
 from albertine.tasks.readers.files import File, whole_json
-from albertine.tasks.readers.table import Row, first_fields, form_of, rows_of
+from albertine.tasks.readers.table import Row, first_fields, rows_of
 from albertine.tasks.registry import Dataset, Rules, Split
 from albertine.tasks.sources import Data, Lost, files_of
 from albertine.text.tokenizer import Tokenizer
@@ -90,7 +90,8 @@ def questions_in(dataset: Dataset, path: File) -> Iterator[Question]:
     """The questions of a file: flat rows, or SQuAD's own format."""
     if dataset.reader == "squad":
         return squad_file(path)
-    flat = form_of(path) == "parquet" or "context" in (first_fields(path, dataset.encoding) or ())
+    first = first_fields(path, dataset.encoding, "task.")
+    flat = first is not None and (not first or not first.keys().isdisjoint(("context", "question")))
     return (
         flat_questions(rows_of(path, encoding=dataset.encoding, prefix="task.")) if flat else squad_file(path)
     )

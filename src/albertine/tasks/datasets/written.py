@@ -68,7 +68,7 @@ def read_questions(dataset: Dataset, folder: Path, split: Split) -> Iterator[Que
     """The questions of a split of a data set; own files in SQuAD's or WebQA's format are told apart by their
     first line."""
     for path in files_of(dataset, folder, split):
-        own = dataset.reader is None and "evidences" in (first_fields(path, dataset.encoding) or ())
+        own = dataset.reader is None and "evidences" in (first_fields(path, dataset.encoding, "task.") or ())
         if own or dataset.reader == "webqa":
             yield from webqa_file(path, dataset.encoding, "task.")
         else:
@@ -137,9 +137,9 @@ class ReadingTask(WritingTask):
         return Read(tokenizer, *self.lengths, always=always, metrics=self.metrics)
 
     def lost(self, read: Examples, kept: Examples, encoded: Encoded, split: str) -> Iterable[Lost]:
-        if split != "train":
+        if split != "train" or encoded.targets is None:
             return []
-        lengths = zip(encoded.targets or (), encoded.examples, strict=True)
+        lengths = zip(encoded.targets, encoded.examples, strict=True)
         silent = sum(len(target) == len(example.sources) for target, example in lengths)
         if silent == len(encoded.examples):
             raise DataError("has no answer that stands in its passage", where=kept[0].where)
