@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from albertine.errors import SettingsError
 from albertine.precision import InferencePrecision
-from albertine.settings import RunSettings, read_yaml, resolve
+from albertine.settings import RunSettings, merged, read_yaml, resolve
 
 if TYPE_CHECKING:
     from albertine.corpus.manifest import Manifest
@@ -227,14 +227,3 @@ def _scores(found: Sequence[Judged]) -> dict[str, dict[str, float]]:
 def _settings(cls: type[S], config: str | Path | None, given: Mapping[str, Any]) -> S:
     """Settings of a recipe with others over them."""
     return resolve(cls, merged({} if config is None else read_yaml(Path(config)), given), config)
-
-
-def merged(tree: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """A tree of settings with others over them, part by part."""
-    whole = dict(tree)
-    for name, value in given.items():
-        below = whole.get(name)
-        if isinstance(value, Mapping) and isinstance(below, Mapping):
-            value = merged(below, value)
-        whole[name] = value
-    return whole

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os.path
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import zip_longest
 from pathlib import Path, PurePath
 from types import NoneType, UnionType
@@ -119,6 +119,17 @@ def override(tree: dict[str, Any], assignments: Iterable[str]) -> dict[str, Any]
             node[name] = dict(child) if isinstance(child, dict) else {}
             node = node[name]
         node[leaf] = None if value == "null" else _Given(value)
+    return result
+
+
+def merged(*trees: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings over settings, part by part; what comes later wins."""
+    result: dict[str, Any] = {}
+    for tree in trees:
+        for key, value in tree.items():
+            before = result.get(key)
+            parts = isinstance(before, Mapping) and isinstance(value, Mapping)
+            result[key] = merged(before or {}, value) if parts else value
     return result
 
 

@@ -57,9 +57,11 @@ class TunedRun:
     def family(self) -> Family:
         return self.data.family
 
-    def split(self, name: Split) -> Encoded | None:
-        """The examples of a split, None where there is no such file."""
-        return self.data.dev if name == "dev" else self.data.test
+    @property
+    def splits(self) -> dict[Split, Encoded]:
+        """The examples of the files that there are."""
+        found: dict[Split, Encoded | None] = {"dev": self.data.dev, "test": self.data.test}
+        return {name: data for name, data in found.items() if data is not None}
 
 
 @dataclass(frozen=True)
@@ -176,10 +178,8 @@ def ask(run: TunedRun, splits: Sequence[Split], device: torch.device | str = "cp
     Raises:
         SettingsError: there is no such device.
     """
-    device = device_of(str(device))
-    model = model_of(run).to(device)
-    found = {name: run.split(name) for name in splits}
-    return {name: run.family.predict(model, data) for name, data in found.items() if data is not None}
+    model = model_of(run).to(device_of(str(device)))
+    return {name: run.family.predict(model, run.splits[name]) for name in splits if name in run.splits}
 
 
 def judged(family: Family, split: Split, data: Encoded, said: Any) -> Judged:
@@ -197,11 +197,8 @@ def judge(
     Raises:
         SettingsError: the run has none of them. ModelError: as `model_of`.
     """
-    found = []
-    for name, said in ask(run, splits, device).items():
-        data = run.split(name)
-        assert data is not None
-        found.append(judged(run.family, name, data, said))
+    said = ask(run, splits, device).items()
+    found = [judged(run.family, name, run.splits[name], words) for name, words in said]
     if not found:
         raise SettingsError(
             f"has no {' and no '.join(splits)} file", where=run.name, remedy="Name one: --file FILE"
