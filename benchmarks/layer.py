@@ -8,7 +8,7 @@ of several times, taken in turn. ONEDNN_MAX_CPU_ISA and ATEN_CPU_CAPABILITY (avx
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
 
 import torch
@@ -38,7 +38,11 @@ def _milliseconds(layer: LinearLayer, x: Tensor) -> float:
 
 
 def main() -> None:
-    torch.set_num_threads(int(sys.argv[1]) if len(sys.argv) > 1 else 1)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("threads", type=int, nargs="?", default=1, help="default 1")
+    torch.set_num_threads(parser.parse_args().threads)
     for choice in choices():
         print(f"{choice.kind}: {choice.form}, {1e3 * choice.seconds:.2f} ms against {1e3 * choice.plain:.2f}")
     weights = [(torch.randn(shape) / shape[1] ** 0.5, torch.randn(shape[0])) for shape in SHAPES]

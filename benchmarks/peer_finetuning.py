@@ -31,8 +31,8 @@ from albertine.evaluation.metrics import score
 from albertine.inference.tags import bio_spans
 from albertine.interop.weights import read_json
 from albertine.precision import fast_bfloat16
-from albertine.tasks.data import Data
 from albertine.tasks.settings import FinetuneSettings
+from albertine.tasks.sources import Data
 from albertine.tasks.tag import tags_for
 from albertine.text.tokenizer import Spans
 
@@ -111,7 +111,7 @@ class Tags:
             found = tokenizer(e.text, truncation=True, max_length=length, return_offsets_mapping=True)
             places = found.pop("offset_mapping")
             spans = Spans(found["input_ids"][1:-1], *(list(x) for x in zip(*places[1:-1], strict=True)))
-            tags = [self.number[tag] for tag in tags_for(spans, e.entities)]
+            tags = [self.number[tag] for tag in tags_for(spans, e.label)]
             features.append({**found, "labels": [-100, *tags, -100], "spans": spans})
         return features
 

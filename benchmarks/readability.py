@@ -6,6 +6,7 @@ python -m benchmarks.readability onednn     # what a processor computes
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
 from types import FrameType
@@ -52,7 +53,11 @@ def entered(backend: str) -> set[tuple[str, str]]:
 
 
 def main() -> None:
-    found = entered(sys.argv[1] if len(sys.argv) > 1 else "plain")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("backend", nargs="?", default="plain", help="default plain")
+    found = entered(parser.parse_args().backend)
     files = sorted({file for file, _ in found})
     lines = {file: (PACKAGE / file).read_text(encoding="utf-8").count("\n") for file in files}
     for file in files:

@@ -67,7 +67,7 @@ def encoder(depth: int, seed: int) -> Model:
 
 
 def answers(model: Model, ids: np.ndarray, memory: int) -> Tensor:
-    """Logits (count, PAIRS, V) at the keys of the last segment, every segment read after the one before it."""
+    """Logits (count, PAIRS, V) at the keys of the last segment, one segment read after the other."""
     count, segments, _ = ids.shape
     kept: Memory | None = None
     keys = torch.arange(0, count * SEGMENT, 2)

@@ -16,7 +16,7 @@ import shutil
 import sys
 import tarfile
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +24,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from typer.main import get_command
 
+from albertine.cli import app
 from albertine.cli.app import run
 from tests.cli.conftest import Command, Outcome, albertine
 from tests.toy import RUN, demo_text
@@ -40,7 +42,20 @@ TUNED: dict[str, list[dict[str, Any]]] = {
     "entities": [{"text": "a good man", "label": [["x", 2, 6]]}],
     "answers": [{"context": "a man", "question": "who", "answers": {"text": ["man"], "answer_start": [2]}}],
     "generation": [{"text": "a good man", "label": "good"}],
+    "choice": [{"text": "a man", "options": ["good", "old"], "label": 1}],
+    "relations": [{"text": "the man sold time", "label": [["man", "sold", "time"]]}],
+    "similarity": [
+        {"text": "a man", "other": "the man", "label": 0.8},
+        {"text": "b", "other": "c", "label": 0},
+    ],
+    "reading": [{"context": "a man", "question": "who", "answers": {"text": ["man"], "answer_start": [2]}}],
 }
+MORE: dict[str, list[str]] = {
+    "generation": ["task.target_length=6"],
+    "reading": ["task.target_length=6"],
+    "similarity": ["task.pair=other"],
+}
+"""What must be said of a kind besides its files."""
 
 
 class Home(NamedTuple):
@@ -55,11 +70,21 @@ class Home(NamedTuple):
 def learn(home: Home, train: Path, output: Path, kind: str = "single", *more: object) -> list[object]:
     said = [f"output={output}", f"encoder.folder={home.model}", f"task.kind={kind}", f"task.train={train}"]
     said += ["task.max_length=32", "training.steps=1", "training.precision=float32"]
-    return ["finetune", f"name={kind}", *said, "watching.tensorboard=false", "watching.report=false", *more]
+    said += ["watching.tensorboard=false", "watching.report=false", *MORE.get(kind, [])]
+    return ["finetune", f"name={kind}", *said, *more]
 
 
 def pretrain(corpus: Path, output: Path, *more: object) -> list[object]:
     return ["pretrain", "name=p", f"output={output}", f"corpus={corpus}", *RUN, "training.steps=1", *more]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_table_of_verbs() -> Iterator[None]:
+    """The table of verbs is built once: that takes as long as the command itself does here."""
+    table = get_command(app.build())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(app, "build", lambda: table)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -73,8 +98,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
     for kind, rows in TUNED.items():
         train = folder / f"{kind}.jsonl"
         train.write_text("\n".join(map(json.dumps, rows * 4)))
-        more = ["task.target_length=6"] if kind == "generation" else []
-        commands.append(learn(found, train, found.runs, kind, *more))
+        commands.append(learn(found, train, found.runs, kind))
     for command in commands:
         assert run([str(word) for word in command]) == 0
     return found
@@ -119,6 +143,9 @@ TABLE: dict[str, Verb] = {
     "predict tag": ask("tag", "entities", "o.csv"),
     "predict answer": ask("answer", "answers", "o.jsonl", "--text", "text", "--pair", "question"),
     "predict generate": ask("generate", "generation", "o.jsonl", "--beams", 1),
+    "predict relate": ask("relate", "relations", "o.jsonl"),
+    "predict read": ask("read", "reading", "o.jsonl", "--text", "text", "--pair", "question", "--beams", 1),
+    "predict similarity": ask("similarity", "similarity", "o.csv", "--text", "text", "--pair", "question"),
 }
 FILES = [verb for verb in TABLE if verb.startswith("predict")]
 
@@ -319,12 +346,13 @@ def unread(says: str) -> dict[str, str]:
     return {"*": says, **dict.fromkeys(FILES, DONE)}
 
 
-NO_SQUAD = {"predict answer": "is not a file in SQuAD's format"}
+NO_SQUAD = dict.fromkeys(("predict answer", "predict read"), "is not a file in SQuAD's format")
 
 
 def lacks(columns: str) -> dict[str, str]:
     """How verbs end on a table of other columns: each names the first that it looks for."""
-    return {"*": f"has no column `text`; {columns}", "predict answer": f"has no column `question`; {columns}"}
+    asked = dict.fromkeys(("predict answer", "predict read"), f"has no column `question`; {columns}")
+    return {"*": f"has no column `text`; {columns}", **asked}
 
 
 LATE = dict.fromkeys(("finetune", "evaluate --file", "predict classify"), "is not utf-8 text (line 13501")
@@ -386,7 +414,10 @@ TABLES: dict[str, Row] = {
     "squad": (
         "a.json",
         b'{"data": [{"paragraphs": []}]}',
-        {"*": "has no column `text`; it has `data`", "predict answer": "holds no rows"},
+        {
+            "*": "has no column `text`; it has `data`",
+            **dict.fromkeys(("predict answer", "predict read"), "holds no rows"),
+        },
     ),
     "conll": ("a.conll", b"a\tO\nman\tB-x\n\nhe\tO\n", {**lacks("it has `a`, `O`"), "predict tag": DONE}),
     "damaged Parquet": ("a.parquet", b"PAR1xxxx", "is damaged or no Parquet file"),
@@ -396,6 +427,124 @@ TABLES: dict[str, Row] = {
     "tar": ("a.tar", tar_of(("a.csv", CSV)), "is a binary file"),
     "folder": ("a.csv", lambda path: path.mkdir(), "(Is a directory)"),
     "nothing": ("a.csv", lambda path: None, "(No such file or directory)"),
+}
+
+# Rows of the other kinds, whose answers are lists and objects.
+
+OWN: dict[str, tuple[str, Verb]] = {
+    f"finetune {kind}": (kind, lambda home, file, out, kind=kind: learn(home, file, out, kind))
+    for kind in ("choice", "relations", "similarity", "reading")
+} | {
+    "predict choose": ("choice", ask("choose", "choice", "o.jsonl")),
+    "predict read": ("reading", ask("read", "reading", "o.jsonl", "--beams", 1)),
+    "predict relate": ("relations", ask("relate", "relations", "o.jsonl")),
+}
+"""Verbs, each with the kind whose rows it is given."""
+Rows = list[dict[str, Any]]
+
+
+def as_lines(rows: Rows) -> bytes:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+
+
+def with_values(**values: object) -> Callable[[Rows], bytes]:
+    """Rows of which the second has other values in those of these columns that it has."""
+
+    def make(rows: Rows) -> bytes:
+        second = dict(rows[1])
+        for name in [n for n in values if n in second]:
+            second[name] = values[name]
+        return as_lines([rows[0], second, *rows[2:]])
+
+    return make
+
+
+def lacking(*names: str) -> Callable[[Rows], bytes]:
+    return lambda rows: as_lines([{k: v for k, v in row.items() if k not in names} for row in rows])
+
+
+def untold(**ends: str) -> dict[str, str]:
+    """How learning ends without answers; asking does not look at them."""
+    asked = dict.fromkeys((verb for verb in OWN if verb.startswith("predict")), DONE)
+    return asked | {f"finetune {kind}": end for kind, end in ends.items()}
+
+
+ANSWER = ("label", "answers")
+OF_KIND: dict[str, tuple[str, Callable[[Rows], bytes], CELL]] = {
+    "plain": ("a.jsonl", as_lines, SAME),
+    "byte order mark": ("a.jsonl", lambda rows: b"\xef\xbb\xbf" + as_lines(rows), SAME),
+    "windows": ("a.jsonl", lambda rows: as_lines(rows).replace(b"\n", b"\r\n"), SAME),
+    "blank lines": ("a.jsonl", lambda rows: as_lines(rows).replace(b"\n", b"\n\n"), SAME),
+    "list of JSON": ("a.json", lambda rows: json.dumps(rows, indent=1).encode(), SAME),
+    "gzip": ("a.jsonl.gz", lambda rows: gzip.compress(as_lines(rows)), SAME),
+    "gb18030": (
+        "a.jsonl",
+        lambda rows: as_lines(rows).decode().replace("man", "服务很好下次还来").encode("gb18030"),
+        "encoding=gb18030",
+    ),
+    "nul": ("a.jsonl", lambda rows: as_lines(rows).replace(b"man", b"m\0n"), "is a binary file"),
+    "empty": ("a.jsonl", lambda rows: b"", "a.jsonl: holds no"),
+    "half of JSON": ("a.jsonl", lambda rows: as_lines(rows)[:-9], "is not JSON"),
+    "half of a character": (
+        "a.jsonl",
+        lambda rows: as_lines(rows).replace(b"man", b"\\ud83d"),
+        "has half of a character",
+    ),
+    "no answers": (
+        "a.jsonl",
+        lacking(*ANSWER),
+        untold(
+            choice="is missing or empty",
+            relations="is missing or empty",
+            similarity="has no scores to learn from",
+            reading="file has examples without an answer",
+        ),
+    ),
+    "another answer": (
+        "a.jsonl",
+        with_values(label={"a": 1}, answers=3),
+        untold(
+            choice="neither one of the options nor their number",
+            relations="is not a list of triples",
+            similarity="`label` is an object, not text",
+            reading="`answers` is not what SQuAD's are",
+        ),
+    ),
+    "no text": ("a.jsonl", lacking("text", "context"), "has no column `"),
+    "a list for a text": ("a.jsonl", with_values(text=[1], context=[1]), "is a list, not text"),
+    "an empty text": (
+        "a.jsonl",
+        with_values(text="", context=""),
+        {"*": DONE, "finetune relations": "`text` is empty"},
+    ),
+    "a long text": ("a.jsonl", with_values(text="man " * 4000, context="man " * 4000), DONE),
+    "one option": (
+        "a.jsonl",
+        with_values(options=["old"]),
+        {
+            "finetune choice": "neither one of the options",
+            "predict choose": "is not a list of two texts or more",
+        },
+    ),
+    "options in one text": (
+        "a.jsonl",
+        with_values(options="good, old"),
+        {
+            "finetune choice": "is not a list of options",
+            "predict choose": "is not a list of two texts or more",
+        },
+    ),
+    "a triple of two": (
+        "a.jsonl",
+        with_values(label=[["man", "sold"]]),
+        {"finetune relations": "A triple is [subject, predicate, object]", "predict relate": DONE},
+    ),
+    "a score outside": ("a.jsonl", with_values(label=7), {"finetune similarity": "outside 0 to 1"}),
+    "places that are words": (
+        "a.jsonl",
+        with_values(answers={"text": ["man"], "answer_start": ["two"]}),
+        {"finetune reading": "`answers` is not what SQuAD's are", "predict read": DONE},
+    ),
 }
 
 # Lines of standard input.
@@ -642,7 +791,7 @@ RUNS: dict[str, tuple[Break, CELL]] = {
 }
 
 
-def cells(verbs: Mapping[str, Verb], ends: Mapping[str, CELL]) -> list[Any]:
+def cells(verbs: Mapping[str, object], ends: Mapping[str, CELL]) -> list[Any]:
     """The cells of a table, row by row: (verb, row, how it ends)."""
     return [
         pytest.param(verb, name, way, id=f"{verb}: {name}")
@@ -752,6 +901,34 @@ def test_texts(cell: Callable[..., None], verb: str, row: str, ends: str) -> Non
 def test_tables(cell: Callable[..., None], verb: str, row: str, ends: str) -> None:
     make, plain = (partial(made, *TABLES[name][:2]) for name in (row, "plain"))
     cell("tables", TABLE[verb], verb, make, plain, ends)
+
+
+@pytest.mark.parametrize(("verb", "row", "ends"), cells(OWN, {name: row[2] for name, row in OF_KIND.items()}))
+def test_rows_of_every_kind(cell: Callable[..., None], verb: str, row: str, ends: str) -> None:
+    kind, words = OWN[verb]
+
+    def of_kind(name: str) -> Callable[[Path], Path]:
+        file, make, _ = OF_KIND[name]
+        return partial(made, file, make(TUNED[kind] * 4))
+
+    cell("rows", words, verb, of_kind(row), of_kind("plain"), ends)
+
+
+def test_a_folder_of_race(albertine: Command, home: Home, tmp_path: Path, out: Path) -> None:
+    passage = {"id": "high1.txt", "article": "a man", "questions": ["who"], "options": [["good", "old"]]}
+    (folder := tmp_path / "RACE" / "test" / "high").mkdir(parents=True)
+    (folder / "1.txt").write_text(json.dumps(passage))
+    outcome = albertine(*ask("choose", "choice", "o.jsonl")(home, folder.parent, out))
+    assert outcome.code == 0, outcome.err
+    (row,) = [json.loads(line) for line in (out / "o.jsonl").read_text().splitlines()]
+    assert row["id"] == "high1.txt-0" and row["options"] == ["good", "old"] and row["prediction"] in (0, 1)
+    (folder / "1.txt").write_text("{}")
+    check(
+        albertine(*ask("choose", "choice", "p.jsonl")(home, folder, out)),
+        "is not a RACE passage",
+        tmp_path / "n",
+    )
+    check(albertine(*ask("tag", "entities", "p.csv")(home, folder, out)), "(Is a directory)", tmp_path / "n")
 
 
 @pytest.mark.parametrize(("verb", "row", "ends"), cells(ASKED, {name: row[1] for name, row in SAIDS.items()}))

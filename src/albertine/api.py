@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from albertine.errors import SettingsError
 from albertine.precision import InferencePrecision
-from albertine.settings import RunSettings, read_yaml, resolve
+from albertine.settings import RunSettings, merged, read_yaml, resolve
 
 if TYPE_CHECKING:
     from albertine.corpus.manifest import Manifest
@@ -178,19 +178,20 @@ def score(
         AlbertineError: what is missing, damaged or does not fit together.
     """
     from albertine.pretraining.reading import reading
-    from albertine.pretraining.scores import held_out_scores, open_pretrained
+    from albertine.pretraining.scores import held_out_scores, open_pretrained, token_counts
 
     files = [Path(path) for path in ([texts] if isinstance(texts, str | Path) else texts)]
     folder = None if corpus is None else Path(corpus)
     judged = open_pretrained(model, device=device, precision=precision)
     found: dict[str, dict[str, Any]] = {"mlm": {"task": "mlm"}}
+    how: dict[str, Any] = {"max_length": max_length}
     if folder is not None:
-        how: dict[str, Any] = {"max_length": max_length, "sequences": sequences, "pairs": pairs}
-        found = held_out_scores(judged, folder, memory=memory, **how)
+        how["counts"] = token_counts(judged, folder)  # which reads all of the corpus
+        found = held_out_scores(judged, folder, sequences=sequences, pairs=pairs, memory=memory, **how)
     if "lm" in found and not files:
         return found
     found.setdefault("mlm", {"task": "mlm"})
-    found["mlm"] |= reading(judged, folder, files, max_length=max_length, passages=sequences, on_file=on_file)
+    found["mlm"] |= reading(judged, folder, files, passages=sequences, on_file=on_file, **how)
     return found
 
 
@@ -231,14 +232,3 @@ def _scores(found: Sequence[Judged]) -> dict[str, dict[str, float]]:
 def _settings(cls: type[S], config: str | Path | None, given: Mapping[str, Any]) -> S:
     """Settings of a recipe with others over them."""
     return resolve(cls, merged({} if config is None else read_yaml(Path(config)), given), config)
-
-
-def merged(tree: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """A tree of settings with others over them, part by part."""
-    whole = dict(tree)
-    for name, value in given.items():
-        below = whole.get(name)
-        if isinstance(value, Mapping) and isinstance(below, Mapping):
-            value = merged(below, value)
-        whole[name] = value
-    return whole

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os.path
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import zip_longest
 from pathlib import Path, PurePath
 from types import NoneType, UnionType
@@ -80,12 +80,16 @@ class Computing(Settings):
 S = TypeVar("S", bound=Settings)
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file, read with the safe loader."""
+def read_yaml(path: Path, what: str = "settings file") -> dict[str, Any]:
+    """The mapping in a YAML file, read with the safe loader.
+
+    Args:
+        what: the file holds, for messages.
+    """
     if not path.is_file():
-        raise SettingsError("there is no such settings file", where=path, remedy="Check the path")
+        raise SettingsError(f"there is no such {what}", where=path, remedy="Check the path")
     if path.stat().st_size > MAX_BYTES:
-        raise SettingsError("is larger than 1 MB, which no settings file is", where=path)
+        raise SettingsError(f"is larger than 1 MB, which no {what} is", where=path)
     try:
         tree = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -115,6 +119,17 @@ def override(tree: dict[str, Any], assignments: Iterable[str]) -> dict[str, Any]
             node[name] = dict(child) if isinstance(child, dict) else {}
             node = node[name]
         node[leaf] = None if value == "null" else _Given(value)
+    return result
+
+
+def merged(*trees: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings over settings, part by part; what comes later wins."""
+    result: dict[str, Any] = {}
+    for tree in trees:
+        for key, value in tree.items():
+            before = result.get(key)
+            parts = isinstance(before, Mapping) and isinstance(value, Mapping)
+            result[key] = merged(before or {}, value) if parts else value
     return result
 
 
@@ -260,8 +275,12 @@ def _fields(models: Models) -> dict[str, Any]:
 
 
 def _nested(annotation: Any) -> Models:
+    """The classes that a part may be of: the one of its field, and those below it."""
     candidates = [annotation, *getattr(annotation, "__args__", ())]
-    return tuple(c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel))
+    found = [c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)]
+    for model in found:
+        found += model.__subclasses__()  # the list grows while it is gone through
+    return tuple(found)
 
 
 def _keys(models: Models, prefix: str = "") -> Iterable[str]:

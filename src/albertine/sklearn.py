@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from albertine import api
 from albertine.errors import InputError, RunError, SettingsError
 from albertine.precision import Precision
+from albertine.settings import merged
 from albertine.tasks.datasets.classes import class_name
 from albertine.tasks.predictor import Predictor
 from albertine.tasks.readers.table import Row
@@ -86,7 +87,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if len({*names} - {""}) < max(2, len(classes)):
             raise InputError(f"y must have two classes or more of different names, not one class: {names}")
         rows = [{**text, "label": names[n]} for text, n in zip(texts, numbers, strict=True)]
-        tree = api.merged(self.settings or {}, plain(self._settings("pair" in rows[0]), "settings"))
+        tree = merged(self.settings or {}, plain(self._settings("pair" in rows[0]), "settings"))
         whole = json.dumps([str(self.encoder), tree, rows], sort_keys=True, default=str).encode()
         tree["name"] = f"fit-{hashlib.blake2b(whole, digest_size=8).hexdigest()}"
         with TemporaryDirectory() if self.output is None else nullcontext(self.output) as output:

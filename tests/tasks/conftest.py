@@ -85,6 +85,9 @@ def tune(pretrained: Path, tables: dict[str, Path], tmp_path: Path) -> Tune:
         }
         for part, values in changes.items():
             tree[part] = {**tree[part], **values} if isinstance(tree.get(part), dict) else values
+        if tree["task"].get("dataset"):  # which has columns of its own
+            own = changes["task"]
+            tree["task"] = {k: v for k, v in tree["task"].items() if k not in ("text", "label") or k in own}
         return resolve(FinetuneSettings, tree)
 
     return make

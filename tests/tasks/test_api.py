@@ -13,6 +13,7 @@ import pytest
 
 import albertine
 from albertine.errors import CheckpointError, DataError, SettingsError
+from albertine.pretraining import reading, scores
 from albertine.training.progress import Reporter
 from tests.toy import MODEL
 
@@ -92,7 +93,7 @@ def test_what_cannot_be_learned_from(pretrained: Path, tmp_path: Path) -> None:
         albertine.finetune(pretrained, train=frame, task=TASK, output=tmp_path, training={"step": 1})
 
 
-def test_text_to_a_pretrained_model(tmp_path: Path) -> None:
+def test_text_to_a_pretrained_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = tmp_path / "a text.jsonl"
     words = "the old man said that he was never in the house of time and night"
     sentences = [" ".join(words.split()[i % 7 :]).capitalize() + "." for i in range(60)]
@@ -109,10 +110,14 @@ def test_text_to_a_pretrained_model(tmp_path: Path) -> None:
         training={"steps": 2, "batch_size": 4, "precision": "float32"},
         reporter=QUIET,
     )
-    scores = albertine.score(result.folder / "final", tmp_path / "corpus")
+    counted, count = list[object](), scores.count_tokens
+    for module in (scores, reading):  # whichever of them counts
+        monkeypatch.setattr(module, "count_tokens", lambda *a: counted.append(a) or count(*a), raising=False)
+    told_scores = albertine.score(result.folder / "final", tmp_path / "corpus")
+    assert len(counted) == 1, "the whole corpus is read for it"
     again = albertine.prepare(text, tmp_path / "again", tokenizer=result.folder, deduplicate=False, workers=1)
     assert again.tokenizer == told.tokenizer
-    assert set(scores) == {"mlm"} and 0 < scores["mlm"]["loss"] < 10
+    assert set(told_scores) == {"mlm"} and 0 < told_scores["mlm"]["loss"] < 10
     (own,) = albertine.score(result.folder, texts=text).values()
     assert own["spans"]["characters"] > 0 and "loss" not in own
 

@@ -269,6 +269,13 @@ def test_a_data_set_tells_its_kind_and_refuses_others(tune: Tune, tmp_path: Path
     assert tune(task={**known, "dataset": "race", "options": "options"}).task.kind == "choice"
     assert tune(task={**known, "dataset": "race", "kind": "single"}).task.kind == "choice"
     assert tune(task={**known, "dataset": "sts-b"}).task.kind == "score"
+    for name, value in {"text": "review", "pair": "b", "label": "stars", "header": False}.items():
+        with pytest.raises(
+            SettingsError, match=rf"task\.{name} is for own files, and sts-b says that itself"
+        ):
+            tune(task={**known, "dataset": "sts-b", name: value})
+    with pytest.raises(SettingsError, match=r"task\.similarity\.highest is for own files, and sts-b says"):
+        tune(task={**known, "dataset": "sts-b", "kind": "similarity", "similarity": {"highest": 5}})
     assert tune(task={**known, "dataset": "sts-b", "kind": "similarity"}).task.kind == "similarity"
     assert tune(task={**known, "dataset": "squad", "kind": "reading"}).task.kind == "reading"
     with pytest.raises(SettingsError, match=r"task\.crf is for entities, and this task is choice"):
@@ -277,7 +284,7 @@ def test_a_data_set_tells_its_kind_and_refuses_others(tune: Tune, tmp_path: Path
         SettingsError, match=r"`cola` is no data set of the kind similarity, but of single; known .*sts-b"
     ):
         tune(task={**known, "dataset": "cola", "kind": "similarity"})
-    with pytest.raises(SettingsError, match=r"no task\.kind `classes`; known are single, score"):
+    with pytest.raises(SettingsError, match=r"no task\.kind `classes`; known are single, multi, score"):
         tune(task={"kind": "classes"})
     with pytest.raises(SettingsError, match=r"no task\.kind `\['single'\]`"):
         tune(task={"kind": ["single"]})

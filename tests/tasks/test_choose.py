@@ -39,7 +39,7 @@ def test_real_files_have_their_official_counts(
     for split, count in counts.items():
         found = list(read(named(name), shared_data / folder, split))
         assert len(found) == count, split
-        assert all(e.answer is not None and e.passage and e.question for e in found)
+        assert all(e.label is not None and e.passage and e.question for e in found)
         assert len({e.name for e in found}) == count
         if name == "race" and split == "dev":
             groups = Counter(e.group for e in found)
@@ -62,7 +62,7 @@ def test_race_as_a_folder_is_race_as_an_archive(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "archive" / "RACE.tar.xz", "w:xz") as tar:
         tar.add(tmp_path / "folder" / "RACE", "RACE")
     plain, packed = (list(read(named("race"), tmp_path / f, "dev")) for f in ("folder", "archive"))
-    assert [(e.name, e.options, e.answer, e.group) for e in plain] == [
+    assert [(e.name, e.options, e.label, e.group) for e in plain] == [
         ("high7.txt-0", ("a cat", "a dog"), 0, "high"),
         ("high7.txt-1", ("a dog", "a cat"), 1, "high"),
     ]

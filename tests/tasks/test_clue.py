@@ -53,7 +53,7 @@ def test_real_files_have_their_official_counts(unpacked: Path, task: str) -> Non
                 choices = list(choose.read(named(name), unpacked, split))
                 assert len(choices) == count
                 assert {len(c.options) for c in choices} == {7}
-                assert all(c.answer is not None and "#idiom#" in c.passage for c in choices)
+                assert all(c.label is not None and "#idiom#" in c.passage for c in choices)
                 continue
             found = list(classes.read(named(name), unpacked, split))
             assert len(found) == count, (name, split)

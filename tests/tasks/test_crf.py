@@ -39,20 +39,20 @@ def test_tags_of_real_files_are_allowed_and_lead_back(
     for split, count in counts.items():
         found = list(read(named(name), shared_data / folder, split))
         assert len(found) == count, split
-    types = sorted({kind for e in found for kind, _, _ in e.entities or ()})
+    types = sorted({kind for e in found for kind, _, _ in e.label or ()})
     tags = tags_of(types, scheme)
     fits, number = allowed(tags), {tag: i for i, tag in enumerate(tags)}
     outside, gold, back = len(tags), [], []
     for example in found[:400]:
         places = range(len(example.text))  # a token a character
         spans = Spans([7] * len(places), list(places), [i + 1 for i in places])
-        said = tags_for(spans, example.entities or (), scheme)
+        said = tags_for(spans, example.label or (), scheme)
         path = [outside, *(number[tag] for tag in said), outside]
         assert all(fits[a][b] for a, b in pairwise(path)), example.text
         half = len(places) // 2  # a text cut short still ends as the scheme wants it
-        cut = tags_for(Spans(*(part[:half] for part in spans)), example.entities or (), scheme)
+        cut = tags_for(Spans(*(part[:half] for part in spans)), example.label or (), scheme)
         assert not cut or fits[number[cut[-1]]][outside]
-        gold.append(example.entities or ())
+        gold.append(example.label or ())
         back.append(entities_of(spans, said))
     assert micro(gold, back).f1 > 0.99  # a few overlap
 

@@ -215,7 +215,7 @@ def test_real_files(shared_data: Path, name: str) -> None:
             continue
         found = list(read(named(name), shared_data / folder, split))
         assert len(found) == count, split
-        scores = [p.score for p in found if p.score is not None]
+        scores = [p.label for p in found if p.label is not None]
         labelled = split != "test" or folder == "sick"
         assert len(scores) == (count - {"train": 15, "dev": 50}.get(split, 0) * (name == "ocnli")) * labelled
         if labelled:
@@ -226,14 +226,14 @@ def test_contrasts_of_real_files(shared_data: Path) -> None:
     """Entailments, with a contradiction of the same premise; pairs that mean the same."""
     ocnli = list(read(named("ocnli"), shared_data / "ocnli", "train"))
     found = to_learn(ocnli, "contrastive")
-    assert len(found) == sum(p.score == 1 for p in ocnli)
-    refuted = {(p.text, p.pair) for p in ocnli if p.score == 0}
+    assert len(found) == sum(p.label == 1 for p in ocnli)
+    refuted = {(p.text, p.pair) for p in ocnli if p.label == 0}
     hard = [e for e in found if e.negative is not None]
     assert hard and all((e.text, e.negative) in refuted for e in hard)
     missed = [e for e in found if e.negative is None]
     assert not {e.text for e in missed} & {text for text, _ in refuted}
     afqmc = list(read(named("afqmc"), shared_data / "afqmc", "dev"))
-    assert len(to_learn(afqmc, "contrastive")) == sum(p.score == 1 for p in afqmc)
+    assert len(to_learn(afqmc, "contrastive")) == sum(p.label == 1 for p in afqmc)
     texts = to_learn(afqmc, "simcse")
     assert len({e.text for e in texts}) == len(texts) and all(e.text == e.pair for e in texts)
 
@@ -250,7 +250,7 @@ def test_contrasts_take_turns() -> None:
     pairs = [Likeness(str(i), *row, where="") for i, row in enumerate(said)]
     found = to_learn(pairs, "contrastive")
     assert [(e.pair, e.negative) for e in found] == [("b", "x"), ("c", "y"), ("e", None)]
-    assert [p.score for p in to_learn([*pairs, Likeness("6", "f", "g", None, "")], "cosine")][-1] == 1.0
+    assert [p.label for p in to_learn([*pairs, Likeness("6", "f", "g", None, "")], "cosine")][-1] == 1.0
     bare = [Likeness("0", "a", "b", None, "f:1")]
     assert to_learn(bare, "contrastive") == bare
     with pytest.raises(DataError, match="f:1: the training file has no scores"):
@@ -370,9 +370,10 @@ def test_recipes(name: str, said: tuple[Any, ...]) -> None:
 def test_real_tasks_go_the_whole_way(alike: Tune, shared_data: Path) -> None:
     for name, folder, loss in (("sts-b", "glue/STS-B", "cosine"), ("ocnli", "ocnli", "contrastive")):
         known = {"train": None, "dev": None, "dataset": name, "folder": shared_data / folder}
+        known |= {"text": "text", "pair": None, "label": "label"}  # the set has columns of its own
         settings = alike(
             name=name,
-            task={**known, "similarity": {"loss": loss}},
+            task={**known, "similarity": {"loss": loss, "lowest": 0, "highest": 1}},
             training={"steps": 3},
             watching={"evaluations": 1},
         )

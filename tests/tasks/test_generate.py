@@ -145,12 +145,12 @@ def test_a_pretrained_model_was_not_tuned_to_generate(pretrained: Path) -> None:
 
 def test_rows_of_texts(tune: Tune, tmp_path: Path) -> None:
     tokenizer = load_tokenizer(tune().encoder.folder)
-    from albertine.tasks.generate import Wanted
+    from albertine.tasks.examples import Example
 
     examples = [
-        Wanted("a", "the old man", None, "good", ""),
-        Wanted("b", "the old man", "was good", "", ""),
-        Wanted("c", "the " * 40, None, "good " * 40, ""),
+        Example("a", "the old man", None, "good", ""),
+        Example("b", "the old man", "was good", "", ""),
+        Example("c", "the " * 40, None, "good " * 40, ""),
     ]
     data = encode_texts(examples, tokenizer, Room(16, 6))
     first, second, third = data.ids
@@ -266,10 +266,10 @@ def test_windows_of_a_question_and_what_they_are_to_say(tune: Tune, tmp_path: Pa
     assert [tokenizer.decode(own[:-1]) for own in said] == ["never" if shown else "" for shown in shows]
     assert torch.cat(apart.targets).tolist() == [t for own in said for t in own]  # type: ignore[arg-type]
     whole = encode_questions([question, other], tokenizer, room, together=True)
-    assert whole.sizes == (len(apart.ids),) and whole.examples[0].golds == ("never",)
+    assert whole.sizes == (len(apart.ids),) and whole.examples[0].label == ("never",)
     assert [len(e.passages) for e in whole.examples] == [2]
     unknown = encode_questions([Question("q", "what", passage, (), "")], tokenizer, room, together=True)
-    assert unknown.targets is None and unknown.examples[0].golds == ()
+    assert unknown.targets is None and unknown.examples[0].label is None
 
 
 def test_whether_every_question_gets_an_answer_is_learned_from_the_file(tune: Tune, tmp_path: Path) -> None:
@@ -322,7 +322,7 @@ def test_cmrc_is_read_by_generation(shared_data: Path) -> None:
         parts = torch.tensor_split(target, end)  # a window's tokens after the [SEP] of the one before
         texts = {example.words(tuple(int(t) for t in part if t != tokenizer.sep_id)) for part in parts} - {""}
         said += bool(texts)
-        right += any(text in gold for text in texts for gold in example.golds)
+        right += any(text in gold for text in texts for gold in example.label)
     assert said >= 95 and right / said > 0.95  # else a piece reaches beyond it
 
 
@@ -342,13 +342,14 @@ def test_a_damaged_file_is_said(tmp_path: Path) -> None:
 
 
 def test_a_target_that_just_fits_loses_nothing(tune: Tune) -> None:
-    from albertine.tasks.generate import LEAST_SOURCE, Wanted
+    from albertine.tasks.examples import Example
+    from albertine.tasks.generate import LEAST_SOURCE
 
     tokenizer = load_tokenizer(tune().encoder.folder)
     target = "good " * 5
     count = len(tokenizer.encode(target))
     for room, cut in ((count + 1, 0), (count, 1)):  # the end needs a place as well
-        data = encode_texts([Wanted("a", "the old man", None, target, "")], tokenizer, Room(16, room))
+        data = encode_texts([Example("a", "the old man", None, target, "")], tokenizer, Room(16, room))
         assert data.truncated == cut and data.targets is not None and len(data.targets[0]) == room
     assert Room.of(LEAST_SOURCE + 4, 4) == Room(LEAST_SOURCE, 4)
     with pytest.raises(SettingsError, match="leaves 7 tokens for the source"):

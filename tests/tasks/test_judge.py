@@ -26,11 +26,13 @@ from albertine.tasks.choose import Choice, Choose, by_option, encode
 from albertine.tasks.classify import Classify
 from albertine.tasks.data import once, read_data
 from albertine.tasks.ensemble import Ensemble, check, ensemble, warning
+from albertine.tasks.examples import Example
+from albertine.tasks.families import of_its_kind
 from albertine.tasks.family import Merging
 from albertine.tasks.finetune import finetune
 from albertine.tasks.judge import TunedRun, judge, model_of, open_run
-from albertine.tasks.settings import FinetuneSettings, of_its_kind
-from albertine.tasks.tag import Tag, Tagged
+from albertine.tasks.settings import FinetuneSettings
+from albertine.tasks.tag import Tag
 from albertine.text.load import load_tokenizer
 from albertine.text.train import train_wordpiece
 from albertine.training.progress import Reporter
@@ -237,7 +239,7 @@ def test_options_are_averaged_question_by_question(pretrained: Path) -> None:
 
 def test_tags_need_the_same_tokens(pretrained: Path) -> None:
     family, tokenizer = Tag(tags_of(["X"]), 32), load_tokenizer(pretrained)
-    data = family.encode([Tagged("0", "the old man", (("X", 0, 3),), "")], tokenizer)
+    data = family.encode([Example("0", "the old man", None, (("X", 0, 3),), "")], tokenizer)
     count = len(data.ids[0])
     said = [torch.randn(count, 3, generator=torch.Generator().manual_seed(i)) for i in range(2)]
     wanted = (said[0].softmax(-1) + said[1].softmax(-1)) / 2

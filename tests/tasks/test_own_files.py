@@ -11,11 +11,13 @@ import pytest
 
 from albertine.errors import DataError, SettingsError
 from albertine.settings import resolve
+from albertine.tasks.answer import Question
+from albertine.tasks.choice import TaskChoice
 from albertine.tasks.data import read_data
 from albertine.tasks.datasets.classes import label_names
 from albertine.tasks.examples import Example
 from albertine.tasks.registry import Dataset
-from albertine.tasks.settings import FinetuneSettings, TaskChoice
+from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.sources import Data
 from albertine.text.load import load_tokenizer
 from albertine.text.tokenizer import Tokenizer
@@ -41,9 +43,7 @@ def read(tokenizer: Tokenizer, **task: Any) -> Data:
 def told(example: Any) -> tuple[str, Any]:
     """The text of an example of any kind, and what is to be answered."""
     example = getattr(example, "example", example)
-    answers = {"Example": "label", "Choice": "answer", "Tagged": "entities", "Sentence": "triples"}
-    answers |= {"Question": "answers", "Likeness": "score", "Wanted": "target"}
-    answer = getattr(example, answers[type(example).__name__])
+    answer = example.answers if isinstance(example, Question) else example.label
     passage = getattr(example, "passage", None)
     return (example.text if passage is None else passage), answer
 
@@ -237,7 +237,7 @@ def test_flat_questions_are_read_for_written_answers_too(tokenizer: Tokenizer, t
         tokenizer, train=tmp_path / "a.jsonl", dev=tmp_path / "a.jsonl", kind="reading", target_length=8
     )
     assert data.dev is not None
-    assert [e.golds for found in (data.train, data.dev) for e in found.examples] == [("good",)] * 2
+    assert [e.label for found in (data.train, data.dev) for e in found.examples] == [("good",)] * 2
 
 
 ODD = [
@@ -334,7 +334,7 @@ WRONG: dict[str, tuple[str, bytes, dict[str, Any], str]] = {
         "a.json",
         b'{"data": [{"paragraphs": [{"context": "\\ud83d", "qas": []}]}]}',
         {"kind": "answers"},
-        r"a\.json: has half of a character",
+        r"a\.json:1: has half of a character",
     ),
     "many, without any": (
         "a.csv",
@@ -504,6 +504,23 @@ def test_what_cannot_be_read_is_one_message(tokenizer: Tokenizer, tmp_path: Path
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=message):
         read(tokenizer, train=tmp_path / name.partition("/")[0], **settings)
+
+
+@pytest.mark.parametrize("kind", ["answers", "reading"])
+def test_questions_are_read_in_their_encoding(tokenizer: Tokenizer, tmp_path: Path, kind: str) -> None:
+    row = {
+        "id": "1",
+        "context": "好书 the man",
+        "question": "谁",
+        "answers": {"text": ["man"], "answer_start": [7]},
+    }
+    (tmp_path / "a.jsonl").write_bytes(json.dumps(row, ensure_ascii=False).encode("gb18030"))
+    told = {"train": tmp_path / "a.jsonl", "kind": kind, "max_length": 48}
+    data = read(tokenizer, encoding="gb18030", **told)
+    seen = data.train.examples[0]
+    assert "好书" in (seen.example.passage if kind == "answers" else seen.passages[0].text)
+    with pytest.raises(DataError, match=r"task\.encoding=gb18030|utf-8"):
+        read(tokenizer, **told)
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,25 @@ def test_columns_are_named_as_they_are_asked_for(tmp_path: Path) -> None:
     assert fields == Fields("passage", "asked")
 
 
+def test_a_folder_of_race_is_rows(tmp_path: Path) -> None:
+    passage = {"article": "A cat sat.", "questions": ["who?"], "options": [["a", "b"]], "answers": ["A"]}
+    for level, number in (("high", 10), ("high", 9), ("middle", 1)):
+        (tmp_path / level).mkdir(exist_ok=True)
+        told = json.dumps({"id": f"{level}{number}.txt", **passage})
+        (tmp_path / level / f"{number}.txt").write_text(told)
+    rows, fields = rows_to_ask(tmp_path, FAMILIES["choose"])
+    found = list(rows)
+    assert [row.fields["id"] for row in found] == ["high9.txt-0", "high10.txt-0", "middle1.txt-0"]
+    assert found[0].fields[fields.pair or ""] == "who?" and found[0].fields["options"] == ["a", "b"]
+    before, _ = predict._read(tmp_path, headed=True)
+    (tmp_path / "high" / "9.txt").rename(tmp_path / "high" / "8.txt")
+    renamed, _ = predict._read(tmp_path, headed=True)
+    (tmp_path / "middle" / "1.txt").write_text("{}")
+    assert len({before, renamed, predict._read(tmp_path, headed=True)[0]}) == 3
+    with pytest.raises(DataError, match=r"1\.txt: is not a RACE passage"):
+        list(rows_to_ask(tmp_path, FAMILIES["choose"])[0])
+
+
 def test_what_is_in_no_form(tmp_path: Path) -> None:
     for name, content, task, message in (
         ("a.json", '{"data": [{"paragraphs": 1}]}', "answer", "not a file in SQuAD's format"),

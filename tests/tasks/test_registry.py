@@ -12,11 +12,12 @@ import yaml
 
 from albertine.errors import AlbertineError, CheckpointError, DataError, SettingsError
 from albertine.settings import dump, load
-from albertine.tasks.data import KINDS, read_data
+from albertine.tasks.data import read_data
+from albertine.tasks.families import KINDS, asks, checked
 from albertine.tasks.finetune import FinetuneResult, finetune
 from albertine.tasks.judge import judge, open_run
 from albertine.tasks.record import remembered, stamp
-from albertine.tasks.registry import FORMATS, FURTHER, USUAL, Dataset, described, known, named
+from albertine.tasks.registry import known, named
 from albertine.tasks.seeds import over_seeds
 from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.suite import read_suite
@@ -148,11 +149,11 @@ def test_every_kind_can_be_described(tune: Tune, mine: Mine) -> None:
         tree = {"columns": {}, "metrics": [], "kind": kind, "files": {"train": file, "dev": file}, **more}
         data = read_data(settings_on(tune, mine(**tree), max_length=48).task, tokenizer)
         assert data.dev is not None and len(data.dev.examples) == 1, kind
-        assert data.family.task == KINDS[kind].asks
+        assert data.family.task == asks(settings_on(tune, mine(**tree), max_length=48).task)
         if tree["metrics"]:
             assert list(data.family.metrics) == tree["metrics"]
         if kind == "similarity":
-            assert data.dev.examples[0].score == 0.8
+            assert data.dev.examples[0].label == 0.8
         if kind == "answers":
             assert data.family.metrics[0] == "cmrc_average"
 
@@ -182,7 +183,7 @@ def test_what_is_wrong_in_it_is_one_message(
 ) -> None:
     path = mine(**changes)
     with pytest.raises(SettingsError, match=message) as caught:
-        described(path)
+        checked(path)
     assert str(caught.value).startswith(f"{path}: ") and "; `" not in str(caught.value)
     words = ("finetune", "name=a", "encoder.folder=a", f"task.dataset={path}")
     outcome = Command(capsys)(*words)
@@ -210,7 +211,7 @@ def test_files_and_columns_that_are_not_there(tune: Tune, mine: Mine) -> None:
     (mine().parent / "odd.yaml").write_text("- a\n")
     with pytest.raises(SettingsError, match=r"odd\.yaml: must hold `key: value` lines"):
         settings_on(tune, mine().parent / "odd.yaml")
-    with pytest.raises(SettingsError, match=r"nowhere\.yaml: there is no such"):
+    with pytest.raises(SettingsError, match=r"nowhere\.yaml: there is no such data set"):
         settings_on(tune, mine().parent / "nowhere.yaml")
     with pytest.raises(SettingsError, match=r"task\.crf is for entities, and this task is single"):
         settings_on(tune, mine(), crf=True)
@@ -227,11 +228,12 @@ def test_a_test_file_may_lack_the_labels(tune: Tune, mine: Mine) -> None:
 
 def test_the_sets_known_by_name_are_described_as_own_ones_are() -> None:
     kinds = {named(name).kind for name in known()}
-    assert len(known()) == 101 and kinds == set(USUAL) - {"multi", "similarity", "generation"}
-    assert set(FORMATS) == {found.reader for name in known() if (found := named(name)).reader}
+    assert len(known()) == 101 and kinds == set(KINDS) - {"multi", "similarity", "generation"}
+    own = {reader for kind in KINDS.values() for reader in kind.readers}
+    assert own == {found.reader for name in known() if (found := named(name)).reader}
+    assert all(checked(name) for name in known())
     assert not any(name.startswith(".") for name in known())
-    assert all(not set(USUAL[kind]) & set(more) for kind, more in FURTHER.items())
-    assert Dataset(files={"train": ("a",)}).judged_by("single") == ("accuracy", "macro_f1")
+    assert all(not set(kind.usual) & set(kind.further) for kind in KINDS.values())
     assert dump(named("qqp")).count("accuracy") == 1
 
 
@@ -250,4 +252,4 @@ def test_rows_of_qqp_that_are_broken_are_passed_over_by_similarity_too(tmp_path:
     names = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
     (tmp_path / "train.tsv").write_text(f"{names}1\t2\t3\tA?\tB?\t1\n4\t5\t6\tbroken\n7\t8\t9\tC?\tD?\t0\n")
     found = list(KINDS["similarity"].read(named("qqp"), tmp_path, "train"))
-    assert [(e.name, e.text, e.pair, e.score) for e in found] == [("1", "A?", "B?", 1), ("7", "C?", "D?", 0)]
+    assert [(e.name, e.text, e.pair, e.label) for e in found] == [("1", "A?", "B?", 1), ("7", "C?", "D?", 0)]

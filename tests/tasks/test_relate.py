@@ -25,11 +25,12 @@ from albertine.settings import load
 from albertine.tasks.batches import TaskBatches
 from albertine.tasks.data import read_data
 from albertine.tasks.datasets.relations import predicate_names, predicates_of, read
+from albertine.tasks.examples import Example
 from albertine.tasks.finetune import FinetuneResult, finetune
 from albertine.tasks.predictor import Predictor
 from albertine.tasks.registry import Dataset, named
 from albertine.tasks.relate import Relate, pointer_loss
-from albertine.tasks.relation_rows import Lost, Names, Related, RelationBatch, Sentence, encode
+from albertine.tasks.relation_rows import Lost, Names, Related, RelationBatch, encode
 from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.sources import check_known
 from albertine.text.load import load_tokenizer
@@ -45,7 +46,7 @@ def test_real_files_have_their_official_counts(shared_data: Path) -> None:
     for split, sentences, triples in (("train", 2601, 5293), ("dev", 1000, 2073)):
         found = list(read(named("duie"), folder, split))
         assert len(found) == sentences
-        assert sum(len(e.triples or ()) for e in found) == triples
+        assert sum(len(e.label or ()) for e in found) == triples
         names = predicate_names(found, folder)
         check_known("predicate", {split: found}, predicates_of, names)
         assert len(names) == 49 and names[:2] == ("祖籍", "父亲")
@@ -62,7 +63,7 @@ def test_places_lead_back_to_the_names(shared_data: Path) -> None:
     reached = 0
     for cut, places in zip(data.examples, data.targets, strict=True):
         text, spans = cut.example.text, cut.spans
-        wanted = {(s.lower(), p, o.lower()) for s, p, o in cut.example.triples}
+        wanted = {(s.lower(), p, o.lower()) for s, p, o in cut.example.label}
         for a, b, kind, c, d in places.tolist():
             subject, thing = (text[spans.starts[i - 1] : spans.ends[j - 1]] for i, j in ((a, b), (c, d)))
             assert (subject.lower(), names[kind], thing.lower()) in wanted
@@ -89,8 +90,8 @@ def test_a_name_is_a_run_of_whole_tokens(tokenizer: Tokenizer) -> None:
 
 
 def test_triples_that_cannot_be_learned_are_counted_and_score(tokenizer: Tokenizer) -> None:
-    def sentence(text: str, *triples: tuple[str, str, str]) -> Sentence:
-        return Sentence("x", text, triples, "f:1")
+    def sentence(text: str, *triples: tuple[str, str, str]) -> Example:
+        return Example("x", text, None, triples, "f:1")
 
     examples = [
         sentence("the man sold the house", ("man", "sold", "house"), ("man", "sold", "time")),
@@ -118,8 +119,8 @@ def several(tokenizer: Tokenizer, count: int = 12) -> Related:
         chosen = [str(w) for w in rng.permutation(words)[: 4 + i % 3]]
         triples = [(chosen[0], "founded", chosen[1]), (chosen[0], "sold", chosen[2])]
         triples += [(chosen[2], "sold", chosen[3]), (chosen[-1], "founded", chosen[0])]
-        examples.append(Sentence(str(i), " and ".join(chosen), tuple(triples), f"f:{i}"))
-    return encode([*examples, Sentence("no", "he was old", (), "f:0")], tokenizer, 32, PREDICATES)
+        examples.append(Example(str(i), " and ".join(chosen), None, tuple(triples), f"f:{i}"))
+    return encode([*examples, Example("no", "he was old", None, (), "f:0")], tokenizer, 32, PREDICATES)
 
 
 def drawn(data: Related, chosen: list[int], seed: int, epoch: int) -> list[list[int]]:
@@ -413,7 +414,7 @@ def test_a_folder_says_its_predicates_and_thresholds(tune: Tune, tmp_path: Path)
     (folder / "config.json").write_text(json.dumps(tree))
     family = Predictor(folder).family
     assert isinstance(family, Relate)
-    assert family.thresholds == (0.7, 0.4) and family.predicates == PREDICATES
+    assert family.thresholds == (0.7, 0.4) and family.labels == PREDICATES
     for name, value, message in (
         ("thresholds", "high", "has thresholds 'high'"),
         ("task", "tag", "tuned to tag entities, and cannot find relations"),
@@ -434,7 +435,7 @@ def test_a_pretrained_model_does_not_relate(pretrained: Path) -> None:
 
 def test_an_ensemble_keeps_what_half_of_it_found(tokenizer: Tokenizer) -> None:
     text = "the man and the man sold time"
-    data = encode([Sentence("0", text, (), "f:1")], tokenizer, 32, PREDICATES)
+    data = encode([Example("0", text, None, (), "f:1")], tokenizer, 32, PREDICATES)
     time = (25, 29)
     early, late = Relation((4, 7), "sold", time), Relation((16, 19), "sold", time)
     other, lone = Relation(time, "sold", (4, 7)), Relation(time, "founded", (4, 7))
@@ -552,6 +553,6 @@ def test_the_recipe_is_that_of_bert4keras() -> None:
 
 def test_a_triple_that_stands_twice_is_told_once(tokenizer: Tokenizer) -> None:
     text = "the man and the man sold time"
-    data = encode([Sentence("0", text, (), "f:1")], tokenizer, 32, PREDICATES)
+    data = encode([Example("0", text, None, (), "f:1")], tokenizer, 32, PREDICATES)
     twice = [Relation((4, 7), "sold", (25, 29)), Relation((16, 19), "sold", (25, 29))]
     assert Relate(PREDICATES, 32).answers([twice], data) == [[("man", "sold", "time")]]

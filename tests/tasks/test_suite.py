@@ -13,13 +13,13 @@ import yaml
 
 from albertine.errors import DataError, SettingsError
 from albertine.interop.huggingface import load_model
-from albertine.settings import load
+from albertine.settings import load, merged
 from albertine.tasks import finetune as module
 from albertine.tasks.finetune import FinetuneResult, finetune
 from albertine.tasks.record import pretraining, remembered, stamp
 from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.start import first_encoder, open_encoder
-from albertine.tasks.suite import merged, read_suite
+from albertine.tasks.suite import read_suite
 from albertine.tasks.suite_run import run_suite
 from albertine.training.job import Outcome
 from albertine.training.progress import Reporter

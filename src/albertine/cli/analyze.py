@@ -18,14 +18,6 @@ if TYPE_CHECKING:
 LENGTH = 128
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verb to the command table."""
-    group = typer.Typer(help="Look into a model: what it does over depth.", no_args_is_help=True)
-    group.callback()(lambda: None)  # with one command alone its name would be left out
-    group.command("depth")(depth)
-    app.add_typer(group, name="analyze")
-
-
 def depth(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model whose depths share everything.")],
     texts: Texts = None,
@@ -77,3 +69,7 @@ def _print(study: DepthStudy, plan: int) -> None:
     if study.rate == study.rate:
         known["the distance falls by"] = f"{study.rate:.3f} a depth"
     show.facts(f"Fixed point (the plan has {plan} depths)", known)
+
+
+GROUP = "Look into a model: what it does over depth."
+COMMANDS = (depth,)

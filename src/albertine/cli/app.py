@@ -10,7 +10,7 @@ import io
 import os
 import signal
 import sys
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Annotated, NoReturn
 
 import typer
@@ -44,7 +44,8 @@ VERBS = (
     *(finetune, evaluate, ensemble, report),
     *(predict, analyze, convert, bench),
 )
-"""Each a module of the verb's name, in the order in which a reader of `--help` meets them."""
+"""Each a module of the verb's name, in the order in which a reader of `--help` meets them. Its function of
+that name is the command, made with `HOW`; or its `COMMANDS` are those of a group."""
 FAILED, WRONG, INTERRUPTED, TERMINATED = 1, 2, 130, 143
 
 
@@ -62,15 +63,27 @@ def build() -> typer.Typer:
     )
     app.callback()(_root)
     for verb in VERBS:
-        verb.register(app)
+        name = _name(verb)
+        if hasattr(verb, "COMMANDS"):
+            group = typer.Typer(help=verb.GROUP, no_args_is_help=True)
+            group.callback()(lambda: None)  # without one, a single command's name would be left out
+            for command in verb.COMMANDS:
+                group.command(command.__name__.rstrip("_").replace("_", "-"))(command)
+            app.add_typer(group, name=name)
+        else:
+            app.command(name, **getattr(verb, "HOW", {}))(getattr(verb, name))
     return app
+
+
+def _name(verb: ModuleType) -> str:
+    return verb.__name__.rpartition(".")[2]
 
 
 class _InOrder(TyperGroup):
     """Lists the verbs as they stand in the table."""
 
     def list_commands(self, _: object) -> list[str]:
-        return [verb.__name__.rpartition(".")[2] for verb in VERBS]
+        return [_name(verb) for verb in VERBS]
 
 
 def _root(

@@ -43,22 +43,6 @@ Against = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verb to the command table."""
-    group = typer.Typer(help="Measure speed beside other programs.", no_args_is_help=True)
-    for name, verb in (
-        ("inference", inference),
-        ("train", train),
-        ("optimizer", optimizer),
-        ("data", data),
-        ("sizes", sizes),
-        ("scaling", scaling),
-        ("start-up", start_up),
-    ):
-        group.command(name)(verb)
-    app.add_typer(group, name="bench")
-
-
 def inference(
     preset: Preset = "albert-base-v2",
     shape: Annotated[list[BatchShape] | None, typer.Option("--shape", help="Default all three.")] = None,
@@ -107,14 +91,8 @@ def train(
 
     count = _threads(threads)
     found = training.measure(named(preset), rounds=rounds, threads=count, say=_say(json))
-    _table(
-        "training-step",
-        {"preset": preset, "rounds": rounds, **training.told(*found)},
-        count,
-        save,
-        json,
-        against,
-    )
+    told = {"preset": preset, "rounds": rounds, **training.told(*found)}
+    _table("training-step", told, count, save, json, against)
 
 
 def optimizer(
@@ -131,9 +109,8 @@ def optimizer(
 
     count = _threads(threads)
     found = optimizer.measure(named(preset), rounds=rounds, threads=count, say=_say(json))
-    _table(
-        "optimizer", {"preset": preset, "rounds": rounds, **optimizer.told(found)}, count, save, json, against
-    )
+    told = {"preset": preset, "rounds": rounds, **optimizer.told(found)}
+    _table("optimizer", told, count, save, json, against)
 
 
 def start_up(rounds: Rounds = 5, save: Save = None, json: Json = False) -> None:
@@ -213,8 +190,7 @@ def sizes(
         "length": length,
         "rounds": rounds,
         "sizes": rows,
-        **calm,
-    }
+    } | calm
     _finish("sizes", told, count, save, json)
     if not json:
         lines = [
@@ -239,11 +215,7 @@ def scaling(threads: Threads = None, save: Save = None, json: Json = False) -> N
     for point in measure(count):
         points.append(point)
         _say(json)(f"{point.axis} {point.value}: {point.milliseconds:.1f} ms, {point.megabytes:.0f} MB")
-    told = {
-        "middle": MIDDLE,
-        "points": [vars(point) for point in points],
-        **told_since(begin, count),
-    }
+    told = {"middle": MIDDLE, "points": [vars(point) for point in points], **told_since(begin, count)}
     _finish("scaling", told, count, save, json)
     if not json:
         lines = [(f"{p.axis} {p.value}", f"{p.milliseconds:.1f}", f"{p.megabytes:.0f}") for p in points]
@@ -327,3 +299,7 @@ def _threads(wanted: int | None) -> int:
 
 def _say(json: bool) -> Any:
     return lambda text: None if json else typer.echo(text, err=True)
+
+
+GROUP = "Measure speed beside other programs."
+COMMANDS = (inference, train, optimizer, data, sizes, scaling, start_up)

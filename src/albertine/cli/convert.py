@@ -21,11 +21,6 @@ Target = Literal["transformers", "roformer", "modernbert", "xlnet"]
 """Layouts that hold a copy of shared weights for every depth; the first is the one that fits."""
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verb to the command table."""
-    app.command("convert")(convert)
-
-
 def convert(
     source: Annotated[
         Path,

@@ -21,11 +21,6 @@ NAMES = {"en": "English", "zh": "Chinese"}
 HELD_OUT = 0.06
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verb to the command table."""
-    app.command("demo")(demo)
-
-
 def demo(
     minutes: Annotated[
         float, typer.Option("--minutes", min=0.01, help="Of pretraining, for each language.")

@@ -12,7 +12,7 @@ import typer
 
 from albertine.cli import show
 from albertine.cli.given import all_lines, model_and_pair, model_and_texts
-from albertine.cli.options import Json
+from albertine.cli.options import ANY_MODEL, Json
 from albertine.cli.tables import asking_any
 
 if TYPE_CHECKING:
@@ -30,10 +30,6 @@ class Pooling(StrEnum):
 
 Opener = Callable[..., Callable[..., "Predictor"]]
 """From the name of a model, or none, to what `given.opener` gives."""
-MODEL = (
-    "Model or run folder, tuned or not, released model, or owner/name[@revision] of the hub; without one, "
-    "the released model of the texts' language."
-)
 PoolingOption = Annotated[
     Pooling | None,
     typer.Option("--pooling", help="Mean of all tokens, or the first; default: as the folder says, or mean."),
@@ -47,8 +43,8 @@ def embed(
         list[str] | None,
         typer.Argument(
             metavar="[MODEL] TEXT",
-            help=f"{MODEL} Texts; without any, every line of stdin, blank ones too. A text of one word needs "
-            "a model before it.",
+            help=f"{ANY_MODEL} Texts; without any, every line of stdin, blank ones too. A text of one word "
+            "needs a model before it.",
         ),
     ] = None,
     output: Annotated[
@@ -104,7 +100,7 @@ def embed(
 @asking_any("cosines", without=("top",))
 def similarity(
     open_for: Opener,
-    words: Annotated[list[str], typer.Argument(metavar="[MODEL] A B", help=f"{MODEL} Two texts.")],
+    words: Annotated[list[str], typer.Argument(metavar="[MODEL] A B", help=f"{ANY_MODEL} Two texts.")],
     pooling: PoolingOption = None,
     json: Json = False,
 ) -> None:

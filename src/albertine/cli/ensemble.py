@@ -12,11 +12,6 @@ from albertine.cli.given import runs_and_settings, splits
 from albertine.cli.options import Dev, DeviceOption, Json, OwnFile, RunPrecision, Runs, Test
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verb to the command table."""
-    app.command("ensemble")(ensemble)
-
-
 def ensemble(
     runs: Runs,
     pick: Annotated[

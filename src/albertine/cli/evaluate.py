@@ -46,9 +46,7 @@ def moved(arguments: list[str]) -> list[str]:
     return [verb, *words] if verb else []
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verb to the command table."""
-    app.command("evaluate", cls=Evaluate)(evaluate)
+HOW = {"cls": Evaluate}
 
 
 def evaluate(

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from albertine.tasks.suite_run import SuiteResult
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verb to the command table."""
-    app.command("finetune", context_settings=UNKNOWN_ARE_WORDS)(finetune)
+HOW = {"context_settings": UNKNOWN_ARE_WORDS}
 
 
 def finetune(

@@ -67,7 +67,7 @@ def generate(
     show.cut(predictor.cut)
 
 
-def go_on(
+def continue_(
     model: Annotated[
         Path, typer.Argument(metavar="MODEL", help="A pretrained XLNet or Transformer-XL, or its run.")
     ],

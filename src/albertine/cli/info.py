@@ -40,11 +40,6 @@ _WHOSE = {
 }
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verb to the command table."""
-    app.command("info")(info)
-
-
 def info(
     what: Annotated[
         str | None,

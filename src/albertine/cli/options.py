@@ -43,6 +43,13 @@ EachJson = Annotated[bool, typer.Option("--json", help="Print a JSON object for 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print all settings and stop.")]
 
 
+ANY_MODEL = (
+    "Model or run folder, tuned or not, released model, or owner/name[@revision] of the hub; without one, "
+    "the released model of the texts' language."
+)
+"""Of a model that stands first among the words of a command."""
+
+
 class Language(StrEnum):
     """Whose sentences and words; `auto` looks at the beginning of the text."""
 

@@ -10,7 +10,7 @@ import typer
 from albertine.cli import generate, show
 from albertine.cli.embed import embed, similarity
 from albertine.cli.given import lines, model_and_pair, model_and_texts, opener
-from albertine.cli.options import Arithmetic, DeviceOption, EachJson, Json, PrecisionOption, Texts
+from albertine.cli.options import ANY_MODEL, Arithmetic, DeviceOption, EachJson, Json, PrecisionOption, Texts
 from albertine.cli.tables import asking
 
 if TYPE_CHECKING:
@@ -20,34 +20,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verb to the command table."""
-    group = typer.Typer(
-        help="Ask a trained model: a folder, or a released one by its name.", no_args_is_help=True
-    )
-    group.command("fill-mask")(fill_mask)
-    group.command("order")(order)
-    group.command("classify")(classify)
-    group.command("choose")(choose)
-    group.command("tag")(tag)
-    group.command("answer")(answer)
-    group.command("relate")(relate)
-    group.command("embed")(embed)
-    group.command("similarity")(similarity)
-    group.command("generate")(generate.generate)
-    group.command("read")(generate.read)
-    group.command("continue")(generate.go_on)
-    app.add_typer(group, name="predict")
-
-
 def fill_mask(
     words: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="[MODEL] TEXT",
-            help="Model or run folder, released model, or owner/name[@revision] of the hub; without one, the "
-            "released model of each text's language. "
-            "Texts with [MASK]; without any, lines of stdin.",
+            help=f"{ANY_MODEL} Texts with [MASK]; without any, lines of stdin.",
         ),
     ] = None,
     top: Annotated[int, typer.Option("--top", min=1, help="Candidates for each mask.")] = 5,
@@ -74,9 +52,7 @@ def order(
         list[str],
         typer.Argument(
             metavar="[MODEL] FIRST SECOND",
-            help="Model or run folder, released model, or owner/name[@revision] of the hub; without one, the "
-            "released model of the language. "
-            "A passage, and the one said to follow it.",
+            help=f"{ANY_MODEL} A passage, and the one said to follow it.",
         ),
     ],
     json: Json = False,
@@ -219,3 +195,10 @@ def _each(
 def in_words(guesses: list[Guess]) -> str:
     """Candidates on one line, `the 21 % · his 9 %`, the mark of a word's beginning left out."""
     return " · ".join(f"{guess.token.replace('▁', '')} {100 * guess.probability:.0f} %" for guess in guesses)
+
+
+GROUP = "Ask a trained model: a folder, or a released one by its name."
+COMMANDS = (
+    *(fill_mask, order, classify, choose, tag, answer, relate),
+    *(embed, similarity, generate.generate, generate.read, generate.continue_),
+)

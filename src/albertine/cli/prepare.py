@@ -28,11 +28,6 @@ MOST_LISTED = 8
 FEW_SENTENCES = 2.0
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verb to the command table."""
-    app.command("prepare")(prepare)
-
-
 def prepare(
     text: Annotated[list[Path], typer.Argument(metavar="TEXT...", help="Files and folders of text.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Corpus folder.")],

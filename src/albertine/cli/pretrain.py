@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from albertine.pretraining.run import PretrainResult
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verb to the command table."""
-    app.command("pretrain", context_settings=UNKNOWN_ARE_WORDS)(pretrain)
+HOW = {"context_settings": UNKNOWN_ARE_WORDS}
 
 
 def pretrain(

@@ -11,11 +11,6 @@ from albertine.cli import show
 from albertine.cli.options import Json
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verb to the command table."""
-    app.command("report")(report)
-
-
 def report(
     runs: Annotated[
         list[Path],

@@ -17,11 +17,6 @@ NO_SKILL = {"mlm": "the commonest word", "sop": "the commoner order", "nsp": "th
 ORDERS = {"in_order": "in order", "swapped": "swapped", "truly_next": "truly next", "random": "random"}
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verb to the command table."""
-    app.command("score")(score)
-
-
 def score(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Folder, run or name of a pretrained model.")],
     corpus: Annotated[

@@ -14,11 +14,6 @@ if TYPE_CHECKING:
     from albertine.evaluation.minimal_pairs import Share, SuiteScores
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verb to the command table."""
-    app.command("suite")(suite)
-
-
 def suite(
     name: Annotated[str, typer.Argument(metavar="blimp|sling", help="Pairs of English, or of Chinese.")],
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Folder, run or name of a pretrained model.")],

@@ -10,16 +10,6 @@ import typer
 from albertine.cli import show
 from albertine.cli.options import Encoding, Json, Language, TextField, TextFormat, VocabularyKind
 
-
-def register(app: typer.Typer) -> None:
-    """Add the verb to the command table."""
-    group = typer.Typer(help="Train a vocabulary, or look into one.", no_args_is_help=True)
-    group.command("train")(train)
-    group.command("encode")(encode)
-    group.command("inspect")(inspect)
-    app.add_typer(group, name="tokenizer")
-
-
 Vocabulary = Annotated[
     Path, typer.Argument(metavar="TOKENIZER", help="Model by folder or name, spiece.model or vocab.txt.")
 ]
@@ -110,3 +100,7 @@ def train(
         )
     show.notes(source.passed_over())
     typer.echo(f"{output}: a {made.kind} vocabulary of {made.vocab_size:,} pieces")
+
+
+GROUP = "Train a vocabulary, or look into one."
+COMMANDS = (train, encode, inspect)

@@ -7,13 +7,9 @@ from typing import NamedTuple
 
 import torch
 
-from albertine.errors import ModelError
 from albertine.inference.continuing import Continuation, Going
 from albertine.inference.search import Draw, Search, beam_search, sample
 from albertine.inference.speaker import Speaker
-from albertine.interop.heads import task_of
-from albertine.interop.huggingface import ModelFolder
-from albertine.interop.huggingface_config import our_flags
 from albertine.layout import longest_first
 from albertine.model.model import Model
 from albertine.text.tokenizer import Tokenizer
@@ -68,20 +64,3 @@ def write(
         for i, said in zip(chosen, texts, strict=True):
             found[i] = [Written(tokenizer.decode(f.ids), f.score) for f in said]
     return found
-
-
-def lengths_told(folder: ModelFolder, where: object) -> tuple[int, int]:
-    """The most tokens of a source and of a target that a model was tuned with.
-
-    Raises:
-        ModelError: it was not tuned to generate.
-    """
-    told = our_flags(folder.config)
-    source, target = told.get("source_length"), told.get("target_length")
-    if task_of(folder) != "generate" or not (isinstance(source, int) and isinstance(target, int)):
-        raise ModelError(
-            "was not tuned to generate",
-            where=where,
-            remedy="Use a model tuned with task.kind generation or reading",
-        )
-    return source, target

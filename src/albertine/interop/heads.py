@@ -20,8 +20,8 @@ _PROBLEMS: dict[Kind, str] = {
     "multi": "multi_label_classification",
     "score": "regression",
 }
-Task = Literal["classify", "choose", "tag", "answer", "relate", "embed", "generate"]
-_TASKS: tuple[Task, ...] = get_args(Task)
+Task = str
+"""What a head does: the name of its family in `tasks`, such as "classify"."""
 _HEADS: dict[Task, str] = {
     "classify": "ForSequenceClassification",
     "choose": "ForMultipleChoice",
@@ -159,15 +159,12 @@ def task_of(folder: ModelFolder) -> Task | None:
 def task_in(config: Mapping[str, Any]) -> Task | None:
     """The task that a config.json names, if any."""
     told = our_flags(config).get("task")
-    architectures = [str(name) for name in config.get("architectures") or ()]
-    for task in _TASKS:
-        named = task in _HEADS and any(
-            name.removesuffix("Simple").endswith(_HEADS[task]) for name in architectures
-        )
-        named = named and task != "generate"  # any pretrained model is named so
-        if told == task or (told is None and named):
-            return task
-    return None
+    if told is not None:
+        return str(told)
+    names = [str(name).removesuffix("Simple") for name in config.get("architectures") or ()]
+    # Every pretrained model is named as if it generated.
+    heads = {task: head for task, head in _HEADS.items() if task != "generate"}
+    return next((task for task, head in heads.items() if any(name.endswith(head) for name in names)), None)
 
 
 def read_classifier(folder: ModelFolder, where: object) -> ClassifierHead:

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from albertine.corpus.reader import Corpus
 from albertine.errors import ModelError, SettingsError
 from albertine.evaluation.cloze import PASSAGES, SEED, choose_passages, judge_cloze
 from albertine.evaluation.copying import judge_copying
-from albertine.objectives.baseline import Unigram, count_tokens
-from albertine.pretraining.scores import Pretrained, objective_of
+from albertine.objectives.baseline import Unigram
+from albertine.pretraining.scores import Pretrained, objective_of, token_counts
 from albertine.randomness import permutation
 from albertine.text.documents import FileReport, read_documents
 from albertine.text.tokenizer import Tokenizer
@@ -30,6 +31,7 @@ def reading(
     *,
     max_length: int | None = None,
     passages: int = PASSAGES,
+    counts: NDArray[np.int64] | None = None,
     on_file: Callable[[FileReport], None] | None = None,
 ) -> dict[str, Any]:
     """The scores on fixed hidden words and of the copy probe, as plain data; with the minute from which on a
@@ -40,7 +42,8 @@ def reading(
             are named.
         files: text to read instead. Only with files are passages and words the same for two vocabularies to
             the character, because a corpus holds tokens, which spell the text as its vocabulary sees it.
-        passages: most passages. on_file: told of every file that is read or passed over.
+        passages: most passages. counts: as in `held_out_scores`.
+        on_file: told of every file that is read or passed over.
 
     Raises:
         SettingsError, ModelError, DataError: neither corpus nor files, not so many positions, no text, or a
@@ -64,7 +67,7 @@ def reading(
     chosen = choose_passages(texts, count=passages)
     size = model.config.vocab_size
     if corpus is not None:
-        counts = count_tokens(Corpus(corpus), size)
+        counts = token_counts(judged, corpus) if counts is None else counts
     else:
         counts = np.bincount(tokenizer.encode_flat(texts)[0].astype(np.int64), minlength=size)
     unigram = Unigram(counts).log_probabilities

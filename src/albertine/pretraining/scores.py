@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from albertine.corpus.reader import Corpus
 from albertine.errors import ModelError, SettingsError, TokenizerError
@@ -24,7 +25,7 @@ from albertine.pretraining.held_out import judge
 from albertine.pretraining.settings import ObjectiveChoice, PretrainingSettings
 from albertine.pretraining.stream_scores import stream_scores
 from albertine.settings import load
-from albertine.tasks.families import FAMILIES
+from albertine.tasks.families import in_words
 from albertine.text.load import check_tokenizer, load_tokenizer
 from albertine.text.tokenizer import Tokenizer
 
@@ -55,7 +56,7 @@ def open_pretrained(
     model, task = found.model, task_of(found)
     if task is not None:
         raise ModelError(
-            f"is no longer a pretrained model: it was tuned to {FAMILIES[task].words}",
+            f"is no longer a pretrained model: it was tuned to {in_words(task)}",
             where=what,
             remedy=f"Score it on the files of its task: albertine evaluate {quote(str(what))}",
         )
@@ -67,6 +68,22 @@ def open_pretrained(
     return Pretrained(folder, model.to(place), tokenizer)
 
 
+def token_counts(judged: Pretrained, corpus_folder: Path) -> NDArray[np.int64]:
+    """How often every token stands in the training text of a corpus, (vocabulary,).
+
+    Raises:
+        TokenizerError: the corpus was prepared with another vocabulary than the model's. CorpusError.
+    """
+    corpus = Corpus(corpus_folder)
+    if judged.tokenizer.fingerprint != corpus.manifest.tokenizer["fingerprint"]:
+        raise TokenizerError(
+            "is not the one the corpus was prepared with",
+            where=judged.folder,
+            remedy=f"Prepare the text with --tokenizer {quote(str(judged.folder))}",
+        )
+    return count_tokens(corpus, judged.model.config.vocab_size)
+
+
 def held_out_scores(
     judged: Pretrained,
     corpus_folder: Path,
@@ -75,6 +92,7 @@ def held_out_scores(
     sequences: int = SEQUENCES,
     pairs: bool = True,
     memory: int | None = None,
+    counts: NDArray[np.int64] | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Judge a model on held-out documents, inside a run folder by the objective of the run.
 
@@ -85,6 +103,7 @@ def held_out_scores(
             training.
         pairs: judge a model with a sentence head by pairs of segments, as it was trained; without them all
             models see the same passages.
+        counts: as `token_counts` gives them, where they are known.
 
     Returns:
         By task, "mlm" and "sop" or "nsp", also named in `task`: `accuracy`, `loss` in nats, and `count` of
@@ -95,13 +114,7 @@ def held_out_scores(
     Raises:
         ModelError, CorpusError, TokenizerError: what is missing, damaged or does not fit together.
     """
-    corpus, model = Corpus(corpus_folder), judged.model
-    if judged.tokenizer.fingerprint != corpus.manifest.tokenizer["fingerprint"]:
-        raise TokenizerError(
-            "is not the one the corpus was prepared with",
-            where=judged.folder,
-            remedy=f"Prepare the text with --tokenizer {quote(str(judged.folder))}",
-        )
+    counts, model = token_counts(judged, corpus_folder) if counts is None else counts, judged.model
     objective = objective_of(judged, max_length)
     if objective.streamed:
         return {"lm": stream_scores(model, corpus_folder, objective, memory=memory, sequences=sequences)}
@@ -115,7 +128,7 @@ def held_out_scores(
         objective = objective.model_copy(update={"pairs": "none"})
     batches = held_out_batches(corpus_folder, objective, sequences=sequences)
     found = judge(model, batches, device=model.device, by_order=True)
-    unigram = Unigram(count_tokens(corpus, model.config.vocab_size))
+    unigram = Unigram(counts)
     level = unigram.score_batches(batches)
     words = {
         "task": "mlm",

@@ -6,7 +6,8 @@ from itertools import islice
 
 from albertine.interop.places import model_folder
 from albertine.interop.weights import read_json
-from albertine.tasks.settings import FinetuneSettings, TaskChoice, TuningChoice
+from albertine.tasks.choice import TaskChoice
+from albertine.tasks.settings import FinetuneSettings, TuningChoice
 
 WIDE, WIDE_RATE = 2048, 1e-5
 RACE_RATE = 1e-5

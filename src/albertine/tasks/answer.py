@@ -6,7 +6,7 @@ that does not show the answer points to [CLS].
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -23,7 +23,7 @@ from albertine.model.task_model import TaskModel
 from albertine.objectives.losses import Part
 from albertine.randomness import generator
 from albertine.tasks.encoded import Encoded, RowBuilder, TaskBatch
-from albertine.tasks.family import Fields, OneLayer, Poll, over_rows
+from albertine.tasks.family import Family, Fields, OneLayer, Poll, over_rows
 from albertine.tasks.readers.table import Row
 from albertine.text.tokenizer import Tokenizer
 
@@ -43,6 +43,11 @@ class Question:
     passage: str
     answers: tuple[tuple[str, int], ...] | None
     where: str
+
+    @property
+    def label(self) -> list[str] | None:
+        """The texts of the right answers."""
+        return None if self.answers is None else [text for text, _ in self.answers]
 
 
 @dataclass(frozen=True)
@@ -123,28 +128,57 @@ def question_of(row: Row, fields: Fields, prefix: str = "") -> Question:
     return Question(prefix + row.name, question, fields.first(row), None, row.where)
 
 
-@dataclass
-class Answer(OneLayer):
-    """The family of extracted answers; what its model says of a question is a `LikelySpans`.
+class FromPassages(Family):
+    """What the families of extracted answers share; their model says a `LikelySpans` of every question.
 
     Attributes:
-        metrics: the scores of the data set. reading: how passages are read.
+        reading: how passages are read.
     """
 
-    metrics: tuple[str, ...] = ("squad_f1", "squad_exact")
-    reading: Reading = field(default_factory=Reading)
-    labels: tuple[str, ...] = ()
-    outputs: int = 2
-    task: Task = "answer"
+    task: ClassVar[Task] = "answer"
     fields: ClassVar[Fields] = QUESTIONS
-    layer: str = "qa_outputs"
-    per_token: bool = True
+    reading: Reading
 
     def example(self, row: Row, fields: Fields) -> Question:
         return question_of(row, fields)
 
     def encode(self, examples: Sequence[Question], tokenizer: Tokenizer) -> Encoded:
         return encode(examples, tokenizer, self.reading)
+
+    def merge(self, said: Sequence[list[LikelySpans]], data: Encoded) -> list[LikelySpans]:
+        """The mean of what several models say of every question."""
+        return [mean(of_one, self.reading.best) for of_one in zip(*said, strict=True)]
+
+    def shown(self, example: Question) -> dict[str, Any]:
+        return {"question": example.question}
+
+    def more(self, said: list[LikelySpans], data: Encoded) -> Iterable[dict[str, Any]]:
+        """The likeliest spans: begin, end, probability; and where the model knows it, the probability that
+        there is no answer."""
+        for found in said:
+            none = {} if found.no_answer is None else {"no_answer": found.no_answer}
+            yield none | {"spans": [[a, b, round(p, 6)] for (a, b), p in found.spans.items()]}
+
+    def config(self, model_type: str, dropout: float) -> dict[str, Any]:
+        tree = head_config(model_type, self.task, dropout)
+        tree["albertine"] |= {"reading": vars(self.reading)}
+        return tree
+
+
+@dataclass
+class Answer(FromPassages, OneLayer):
+    """The family of extracted answers.
+
+    Attributes:
+        metrics: the scores of the data set.
+    """
+
+    metrics: tuple[str, ...] = ("squad_f1", "squad_exact")
+    reading: Reading = field(default_factory=Reading)
+    labels: tuple[str, ...] = ()
+    outputs: int = 2
+    layer: str = "qa_outputs"
+    per_token: bool = True
 
     def loss(self, logits: Tensor, batch: TaskBatch) -> Part:
         table = pad_sequence(list(torch.split(logits, list(batch.packed.lengths))), True, float("-inf"))
@@ -154,42 +188,16 @@ class Answer(OneLayer):
         right = (starts.argmax(-1) == first) & (ends.argmax(-1) == last)
         return Part(torch.as_tensor(total) / 2, batch.predictions, right.sum())
 
-    def predict(  # type: ignore[override]  # not the logits but what they say
-        self,
-        model: TaskModel,
-        data: Encoded,
-        *,
-        device: torch.device | str = "cpu",
-        poll: Poll = lambda: None,
-    ) -> list[LikelySpans]:
-        logits = over_rows(model, data, per_token=True, device=device, poll=poll)
+    def predict(self, model: TaskModel, data: Encoded, poll: Poll = lambda: None) -> list[LikelySpans]:
+        logits = over_rows(model, data, poll, per_token=True)
         rows = torch.split(logits, [len(ids) for ids in data.ids])
         return of_questions(
             data, lambda asked, at: by_two_logits(asked.windows, rows[at], asked.passage, self.reading)
         )
 
-    def merge(self, said: Sequence[list[LikelySpans]], data: Encoded) -> list[LikelySpans]:
-        """The mean of what several models say of every question."""
-        return merged(said, self.reading)
-
     def answers(self, said: list[LikelySpans], data: Encoded) -> list[str]:
         """The words of the best span of every passage, "" where there is none."""
         return [words(found, asked.example.passage) for found, asked in zip(said, data.examples, strict=True)]
-
-    def gold(self, data: Encoded) -> list[Any]:
-        return gold_texts(data)
-
-    def lines(self, said: list[LikelySpans], data: Encoded, answers: Sequence[Any]) -> list[dict[str, Any]]:
-        """Id, prediction, the right answers if known, and the likeliest spans: begin, end, probability."""
-        return [
-            line(asked, answer, {}, found)
-            for asked, answer, found in zip(data.examples, answers, said, strict=True)
-        ]
-
-    def config(self, model_type: str, dropout: float) -> dict[str, Any]:
-        tree = head_config(model_type, self.task, dropout)
-        tree["albertine"] |= {"reading": vars(self.reading)}
-        return tree
 
 
 def of_questions(data: Encoded, find: Callable[[AskedQuestion, slice], LikelySpans]) -> list[LikelySpans]:
@@ -200,27 +208,7 @@ def of_questions(data: Encoded, find: Callable[[AskedQuestion, slice], LikelySpa
     ]
 
 
-def merged(said: Sequence[list[LikelySpans]], reading: Reading) -> list[LikelySpans]:
-    """The mean of what several models say, question by question."""
-    return [mean(of_one, reading.best) for of_one in zip(*said, strict=True)]
-
-
 def words(found: LikelySpans, passage: str) -> str:
     """The words of the likeliest span, "" where there is none."""
     span = next(iter(found.spans), (0, 0))
     return passage[slice(*span)]
-
-
-def gold_texts(data: Encoded) -> list[list[str]]:
-    """The right answers of every question; none where there is none, or the file does not tell."""
-    return [[text for text, _ in asked.example.answers or ()] for asked in data.examples]
-
-
-def line(asked: AskedQuestion, prediction: str, more: dict[str, Any], found: LikelySpans) -> dict[str, Any]:
-    """A line of the predictions file."""
-    told: dict[str, Any] = {"id": asked.example.name, "question": asked.example.question}
-    told["prediction"] = prediction
-    if asked.example.answers is not None:
-        told["label"] = [text for text, _ in asked.example.answers]
-    spans = [[begin, end, round(p, 6)] for (begin, end), p in found.spans.items()]
-    return told | more | {"spans": spans}

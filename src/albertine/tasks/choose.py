@@ -5,9 +5,9 @@ A row an option (`inference.options`), one number from each, a softmax over the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -36,7 +36,7 @@ class Choice:
     Attributes:
         name: how predictions name it. passage: what it is about.
         question: may hold a gap, "_"; empty where the passage itself holds one, "#idiom#".
-        options: at least two. answer: number of the right one from 0, or None where the file does not tell.
+        options: at least two. label: number of the right one from 0, or None where the file does not tell.
         where: `file:line` or file, for messages. group: part of the data set that is reported apart, or "".
     """
 
@@ -44,7 +44,7 @@ class Choice:
     passage: str
     question: str
     options: tuple[str, ...]
-    answer: int | None
+    label: int | None
     where: str
     group: str = ""
 
@@ -55,9 +55,8 @@ def encode(examples: Sequence[Choice], tokenizer: Tokenizer, max_length: int) ->
     for e in examples:
         found, cut = option_rows(tokenizer, e.passage, e.question, e.options, max_length)
         rows.take(found, cut)
-    answers = [e.answer for e in examples]
-    known = None not in answers
-    return rows.encoded(examples, [torch.tensor([answer]) for answer in answers] if known else None)
+    known = all(e.label is not None for e in examples)
+    return rows.encoded(examples, [torch.tensor([e.label]) for e in examples] if known else None)
 
 
 @dataclass
@@ -73,7 +72,7 @@ class Choose(OneLayer):
     labels: tuple[str, ...] = ()
     outputs: int = 1
     pooling: Pooling = "cls"
-    task: Task = "choose"
+    task: ClassVar[Task] = "choose"
 
     def example(self, row: Row, fields: Fields) -> Choice:
         options = row.get(fields.options)
@@ -104,30 +103,23 @@ class Choose(OneLayer):
         """The number of the best option of each example."""
         return list(by_option(logits, data.sizes).argmax(-1).tolist())
 
-    def gold(self, data: Encoded) -> list[Any]:
-        return [example.answer for example in data.examples]
+    def shown(self, example: Choice) -> dict[str, Any]:
+        """Passage (its beginning, where there is a question), question and options."""
+        shown: dict[str, Any] = {"passage": example.passage}
+        if example.question:
+            shown = {"passage": _beginning(example.passage), "question": example.question}
+        return shown | {"options": list(example.options)}
 
-    def lines(self, logits: Tensor, data: Encoded, answers: Sequence[Any]) -> list[dict[str, Any]]:
-        """Id, passage (its beginning, where there is a question), question and options, prediction, the right
-        answer if known, and the probability of every option."""
-        lines = []
+    def more(self, logits: Tensor, data: Encoded) -> Iterable[dict[str, Any]]:
+        """The group, and the probability of every option."""
         probabilities = by_option(logits, data.sizes).softmax(-1).tolist()
-        for example, answer, row in zip(data.examples, answers, probabilities, strict=True):
-            line: dict[str, Any] = {"id": example.name, "passage": example.passage}
-            if example.question:
-                line |= {"passage": _beginning(example.passage), "question": example.question}
-            line |= {"options": list(example.options), "prediction": answer}
-            if example.answer is not None:
-                line["label"] = example.answer
-            if example.group:
-                line["group"] = example.group
-            line["probabilities"] = [round(v, 6) for v in row[: len(example.options)]]
-            lines.append(line)
-        return lines
+        for example, row in zip(data.examples, probabilities, strict=True):
+            chances = [round(chance, 6) for chance in row[: len(example.options)]]
+            yield ({"group": example.group} if example.group else {}) | {"probabilities": chances}
 
     def config(self, model_type: str, dropout: float) -> dict[str, Any]:
-        length = self.max_length
-        return head_config(model_type, self.task, dropout, pooling=self.pooling, max_length=length)
+        told: dict[str, Any] = {"pooling": self.pooling, "max_length": self.max_length}
+        return head_config(model_type, self.task, dropout, **told)
 
 
 def _beginning(text: str) -> str:

@@ -6,9 +6,9 @@ at once are one sigmoid each.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -77,7 +77,7 @@ class Classify(OneLayer):
     weights: Tensor | None = None
     pooling: Pooling = "cls"
     likeliest: int = 10
-    task: Task = "classify"
+    task: ClassVar[Task] = "classify"
 
     @property
     def outputs(self) -> int:
@@ -118,24 +118,17 @@ class Classify(OneLayer):
             for row in (logits > 0).tolist()
         ]
 
-    def gold(self, data: Encoded) -> list[Any]:
-        return [example.label for example in data.examples]
+    def shown(self, example: Example) -> dict[str, Any]:
+        return {"text": example.text} | ({} if example.pair is None else {"pair": example.pair})
 
-    def lines(self, logits: Tensor, data: Encoded, answers: Sequence[Any]) -> list[dict[str, Any]]:
-        """Id, texts, prediction, the right answer if known, and how likely the likeliest classes are."""
-        lines = []
-        chances = [None] * len(answers) if self.kind == "score" else self._likeliest(logits)
-        for example, answer, row in zip(data.examples, answers, chances, strict=True):
-            line: dict[str, Any] = {"id": example.name, "text": example.text}
-            if example.pair is not None:
-                line["pair"] = example.pair
-            line["prediction"] = _plain(answer)
-            if example.label is not None:
-                line["label"] = _plain(example.label)
-            if row is not None:
-                line["probabilities"] = row
-            lines.append(line)
-        return lines
+    def plain(self, answer: Any, example: Any) -> Any:
+        return sorted(answer) if isinstance(answer, frozenset) else answer
+
+    def more(self, logits: Tensor, data: Encoded) -> Iterable[dict[str, Any]]:
+        """How likely the likeliest classes are."""
+        if self.kind == "score":
+            return super().more(logits, data)
+        return [{"probabilities": chances} for chances in self._likeliest(logits)]
 
     def values(self, logits: Tensor) -> list[list[float]]:
         """The probability of every class for every row, or its score alone."""
@@ -159,20 +152,8 @@ class Classify(OneLayer):
         return found
 
     def config(self, model_type: str, dropout: float) -> dict[str, Any]:
-        names, length = self.labels or ("score",), self.max_length
-        return head_config(
-            model_type,
-            self.task,
-            dropout,
-            names=names,
-            kind=self.kind,
-            pooling=self.pooling,
-            max_length=length,
-        )
-
-
-def _plain(label: str | float | frozenset[str]) -> str | float | list[str]:
-    return sorted(label) if isinstance(label, frozenset) else label
+        told: dict[str, Any] = {"kind": self.kind, "pooling": self.pooling, "max_length": self.max_length}
+        return head_config(model_type, self.task, dropout, names=self.labels or ("score",), **told)
 
 
 def of_folder(found: Tuned) -> Classify:

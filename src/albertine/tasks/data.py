@@ -1,21 +1,17 @@
-"""The way from a task's settings to its data: every kind of task by name."""
+"""The data of a task: read, remembered, weighed, or found missing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import torch
 
 from albertine.errors import SettingsError
-from albertine.interop.heads import Task
+from albertine.tasks.choice import TaskChoice
 from albertine.tasks.classify import Classify
-from albertine.tasks.datasets import answer, choose, classes, entities, relations, similarity, written
 from albertine.tasks.family import Family
 from albertine.tasks.readers.files import NotThere
-from albertine.tasks.registry import SPLITS, Dataset, Split
-from albertine.tasks.settings import TaskChoice
+from albertine.tasks.registry import SPLITS
 from albertine.tasks.sources import Data
 from albertine.text.tokenizer import Tokenizer
 
@@ -24,30 +20,6 @@ class Reader(Protocol):
     """`read_data`, or what does the same."""
 
     def __call__(self, task: Any, tokenizer: Tokenizer, known: Family | None = None) -> Data: ...
-
-
-class Kind(NamedTuple):
-    """A kind of task.
-
-    Attributes:
-        asks: what its models do. load: its data. read: the examples of a split of a data set in its folder.
-    """
-
-    asks: Task
-    load: Reader
-    read: Callable[[Dataset, Path, Split], Iterator[Any]]
-
-
-KINDS: Mapping[str, Kind] = {
-    **dict.fromkeys(("single", "multi", "score"), Kind("classify", classes.load, classes.read)),
-    "choice": Kind("choose", choose.load, choose.read),
-    "entities": Kind("tag", entities.load, entities.read),
-    "answers": Kind("answer", answer.load, answer.read),
-    "relations": Kind("relate", relations.load, relations.read),
-    "similarity": Kind("embed", similarity.load, similarity.read),
-    "generation": Kind("generate", written.load_texts, written.read_texts),
-    "reading": Kind("generate", written.load_questions, written.read_questions),
-}
 
 
 def read_data(task: TaskChoice, tokenizer: Tokenizer, known: Family | None = None) -> Data:
@@ -59,7 +31,7 @@ def read_data(task: TaskChoice, tokenizer: Tokenizer, known: Family | None = Non
     Raises:
         DataError: a file is missing, or not what its task wants.
     """
-    return KINDS[task.kind].load(task, tokenizer, known)
+    return task.load(tokenizer, known)
 
 
 def missing(task: TaskChoice) -> str | None:
@@ -75,7 +47,7 @@ def missing(task: TaskChoice) -> str | None:
         return f"there is no {absent[0]}" if absent else None
     try:
         for split in task.data.files.keys() - {"test"}:
-            next(KINDS[task.kind].read(task.data, task.place, split), None)
+            next(task.examples_in(split), None)
     except NotThere as error:
         return f"{error.where} {error.what}"
     return None

@@ -23,7 +23,8 @@ from albertine.model.task_model import Embedder
 from albertine.objectives.losses import Part
 from albertine.objectives.similarity import contrastive, cosent, cosine_error
 from albertine.tasks.encoded import Encoded, RowBuilder, TaskBatch
-from albertine.tasks.family import Fields, Poll, Tuned, over_rows
+from albertine.tasks.examples import Example
+from albertine.tasks.family import Family, Fields, Poll, Tuned, over_rows
 from albertine.tasks.readers.table import Row
 from albertine.text.tokenizer import Tokenizer
 
@@ -32,21 +33,14 @@ CONTRASTS = ("contrastive", "simcse")
 
 
 @dataclass(frozen=True)
-class Likeness:
-    """Two texts and how alike they are.
+class Likeness(Example):
+    """Two texts and how alike they are: the label runs from 0, unlike, to 1, the same.
 
     Attributes:
-        name: how predictions name the pair.
-        score: from 0, unlike, to 1, the same; None where the file does not tell.
         negative: a text that is unlike the first one, to be told from the second.
-        where: `file:line`, for messages.
     """
 
-    name: str
-    text: str
     pair: str
-    score: float | None
-    where: str
     negative: str | None = None
 
 
@@ -69,14 +63,14 @@ def encode(
     if contrast:
         named = [[number[text] for text in row] for row in texts]
         return rows.encoded(examples, [torch.tensor([(*row, -1)[:3]]) for row in named])
-    scores = [e.score for e in examples]
+    scores = [e.label for e in examples]
     known = None not in scores
     targets = [torch.tensor([score], dtype=torch.float32) for score in scores] if known else None
     return rows.encoded(examples, targets)
 
 
 @dataclass
-class Embed:
+class Embed(Family):
     """The family of text vectors.
 
     Attributes:
@@ -95,7 +89,7 @@ class Embed:
     metrics: tuple[str, ...] = ("spearman", "pearson")
     labels: tuple[str, ...] = ()
     heads: frozenset[str] = frozenset({"pooler"})
-    task: Task = "embed"
+    task: ClassVar[Task] = "embed"
     fields: ClassVar[Fields] = Fields("text", "pair")
 
     def build(self, base: Model, dropout: float, seed: int) -> Embedder:
@@ -126,16 +120,9 @@ class Embed:
             return cosent(cosines, batch.targets, scale=self.scale)
         return cosine_error(cosines, batch.targets)
 
-    def predict(
-        self,
-        model: Embedder,
-        data: Encoded,
-        *,
-        device: torch.device | str = "cpu",
-        poll: Poll = lambda: None,
-    ) -> Tensor:
+    def predict(self, model: Embedder, data: Encoded, poll: Poll = lambda: None) -> Tensor:
         """The cosine of every pair, float32 (examples,)."""
-        vectors = over_rows(model, data, device=device, poll=poll)
+        vectors = over_rows(model, data, poll)
         first = torch.from_numpy(data.starts[:-1])
         return F.cosine_similarity(vectors[first], vectors[first + 1], dim=-1)
 
@@ -146,18 +133,8 @@ class Embed:
     def answers(self, said: Tensor, data: Encoded) -> list[float]:
         return list(said.tolist())
 
-    def gold(self, data: Encoded) -> list[Any]:
-        return [example.score for example in data.examples]
-
-    def lines(self, said: Tensor, data: Encoded, answers: Sequence[Any]) -> list[dict[str, Any]]:
-        """Id, cosine, and the right score, from 0 to 1, if known."""
-        lines = []
-        for example, answer in zip(data.examples, answers, strict=True):
-            line: dict[str, Any] = {"id": example.name, "prediction": round(answer, 6)}
-            if example.score is not None:
-                line["label"] = example.score
-            lines.append(line)
-        return lines
+    def plain(self, answer: float, example: Any) -> float:
+        return round(answer, 6)
 
     def config(self, model_type: str, dropout: float) -> dict[str, Any]:
         told: dict[str, Any] = {"task": self.task, "max_length": self.max_length}

@@ -69,6 +69,11 @@ class Encoded:
     prefix: tuple[int, ...] | None = field(default=None, kw_only=True)
 
     @property
+    def asked(self) -> list[Any]:
+        """The examples as they were read, whatever a family keeps beside them."""
+        return [getattr(example, "example", example) for example in self.examples]
+
+    @property
     def lengths(self) -> NDArray[np.int64]:
         """Tokens of each example, int64 (examples,)."""
         rows = np.array([0, *map(len, self.ids)], dtype=np.int64).cumsum()

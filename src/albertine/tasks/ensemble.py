@@ -82,14 +82,14 @@ def ensemble(
     """
     check(runs, splits)
     family, first = runs[0].family, runs[0]
-    settles = isinstance(family, Settling) and first.split("dev") is not None
+    settles = isinstance(family, Settling) and "dev" in first.splits
     if (pick is not None or settles) and "dev" not in splits:
         splits = ("dev", *splits)
     candidates = tuple(_member(run, splits, device) for run in runs)
 
     def merged(numbers: Sequence[int], split: Split) -> tuple[Any, Encoded]:
-        data = first.split(split)
-        assert data is not None and isinstance(family, Merging)
+        assert isinstance(family, Merging)
+        data = first.splits[split]
         return family.merge([candidates[i].said[split] for i in numbers], data), data
 
     def together(numbers: Sequence[int], split: Split) -> Judged:
@@ -114,18 +114,14 @@ def ensemble(
                 len(runs), pick, lambda numbers: better(metric) * together(numbers, "dev").scores[metric]
             )
             how = f"forward selection by {metric} on dev, at most {pick}"
-    found = tuple(together(members, split) for split in splits if first.split(split) is not None)
+    found = tuple(together(members, split) for split in splits if split in first.splits)
     return Ensemble(candidates, members, how, pick is not None, found)
 
 
 def _member(run: TunedRun, splits: Sequence[Split], device: torch.device | str) -> Member:
     said = ask(run, splits, device)
-    scores = {}
-    for split, words in said.items():
-        data = run.split(split)
-        assert data is not None
-        scores[split] = judged(run.family, split, data, words).scores
-    return Member(run, said, scores)
+    alone = {split: judged(run.family, split, run.splits[split], words) for split, words in said.items()}
+    return Member(run, said, {split: one.scores for split, one in alone.items()})
 
 
 def check(runs: Sequence[TunedRun], splits: Sequence[Split]) -> None:
@@ -152,12 +148,12 @@ def check(runs: Sequence[TunedRun], splits: Sequence[Split]) -> None:
                 )
         for split in splits:
             _check_data(first, other, split)
-    if all(first.split(split) is None for split in splits):
+    if first.splits.keys().isdisjoint(splits):
         raise SettingsError(f"{first.name} has no {' and no '.join(splits)} file")
 
 
 def _check_data(first: TunedRun, other: TunedRun, split: Split) -> None:
-    ours, theirs = first.split(split), other.split(split)
+    ours, theirs = first.splits.get(split), other.splits.get(split)
     names = f"{first.name} and {other.name}"
     if (ours is None) != (theirs is None):
         has, lacks = (first, other) if ours is not None else (other, first)

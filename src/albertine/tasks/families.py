@@ -1,37 +1,128 @@
-"""Every family by its task, and from a model folder back to its family: what was scored is what is asked."""
+"""Every family and every kind of task: from settings to a kind, from a model folder back to its family."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, get_args
 
-from albertine.errors import ModelError
+from albertine.errors import ModelError, SettingsError
+from albertine.evaluation.metrics import METRICS
 from albertine.interop.heads import Task, read_classifier, task_of
 from albertine.interop.huggingface import ModelFolder
 from albertine.interop.huggingface_config import our_flags
 from albertine.model.task_model import TaskModel
-from albertine.tasks import choose, classify, embed, generate, joint, relate, tag
+from albertine.tasks.choice import Known, TaskChoice, is_of_own_files, named_or_file
 from albertine.tasks.family import Family, Settling, Tuned
+from albertine.tasks.registry import Dataset, described, listed
 from albertine.text.tokenizer import Tokenizer
 
+MODULES = (
+    "datasets.classes",
+    "datasets.choose",
+    "datasets.entities",
+    "datasets.answer",
+    "datasets.relations",
+    "datasets.similarity",
+    "datasets.written",
+)
+"""Every family: a module of `albertine.tasks` with a `FAMILY`. To add one is to name it here."""
+FAMILIES: dict[Task, Known] = {}
+"""The families by their tasks."""
+KINDS: dict[str, type[TaskChoice]] = {}
+"""The kinds of task by their names."""
 
-class Known(NamedTuple):
-    """A family: what it does, in words, and the way from a folder to it."""
 
-    words: str
-    of_folder: Callable[[Tuned], Family]
+def register(family: Known) -> None:
+    """Make a family and its kinds of task known."""
+    FAMILIES[family.task] = family
+    KINDS.update({kind: task for task in family.kinds for kind in kinds_of(task)})
 
 
-FAMILIES: Mapping[Task, Known] = {
-    "classify": Known("classify texts", classify.of_folder),
-    "choose": Known("choose among options", choose.of_folder),
-    "tag": Known("tag entities", tag.of_folder),
-    "answer": Known("answer from passages", joint.of_folder),
-    "relate": Known("find relations", relate.of_folder),
-    "embed": Known("make vectors of texts", embed.of_folder),
-    "generate": Known("generate texts", generate.of_folder),
-}
+def kinds_of(task: type[TaskChoice]) -> tuple[str, ...]:
+    """The names of a kind of task in settings."""
+    return get_args(task.model_fields["kind"].annotation)
+
+
+for _module in MODULES:
+    register(import_module(f"albertine.tasks.{_module}").FAMILY)
+
+
+def of_its_kind(given: Any) -> Any:
+    """The settings of a task as those of its kind, which a data set tells where they do not.
+
+    Raises:
+        ValueError: a setting, or the data set, is for other kinds. SettingsError: there is no such data set.
+    """
+    if isinstance(given, TaskChoice):
+        return given
+    if not isinstance(given, dict):
+        raise ValueError("give its settings, such as task.train=FILE")
+    kind = kind_of(given)
+    for name in given:
+        others = [other for other, model in KINDS.items() if name in model.model_fields]
+        if others and kind not in others:
+            raise ValueError(f"task.{name} is for {', '.join(others)}, and this task is {kind}")
+    return KINDS[kind].model_validate({**given, "kind": kind})
+
+
+def checked(dataset: str | Path) -> Dataset:
+    """A data set by its name or YAML file, whose kind, metrics and reader are known.
+
+    Raises:
+        SettingsError: one is not, or there is no such data set.
+    """
+    found = described(dataset)
+    if (kind := KINDS.get(found.kind)) is None:
+        raise SettingsError(f"there is no kind `{found.kind}`; known are {', '.join(KINDS)}", where=dataset)
+    allowed = (*kind.usual, *kind.further)
+    which = f"of {found.kind} there are {', '.join(allowed)}" if allowed else "answers go by `rules`"
+    for name in found.metrics:
+        if name not in allowed:
+            why = "is not of this kind" if name in METRICS else "is unknown"
+            raise SettingsError(f"the metric `{name}` {why}; {which}", where=dataset)
+    if found.reader not in (None, *kind.readers):
+        raise SettingsError(
+            f"there is no reader `{found.reader}` of {found.kind}; leave it out"
+            + (f", or name {', '.join(kind.readers)}" if kind.readers else ""),
+            where=dataset,
+        )
+    return found
+
+
+def kind_of(given: Mapping[str, Any]) -> str:
+    """The kind of a task. Raises as `of_its_kind`."""
+    dataset, kind = named_or_file(given.get("dataset")), given.get("kind")
+    if kind is not None and str(kind) not in KINDS:
+        raise ValueError(f"there is no task.kind `{kind}`; known are {', '.join(KINDS)}")
+    if not isinstance(dataset, Path | str):
+        return kind or "single"
+    kinds = checked(dataset).kinds
+    if kind not in (*kinds, "single", None):
+        others = ", ".join(listed(kind))
+        raise ValueError(
+            f"`{dataset}` is no data set of the kind {kind}, but of {', '.join(kinds)}"
+            + (f"; known of {kind}: {others}" if others else "")
+        )
+    return kind if kind in kinds else kinds[0]
+
+
+def saved(task: Mapping[str, Any], now: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The task of a saved run without settings of other kinds, which earlier versions wrote too, and beside a
+    named data set without columns of own files.
+
+    Args:
+        now: the same with what a person says anew, perhaps its kind.
+    """
+    try:
+        own = KINDS[kind_of(now)].model_fields
+    except (ValueError, AttributeError):
+        return task  # whoever reads it says what is wrong
+    others = {name for model in KINDS.values() for name in model.model_fields} - own.keys()
+    if now.get("dataset"):
+        others |= {name for name, field in own.items() if is_of_own_files(field)}
+    return {name: value for name, value in task.items() if name not in others}
 
 
 def family_of(folder: ModelFolder, tokenizer: Tokenizer, where: Path) -> Family:
@@ -42,7 +133,12 @@ def family_of(folder: ModelFolder, tokenizer: Tokenizer, where: Path) -> Family:
     """
     if folder.left_aside:
         read_classifier(folder, where)  # which says what is there and cannot be computed
-    return FAMILIES[task_of(folder) or "classify"].of_folder(Tuned(folder, tokenizer, where))
+    task = task_of(folder) or "classify"
+    if task not in FAMILIES:
+        raise ModelError(
+            f"was tuned to `{task}`, which is unknown here", where=where, remedy="Update albertine"
+        )
+    return FAMILIES[task].of_folder(Tuned(folder, tokenizer, where))
 
 
 def tuned_model(folder: ModelFolder, family: Family, where: Path) -> TaskModel:
@@ -58,11 +154,21 @@ def tuned_model(folder: ModelFolder, family: Family, where: Path) -> TaskModel:
     return model.to(folder.model.device).eval()
 
 
+def asks(task: TaskChoice) -> Task:
+    """What the models of a kind of task do."""
+    return next(name for name, family in FAMILIES.items() if isinstance(task, family.kinds))
+
+
+def in_words(task: Task) -> str:
+    """What a family does; its name where it is not known."""
+    return FAMILIES[task].words if task in FAMILIES else task
+
+
 def asked_for(found: Task | None, wanted: Task, where: Path) -> ModelError:
     """The error of asking a model for what it was not made for."""
-    was = "was not tuned for a task" if found is None else f"was tuned to {FAMILIES[found].words}"
+    was = "was not tuned for a task" if found is None else f"was tuned to {in_words(found)}"
     return ModelError(
-        f"{was}, and cannot {FAMILIES[wanted].words}",
+        f"{was}, and cannot {in_words(wanted)}",
         where=where,
         remedy="Tune one for it: albertine finetune"
         if found is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -95,68 +95,89 @@ class Tuned:
         return read_classifier(self.folder, self.where)
 
 
-class Family(Protocol):
-    """One way of asking a model.
+class Family(ABC):
+    """One way of asking a model: its head, its loss, and what its answers mean.
 
     Attributes:
         task: its name, which is also that of its head.
+        fields: the columns of its questions where nobody names any.
         metrics: names of `evaluation.metrics`; the first picks the best model.
         labels: names of the classes, where it has classes.
-        heads: the pretraining heads that the tuned model keeps.
-        fields: the columns of its questions where nobody names any.
     """
 
-    @property
-    def task(self) -> Task: ...
-    @property
-    def metrics(self) -> tuple[str, ...]: ...
-    @property
-    def labels(self) -> tuple[str, ...]: ...
-    @property
-    def heads(self) -> frozenset[str]: ...
-    @property
-    def fields(self) -> Fields: ...
+    task: ClassVar[Task]
+    fields: ClassVar[Fields] = Fields()
+    metrics: tuple[str, ...]
+    labels: tuple[str, ...]
 
+    @property
+    def heads(self) -> frozenset[str]:
+        """The pretraining heads that the tuned model keeps."""
+        return frozenset()
+
+    @abstractmethod
     def example(self, row: Row, fields: Fields) -> Any:
         """The example that a row of a table is, its answer unknown.
 
         Raises:
             DataError: a column is missing, or is not what it should be.
         """
-        ...
 
+    @abstractmethod
     def encode(self, examples: Any, tokenizer: Tokenizer) -> Encoded:
-        """Examples as model input, cut to the length that the family was made for: to be judged, to be asked,
-        and, where nothing else is said, to be learned from."""
-        ...
+        """Examples as model input, to be judged or to be asked, cut to the length that the family was made
+        for."""
 
+    def encode_to_learn(self, examples: Any, tokenizer: Tokenizer) -> Encoded:
+        """The same to be learned from."""
+        return self.encode(examples, tokenizer)
+
+    @abstractmethod
     def build(self, base: Model, dropout: float, seed: int) -> TaskModel:
         """The model with a new head."""
-        ...
 
+    @abstractmethod
     def part(self, model: Any, batch: Any) -> Part:
         """The loss of a batch, float32 with gradient."""
-        ...
 
-    def predict(self, model: Any, data: Encoded, *, device: torch.device | str = "cpu", poll: Poll) -> Any:
-        """What the model says of all examples, in their order; the model's mode is kept."""
-        ...
+    @abstractmethod
+    def predict(self, model: Any, data: Encoded, poll: Poll = lambda: None) -> Any:
+        """What the model says of all examples, in their order, computed where it is; its mode is kept."""
 
+    @abstractmethod
     def answers(self, said: Any, data: Encoded) -> list[Any]:
         """What that means, one answer an example."""
-        ...
 
     def gold(self, data: Encoded) -> list[Any]:
-        """The right answers, of the same kind as `answers`."""
-        ...
+        """The right answers, of the same kind as `answers`; None where the file does not tell."""
+        return [example.label for example in data.asked]
 
     def lines(self, said: Any, data: Encoded, answers: Sequence[Any]) -> list[dict[str, Any]]:
-        """The predictions file: one object an example."""
-        ...
+        """The predictions file: one object an example, with its id, what was asked, prediction, the right
+        answer if known, and how sure the model is."""
+        told = zip(data.asked, answers, self.gold(data), self.more(said, data), strict=True)
+        lines = []
+        for example, answer, gold, more in told:
+            line = {"id": example.name, **self.shown(example), "prediction": self.plain(answer, example)}
+            right = {} if gold is None else {"label": self.plain(gold, example)}
+            lines.append(line | right | more)
+        return lines
 
+    def shown(self, example: Any) -> dict[str, Any]:
+        """What a line of predictions has of a question."""
+        return {}
+
+    def plain(self, answer: Any, example: Any) -> Any:
+        """An answer, or a right one, as JSON has it."""
+        return answer
+
+    def more(self, said: Any, data: Encoded) -> Iterable[dict[str, Any]]:
+        """What a line has besides the answer, such as its probability: for every example."""
+        return [{} for _ in data.examples]
+
+    @abstractmethod
     def config(self, model_type: str, dropout: float) -> dict[str, Any]:
         """What config.json says of the head."""
-        ...
 
 
 @runtime_checkable
@@ -189,7 +210,7 @@ class Merging(Protocol):
         ...
 
 
-class OneLayer(ABC):
+class OneLayer(Family):
     """The part that families share whose head is one linear layer; what their model says are logits (rows or
     tokens, outputs) of all rows.
 
@@ -203,7 +224,6 @@ class OneLayer(ABC):
     per_token: bool = False
     pooling: Pooling = "cls"
     layer: str = "classifier"
-    fields: ClassVar[Fields] = Fields()
 
     @property
     def heads(self) -> frozenset[str]:
@@ -231,25 +251,17 @@ class OneLayer(ABC):
     def loss(self, logits: Tensor, batch: TaskBatch) -> Part:
         """The loss of a batch from the logits (rows or tokens, outputs), float32."""
 
-    def predict(
-        self,
-        model: TaskModel,
-        data: Encoded,
-        *,
-        device: torch.device | str = "cpu",
-        poll: Poll = lambda: None,
-    ) -> Tensor:
-        return over_rows(model, data, per_token=self.per_token, device=device, poll=poll)
+    def predict(self, model: TaskModel, data: Encoded, poll: Poll = lambda: None) -> Any:
+        return over_rows(model, data, poll, per_token=self.per_token)
 
 
 @torch.no_grad()
 def over_rows(
     model: TaskModel,
     data: Encoded,
+    poll: Poll = lambda: None,
     *,
     per_token: bool = False,
-    device: torch.device | str = "cpu",
-    poll: Poll = lambda: None,
     ask: Callable[[Packed], Tensor] | None = None,
     rows: Sequence[int] | None = None,
 ) -> Tensor:
@@ -266,7 +278,7 @@ def over_rows(
     with evaluating(model):
         for chosen in longest_first(lengths, model.base.tokens_per_pass):
             poll()
-            logits = (ask or model)(data.packed([wanted[i] for i in chosen]).to(device)).cpu()
+            logits = (ask or model)(data.packed([wanted[i] for i in chosen]).to(model.base.device)).cpu()
             sizes = [lengths[i] if per_token else 1 for i in chosen]
             for i, part in zip(chosen, logits.split(sizes), strict=True):
                 found[i] = part

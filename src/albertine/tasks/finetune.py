@@ -30,20 +30,16 @@ from albertine.interop.sentence_transformers import sentence_files
 from albertine.model.task_model import Classifier, TaskModel
 from albertine.settings import absolute, dump
 from albertine.tasks.batches import TaskBatches
+from albertine.tasks.choice import PooledTask, TaskChoice
 from albertine.tasks.classify import Classify
 from albertine.tasks.data import balanced, read_data
+from albertine.tasks.datasets.answer import AnswerChoice
+from albertine.tasks.datasets.similarity import SimilarityChoice, VectorsTask
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.family import Family, OneLayer, Settling, loss
 from albertine.tasks.judge import Split, judged
 from albertine.tasks.record import Made, check_finished, finished, remember, remembered, stamp
-from albertine.tasks.settings import (
-    AnswerChoice,
-    FinetuneSettings,
-    PooledTask,
-    SimilarityChoice,
-    TaskChoice,
-    VectorsTask,
-)
+from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.sources import Data
 from albertine.tasks.start import embedding_rate, first_encoder, open_encoder, rates, start_notes
 from albertine.tasks.whitened import whiten
@@ -163,7 +159,7 @@ def _run(
     def evaluate(poll: Callable[[], None]) -> Mapping[str, float]:
         nonlocal said, answers
         assert data.dev is not None
-        said = family.predict(model, data.dev, device=world.device, poll=poll)
+        said = family.predict(model, data.dev, poll)
         if isinstance(family, Settling):
             family.settle(said, data.dev)
         answers = family.answers(said, data.dev)
@@ -313,7 +309,7 @@ def _answer(
     folder: RunFolder, model: TaskModel, family: Family, split: Split, data: Encoded, world: World
 ) -> Mapping[str, float]:
     """Answer a file and write the predictions; their scores, if the file has labels."""
-    said = family.predict(model, data, device=world.device, poll=lambda: None)
+    said = family.predict(model, data)
     found = judged(family, split, data, said)
     write_predictions(predictions_file(folder.path, split), family.lines(said, data, found.answers))
     return found.scores

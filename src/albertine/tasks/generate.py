@@ -7,8 +7,8 @@ causally; the masked-LM head says the next token from the source's last token on
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, ClassVar
@@ -27,7 +27,8 @@ from albertine.model.task_model import Seq2Seq, TaskModel
 from albertine.objectives.losses import Part
 from albertine.tasks.answer import QUESTIONS, Question, question_of
 from albertine.tasks.encoded import Encoded, RowBuilder, TaskBatch
-from albertine.tasks.family import Fields, Poll, Tuned
+from albertine.tasks.examples import Example
+from albertine.tasks.family import Family, Fields, Poll, Tuned
 from albertine.tasks.readers.table import Row
 from albertine.text.tokenizer import Spans, Tokenizer
 
@@ -58,47 +59,27 @@ class Room:
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """A text to be written.
-
-    Attributes:
-        name: how predictions name it. text, pair: the source; the second may be None.
-        target: None where the file does not tell. where: for messages.
-    """
-
-    name: str
-    text: str
-    pair: str | None
-    target: str | None
-    where: str
-
-    @property
-    def golds(self) -> tuple[str, ...]:
-        return () if self.target is None else (self.target,)
-
-
-@dataclass(frozen=True)
 class ReadQuestion(Inquiry):
     """A question as the model sees it.
 
     Attributes:
-        name: how predictions name it. golds: the right answers; one of "" where there is none, and none
-            where the file does not tell.
+        name: how predictions name it. label: the right answers; one of "" where there is none, None where
+            the file does not tell.
     """
 
     name: str
-    golds: tuple[str, ...]
+    label: tuple[str, ...] | None
 
 
-def encode_texts(examples: Sequence[Wanted], tokenizer: Tokenizer, room: Room) -> Encoded:
+def encode_texts(examples: Sequence[Example], tokenizer: Tokenizer, room: Room) -> Encoded:
     """A row an example: source and, where it is known, target."""
     rows, prefix, targets = RowBuilder(tokenizer, room.source + room.target), [], []
     firsts = tokenizer.encode_batch([e.text for e in examples])
-    known = all(e.target is not None for e in examples)
+    known = all(e.label is not None for e in examples)
     for example, first in zip(examples, firsts, strict=True):
         second = None if example.pair is None else tokenizer.encode(example.pair)
         source, cut = source_row(tokenizer, first, second, room.source)
-        target = tokenizer.encode(example.target or "") if known else None
+        target = tokenizer.encode(example.label or "") if known else None
         row, said = _row(source, target, room, tokenizer.sep_id)
         rows.take([row], cut or len(target or ()) >= room.target)
         prefix.append(len(source))
@@ -131,7 +112,8 @@ def encode_questions(
             answers = question.answers or ()
             golds += [text for text, _ in answers]
             said += [_shown(w, spans, answers) if known else None for w in passage.windows]
-        inquiry = ReadQuestion(tuple(passages), question.name, tuple(dict.fromkeys(golds)) or ("",) * known)
+        label = (*dict.fromkeys(golds),) or ("",) if known else None
+        inquiry = ReadQuestion(tuple(passages), question.name, label)
         made = [_row(s, t, room, tokenizer.sep_id) for s, t in zip(inquiry.sources, said, strict=True)]
         rows.take([row for row, _ in made], sum(len(t or ()) >= room.target for t in said))
         prefix += map(len, inquiry.sources)
@@ -160,7 +142,7 @@ def _row(
 
 
 @dataclass
-class Generate(ABC):
+class Generate(Family):
     """What writing and reading share; their model says the best text of every example.
 
     Attributes:
@@ -173,8 +155,7 @@ class Generate(ABC):
     labels: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
     heads: frozenset[str] = frozenset({"mlm"})
-    task: Task = "generate"
-    fields: ClassVar[Fields] = Fields()
+    task: ClassVar[Task] = "generate"
 
     def build(self, base: Model, dropout: float, seed: int) -> TaskModel:
         if base.config.type_vocab_size < 2:
@@ -186,14 +167,7 @@ class Generate(ABC):
         total = F.cross_entropy(logits, batch.targets, reduction="sum")
         return Part(total, batch.predictions, (logits.argmax(-1) == batch.targets).sum())
 
-    def predict(
-        self,
-        model: TaskModel,
-        data: Encoded,
-        *,
-        device: torch.device | str = "cpu",
-        poll: Poll = lambda: None,
-    ) -> list[Written]:
+    def predict(self, model: TaskModel, data: Encoded, poll: Poll = lambda: None) -> list[Written]:
         with evaluating(model):
             return [best[0] for best in self.said(model.base, data, poll)]
 
@@ -204,18 +178,11 @@ class Generate(ABC):
     def answers(self, said: Sequence[Written], data: Encoded) -> list[str]:
         return [written.text for written in said]
 
-    def gold(self, data: Encoded) -> list[Any]:
-        return [example.golds for example in data.examples]
+    def plain(self, answer: Any, example: Any) -> Any:
+        return list(answer) if isinstance(answer, tuple) else answer
 
-    def lines(self, said: Sequence[Written], data: Encoded, answers: Sequence[Any]) -> list[dict[str, Any]]:
-        """Id, prediction, its score, and the right texts if known."""
-        lines = []
-        for example, written in zip(data.examples, said, strict=True):
-            line: dict[str, Any] = {"id": example.name, "prediction": written.text}
-            if example.golds:
-                line["label"] = list(example.golds)
-            lines.append(line | {"score": round(written.score, 6)})
-        return lines
+    def more(self, said: Sequence[Written], data: Encoded) -> Iterable[dict[str, Any]]:
+        return [{"score": round(written.score, 6)} for written in said]
 
     def config(self, model_type: str, dropout: float) -> dict[str, Any]:
         tree = head_config(model_type, self.task, dropout)
@@ -233,11 +200,14 @@ class Write(Generate):
 
     metrics: tuple[str, ...] = ("rouge_l", "text_f1", "text_exact")
 
-    def example(self, row: Row, fields: Fields) -> Wanted:
-        return Wanted(row.name, fields.first(row), fields.second(row), None, row.where)
+    def example(self, row: Row, fields: Fields) -> Example:
+        return Example(row.name, fields.first(row), fields.second(row), None, row.where)
 
-    def encode(self, examples: Sequence[Wanted], tokenizer: Tokenizer) -> Encoded:
+    def encode(self, examples: Sequence[Example], tokenizer: Tokenizer) -> Encoded:
         return encode_texts(examples, tokenizer, self.room)
+
+    def gold(self, data: Encoded) -> list[Any]:
+        return [None if example.label is None else (example.label,) for example in data.examples]
 
     def said(self, model: Model, data: Encoded, poll: Poll) -> list[list[Written]]:
         assert data.prefix is not None
@@ -262,11 +232,12 @@ class Read(Generate):
         # Passages of one name would be read together: every row is a question of its own.
         return question_of(row, fields, f"{row.number} ")
 
-    def encode(
-        self, examples: Sequence[Question], tokenizer: Tokenizer, *, learning: bool = False
-    ) -> Encoded:
-        """As `encode_questions`; to learn from, every passage is an example of its own."""
-        return encode_questions(examples, tokenizer, self.room, together=not learning)
+    def encode(self, examples: Sequence[Question], tokenizer: Tokenizer) -> Encoded:
+        return encode_questions(examples, tokenizer, self.room, together=True)
+
+    def encode_to_learn(self, examples: Sequence[Question], tokenizer: Tokenizer) -> Encoded:
+        """Every passage is an example of its own."""
+        return encode_questions(examples, tokenizer, self.room, together=False)
 
     def said(self, model: Model, data: Encoded, poll: Poll) -> list[list[Written]]:
         return read(model, self.tokenizer, data.examples, self.search, always=self.always, poll=poll)

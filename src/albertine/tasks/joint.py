@@ -6,44 +6,29 @@ the answer counts as one without: its start and end point to [CLS].
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
-import torch
 import torch.nn.functional as F
 
 from albertine.evaluation.answers import Decided, squad2
 from albertine.inference.spans import LikelySpans, by_beam
 from albertine.inference.windows import Reading
-from albertine.interop.heads import Task, head_config
 from albertine.model.joint import ENDS, STARTS, Beam, JointAnswer
 from albertine.model.model import Model
 from albertine.objectives.losses import Part
-from albertine.tasks.answer import (
-    QUESTIONS,
-    Answer,
-    Question,
-    encode,
-    gold_texts,
-    line,
-    merged,
-    of_questions,
-    question_of,
-    words,
-)
+from albertine.tasks.answer import Answer, FromPassages, of_questions, words
 from albertine.tasks.encoded import Encoded, TaskBatch
-from albertine.tasks.family import Fields, Poll, Tuned, over_rows
-from albertine.tasks.readers.table import Row
-from albertine.text.tokenizer import Tokenizer
+from albertine.tasks.family import Poll, Tuned, over_rows
 
 FOREIGN_WINDOW = 384
 """Tokens of a window where a folder does not say: what most models that answer were tuned with."""
 
 
 @dataclass
-class AnswerOrNot:
-    """The family of answers that may not be there; what its model says of a question is a `LikelySpans`.
+class AnswerOrNot(FromPassages):
+    """The family of answers that may not be there.
 
     Attributes:
         threshold: above this probability that there is no answer none is given; `settle` finds it.
@@ -53,15 +38,6 @@ class AnswerOrNot:
     reading: Reading = field(default_factory=Reading)
     threshold: float = 0.5
     labels: tuple[str, ...] = ()
-    heads: frozenset[str] = frozenset()
-    task: Task = "answer"
-    fields: ClassVar[Fields] = QUESTIONS
-
-    def example(self, row: Row, fields: Fields) -> Question:
-        return question_of(row, fields)
-
-    def encode(self, examples: Sequence[Question], tokenizer: Tokenizer) -> Encoded:
-        return encode(examples, tokenizer, self.reading)
 
     def build(self, base: Model, dropout: float, seed: int) -> JointAnswer:
         return JointAnswer(base, dropout=dropout, seed=seed)
@@ -77,26 +53,15 @@ class AnswerOrNot:
         right = (logits.impossible > 0) == (none > 0)
         return Part(spans + answerable / 2, batch.predictions, right.sum())
 
-    def predict(
-        self,
-        model: JointAnswer,
-        data: Encoded,
-        *,
-        device: torch.device | str = "cpu",
-        poll: Poll = lambda: None,
-    ) -> list[LikelySpans]:
-        table = over_rows(model, data, device=device, poll=poll)
+    def predict(self, model: JointAnswer, data: Encoded, poll: Poll = lambda: None) -> list[LikelySpans]:
+        table = over_rows(model, data, poll)
         return of_questions(
             data, lambda asked, at: by_beam(asked.windows, Beam.of(table[at]), asked.passage, self.reading)
         )
 
-    def merge(self, said: Sequence[list[LikelySpans]], data: Encoded) -> list[LikelySpans]:
-        """The mean of what several models say of every question; `settle` then finds their own threshold."""
-        return merged(said, self.reading)
-
     def settle(self, said: list[LikelySpans], data: Encoded) -> None:
         """Take the threshold that gives the best F1, by SQuAD's script."""
-        self.threshold = squad2(gold_texts(data), self.answers(said, data))["best_f1_threshold"]
+        self.threshold = squad2(self.gold(data), self.answers(said, data))["best_f1_threshold"]
 
     def recall(self, told: Mapping[str, Any]) -> None:
         """Take the threshold that a folder tells."""
@@ -109,25 +74,16 @@ class AnswerOrNot:
             found.append(Decided(best, none, "" if none > self.threshold else best))
         return found
 
-    def gold(self, data: Encoded) -> list[Any]:
-        return gold_texts(data)
-
-    def lines(
-        self, said: list[LikelySpans], data: Encoded, answers: Sequence[Decided]
-    ) -> list[dict[str, Any]]:
-        """Id, prediction ("" for no answer), the right answers if known, the probability that there is none,
-        and the likeliest spans: begin, end, probability."""
-        return [
-            line(asked, answer.text, {"no_answer": answer.no_answer}, found)
-            for asked, answer, found in zip(data.examples, answers, said, strict=True)
-        ]
+    def plain(self, answer: Any, example: Any) -> Any:
+        """The words of an answer, "" for none."""
+        return answer.text if isinstance(answer, Decided) else answer
 
     def config(self, model_type: str, dropout: float) -> dict[str, Any]:
-        tree = head_config(model_type, self.task, dropout)
+        tree = super().config(model_type, dropout)
         tree.pop("architectures", None)  # those of the head of two numbers a token
         if model_type == "xlnet":  # the one model of transformers that has this head
             tree |= {"architectures": ["XLNetForQuestionAnswering"], "start_n_top": STARTS, "end_n_top": ENDS}
-        tree["albertine"] |= {"reading": vars(self.reading), "threshold": self.threshold}
+        tree["albertine"] |= {"threshold": self.threshold}
         return tree
 
 

@@ -23,11 +23,11 @@ from albertine.model.task_model import TaskModel
 from albertine.precision import InferencePrecision, device_of
 from albertine.released import meant, which
 from albertine.settings import override, read_yaml, resolve
-from albertine.tasks.data import KINDS, Reader, once
+from albertine.tasks.data import Reader, once
 from albertine.tasks.encoded import Encoded
-from albertine.tasks.families import asked_for, family_of, tuned_model
+from albertine.tasks.families import asked_for, asks, family_of, saved, tuned_model
 from albertine.tasks.family import Family, OneLayer
-from albertine.tasks.settings import FinetuneSettings, saved
+from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.sources import Data
 from albertine.text.load import check_tokenizer, load_tokenizer
 
@@ -57,9 +57,11 @@ class TunedRun:
     def family(self) -> Family:
         return self.data.family
 
-    def split(self, name: Split) -> Encoded | None:
-        """The examples of a split, None where there is no such file."""
-        return self.data.dev if name == "dev" else self.data.test
+    @property
+    def splits(self) -> dict[Split, Encoded]:
+        """The examples of the files that there are."""
+        found: dict[Split, Encoded | None] = {"dev": self.data.dev, "test": self.data.test}
+        return {name: data for name, data in found.items() if data is not None}
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ def open_run(
                 remedy="Give task.folder=FOLDER instead of --file",
             )
         settings = settings.model_copy(update={"task": settings.task.model_copy(update={"test": file})})
-    if (asked := KINDS[settings.task.kind].asks) != known.task:
+    if (asked := asks(settings.task)) != known.task:
         raise asked_for(known.task, asked, where)
     data = (read or once())(settings.task, tokenizer, known)
     return TunedRun(settings, where, data, precision or settings.training.precision)
@@ -176,14 +178,8 @@ def ask(run: TunedRun, splits: Sequence[Split], device: torch.device | str = "cp
     Raises:
         SettingsError: there is no such device.
     """
-    device = device_of(str(device))
-    model = model_of(run).to(device)
-    found = {name: run.split(name) for name in splits}
-    return {
-        name: run.family.predict(model, data, device=device, poll=lambda: None)
-        for name, data in found.items()
-        if data is not None
-    }
+    model = model_of(run).to(device_of(str(device)))
+    return {name: run.family.predict(model, run.splits[name]) for name in splits if name in run.splits}
 
 
 def judged(family: Family, split: Split, data: Encoded, said: Any) -> Judged:
@@ -201,11 +197,8 @@ def judge(
     Raises:
         SettingsError: the run has none of them. ModelError: as `model_of`.
     """
-    found = []
-    for name, said in ask(run, splits, device).items():
-        data = run.split(name)
-        assert data is not None
-        found.append(judged(run.family, name, data, said))
+    said = ask(run, splits, device).items()
+    found = [judged(run.family, name, run.splits[name], words) for name, words in said]
     if not found:
         raise SettingsError(
             f"has no {' and no '.join(splits)} file", where=run.name, remedy="Name one: --file FILE"

@@ -130,13 +130,15 @@ def _form(output: Path) -> str:
 
 
 def _read(source: Path, *, headed: bool) -> tuple[str, int | None]:
-    """A digest of a file, and how many rows it may have: its lines, where it is text."""
+    """A digest of a file or of those in a folder, and how many rows it may have: the lines of a text."""
     digest, lines = hashlib.blake2b(digest_size=16), 0
     try:
-        with source.open("rb") as file:
-            while block := file.read(BLOCK):
-                digest.update(block)
-                lines += block.count(b"\n")
+        for path in sorted(source.rglob("*.txt")) if source.is_dir() else (source,):
+            digest.update(bytes(path.relative_to(source)))
+            with path.open("rb") as file:
+                while block := file.read(BLOCK):
+                    digest.update(block)
+                    lines += block.count(b"\n")
     except OSError as error:
         raise DataError(f"cannot be read ({error.strerror})", where=source) from error
     table = source.suffix in (".csv", ".tsv")

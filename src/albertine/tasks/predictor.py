@@ -44,8 +44,6 @@ from albertine.tasks.generate import Generate
 from albertine.tasks.joint import AnswerOrNot
 from albertine.tasks.questions import rows_to_ask
 from albertine.tasks.readers.table import Row
-from albertine.tasks.relation_rows import Sentence
-from albertine.tasks.tag import Tagged
 from albertine.text.load import check_tokenizer, load_tokenizer
 
 MASK = "[MASK]"
@@ -134,7 +132,7 @@ class Predictor:
         """What the model says of examples of its family, at least one, and how it saw them."""
         data = self.family.encode(examples, self.tokenizer)
         self.cut += data.truncated
-        return self.family.predict(self.tuned, data, device=self.device, poll=lambda: None), data
+        return self.family.predict(self.tuned, data), data
 
     def predict(
         self,
@@ -292,7 +290,7 @@ class Predictor:
     def tag_all(self, texts: Sequence[str]) -> list[list[Entity]]:
         """As `tag`, of many texts at once."""
         family = self.made_to("tag")
-        examples = [Tagged(str(i), text, None, "") for i, text in enumerate(_several(texts))]
+        examples = [Example(str(i), text, None, None, "") for i, text in enumerate(_several(texts))]
         return family.answers(*self.said(examples)) if examples else []
 
     def relate(self, text: str) -> list[Relation]:
@@ -306,7 +304,7 @@ class Predictor:
     def relate_all(self, texts: Sequence[str]) -> list[list[Relation]]:
         """As `relate`, of many texts at once."""
         self.made_to("relate")
-        examples = [Sentence(str(i), text, None, "") for i, text in enumerate(_several(texts))]
+        examples = [Example(str(i), text, None, None, "") for i, text in enumerate(_several(texts))]
         return list(self.said(examples)[0]) if examples else []
 
     def answer(self, question: str, passage: str) -> AnswerSpan | None:

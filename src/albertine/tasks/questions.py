@@ -3,23 +3,22 @@ reads, with or without the right answers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from albertine.errors import DataError
 from albertine.tasks.answer import Question
 from albertine.tasks.choose import Choice
 from albertine.tasks.datasets.answer import squad_file
-from albertine.tasks.datasets.choose import dialogues
+from albertine.tasks.datasets.choose import dialogues, race_folder
 from albertine.tasks.datasets.entities import own_conll
 from albertine.tasks.datasets.written import webqa_file
 from albertine.tasks.family import Family, Fields
 from albertine.tasks.generate import Read
 from albertine.tasks.readers.conll import spaced
-from albertine.tasks.readers.table import Header, Row, Source, form_of, rows_of
+from albertine.tasks.readers.table import Header, Row, Source, first_fields, form_of, rows_of
 
 
 def rows_to_ask(
@@ -31,15 +30,15 @@ def rows_to_ask(
     encoding: str = "utf-8",
     prefix: str = "",
 ) -> tuple[Iterator[Row], Fields]:
-    """The rows of a table, or of SQuAD's nested JSON, WebQA, dialogues as DREAM and C3 have them, and CoNLL;
-    and the columns that hold the question.
+    """The rows of a table, or of SQuAD's nested JSON, WebQA, dialogues as DREAM and C3 have them, a folder of
+    RACE, and CoNLL; and the columns that hold the question.
 
     Args:
         fields: by default the usual ones; a file of another form gives its rows columns of these names.
         header, encoding, prefix: as in `rows_of`.
     """
     fields = fields or family.fields
-    read = _reader(Path(source), family, encoding) if isinstance(source, str | Path) else None
+    read = _reader(Path(source), family, encoding, prefix) if isinstance(source, str | Path) else None
     if read is not None:
         named = fields if family.task == "tag" else replace(fields, pair=fields.pair or "question")
         return (_row(n, example, named) for n, example in enumerate(read(Path(source)))), named
@@ -47,28 +46,21 @@ def rows_to_ask(
     return (_in_one(fields.text, row) for row in rows) if family.task == "tag" else rows, fields
 
 
-def _reader(path: Path, family: Family, encoding: str) -> Callable[[Path], Iterator[Any]] | None:
+def _reader(path: Path, family: Family, encoding: str, prefix: str) -> Callable[[Path], Iterator[Any]] | None:
     """What reads a file that is no table."""
     form, reads = form_of(path), isinstance(family, Read)
+    if family.task == "choose" and path.is_dir():
+        return race_folder
     if family.task == "tag" and form == "tsv" and ".tsv" not in path.suffixes:
         return partial(own_conll, encoding=encoding)
     if form != "json" or not (reads or family.task in ("answer", "choose")):
         return None
-    first = _first(path, encoding)
+    first = first_fields(path, encoding, prefix)
     if family.task == "choose":
         return dialogues if first is None else None
     if reads and first is not None and "evidences" in first:
-        return webqa_file
+        return partial(webqa_file, encoding=encoding, prefix=prefix)
     return squad_file if first is None or "data" in first else None
-
-
-def _first(path: Path, encoding: str) -> Mapping[str, Any] | None:
-    """The fields of the first row of a file; None where it does not begin with an object on its own."""
-    try:
-        row = next(rows_of(path, encoding=encoding), None)
-    except DataError:
-        return None
-    return {} if row is None else row.fields
 
 
 def _row(number: int, example: Any, fields: Fields) -> Row:

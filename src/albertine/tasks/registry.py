@@ -9,10 +9,9 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from albertine.errors import SettingsError
-from albertine.evaluation.metrics import METRICS
 from albertine.settings import Settings, read_yaml, resolve
 
 Split = Literal["train", "dev", "test"]
@@ -21,34 +20,6 @@ Rules = Literal["squad", "cmrc", "dureader", "mlqa"]
 Column = Annotated[str, Field(coerce_numbers_to_str=True)]
 """A column by its name, or by its number where a table has no names."""
 PARTS = ("few_all", "0", "1", "2", "3", "4")
-USUAL: Mapping[str, tuple[str, ...]] = {
-    "single": ("accuracy", "macro_f1"),
-    "multi": ("micro_f1",),
-    "score": ("pearson", "spearman"),
-    "choice": ("accuracy",),
-    "entities": ("entity_f1",),
-    "answers": (),
-    "relations": ("triple_f1", "triple_precision", "triple_recall"),
-    "similarity": ("spearman", "pearson"),
-    "generation": ("rouge_l", "text_f1", "text_exact"),
-    "reading": ("text_f1", "text_exact"),
-}
-"""Every kind of task, and its metrics where nothing is said; those of answers go by their rules."""
-FURTHER: Mapping[str, tuple[str, ...]] = {
-    "single": ("f1", "matthews"),
-    "multi": ("accuracy",),
-    "score": ("mean_squared_error",),
-}
-"""What else can judge it."""
-FORMATS: Mapping[str, str] = {
-    "race": "choice",
-    "dialogues": "choice",
-    "cluener": "entities",
-    "squad": "answers",
-    "duie": "relations",
-    "webqa": "reading",
-}
-"""Files of a form of their own, by its reader."""
 
 
 class Columns(Settings):
@@ -134,28 +105,6 @@ class Dataset(Settings):
             "{unlike: 0, like: 1}"
         )
 
-    @model_validator(mode="after")
-    def _of_its_kind(self) -> Dataset:
-        if self.kind not in USUAL:
-            raise ValueError(f"there is no kind `{self.kind}`; known are {', '.join(USUAL)}")
-        allowed = (*USUAL[self.kind], *FURTHER.get(self.kind, ()))
-        which = f"of {self.kind} there are {', '.join(allowed)}" if allowed else "answers go by `rules`"
-        for name in self.metrics:
-            if name not in allowed:
-                known = "is not of this kind" if name in METRICS else "is unknown"
-                raise ValueError(f"the metric `{name}` {known}; {which}")
-        if self.reader is not None and FORMATS.get(self.reader) != self.kind:
-            own = [name for name, kind in FORMATS.items() if kind == self.kind]
-            raise ValueError(
-                f"there is no reader `{self.reader}` of {self.kind}; leave it out"
-                + (f", or name {', '.join(own)}" if own else "")
-            )
-        return self
-
-    def judged_by(self, kind: str) -> tuple[str, ...]:
-        """The metrics of a task on it: its own, or the usual ones where it says none for that kind."""
-        return (self.metrics if kind == self.kind else ()) or USUAL[kind]
-
     @property
     def kinds(self) -> tuple[str, ...]:
         """The kinds that a task on it can have, its own first."""
@@ -207,4 +156,8 @@ def described(dataset: str | Path) -> Dataset:
     Raises:
         SettingsError: there is no such data set, or the file does not describe one.
     """
-    return named(dataset) if isinstance(dataset, str) else resolve(Dataset, read_yaml(dataset), dataset)
+    return (
+        named(dataset)
+        if isinstance(dataset, str)
+        else resolve(Dataset, read_yaml(dataset, "data set"), dataset)
+    )

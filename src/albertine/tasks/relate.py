@@ -25,9 +25,10 @@ from albertine.model.model import Model, evaluating
 from albertine.model.relation_head import OBJECT_POWER, SUBJECT_POWER, Relations, probability
 from albertine.objectives.losses import Part
 from albertine.tasks.encoded import Encoded
-from albertine.tasks.family import Fields, Poll, Tuned
+from albertine.tasks.examples import Example
+from albertine.tasks.family import Family, Fields, Poll, Tuned
 from albertine.tasks.readers.table import Row
-from albertine.tasks.relation_rows import Related, RelationBatch, Sentence, encode
+from albertine.tasks.relation_rows import Related, RelationBatch, encode
 from albertine.text.tokenizer import Tokenizer
 
 
@@ -42,36 +43,32 @@ def pointer_loss(logits: Tensor, targets: Tensor, power: int) -> Tensor:
 
 
 @dataclass
-class Relate:
+class Relate(Family):
     """The family of relations.
 
     Attributes:
-        predicates: in the order of their numbers. max_length: tokens of a text. thresholds: see `Relater`.
+        labels: the predicates, in the order of their numbers. max_length: tokens of a text.
+        thresholds: see `Relater`.
     """
 
-    predicates: tuple[str, ...]
+    labels: tuple[str, ...]
     max_length: int
     thresholds: tuple[float, float] = THRESHOLDS
     metrics: tuple[str, ...] = ("triple_f1", "triple_precision", "triple_recall")
-    task: Task = "relate"
-    fields: ClassVar[Fields] = Fields()
+    task: ClassVar[Task] = "relate"
     heads: frozenset[str] = frozenset({"pooler"})  # not asked; a whole encoder for whoever loads the folder
 
-    @property
-    def labels(self) -> tuple[str, ...]:
-        return self.predicates
+    def example(self, row: Row, fields: Fields) -> Example:
+        return Example(row.name, fields.first(row), None, None, row.where)
 
-    def example(self, row: Row, fields: Fields) -> Sentence:
-        return Sentence(row.name, fields.first(row), None, row.where)
+    def encode(self, examples: Sequence[Example], tokenizer: Tokenizer) -> Related:
+        return encode(examples, tokenizer, self.max_length, self.labels)
 
-    def encode(
-        self, examples: Sequence[Sentence], tokenizer: Tokenizer, *, learning: bool = False
-    ) -> Related:
-        """As `relations.encode`."""
-        return encode(examples, tokenizer, self.max_length, self.predicates, learning=learning)
+    def encode_to_learn(self, examples: Sequence[Example], tokenizer: Tokenizer) -> Related:
+        return encode(examples, tokenizer, self.max_length, self.labels, learning=True)
 
     def build(self, base: Model, dropout: float, seed: int) -> Relations:
-        return Relations(base, len(self.predicates), dropout=dropout, seed=seed)
+        return Relations(base, len(self.labels), dropout=dropout, seed=seed)
 
     def part(self, model: Relations, batch: RelationBatch) -> Part:
         """The loss a token: the mean over its two ends, summed over the question for subjects and those for
@@ -90,21 +87,17 @@ class Relate:
             right &= ((probability(objects, OBJECT_POWER) > limits) == batch.objects).all(-1).all(-1)
         return Part(asked + found, batch.predictions, right.sum())
 
-    def predict(
-        self,
-        model: Relations,
-        data: Encoded,
-        *,
-        device: torch.device | str = "cpu",
-        poll: Poll = lambda: None,
-    ) -> list[list[Relation]]:
+    def predict(self, model: Relations, data: Encoded, poll: Poll = lambda: None) -> list[list[Relation]]:
         """The relations found in every text."""
-        relater = Relater(model, self.predicates, self.thresholds)
+        relater = Relater(model, self.labels, self.thresholds)
         found: list[list[Relation]] = [[] for _ in data.examples]
         with evaluating(model):
             for rows in longest_first(data.lengths, model.base.tokens_per_pass):
                 poll()
-                packed, spans = data.packed(rows).to(device), [data.examples[i].spans for i in rows]
+                packed, spans = (
+                    data.packed(rows).to(model.base.device),
+                    [data.examples[i].spans for i in rows],
+                )
                 for i, relations in zip(rows, relater.find(packed, spans), strict=True):
                     found[i] = relations
         return found
@@ -116,18 +109,8 @@ class Relate:
             for cut, relations in zip(data.examples, said, strict=True)
         ]
 
-    def gold(self, data: Encoded) -> list[Any]:
-        return [cut.example.triples for cut in data.examples]
-
-    def lines(self, said: Any, data: Encoded, answers: Sequence[Any]) -> list[dict[str, Any]]:
-        """Id, text, and the triples found and right."""
-        lines = []
-        for cut, found in zip(data.examples, answers, strict=True):
-            line: dict[str, Any] = {"id": cut.example.name, "text": cut.example.text, "prediction": found}
-            if cut.example.triples is not None:
-                line["label"] = cut.example.triples
-            lines.append(line)
-        return lines
+    def shown(self, example: Example) -> dict[str, Any]:
+        return {"text": example.text}
 
     def merge(self, said: Sequence[Any], data: Encoded) -> list[list[Relation]]:
         """What several models say together: the triples that at least half of them found, wherever in the
@@ -144,7 +127,7 @@ class Relate:
         return merged
 
     def config(self, model_type: str, dropout: float) -> dict[str, Any]:
-        names, length = self.predicates, self.max_length
+        names, length = self.labels, self.max_length
         tree = head_config(model_type, self.task, dropout, names=names, max_length=length)
         tree["albertine"]["thresholds"] = list(self.thresholds)
         return tree

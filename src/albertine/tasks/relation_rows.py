@@ -16,25 +16,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from albertine.evaluation.entities import Triple
 from albertine.randomness import uniforms
 from albertine.tasks.encoded import Encoded, RowBuilder, TaskBatch, cut_text
+from albertine.tasks.examples import Example
 from albertine.text.tokenizer import Spans, Tokenizer
 from albertine.text.words import is_han
-
-
-@dataclass(frozen=True)
-class Sentence:
-    """One text.
-
-    Attributes:
-        name: how predictions name it. triples: None where the file does not tell. where: for messages.
-    """
-
-    name: str
-    text: str
-    triples: tuple[Triple, ...] | None
-    where: str
 
 
 @dataclass(frozen=True)
@@ -130,7 +116,7 @@ class Related(Encoded):
 
 
 def encode(
-    examples: Sequence[Sentence],
+    examples: Sequence[Example],
     tokenizer: Tokenizer,
     max_length: int,
     predicates: Sequence[str],
@@ -149,7 +135,7 @@ def encode(
     for example in examples:
         cut, ids = cut_text(example, tokenizer, max_length)
         names, places = Names(example.text, cut.spans, tokenizer.lead), []
-        for subject, predicate, thing in dict.fromkeys(example.triples or ()):
+        for subject, predicate, thing in dict.fromkeys(example.label or ()):
             first, second = names.place(subject), names.place(thing)
             if first is not None and second is not None:
                 places.append([*first, number[predicate], *second])
@@ -157,14 +143,14 @@ def encode(
                 broken += 1
             else:
                 absent += 1
-        if learning and example.triples and not places:
+        if learning and example.label and not places:
             left_out += 1
             continue
         rows.add(ids, None)
         rows.end()
         cuts.append(cut)
         targets.append(torch.tensor(places, dtype=torch.int64).view(-1, 5))
-    known = all(example.triples is not None for example in examples)
+    known = all(example.label is not None for example in examples)
     encoded = rows.encoded(cuts, targets if known else None)
     return Related(
         **vars(encoded), predicates=len(predicates), lost=Lost(absent, broken, left_out), lead=tokenizer.lead

@@ -18,8 +18,9 @@ from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.model.replan import distances, replan, shared_again
 from albertine.model.task_model import Classifier, TaskModel
+from albertine.tasks.datasets.written import WritingTask
 from albertine.tasks.family import Family
-from albertine.tasks.settings import EncoderChoice, FinetuneSettings, TuningChoice, WritingTask
+from albertine.tasks.settings import EncoderChoice, FinetuneSettings, TuningChoice
 from albertine.text.load import check_tokenizer, load_tokenizer
 from albertine.text.tokenizer import Tokenizer
 

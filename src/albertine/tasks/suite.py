@@ -15,16 +15,17 @@ files lie.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
 from albertine.errors import SettingsError
-from albertine.settings import override, read_yaml, resolve
+from albertine.settings import merged, override, read_yaml, resolve
+from albertine.tasks.choice import named_or_file
 from albertine.tasks.data import missing
-from albertine.tasks.settings import FinetuneSettings, named_or_file
+from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.start import open_encoder
 
 OWN_KEYS = ("name", "output", "data")
@@ -98,19 +99,6 @@ def read_suite(path: Path, assignments: Iterable[str] = ()) -> TaskSuite:
     if not tasks:
         raise SettingsError("every task of the suite was taken out", where=path)
     return TaskSuite(str(name), folder, _ordered(tasks, list(map(str, changes)), path))
-
-
-def merged(*trees: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings over settings, part by part; what comes later wins."""
-    result: dict[str, Any] = {}
-    for tree in trees:
-        for key, value in tree.items():
-            before = result.get(key)
-            if isinstance(before, dict) and isinstance(value, dict):
-                result[key] = merged(before, value)
-            else:
-                result[key] = value
-    return result
 
 
 def _own_tree(change: Any, path: Path, where: str) -> dict[str, Any]:

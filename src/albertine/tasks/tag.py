@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -24,27 +24,14 @@ from albertine.model.model import Model
 from albertine.model.task_model import TaskModel
 from albertine.objectives.losses import IGNORED, Part
 from albertine.tasks.encoded import Encoded, RowBuilder, TaskBatch, cut_text
+from albertine.tasks.examples import Example
 from albertine.tasks.family import Fields, OneLayer, Poll, Tuned, over_rows
 from albertine.tasks.readers.table import Row
 from albertine.text.tokenizer import Spans, Tokenizer
 
 
-@dataclass(frozen=True)
-class Tagged:
-    """One text.
-
-    Attributes:
-        name: how predictions name it. entities: None where the file does not tell. where: for messages.
-    """
-
-    name: str
-    text: str
-    entities: tuple[Entity, ...] | None
-    where: str
-
-
 def encode(
-    examples: Sequence[Tagged], tokenizer: Tokenizer, max_length: int, labels: Sequence[str]
+    examples: Sequence[Example], tokenizer: Tokenizer, max_length: int, labels: Sequence[str]
 ) -> Encoded:
     """A row a text; its target are the tags of its tokens, int64 (tokens,), the special ones ignored.
 
@@ -58,10 +45,10 @@ def encode(
         rows.add(ids, None)
         rows.end()
         cuts.append(cut)
-        tags = [number[tag] for tag in tags_for(cut.spans, example.entities or (), scheme)]
+        tags = [number[tag] for tag in tags_for(cut.spans, example.label or (), scheme)]
         before = [IGNORED] * tokenizer.lead
         targets.append(torch.tensor([*before, *tags, *[IGNORED] * (2 - len(before))]))
-    known = all(example.entities is not None for example in examples)
+    known = all(example.label is not None for example in examples)
     return rows.encoded(cuts, targets if known else None)
 
 
@@ -92,17 +79,17 @@ class Tag(OneLayer):
     max_length: int
     crf: bool = False
     metrics: tuple[str, ...] = ("entity_f1",)
-    task: Task = "tag"
+    task: ClassVar[Task] = "tag"
     per_token: bool = True
 
     @property
     def outputs(self) -> int:
         return len(self.labels)
 
-    def example(self, row: Row, fields: Fields) -> Tagged:
-        return Tagged(row.name, fields.first(row), None, row.where)
+    def example(self, row: Row, fields: Fields) -> Example:
+        return Example(row.name, fields.first(row), None, None, row.where)
 
-    def encode(self, examples: Sequence[Tagged], tokenizer: Tokenizer) -> Encoded:
+    def encode(self, examples: Sequence[Example], tokenizer: Tokenizer) -> Encoded:
         return encode(examples, tokenizer, self.max_length, self.labels)
 
     def build(self, base: Model, dropout: float, seed: int) -> TaskModel:
@@ -122,19 +109,10 @@ class Tag(OneLayer):
         total = F.cross_entropy(logits, batch.targets, reduction="sum", ignore_index=IGNORED)
         return Part(total, batch.predictions, (logits.argmax(-1) == batch.targets).sum())
 
-    def predict(
-        self,
-        model: Any,
-        data: Encoded,
-        *,
-        device: torch.device | str = "cpu",
-        poll: Poll = lambda: None,
-    ) -> Tensor:
+    def predict(self, model: Any, data: Encoded, poll: Poll = lambda: None) -> Tensor:
         """The logits of every token, (tokens, tags); with a CRF the tags of the best sequences, int64
         (tokens,)."""
-        return over_rows(
-            model, data, per_token=True, device=device, poll=poll, ask=model.tags if self.crf else model
-        )
+        return over_rows(model, data, poll, per_token=True, ask=model.tags if self.crf else model)
 
     def merge(self, said: Sequence[Tensor], data: Encoded) -> Tensor:
         """Logits of the mean probabilities, token by token.
@@ -161,26 +139,15 @@ class Tag(OneLayer):
             for cut, row in zip(data.examples, rows, strict=True)
         ]
 
-    def gold(self, data: Encoded) -> list[Any]:
-        return [cut.example.entities for cut in data.examples]
+    def shown(self, example: Example) -> dict[str, Any]:
+        return {"text": example.text}
 
-    def lines(self, said: Tensor, data: Encoded, answers: Sequence[Any]) -> list[dict[str, Any]]:
-        """Id, text, and the entities found and right: type, first character, end, words."""
-        lines = []
-        for cut, found in zip(data.examples, answers, strict=True):
-            text = cut.example.text
-            line: dict[str, Any] = {"id": cut.example.name, "text": text, "prediction": _told(text, found)}
-            if cut.example.entities is not None:
-                line["label"] = _told(text, cut.example.entities)
-            lines.append(line)
-        return lines
+    def plain(self, answer: Sequence[Entity], example: Example) -> list[list[Any]]:
+        """Type, first character, end, words of every entity."""
+        return [[name, begin, end, example.text[begin:end]] for name, begin, end in answer]
 
     def config(self, model_type: str, dropout: float) -> dict[str, Any]:
         return head_config(model_type, self.task, dropout, names=self.labels, max_length=self.max_length)
-
-
-def _told(text: str, entities: Sequence[Entity]) -> list[list[Any]]:
-    return [[name, begin, end, text[begin:end]] for name, begin, end in entities]
 
 
 def of_folder(found: Tuned) -> Tag:

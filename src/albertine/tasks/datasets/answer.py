@@ -10,18 +10,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
 
 from albertine.errors import DataError
 from albertine.inference.windows import Reading
+from albertine.settings import Settings
 from albertine.tasks.answer import Answer, Question, windows_to_learn
+from albertine.tasks.choice import Examples, Known, TaskChoice
+from albertine.tasks.encoded import Encoded
 from albertine.tasks.family import Family
-from albertine.tasks.joint import AnswerOrNot
+from albertine.tasks.joint import AnswerOrNot, of_folder
 from albertine.tasks.readers.files import File, whole_json
-from albertine.tasks.readers.table import Row, form_of, rows_of
+from albertine.tasks.readers.table import Row, first_fields, rows_of
 from albertine.tasks.registry import Dataset, Rules, Split
-from albertine.tasks.settings import AnswersTask
-from albertine.tasks.sources import Data, as_data, fewer, files_of, read_splits
+from albertine.tasks.sources import Data, Lost, files_of
 from albertine.text.tokenizer import Tokenizer
 
 SCORES: Mapping[Rules, tuple[str, ...]] = {
@@ -86,17 +90,11 @@ def questions_in(dataset: Dataset, path: File) -> Iterator[Question]:
     """The questions of a file: flat rows, or SQuAD's own format."""
     if dataset.reader == "squad":
         return squad_file(path)
-    first = first_row(path) if form_of(path) != "parquet" else None
-    flat = form_of(path) == "parquet" or (first is not None and "context" in first.fields)
-    return flat_questions(rows_of(path, prefix="task.")) if flat else squad_file(path)
-
-
-def first_row(path: File) -> Row | None:
-    """The first row of a file; None where there is none, as in one JSON object over many lines."""
-    try:
-        return next(rows_of(path), None)
-    except DataError:
-        return None
+    first = first_fields(path, dataset.encoding, "task.")
+    flat = first is not None and (not first or not first.keys().isdisjoint(("context", "question")))
+    return (
+        flat_questions(rows_of(path, encoding=dataset.encoding, prefix="task.")) if flat else squad_file(path)
+    )
 
 
 def _question(passage: str, asked: dict[str, Any], where: str) -> Question:
@@ -143,8 +141,8 @@ def check(splits: Mapping[str, Sequence[Question]], no_answer: bool) -> None:
             )
 
 
-def learnable(questions: Sequence[Question]) -> tuple[list[Question], int]:
-    """The questions whose answer is in the passage, or that have none; and how many others there are.
+def learnable(questions: Sequence[Question]) -> list[Question]:
+    """The questions whose answer is in the passage, or that have none.
 
     Raises:
         DataError: there is nothing to learn from.
@@ -152,7 +150,7 @@ def learnable(questions: Sequence[Question]) -> tuple[list[Question], int]:
     found = [q for q in questions if q.answers == () or (q.answers and q.answers[0][1] >= 0)]
     if not found:
         raise DataError("has no question whose answer is in its passage", where=questions[0].where)
-    return found, len(questions) - len(found)
+    return found
 
 
 def read(dataset: Dataset, folder: Path, split: Split) -> Iterator[Question]:
@@ -161,27 +159,65 @@ def read(dataset: Dataset, folder: Path, split: Split) -> Iterator[Question]:
         yield from questions_in(dataset, path)
 
 
-def load(task: AnswersTask, tokenizer: Tokenizer, known: Family | None = None) -> Data:
-    """The data of questions about passages."""
-    dataset, lost = task.data, 0
-    splits = read_splits(task, read, judging=known is not None)
-    check(splits, dataset.no_answer)
-    if known is None:
-        splits["train"], lost = learnable(splits["train"])
-    splits = fewer(splits, task)
-    sizes = task.answer
-    reading = Reading(task.max_length, sizes.stride, sizes.question, sizes.longest, sizes.n_best)
-    family: Family = (
-        AnswerOrNot(reading=reading) if dataset.no_answer else Answer(SCORES[dataset.rules], reading)
+class AnswerChoice(Settings):
+    """How questions about passages are read, in tokens, and how own files of them are scored."""
+
+    stride: int = Field(128, ge=1, description="from one window of task.max_length to the next")
+    question: int = Field(64, ge=1, description="of the question, the rest is cut")
+    longest: int = Field(30, ge=1, description="of an answer")
+    blank: float = Field(
+        1.0,
+        ge=0,
+        le=1,
+        description="share of the training windows without the answer of their question that are learned "
+        "from; a small budget is better spent on the others",
     )
-    encoded = {name: family.encode(found, tokenizer) for name, found in splits.items()}
-    more = {
-        name: [(sum(a.cut for a in found.examples), f"with a question cut to {sizes.question} tokens")]
-        for name, found in encoded.items()
-    }
-    if known is not None:
-        return as_data(family, encoded, task, more)
-    more["train"].append((lost, "left out, their answer is not in the passage"))
-    data = as_data(family, encoded, task, more)
-    # A batch is of windows, as in Google's code: one of questions would hold several times as many.
-    return replace(data, train=windows_to_learn(data.train, sizes.blank))
+    n_best: int = Field(20, ge=1, description="how many likely spans are kept")
+    no_answer: bool = Field(False, description="own files: passages may not answer, as in SQuAD v2.0")
+    rules: Rules = Field(
+        "squad", description="own files: whose script scores the answers; the last three are for Chinese"
+    )
+
+
+class AnswersTask(TaskChoice):
+    """Answers in a passage (SQuAD's format)."""
+
+    kind: Literal["answers"]
+    readers = ("squad",)
+    labelled = False
+    read: ClassVar = staticmethod(read)
+
+    answer: AnswerChoice = AnswerChoice()
+
+    def _told(self) -> dict[str, Any]:
+        told = {name: value for name, value in self.answer if name in Dataset.model_fields}
+        return super()._told() | told
+
+    def family(self, splits: dict[str, list[Any]], tokenizer: Tokenizer, known: Family | None) -> Family:
+        dataset, own = self.data, self.answer
+        check(splits, dataset.no_answer)
+        reading = Reading(self.max_length, own.stride, own.question, own.longest, own.n_best)
+        if dataset.no_answer:
+            return AnswerOrNot(reading=reading)
+        return Answer(SCORES[dataset.rules], reading)
+
+    def kept(self, split: str, examples: Examples) -> Examples:
+        return learnable(examples) if split == "train" else examples
+
+    def lost(self, read: Examples, kept: Examples, encoded: Encoded, split: str) -> Iterable[Lost]:
+        cut = sum(asked.cut for asked in encoded.examples)
+        yield cut, f"with a question cut to {self.answer.question} tokens"
+        if split == "train":
+            yield (
+                len(read) - len(self.kept(split, read)),
+                "left out, their answer is not in the passage",
+            )
+
+    def load(self, tokenizer: Tokenizer, known: Family | None = None) -> Data:
+        """As of every task; a batch is of windows, as in Google's code: one of questions would hold several
+        times as many."""
+        data = super().load(tokenizer, known)
+        return data if known else replace(data, train=windows_to_learn(data.train, self.answer.blank))
+
+
+FAMILY = Known("answer", "answer from passages", of_folder, (AnswersTask,))

@@ -9,16 +9,19 @@ from __future__ import annotations
 import string
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
 
 from albertine.errors import DataError
-from albertine.tasks.choose import Choice, Choose
+from albertine.tasks.choice import Examples, Known, PooledTask
+from albertine.tasks.choose import Choice, Choose, of_folder
+from albertine.tasks.encoded import Encoded
 from albertine.tasks.family import Family
 from albertine.tasks.readers.files import LIMITS, File, find, parsed, unpacked, whole, whole_json
 from albertine.tasks.readers.table import Row
-from albertine.tasks.registry import Columns, Dataset, Split
-from albertine.tasks.settings import OptionsTask
-from albertine.tasks.sources import Data, as_data, blank, fewer, files_of, read_splits, rows_in
+from albertine.tasks.registry import Column, Columns, Dataset, Split
+from albertine.tasks.sources import Lost, blank, files_of, rows_in
 from albertine.text.streams import tar_members
 from albertine.text.tokenizer import Tokenizer
 
@@ -45,6 +48,12 @@ def _race_files(folder: Path, levels: Sequence[str]) -> Iterator[tuple[str, byte
             inside = member.name.rpartition(":")[2]
             if inside.startswith(wanted) and inside.endswith(".txt"):
                 yield member.name, whole(member)
+
+
+def race_folder(folder: Path) -> Iterator[Choice]:
+    """The questions of all passages in a folder and those below it, such as RACE/test or RACE/test/high."""
+    for path in sorted(folder.rglob("*.txt"), key=lambda p: (p.parent, len(p.name), p.name)):
+        yield from _passage(parsed(path.read_bytes(), str(path)), str(path))
 
 
 def _passage(tree: Any, where: str) -> Iterator[Choice]:
@@ -80,17 +89,8 @@ def _questions(
         if given is not None and given not in options:
             raise DataError(f"question {i} of {name}: `{given}` is not one of its options", where=where)
         answer = None if given is None else options.index(given)
-        yield _checked(
-            Choice(
-                "-".join([*group, name, str(i)]),
-                passage,
-                asked["question"],
-                options,
-                answer,
-                where,
-                "".join(group),
-            )
-        )
+        named = "-".join([*group, name, str(i)])
+        yield _checked(Choice(named, passage, asked["question"], options, answer, where, "".join(group)))
 
 
 def _options(row: Row, field: str) -> tuple[str, ...]:
@@ -142,15 +142,26 @@ def _answer(row: Row, label: str, options: tuple[str, ...]) -> int | None:
 def _checked(choice: Choice) -> Choice:
     if len(choice.options) < 2:
         raise DataError(f"question {choice.name} has fewer than two options", where=choice.where)
-    if choice.answer is not None and not 0 <= choice.answer < len(choice.options):
-        raise DataError(f"question {choice.name} has no option {choice.answer}", where=choice.where)
+    if choice.label is not None and not 0 <= choice.label < len(choice.options):
+        raise DataError(f"question {choice.name} has no option {choice.label}", where=choice.where)
     return choice
 
 
-def load(task: OptionsTask, tokenizer: Tokenizer, known: Family | None = None) -> Data:
-    """The data of a task of multiple choice."""
-    splits = fewer(read_splits(task, read, lambda e: e.answer, judging=known is not None), task)
-    family = Choose(task.max_length)
-    encoded = {name: family.encode(found, tokenizer) for name, found in splits.items()}
-    lost = {name: (blank(examples, "passage", "question"),) for name, examples in splits.items()}
-    return as_data(family, encoded, task, lost)
+class OptionsTask(PooledTask):
+    """One of several options."""
+
+    kind: Literal["choice"]
+    usual = ("accuracy",)
+    readers = ("race", "dialogues")
+    read: ClassVar = staticmethod(read)
+
+    options: Column = Field("options", description="own files: field of the list of options")
+
+    def family(self, splits: dict[str, list[Any]], tokenizer: Tokenizer, known: Family | None) -> Family:
+        return Choose(self.max_length)
+
+    def lost(self, read: Examples, kept: Examples, encoded: Encoded, split: str) -> Iterable[Lost]:
+        return [blank(kept, "passage", "question")]
+
+
+FAMILY = Known("choose", "choose among options", of_folder, (OptionsTask,))

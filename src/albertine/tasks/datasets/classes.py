@@ -1,4 +1,4 @@
-"""Files of classified texts to examples: the those of data sets by name and own ones."""
+"""Texts and pairs with a class, several, or a score: data sets by name, and own files."""
 
 from __future__ import annotations
 
@@ -6,18 +6,22 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal, cast
+
+from pydantic import Field
 
 from albertine.errors import DataError, SettingsError
-from albertine.tasks.classify import Classify
+from albertine.interop.heads import Kind
+from albertine.tasks.choice import Examples, Known, PooledTask
+from albertine.tasks.classify import Classify, of_folder
 from albertine.tasks.datasets.clue import LAYOUTS
-from albertine.tasks.examples import Example, Label
+from albertine.tasks.encoded import Encoded
+from albertine.tasks.examples import Example
 from albertine.tasks.family import Family
 from albertine.tasks.readers.table import Row
 from albertine.tasks.readers.values import kind_of_value
 from albertine.tasks.registry import Dataset, Split
-from albertine.tasks.settings import ClassesTask, ClassTask
-from albertine.tasks.sources import Data, as_data, blank, check_known, fewer, files_of, read_splits, rows_in
+from albertine.tasks.sources import Lost, all_rows, check_known
 from albertine.text.tokenizer import Tokenizer
 
 BROKEN = "(a row of another number of fields)"
@@ -31,8 +35,7 @@ def read(dataset: Dataset, folder: Path, split: Split) -> Iterator[Example]:
     Raises:
         DataError: the file or a column is missing, or a value is not what it should be.
     """
-    for file in files_of(dataset, folder, split):
-        yield from read_rows(dataset, rows_in(dataset, file, split), split)
+    yield from read_rows(dataset, all_rows(dataset, folder, split), split)
 
 
 def read_rows(dataset: Dataset, rows: Iterable[Row], split: Split) -> Iterator[Example]:
@@ -59,7 +62,9 @@ def kept(dataset: Dataset, examples: Iterable[Example]) -> list[Example]:
     return [e for e in examples if e.label not in (BROKEN, *dataset.left_out)]
 
 
-def _label(dataset: Dataset, column: str | None, row: Row, *, untold: bool) -> Label | None:
+def _label(
+    dataset: Dataset, column: str | None, row: Row, *, untold: bool
+) -> str | float | frozenset[str] | None:
     if column is None or (untold and column not in row.fields):
         return None
     value = row.get(column)
@@ -124,28 +129,58 @@ def class_names(example: Example) -> frozenset[str]:
     return frozenset({label}) if isinstance(label, str) else frozenset()
 
 
-def load(task: ClassTask | ClassesTask, tokenizer: Tokenizer, known: Family | None = None) -> Data:
-    """The data of a task of classes or scores."""
-    dataset, kind = task.data, task.kind
-    found = read_splits(task, read, lambda e: e.label, judging=known is not None)
-    if "test" in found and not any(map(class_names, found["test"])) and kind == "multi":
-        found["test"] = [replace(e, label=None) for e in found["test"]]  # a column that was left empty
-    splits = {name: kept(dataset, examples) for name, examples in found.items()}
-    labels = label_names(dataset, splits["train"]) if known is None else known.labels
-    check_known("class", splits, class_names, labels)
-    if "f1" in dataset.metrics and "1" not in labels:
-        raise SettingsError(
-            "f1 counts the class `1`, and there is none", remedy="macro_f1 counts every class"
-        )
-    left_out = {name: len(found[name]) - len(examples) for name, examples in splits.items()}
-    splits = fewer(splits, task)
-    family = Classify(kind, labels, dataset.judged_by(kind), task.max_length)
-    encoded = {name: family.encode(examples, tokenizer) for name, examples in splits.items()}
-    lost = {
-        name: (
-            (left_out[name], "left out, as its authors do"),
-            blank(examples, "text", "pair"),
-        )
-        for name, examples in splits.items()
-    }
-    return as_data(family, encoded, task, lost)
+class LabelledTask(PooledTask):
+    """What kinds of classes and scores share."""
+
+    read: ClassVar = staticmethod(read)
+
+    def kept(self, split: str, examples: Examples) -> Examples:
+        return kept(self.data, examples)
+
+    def family(self, splits: dict[str, list[Any]], tokenizer: Tokenizer, known: Family | None) -> Family:
+        dataset, kind = self.data, cast(Kind, self.kind)
+        labels = label_names(dataset, splits["train"]) if known is None else known.labels
+        check_known("class", splits, class_names, labels)
+        if "f1" in dataset.metrics and "1" not in labels:
+            raise SettingsError(
+                "f1 counts the class `1`, and there is none", remedy="macro_f1 counts every class"
+            )
+        return Classify(kind, labels, self.metrics, self.max_length)
+
+    def lost(self, read: Examples, kept: Examples, encoded: Encoded, split: str) -> Iterable[Lost]:
+        left_out = len(read) - len(self.kept(split, read))
+        return [(left_out, "left out, as its authors do"), *super().lost(read, kept, encoded, split)]
+
+
+class ScoreTask(LabelledTask):
+    """A number."""
+
+    kind: Literal["score"]
+    usual = ("pearson", "spearman")
+    further = ("mean_squared_error",)
+
+
+class ClassTask(LabelledTask):
+    """One class."""
+
+    kind: Literal["single"] = "single"
+    usual = ("accuracy", "macro_f1")
+    further = ("f1", "matthews")
+
+
+class ClassesTask(LabelledTask):
+    """Any number of classes."""
+
+    kind: Literal["multi"]
+    usual = ("micro_f1",)
+    further = ("accuracy",)
+
+    separator: str = Field(",", min_length=1, description="own files: between the classes of one row")
+
+    def kept(self, split: str, examples: Examples) -> Examples:
+        if split == "test" and not any(map(class_names, examples)):
+            examples = [replace(e, label=None) for e in examples]  # a column that was left empty
+        return super().kept(split, examples)
+
+
+FAMILY = Known("classify", "classify texts", of_folder, (ClassTask, ClassesTask, ScoreTask))

@@ -6,21 +6,23 @@ schemas may have one predicate (50 have 49), and their types take no part in the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from albertine.errors import DataError
 from albertine.evaluation.entities import Triple
+from albertine.tasks.choice import Examples, Known, TaskChoice
+from albertine.tasks.encoded import Encoded
+from albertine.tasks.examples import Example
 from albertine.tasks.family import Family
 from albertine.tasks.readers.files import NotThere, find, parsed, text_lines
 from albertine.tasks.readers.table import Row
 from albertine.tasks.registry import Dataset, Split
-from albertine.tasks.relate import Relate
-from albertine.tasks.relation_rows import Sentence
-from albertine.tasks.settings import RelationsTask
-from albertine.tasks.sources import Data, as_data, check_known, fewer, files_of, read_splits, rows_in
+from albertine.tasks.relate import Relate, of_folder
+from albertine.tasks.relation_rows import Related
+from albertine.tasks.sources import Lost, all_rows, check_known
 from albertine.text.tokenizer import Tokenizer
 
 SCHEMAS = "all_50_schemas"
@@ -51,22 +53,21 @@ OWN = TripleForm(_of_three, "A triple is [subject, predicate, object], three tex
 DUIE = TripleForm(_of_duie, 'A triple is {"subject": …, "predicate": …, "object": …}, three texts')
 
 
-def read(dataset: Dataset, folder: Path, split: Split) -> Iterator[Sentence]:
+def read(dataset: Dataset, folder: Path, split: Split) -> Iterator[Example]:
     """The texts of a split of a data set."""
     columns, duie = dataset.columns_of(split), dataset.reader == "duie"
-    for path in files_of(dataset, folder, split):
-        for row in rows_in(dataset, path, split):
-            yield _sentence(row, columns.text, columns.label or "", DUIE if duie else OWN)
+    for row in all_rows(dataset, folder, split):
+        yield _sentence(row, columns.text, columns.label or "", DUIE if duie else OWN)
 
 
-def _sentence(row: Row, text: str, label: str, form: TripleForm) -> Sentence:
+def _sentence(row: Row, text: str, label: str, form: TripleForm) -> Example:
     words, value = row.text(text), row.told(label)
     if not words.strip():
         raise DataError(f"`{text}` is empty", where=row.where, remedy="Leave the line out")
     if value is not None and not isinstance(value, list):
         raise DataError(f"`{label}` is not a list of triples", where=row.where, remedy=form.words)
     triples = None if value is None else tuple(_triple(item, label, row, form) for item in value)
-    return Sentence(row.name, words, triples, row.where)
+    return Example(row.name, words, None, triples, row.where)
 
 
 def _triple(item: Any, label: str, row: Row, form: TripleForm) -> Triple:
@@ -78,7 +79,7 @@ def _triple(item: Any, label: str, row: Row, form: TripleForm) -> Triple:
     return found
 
 
-def predicate_names(train: Sequence[Sentence], folder: Path | None) -> tuple[str, ...]:
+def predicate_names(train: Sequence[Example], folder: Path | None) -> tuple[str, ...]:
     """The predicates in the order of their numbers: that of the schemas where the folder has them, else those
     of the training file, sorted.
 
@@ -106,23 +107,30 @@ def _predicate(line: str, where: str) -> str:
     raise DataError("is not a schema", where=where, remedy='A schema is {"predicate": …}, an object a line')
 
 
-def predicates_of(example: Sentence) -> set[str]:
+def predicates_of(example: Example) -> set[str]:
     """The predicates of the triples of an example."""
-    return {predicate for _, predicate, _ in example.triples or ()}
+    return {predicate for _, predicate, _ in example.label or ()}
 
 
-def load(task: RelationsTask, tokenizer: Tokenizer, known: Family | None = None) -> Data:
-    """The data of a task of relations."""
-    splits = read_splits(task, read, lambda e: e.triples, judging=known is not None)
-    place = None if task.dataset is None else task.place
-    predicates = predicate_names(splits["train"], place) if known is None else known.labels
-    check_known("predicate", splits, predicates_of, predicates)
-    splits = fewer(splits, task)
-    family = Relate(predicates, task.max_length, metrics=task.data.judged_by(task.kind))
-    encoded = {
-        name: family.encode(found, tokenizer, learning=name == "train") for name, found in splits.items()
-    }
-    if known is None and not encoded["train"].examples:
-        raise DataError("has no triple to learn from", where=splits["train"][0].where)
-    lost = {name: found.told for name, found in encoded.items()}
-    return as_data(family, encoded, task, lost)
+class RelationsTask(TaskChoice):
+    """Relations between names in a text."""
+
+    kind: Literal["relations"]
+    usual = ("triple_f1", "triple_precision", "triple_recall")
+    readers = ("duie",)
+    read: ClassVar = staticmethod(read)
+
+    def family(self, splits: dict[str, list[Any]], tokenizer: Tokenizer, known: Family | None) -> Family:
+        place = None if self.dataset is None else self.place
+        predicates = predicate_names(splits["train"], place) if known is None else known.labels
+        check_known("predicate", splits, predicates_of, predicates)
+        return Relate(predicates, self.max_length, metrics=self.metrics)
+
+    def lost(self, read: Examples, kept: Examples, encoded: Encoded, split: str) -> Iterable[Lost]:
+        if split == "train" and not encoded.examples:
+            raise DataError("has no triple to learn from", where=kept[0].where)
+        assert isinstance(encoded, Related)
+        return encoded.told
+
+
+FAMILY = Known("relate", "find relations", of_folder, (RelationsTask,))

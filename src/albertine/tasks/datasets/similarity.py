@@ -6,18 +6,22 @@ neutral and that more than contradiction, as Su orders them for CoSENT.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import cycle
 from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
 
 from albertine.errors import DataError
-from albertine.tasks.embed import Embed, Likeness, Objective
+from albertine.settings import Settings
+from albertine.tasks.choice import Examples, Known, TaskChoice
+from albertine.tasks.embed import Embed, Likeness, Objective, of_folder
+from albertine.tasks.encoded import Encoded
 from albertine.tasks.family import Family
-from albertine.tasks.registry import Dataset, Split
-from albertine.tasks.settings import VectorsTask
-from albertine.tasks.sources import Data, as_data, fewer, files_of, read_splits, rows_in
+from albertine.tasks.registry import Column, Dataset, Split
+from albertine.tasks.sources import Lost, all_rows
 from albertine.text.tokenizer import Tokenizer
 
 Scale = tuple[float, float] | Mapping[str, float]
@@ -36,7 +40,7 @@ def read(dataset: Dataset, folder: Path, split: Split, *, alone: bool = False) -
     """
     columns, learned = dataset.columns_of(split), split == "train"
     pair, label, negative = columns.pair or "", columns.label or "", columns.negative if learned else None
-    for row in (row for file in files_of(dataset, folder, split) for row in rows_in(dataset, file, split)):
+    for row in all_rows(dataset, folder, split):
         if dataset.ragged and not row.fields:
             continue
         first = row.text(columns.text)
@@ -78,7 +82,7 @@ def to_learn(pairs: Sequence[Likeness], objective: Objective) -> list[Likeness]:
     Raises:
         DataError: nothing is left.
     """
-    scored = [p for p in pairs if p.score is not None]
+    scored = [p for p in pairs if p.label is not None]
     if objective == "simcse":
         return _alone(pairs)
     found = _contrasts(scored or pairs) if objective == "contrastive" else scored
@@ -100,13 +104,13 @@ def _alone(pairs: Sequence[Likeness]) -> list[Likeness]:
 def _contrasts(pairs: Sequence[Likeness]) -> list[Likeness]:
     unlike: dict[str, list[str]] = {}
     for p in pairs:
-        if p.score is not None and p.score <= UNLIKE:
+        if p.label is not None and p.label <= UNLIKE:
             unlike.setdefault(p.text, []).append(p.pair)
     turns = {text: cycle(others) for text, others in unlike.items()}
     return [
         replace(p, negative=next(turns[p.text])) if p.negative is None and p.text in turns else p
         for p in pairs
-        if p.score is None or p.score >= ALIKE
+        if p.label is None or p.label >= ALIKE
     ]
 
 
@@ -116,7 +120,7 @@ def to_judge(pairs: Sequence[Likeness], *, test: bool) -> list[Likeness]:
     Raises:
         DataError: no pair has a score.
     """
-    scored = [p for p in pairs if p.score is not None]
+    scored = [p for p in pairs if p.label is not None]
     if not scored and not test:
         raise DataError("the dev file has no scores to judge by", where=pairs[0].where)
     return scored or list(pairs)
@@ -130,16 +134,76 @@ def counts(pairs: Sequence[Likeness], kept: Sequence[Likeness]) -> Iterator[tupl
     yield sum(not (p.text.strip() and p.pair.strip()) for p in pairs), "with an empty text"
 
 
-def load(task: VectorsTask, tokenizer: Tokenizer, known: Family | None = None) -> Data:
-    """The data of a task of similarity."""
-    choice = task.similarity
-    how = choice.pooling, choice.normalize, choice.scale, choice.symmetric
-    family = Embed(choice.loss, task.max_length, *how, metrics=task.data.judged_by(task.kind))
-    encoded, lost = {}, {}
-    splits = read_splits(task, partial(read, alone=choice.loss == "simcse"), judging=known is not None)
-    for name, pairs in fewer(splits, task).items():
-        used = to_learn(pairs, choice.loss) if name == "train" else to_judge(pairs, test=name == "test")
-        encode = family.encode_to_learn if name == "train" else family.encode
-        encoded[name] = encode(used, tokenizer)
-        lost[name] = (*counts(pairs, used),)
-    return as_data(family, encoded, task, lost)
+class SimilarityChoice(Settings):
+    """Kind similarity: one vector a text, and how it is learned."""
+
+    loss: Objective = Field(
+        "cosent",
+        description="cosine: its squared distance from the score; cosent: the order of the scores; "
+        "contrastive: pairs that are alike, each told from all others of its batch; simcse: every text and "
+        "itself under other dropout, without any labels. All but cosine compare the examples of a batch: "
+        "a process computes its share of training.batch_size at once, whatever "
+        "training.micro_batch_tokens says, and of N processes each compares within its own N-th part",
+    )
+    pooling: Literal["mean", "cls", "depths"] = Field(
+        "mean",
+        description="of all tokens, the first token, or the mean of all tokens over all depths, which "
+        "suits small encoders and which sentence-transformers cannot compute",
+    )
+    normalize: bool = Field(False, description="vectors of length 1")
+    scale: float = Field(20.0, gt=0, description="of cosines in cosent and contrasts: 1 / temperature")
+    symmetric: bool = Field(False, description="contrasts: also find the first text of every second one")
+    lowest: float = Field(0.0, description="own files: the score of two texts that have nothing in common")
+    highest: float = Field(1.0, description="own files: the score of two texts that say the same")
+    negative: Column | None = Field(
+        None, description="own files, contrastive: column of a third text, unlike the first; may be empty"
+    )
+
+    @model_validator(mode="after")
+    def _range(self) -> SimilarityChoice:
+        if not self.lowest < self.highest:
+            raise ValueError(f"lowest {self.lowest:g} is not below highest {self.highest:g}")
+        return self
+
+
+class VectorsTask(TaskChoice):
+    """One vector a text, judged by the cosines of pairs."""
+
+    kind: Literal["similarity"]
+    usual = ("spearman", "pearson")
+    labelled = False
+    read: ClassVar = staticmethod(read)
+
+    similarity: SimilarityChoice = SimilarityChoice()
+
+    def _told(self) -> dict[str, Any]:
+        told, own = super()._told(), self.similarity
+        columns = {**told["columns"], "negative": own.negative}
+        return {**told, "columns": columns, "scores": (own.lowest, own.highest)}
+
+    @model_validator(mode="after")
+    def _two_texts(self) -> VectorsTask:
+        alone = self.similarity.loss == "simcse" and self.data.files.keys() == {"train"}
+        if self.data.columns.pair is None and not alone:
+            name = "task.pair" if self.dataset is None else "columns.pair"
+            raise ValueError(f"task.kind=similarity needs {name}, the column of the second text")
+        return self
+
+    def family(self, splits: dict[str, list[Any]], tokenizer: Tokenizer, known: Family | None) -> Family:
+        own = self.similarity
+        how = own.pooling, own.normalize, own.scale, own.symmetric
+        return Embed(own.loss, self.max_length, *how, metrics=self.metrics)
+
+    def examples_in(self, split: Split) -> Iterator[Likeness]:
+        return read(self.data, self.place, split, alone=self.similarity.loss == "simcse")
+
+    def used(self, split: str, examples: Examples) -> Examples:
+        if split == "train":
+            return to_learn(examples, self.similarity.loss)
+        return to_judge(examples, test=split == "test")
+
+    def lost(self, read: Examples, kept: Examples, encoded: Encoded, split: str) -> Iterable[Lost]:
+        return counts(kept, encoded.examples)
+
+
+FAMILY = Known("embed", "make vectors of texts", of_folder, (VectorsTask,))

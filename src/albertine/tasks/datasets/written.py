@@ -5,26 +5,31 @@ WebQA has a JSON object a line: a question with its evidences, all cut into word
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
 
 from albertine.errors import DataError
 from albertine.inference.search import Search
 from albertine.tasks.answer import Question
-from albertine.tasks.datasets.answer import first_row, questions_in
+from albertine.tasks.choice import Examples, Known, TaskChoice
+from albertine.tasks.datasets.answer import questions_in
+from albertine.tasks.encoded import Encoded
+from albertine.tasks.examples import Example
 from albertine.tasks.family import Family
-from albertine.tasks.generate import Read, Room, Wanted, Write
+from albertine.tasks.generate import Read, Room, Write, of_folder
 from albertine.tasks.readers.files import File
-from albertine.tasks.readers.table import Row, rows_of
+from albertine.tasks.readers.table import Row, first_fields, rows_of
 from albertine.tasks.registry import Dataset, Split
-from albertine.tasks.settings import WritingTask
-from albertine.tasks.sources import Data, as_data, fewer, files_of, read_splits, rows_in
+from albertine.tasks.sources import Lost, all_rows, files_of
 from albertine.text.tokenizer import Tokenizer
 
 NO_ANSWER = "no_answer"
 
 
-def webqa_file(path: File) -> Iterator[Question]:
+def webqa_file(path: File, encoding: str = "utf-8", prefix: str = "") -> Iterator[Question]:
     """A question for each of its evidences, which stand together under its key.
 
     The right answers stand with every evidence, found in it or not; one that is marked as having none has
@@ -33,7 +38,7 @@ def webqa_file(path: File) -> Iterator[Question]:
     Raises:
         DataError: it is not in WebQA's format.
     """
-    for row in rows_of(path):
+    for row in rows_of(path, encoding=encoding, prefix=prefix):
         try:
             yield from _evidences(row)
         except (KeyError, TypeError, AttributeError) as error:
@@ -63,61 +68,82 @@ def read_questions(dataset: Dataset, folder: Path, split: Split) -> Iterator[Que
     """The questions of a split of a data set; own files in SQuAD's or WebQA's format are told apart by their
     first line."""
     for path in files_of(dataset, folder, split):
-        reader = dataset.reader
-        if reader is None and (first := first_row(path)) is not None and "evidences" in first.fields:
-            reader = "webqa"
-        yield from webqa_file(path) if reader == "webqa" else questions_in(dataset, path)
+        own = dataset.reader is None and "evidences" in (first_fields(path, dataset.encoding, "task.") or ())
+        if own or dataset.reader == "webqa":
+            yield from webqa_file(path, dataset.encoding, "task.")
+        else:
+            yield from questions_in(dataset, path)
 
 
-def read_texts(dataset: Dataset, folder: Path, split: Split) -> Iterator[Wanted]:
+def read_texts(dataset: Dataset, folder: Path, split: Split) -> Iterator[Example]:
     """Sources of one text or two, and the targets, which a test file may lack."""
     columns = dataset.columns_of(split)
-    for row in (row for file in files_of(dataset, folder, split) for row in rows_in(dataset, file, split)):
+    for row in all_rows(dataset, folder, split):
         text, pair = row.text(columns.text), None if columns.pair is None else row.text(columns.pair)
         told = row.fields.get(columns.label or "") is not None
-        yield Wanted(row.name, text, pair, row.text(columns.label or "") if told else None, row.where)
+        yield Example(row.name, text, pair, row.text(columns.label or "") if told else None, row.where)
 
 
-def load_questions(task: WritingTask, tokenizer: Tokenizer, known: Family | None = None) -> Data:
-    """The data of questions whose answers are written."""
-    room, search = Room.of(task.max_length, task.target_length), Search(task.beams, task.target_length)
-    splits = fewer(read_splits(task, read_questions, judging=known is not None), task)
-    train = splits.get("train", [])
-    names, answered = {q.name for q in train}, {q.name for q in train if q.answers}
-    always = known.always if isinstance(known, Read) else names == answered
-    family = Read(tokenizer, room, search, always=always, metrics=task.data.judged_by(task.kind))
-    encoded = {
-        name: family.encode(found, tokenizer, learning=name == "train") for name, found in splits.items()
-    }
-    if known is not None:
-        return as_data(family, encoded, task)
-    learned = encoded["train"]
-    lengths = zip(learned.targets or (), learned.examples, strict=True)
-    silent = sum(len(target) == len(example.sources) for target, example in lengths)
-    if silent == len(learned.examples):
-        raise DataError("has no answer that stands in its passage", where=train[0].where)
-    lost = {"train": [(silent, "without an answer in their passage, which learn to say nothing")]}
-    return as_data(family, encoded, task, lost)
+class WritingTask(TaskChoice):
+    """What kinds that write share."""
+
+    labelled = False
+
+    target_length: int = Field(
+        32, ge=2, description="of max_length the most tokens of the target, [SEP] included"
+    )
+    beams: int = Field(2, ge=1, description="texts followed at once when judged")
+
+    @property
+    def lengths(self) -> tuple[Room, Search]:
+        """How much room there is, and how a model is asked. Raises SettingsError."""
+        return Room.of(self.max_length, self.target_length), Search(self.beams, self.target_length)
 
 
-def load_texts(task: WritingTask, tokenizer: Tokenizer, known: Family | None = None) -> Data:
-    """The data of texts that are written."""
-    room, search = Room.of(task.max_length, task.target_length), Search(task.beams, task.target_length)
-    splits = fewer(read_splits(task, read_texts, judging=known is not None), task)
-    for example in (e for name in ("train", "dev") for e in splits.get(name, ())):
-        if example.target is None:
-            raise DataError(
-                f"has no `{task.data.columns.label}`, the text to be written",
-                where=example.where,
-                remedy="Name the column of the target in task.label",
-            )
-    family = Write(tokenizer, room, search, metrics=task.data.judged_by(task.kind))
-    encoded = {name: family.encode(found, tokenizer) for name, found in splits.items()}
-    lost = {
-        name: (
-            (sum(not e.text.strip() for e in found), "without a source"),
-            (sum(e.target is not None and not e.target.strip() for e in found), "with an empty target"),
-        )
-        for name, found in splits.items()
-    }
-    return as_data(family, encoded, task, lost)
+class TextsTask(WritingTask):
+    """A text to be written (task.label is its column)."""
+
+    kind: Literal["generation"]
+    usual = ("rouge_l", "text_f1", "text_exact")
+    read: ClassVar = staticmethod(read_texts)
+
+    def family(self, splits: dict[str, list[Any]], tokenizer: Tokenizer, known: Family | None) -> Family:
+        for example in (e for name in ("train", "dev") for e in splits.get(name, ())):
+            if example.label is None:
+                raise DataError(
+                    f"has no `{self.data.columns.label}`, the text to be written",
+                    where=example.where,
+                    remedy="Name the column of the target in task.label",
+                )
+        return Write(tokenizer, *self.lengths, metrics=self.metrics)
+
+    def lost(self, read: Examples, kept: Examples, encoded: Encoded, split: str) -> Iterable[Lost]:
+        yield sum(not e.text.strip() for e in kept), "without a source"
+        yield sum(e.label is not None and not e.label.strip() for e in kept), "with an empty target"
+
+
+class ReadingTask(WritingTask):
+    """Answers that are written (SQuAD's or WebQA's format)."""
+
+    kind: Literal["reading"]
+    usual = ("text_f1", "text_exact")
+    readers = ("webqa",)
+    read: ClassVar = staticmethod(read_questions)
+
+    def family(self, splits: dict[str, list[Any]], tokenizer: Tokenizer, known: Family | None) -> Family:
+        train = self._drawn(splits.get("train", []))
+        names, answered = {q.name for q in train}, {q.name for q in train if q.answers}
+        always = known.always if isinstance(known, Read) else names == answered
+        return Read(tokenizer, *self.lengths, always=always, metrics=self.metrics)
+
+    def lost(self, read: Examples, kept: Examples, encoded: Encoded, split: str) -> Iterable[Lost]:
+        if split != "train" or encoded.targets is None:
+            return []
+        lengths = zip(encoded.targets, encoded.examples, strict=True)
+        silent = sum(len(target) == len(example.sources) for target, example in lengths)
+        if silent == len(encoded.examples):
+            raise DataError("has no answer that stands in its passage", where=kept[0].where)
+        return [(silent, "without an answer in their passage, which learn to say nothing")]
+
+
+FAMILY = Known("generate", "generate texts", of_folder, (TextsTask, ReadingTask))

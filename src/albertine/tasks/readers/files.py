@@ -24,6 +24,10 @@ class NotThere(DataError):
     """A folder lacks a file of its data set."""
 
 
+class NoRow(DataError):
+    """A place in JSON where a row should stand."""
+
+
 @dataclass(frozen=True)
 class ArchiveMember:
     """A file in a tar: the archive, and its name in there."""
@@ -112,7 +116,7 @@ def own_words(prefix: str | None) -> Iterator[None]:
     """
     try:
         yield
-    except NotThere:
+    except (NotThere, NoRow):
         raise
     except DataError as error:
         name = f"{prefix}encoding"

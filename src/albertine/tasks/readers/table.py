@@ -19,7 +19,16 @@ from typing import Any, Literal
 
 from albertine.errors import DataError
 from albertine.tasks.readers import memory
-from albertine.tasks.readers.files import LIMITS, PACKED, ArchiveMember, File, own_words, unpacked, whole
+from albertine.tasks.readers.files import (
+    LIMITS,
+    PACKED,
+    ArchiveMember,
+    File,
+    NoRow,
+    own_words,
+    unpacked,
+    whole,
+)
 from albertine.tasks.readers.values import check_names, kind_of_value, plain
 from albertine.text.lines import TextLines, check_encoding, head_text
 from albertine.text.streams import ByteStream
@@ -148,6 +157,16 @@ def rows_of(
             yield from (Row(fields, where, n, advice) for n, (fields, where) in enumerate(placed))
 
 
+def first_fields(path: File, encoding: str, prefix: str) -> Mapping[str, Any] | None:
+    """The fields of the first row of a file, none where it is empty; None where it does not begin with a row,
+    as one JSON object over many lines. Raises DataError as `rows_of`."""
+    try:
+        row = next(rows_of(path, encoding=encoding, prefix=prefix), None)
+    except NoRow:
+        return None
+    return {} if row is None else row.fields
+
+
 def form_of(path: File) -> TableForm:
     """What a file holds by its name; "tsv" also where that says nothing."""
     suffixes = PurePosixPath(str(path)).suffixes
@@ -189,7 +208,7 @@ def _json(lines: TextLines, *, listed: bool) -> Iterator[Placed]:
     for number, value in _elements(lines) if listed else _values(lines):
         where = f"{lines.name}:{number}"
         if not isinstance(value, dict):
-            raise DataError(
+            raise NoRow(
                 f"holds {kind_of_value(value)}, not an object",
                 where=where,
                 remedy="One object a line, or one list of objects",
@@ -204,7 +223,7 @@ def _values(lines: TextLines) -> Iterator[tuple[int, Any]]:
         try:
             yield lines.number, json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise DataError(
+            raise NoRow(
                 f"is not JSON ({error})",
                 where=f"{lines.name}:{lines.number}",
                 remedy="One object a line, or one list of objects; a file in SQuAD's format needs "

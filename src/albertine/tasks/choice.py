@@ -1,0 +1,273 @@
+"""What a task is, of whatever kind: its settings, and the way from the files that they name to what a run
+learns from and is judged by.
+
+A kind of task is a class below `TaskChoice`: settings that only it has, its usual metrics, and how a file of
+it is read; `families.py` lists them.
+"""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic.fields import FieldInfo
+
+from albertine.errors import DataError, SettingsError
+from albertine.interop.heads import Task
+from albertine.randomness import permutation
+from albertine.settings import Settings
+from albertine.tasks.encoded import Encoded
+from albertine.tasks.family import Family, Tuned
+from albertine.tasks.readers.files import NotThere
+from albertine.tasks.registry import SPLITS, Column, Columns, Dataset, Split, described
+from albertine.tasks.sources import Data, Lost, as_data, blank, check_told
+from albertine.text.tokenizer import Tokenizer
+
+Examples = list[Any]
+Splits = dict[str, Examples]
+OWN = "own files"
+"""Descriptions of settings that a named data set has no use for begin with it."""
+
+
+def named_or_file(dataset: Any) -> Any:
+    """The name of a data set, or the path of the YAML file that describes one."""
+    is_file = str(dataset).endswith((".yaml", ".yml"))
+    return Path(os.path.expanduser(dataset)) if is_file else dataset
+
+
+class TaskChoice(Settings):
+    """What is learned, of any kind: a known data set in its folder, or own files by column names.
+
+    Attributes:
+        usual: the metrics where nothing is said, the first picks the best model; none where the files tell.
+        further: what else can judge it. readers: of files that have a form of their own.
+        labelled: every row of a training and a dev file must tell its answer.
+    """
+
+    usual: ClassVar[tuple[str, ...]] = ()
+    further: ClassVar[tuple[str, ...]] = ()
+    readers: ClassVar[tuple[str, ...]] = ()
+    labelled: ClassVar[bool] = True
+    kind: str
+    dataset: Annotated[str | Path | None, BeforeValidator(named_or_file)] = Field(
+        None,
+        description="for example sst-2 or tnews, or a YAML file that describes one; without it own files",
+    )
+    folder: Path | None = Field(
+        None, description="folder of the data set's files; default: that of the YAML file"
+    )
+    train: tuple[Path, ...] | None = Field(
+        None,
+        description="a file (CSV, TSV, JSON, Parquet; CoNLL for entities), or a list of files",
+    )
+    dev: Path | None = None
+    test: Path | None = Field(None, description="its rows need no labels, they are answered all the same")
+    header: bool = Field(
+        True,
+        description="own files: whether CSV and TSV begin with a line of names; without one, columns are "
+        "named by number, as in task.text=1 task.label=2",
+    )
+    text: Column = Field("text", description="own files: column of the text")
+    pair: Column | None = Field(None, description="own files: column of the second text")
+    label: Column = Field("label", description="own files: column of the class or score")
+    examples: int | None = Field(
+        None, ge=1, description="learn from so many of the training examples, drawn at random; default all"
+    )
+    encoding: str = "utf-8"
+    max_length: int = Field(128, ge=8, description="tokens, special pieces included")
+
+    @property
+    def source(self) -> str:
+        """What is learned from, in words: the data set, or the own training files."""
+        return str(self.dataset or ", ".join(map(str, self.own("train"))))
+
+    @property
+    def place(self) -> Path:
+        """The folder of the data set's files; own files are named one by one."""
+        beside = self.dataset.parent if isinstance(self.dataset, Path) else Path()
+        return beside if self.folder is None else self.folder
+
+    @property
+    def data(self) -> Dataset:
+        """The data set; own files are one without a name."""
+        if self.dataset is None:
+            files = {split: paths for split in SPLITS if (paths := self.own(split))}
+            return Dataset.model_validate({"files": files, **self._told()})
+        found = described(self.dataset)
+        return found if self.encoding == "utf-8" else found.model_copy(update={"encoding": self.encoding})
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The data set's, or the usual ones where it says none for this kind."""
+        return (self.data.metrics if self.kind == self.data.kind else ()) or self.usual
+
+    def _told(self) -> dict[str, Any]:
+        """What the settings say of own files."""
+        told = {name: value for name, value in self if name in Dataset.model_fields}
+        return {**told, "columns": {name: value for name, value in self if name in Columns.model_fields}}
+
+    @field_validator("train", "dev", "test", mode="before")
+    @classmethod
+    def _files(cls, value: Any, info: ValidationInfo) -> Any:
+        several = info.field_name == "train" and isinstance(value, list | tuple)
+        for one in value if several else (value,):
+            if not isinstance(one, str | Path | int | None):
+                raise ValueError(
+                    f"a {type(one).__name__} is no file; rows in memory go to albertine.finetune(train=…, "
+                    "dev=…), which keeps them in the run's folder"
+                )
+        return (value,) if info.field_name == "train" and value is not None and not several else value
+
+    def own(self, split: str) -> tuple[Path, ...]:
+        """The own files of a split: several of "train", at most one of the others."""
+        found = getattr(self, split)
+        return found or () if split == "train" else () if found is None else (found,)
+
+    @model_validator(mode="after")
+    def _one_source(self) -> TaskChoice:
+        own = [*self.own("train"), *self.own("dev"), *self.own("test")]
+        if self.dataset is not None:
+            if self.folder is None and isinstance(self.dataset, str):
+                raise ValueError("task.dataset needs task.folder, the folder of its files")
+            if own:
+                raise ValueError("give task.dataset or own files, and not both")
+            if idle := next(_of_own_files(self, "task."), None):
+                raise ValueError(f"{idle} is for {OWN}, and {self.dataset} says that itself")
+        elif not own:
+            raise ValueError("give task.dataset and task.folder, or task.train")
+        elif self.folder is not None:
+            raise ValueError("task.folder belongs to task.dataset; own files are named one by one")
+        return self
+
+    def load(self, tokenizer: Tokenizer, known: Family | None = None) -> Data:
+        """Read, check and encode the files.
+
+        Args:
+            known: the family of a model that is to be judged, which tells its classes; no training file is
+                read.
+
+        Raises:
+            DataError: a file is missing, or not what its task wants.
+        """
+        read = self.splits(judging=known is not None)
+        kept = {name: self.kept(name, examples) for name, examples in read.items()}
+        family = self.family(kept, tokenizer, known)
+        kept["train"] = self._drawn(kept.get("train", []))
+        encoded, lost = {}, {}
+        for name in read:
+            used = self.used(name, kept[name])
+            encode = family.encode_to_learn if name == "train" else family.encode
+            encoded[name] = encode(used, tokenizer)
+            lost[name] = (*self.lost(read[name], kept[name], encoded[name], name),)
+        return as_data(family, encoded, lost, self.max_length)
+
+    def family(self, splits: Splits, tokenizer: Tokenizer, known: Family | None) -> Family:
+        """How the model is asked, by the examples of all splits, which are checked. Arguments as `load`."""
+        raise NotImplementedError
+
+    @staticmethod
+    def read(dataset: Dataset, folder: Path, split: Split) -> Iterator[Any]:
+        """The examples of a split of a data set in its folder."""
+        raise NotImplementedError
+
+    def examples_in(self, split: Split) -> Iterator[Any]:
+        """The examples of a split. Raises DataError."""
+        return type(self).read(self.data, self.place, split)
+
+    def kept(self, split: str, examples: Examples) -> Examples:
+        """The examples but for those that are never asked."""
+        return examples
+
+    def used(self, split: str, examples: Examples) -> Examples:
+        """What is made of the examples that are left, before they are encoded."""
+        return examples
+
+    def lost(self, read: Examples, kept: Examples, encoded: Encoded, split: str) -> Iterable[Lost]:
+        """What a person should know of a file: how many of its examples were left out, are empty or the
+        like."""
+        return [blank(kept, "text", "pair")]
+
+    def splits(self, *, judging: bool = False) -> Splits:
+        """The examples of every split that there is; of a set known by name the test file may be missing.
+
+        Args:
+            judging: the training file is not read.
+
+        Raises:
+            DataError: a file is missing, empty or not what it should be; a row of a training or dev file
+                lacks its answer, or one of a test file in which others have theirs.
+        """
+        dataset, found = self.data, Splits()
+        for split in SPLITS[judging:]:
+            if split not in dataset.files:
+                continue
+            try:
+                found[split] = list(self.examples_in(split))
+            except NotThere:
+                if split != "test" or not isinstance(self.dataset, str):
+                    raise
+                continue
+            if not found[split]:
+                raise DataError(f"holds no {split} examples", where=self.folder or dataset.files[split][0])
+            if self.labelled:
+                check_told(found[split], dataset.columns_of(split).label or "", test=split == "test")
+        if "train" not in found and not judging:
+            if self.dataset is None:
+                raise SettingsError("give task.train, the file to learn from")
+            raise DataError(
+                f"`{self.dataset}` has no training file, it only tests",
+                where=self.place,
+                remedy="Name own files: one to learn from as task.train, this one as task.dev or task.test",
+            )
+        return found
+
+    def _drawn(self, examples: list[Any]) -> list[Any]:
+        """`examples` of the training examples, drawn once and for all and left in their order: after what is
+        told by all of them, such as the names of the classes."""
+        if self.examples is None or self.examples >= len(examples):
+            return examples
+        chosen = np.sort(permutation(len(examples), 0, "task examples")[: self.examples])
+        return [examples[i] for i in chosen]
+
+
+class PooledTask(TaskChoice):
+    """What looks at one vector of a text."""
+
+    pooling: Literal["cls", "mean", "depths"] | None = Field(
+        None,
+        description="learn from the first token, the mean of all tokens, or their mean over all depths; "
+        "default: the first for ALBERT and BERT, as transformers has it, else the last of the three",
+    )
+
+
+def is_of_own_files(field: FieldInfo) -> bool:
+    """Whether a setting says something of own files, and nothing beside a named data set."""
+    return (field.description or "").startswith(OWN)
+
+
+def _of_own_files(part: Settings, prefix: str) -> Iterator[str]:
+    """The settings that say something of own files, by their names."""
+    for name, field in type(part).model_fields.items():
+        value = getattr(part, name)
+        if isinstance(value, Settings):
+            yield from _of_own_files(value, f"{prefix}{name}.")
+        elif is_of_own_files(field) and value != field.default:
+            yield prefix + name
+
+
+class Known(NamedTuple):
+    """A family, as `families.py` lists it.
+
+    Attributes:
+        task: its name. words: what it does. of_folder: the way from a model folder to it.
+        kinds: the kinds of task by which it is tuned.
+    """
+
+    task: Task
+    words: str
+    of_folder: Callable[[Tuned], Family]
+    kinds: tuple[type[TaskChoice], ...]
