@@ -37,3 +37,9 @@ def test_b_goes_on_from_a_half_of_the_time() -> None:
         cut = pieces.a_start + pieces.a_length
         on += pieces.b_start == cut
     assert abs(on - 2000) < 4.5 * 32
+
+
+def test_the_last_token_of_a_stream_is_never_of_b() -> None:
+    """It has no token after it, which the official layout wants of every one."""
+    sentences = np.array([0, 9, 18, 20])
+    assert two_pieces(sentences, 0, 10, (0.1, 0.0, 0.999)) == (0, 9, 18, 1)

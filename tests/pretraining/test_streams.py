@@ -190,13 +190,14 @@ def test_a_step_that_came_to_nothing_leaves_no_memory(build: Build) -> None:
 
 @pytest.mark.parametrize("kind", [*KINDS, "plain"])
 def test_a_run_of_each_kind(build: Build, kind: str) -> None:
-    settings = settings_of(build, kind)
+    settings = settings_of(build, kind, watching={"evaluate_sequences": 32})
     folder = run(settings)
     final = load_model(folder / "final")
     assert ("lm" in final.heads) == (kind != "masked") and ("mlm" in final.heads) == (kind == "masked")
     said = [row["evaluation"] for row in read_metrics(folder / "metrics.jsonl") if "evaluation" in row][-1]
     memory = settings.objective.memory
-    batches = held_out_streams(settings.corpus, settings.objective, sequences=8)
+    batches = held_out_streams(settings.corpus, settings.objective, sequences=32)
+    assert len(batches) == 4
     assert judge_streams(final, batches, memory=memory) == pytest.approx(said, abs=1e-6)
     saved = read(folder / "checkpoints" / "step-8").optimizer
     carried = {name for name in saved if name.startswith("carried/")}
