@@ -29,6 +29,7 @@ from transformers import (
 
 from albertine.evaluation.metrics import score
 from albertine.inference.tags import bio_spans
+from albertine.interop.weights import read_json
 from albertine.precision import fast_bfloat16
 from albertine.tasks.data import Data
 from albertine.tasks.settings import FinetuneSettings
@@ -204,8 +205,10 @@ def finetune(settings: FinetuneSettings, data: Data, scratch: Path) -> dict[str,
     task = TASKS[data.family.task](data)
     tokenizer = AutoTokenizer.from_pretrained(settings.encoder.folder)
     torch.manual_seed(settings.seed)
+    xlnet = read_json(settings.encoder.folder / "config.json")["model_type"] == "xlnet"
+    dropout = "summary_last_dropout" if xlnet else "classifier_dropout_prob"
     model = task.auto.from_pretrained(
-        settings.encoder.folder, **task.config, classifier_dropout_prob=settings.encoder.classifier_dropout
+        settings.encoder.folder, **task.config, **{dropout: settings.encoder.classifier_dropout}
     )
     train = task.features(data.train.examples, tokenizer, length)
     dev = task.features(data.dev.examples, tokenizer, length)

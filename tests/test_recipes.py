@@ -51,6 +51,7 @@ def test_there_are_the_recipes_that_the_readme_names() -> None:
         "albertine-tiny-zh",
         "transformer-xl-tiny-en",
         "xlnet-tiny-en",
+        "universal-tiny-en",
     } <= names
 
 

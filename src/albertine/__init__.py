@@ -71,7 +71,7 @@ def load(what: str | Path, *, random: bool = False, seed: int = 0) -> Model:
     if not random:
         return load_model(model_folder(what))
     config = preset(str(what))
-    return Model(config, {"mlm", "nsp" if config.is_bert else "sop"}, seed=seed).eval()
+    return Model(config, config.pretraining_heads, seed=seed).eval()
 
 
 def save(model: Model, tokenizer: SavableTokenizer | None, folder: str | Path) -> None:

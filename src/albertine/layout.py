@@ -54,8 +54,13 @@ class Packed:
 
     @property
     def first_tokens(self) -> Tensor:
-        """Row of the first token ([CLS]) of every sequence, int64 (S,)."""
+        """Row of the first token of every sequence, int64 (S,)."""
         return self.cu_seqlens[:-1].long()
+
+    @property
+    def last_tokens(self) -> Tensor:
+        """Row of the last token of every sequence, int64 (S,)."""
+        return self.cu_seqlens[1:].long() - 1
 
     @property
     def predicting_rows(self) -> Tensor:

@@ -4,7 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from albertine.analysis.parameters import memory, parameters_by_part, report, training_flops_per_token
+from albertine.analysis.parameters import (
+    MASKED_SHARE,
+    memory,
+    parameters_by_part,
+    report,
+    training_flops_per_token,
+)
 from albertine.model.config import EncoderConfig
 from albertine.model.plan import SharingPlan
 from albertine.model.presets import paper_row, preset
@@ -43,6 +49,8 @@ TABLE = {
     ),
     "bert-base": (23837184, 0, 85054464, 590592, 622650, 1538, 108891648, 109482240, 110106428),
     "bert-large": (31782912, 0, 302309376, 1049600, 1082170, 2050, 334092288, 335141888, 336226108),
+    "xlnet-base": (24576000, 0, 92141568, 0, 32768, 0, 116717568, 116717568, 116718336 + 32000),
+    "xlnet-large": (32768000, 0, 327499776, 0, 33024, 0, 360267776, 360267776, 360268800 + 32000),
     "bert-base-zh": (16622592, 0, 85054464, 590592, 613256, 1538, 101677056, 102267648, 102882442),
 }
 PAPER = {
@@ -129,5 +137,10 @@ def test_operations_of_the_other_blocks_by_hand():
     base = training_flops_per_token(small(), 64)
     gated = training_flops_per_token(small(feed_forward="gated"), 64)
     assert gated - base == 6 * 4 * 312 * 1248
+    # Scores of 2s distances beside those of s keys, and s values that are mixed.
+    relative = training_flops_per_token(small(positions="relative"), 64)
+    assert relative - base == 6 * 4 * 312 * 2 * 64
+    no_dense = training_flops_per_token(small(positions="relative", embedding_norm=False), 64)
+    assert relative - no_dense == pytest.approx(6 * MASKED_SHARE * 312 * 128)
     ranked = training_flops_per_token(small(plan=replace(small().plan, low_rank=3)), 64)
     assert ranked - base == 6 * 4 * 4 * 312 * 3

@@ -20,9 +20,15 @@ from tests.model import builders
 SHAPES = [(3, 9), (1, 14), (6, 2), (2, 0)]  # tokens of the question and of the passage
 
 
+@pytest.fixture(params=["first", "last"])
+def summary(request: pytest.FixtureRequest) -> str:
+    """Where [CLS] is, and with it the passage: XLNet has the passage first, then the question, then [CLS]."""
+    return str(request.param)
+
+
 @pytest.fixture
-def model() -> JointAnswer:
-    made = JointAnswer(builders.model(), dropout=0.5, seed=4)
+def model(summary: str) -> JointAnswer:
+    made = JointAnswer(builders.model(summary=summary, type_vocab_size=3), dropout=0.5, seed=4)
     generator = torch.Generator().manual_seed(8)
     with torch.no_grad():
         for name, parameter in made.named_parameters():
@@ -32,10 +38,20 @@ def model() -> JointAnswer:
 
 
 @pytest.fixture
-def batch() -> Packed:
+def batch(summary: str) -> Packed:
     """[CLS] question [SEP] passage [SEP] of several lengths; the last passage is empty."""
     ids = builders.sequences([q + p + 3 for q, p in SHAPES], seed=2)
+    if summary == "last":
+        return pack(ids, [np.repeat([0, 1, 2], [p + 1, q + 1, 1]) for q, p in SHAPES])
     return pack(ids, [np.repeat([0, 1], [q + 2, p + 1]) for q, p in SHAPES])
+
+
+@pytest.fixture
+def targets(summary: str) -> Tensor:
+    """Two answers and twice none."""
+    if summary == "last":
+        return torch.tensor([[0, 3], [17, 17], [1, 1], [4, 4]])
+    return torch.tensor([[5, 8], [0, 0], [9, 9], [0, 0]])
 
 
 class Written:
@@ -47,9 +63,12 @@ class Written:
         self.hidden = reference.encode(model.base, ids, mask, types)[-1]
         self.length = ids.shape[1]
         self.p_mask = torch.ones(ids.shape)
+        last = model.base.config.summary == "last"
+        self.cls = torch.tensor([q + p + 2 if last else 0 for q, p in SHAPES])
         for row, (question, passage) in enumerate(SHAPES):
-            self.p_mask[row, 0] = 0
-            self.p_mask[row, question + 2 : question + 2 + passage] = 0
+            begin = 0 if last else question + 2
+            self.p_mask[row, self.cls[row]] = 0
+            self.p_mask[row, begin : begin + passage] = 0
 
     def dense(self, name: str, x: Tensor) -> Tensor:
         y = self.p[f"{name}.weight"] @ x
@@ -74,7 +93,9 @@ class Written:
         expected = torch.zeros(self.hidden.shape[2])
         for weight, x in zip(self.starts(row).exp(), self.hidden[row], strict=True):
             expected = expected + weight * x
-        y = torch.tanh(self.dense("answer_class.dense_0", torch.cat([expected, self.hidden[row, 0]])))
+        y = torch.tanh(
+            self.dense("answer_class.dense_0", torch.cat([expected, self.hidden[row, self.cls[row]]]))
+        )
         return self.dense("answer_class.dense_1", y)[0]
 
     def beam(self, row: int) -> list[tuple[int, int, float]]:
@@ -87,15 +108,12 @@ class Written:
         return found
 
 
-TARGETS = torch.tensor([[5, 8], [0, 0], [9, 9], [0, 0]])
-
-
-def test_training_equals_the_head_written_out(model: JointAnswer, batch: Packed) -> None:
+def test_training_equals_the_head_written_out(model: JointAnswer, batch: Packed, targets: Tensor) -> None:
     written = Written(model, batch)
-    part = AnswerOrNot().part(model, TaskBatch(batch, TARGETS, (1,) * 4, 4))
-    logits = model.learn(batch, TARGETS[:, 0])
+    part = AnswerOrNot().part(model, TaskBatch(batch, targets, (1,) * 4, 4))
+    logits = model.learn(batch, targets[:, 0])
     total = 0.0
-    for row, (start, end) in enumerate(TARGETS.tolist()):
+    for row, (start, end) in enumerate(targets.tolist()):
         length = batch.lengths[row]
         inside = written.p_mask[row, :length] == 0
         for ours, theirs in (
@@ -109,7 +127,7 @@ def test_training_equals_the_head_written_out(model: JointAnswer, batch: Packed)
         torch.testing.assert_close(logits.impossible[row], written.impossible(row), atol=2e-5, rtol=1e-4)
         spans = -(written.starts(row)[start] + written.ends(row, start)[end]) / 2
         yes = torch.sigmoid(written.impossible(row))
-        total += (spans + 0.5 * -torch.log(yes if start == 0 else 1 - yes)).item()
+        total += (spans + 0.5 * -torch.log(yes if start == written.cls[row] else 1 - yes)).item()
     assert part.loss_sum.item() == pytest.approx(total, rel=1e-4)
     assert part.count == 4
 
@@ -131,7 +149,9 @@ def test_the_beam_equals_the_head_written_out(model: JointAnswer, batch: Packed)
         assert float(beam.impossible[row]) == pytest.approx(written.impossible(row).item(), abs=1e-4)
 
 
-def test_the_parts_are_those_of_transformers_xlnet(model: JointAnswer, batch: Packed) -> None:
+def test_the_parts_are_those_of_transformers_xlnet(
+    model: JointAnswer, batch: Packed, targets: Tensor
+) -> None:
     from transformers import XLNetConfig
     from transformers.models.xlnet import modeling_xlnet as theirs
 
@@ -151,11 +171,10 @@ def test_the_parts_are_those_of_transformers_xlnet(model: JointAnswer, batch: Pa
     answer = part("answer_class", theirs.XLNetPoolerAnswerClass)
     with torch.no_grad():
         starts = start(written.hidden, p_mask=written.p_mask).log_softmax(-1)
-        ends = end(written.hidden, start_positions=TARGETS[:, 0], p_mask=written.p_mask).log_softmax(-1)
+        ends = end(written.hidden, start_positions=targets[:, 0], p_mask=written.p_mask).log_softmax(-1)
         expected = torch.einsum("blh,bl->bh", written.hidden, starts.exp())
-        first = torch.zeros(4, dtype=torch.long)
-        impossible = answer(written.hidden, start_states=expected, cls_index=first)
-        ours = model.learn(batch, TARGETS[:, 0])
+        impossible = answer(written.hidden, start_states=expected, cls_index=written.cls)
+        ours = model.learn(batch, targets[:, 0])
     for name, wanted in (("starts", starts), ("ends", ends)):
         for mine, row, length in zip(getattr(ours, name), wanted, batch.lengths, strict=True):
             torch.testing.assert_close(mine[:length], row[:length], atol=2e-5, rtol=1e-4)
@@ -173,12 +192,14 @@ def test_a_window_does_not_know_its_neighbours(model: JointAnswer, batch: Packed
         torch.testing.assert_close(alone.impossible[0], together.impossible[row], atol=1e-5, rtol=1e-5)
 
 
-def test_every_part_of_the_head_learns_and_dropout_is_for_training(model: JointAnswer, batch: Packed) -> None:
+def test_every_part_of_the_head_learns_and_dropout_is_for_training(
+    model: JointAnswer, batch: Packed, targets: Tensor
+) -> None:
     model.train()
     family = AnswerOrNot()
-    losses = {family.part(model, TaskBatch(batch, TARGETS, (1,) * 4, 4)).loss_sum.item() for _ in range(3)}
+    losses = {family.part(model, TaskBatch(batch, targets, (1,) * 4, 4)).loss_sum.item() for _ in range(3)}
     assert len(losses) == 3
-    family.part(model, TaskBatch(batch, TARGETS, (1,) * 4, 4)).loss_sum.backward()
+    family.part(model, TaskBatch(batch, targets, (1,) * 4, 4)).loss_sum.backward()
     for name, parameter in model.named_parameters():
         if not name.startswith(("base.mlm", "base.pooler", "base.sentence")):
             assert parameter.grad is not None and parameter.grad.isfinite().all(), name

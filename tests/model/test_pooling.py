@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import get_args
 
 import numpy as np
@@ -120,3 +121,28 @@ def test_a_classifier_of_whitened_vectors_is_one_layer_in_files() -> None:
         model.load_head(model.head)  # as after a run, when the best model is read back
         assert model.mean is None and set(model.head) == {"classifier.weight", "classifier.bias"}
         torch.testing.assert_close(model(PACKED), found, atol=1e-4, rtol=1e-4)
+
+
+def test_cls_may_be_the_last_token_and_padding_may_be_on_the_left() -> None:
+    """XLNet's layout: pooler, classifier, sentence head and vector look at the last token, wherever the
+    padding of a padded call is."""
+    config = replace(toy().config, summary="last", positions="rotary", type_vocab_size=0)
+    model = Model(config, {"pooler", "mlm", "sop"}, seed=5).eval()
+    with torch.no_grad():
+        states = model.encoder(PACKED).last_hidden
+        ends = torch.stack([part[-1] for part in states.split(list(PACKED.lengths))])
+        torch.testing.assert_close(text_vectors(model, PACKED, "cls"), ends)
+        classifier = Classifier(model, 3, seed=1).eval()
+        torch.testing.assert_close(classifier(PACKED), classifier.classifier(model.pooled(ends)))
+        order = model.pretraining_forward(PACKED, torch.tensor([2]))[1]
+        torch.testing.assert_close(order, model.sentence_logits(ends))
+        rows = PACKED.input_ids.split(list(PACKED.lengths))
+        for side in ("left", "right"):
+            ids, mask = torch.full((4, 24), 7), torch.zeros(4, 24, dtype=torch.long)
+            for row, tokens in enumerate(rows):
+                here = slice(24 - len(tokens), 24) if side == "left" else slice(len(tokens))
+                ids[row, here], mask[row, here] = tokens, 1
+            out = model(ids, mask, token_type_ids=3 - 3 * mask)
+            torch.testing.assert_close(out.pooler_output, model.pooled(ends))
+            torch.testing.assert_close(out.last_hidden_state[mask == 1], states)
+            assert not out.last_hidden_state[mask == 0].any()

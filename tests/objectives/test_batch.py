@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -196,3 +198,37 @@ def test_neighbours_of_the_snake_are_of_different_ranks() -> None:
         [[5], [3]],
         [[4], [2, 1]],
     ]
+
+
+@pytest.mark.parametrize("kind", ["sop", "none"])
+def test_cls_may_be_last(corpus: MemoryCorpus, kind: str) -> None:
+    """XLNet's layout of the same samples: A [SEP] B [SEP] [CLS], the last of segment 2."""
+    pairs, special = PairSettings(kind, 64), SPECIALS._replace(cls_last=True)  # type: ignore[arg-type]
+    made = BatchBuilder(corpus, pairs, MaskSettings(), 1, special)
+    assert pickle.loads(pickle.dumps(made)).specials.cls_last
+    first, last = (as_samples(b.build(some_rows(100))) for b in (builder(corpus, kind), made))
+    assert first.keys() == last.keys()
+    plan, lengths = made.plan(0), set()
+    for name, (ids, types, places, labels, sentence) in last.items():
+        a, b = int(plan.a_length[name[1]]), int(plan.b_length[name[1]])
+        whole, before = np.array(ids), np.array(first[name][0])
+        whole[places], before[first[name][2]] = labels, first[name][3]
+        assert whole.tolist() == [*before[1:], SPECIALS.cls_id] and sentence == first[name][4]
+        assert types == [0] * (a + 1) + [1] * (b + 1 if b else 0) + [2]
+        assert {a, len(ids) - 1, len(ids) - 2}.isdisjoint(places)
+        lengths.add(len(ids))
+    assert len(lengths) > 1
+
+
+def test_a_causal_row_whose_cls_is_last_does_not_predict_its_first_token(corpus: MemoryCorpus) -> None:
+    special = SPECIALS._replace(cls_last=True)
+    made = BatchBuilder(corpus, PairSettings("none", 64), MaskSettings(), 1, special, causal=1.0)
+    [batch] = made.build(some_rows(50))
+    ends = torch.tensor(batch.packed.lengths)
+    wanted = [
+        row
+        for start, length in zip(batch.packed.first_tokens.tolist(), ends.tolist(), strict=True)
+        for row in range(start, start + length - 3)  # the last one before [SEP] [CLS] predicts neither
+    ]
+    assert batch.mlm_positions.tolist() == wanted
+    assert torch.equal(batch.mlm_labels, batch.packed.input_ids[batch.mlm_positions + 1])

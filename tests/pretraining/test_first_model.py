@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -16,6 +17,7 @@ from albertine.model.init import WIDE, sinusoids
 from albertine.model.model import Model
 from albertine.objectives.baseline import count_tokens
 from albertine.pretraining.first_model import first_model
+from albertine.text.train import train_sentencepiece
 from tests.pretraining.conftest import Build
 
 
@@ -73,3 +75,22 @@ def test_pairs_need_two_kinds_of_segments_or_none(build: Build, corpus: Path, tm
 def test_weights_that_are_gone_on_from_bring_their_own(build: Build, tmp_path: Path) -> None:
     with pytest.raises((SettingsError, ValueError), match="belong to a preset"):
         build(model={"preset": None, "change": {}, "start_from": tmp_path, "embeddings": "wide"})
+
+
+def test_the_model_looks_where_the_corpus_tokenizer_puts_cls(build: Build, tmp_path: Path) -> None:
+    texts = ["The old man said that he had no time.", "It was a dark and stormy night in London."] * 20
+    shape = build().model.change.model_dump()
+    last = train_sentencepiece(texts, tmp_path / "last", 46, cls_last=True)
+    first = train_sentencepiece(texts, tmp_path / "first", 40)
+    counts = np.ones(last.vocab_size, dtype=np.int64)
+    config = first_model(build(), counts, last).config
+    assert (config.summary, config.type_vocab_size) == ("last", 3)
+    config = first_model(build(model={"change": {**shape, "type_vocab_size": 0}}), counts, last).config
+    assert (config.summary, config.type_vocab_size) == ("last", 0)
+    assert first_model(build(), counts, first).config.summary == "first"
+    with pytest.raises(ModelError, match=r"2 kinds of segments.*segment 2"):
+        first_model(build(model={"change": {**shape, "type_vocab_size": 2}}), counts, last)
+    relative = {**shape, "type_vocab_size": 2, "positions": "relative"}  # compares segments, has no table
+    assert first_model(build(model={"change": relative}), counts, last).config.type_vocab_size == 2
+    with pytest.raises(ModelError, match=r"last token.*puts .CLS. first"):
+        first_model(build(model={"change": {**shape, "summary": "last"}}), counts, first)

@@ -74,6 +74,19 @@ def test_sentencepiece_has_the_layout_of_albert(english: list[str], tmp_path: Pa
     assert len(tokenizer.encode(text)) < len(text) / 2
 
 
+def test_xlnets_vocabulary_knows_capitals_and_has_the_released_ids(
+    english: list[str], shared_data: Path, tmp_path: Path
+) -> None:
+    made = train_sentencepiece(english, tmp_path / "cased", 600, cls_last=True)
+    released = load_tokenizer(shared_data / "tokenizers" / "xlnet-en-32k")
+    for tokenizer in (made, load_tokenizer(tmp_path / "cased")):
+        assert tokenizer.cls_last and tokenizer.special_ids == released.special_ids
+        for i in (*released.special_ids, released.piece_to_id("<eop>")):
+            assert tokenizer.id_to_piece(i) == released.id_to_piece(i)
+        assert tokenizer.decode(tokenizer.encode("The old man said No")) == "The old man said No"
+        assert tokenizer("a", "b")["token_type_ids"][-1] == 2
+
+
 def test_sentencepiece_is_the_same_in_another_process(english: list[str], tmp_path: Path) -> None:
     train_sentencepiece(iter(english[:1500]), tmp_path / "a", 600)
     elsewhere("train_sentencepiece(iter(lines), folder + '/b', 600)", english[:1500], tmp_path)

@@ -51,7 +51,8 @@ def report(config: EncoderConfig, lengths: tuple[int, ...] = (128, 512)) -> Repo
 
 def parameters_by_part(config: EncoderConfig) -> dict[str, int]:
     """Parameters of embeddings, mapping, encoder (distinct blocks and what depths have of their own), pooler,
-    mlm_head and sentence_head.
+    mlm_head and sentence_head. XLNet is pretrained with a language-model head alone, which counts as
+    mlm_head; without the V of its bias, all are the published ones.
 
     Counted on the modules themselves, built without memory; the tied output matrix counts once, as
     embeddings.
@@ -64,7 +65,7 @@ def parameters_by_part(config: EncoderConfig) -> dict[str, int]:
         "mapping": mapping,
         "encoder": _count(model.encoder) - _count(embeddings),
         "pooler": _count(model.pooler),
-        "mlm_head": _count(model.mlm),
+        "mlm_head": _count(model.mlm or model.lm),
         "sentence_head": _count(model.sentence),
     }
 
@@ -75,11 +76,13 @@ def training_flops_per_token(config: EncoderConfig, length: int, masked: float =
     6·L·(4h²+2hf) + 12·L·h·s + 6·E·h + 6·m·(hE+EV), with L the depth (sharing saves none), s the sequence
     length and m the share of masked positions, which alone pass the masked-LM head; 6·E·h only where there
     is a mapping. A gated feed-forward has 3hf, low-rank additions 4hr more a depth, and the head of a
-    pre-norm encoder h² more.
+    pre-norm encoder h² more; XLNet's has no hE. Relative positions double the products of attention: a query
+    meets 2s distances.
     """
     hidden, embedding = config.hidden_size, config.embedding_size
     wide = hidden**2 if config.norm == "pre" and config.has_mapping else 0
-    head = masked * (hidden * embedding + embedding * config.vocab_size + wide)
+    dense = 0 if config.architecture == "xlnet" else hidden * embedding
+    head = masked * (dense + embedding * config.vocab_size + wide)
     return 3 * inference_flops_per_token(config, length) + 6 * head
 
 
@@ -88,7 +91,7 @@ def inference_flops_per_token(config: EncoderConfig, length: int) -> float:
     hidden, depth = config.hidden_size, config.num_hidden_layers
     feed_forward = (3 if config.feed_forward == "gated" else 2) * hidden * config.intermediate_size
     products = depth * (4 * hidden**2 + feed_forward + 4 * hidden * config.plan.low_rank)
-    attention = 2 * depth * hidden * length
+    attention = (4 if config.positions == "relative" else 2) * depth * hidden * length
     mapping = config.embedding_size * hidden if config.has_mapping else 0
     return float(2 * (products + attention + mapping))
 
@@ -115,7 +118,7 @@ def memory(config: EncoderConfig) -> dict[str, int]:
 
 def _empty(config: EncoderConfig) -> Model:
     with torch.device("meta"):
-        return Model(config, {"mlm", "sop"})
+        return Model(config, config.pretraining_heads)
 
 
 def _count(module: nn.Module | None) -> int:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 VOCABULARIES = ("spiece.model", "vocab.txt", "tokenizer.json")
 SAMPLES = 64
 Stored = Literal["float32", "bfloat16", "float16"]
-Target = Literal["transformers", "roformer", "modernbert"]
+Target = Literal["transformers", "roformer", "modernbert", "xlnet"]
 """Layouts that hold a copy of shared weights for every depth; the first is the one that fits."""
 
 

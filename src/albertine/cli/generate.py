@@ -1,14 +1,15 @@
-"""`albertine predict generate` and `predict read`: texts that a model writes."""
+"""`albertine predict generate`, `predict read` and `predict continue`: texts that a model writes."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from albertine.cli import show
 from albertine.cli.given import lines
-from albertine.cli.options import Json
+from albertine.cli.options import DeviceOption, Json
 from albertine.cli.tables import asking
 
 if TYPE_CHECKING:
@@ -25,6 +26,17 @@ PENALTY = Annotated[
 ]
 
 
+SAMPLES = Annotated[
+    int, typer.Option("--samples", min=0, help="Draw so many texts instead of the likeliest.")
+]
+TOP_K = Annotated[int, typer.Option("--top-k", min=0, help="Draw from the k likeliest tokens; 0: all.")]
+TOP_P = Annotated[
+    float, typer.Option("--top-p", min=0, max=1, help="Draw from the likeliest tokens of this probability.")
+]
+TEMPERATURE = Annotated[float, typer.Option("--temperature", min=0.01, help="Below 1: bolder.")]
+SEED = Annotated[int, typer.Option("--seed", min=0, help="The draws are a function of it.")]
+
+
 @asking("generate", "to generate or to read")
 def generate(
     predictor: Predictor,
@@ -35,23 +47,14 @@ def generate(
     beams: BEAMS = 2,
     max_tokens: TOKENS = None,
     length_penalty: PENALTY = 1.0,
-    samples: Annotated[
-        int, typer.Option("--samples", min=0, help="Draw so many texts instead of the likeliest.")
-    ] = 0,
-    top_k: Annotated[
-        int, typer.Option("--top-k", min=0, help="Draw from the k likeliest tokens; 0: all.")
-    ] = 0,
-    top_p: Annotated[
-        float,
-        typer.Option("--top-p", min=0, max=1, help="Draw from the likeliest tokens of this probability."),
-    ] = 1.0,
-    temperature: Annotated[float, typer.Option("--temperature", min=0.01, help="Below 1: bolder.")] = 1.0,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="The draws are a function of it.")] = 1,
+    samples: SAMPLES = 0,
+    top_k: TOP_K = 0,
+    top_p: TOP_P = 1.0,
+    temperature: TEMPERATURE = 1.0,
+    seed: SEED = 1,
     json: Json = False,
 ) -> None:
     """The text that goes with every source, such as its title."""
-    from json import dumps
-
     from albertine.inference.search import Draw, Search
 
     limit = max_tokens or predictor.generator.room.target
@@ -60,13 +63,47 @@ def generate(
         how = Draw(samples, limit, top_k, top_p, temperature, seed)
     for line in text or lines():
         source, _, pair = line.partition("\t")
-        found = predictor.generate(source, pair or None, how=how)
-        if json:
-            typer.echo(dumps({"text": line, "found": _told(found)}, ensure_ascii=False))
-        else:
-            for written in found if samples else found[:1]:
-                typer.echo(written.text)
+        _tell(line, predictor.generate(source, pair or None, how=how), json, every=samples > 0)
     show.cut(predictor.cut)
+
+
+def go_on(
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="A pretrained XLNet or Transformer-XL, or its run.")
+    ],
+    text: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TEXT...", help="Beginnings; without any, lines of stdin."),
+    ] = None,
+    left_to_right: Annotated[
+        bool, typer.Option("--left-to-right", help="The model was trained so (objective.kind=causal).")
+    ] = False,
+    memory: Annotated[int, typer.Option("--memory", min=0, help="Most tokens that are remembered.")] = 512,
+    segment: Annotated[
+        int, typer.Option("--segment", min=1, help="XLNet's way: most tokens that are read anew each time.")
+    ] = 128,
+    max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, help="Longest text in tokens.")] = 64,
+    beams: BEAMS = 1,
+    length_penalty: PENALTY = 1.0,
+    samples: SAMPLES = 0,
+    top_k: TOP_K = 0,
+    top_p: TOP_P = 1.0,
+    temperature: TEMPERATURE = 1.0,
+    seed: SEED = 1,
+    device: DeviceOption = "cpu",
+    json: Json = False,
+) -> None:
+    """How a language model goes on with a text, remembering what it read."""
+    from albertine.inference.continuing import Going
+    from albertine.inference.search import Draw, Search
+    from albertine.tasks.predictor import Predictor
+
+    predictor, going = Predictor(model, device=device), Going(left_to_right, memory, segment)
+    how: Search | Draw = Search(beams, max_tokens, length_penalty)
+    if samples:
+        how = Draw(samples, max_tokens, top_k, top_p, temperature, seed)
+    for line in text or lines():
+        _tell(line, predictor.go_on(line, how, going), json, every=samples > 0)
 
 
 @asking("generate", "to generate or to read")
@@ -92,6 +129,17 @@ def read(
     search = Search(beams, max_tokens or predictor.generator.room.target, length_penalty)
     found = predictor.read(question, passages, search=search, extract=not free, always=always)
     show.as_json({"question": question, "found": _told(found)}) if json else typer.echo(found[0].text)
+
+
+def _tell(line: str, found: list[Written], json: bool, *, every: bool) -> None:
+    """Print what was written after a line: the best, or every text."""
+    from json import dumps
+
+    if json:
+        typer.echo(dumps({"text": line, "found": _told(found)}, ensure_ascii=False))
+        return
+    for written in found if every else found[:1]:
+        typer.echo(written.text)
 
 
 def _told(found: list[Written]) -> list[dict[str, str | float]]:

@@ -21,7 +21,7 @@ _PARTS = {
     "mapping": "embedding-to-hidden mapping",
     "encoder": "encoder blocks",
     "pooler": "pooler",
-    "mlm_head": "masked-LM head (output matrix tied)",
+    "mlm_head": "language-model head (output matrix tied)",
     "sentence_head": "sentence head",
 }
 _MEMORY = {
@@ -36,6 +36,7 @@ _WHOSE = {
     "albert": "BERT and ALBERT",
     "roformer": "RoFormer",
     "modernbert": "ModernBERT",
+    "xlnet": "XLNet",
 }
 
 
@@ -93,7 +94,7 @@ def _presets(json: bool) -> None:
     ]
     show.table(columns, rows)
     typer.echo(
-        "Parameters include the pooler and both pretraining heads. "
+        "Parameters include the pooler and the pretraining heads. "
         "Rows of the paper's tables are presets too: albert-base-{all,attention,ffn,none}-e{64,128,256,768}."
     )
 
@@ -129,6 +130,8 @@ def _model(name: str, config: EncoderConfig, lengths: list[int], json: bool) -> 
         for n in found.training_flops
     ]
     show.table(("per token", "training", "inference"), flops)
+    if config.halts:
+        typer.echo("Operations are those of a token that takes every step.")
     show.table(("memory", "bytes"), [(text, show.size(found.memory[key])) for key, text in _MEMORY.items()])
     typer.echo("Training state is weights, gradients and two moments in float32; activations come on top.")
 
@@ -159,14 +162,25 @@ def sharing_in_words(plan: SharingPlan) -> str:
 def block_in_words(config: EncoderConfig) -> str:
     """What a block computes, and whose it is."""
     words = [
-        f"{config.positions} positions",
+        "no positions" if config.positions == "none" else f"{config.positions} positions",
         f"{config.norm}-norm",
         *(["QK-norm"] if config.qk_norm else []),
         f"{config.feed_forward} feed-forward ({config.hidden_act})",
         *([] if config.biases else ["no biases"]),
+        *_loop_in_words(config),
     ]
     whose = _WHOSE.get(str(config.architecture))
     return ", ".join(words) + (f": the block of {whose}" if whose else "")
+
+
+def _loop_in_words(config: EncoderConfig) -> list[str]:
+    """What comes before every step, and whether a token may stop before the last."""
+    signals = {"place": config.position_signal, "step": config.step_signal}
+    words = [f"{kind} signal of the {name}" for name, kind in signals.items() if kind != "none"]
+    if config.halts:
+        steps = f"at most {config.num_hidden_layers} steps, epsilon {config.halting_epsilon:g}"
+        words.append(f"{config.halting} halting ({steps})")
+    return words
 
 
 def _blocks_in_words(plan: SharingPlan) -> str:

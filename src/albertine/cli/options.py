@@ -56,6 +56,7 @@ class VocabularyKind(StrEnum):
 
     sentencepiece = "sentencepiece"
     wordpiece = "wordpiece"
+    xlnet = "xlnet"
 
 
 class WordEnd(StrEnum):

@@ -36,6 +36,7 @@ def register(app: typer.Typer) -> None:
     group.command("similarity")(similarity)
     group.command("generate")(generate.generate)
     group.command("read")(generate.read)
+    group.command("continue")(generate.go_on)
     app.add_typer(group, name="predict")
 
 

@@ -122,6 +122,8 @@ def print_scores(told: Mapping[str, Mapping[str, Any]]) -> None:
             name, right = "  those kept or replaced too (without skill: copies them)", s["floor"]
             known["context gain"] = f"{s['context_gain']:.3f} nats less than without skill"
             known["mean cosine of final states"] = f"{s['cosine']:.3f} (1: the same for every word)"
+            if "mean_steps" in s:
+                known["mean steps of a token"] = f"{s['mean_steps']:.2f}"
         rows.append(_row(name, s["accuracy"], right, s["loss"], s["baseline_loss"], s["count"]))
         for key, words in ORDERS.items():
             if (value := s.get(f"{key}_accuracy")) is not None:

@@ -80,7 +80,10 @@ def train(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the vocabulary.")],
     kind: Annotated[
         VocabularyKind | None,
-        typer.Option("--kind", help="Default: sentencepiece for English, wordpiece for Chinese."),
+        typer.Option(
+            "--kind",
+            help="Default: sentencepiece for English, wordpiece for Chinese; xlnet has capitals, <cls> last.",
+        ),
     ] = None,
     vocab_size: Annotated[
         int | None, typer.Option("--vocab-size", min=16, help="Pieces in all; default: what fits the text.")
@@ -90,7 +93,7 @@ def train(
     text_field: TextField = "text",
     encoding: Encoding = "utf-8",
 ) -> None:
-    """Make a vocabulary from text: the SentencePiece of ALBERT or the WordPiece of BERT."""
+    """Make a vocabulary from text: the SentencePiece of ALBERT or XLNet, or the WordPiece of BERT."""
     from albertine.cli import vocabulary
     from albertine.cli.source import Source
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -13,10 +14,22 @@ from albertine.text.sentences import Language, document_sentences
 from albertine.text.tokenizer import Tokenizer
 from albertine.text.train import VocabularyTooLarge, train_sentencepiece, train_wordpiece
 
-Kind = Literal["sentencepiece", "wordpiece"]
+Kind = Literal["sentencepiece", "wordpiece", "xlnet"]
 KIND: dict[str, Kind] = {"en": "sentencepiece", "zh": "wordpiece"}
 CHARACTERS_A_PIECE = 400  # so that the rarest pieces still occur often enough to be learned
 SMALLEST, LARGEST, LARGEST_WORDPIECE = 4_000, 30_000, 21_128
+
+
+MAKERS: dict[Kind, Callable[..., Tokenizer]] = {
+    "sentencepiece": train_sentencepiece,
+    "wordpiece": train_wordpiece,
+    "xlnet": partial(train_sentencepiece, cls_last=True),
+}
+
+
+def kind_of(tokenizer: Tokenizer) -> str:
+    """The kind that would train such a vocabulary."""
+    return "xlnet" if tokenizer.cls_last else tokenizer.kind
 
 
 def train(
@@ -32,7 +45,8 @@ def train(
     """Train and save a vocabulary.
 
     Args:
-        kind: default SentencePiece for English and WordPiece for Chinese, as the published models have.
+        kind: default SentencePiece for English and WordPiece for Chinese, as the published models have;
+            "xlnet" is SentencePiece with capitals and with XLNet's special pieces.
         vocab_size: default a size that fits the text: a piece for every 400 characters, 4,000 to 30,000; for
             WordPiece as many as the text holds, at most 21,128.
         shrink: take the largest vocabulary that the text allows where it does not allow `vocab_size`.
@@ -41,7 +55,7 @@ def train(
         TokenizerError: no text, or `vocab_size` is too large or too small for it.
     """
     kind = kind or KIND[language]
-    make = train_sentencepiece if kind == "sentencepiece" else train_wordpiece
+    make = MAKERS[kind]
 
     def sentences() -> Iterator[str]:
         for document in source.documents():
@@ -76,7 +90,7 @@ def vocabulary_for(
     """
     if (corpus / "tokenizer").is_dir():
         found = load_tokenizer(corpus / "tokenizer")
-        if kind in (None, found.kind) and (shrink or vocab_size in (None, found.vocab_size)):
+        if kind in (None, kind_of(found)) and (shrink or vocab_size in (None, found.vocab_size)):
             return found
     with tempfile.TemporaryDirectory() as folder:
         return train(

@@ -39,14 +39,15 @@ class Relation(NamedTuple):
 
 
 def pointed(
-    chances_RK2: Tensor, lengths: Sequence[int], thresholds: tuple[float, float]
+    chances_RK2: Tensor, lengths: Sequence[int], thresholds: tuple[float, float], lead: int = 1
 ) -> list[list[Place]]:
     """Where pointers point: every first token above its threshold with the nearest last token at or after it
     that is of the same kind and above its own.
 
     Args:
         chances_RK2: probability of every row to be the first and the last token of something of kind k.
-        lengths: of the runs of rows; nothing reaches over two. The two ends of a run are special pieces and
+        lengths: of the runs of rows; nothing reaches over two.
+        lead: how many of a run's two special pieces are before its text, as in `EncoderConfig`; they are
             never pointed to.
 
     Returns:
@@ -59,21 +60,21 @@ def pointed(
         for side, threshold in enumerate(thresholds)
     )
     ends: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for run, place, kind in _in_runs(lasts, offsets):
+    for run, place, kind in _in_runs(lasts, offsets, lead):
         ends[run, kind].append(place)
-    for run, place, kind in _in_runs(firsts, offsets):
+    for run, place, kind in _in_runs(firsts, offsets, lead):
         after = ends.get((run, kind), [])
         if (at := bisect_left(after, place)) < len(after):
             found[run].append((kind, place, after[at]))
     return found
 
 
-def _in_runs(hits: np.ndarray, offsets: Sequence[int]) -> list[tuple[int, int, int]]:
+def _in_runs(hits: np.ndarray, offsets: Sequence[int], lead: int) -> list[tuple[int, int, int]]:
     """(run, place in it, kind) of (row, kind) pairs, without the special pieces."""
     edges = np.asarray(offsets)
     runs = np.searchsorted(edges, hits[:, 0], side="right") - 1
     places = hits[:, 0] - edges[runs]
-    inside = (places > 0) & (hits[:, 0] < edges[runs + 1] - 1)
+    inside = (places >= lead) & (hits[:, 0] < edges[runs + 1] - 2 + lead)
     return list(zip(*(x[inside].tolist() for x in (runs, places, hits[:, 1])), strict=True))
 
 
@@ -90,9 +91,13 @@ class Relater:
     predicates: tuple[str, ...]
     thresholds: tuple[float, float] = THRESHOLDS
 
+    @property
+    def _lead(self) -> int:
+        return self.model.base.config.lead
+
     @torch.no_grad()
     def find(self, packed: Packed, spans: Sequence[Spans]) -> list[list[Relation]]:
-        """The relations of every sequence, [CLS] text [SEP].
+        """The relations of every sequence, [CLS] text [SEP] or XLNet's text [SEP] [CLS].
 
         Args:
             spans: where the tokens of each text stand in it.
@@ -102,7 +107,7 @@ class Relater:
         chances = probability(self.model.subjects(x_TH), SUBJECT_POWER)[:, None]
         subjects = [
             (text, first, last)
-            for text, places in enumerate(pointed(chances, lengths, self.thresholds))
+            for text, places in enumerate(pointed(chances, lengths, self.thresholds, self._lead))
             for _, first, last in places
         ]
         found: list[list[Relation]] = [[] for _ in lengths]
@@ -112,7 +117,7 @@ class Relater:
             objects = self._objects(x_TH, [(offsets[t], lengths[t], a, b) for t, a, b in asked])
             for (text, *subject), places in zip(asked, objects, strict=True):
                 for kind, *thing in places:
-                    ends = _characters(spans[text], subject), _characters(spans[text], thing)
+                    ends = [_characters(spans[text], tokens, self._lead) for tokens in (subject, thing)]
                     if ends[0] is not None and ends[1] is not None:
                         found[text].append(Relation(ends[0], self.predicates[kind], ends[1]))
         # A space marker stands on no character: with and without it a name is the same.
@@ -126,12 +131,12 @@ class Relater:
         owner = np.repeat(np.arange(len(asked)), lengths)
         rows_R, ends_S2, owner_R = (torch.as_tensor(x, device=x_TH.device) for x in (rows, ends, owner))
         logits = self.model.objects(x_TH.index_select(0, rows_R), x_TH[ends_S2], owner_R)
-        return pointed(probability(logits, OBJECT_POWER), lengths, self.thresholds)
+        return pointed(probability(logits, OBJECT_POWER), lengths, self.thresholds, self._lead)
 
 
-def _characters(spans: Spans, tokens: Sequence[int]) -> tuple[int, int] | None:
-    """The characters of a run of tokens, given by the places of its ends in [CLS] text [SEP]; None where
-    nothing visible is pointed to."""
-    first, last = tokens[0] - 1, tokens[1]
+def _characters(spans: Spans, tokens: Sequence[int], lead: int) -> tuple[int, int] | None:
+    """The characters of a run of tokens, given by the places of its ends in the row; None where nothing
+    visible is pointed to."""
+    first, last = tokens[0] - lead, tokens[1] - lead + 1
     begin, end = spans.starts[first], max(spans.ends[first:last])
     return (begin, end) if end > begin else None

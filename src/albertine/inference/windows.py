@@ -1,6 +1,7 @@
 """A question about a passage of any length: the windows in which a model reads it.
 
-[CLS] question [SEP] part of the passage [SEP]; the parts overlap. A token is answered for by the window that
+[CLS] question [SEP] part of the passage [SEP], or XLNet's part [SEP] question [SEP] [CLS], as its reference
+has them; the parts overlap. A token is answered for by the window that
 shows most of what is around it (albert_family.md 1.8).
 """
 
@@ -61,9 +62,12 @@ class Window(NamedTuple):
     size: int
 
 
-def windows_of(asked: int, total: int, reading: Reading) -> list[Window]:
+def windows_of(asked: int, total: int, reading: Reading, *, cls_last: bool = False) -> list[Window]:
     """The windows of a passage of `total` tokens under a question of `asked`, each a stride after the last,
     or half a window where that is less.
+
+    Args:
+        cls_last: the passage stands before the question.
 
     Raises:
         SettingsError: the question leaves no room for the passage.
@@ -75,27 +79,30 @@ def windows_of(asked: int, total: int, reading: Reading) -> list[Window]:
         )
     stride = min(reading.stride, max(1, room // 2))
     last = max(0, -(-(total - room) // stride))
-    return [
-        Window(number * stride, asked + 2, min(room, total - number * stride)) for number in range(last + 1)
-    ]
+    offset = 0 if cls_last else asked + 2
+    return [Window(number * stride, offset, min(room, total - number * stride)) for number in range(last + 1)]
 
 
 def rows_of(
     tokenizer: Tokenizer, question: Sequence[int], passage: PassageTokens, reading: Reading
 ) -> tuple[list[Window], list[Row]]:
     """The windows and their rows. Raises as `windows_of`."""
-    begin = np.array([tokenizer.cls_id, *question[: reading.question], tokenizer.sep_id], dtype=np.int32)
-    end = np.array([tokenizer.sep_id], dtype=np.int32)
-    windows = windows_of(len(begin) - 2, len(passage.ids), reading)
-    parts = (passage.ids[w.first : w.first + w.size] for w in windows)
-    rows = [(np.concatenate([begin, part, end]), _types(len(begin), len(part) + 1)) for part in parts]
+    asked, cls, sep = question[: reading.question], tokenizer.cls_id, tokenizer.sep_id
+    windows = windows_of(len(asked), len(passage.ids), reading, cls_last=tokenizer.cls_last)
+    edges = ([], [sep, *asked, sep, cls]) if tokenizer.cls_last else ([cls, *asked, sep], [sep])
+    begin, end = (np.array(ids, dtype=np.int32) for ids in edges)
+    rows = []
+    for window in windows:
+        ids = np.concatenate([begin, passage.ids[window.first : window.first + window.size], end])
+        sizes = (window.size + 1, len(asked) + 1, 1) if tokenizer.cls_last else (len(begin), window.size + 1)
+        rows.append((ids, _types(sizes)))
     return windows, rows
 
 
 @lru_cache(maxsize=1 << 12)
-def _types(first: int, second: int) -> NDArray[np.int8]:
+def _types(sizes: tuple[int, ...]) -> NDArray[np.int8]:
     # Rows of the same shape share one array, which nobody may write to.
-    types = np.repeat(np.array([0, 1], dtype=np.int8), [first, second])
+    types = np.repeat(np.arange(len(sizes), dtype=np.int8), sizes)
     types.flags.writeable = False
     return types
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 
 from albertine.errors import ModelError
+from albertine.inference.continuing import Continuation, Going
 from albertine.inference.search import Draw, Search, beam_search, sample
 from albertine.inference.speaker import Speaker
 from albertine.interop.heads import task_of
@@ -44,22 +45,28 @@ def write(
     sources: Sequence[Sequence[int]],
     how: Search | Draw,
     poll: Callable[[], None] = lambda: None,
+    *,
+    going: Going | None = None,
 ) -> list[list[Written]]:
     """The texts found for every source, by beams best first, or as they were drawn.
 
     Args:
         poll: called before each batch.
+        going: the sources are texts that a language model goes on with.
     """
     found: list[list[Written]] = [[] for _ in sources]
     lengths = [len(ids) for ids in sources]
     copies = how.beams if isinstance(how, Search) else how.count
     for chosen in longest_first(lengths, max(1, (model.batch_tokens or TOGETHER) // copies)):
         poll()
-        speaker = Speaker(model, tokenizer, [sources[i] for i in chosen])
+        own = [sources[i] for i in chosen]
+        speaker = (
+            Speaker(model, tokenizer, own) if going is None else Continuation(model, tokenizer, own, going)
+        )
         ask, end = (speaker.first, speaker.next), tokenizer.sep_id
         texts = beam_search(*ask, end, how) if isinstance(how, Search) else sample(*ask, end, how, chosen)
-        for i, own in zip(chosen, texts, strict=True):
-            found[i] = [Written(tokenizer.decode(f.ids), f.score) for f in own]
+        for i, said in zip(chosen, texts, strict=True):
+            found[i] = [Written(tokenizer.decode(f.ids), f.score) for f in said]
     return found
 
 

@@ -13,6 +13,8 @@ def model_card(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
     kind = str(config["model_type"])
     count = sum(t.numel() for t in tensors.values())
     shape = config.get("encoder", config)
+    if kind == "xlnet":
+        shape = {"num_hidden_layers": shape["n_layer"], "hidden_size": shape["d_model"], **shape}
     depth = shape.get("num_hidden_layers") or len(shape["plan"]["attention"])
     architecture = (config.get("architectures") or ["albertine.Model"])[0]
     lines = [

@@ -19,11 +19,12 @@ from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.model.replan import replan
 
-Layout = Literal["transformers", "roformer", "modernbert"]
+Layout = Literal["transformers", "roformer", "modernbert", "xlnet"]
 KEPT = f"{OURS}kept."
 """What the names of our parameters begin with that no copy gives back exactly."""
 
 _WORD, _MAPPING = "encoder.embeddings.word.weight", "encoder.embeddings.mapping.weight"
+_FIRST = "encoder.attention.0."
 _BLOCK = re.compile(r"^encoder\.(attention|feed_forward)\.(\d+)\.(.+)$")
 _OWN_NORM = re.compile(r"^encoder\.own\.(\d+)\.(attention|feed_forward)\.(layer_norm\..+)$")
 _FREE = (
@@ -34,16 +35,24 @@ _FREE = (
     "initializer_range",
 )
 """What a person may change in the config.json of copies without making another model of them."""
+_ELSE = {"embedding_norm": True, "summary": "first"}
 _BLOCKS: Mapping[str, Mapping[str, object]] = {
-    "bert": {"positions": "learned", "norm": "post", "feed_forward": "plain", "biases": True},
-    "roformer": {"positions": "rotary", "norm": "post", "feed_forward": "plain", "biases": True},
-    "modernbert": {"positions": "rotary", "norm": "pre", "feed_forward": "gated", "biases": False},
+    "bert": {"positions": "learned", "norm": "post", "feed_forward": "plain", "biases": True, **_ELSE},
+    "roformer": {"positions": "rotary", "norm": "post", "feed_forward": "plain", "biases": True, **_ELSE},
+    "modernbert": {"positions": "rotary", "norm": "pre", "feed_forward": "gated", "biases": False, **_ELSE},
+    "xlnet": {
+        "positions": "relative",
+        "norm": "post",
+        "feed_forward": "plain",
+        "biases": True,
+        "embedding_norm": False,
+    },
 }
 
 
 def in_the_way(config: EncoderConfig, layout: Layout) -> list[str]:
     """What of an encoder a layout has no place for; "transformers" is the nearest of its layouts."""
-    nearest = "bert" if config.positions == "learned" else "roformer"
+    nearest = {"learned": "bert", "rotary": "roformer", "relative": "xlnet"}[config.positions]
     nearest = "modernbert" if config.norm == "pre" else nearest
     kind = nearest if layout == "transformers" else layout
     found = [
@@ -54,6 +63,11 @@ def in_the_way(config: EncoderConfig, layout: Layout) -> list[str]:
     if bool(config.type_vocab_size) == (kind == "modernbert"):
         found.append(f"type_vocab_size {config.type_vocab_size}")
     found += ["qk_norm"] if config.qk_norm else []
+    found += [
+        f"{name} {getattr(config, name)}"
+        for name in ("position_signal", "step_signal", "halting")
+        if getattr(config, name) != "none"
+    ]
     found += ["injection"] if "injection" in config.plan.own else []
     found += [f"low_rank {config.plan.low_rank}"] if config.plan.low_rank else []
     return found + obstacles(config, kind)
@@ -70,7 +84,7 @@ def copied_config(config: EncoderConfig, layout: Layout = "transformers") -> Enc
             f"the layout of {layout} has no place for {', '.join(found)}",
             remedy="Leave the layout out, and the model is written in Albertine's own",
         )
-    plain = config.with_plan(SharingPlan.unshared(config.plan.depth))
+    plain = replace(config, plan=SharingPlan.unshared(config.plan.depth), relative_biases="block")
     if config.norm == "post":
         return plain
     return replace(plain, embedding_size=config.hidden_size, embedding_mapping="if_needed")
@@ -86,6 +100,10 @@ def copied(model: Model, layout: Layout = "transformers") -> Model:
     config = copied_config(model.config, layout)
     plain = replan(model, config.plan)
     state = plain.state_dict()
+    if model.config.relative_biases == "tied":
+        tied = [name for name in state if name.startswith(f"{_FIRST}biases.")]
+        for d in range(1, config.num_hidden_layers):
+            state |= {n.replace(_FIRST, f"encoder.attention.{d}."): state[n].clone() for n in tied}
     if config.has_mapping != model.config.has_mapping:
         # In float64, so that every machine finds the same product.
         word, mapping = state[_WORD], state.pop(_MAPPING)
@@ -167,10 +185,11 @@ def _values(
     used = {"attention": config.plan.attention, "feed_forward": config.plan.feed_forward}[part]
     # A pre-norm encoder's depth 0 does not normalise what its attention reads: its copy has a norm unused.
     unused = config.norm == "pre" and part == "attention" and rest.startswith("layer_norm.")
+    tied = config.relative_biases == "tied" and rest.startswith("biases.")
     return [
         state.get(f"encoder.{part}.{d}.{rest}")
         for d, block in enumerate(used)
-        if block == number and not (unused and d == 0)
+        if (block == number or tied) and not (unused and d == 0)
     ]
 
 

@@ -30,13 +30,19 @@ _HEADS: dict[Task, str] = {
     "generate": "ForMaskedLM",
 }
 _ENCODERS = {"albert": "Albert", "bert": "Bert"}
+_SIMPLE = "ForQuestionAnsweringSimple"
+"""XLNet's two numbers a token; what transformers calls XLNetForQuestionAnswering is the joint head."""
 _ALIKE: dict[str, tuple[str, frozenset[Task]]] = {
     **{kind: (name, frozenset(_HEADS)) for kind, name in _ENCODERS.items()},
     "roformer": ("RoFormer", frozenset({"tag", "answer", "generate"})),
     "modernbert": ("ModernBert", frozenset({"generate"})),
+    "xlnet": ("XLNet", frozenset({"classify", "choose", "tag", "answer"})),
 }
 """Encoders by model_type, with those of their heads in transformers that compute what ours do. RoFormer's
 classifier has no pooler's tanh, and its choice reads the last token; ModernBERT's have one more layer."""
+
+
+_DROPOUTS = {"albert": "classifier_dropout_prob", "xlnet": "summary_last_dropout"}
 
 
 @dataclass(frozen=True)
@@ -82,7 +88,7 @@ def head_config(
     if names:
         tree["id2label"] = {str(i): name for i, name in enumerate(names)}
         tree["label2id"] = {name: i for i, name in enumerate(names)}
-    tree["classifier_dropout_prob" if model_type == "albert" else "classifier_dropout"] = dropout
+    tree[_DROPOUTS.get(model_type, "classifier_dropout")] = dropout
     tree |= _architectures(model_type, task, pooling)
     told: dict[str, Any] = {"task": task}
     if pooling != "cls":
@@ -103,7 +109,10 @@ def length_of(folder: ModelFolder) -> int:
 def _architectures(model_type: str, task: Task | None, pooling: Pooling) -> dict[str, Any]:
     """The class of transformers that has the head of a task, if one computes the same."""
     same = task is not None and pooling == "cls" and _same_in_transformers(model_type, task)
-    return {"architectures": [_ALIKE[model_type][0] + _HEADS[task]]} if task and same else {}
+    if not (task and same):
+        return {}
+    head = _SIMPLE if (model_type, task) == ("xlnet", "answer") else _HEADS[task]
+    return {"architectures": [_ALIKE[model_type][0] + head]}
 
 
 def _same_in_transformers(model_type: str, task: Task) -> bool:
@@ -152,7 +161,9 @@ def task_in(config: Mapping[str, Any]) -> Task | None:
     told = our_flags(config).get("task")
     architectures = [str(name) for name in config.get("architectures") or ()]
     for task in _TASKS:
-        named = task in _HEADS and any(name.endswith(_HEADS[task]) for name in architectures)
+        named = task in _HEADS and any(
+            name.removesuffix("Simple").endswith(_HEADS[task]) for name in architectures
+        )
         named = named and task != "generate"  # any pretrained model is named so
         if told == task or (told is None and named):
             return task

@@ -1,5 +1,5 @@
-"""Model folders in the layout of Hugging Face: read and written for ALBERT, BERT, RoFormer and ModernBERT,
-whole or backbone only.
+"""Model folders in the layout of Hugging Face: read and written for ALBERT, BERT, RoFormer, ModernBERT and
+XLNet, whole or backbone only.
 
 A plan that transformers cannot express is written with model_type "albertine" and our own names.
 """
@@ -41,6 +41,7 @@ from albertine.interop.keymap import check, to_ours, to_theirs
 from albertine.interop.positions import sinusoids
 from albertine.interop.weights import OpenWeights, open_weights, read_json
 from albertine.interop.writing import SavableTokenizer, write_folder
+from albertine.interop.xlnet_names import MASK_EMBEDDING, our_head_name, their_head_name
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 
@@ -110,7 +111,8 @@ def _assemble(
         model = Model(config, heads_in(kind, files, our_flags(tree)))
     kept = {name: files.pop(name) for name in list(files) if name.startswith(KEPT)}
     rules = entries(kind, model.state_dict(), inner_blocks(tree))
-    check(rules, model.state_dict(), {name: weights.shapes[file] for name, file in files.items()}, folder)
+    found = {name: weights.shapes[file] for name, file in files.items()}
+    check(rules, model.state_dict(), found, folder, config.num_attention_heads)
     known = {rule.theirs for rule in rules.values()}
     others = [name for name in files if name not in known and not is_tied(kind, name)]
     _refuse_unexpected(kind, others, folder)
@@ -127,7 +129,7 @@ def _assemble(
         tensors = {name: weights.read(file) for name, file in kept.items()}
         model = folded(model, EncoderConfig.from_dict(written), tensors) or model
     aside = other_head(kind, others)
-    extra = {name: weights.read(files[name]).clone() for name in others if name not in aside}
+    extra = {our_head_name(name): weights.read(files[name]).clone() for name in others if name not in aside}
     return ModelFolder(model.requires_grad_(True).eval(), tree, extra, aside)
 
 
@@ -151,7 +153,8 @@ def _check_tied(
     state: Mapping[str, Tensor],
     folder: Path,
 ) -> None:
-    twins = {"decoder.weight": "encoder.embeddings.word.weight", "decoder.bias": "mlm.bias"}
+    word = "encoder.embeddings.word.weight"
+    twins = {"decoder.weight": word, "lm_loss.weight": word, "decoder.bias": "mlm.bias"}
     for name in TIED.get(kind, ()):
         ours = twins[".".join(name.split(".")[-2:])]
         if (
@@ -162,7 +165,7 @@ def _check_tied(
             raise ModelError(
                 f"{name} is not tied to the embeddings",
                 where=folder,
-                remedy="Albertine's masked-LM head shares the word embeddings, as the papers have it",
+                remedy="Albertine's language-model heads share the word embeddings, as the papers have it",
             )
 
 
@@ -250,6 +253,8 @@ def save_model(
     if model.config != shared.config:
         extra |= kept_beside(shared, model)
         tree["albertine"] |= {"encoder": shared.config.to_dict()}
+    if kind == "xlnet":
+        extra = {their_head_name(name, told.get("architectures") or ()): x for name, x in extra.items()}
     flags = our_flags(tree) | our_flags(told)
     tree |= told | ({"albertine": flags} if flags else {})
     tensors = {name: _stored(name, x, stored, folder) for name, x in (_tensors(kind, model) | extra).items()}
@@ -276,6 +281,8 @@ def _tensors(kind: ModelType, model: Model) -> dict[str, Tensor]:
         state["encoder.embeddings.mapping.bias"] = torch.zeros(size)
     _, _, inner = model.config.plan.groups(huggingface_plan) or (0, 0, 1)
     tensors = to_theirs(entries(kind, state, inner), state, model.config.num_attention_heads)
+    if kind == "xlnet" and model.lm is None:  # a parameter of every XLNet, though nothing reads it
+        tensors[MASK_EMBEDDING] = torch.zeros(1, 1, model.config.hidden_size)
     if kind == "roformer":  # its table is a parameter, which transformers would report as missing
         tensors[POSITIONS] = sinusoids(model.config.max_position_embeddings, model.config.head_size)
     return tensors

@@ -11,11 +11,12 @@ from albertine.interop.config_values import our_flags as our_flags
 from albertine.interop.huggingface_names import huggingface_plan
 from albertine.interop.modernbert import modernbert_json, read_modernbert
 from albertine.interop.writing import SavableTokenizer
+from albertine.interop.xlnet import read_xlnet, xlnet_flags, xlnet_json
 from albertine.model.config import MAX_DEPTH, EncoderConfig
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 
-ModelType = Literal["albert", "bert", "roformer", "modernbert", "albertine"]
+ModelType = Literal["albert", "bert", "roformer", "modernbert", "xlnet", "albertine"]
 KINDS: tuple[ModelType, ...] = get_args(ModelType)
 ROFORMER_BASE = 10000.0
 
@@ -28,7 +29,8 @@ def read_model_type(tree: Mapping[str, Any]) -> ModelType:
         if kind == known:
             return known
     raise SettingsError(
-        f"model_type `{kind}` is not supported", remedy="Use an ALBERT, BERT, RoFormer or ModernBERT folder"
+        f"model_type `{kind}` is not supported",
+        remedy="Use an ALBERT, BERT, RoFormer, ModernBERT or XLNet folder",
     )
 
 
@@ -37,6 +39,8 @@ def read_config(kind: ModelType, tree: Mapping[str, Any]) -> EncoderConfig:
         return EncoderConfig.from_dict(tree["encoder"] if isinstance(tree.get("encoder"), dict) else {})
     if kind == "modernbert":
         return read_modernbert(tree)
+    if kind == "xlnet":
+        return read_xlnet(tree)
     refused = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
     refuse_other(tree, refused | ({"rotary_value": False} if kind == "roformer" else {}))
     flags = our_flags(tree)
@@ -97,6 +101,9 @@ def model_type(config: EncoderConfig) -> ModelType:
     if architecture == "modernbert":
         own = plan == SharingPlan.unshared(plan.depth) and not config.has_mapping
         return "modernbert" if own else "albertine"
+    if architecture == "xlnet":
+        own = plan == SharingPlan.unshared(plan.depth) and config.relative_biases == "block"
+        return "xlnet" if own and not obstacles(config, "xlnet") else "albertine"
     expressible = architecture == "albert" and plan == plan.blocks
     return "albert" if expressible and plan.groups(huggingface_plan) else "albertine"
 
@@ -109,6 +116,10 @@ def obstacles(config: EncoderConfig, kind: str) -> list[str]:
             found.append(f"rotary_base {config.rotary_base:g}, where RoFormer has {ROFORMER_BASE:g}")
         if config.has_mapping and config.embedding_size == config.hidden_size:
             found.append("a mapping of embeddings that are as wide as the hidden states")
+    if kind == "xlnet" and config.has_mapping:
+        found.append("a mapping of embeddings")
+    if kind == "xlnet" and not config.type_vocab_size:
+        found.append("segments that are not told apart")
     return found
 
 
@@ -120,6 +131,10 @@ def config_json(model: Model, tokenizer: SavableTokenizer | None = None) -> dict
     said = {"model_type": kind, "architectures": [_architecture(kind, model)]}
     if kind == "modernbert":
         return said | modernbert_json(config, tokenizer) | {"albertine": written_flags(model)}
+    if kind == "xlnet":
+        return (
+            said | xlnet_json(config, tokenizer) | {"albertine": written_flags(model) | xlnet_flags(config)}
+        )
     tree: dict[str, Any] = {
         **said,
         "vocab_size": config.vocab_size,
@@ -172,6 +187,8 @@ def written_flags(model: Model) -> dict[str, Any]:
 
 
 def _architecture(kind: str, model: Model) -> str:
+    if kind == "xlnet":
+        return "XLNetModel" if model.lm is None else "XLNetLMHeadModel"
     name = {"albert": "Albert", "bert": "Bert", "roformer": "RoFormer", "modernbert": "ModernBert"}[kind]
     if model.mlm is None:
         return f"{name}Model"

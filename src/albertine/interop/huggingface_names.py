@@ -1,4 +1,4 @@
-"""The names that transformers gives the parameters of ALBERT, BERT, RoFormer and ModernBERT."""
+"""The names that transformers gives the parameters of ALBERT, BERT, RoFormer, ModernBERT and XLNet."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from albertine.errors import SettingsError
 from albertine.interop.keymap import ATTENTION, FEED_FORWARD, OURS, KeyMap, Rule, dense, norm
+from albertine.interop.xlnet_names import MASK_EMBEDDING, XLNET
 from albertine.model.plan import SharingPlan
 
 
@@ -141,6 +142,7 @@ KEYMAPS: dict[str, KeyMap] = {
     "bert": BERT,
     "roformer": ROFORMER,
     "modernbert": MODERNBERT,
+    "xlnet": XLNET,
 }
 _BERT_TIED = ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias")
 TIED = {
@@ -148,12 +150,14 @@ TIED = {
     "bert": _BERT_TIED,
     "roformer": _BERT_TIED,
     "modernbert": ("decoder.weight",),
+    "xlnet": ("lm_loss.weight",),
 }
 _BACKBONE = {
     "albert": ("albert.", ("embeddings.", "encoder.", "pooler.")),
     "bert": ("bert.", ("embeddings.", "encoder.", "pooler.")),
     "roformer": ("roformer.", ("embeddings.", "embeddings_project.", "encoder.")),
     "modernbert": ("model.", ("embeddings.", "layers.", "final_norm.")),
+    "xlnet": ("transformer.", ("word_embedding.", "mask_emb", "layer.")),
 }
 """What the names of the backbone begin with in a whole model, and what in a file of the backbone alone."""
 _OTHER_HEADS = {
@@ -189,10 +193,15 @@ def canonical(kind: str, names: Iterable[str]) -> dict[str, str]:
     return result
 
 
+_PRETRAINING_HEADS = {"modernbert": ("decoder.",), "xlnet": ("lm_loss.",)}
+
+
 def belongs(kind: str, name: str) -> bool:
     """Whether a tensor is of the backbone or the heads of pretraining."""
     ours = ("encoder.", "pooler.", "mlm.", "lm.", "sentence.")
-    heads = ("decoder.",) if kind == "modernbert" else ("predictions.", "sop_classifier.", "cls.")
+    heads = _PRETRAINING_HEADS.get(kind, ("predictions.", "sop_classifier.", "cls."))
+    if name == MASK_EMBEDDING:  # of a head, although it stands in the backbone
+        return False
     return name.startswith(ours if kind == "albertine" else (_BACKBONE[kind][0], *heads, OURS))
 
 
@@ -208,18 +217,16 @@ def other_head(kind: str, names: Iterable[str]) -> tuple[str, ...]:
 
 def heads_in(kind: str, names: Mapping[str, str], flags: Mapping[str, Any]) -> set[str]:
     """The pretraining heads of which there is at least one tensor."""
+    ours = ("pooler.dense.weight", "mlm.bias", "lm.bias", "sentence.classifier.weight")
     if kind == "albertine":
-        pooler, mlm, sentence = "pooler.dense.weight", "mlm.bias", "sentence.classifier.weight"
+        by_ours = dict(zip(ours, ours, strict=True))
     else:
         by_ours = {rule.ours: rule.theirs for rule in KEYMAPS[kind].rules}
-        pooler, mlm, sentence = (
-            by_ours[n] for n in ("pooler.dense.weight", "mlm.bias", "sentence.classifier.weight")
-        )
+    pooler, mlm, lm, sentence = (by_ours.get(name) for name in ours)
     objective = flags.get("sentence_objective")
     if objective not in ("sop", "nsp"):
         objective = "nsp" if kind == "bert" else "sop"
-    found = {"pooler": pooler in names, "mlm": mlm in names, objective: sentence in names}
-    found["lm"] = kind == "albertine" and "lm.bias" in names
+    found = {"pooler": pooler in names, "mlm": mlm in names, "lm": lm in names, objective: sentence in names}
     return {head for head, present in found.items() if present}
 
 

@@ -24,12 +24,14 @@ class Rule:
     """One parameter, or one per block.
 
     Attributes:
-        ours: our name; the number of a block is written `{n}`.
+        ours: our name; the number of a block is written `{n}`, where the rule is of all blocks.
         theirs: the foreign name; its fields come from `KeyMap.fields`.
         transposed: whether the foreign matrix is stored the other way round.
         part: (i, n): ours is the i-th of the n equal parts of the foreign tensor's rows.
         neighbours: whether a rotation abroad turns the rows 2i and 2i+1 of a head together, where ours turns
             i and i + D/2.
+        per_head: whether the last dimension abroad is two, heads and their size.
+        leading: how many dimensions of size 1 the foreign tensor has in front.
     """
 
     ours: str
@@ -37,16 +39,23 @@ class Rule:
     transposed: bool = False
     part: tuple[int, int] = (0, 1)
     neighbours: bool = False
+    per_head: bool = False
+    leading: int = 0
 
-    def shape(self, ours: tuple[int, ...]) -> tuple[int, ...]:
+    def shape(self, ours: tuple[int, ...], heads: int = 1) -> tuple[int, ...]:
         """The shape of the foreign tensor."""
         shape = ours[::-1] if self.transposed else ours
+        if self.per_head:
+            shape = (*shape[:-1], heads, shape[-1] // heads)
+        shape = (1,) * self.leading + shape
         return (shape[0] * self.part[1], *shape[1:])
 
     def to_ours(self, tensor: Tensor, heads: int) -> Tensor:
         """Our parameter out of the foreign tensor."""
         i, n = self.part
         tensor = tensor.chunk(n)[i] if n > 1 else tensor
+        tensor = tensor.reshape(tensor.shape[self.leading :])
+        tensor = tensor.flatten(-2) if self.per_head else tensor
         tensor = tensor.t() if self.transposed else tensor
         return (_regrouped(tensor, heads, 2) if self.neighbours else tensor).contiguous()
 
@@ -54,7 +63,9 @@ class Rule:
         """The foreign tensor, or its part, out of our parameter."""
         if self.neighbours:
             tensor = _regrouped(tensor, heads, tensor.shape[0] // heads // 2)
-        return (tensor.t() if self.transposed else tensor).contiguous()
+        tensor = tensor.t() if self.transposed else tensor
+        tensor = tensor.reshape(*tensor.shape[:-1], heads, -1) if self.per_head else tensor
+        return tensor.reshape((1,) * self.leading + tensor.shape).contiguous()
 
 
 def _regrouped(x: Tensor, heads: int, inner: int) -> Tensor:
@@ -84,7 +95,7 @@ class KeyMap:
         result: dict[str, Rule] = {}
         for name in names:
             found = BLOCK.match(name)
-            rule = by_name[BLOCK.sub(r"\1{n}.", name)]
+            rule = by_name[name] if name in by_name else by_name[BLOCK.sub(r"\1{n}.", name)]
             theirs = rule.theirs.format(**self.fields(int(found[2]), inner)) if found else rule.theirs
             result[name] = replace(rule, ours=name, theirs=theirs)
         return result
@@ -106,11 +117,13 @@ def check(
     expected: Mapping[str, Tensor],
     found: Mapping[str, tuple[int, ...]],
     where: object,
+    heads: int = 1,
 ) -> None:
     """Compare foreign shapes with a model's before anything is read.
 
     Args:
         expected: our parameters (meta tensors do). found: shape of every foreign tensor, by foreign name.
+        heads: of attention.
 
     Raises:
         ModelError: a parameter is missing or has another shape.
@@ -123,7 +136,7 @@ def check(
             remedy="The configuration and the weights do not belong together, or the file is incomplete",
         )
     for name, rule in entries.items():
-        shape = rule.shape(tuple(expected[name].shape))
+        shape = rule.shape(tuple(expected[name].shape), heads)
         if found[rule.theirs] != shape:
             raise ModelError(
                 f"{rule.theirs} has shape {list(found[rule.theirs])}, its configuration says {list(shape)}",

@@ -12,19 +12,26 @@ from albertine.model.plan import SharingPlan
 Activation = Literal["gelu_new", "gelu", "relu"]
 Mapping = Literal["if_needed", "always"]
 Initialization = Literal["truncated_normal", "normal"]
-Positions = Literal["learned", "rotary", "relative"]
+Positions = Literal["learned", "rotary", "relative", "none"]
 RelativeBiasesOf = Literal["block", "tied"]
+PositionSignal = Literal["none", "sinusoid", "learned"]
+StepSignal = Literal["none", "sinusoid", "learned"]
+HaltingRule = Literal["none", "basic", "accumulated"]
+HaltingLimit = Literal["remainder", "reference"]
 Norm = Literal["post", "pre"]
 FeedForward = Literal["plain", "gated"]
+Summary = Literal["first", "last"]
 Architecture = Literal["bert", "albert", "roformer", "modernbert", "xlnet"]
 
 FORMAT = 3
 """Of `EncoderConfig.to_dict`; goes up with every field that an older version would compute wrongly without.
 Folders from before there was a number have format 1; 2 has positions, norm, feed_forward, biases, qk_norm,
-and what each depth has of its own in the plan; 3 has relative positions."""
+and what each depth has of its own in the plan; 3 has relative positions, `summary`, signals and halting."""
 
 _SINCE_2 = {"positions", "rotary_base", "norm", "feed_forward", "biases", "qk_norm"}
-_SINCE_3 = {"clamp_positions", "relative_biases", "embedding_norm"}
+_RELATIVE = {"clamp_positions", "relative_biases", "embedding_norm", "summary"}
+_LOOP = {"position_signal", "step_signal", "halting", "halting_epsilon", "halting_limit"}
+_SINCE_3 = _RELATIVE | _LOOP
 _LATER = _SINCE_2 | _SINCE_3
 QK_SCALE = 0.12
 
@@ -55,8 +62,9 @@ class EncoderConfig:
             zeroed.
         positions: "learned" is a table added to the word embeddings; "rotary" turns queries and keys by
             angles in proportion to their places (Su et al. 2021); "relative" adds scores of distances (Dai et
-            al. 2019) and, in place of a table of segments, of being in one segment (Yang et al. 2019).
-            Without a table `max_position_embeddings` is only the length that the model was made for.
+            al. 2019) and, in place of a table of segments, of being in one segment (Yang et al. 2019); "none"
+            leaves places to a position signal. Without a table `max_position_embeddings` is only the length
+            that the model was made for.
         rotary_base: the slowest angle a place is 1 / rotary_base.
         norm: "post" normalises the sum of a block's input and output, "pre" the input alone, which needs one
             more LayerNorm at the end (Xiong et al. 2020). With "pre" the embeddings are mapped to H before
@@ -72,9 +80,20 @@ class EncoderConfig:
         relative_biases: relative positions: every "block" has its own, or all have the "tied" ones of the
             first.
         embedding_norm: whether embeddings are normalised; XLNet's are not.
+        summary: which token stands for its whole sequence, the row that poolers and classifiers look at: the
+            "first", where BERT and ALBERT have [CLS], or the "last", where XLNet has it.
+        position_signal, step_signal: what is added before every step for the place of a token and for the
+            number of the step: "sinusoid", a "learned" table, or "none" (Dehghani et al. 2019, 2.1).
+        halting: how the outputs of steps are weighted where every position decides itself when it has had
+            enough of them: "basic" (the paper's) or "accumulated" (Graves 2016); "none": all take all steps,
+            whose number is otherwise the most (`model/halting.py`).
+        halting_epsilon: a position halts where the sum of its probabilities exceeds one less this.
+        halting_limit: what a position that has not halted gets at the last step: its "remainder", as if it
+            halted there, or its probability alone, as in the "reference" code.
 
     Raises:
-        SettingsError: a size that is not positive, heads that do not divide H, an unknown choice.
+        SettingsError: a size that is not positive, heads that do not divide H, an unknown choice, halting
+            where depths have blocks of their own.
     """
 
     vocab_size: int
@@ -105,6 +124,12 @@ class EncoderConfig:
     clamp_positions: int = 0
     relative_biases: RelativeBiasesOf = "block"
     embedding_norm: bool = True
+    summary: Summary = "first"
+    position_signal: PositionSignal = "none"
+    step_signal: StepSignal = "none"
+    halting: HaltingRule = "none"
+    halting_epsilon: float = 0.01
+    halting_limit: HaltingLimit = "remainder"
 
     def __post_init__(self) -> None:
         self._check_sizes()
@@ -116,6 +141,11 @@ class EncoderConfig:
             ("positions", Positions),
             ("norm", Norm),
             ("feed_forward", FeedForward),
+            ("summary", Summary),
+            ("position_signal", PositionSignal),
+            ("step_signal", StepSignal),
+            ("halting", HaltingRule),
+            ("halting_limit", HaltingLimit),
         ):
             if getattr(self, name) not in get_args(choices):
                 known = ", ".join(get_args(choices))
@@ -133,6 +163,7 @@ class EncoderConfig:
                 f"got {self.rotary_base:g} and {self.head_size}"
             )
         self._check_relative()
+        self._check_halting()
 
     def _check_relative(self) -> None:
         if self.positions == "relative":
@@ -142,6 +173,17 @@ class EncoderConfig:
             raise SettingsError(
                 "clamp_positions and relative_biases belong to relative positions",
                 remedy="Set positions: relative, or leave them out",
+            )
+
+    def _check_halting(self) -> None:
+        if not 0 < self.halting_epsilon < 1:
+            raise SettingsError(f"halting_epsilon must be above 0 and below 1, got {self.halting_epsilon}")
+        blocks = self.plan.num_attention_blocks, self.plan.num_feed_forward_blocks
+        if self.halts and blocks != (1, 1):
+            raise SettingsError(
+                f"halting repeats one block, and this plan has {blocks[0]} of attention and {blocks[1]} of "
+                "feed-forward",
+                remedy="Share all depths (model.sharing=all), or set halting=none",
             )
 
     def _check_sizes(self) -> None:
@@ -184,9 +226,26 @@ class EncoderConfig:
         return self.hidden_size // self.num_attention_heads
 
     @property
+    def lead(self) -> int:
+        """How many special pieces stand before a text that is alone in its row: [CLS] text [SEP] or XLNet's
+        text [SEP] [CLS]."""
+        return 1 if self.summary == "first" else 0
+
+    @property
     def has_mapping(self) -> bool:
         """Whether there is a dense layer from E to H after the embeddings."""
         return self.embedding_mapping == "always" or self.embedding_size != self.hidden_size
+
+    @property
+    def longest_sequence(self) -> int | None:
+        """How long a sequence may be; None where no table has to have a row for every place."""
+        tables = self.positions == "learned" or self.position_signal != "none"
+        return self.max_position_embeddings if tables else None
+
+    @property
+    def halts(self) -> bool:
+        """Whether positions decide themselves how many steps they take."""
+        return self.halting != "none"
 
     def with_plan(self, plan: SharingPlan) -> EncoderConfig:
         return replace(self, plan=plan)
@@ -218,9 +277,13 @@ class EncoderConfig:
         """
         if self.qk_norm or self.plan.low_rank or "injection" in self.plan.own:
             return None
+        if self.halts or (self.position_signal, self.step_signal) != ("none", "none"):
+            return None
         block = self.positions, self.norm, self.feed_forward, self.biases
         if not self.embedding_norm:
             return "xlnet" if block == ("relative", "post", "plain", True) else None
+        if self.summary == "last":  # which transformers has for XLNet alone
+            return None
         if block == ("learned", "post", "plain", True) and self.type_vocab_size:
             plain = self.plan.is_unshared and not self.plan.own and not self.has_mapping
             return "bert" if plain else "albert"
@@ -234,6 +297,13 @@ class EncoderConfig:
     def is_bert(self) -> bool:
         """Whether this is BERT: nothing shared and no factorised embedding."""
         return self.architecture == "bert"
+
+    @property
+    def pretraining_heads(self) -> frozenset[str]:
+        """What the papers pretrain such an encoder with, as `Model` names heads."""
+        if self.architecture == "xlnet":
+            return frozenset({"lm"})
+        return frozenset({"mlm", "nsp" if self.is_bert else "sop"})
 
     def plain(self) -> dict[str, Any]:
         """The fields as plain data, to compare configurations by; those of later formats only where they are
@@ -251,7 +321,7 @@ class EncoderConfig:
         """Plain data that `from_dict` reads back: the fields, and the number of the oldest format that has
         them."""
         tree = self.plain()
-        if self.positions == "relative" or not _SINCE_3.isdisjoint(tree):
+        if self.positions in ("relative", "none") or not _SINCE_3.isdisjoint(tree):
             return {"format": 3, **tree}
         new = not _SINCE_2.isdisjoint(tree) or self.plan != self.plan.blocks or not self.type_vocab_size
         return {"format": 2 if new else 1, **tree}

@@ -97,8 +97,8 @@ def _padded(logits: Tensor, lengths: Sequence[int]) -> tuple[Tensor, Tensor]:
 
 
 class CrfTagger(Classifier):
-    """A linear layer over every token, and a conditional random field over those between the first and the
-    last, which are special. Called, it gives the logits."""
+    """A linear layer over every token, and a conditional random field over those of the text, not
+    the special ones. Called, it gives the logits."""
 
     def __init__(
         self, base: Model, allowed: Sequence[Sequence[bool]], *, dropout: float = 0.1, seed: int = 0
@@ -109,7 +109,7 @@ class CrfTagger(Classifier):
 
     def log_likelihood(self, logits: Tensor, packed: Packed, tags: Tensor) -> Tensor:
         """Sum over the sequences, a float32 scalar; `tags` (T,) of the special tokens are not looked at."""
-        inner, lengths = _inner(packed)
+        inner, lengths = _inner(packed, self.base.config.lead)
         if not lengths:
             return logits.sum() * 0
         return self.crf.log_likelihood(logits[inner], tags[inner], lengths).sum()
@@ -117,16 +117,17 @@ class CrfTagger(Classifier):
     def tags(self, packed: Packed) -> Tensor:
         """The likeliest tags (T,) int64; 0 for the special tokens."""
         logits = self(packed)
-        inner, lengths = _inner(packed)
+        inner, lengths = _inner(packed, self.base.config.lead)
         found = torch.zeros_like(packed.input_ids)
         if lengths:
             found[inner] = self.crf.best(logits[inner], lengths)
         return found
 
 
-def _inner(packed: Packed) -> tuple[Tensor, list[int]]:
-    """Which tokens are neither the first nor the last of their sequence, and how many each has of them."""
+def _inner(packed: Packed, lead: int) -> tuple[Tensor, list[int]]:
+    """Which tokens are not special, and how many each sequence has of them; of its two special ones `lead`
+    stand before the text."""
     inner = torch.ones_like(packed.input_ids, dtype=torch.bool)
-    inner[packed.first_tokens] = False
-    inner[packed.cu_seqlens[1:].long() - 1] = False
+    inner[packed.last_tokens] = False
+    inner[packed.first_tokens if lead else packed.last_tokens - 1] = False
     return inner, [length - 2 for length in packed.lengths if length > 2]

@@ -18,9 +18,11 @@ from albertine.model.config import EncoderConfig
 from albertine.model.depth_parameters import DepthParameters, depth_parameters
 from albertine.model.depths import Depths, EncoderOutput, FixedDepths, Step
 from albertine.model.embeddings import Embeddings
+from albertine.model.halting import Halting, HaltingUnit
 from albertine.model.key_value_cache import Past
 from albertine.model.relative_attention import RelativeAttentionBlock
 from albertine.model.rows import Rows, Selected
+from albertine.model.signals import signals_of
 from albertine.precision import InferencePrecision, compute_format, own_precision
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ class Encoder(nn.Module):
         compiled: compile a depth as one where that is faster (a GPU, in training).
         backend: "auto" is the fastest, "plain" the one that anything can be done to.
         depths: the loop over depths.
+        signals: what is added before every step. halting: where positions decide how many steps they take.
     """
 
     recompute = compiled = False
@@ -48,7 +51,11 @@ class Encoder(nn.Module):
         self.config = config
         self.precision: InferencePrecision = precision
         self.backend = "auto"
-        self.depths: Depths = FixedDepths()
+        self.signals = signals_of(config)
+        self.halting = HaltingUnit(config) if config.halts else None
+        self.depths: Depths = (
+            FixedDepths() if self.halting is None else Halting(config, self.halting, self.signals)
+        )
         self.embeddings = Embeddings(config)
         self.attention = _attention_blocks(config)
         self.feed_forward = nn.ModuleList(FeedForwardBlock(config) for _ in set(plan.feed_forward))
@@ -109,7 +116,7 @@ class Encoder(nn.Module):
             out = self.depths.run(self.stepping(x_TH, wanted), x_TH, every, depth, wanted, all_depths)
             if self.final_norm is not None and depth:
                 out = out.normed(self.final_norm)
-        return out.first(len(packed.input_ids) if rows is None else len(rows))
+        return out.first(len(packed.input_ids) if rows is None else len(rows), packed.num_tokens)
 
     def turned(self, rows: Rows, dtype: torch.dtype, longest: int | None = None) -> Rows:
         """The rows as this encoder's attention wants them: with rotations where positions are rotary, with
@@ -130,9 +137,11 @@ class Encoder(nn.Module):
         return rows
 
     def stepping(self, start_TH: Tensor, wanted: Selected | None = None) -> Step:
-        """`step` of a pass that begins with these embeddings, which every depth may have a share of."""
+        """`step` of a pass that begins with these embeddings, which every depth may have a share of; what
+        signals there are is added before it."""
+        plain = self.step if self.signals is None else self.signals.around(self.step)
         if "injection" not in self.config.plan.own or self.own is None:
-            return self.step
+            return plain
         shares = [cast(DepthParameters, own).injection for own in self.own]
 
         def step(
@@ -144,7 +153,7 @@ class Encoder(nn.Module):
                 some = wanted is not None and queries is wanted.rows
                 added_RH = added_TH.index_select(0, wanted.places) if some else added_TH  # type: ignore[union-attr]
                 x_RH = context_TH if same else x_RH + added_RH
-            return self.step(d, x_RH, context_TH, queries, keys, past)
+            return plain(d, x_RH, context_TH, queries, keys, past)
 
         return step
 

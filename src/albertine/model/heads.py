@@ -14,16 +14,16 @@ from albertine.precision import own_precision
 
 
 class Pooler(nn.Module):
-    """Dense H→H and tanh on the first token."""
+    """Dense H→H and tanh on the token that stands for a sequence."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.dense = Linear(config.hidden_size, config.hidden_size, config.biases)
 
     @own_precision
-    def forward(self, first_SH: Tensor) -> Tensor:
+    def forward(self, summary_SH: Tensor) -> Tensor:
         """(S, H) rows of [CLS] to (S, H), in their format."""
-        return torch.tanh(self.dense(first_SH))
+        return torch.tanh(self.dense(summary_SH))
 
 
 class MaskedLMHead(nn.Module):

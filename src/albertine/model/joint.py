@@ -16,6 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from albertine.layout import Packed
 from albertine.model.block import LayerNorm
+from albertine.model.config import Summary
 from albertine.model.model import Model
 from albertine.model.task_model import TaskModel
 
@@ -98,24 +99,25 @@ class EndLogits(nn.Module):
 
 
 class AnswerClass(nn.Module):
-    """Dense 2H→H on the expected start and the first token, tanh, dropout, dense H→1 without bias."""
+    """Dense 2H→H on the expected start and [CLS], tanh, dropout, dense H→1 without bias."""
 
     def __init__(self, hidden: int) -> None:
         super().__init__()
         self.dense_0 = nn.Linear(2 * hidden, hidden)
         self.dense_1 = nn.Linear(hidden, 1, bias=False)
 
-    def forward(self, start_SH: Tensor, first_SH: Tensor, dropout: float) -> Tensor:
+    def forward(self, start_SH: Tensor, summary_SH: Tensor, dropout: float) -> Tensor:
         """(S,), float32."""
-        both = torch.cat([start_SH, first_SH], 1)
+        both = torch.cat([start_SH, summary_SH], 1)
         x_SH = torch.tanh(_linear(both, self.dense_0.weight, self.dense_0.bias))
         return _linear(F.dropout(x_SH, dropout, dropout > 0), self.dense_1.weight).squeeze(-1).float()
 
 
 class JointAnswer(TaskModel):
-    """An encoder and the joint head. Rows are [CLS] question [SEP] passage [SEP], the passage in segment 1.
+    """An encoder and the joint head. Rows are [CLS] question [SEP] passage [SEP], the passage in segment 1,
+    or XLNet's passage [SEP] question [SEP] [CLS], the passage in segment 0.
 
-    Only the passage and the first token, which stands for "no answer", can begin or end one.
+    Only the passage and [CLS], which stands for "no answer", can begin or end one.
     """
 
     def __init__(self, base: Model, *, dropout: float = 0.1, seed: int = 0) -> None:
@@ -134,10 +136,10 @@ class JointAnswer(TaskModel):
         """What training compares, the ends under the condition of the right starts.
 
         Args:
-            starts: int64 (S,) place of the right start in each row, 0 where there is none.
+            starts: int64 (S,) place of the right start in each row, that of [CLS] where there is none.
         """
         x_TH = self.base.encoder(packed).last_hidden
-        row_T, inside_T = _rows(packed), _inside(packed)
+        row_T, inside_T = _rows(packed), _inside(packed, self.base.config.summary)
         begins = _log_softmax(self.start_logits(x_TH), inside_T, packed)
         gold_SH = x_TH[packed.first_tokens + starts]
         ends = self.end_logits(self.end_logits.tokens(x_TH), gold_SH, row_T)
@@ -148,14 +150,16 @@ class JointAnswer(TaskModel):
         """The best spans of every window, `Beam.table`: the `ENDS` likeliest ends of the `STARTS` likeliest
         starts."""
         x_TH = self.base.encoder(packed).last_hidden
-        row_T, inside_T = _rows(packed), _inside(packed)
+        row_T, inside_T = _rows(packed), _inside(packed, self.base.config.summary)
         begins = _log_softmax(self.start_logits(x_TH), inside_T, packed, STARTS)
         tokens_TH = self.end_logits.tokens(x_TH)
         starts = begins.topk(STARTS)
         ends, scores = [], []
         for rank in range(STARTS):  # one at a time: the states of all would be T × STARTS × H
             # A row may have fewer tokens than starts are wanted: what is beyond it scores minus infinity.
-            place = packed.first_tokens + starts.indices[:, rank].minimum(_last(packed) - packed.first_tokens)
+            place = packed.first_tokens + starts.indices[:, rank].minimum(
+                packed.last_tokens - packed.first_tokens
+            )
             logits = self.end_logits(tokens_TH, x_TH[place], row_T)
             best = _log_softmax(logits, inside_T, packed, ENDS).topk(ENDS)
             ends.append(best.indices)
@@ -171,7 +175,7 @@ class JointAnswer(TaskModel):
         weighted = begins.exp()[row_T, packed.position_ids, None] * x_TH.float()
         expected = weighted.new_zeros(packed.num_sequences, x_TH.shape[1]).index_add(0, row_T, weighted)
         dropout = self.dropout if self.training else 0.0
-        return self.answer_class(expected.to(x_TH.dtype), x_TH[packed.first_tokens], dropout)  # type: ignore[no-any-return]
+        return self.answer_class(expected.to(x_TH.dtype), x_TH[self.base.summary_rows(packed)], dropout)  # type: ignore[no-any-return]
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -185,15 +189,14 @@ def _rows(packed: Packed) -> Tensor:
     return rows.repeat_interleave(lengths, output_size=packed.num_tokens)
 
 
-def _last(packed: Packed) -> Tensor:
-    return packed.cu_seqlens[1:].long() - 1
-
-
-def _inside(packed: Packed) -> Tensor:
-    """Which tokens an answer may begin or end with, bool (T,): not the question, not the separators."""
-    inside = packed.token_type_ids == 1
-    inside = inside.index_fill(0, _last(packed), False)
-    return inside.index_fill(0, packed.first_tokens, True)
+def _inside(packed: Packed, summary: Summary) -> Tensor:
+    """Which tokens an answer may begin or end with, bool (T,): those of the passage, and [CLS]; not the
+    question, not the separators. The passage is segment 1, or XLNet's segment 0, up to a separator."""
+    types = packed.token_type_ids
+    goes_on = (types == F.pad(types[1:], (0, 1))).index_fill(0, packed.last_tokens, False)
+    if summary == "first":
+        return ((types == 1) & goes_on).index_fill(0, packed.first_tokens, True)
+    return ((types == 0) & goes_on).index_fill(0, packed.last_tokens, True)
 
 
 def _log_softmax(logits_T: Tensor, inside_T: Tensor, packed: Packed, least: int = 1) -> Tensor:

@@ -13,6 +13,7 @@ from albertine.errors import SettingsError
 from albertine.layout import Packed, from_padded, unpack
 from albertine.model.backend import tokens_per_pass
 from albertine.model.config import EncoderConfig
+from albertine.model.depths import Ponder
 from albertine.model.encoder import Encoder
 from albertine.model.heads import LanguageModelHead, MaskedLMHead, Pooler, SentenceHead
 from albertine.model.init import initialize
@@ -139,13 +140,15 @@ class Model(nn.Module):
             attention_mask,
             token_type_ids,
             vocab_size=self.config.vocab_size,
-            type_vocab_size=self.config.type_vocab_size or None,  # without a table any segment will do
-            max_positions=self.config.max_position_embeddings,
+            type_vocab_size=self.encoder.embeddings.kinds,  # without a table any segment will do
+            max_positions=self.encoder.embeddings.places,
         )
         out = self.encoder(packed, all_depths=hidden_states)
         batch, length = input_ids.shape
         pooled = (
-            None if self.pooler is None else self.pooler(out.last_hidden.index_select(0, packed.first_tokens))
+            None
+            if self.pooler is None
+            else self.pooler(out.last_hidden.index_select(0, self.summary_rows(packed)))
         )
         states = None
         if out.hidden_states is not None:
@@ -166,21 +169,32 @@ class Model(nn.Module):
         Returns:
             Masked-LM logits (P, V), and sentence logits (S, 2), or None where not wanted or not there.
         """
+        return self.pondering_forward(packed, mlm_rows, depth=depth, sentence=sentence)[:2]
+
+    @own_precision
+    def pondering_forward(
+        self, packed: Packed, mlm_rows: Tensor, *, depth: int | None = None, sentence: bool = True
+    ) -> tuple[Tensor, Tensor | None, Ponder | None]:
+        """As `pretraining_forward`, and how long an encoder that halts computed each token."""
         if self.mlm is None:
             raise SettingsError("this model has no masked-LM head", remedy='Build it with heads={"mlm", …}')
         head = self.sentence if sentence else None
-        rows = mlm_rows if head is None else torch.cat([packed.first_tokens, mlm_rows])
+        rows = mlm_rows if head is None else torch.cat([self.summary_rows(packed), mlm_rows])
         with self.encoder.computing():
-            x_RH = self.encoder(packed, depth=depth, rows=rows).last_hidden
-            first_SH, masked_PH = x_RH.split([len(rows) - len(mlm_rows), len(mlm_rows)])
-            order = None if head is None else head(self.pooled(first_SH))
-            return self.mlm(masked_PH, self.encoder.embeddings), order
+            out = self.encoder(packed, depth=depth, rows=rows)
+            summary_SH, masked_PH = out.last_hidden.split([len(rows) - len(mlm_rows), len(mlm_rows)])
+            order = None if head is None else head(self.pooled(summary_SH))
+            return self.mlm(masked_PH, self.encoder.embeddings), order, out.ponder
 
-    def pooled(self, first_SH: Tensor) -> Tensor:
-        """Pooler output (S, H) of the rows of the first tokens."""
+    def summary_rows(self, packed: Packed) -> Tensor:
+        """The row that stands for its sequence, of every sequence, int64 (S,): that of [CLS]."""
+        return packed.first_tokens if self.config.summary == "first" else packed.last_tokens
+
+    def pooled(self, summary_SH: Tensor) -> Tensor:
+        """Pooler output (S, H) of the rows that stand for their sequences."""
         if self.pooler is None:
             raise SettingsError("this model has no pooler", remedy='Build it with heads={"pooler", …}')
-        pooled: Tensor = self.pooler(first_SH)
+        pooled: Tensor = self.pooler(summary_SH)
         return pooled
 
     def mlm_logits(self, rows_PH: Tensor) -> Tensor:
@@ -190,11 +204,11 @@ class Model(nn.Module):
         logits: Tensor = self.mlm(rows_PH, self.encoder.embeddings)
         return logits
 
-    def sentence_logits(self, first_SH: Tensor) -> Tensor:
-        """Sentence logits (S, 2) of the rows of the first tokens (S, H)."""
+    def sentence_logits(self, summary_SH: Tensor) -> Tensor:
+        """Sentence logits (S, 2) of the rows that stand for their sequences (S, H)."""
         if self.sentence is None:
             raise SettingsError(
                 "this model has no sentence head", remedy='Build it with heads={"sop"} or {"nsp"}'
             )
-        logits: Tensor = self.sentence(self.pooled(first_SH))
+        logits: Tensor = self.sentence(self.pooled(summary_SH))
         return logits

@@ -12,17 +12,17 @@ from albertine.layout import Packed
 from albertine.model.model import Model
 
 Pooling = Literal["mean", "cls", "depths"]
-"""Of the last depth the mean over all tokens of a sequence, special ones included, or its first token; or the
+"""Of the last depth the mean over all tokens of a sequence, special ones included, or its [CLS]; or the
 mean over all tokens of all depths, the embeddings included."""
 
 
 def text_vectors(model: Model, packed: Packed, pooling: Pooling, normalize: bool = False) -> Tensor:
     """A vector for every sequence, (S, H) float32; of length 1 with `normalize`.
 
-    For first tokens the last depth computes these alone.
+    For [CLS] the last depth computes these alone.
     """
     if pooling == "cls":
-        x_SH = model.encoder(packed, rows=packed.first_tokens).last_hidden.float()
+        x_SH = model.encoder(packed, rows=model.summary_rows(packed)).last_hidden.float()
     else:
         out = model.encoder(packed, all_depths=pooling == "depths")
         states = out.hidden_states or (out.last_hidden,)
@@ -38,8 +38,8 @@ def mean_rows(x_TH: Tensor, packed: Packed) -> Tensor:
 
 
 def classified_rows(model: Model, packed: Packed, pooling: Pooling) -> Tensor:
-    """What a classifier looks at, (S, H): the pooler's output of each first token (albert_family.md 1.8), or
+    """What a classifier looks at, (S, H): the pooler's output of each [CLS] (albert_family.md 1.8), or
     a mean as it is."""
     if pooling != "cls":
         return text_vectors(model, packed, pooling)
-    return model.pooled(model.encoder(packed, rows=packed.first_tokens).last_hidden)
+    return model.pooled(model.encoder(packed, rows=model.summary_rows(packed)).last_hidden)

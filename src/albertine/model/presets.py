@@ -39,6 +39,21 @@ def _bert(hidden: int, depth: int, heads: int, vocab: int) -> EncoderConfig:
     return config.with_plan(SharingPlan.unshared(depth))
 
 
+def _xlnet(hidden: int, depth: int, heads: int) -> EncoderConfig:
+    """XLNet (Yang et al. 2019, A.4.1): biases of each layer, no LayerNorm of embeddings, no cut in drawing
+    the weights; A, B and <cls> are segments. Its code, too, calls the tanh approximation "gelu"."""
+    config = replace(
+        _encoder(hidden, depth, heads, vocab=32000, embedding=hidden, dropout=0.1),
+        positions="relative",
+        type_vocab_size=3,
+        embedding_norm=False,
+        summary="last",
+        initialization="normal",
+        pad_token_id=5,
+    )
+    return config.with_plan(SharingPlan.unshared(depth))
+
+
 def _mini() -> EncoderConfig:
     """The shape of the released models: RoFormer's block, so that transformers can load it."""
     config = replace(_encoder(256, 4, 4, vocab=8000), hidden_act="gelu", positions="rotary")
@@ -69,6 +84,8 @@ def _presets() -> dict[str, EncoderConfig]:
         "bert-base": _bert(768, 12, 12, 30522),
         "bert-large": _bert(1024, 24, 16, 30522),
         "bert-base-zh": _bert(768, 12, 12, 21128),
+        "xlnet-base": _xlnet(768, 12, 12),
+        "xlnet-large": _xlnet(1024, 24, 16),
         "albertine-mini": _mini(),
     }
     return presets

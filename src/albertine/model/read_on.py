@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from albertine.errors import SettingsError
 from albertine.layout import Packed
 from albertine.model.encoder import Encoder
 from albertine.model.key_value_cache import Extension, KeyValueCache
@@ -25,9 +26,15 @@ def read_on(
         (T, H) of the new tokens, and the cache with them.
 
     Raises:
-        SettingsError: a sequence grows longer than the position table.
+        SettingsError: a sequence grows longer than the position table; an encoder that halts, because rows
+            read before were given as many steps as they needed then.
     """
     config = encoder.config
+    if config.halts:
+        raise SettingsError(
+            "an encoder that halts cannot read on: what it kept of earlier rows ends where they halted",
+            remedy="Read the whole sequences at once, or take a model with halting=none",
+        )
     with encoder.computing() as ops:
         dtype, heads = ops.form.dtype, (config.num_attention_heads, config.head_size)
         empty = encoder.embeddings.word.weight.new_empty(0, *heads, dtype=dtype)

@@ -21,6 +21,7 @@ from albertine.objectives.next_token import next_tokens
 from albertine.objectives.pairs import EpochPlan, PairSettings, Sentences, plan_epoch
 from albertine.objectives.spans import Shards, SpanReader
 from albertine.randomness import uniforms
+from albertine.text.tokenizer import CLS_SEGMENT
 
 Ints = NDArray[np.int64]
 Row = tuple[int, int]  # (epoch, sample of that epoch)
@@ -41,6 +42,9 @@ class Vocabulary(Protocol):
     @property
     def vocab_size(self) -> int: ...
 
+    @property
+    def cls_last(self) -> bool: ...
+
 
 class Text(Sentences, Shards, Protocol):
     """What building needs of a corpus: lengths to plan with and shards to read."""
@@ -49,12 +53,13 @@ class Text(Sentences, Shards, Protocol):
 
 
 class Specials(NamedTuple):
-    """The same four numbers without the tokenizer, cheap to hand to loader processes."""
+    """The same without the tokenizer, cheap to hand to loader processes."""
 
     cls_id: int
     sep_id: int
     mask_id: int
     vocab_size: int
+    cls_last: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,8 +67,9 @@ class PretrainingBatch:
     """One micro-batch.
 
     Attributes:
-        packed: the masked samples, [CLS] A [SEP] B [SEP] or [CLS] A [SEP], segment ids 0 and 1; of a causal
-            builder not masked, and none sees what is after it.
+        packed: the masked samples, [CLS] A [SEP] B [SEP] or [CLS] A [SEP], segment ids 0 and 1, or with
+            XLNet's tokenizer A [SEP] B [SEP] [CLS], [CLS] in segment 2; of a causal builder not masked, and
+            none sees what is after it.
         mlm_positions: rows in T that predict, increasing, int64 (P,).
         mlm_labels: original ids there, or of a causal builder those of the next tokens, int64 (P,).
         sentence_labels: int64 (S,), -100 where a sample has no sentence task; None where none can have one.
@@ -72,6 +78,7 @@ class PretrainingBatch:
         depth: how many depths the model is to compute; None: all.
         mask_id: the id of [MASK] in `packed`, so that judging can tell the masked rows from those that kept
             their token or got a random one; None where nobody said.
+        ponders: whether the model is to pay for the steps that each token takes.
     """
 
     packed: Packed
@@ -82,6 +89,7 @@ class PretrainingBatch:
     samples: Tensor
     depth: int | None = None
     mask_id: int | None = None
+    ponders: bool = False
 
     @property
     def counts(self) -> dict[str, int]:
@@ -89,6 +97,8 @@ class PretrainingBatch:
         counts = {"mlm": self.mlm_positions.shape[0]}
         if self.sentence_labels is not None:
             counts["sentence"] = self.sentence_count
+        if self.ponders:
+            counts["ponder"] = self.num_tokens
         return counts
 
     @property
@@ -139,7 +149,7 @@ class BatchBuilder:
         self.corpus, self.pairs, self.masks, self.seed = corpus, pairs, masks, seed
         self.depth, self.causal = depth, causal
         names = corpus.tokenizer() if vocabulary is None else vocabulary
-        self.specials = Specials(names.cls_id, names.sep_id, names.mask_id, names.vocab_size)
+        self.specials = Specials(names.cls_id, names.sep_id, names.mask_id, names.vocab_size, names.cls_last)
         self._text: SpanReader | None = None
         self._plans: OrderedDict[int, EpochPlan] = OrderedDict()
 
@@ -199,18 +209,22 @@ class BatchBuilder:
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         total = int(offsets[-1])
         two = spans.b_length > 0
-        a_sep = offsets[:-1] + 1 + spans.a_length
+        last = self.specials.cls_last
+        a_end = spans.a_length if last else 1 + spans.a_length
+        cls = offsets[1:] - 1 if last else offsets[:-1]
         special = np.zeros(total, dtype=bool)
-        special[offsets[:-1]] = special[a_sep] = special[offsets[1:] - 1] = True
+        special[cls] = special[offsets[:-1] + a_end] = special[offsets[1:] - (2 if last else 1)] = True
         ids = np.full(total, self.specials.sep_id, dtype=np.int64)
-        ids[offsets[:-1]] = self.specials.cls_id
+        ids[cls] = self.specials.cls_id
         starts = special.copy()
         # A and B of a sample, then A and B of the next: the order in which ordinary tokens lie in the layout.
         begin = np.stack([spans.a_start, spans.b_start], 1).reshape(-1)
         size = np.stack([spans.a_length, spans.b_length], 1).reshape(-1)
         ids[~special], starts[~special] = self.text.gather(begin[size > 0], size[size > 0])
         position = np.arange(total) - np.repeat(offsets[:-1], lengths)
-        types = (position > np.repeat(1 + spans.a_length, lengths)).astype(np.int64)
+        types = (position > np.repeat(a_end, lengths)).astype(np.int64)
+        if last:
+            types[cls] = CLS_SEGMENT
         shown, where, labels = self._predicted(spans, ids, starts, special, offsets)
         packed = Packed(
             torch.from_numpy(shown),
@@ -238,6 +252,8 @@ class BatchBuilder:
         epochs, samples, lengths = spans.epochs.tolist(), spans.samples.tolist(), spans.lengths.tolist()
         if self.causal is not None:
             draws = uniforms(self.seed, "next token", epochs, samples, lengths)
+            special = special.copy()
+            special[offsets[:-1]] = True  # also where it is no [CLS]: nothing is before it
             return ids, *next_tokens(ids, special, offsets, draws, self.causal)
         draws = uniforms(self.seed, "masking", epochs, samples, [self.masks.draws(n) for n in lengths])
         return mask_batch(

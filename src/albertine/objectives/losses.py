@@ -55,6 +55,11 @@ def pretraining_losses(model: PretrainingModel, batch: PretrainingBatch) -> dict
         depth=batch.depth,
         sentence=batch.sentence_labels is not None,
     )
+    return parts_of(mlm_logits, sentence_logits, batch)
+
+
+def parts_of(mlm_logits: Tensor, sentence_logits: Tensor | None, batch: PretrainingBatch) -> dict[str, Part]:
+    """The parts of the loss by the logits (P, V) of masked tokens and (S, 2) of pairs."""
     parts = {"mlm": part_of(mlm_logits, batch.mlm_labels, batch.counts["mlm"])}
     if batch.sentence_labels is not None:
         if sentence_logits is None:

@@ -18,8 +18,8 @@ def next_tokens(
     """Rows that are to predict the token after them.
 
     Args:
-        ids: (T,) tokens of all samples end to end; each begins with a special one.
-        special: (T,) the tokens never to predict.
+        ids: (T,) tokens of all samples end to end.
+        special: (T,) the tokens never to predict, the first of a sample among them.
         offsets: (S+1,) where the samples begin.
         draws: uniform numbers (T,).
         share: of the ordinary tokens of a sample, how many are predicted; at least one is.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,7 @@ class PretrainingBatches:
         cursor: where to begin, as handed out before; None for the start.
         rank, world: this process among all; the global batches do not depend on them.
         clock: where the run stands when the batches are asked for, which decides their stage.
+        ponders: whether they are for a model that halts.
     """
 
     def __init__(
@@ -68,7 +70,10 @@ class PretrainingBatches:
         rank: int = 0,
         world: int = 1,
         clock: Clock | None = None,
+        *,
+        ponders: bool = False,
     ) -> None:
+        self.ponders = ponders
         self.corpus, self.settings, self.rank, self.world = corpus, settings, rank, world
         self.cursor, self.clock = cursor, clock or Clock()
         self.stages, self.stage = resolved(settings), -1
@@ -104,7 +109,7 @@ class PretrainingBatches:
         batches = self._use(stage).build(
             rows, self.rank, self.world, micro_batch_tokens=self.settings.training.micro_batch_tokens
         )
-        return place, list(batches)
+        return place, [replace(batch, ponders=self.ponders) for batch in batches]
 
 
 def held_out_batches(

@@ -17,13 +17,21 @@ from albertine.model.model import Model
 from albertine.model.presets import SHARING, preset
 from albertine.objectives.baseline import Unigram
 from albertine.pretraining.settings import ModelChoice, ObjectiveChoice, PretrainingSettings
+from albertine.text.load import check_tokenizer
+from albertine.text.tokenizer import CLS_SEGMENT, Tokenizer
 
 
-def encoder_config(choice: ModelChoice, vocab_size: int, max_length: int) -> EncoderConfig:
+def encoder_config(
+    choice: ModelChoice, vocab_size: int, max_length: int, *, cls_last: bool = False
+) -> EncoderConfig:
     """The preset with its changes, the corpus' vocabulary, and positions for the longest sample.
 
     Another depth shares as the preset does, and where a preset's embeddings are as wide as its hidden layers,
     so are those of another width.
+
+    Args:
+        cls_last: whether the corpus' tokenizer puts [CLS] last, in a segment of its own; the encoder then
+            looks for it there.
 
     Raises:
         SettingsError: an unknown preset, or values that do not fit together.
@@ -36,6 +44,9 @@ def encoder_config(choice: ModelChoice, vocab_size: int, max_length: int) -> Enc
     plan = replace(plan, own=choice.own, low_rank=choice.low_rank)
     if base.embedding_size == base.hidden_size and "hidden_size" in changes:
         changes = {"embedding_size": changes["hidden_size"], **changes}  # BERT is not factorised at any width
+    if cls_last:
+        kinds = base.type_vocab_size and max(base.type_vocab_size, CLS_SEGMENT + 1)
+        changes = {"summary": "last", "type_vocab_size": kinds, **changes}
     config = replace(base, plan=plan, vocab_size=vocab_size, **changes)
     if max_length > config.max_position_embeddings:
         raise SettingsError(
@@ -52,19 +63,26 @@ def heads_of(objective: ObjectiveChoice) -> frozenset[str]:
     return frozenset({"mlm", "pooler"} | ({objective.pairs} if objective.pairs != "none" else set()))
 
 
-def first_model(settings: PretrainingSettings, counts: NDArray[np.int64]) -> Model:
+def first_model(
+    settings: PretrainingSettings, counts: NDArray[np.int64], tokenizer: Tokenizer | None = None
+) -> Model:
     """New weights from the seed, or those of `model.start_from`.
 
     Args:
         counts: occurrences of every piece in the corpus, (V,).
+        tokenizer: of the corpus; None: one that puts [CLS] first, as most do.
 
     Raises:
-        ModelError: the folder to start from lacks a head, or has another vocabulary than the corpus.
+        ModelError: the folder to start from lacks a head, or has another vocabulary than the corpus; the
+            tokenizer lays texts out in a way that the encoder does not read.
         SettingsError: as `encoder_config`; pairs, and one kind of segments.
     """
     choice, objective, vocab_size = settings.model, settings.objective, len(counts)
     if choice.start_from is None:
-        config = encoder_config(choice, vocab_size, objective.max_length)
+        cls_last = tokenizer is not None and tokenizer.cls_last
+        config = encoder_config(choice, vocab_size, objective.max_length, cls_last=cls_last)
+        if tokenizer is not None:
+            check_tokenizer(config, tokenizer, f"model.preset {choice.preset}")
         if objective.pairs != "none" and config.type_vocab_size == 1:
             raise SettingsError(
                 "model.change.type_vocab_size is 1, and the two parts of a pair are two kinds of segments",
@@ -87,6 +105,8 @@ def first_model(settings: PretrainingSettings, counts: NDArray[np.int64]) -> Mod
             where=choice.start_from,
             remedy="Prepare the corpus with this model's tokenizer",
         )
+    if tokenizer is not None:
+        check_tokenizer(model.config, tokenizer, choice.start_from)
     if objective.max_length > model.config.max_position_embeddings:
         raise ModelError(
             f"has {model.config.max_position_embeddings} positions, fewer than objective.max_length",

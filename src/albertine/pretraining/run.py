@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from albertine.corpus.manifest import NAME as MANIFEST
 from albertine.corpus.reader import Corpus
+from albertine.errors import SettingsError
 from albertine.interop.hub import commit_of
 from albertine.interop.huggingface import save_model
 from albertine.interop.places import model_folder
@@ -24,6 +25,7 @@ from albertine.model.model import Model
 from albertine.objectives.baseline import BaselineScore, Unigram, count_tokens
 from albertine.objectives.batch import PretrainingBatch
 from albertine.objectives.losses import pretraining_losses
+from albertine.objectives.pondering import WEIGHT, pondering_losses
 from albertine.objectives.stream_losses import StreamLoss
 from albertine.pretraining.branches import branching
 from albertine.pretraining.curves import draw
@@ -43,6 +45,7 @@ from albertine.training.optimizers import build_optimizer
 from albertine.training.progress import Reporter
 from albertine.training.run_folder import RunFolder, describe
 from albertine.training.schedules import make_schedule
+from albertine.training.step import LossFunction
 
 SHORT = 64
 Evaluate = Callable[[Callable[[], None]], Mapping[str, float]]
@@ -90,7 +93,7 @@ def pretrain(
         corpus = Corpus(settings.corpus)
         tokenizer = corpus.tokenizer()
         counts = count_tokens(corpus, tokenizer.vocab_size)
-        model = first_model(settings, counts).to(world.device)
+        model = first_model(settings, counts, tokenizer).to(world.device)
         check_depths(settings, model.config.num_hidden_layers)
         with RunFolder(settings.folder, main=world.main) as folder:
             begin = partial(train, resume=resume, strict=strict, branch_from=branch_from)
@@ -129,8 +132,8 @@ def _run(
                 precision=settings.training.precision,
                 world=world,
             ),
-            batches=partial(_batches, corpus, settings, world, clock),
-            loss_fn=streams or pretraining_losses,
+            batches=partial(_batches, corpus, settings, model.config.halts, world, clock),
+            loss_fn=streams or _losses(settings, model),
             carried=streams,
             settings=loop_settings(settings),
             folder=folder,
@@ -197,11 +200,30 @@ def _over_all(score: BaselineScore, world: World) -> BaselineScore:
 
 
 def _batches(
-    corpus: Corpus, settings: PretrainingSettings, world: World, clock: Clock, cursor: dict[str, Any] | None
+    corpus: Corpus,
+    settings: PretrainingSettings,
+    ponders: bool,
+    world: World,
+    clock: Clock,
+    cursor: dict[str, Any] | None,
 ) -> PretrainingBatches | StreamBatches:
     if settings.objective.streamed:
         return StreamBatches(corpus, settings, cursor, world.rank, world.size)
-    return PretrainingBatches(corpus, settings, cursor, world.rank, world.size, clock)
+    return PretrainingBatches(corpus, settings, cursor, world.rank, world.size, clock, ponders=ponders)
+
+
+def _losses(settings: PretrainingSettings, model: Model) -> LossFunction:
+    """What an encoder pays that halts, and what any other."""
+    weight = settings.objective.ponder
+    if model.config.halts:
+        return partial(pondering_losses, weight=WEIGHT if weight is None else weight)
+    if weight is not None:
+        raise SettingsError(
+            "an encoder that does not halt has no steps to pay for",
+            where="objective.ponder",
+            remedy="Leave it out, or set model.change.halting=basic",
+        )
+    return pretraining_losses
 
 
 def loop_settings(settings: PretrainingSettings) -> LoopSettings:
@@ -258,6 +280,8 @@ def _objective(objective: ObjectiveChoice) -> dict[str, Any]:
             del plain[name]
     if objective.kind != "permutation":
         del plain["permutation"]
+    if objective.ponder is None:
+        del plain["ponder"]
     for name in ("masked", "random"):
         if plain["masking"][name] == Masking.model_fields[name].default:
             del plain["masking"][name]

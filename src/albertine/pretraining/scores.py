@@ -25,7 +25,7 @@ from albertine.pretraining.settings import ObjectiveChoice, PretrainingSettings
 from albertine.pretraining.stream_scores import stream_scores
 from albertine.settings import load
 from albertine.tasks.families import FAMILIES
-from albertine.text.load import check_vocabulary, load_tokenizer
+from albertine.text.load import check_tokenizer, load_tokenizer
 from albertine.text.tokenizer import Tokenizer
 
 SEQUENCES, LENGTH = 1024, 128
@@ -62,7 +62,7 @@ def open_pretrained(
     if model.mlm is None and model.lm is None:
         raise ModelError("has no masked-LM head to judge", where=folder, remedy="Name a pretrained model")
     tokenizer = load_tokenizer(folder)
-    check_vocabulary(model.config.vocab_size, tokenizer, folder)
+    check_tokenizer(model.config, tokenizer, folder)
     model.precision = precision
     return Pretrained(folder, model.to(place), tokenizer)
 
@@ -136,6 +136,7 @@ def _words(
 ) -> dict[str, float]:
     """What the accuracy over all chosen tokens, of which a tenth can be copied, does not tell."""
     details = {"floor": blind_accuracy(batches, unigram.guess), "cosine": found["cosine"]}
+    details |= {name: value for name, value in found.items() if name == "mean_steps"}
     labels = np.concatenate([masked_labels(batch) for batch in batches])
     level = unigram.score(labels)
     if level.count:

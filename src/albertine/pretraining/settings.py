@@ -12,11 +12,16 @@ from albertine.model.config import (
     MAX_DEPTH,
     Activation,
     FeedForward,
+    HaltingLimit,
+    HaltingRule,
     Initialization,
     Mapping,
     Norm,
     Positions,
+    PositionSignal,
     RelativeBiasesOf,
+    StepSignal,
+    Summary,
 )
 from albertine.objectives.masking import MaskSettings
 from albertine.objectives.prediction_spans import SpanSettings
@@ -62,7 +67,8 @@ class EncoderChanges(Settings):
     sentence_dropout: bool | None = None
     initialization: Initialization | None = None
     positions: Positions | None = Field(
-        None, description="learned, or rotary or relative: no table, only distances"
+        None,
+        description="learned; rotary or relative: no table, only distances; none: see position_signal",
     )
     rotary_base: float | None = None
     norm: Norm | None = Field(None, description="post: behind each block, as in ALBERT; pre: before it")
@@ -72,6 +78,20 @@ class EncoderChanges(Settings):
     clamp_positions: int | None = None
     relative_biases: RelativeBiasesOf | None = None
     embedding_norm: bool | None = None
+    summary: Summary | None = Field(
+        None, description="the token that stands for a sequence; default: where the corpus' tokenizer has it"
+    )
+    position_signal: PositionSignal | None = Field(
+        None, description="added before every step for the place of a token: sinusoid, learned or none"
+    )
+    step_signal: StepSignal | None = Field(None, description="the same for the number of the step")
+    halting: HaltingRule | None = Field(
+        None,
+        description="basic or accumulated: every token decides how many steps it takes, num_hidden_layers at "
+        "most; needs one block for all depths",
+    )
+    halting_epsilon: float | None = None
+    halting_limit: HaltingLimit | None = None
 
     @model_serializer(mode="wrap")
     def _changes(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -195,6 +215,12 @@ class ObjectiveChoice(Settings):
         "they have no sentence order",
     )
     masking: Masking = Masking()
+    ponder: float | None = Field(
+        None,
+        ge=0,
+        description="weight of the steps of a token beside the other losses, for model.change.halting; "
+        "default 0.01",
+    )
 
     @model_validator(mode="after")
     def _excerpts_are_segments(self) -> ObjectiveChoice:

@@ -26,7 +26,8 @@ def advice(settings: FinetuneSettings, seeds: int = 1) -> list[str]:
     """
     dataset = str(settings.task.dataset or "")
     config = read_json(model_folder(settings.encoder.folder) / "config.json")
-    width, dropout = config.get("hidden_size"), config.get("hidden_dropout_prob")
+    width = config.get("hidden_size", config.get("d_model"))
+    dropout = config.get("hidden_dropout_prob", config.get("dropout"))
     found = []
     width = width if isinstance(width, int) and width > 0 else 768
     training = settings.training

@@ -1,7 +1,7 @@
 """Questions answered by a span of a passage (SQuAD v1.1): start and end logits for every token.
 
 The loss is the mean of the two cross-entropies over each window's tokens (albert_family.md 1.8); a window
-that does not show the answer points to its first token.
+that does not show the answer points to [CLS].
 """
 
 from __future__ import annotations
@@ -51,18 +51,23 @@ class AskedQuestion:
 
     Attributes:
         passage: its tokens; questions about one passage share them.
-        cut: whether the question lost tokens.
+        cut: whether the question lost tokens. cls_last: whether [CLS] is the last token of a row.
     """
 
     example: Question
     passage: PassageTokens
     windows: list[Window]
     cut: bool
+    cls_last: bool = False
+
+    def nowhere(self, length: int) -> int:
+        """The place in a row of so many tokens that stands for "not here": that of [CLS]."""
+        return length - 1 if self.cls_last else 0
 
 
 def encode(examples: Sequence[Question], tokenizer: Tokenizer, reading: Reading) -> Encoded:
     """A row a window; its target are the places of the right answer's first and last token in it, int64
-    (1, 2), or twice that of its first token if the window does not show the answer."""
+    (1, 2), or twice that of [CLS] if the window does not show the answer."""
     rows, asked, targets = RowBuilder(tokenizer, reading.max_length), [], []
     questions = tokenizer.encode_batch([example.question for example in examples])
     seen, passage = "", PassageTokens.of(tokenizer, "")
@@ -71,14 +76,17 @@ def encode(examples: Sequence[Question], tokenizer: Tokenizer, reading: Reading)
             seen, passage = example.passage, PassageTokens.of(tokenizer, example.passage)
         windows, laid_out = rows_of(tokenizer, question, passage, reading)
         rows.take(laid_out, 0)
-        asked.append(AskedQuestion(example, passage, windows, len(question) > reading.question))
+        cut = len(question) > reading.question
+        asked.append(AskedQuestion(example, passage, windows, cut, tokenizer.cls_last))
         if example.answers is not None:
-            targets.append(_targets(example, passage, windows))
+            targets.append(_targets(asked[-1], [len(ids) for ids, _ in laid_out]))
     return rows.encoded(asked, targets if len(targets) == len(asked) else None)
 
 
-def _targets(example: Question, passage: PassageTokens, windows: Sequence[Window]) -> Tensor:
-    places = torch.zeros(len(windows), 2, dtype=torch.long)
+def _targets(asked: AskedQuestion, lengths: Sequence[int]) -> Tensor:
+    """The targets of the windows of a question, whose rows have these lengths."""
+    example, passage = asked.example, asked.passage
+    places = torch.tensor([[asked.nowhere(length)] * 2 for length in lengths])
     if not example.answers or example.answers[0][1] < 0:
         return places
     text, begin = example.answers[0]
@@ -87,7 +95,7 @@ def _targets(example: Question, passage: PassageTokens, windows: Sequence[Window
     if not len(inside):
         return places
     first, last = int(inside[0]), int(inside[-1])
-    for row, window in enumerate(windows):
+    for row, window in enumerate(asked.windows):
         if window.first <= first and last < window.first + window.size:
             shift = window.offset - window.first
             places[row, 0], places[row, 1] = first + shift, last + shift
@@ -100,7 +108,8 @@ def windows_to_learn(data: Encoded, blank: float) -> Encoded:
     data = data.apart
     assert data.targets is not None
     draws = generator(0, "windows without their answer").random(len(data.targets))
-    shown = np.array([int(target[0, 0]) > 0 for target in data.targets])
+    rows = zip(data.examples, data.ids, data.targets, strict=True)
+    shown = np.array([int(target[0, 0]) != asked.nowhere(len(ids)) for asked, ids, target in rows])
     answered = np.array([bool(asked.example.answers) for asked in data.examples])
     return data.some(np.flatnonzero(shown | ~answered | (draws < blank)).tolist())
 

@@ -124,16 +124,19 @@ class Encoded:
 
 @dataclass(frozen=True)
 class CutText:
-    """A text as the model sees it: the tokens that it has room for, and where they stand."""
+    """A text as the model sees it: the tokens that it has room for, where they stand in the text, and how
+    many special pieces stand before them in the row."""
 
     example: Any
     spans: Spans
+    lead: int = 1
 
 
 def cut_text(example: Any, tokenizer: Tokenizer, max_length: int) -> tuple[CutText, list[int]]:
     """The `text` of an example as the model sees it, alone in its row, and the ids of all its tokens."""
     spans = tokenizer.encode_spans(example.text)
-    return CutText(example, Spans(*(part[: max_length - 2] for part in spans))), spans.ids
+    cut = Spans(*(part[: max_length - 2] for part in spans))
+    return CutText(example, cut, tokenizer.lead), spans.ids
 
 
 class RowBuilder:

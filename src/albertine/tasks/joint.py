@@ -1,7 +1,7 @@
 """Questions that a passage may not answer (SQuAD v2.0): the joint head of `model.joint`.
 
 The loss of a window is ½ (start + end) + ½ answerability (albert_family.md 1.8). A window that does not show
-the answer counts as one without: its start and end point to the first token.
+the answer counts as one without: its start and end point to [CLS].
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from albertine.evaluation.answers import Decided, squad2
 from albertine.inference.spans import LikelySpans, by_beam
 from albertine.inference.windows import Reading
 from albertine.interop.heads import Task, head_config
-from albertine.model.joint import Beam, JointAnswer
+from albertine.model.joint import ENDS, STARTS, Beam, JointAnswer
 from albertine.model.model import Model
 from albertine.objectives.losses import Part
 from albertine.tasks.answer import (
@@ -71,7 +71,8 @@ class AnswerOrNot:
         logits = model.learn(batch.packed, first)
         begins, ends = logits.starts.gather(1, first[:, None]), logits.ends.gather(1, last[:, None])
         spans = -(begins + ends).sum() / 2
-        none = (first == 0).float()
+        nowhere = model.base.summary_rows(batch.packed) - batch.packed.first_tokens
+        none = (first == nowhere).float()
         answerable = F.binary_cross_entropy_with_logits(logits.impossible, none, reduction="sum")
         right = (logits.impossible > 0) == (none > 0)
         return Part(spans + answerable / 2, batch.predictions, right.sum())
@@ -123,7 +124,9 @@ class AnswerOrNot:
 
     def config(self, model_type: str, dropout: float) -> dict[str, Any]:
         tree = head_config(model_type, self.task, dropout)
-        tree.pop("architectures", None)  # transformers has this head for XLNet alone
+        tree.pop("architectures", None)  # those of the head of two numbers a token
+        if model_type == "xlnet":  # the one model of transformers that has this head
+            tree |= {"architectures": ["XLNetForQuestionAnswering"], "start_n_top": STARTS, "end_n_top": ENDS}
         tree["albertine"] |= {"reading": vars(self.reading), "threshold": self.threshold}
         return tree
 

@@ -29,7 +29,7 @@ from albertine.tasks.families import asked_for, family_of, tuned_model
 from albertine.tasks.family import Family, OneLayer
 from albertine.tasks.settings import FinetuneSettings, saved
 from albertine.tasks.sources import Data
-from albertine.text.load import check_vocabulary, load_tokenizer
+from albertine.text.load import check_tokenizer, load_tokenizer
 
 Split = Literal["dev", "test"]
 SPLITS: tuple[Split, ...] = ("dev", "test")
@@ -163,7 +163,7 @@ def model_of(run: TunedRun) -> TaskModel:
     found = read_folder(where)
     if (task := task_of(found)) != family.task:
         raise asked_for(task, family.task, where)
-    check_vocabulary(found.model.config.vocab_size, load_tokenizer(where), where)
+    check_tokenizer(found.model.config, load_tokenizer(where), where)
     if isinstance(family, OneLayer):
         family.pooling = pooling_of(found)
     found.model.precision = run.precision

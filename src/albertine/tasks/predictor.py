@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from albertine.errors import DataError, ModelError, SettingsError
+from albertine.inference.continuing import Going
 from albertine.inference.embedding import TextEmbedder, cosines, how_of
 from albertine.inference.parity import check_int8
 from albertine.inference.reading import Inquiry, ReadPassage, read
@@ -45,7 +46,7 @@ from albertine.tasks.questions import rows_to_ask
 from albertine.tasks.readers.table import Row
 from albertine.tasks.relation_rows import Sentence
 from albertine.tasks.tag import Tagged
-from albertine.text.load import check_vocabulary, load_tokenizer
+from albertine.text.load import check_tokenizer, load_tokenizer
 
 MASK = "[MASK]"
 CHUNK = 4096
@@ -99,7 +100,7 @@ class Predictor:
         self._path, self._folder, self.cut = path, read_folder(path), 0
         self.model = self._folder.model.to(self.device).eval()
         self.model.precision, self.model.batch_tokens = precision, batch_tokens
-        check_vocabulary(self.model.config.vocab_size, self.tokenizer, path)
+        check_tokenizer(self.model.config, self.tokenizer, path)
         if precision == "int8":
             check_int8(self.model, path)
 
@@ -393,6 +394,27 @@ class Predictor:
         ids, cut = source_row(self.tokenizer, encode(text), second, family.room.source)
         self.cut += cut
         return write(self.model, self.tokenizer, [ids], how or family.search)[0]
+
+    @torch.inference_mode()
+    def go_on(self, text: str, how: Search | Draw, going: Going | None = None) -> list[Written]:
+        """How an XLNet or a Transformer-XL, pretrained and not tuned, goes on with a text, by beams best
+        first.
+
+        Args:
+            going: how far it remembers, and which way it was trained.
+
+        Raises:
+            DataError: there is no text. ModelError: another kind of model.
+        """
+        if self.model.config.positions != "relative" or self.model.lm is None:
+            raise ModelError(
+                "is no language model with relative positions, and cannot go on with a text",
+                where=self._path,
+                remedy="Use an XLNet, or one pretrained with objective.kind causal or permutation",
+            )
+        if not (ids := self.tokenizer.encode(text)):
+            raise DataError("there is no text to go on with", remedy="Give a word or more")
+        return write(self.model, self.tokenizer, [ids], how, going=going or Going())[0]
 
     @torch.inference_mode()
     def read(

@@ -81,11 +81,12 @@ class Related(Encoded):
     token of the subject, number of the predicate, first and last token of the object.
 
     Attributes:
-        predicates: how many there are.
+        predicates: how many there are. lead: how many special pieces stand before a text.
     """
 
     predicates: int
     lost: Lost
+    lead: int
 
     @property
     def told(self) -> tuple[tuple[int, str], ...]:
@@ -114,16 +115,16 @@ class Related(Encoded):
 
     def _drawn(self, chosen: Sequence[int], seed: int, epoch: int) -> Tensor:
         """Places of the ends of the subject that each text is asked about, int64 (texts, 2): a function of
-        seed, epoch and text. A text without triples is asked about its first token, a special one, and has no
-        objects."""
+        seed, epoch and text. A text without triples is asked about [CLS], and has no objects."""
         assert self.targets is not None
         count = len(chosen)
         draws = uniforms(seed, "relation subject", [epoch] * count, chosen, [2] * count).reshape(-1, 2)
         found = []
         for i, (one, two) in zip(chosen, draws.tolist(), strict=True):
             ends = list(dict.fromkeys((first, last) for first, last, *_ in self.targets[i].tolist()))
-            first = ends[int(one * len(ends))][0] if ends else 0
-            lasts = [last for _, last in ends if last >= first] or [0]
+            nowhere = 0 if self.lead else len(self.ids[i]) - 1
+            first = ends[int(one * len(ends))][0] if ends else nowhere
+            lasts = [last for _, last in ends if last >= first] or [nowhere]
             found.append((first, lasts[int(two * len(lasts))]))
         return torch.tensor(found)
 
@@ -147,7 +148,7 @@ def encode(
     absent = broken = left_out = 0
     for example in examples:
         cut, ids = cut_text(example, tokenizer, max_length)
-        names, places = Names(example.text, cut.spans), []
+        names, places = Names(example.text, cut.spans, tokenizer.lead), []
         for subject, predicate, thing in dict.fromkeys(example.triples or ()):
             first, second = names.place(subject), names.place(thing)
             if first is not None and second is not None:
@@ -165,15 +166,23 @@ def encode(
         targets.append(torch.tensor(places, dtype=torch.int64).view(-1, 5))
     known = all(example.triples is not None for example in examples)
     encoded = rows.encoded(cuts, targets if known else None)
-    return Related(**vars(encoded), predicates=len(predicates), lost=Lost(absent, broken, left_out))
+    return Related(
+        **vars(encoded), predicates=len(predicates), lost=Lost(absent, broken, left_out), lead=tokenizer.lead
+    )
 
 
 class Names:
     """Where names stand in a text: spelled as they are, or else in other capitals, as the score has it."""
 
-    def __init__(self, text: str, spans: Spans) -> None:
+    def __init__(self, text: str, spans: Spans, lead: int = 1) -> None:
+        """
+        Args:
+            lead: how many special pieces stand before the text.
+        """
         self._lines = text, _lower(text)
-        seen = [(i, a, b) for i, (a, b) in enumerate(zip(spans.starts, spans.ends, strict=True), 1) if b > a]
+        seen = [
+            (i, a, b) for i, (a, b) in enumerate(zip(spans.starts, spans.ends, strict=True), lead) if b > a
+        ]
         self._first = {begin: i for i, begin, _ in reversed(seen)}
         self._last = {end: i for i, _, end in seen}
 
@@ -182,7 +191,7 @@ class Names:
 
     def place(self, name: str) -> tuple[int, int] | None:
         """The first place of a name that is a run of whole tokens, and not a part of a word if it can be
-        helped: where its first and last token stand in [CLS] text [SEP]."""
+        helped: where its first and last token stand in the row."""
         if name not in self:
             return None
         for word, line in zip((name, _lower(name)), self._lines, strict=True):

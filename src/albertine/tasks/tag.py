@@ -59,7 +59,8 @@ def encode(
         rows.end()
         cuts.append(cut)
         tags = [number[tag] for tag in tags_for(cut.spans, example.entities or (), scheme)]
-        targets.append(torch.tensor([IGNORED, *tags, IGNORED]))
+        before = [IGNORED] * tokenizer.lead
+        targets.append(torch.tensor([*before, *tags, *[IGNORED] * (2 - len(before))]))
     known = all(example.entities is not None for example in examples)
     return rows.encoded(cuts, targets if known else None)
 
@@ -156,7 +157,7 @@ class Tag(OneLayer):
         tags = said if self.crf else said.argmax(-1)
         rows = torch.split(tags, [len(ids) for ids in data.ids])
         return [
-            entities_of(cut.spans, [labels[i] for i in row.tolist()[1:-1]])
+            entities_of(cut.spans, [labels[i] for i in row[cut.lead :][: len(cut.spans.ids)].tolist()])
             for cut, row in zip(data.examples, rows, strict=True)
         ]
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Protocol
 
 from albertine.errors import ModelError, TokenizerError
 from albertine.files import standing
 from albertine.released import which
 from albertine.text.cleaning import Cleaning
 from albertine.text.sentencepiece import SentencePieceTokenizer
-from albertine.text.tokenizer import MODEL_FILE, VOCABULARY_FILE, Tokenizer
+from albertine.text.tokenizer import CLS_SEGMENT, MODEL_FILE, VOCABULARY_FILE, Tokenizer
 from albertine.text.tokenizer_json import read_tokenizer_json
 from albertine.text.wordpiece import WordPieceTokenizer
 
@@ -66,18 +66,47 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     return plain if cleaning == default else SentencePieceTokenizer(data, cleaning, where=file)
 
 
-def check_vocabulary(word_vectors: int, tokenizer: Tokenizer, where: object) -> None:
-    """Refuse a tokenizer with more pieces than the model beside it has word vectors.
+class ReadingEncoder(Protocol):
+    """What a tokenizer must fit; see `EncoderConfig`."""
+
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def type_vocab_size(self) -> int: ...
+    @property
+    def positions(self) -> str: ...
+    @property
+    def summary(self) -> Literal["first", "last"]: ...
+
+
+def check_tokenizer(encoder: ReadingEncoder, tokenizer: Tokenizer, where: object) -> None:
+    """Refuse a tokenizer that an encoder cannot read with: one with more pieces than there are word vectors,
+    one that puts [CLS] where the encoder does not look, or one with more kinds of segments.
 
     Raises:
         ModelError: the two do not belong together.
     """
-    if tokenizer.vocab_size > word_vectors:
-        raise ModelError(
-            f"has {word_vectors} word vectors, and its tokenizer knows {tokenizer.vocab_size} pieces",
-            where=where,
-            remedy="Put the tokenizer that the model was trained with into the folder",
+    remedy = "Put the tokenizer that the model was trained with into the folder"
+    cls, kinds = tokenizer.special.cls, encoder.type_vocab_size
+    if tokenizer.vocab_size > encoder.vocab_size:
+        found = (
+            f"has {encoder.vocab_size} word vectors, and its tokenizer knows {tokenizer.vocab_size} pieces"
         )
+    elif encoder.summary == "last" and not tokenizer.cls_last:
+        found = f"looks at the last token of a text, as XLNet does, and its tokenizer puts {cls} first"
+        remedy = (
+            "Use one with <sep> and <cls>, such as XLNet's or one of `albertine tokenizer train --kind xlnet`"
+        )
+    elif encoder.summary == "first" and tokenizer.cls_last:
+        found = f"looks at the first token of a text, and its tokenizer puts {cls} last"
+    elif tokenizer.cls_last and encoder.positions != "relative" and 0 < kinds <= CLS_SEGMENT:
+        found = f"knows {kinds} kinds of segments, and {cls} of its tokenizer is of segment {CLS_SEGMENT}"
+        remedy = (
+            "An encoder for such a tokenizer has three kinds, or none (model.change.type_vocab_size=3 or 0)"
+        )
+    else:
+        return
+    raise ModelError(found, where=where, remedy=remedy)
 
 
 def _vocabulary_in(folder: Path) -> Path:

@@ -22,6 +22,7 @@ from albertine.text.wordcache import LONGEST, WordCache
 
 ALBERT = SpecialPieces("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 XLNET = SpecialPieces("<pad>", "<unk>", "<cls>", "<sep>", "<mask>")
+XLNET_CLEANING = Cleaning(lower=False, replace_quotes=True)
 
 # The reference's idea of punctuation when it looks for word starts: ASCII without ' < = >
 _PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
@@ -50,7 +51,7 @@ class SentencePieceTokenizer(Tokenizer):
         self.proto = _read(model, where)
         special = _special_pieces(self.proto, where)
         xlnet = special == XLNET
-        self.cleaning = cleaning or (Cleaning(lower=False, replace_quotes=True) if xlnet else Cleaning())
+        self.cleaning = cleaning or (XLNET_CLEANING if xlnet else Cleaning())
         super().__init__(
             [piece.text for piece in self.proto.pieces],
             special,

@@ -17,6 +17,9 @@ from albertine.errors import TokenizerError
 Padding = bool | Literal["longest", "max_length"]
 Pair = tuple[str, str]
 
+CLS_SEGMENT, PAD_SEGMENT = 2, 3
+"""Where [CLS] is last. A separator has the segment of the text before it, as in XLNet's reference, whose
+SEG_ID_SEP is never used (classifier_utils.py, run_squad.py)."""
 MODEL_FILE, VOCABULARY_FILE = "spiece.model", "vocab.txt"
 
 
@@ -81,6 +84,11 @@ class Tokenizer(ABC):
         self._written_special = re.compile("(" + "|".join(map(re.escape, written)) + ")")
         self._starts = np.array([self._is_start(p) for p in self._pieces], dtype=np.bool_)
         self._starts[sorted(self.special_ids)] = True
+
+    @property
+    def lead(self) -> int:
+        """How many special pieces stand before a text that is alone in its row: [CLS], unless it is last."""
+        return 0 if self.cls_last else 1
 
     @abstractmethod
     def encode(self, text: str) -> list[int]:
@@ -157,7 +165,8 @@ class Tokenizer(ABC):
     def layout(
         self, a: Sequence[int], b: Sequence[int] | None = None, *, max_length: int | None = None
     ) -> tuple[list[int], list[int]]:
-        """Token ids and segment ids of one model input: [CLS] A [SEP] or [CLS] A [SEP] B [SEP].
+        """Token ids and segment ids of one model input: [CLS] A [SEP] or [CLS] A [SEP] B [SEP],
+        or XLNet's A [SEP] [CLS] or A [SEP] B [SEP] [CLS].
 
         Args:
             a, b: ids without special pieces.
@@ -175,7 +184,7 @@ class Tokenizer(ABC):
         if b is not None:
             ids, segments = [*ids, *b, self.sep_id], [*segments, *([1] * (len(b) + 1))]
         if self.cls_last:
-            return [*ids, self.cls_id], [*segments, 2]
+            return [*ids, self.cls_id], [*segments, CLS_SEGMENT]
         return [self.cls_id, *ids], [0, *segments]
 
     def __call__(
@@ -234,7 +243,7 @@ class Tokenizer(ABC):
             fill = {
                 "input_ids": self.pad_id,
                 "attention_mask": 0,
-                "token_type_ids": 3 if self.cls_last else 0,
+                "token_type_ids": PAD_SEGMENT if self.cls_last else 0,
             }
             values = {"input_ids": ids, "attention_mask": [1] * len(ids), "token_type_ids": segments}
             for name, value in values.items():

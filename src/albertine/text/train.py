@@ -11,15 +11,34 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from albertine.errors import TokenizerError
 from albertine.text.cleaning import Cleaning, well_formed
-from albertine.text.sentencepiece import ALBERT, SentencePieceTokenizer
+from albertine.text.sentencepiece import ALBERT, XLNET, XLNET_CLEANING, SentencePieceTokenizer
 from albertine.text.wordpiece import BERT, WordPieceTokenizer
 
 Progress = Callable[[int], None]
 
 USER_DEFINED = ("(", ")", '"', "-", ".", "–", "£", "€")
+ALBERT_PIECES: dict[str, Any] = {
+    "pad_id": 0,
+    "unk_id": 1,
+    "bos_id": -1,
+    "eos_id": -1,
+    "pad_piece": ALBERT.pad,
+    "unk_piece": ALBERT.unk,
+    "control_symbols": [ALBERT.cls, ALBERT.sep, ALBERT.mask],
+    "user_defined_symbols": list(USER_DEFINED),
+}
+XLNET_PIECES: dict[str, Any] = {
+    "pad_id": -1,  # its <pad> is a control piece like the others
+    "unk_id": 0,
+    "bos_id": 1,
+    "eos_id": 2,
+    "control_symbols": [XLNET.cls, XLNET.sep, XLNET.pad, XLNET.mask, "<eod>"],
+    "user_defined_symbols": ["<eop>", *USER_DEFINED],
+}
 SAMPLE = 10_000_000  # sentences
 LONGEST_SENTENCE = 4192  # bytes; SentencePiece leaves out longer ones without a word
 THREADS = 4  # fixed: EM adds up floats thread by thread, so the number of threads changes the vocabulary
@@ -47,11 +66,13 @@ def train_sentencepiece(
     vocab_size: int = 30_000,
     *,
     cleaning: Cleaning | None = None,
+    cls_last: bool = False,
     character_coverage: float = 0.99995,
     sample: int = SAMPLE,
     progress: Progress | None = None,
 ) -> SentencePieceTokenizer:
-    """Train ALBERT's vocabulary and save it: unigram, <pad> 0, <unk> 1, [CLS] 2, [SEP] 3, [MASK] 4.
+    """Train ALBERT's vocabulary and save it: unigram, <pad> 0, <unk> 1, [CLS] 2, [SEP] 3, [MASK] 4. Or
+    XLNet's, which knows capitals and has the special pieces of the released one, with the same ids.
 
     The settings are those of the reference (albert_family.md 1.6). Sentences are cleaned first. If there are
     more than `sample`, SentencePiece keeps a random sample of them, drawn with a seed of its own that never
@@ -61,7 +82,8 @@ def train_sentencepiece(
         sentences: text, read once.
         folder: where `spiece.model`, `tokenizer.json` and `tokenizer_config.json` go.
         vocab_size: pieces in all, special ones included.
-        cleaning: how the text is cleaned, now and later; None for ALBERT's way.
+        cleaning: how the text is cleaned, now and later; None for ALBERT's way, or XLNet's.
+        cls_last: XLNet's vocabulary, whose texts end with <sep> <cls>.
         character_coverage: share of the character occurrences that get a piece of their own.
         sample: most sentences to train on.
         progress: called with the number of sentences read, every 10,000.
@@ -71,7 +93,7 @@ def train_sentencepiece(
     """
     from sentencepiece import SentencePieceTrainer
 
-    cleaning = cleaning or Cleaning()
+    cleaning = cleaning or (XLNET_CLEANING if cls_last else Cleaning())
     feed = _Feed(_clean(_count(sentences, progress), cleaning))
     model = io.BytesIO()
     try:
@@ -80,14 +102,7 @@ def train_sentencepiece(
             model_writer=model,
             model_type="unigram",
             vocab_size=vocab_size,
-            pad_id=0,
-            unk_id=1,
-            bos_id=-1,
-            eos_id=-1,
-            pad_piece=ALBERT.pad,
-            unk_piece=ALBERT.unk,
-            control_symbols=[ALBERT.cls, ALBERT.sep, ALBERT.mask],
-            user_defined_symbols=list(USER_DEFINED),
+            **(XLNET_PIECES if cls_last else ALBERT_PIECES),
             shuffle_input_sentence=True,
             input_sentence_size=sample,
             character_coverage=character_coverage,

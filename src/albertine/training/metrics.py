@@ -16,6 +16,10 @@ TIMINGS = ("elapsed", "tokens_per_second")
 """The only keys of a metrics line that differ between a resumed run and one that was never interrupted."""
 
 
+COUNTED = {"ponder": "mean_steps"}
+"""What the second number of a part is, over its count, where it is not how many were right."""
+
+
 class RunningSums:
     """Sums over the steps since the last metrics line; part of a checkpoint, so that a line spans a
     restart.
@@ -39,12 +43,13 @@ class RunningSums:
                 sums[i] += value
 
     def means(self) -> dict[str, float]:
-        """Loss (nats a prediction) and accuracy of every part, their total, the mean gradient norm."""
+        """Loss (nats a prediction) and accuracy of every part, their total, the mean gradient norm; of what
+        is paid for steps their mean number."""
         row: dict[str, float] = {}
         for name, (loss, count, correct) in sorted(self.parts.items()):
             if count:
                 row[f"{name}_loss"] = loss / count
-                row[f"{name}_accuracy"] = correct / count
+                row[COUNTED.get(name, f"{name}_accuracy")] = correct / count
         row["loss"] = sum(value for key, value in row.items() if key.endswith("_loss"))
         if self.steps:
             row["grad_norm"] = self.grad_norm / self.steps

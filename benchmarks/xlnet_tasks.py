@@ -1,0 +1,115 @@
+"""An XLNet fine-tuned here and by transformers and its Trainer, from equal weights, several tasks and seeds.
+
+    python -m benchmarks.xlnet_tasks ../shared/data/glue/SST-2 ../shared/data/sick ../shared/data/glue/QNLI \\
+        --tasks sst-2 sick-entailment qnli
+
+Nobody has pretrained an XLNet that two cores tune in minutes, so both begin with one folder of random weights
+and a cased vocabulary of the tasks' own texts: what is compared is the way from a text to a score, that is
+the layout with <cls> last, segments, padding (none here, on the left there), the head, and the schedule. Told
+is the mean of the differences, ours less theirs, of the same task and seed, with a 95 % interval by Student's
+t. Heads and batches are drawn by different generators, so that the differences of two runs are noise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from albertine.bench.machine import describe
+from albertine.interop.huggingface import save_model
+from albertine.model.model import Model
+from albertine.model.plan import SharingPlan
+from albertine.model.presets import preset
+from albertine.tasks.data import read_data
+from albertine.tasks.settings import FinetuneSettings
+from albertine.tasks.start import open_encoder
+from albertine.text.load import load_tokenizer
+from albertine.text.train import train_sentencepiece
+from benchmarks import peer_finetuning
+from benchmarks.finetuning import ours, settings_of
+from benchmarks.keep import keep
+
+T_95 = {3: 4.303, 6: 2.571, 9: 2.306, 12: 2.201, 15: 2.145}
+"""Of Student's distribution with one degree of freedom less than so many differences."""
+HIDDEN, DEPTH, PIECES = 64, 2, 1000
+
+
+def interval(differences: Sequence[float]) -> tuple[float, float]:
+    """Their mean, and half of its 95 % interval."""
+    count = len(differences)
+    half = T_95[count] * statistics.stdev(differences) / count**0.5
+    return statistics.mean(differences), half
+
+
+def texts(settings: Sequence[FinetuneSettings], any_tokenizer: Path) -> Iterator[str]:
+    """The training texts of some tasks."""
+    for one in settings:
+        for example in read_data(one.task, load_tokenizer(any_tokenizer)).train.examples:
+            yield example.text
+            yield example.pair or ""
+
+
+def beginning(folder: Path, lines: Iterator[str]) -> None:
+    """A folder with an XLNet of random weights and its vocabulary."""
+    tokenizer = train_sentencepiece(lines, folder / "vocabulary", PIECES, cls_last=True)
+    config = replace(
+        preset("xlnet-base"),
+        vocab_size=tokenizer.vocab_size,
+        embedding_size=HIDDEN,
+        hidden_size=HIDDEN,
+        num_attention_heads=2,
+        intermediate_size=4 * HIDDEN,
+        plan=SharingPlan.unshared(DEPTH),
+        initializer_range=0.05,
+        pad_token_id=tokenizer.pad_id,
+    )
+    save_model(Model(config, {"lm", "pooler"}, seed=1), tokenizer, folder / "model")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folders", nargs="+", type=Path, help="of the data sets")
+    parser.add_argument("--tasks", nargs="+", required=True, help="their names, in the same order")
+    parser.add_argument("--examples", type=int, default=1500, help="learned from in each task")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--save", action="store_true", help="write the result under benchmarks/results")
+    arguments = parser.parse_args()
+    found: dict[str, list[dict[str, float]]] = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        arguments.model = Path(scratch) / "model"
+
+        def told(task: str, folder: Path, seed: int) -> FinetuneSettings:
+            own = [f"task.dataset={task}", f"task.folder={folder}", f"task.examples={arguments.examples}"]
+            own += ["task.max_length=64", f"training.epochs={arguments.epochs}"]
+            own += ["training.learning_rate=0.001", "training.optimizer=adamw", "task.pooling=cls"]
+            arguments.settings = own
+            return settings_of(arguments, Path(scratch) / task, seed)
+
+        pairs = list(zip(arguments.tasks, arguments.folders, strict=True))
+        beginning(Path(scratch), texts([told(*pair, 1) for pair in pairs], Path("albertine-mini-en")))
+        for task, folder in pairs:
+            first = told(task, folder, 1)
+            data = read_data(first.task, open_encoder(first)[1])
+            metric, rows = data.family.metrics[0], found.setdefault(task, [])
+            for seed in range(1, arguments.seeds + 1):
+                settings = told(task, folder, seed)
+                mine = ours(settings, metric)["score"]
+                theirs = peer_finetuning.finetune(settings, data, Path(scratch) / "theirs")["score"]
+                rows.append({"albertine": mine, "transformers": theirs})
+                print(f"{task} {metric} seed {seed}: {mine:.4f} here, {theirs:.4f} there", flush=True)
+    gaps = [row["albertine"] - row["transformers"] for rows in found.values() for row in rows]
+    mean, half = interval(gaps)
+    print(f"{len(gaps)} pairs: {mean:+.4f} ± {half:.4f}, ours less theirs")
+    if arguments.save:
+        keep("xlnet-tasks", {"machine": describe(), "runs": found, "mean": mean, "half": half})
+
+
+if __name__ == "__main__":
+    main()
