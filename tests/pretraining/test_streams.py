@@ -383,6 +383,14 @@ def test_an_encoder_without_relative_positions_is_told(build: Build) -> None:
         pretrain(settings_of(build, model={"change": change}))
 
 
+@pytest.mark.parametrize("more", [{"halting": "basic"}, {"position_signal": "sinusoid"}])
+def test_an_encoder_that_halts_is_told(build: Build, more: Any) -> None:
+    settings = settings_of(build, model={"change": {**MODEL, "positions": "relative", **more}})
+    with pytest.raises(SettingsError, match="a memory knows neither how long"):
+        pretrain(settings)
+    assert not settings.folder.exists(), "told before anything is written"
+
+
 def test_more_processes_than_lanes_are_told(build: Build) -> None:
     with pytest.raises(
         SettingsError, match=r"training\.batch_size is 2, fewer sequences than the 3 processes"

@@ -138,3 +138,8 @@ def _check_streams(objective: ObjectiveChoice, config: EncoderConfig) -> None:
             f"those of the encoder are {config.positions}",
             remedy="Set model.change.positions=relative",
         )
+    if objective.streamed and (config.halts or config.position_signal != "none"):
+        raise SettingsError(
+            "a memory knows neither how long earlier tokens were computed nor at which places they stood",
+            remedy="Set model.change.halting=none and position_signal=none, or objective.memory=0, kind=masked",
+        )
