@@ -391,6 +391,11 @@ def test_an_encoder_that_halts_is_told(build: Build, more: Any) -> None:
     assert not settings.folder.exists(), "told before anything is written"
 
 
+def test_a_price_of_steps_is_not_passed_over(build: Build) -> None:
+    with pytest.raises(SettingsError, match="does not halt has no steps to pay for"):
+        pretrain(settings_of(build, objective={"ponder": 0.1}))
+
+
 def test_more_processes_than_lanes_are_told(build: Build) -> None:
     with pytest.raises(
         SettingsError, match=r"training\.batch_size is 2, fewer sequences than the 3 processes"

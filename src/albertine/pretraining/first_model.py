@@ -141,5 +141,5 @@ def _check_streams(objective: ObjectiveChoice, config: EncoderConfig) -> None:
     if objective.streamed and (config.halts or config.position_signal != "none"):
         raise SettingsError(
             "a memory knows neither how long earlier tokens were computed nor at which places they stood",
-            remedy="Set model.change.halting=none and position_signal=none, or objective.memory=0, kind=masked",
+            remedy="Set model.change.halting and position_signal to none, or leave kind and memory out",
         )

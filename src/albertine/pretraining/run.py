@@ -120,7 +120,7 @@ def _run(
     def keep_best(step: int, scores: Mapping[str, float]) -> None:
         save_model(model, tokenizer, folder.best)
 
-    clock, streams = Clock(), _stream_loss(settings, model, world)
+    clock, losses, streams = Clock(), _losses(settings, model), _stream_loss(settings, model, world)
     outcome = begin(
         Job(
             model=model,
@@ -133,7 +133,7 @@ def _run(
                 world=world,
             ),
             batches=partial(_batches, corpus, settings, model.config.halts, world, clock),
-            loss_fn=streams or _losses(settings, model),
+            loss_fn=streams or losses,
             carried=streams,
             settings=loop_settings(settings),
             folder=folder,
