@@ -54,6 +54,17 @@ def far(distance: int, config: EncoderConfig) -> Tensor:
     return torch.tensor([math.sin(a) for a in angles] + [math.cos(a) for a in angles])
 
 
+def read(
+    p: dict[str, Tensor], name: str, x_LH: Tensor, config: EncoderConfig, start_LH: Tensor | None
+) -> list[Tensor]:
+    """Queries, keys and values, each (L, H)."""
+    found = [dense(p, f"{name}.{part}", x_LH) for part in ("query", "key", "value")]
+    if config.input_injection and start_LH is not None:
+        shares = torch.chunk(dense(p, "encoder.injection", start_LH), 3, 1)
+        found = [y + share for y, share in zip(found, shares, strict=True)]
+    return found
+
+
 def relative_attention(
     p: dict[str, Tensor],
     name: str,
@@ -61,11 +72,12 @@ def relative_attention(
     mask_L: Tensor,
     types_L: Tensor,
     config: EncoderConfig,
+    start_LH: Tensor | None = None,
     sign: int = 1,
 ) -> Tensor:
     """One pair of rows at a time (xlnet_and_relatives.md, section 2)."""
     size, length = config.head_size, len(x_LH)
-    q, k, v = (dense(p, f"{name}.{part}", x_LH) for part in ("query", "key", "value"))
+    q, k, v = read(p, name, x_LH, config, start_LH)
     biases = f"{name}.biases" if config.relative_biases == "block" else "encoder.attention.0.biases"
     outputs = []
     for head in range(config.num_attention_heads):
@@ -86,8 +98,10 @@ def relative_attention(
     return dense(p, f"{name}.output", torch.cat(outputs, 1))
 
 
-def attention(p: dict[str, Tensor], name: str, x_LH: Tensor, mask_L: Tensor, config: EncoderConfig) -> Tensor:
-    q, k, v = (dense(p, f"{name}.{part}", x_LH) for part in ("query", "key", "value"))
+def attention(
+    p: dict[str, Tensor], name: str, x_LH: Tensor, mask_L: Tensor, config: EncoderConfig, start_LH: Tensor
+) -> Tensor:
+    q, k, v = read(p, name, x_LH, config, start_LH)
     size = config.head_size
     outputs = []
     for head in range(config.num_attention_heads):
@@ -135,6 +149,17 @@ def _embed(p: dict[str, Tensor], config: EncoderConfig, ids_L: Tensor, types_L: 
     )
 
 
+def fixed_point(model: Model, ids_L: Tensor, types_L: Tensor, steps: int) -> Tensor:
+    """Of one sequence (L, H): its one block again and again, from zero."""
+    p, config = dict(model.named_parameters()), model.config
+    start = _embed(p, config, ids_L, types_L)
+    x, real = torch.zeros_like(start), torch.ones_like(ids_L)
+    for _ in range(steps):
+        for part in ("attention", "feed_forward"):
+            x = _sublayer(p, config, 0, part, f"encoder.{part}.0", x, real, types_L, start)
+    return x
+
+
 def _encode_row(model: Model, ids_L: Tensor, mask_L: Tensor, types_L: Tensor) -> list[Tensor]:
     p, config = dict(model.named_parameters()), model.config
     x = start = _embed(p, config, ids_L, types_L)
@@ -149,7 +174,7 @@ def _encode_row(model: Model, ids_L: Tensor, mask_L: Tensor, types_L: Tensor) ->
         plan = config.plan
         for part, block in (("attention", plan.attention[d]), ("feed_forward", plan.feed_forward[d])):
             name = f"encoder.{part}.{block}"
-            x = _sublayer(p, config, d, part, name, x, mask_L, types_L)
+            x = _sublayer(p, config, d, part, name, x, mask_L, types_L, start)
         states.append(x)
     if config.halting != "none":
         states = [start, *(halted(config, states, chances, most)[0] for most in range(1, len(states)))]
@@ -220,20 +245,21 @@ def _sublayer(
     x: Tensor,
     mask_L: Tensor,
     types_L: Tensor,
+    start: Tensor,
 ) -> Tensor:
     own, eps = f"encoder.own.{d}.{part}", config.layer_norm_eps
     norm = f"{own}.layer_norm" if "norms" in config.plan.own else f"{name}.layer_norm"
-    read = x
+    read_LH = x
     if config.norm == "pre" and not (part == "attention" and d == 0):
-        read = layer_norm(p, norm, x, eps)
+        read_LH = layer_norm(p, norm, x, eps)
     if part == "feed_forward":
-        f = feed_forward(p, name, read, config)
+        f = feed_forward(p, name, read_LH, config)
     elif config.positions == "relative":
-        f = relative_attention(p, name, read, mask_L, types_L, config)
+        f = relative_attention(p, name, read_LH, mask_L, types_L, config, start)
     else:
-        f = attention(p, name, read, mask_L, config)
+        f = attention(p, name, read_LH, mask_L, config, start)
     if config.plan.low_rank:
-        f = f + read @ p[f"{own}.down"].T @ p[f"{own}.up"].T
+        f = f + read_LH @ p[f"{own}.down"].T @ p[f"{own}.up"].T
     if "residuals" in config.plan.own:
         f = f * p[f"{own}.scale"]
     return x + f if config.norm == "pre" else layer_norm(p, norm, x + f, eps)

@@ -43,6 +43,7 @@ CHOICES: dict[str, dict[str, object]] = {
     "residuals": {"plan": replace(SHARED, own=("residuals",))},
     "injection": {"plan": replace(SHARED, own=("injection",))},
     "low rank": {"plan": replace(SHARED, low_rank=2)},
+    "input injection": {"input_injection": True, "plan": replace(SHARED, own=("norms",))},
     "pre-norm with all": {"norm": "pre", "qk_norm": True, "plan": replace(SHARED, own=ALL, low_rank=3)},
     "xlnet": {"positions": "relative", "embedding_norm": False},
     "xlnet, tied biases, clamped": {
@@ -52,7 +53,9 @@ CHOICES: dict[str, dict[str, object]] = {
         "clamp_positions": 4,
         "plan": SharingPlan.unshared(3),
     },
+    "xlnet with input injection": {"positions": "relative", "input_injection": True},
     "relative positions alone": {"positions": "relative", "type_vocab_size": 0, "norm": "pre"},
+    "pre-norm with input injection": {"norm": "pre", "positions": "rotary", "input_injection": True},
     "groups with all": {
         "plan": replace(SharingPlan.grouped(4, 2), own=ALL, low_rank=1),
         "positions": "rotary",

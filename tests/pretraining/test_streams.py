@@ -379,14 +379,21 @@ def test_what_does_not_fit_is_told(build: Build, objective: Any, more: Any, told
 
 def test_an_encoder_without_relative_positions_is_told(build: Build) -> None:
     change = {**MODEL, "positions": "rotary"}
-    with pytest.raises(SettingsError, match=r"wants relative positions.*positions=relative"):
+    with pytest.raises(SettingsError, match=r"want relative positions.*rotary.*positions: relative"):
         pretrain(settings_of(build, model={"change": change}))
 
 
-@pytest.mark.parametrize("more", [{"halting": "basic"}, {"position_signal": "sinusoid"}])
-def test_an_encoder_that_halts_is_told(build: Build, more: Any) -> None:
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"halting": "basic"}, "a memory knows neither how long"),
+        ({"position_signal": "sinusoid"}, "a memory knows neither how long"),
+        ({"input_injection": True}, "which a fixed point and input injection have not"),
+    ],
+)
+def test_an_encoder_that_cannot_hold_a_memory_is_told(build: Build, more: Any, told: str) -> None:
     settings = settings_of(build, model={"change": {**MODEL, "positions": "relative", **more}})
-    with pytest.raises(SettingsError, match="a memory knows neither how long"):
+    with pytest.raises(SettingsError, match=told):
         pretrain(settings)
     assert not settings.folder.exists(), "told before anything is written"
 

@@ -132,6 +132,8 @@ def _model(name: str, config: EncoderConfig, lengths: list[int], json: bool) -> 
     show.table(("per token", "training", "inference"), flops)
     if config.halts:
         typer.echo("Operations are those of a token that takes every step.")
+    if config.solves:
+        typer.echo(f"Operations are those of all {config.num_hidden_layers} iterations.")
     show.table(("memory", "bytes"), [(text, show.size(found.memory[key])) for key, text in _MEMORY.items()])
     typer.echo("Training state is weights, gradients and two moments in float32; activations come on top.")
 
@@ -168,7 +170,11 @@ def block_in_words(config: EncoderConfig) -> str:
         f"{config.feed_forward} feed-forward ({config.hidden_act})",
         *([] if config.biases else ["no biases"]),
         *_loop_in_words(config),
+        *(["input injection"] if config.input_injection else []),
     ]
+    if config.solves:
+        most, near = config.num_hidden_layers, config.tolerance
+        words.append(f"run to its fixed point by {config.solver} (at most {most} iterations, to {near:g})")
     whose = _WHOSE.get(str(config.architecture))
     return ", ".join(words) + (f": the block of {whose}" if whose else "")
 

@@ -69,6 +69,8 @@ def in_the_way(config: EncoderConfig, layout: Layout) -> list[str]:
         if getattr(config, name) != "none"
     ]
     found += ["injection"] if "injection" in config.plan.own else []
+    found += [f"solver {config.solver}"] if config.solves else []
+    found += ["input_injection"] if config.input_injection else []
     found += [f"low_rank {config.plan.low_rank}"] if config.plan.low_rank else []
     return found + obstacles(config, kind)
 

@@ -21,17 +21,19 @@ HaltingLimit = Literal["remainder", "reference"]
 Norm = Literal["post", "pre"]
 FeedForward = Literal["plain", "gated"]
 Summary = Literal["first", "last"]
+Solver = Literal["none", "anderson", "broyden"]
 Architecture = Literal["bert", "albert", "roformer", "modernbert", "xlnet"]
 
 FORMAT = 3
 """Of `EncoderConfig.to_dict`; goes up with every field that an older version would compute wrongly without.
 Folders from before there was a number have format 1; 2 has positions, norm, feed_forward, biases, qk_norm,
-and what each depth has of its own in the plan; 3 has relative positions, `summary`, signals and halting."""
+and what each depth has of its own in the plan; 3 has relative positions, `summary`, signals, halting, and
+the solver of a fixed point with input injection."""
 
 _SINCE_2 = {"positions", "rotary_base", "norm", "feed_forward", "biases", "qk_norm"}
 _RELATIVE = {"clamp_positions", "relative_biases", "embedding_norm", "summary"}
 _LOOP = {"position_signal", "step_signal", "halting", "halting_epsilon", "halting_limit"}
-_SINCE_3 = _RELATIVE | _LOOP
+_SINCE_3 = _RELATIVE | _LOOP | {"solver", "tolerance", "input_injection"}
 _LATER = _SINCE_2 | _SINCE_3
 QK_SCALE = 0.12
 
@@ -90,10 +92,16 @@ class EncoderConfig:
         halting_epsilon: a position halts where the sum of its probabilities exceeds one less this.
         halting_limit: what a position that has not halted gets at the last step: its "remainder", as if it
             halted there, or its probability alone, as in the "reference" code.
+        solver: how the fixed point of the one block that all depths share is found, "anderson" or "broyden",
+            by at most as many evaluations as the plan has depths (`model/fixed_point.py`); "none": every
+            depth is computed, and that is all.
+        tolerance: the residual at which a fixed point counts as found.
+        input_injection: whether a map of the embeddings is added to queries, keys and values of every depth
+            (`model/injection.py`).
 
     Raises:
         SettingsError: a size that is not positive, heads that do not divide H, an unknown choice, halting
-            where depths have blocks of their own.
+            where depths have blocks of their own, a solver where there is no fixed point.
     """
 
     vocab_size: int
@@ -130,6 +138,9 @@ class EncoderConfig:
     halting: HaltingRule = "none"
     halting_epsilon: float = 0.01
     halting_limit: HaltingLimit = "remainder"
+    solver: Solver = "none"
+    tolerance: float = 1e-3
+    input_injection: bool = False
 
     def __post_init__(self) -> None:
         self._check_sizes()
@@ -146,6 +157,7 @@ class EncoderConfig:
             ("step_signal", StepSignal),
             ("halting", HaltingRule),
             ("halting_limit", HaltingLimit),
+            ("solver", Solver),
         ):
             if getattr(self, name) not in get_args(choices):
                 known = ", ".join(get_args(choices))
@@ -164,6 +176,37 @@ class EncoderConfig:
             )
         self._check_relative()
         self._check_halting()
+        if self.solves:
+            self._check_equilibrium()
+
+    def _check_equilibrium(self) -> None:
+        if not 0 < self.tolerance < 1:
+            raise SettingsError(f"tolerance must be between 0 and 1, got {self.tolerance}")
+        if self.halts:
+            raise SettingsError(
+                "a loop either halts by itself or runs to its fixed point",
+                remedy="Set halting=none or solver=none",
+            )
+        if self.plan != SharingPlan.shared(self.plan.depth):
+            raise SettingsError(
+                "a fixed point is that of one block, and the depths of this plan differ",
+                remedy="Share all (model.sharing=all, no model.own, no model.low_rank), or set solver=none",
+            )
+        if self.step_signal != "none":
+            raise SettingsError(
+                "a step that knows its number has no fixed point",
+                remedy="Set step_signal=none, or solver=none",
+            )
+        if self.norm == "pre":
+            raise SettingsError(
+                "a pre-norm block adds to its input and leaves nothing as it is, so it has no fixed point",
+                remedy="Use norm=post, or set solver=none",
+            )
+        if not self.input_injection:
+            raise SettingsError(
+                "at a fixed point nothing is left of the input unless every step is given it",
+                remedy="Add model.change.input_injection=true",
+            )
 
     def _check_relative(self) -> None:
         if self.positions == "relative":
@@ -247,6 +290,11 @@ class EncoderConfig:
         """Whether positions decide themselves how many steps they take."""
         return self.halting != "none"
 
+    @property
+    def solves(self) -> bool:
+        """Whether its depths are a loop that is run to its fixed point."""
+        return self.solver != "none"
+
     def with_plan(self, plan: SharingPlan) -> EncoderConfig:
         return replace(self, plan=plan)
 
@@ -277,7 +325,9 @@ class EncoderConfig:
         """
         if self.qk_norm or self.plan.low_rank or "injection" in self.plan.own:
             return None
-        if self.halts or (self.position_signal, self.step_signal) != ("none", "none"):
+        if self.halts or self.solves or self.input_injection:
+            return None
+        if (self.position_signal, self.step_signal) != ("none", "none"):
             return None
         block = self.positions, self.norm, self.feed_forward, self.biases
         if not self.embedding_norm:

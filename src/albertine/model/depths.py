@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from torch import Tensor, nn
 
 from albertine.model.rows import Rows, Selected
+
+if TYPE_CHECKING:
+    from albertine.model.fixed_point import Equilibrium
 
 Step = Callable[..., Tensor]
 """(depth d, x (R, H), context (T, H), rows of x, rows of the context, perhaps a `Past`) → (R, H)."""
@@ -43,17 +46,19 @@ class EncoderOutput:
         last_hidden: (T, H), or (P, H) in the order of the rows asked for.
         hidden_states: with all_depths, the embeddings and every depth's output, each (T, H); else None.
         ponder: where the loop halts by itself, when it did; else None.
+        equilibrium: of a loop to its fixed point, how near it came; else None.
     """
 
     last_hidden: Tensor
     hidden_states: tuple[Tensor, ...] | None = None
     ponder: Ponder | None = None
+    equilibrium: Equilibrium | None = None
 
     def first(self, rows: int, tokens: int) -> EncoderOutput:
         """The first rows of the states, and what is known of the first tokens."""
         states = None if self.hidden_states is None else tuple(x[:rows] for x in self.hidden_states)
         ponder = self.ponder and Ponder(*(x[:tokens] for x in self.ponder))
-        return EncoderOutput(self.last_hidden[:rows], states, ponder)
+        return replace(self, last_hidden=self.last_hidden[:rows], hidden_states=states, ponder=ponder)
 
     def normed(self, norm: nn.Module) -> EncoderOutput:
         """With the last states through a LayerNorm; those between depths stay as they are."""

@@ -27,13 +27,18 @@ def read_on(
 
     Raises:
         SettingsError: a sequence grows longer than the position table; an encoder that halts, because rows
-            read before were given as many steps as they needed then.
+            read before were given as many steps as they needed then; or one that runs to a fixed point.
     """
     config = encoder.config
     if config.halts:
         raise SettingsError(
             "an encoder that halts cannot read on: what it kept of earlier rows ends where they halted",
             remedy="Read the whole sequences at once, or take a model with halting=none",
+        )
+    if config.solves:
+        raise SettingsError(
+            "an encoder that runs to its fixed point keeps no keys and values to read on with",
+            remedy="Write with a model of solver=none",
         )
     with encoder.computing() as ops:
         dtype, heads = ops.form.dtype, (config.num_attention_heads, config.head_size)
@@ -43,6 +48,7 @@ def read_on(
         x_TH = encoder.embeddings(packed, dtype)
         longest = extension.keys.longest
         queries, keys = (encoder.turned(x, dtype, longest) for x in (extension.queries, extension.keys))
+        queries = encoder.injected(queries, x_TH)
         step = encoder.stepping(x_TH)
         for d, past in enumerate(extension.pasts):
             x_TH = step(d, x_TH, x_TH, queries, keys, past)

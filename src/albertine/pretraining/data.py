@@ -109,7 +109,8 @@ class PretrainingBatches:
         batches = self._use(stage).build(
             rows, self.rank, self.world, micro_batch_tokens=self.settings.training.micro_batch_tokens
         )
-        return place, [replace(batch, ponders=self.ponders) for batch in batches]
+        penalised = self.settings.objective.jacobian is not None and self.stages[stage].depth is None
+        return place, [replace(batch, ponders=self.ponders, penalised=penalised) for batch in batches]
 
 
 def held_out_batches(

@@ -17,21 +17,20 @@ from numpy.typing import NDArray
 
 from albertine.corpus.manifest import NAME as MANIFEST
 from albertine.corpus.reader import Corpus
-from albertine.errors import SettingsError
 from albertine.interop.hub import commit_of
 from albertine.interop.huggingface import save_model
 from albertine.interop.places import model_folder
 from albertine.model.model import Model
 from albertine.objectives.baseline import BaselineScore, Unigram, count_tokens
 from albertine.objectives.batch import PretrainingBatch
-from albertine.objectives.losses import pretraining_losses
-from albertine.objectives.pondering import WEIGHT, pondering_losses
+from albertine.objectives.equilibrium import EquilibriumLosses
 from albertine.objectives.stream_losses import StreamLoss
 from albertine.pretraining.branches import branching
 from albertine.pretraining.curves import draw
 from albertine.pretraining.data import PretrainingBatches, held_out_batches
 from albertine.pretraining.first_model import first_model
 from albertine.pretraining.held_out import judge, judge_streams
+from albertine.pretraining.losses import losses_of
 from albertine.pretraining.settings import Masking, ObjectiveChoice, PretrainingSettings
 from albertine.pretraining.stages import check_depths, check_processes, resolved
 from albertine.pretraining.stream_data import StreamBatches, held_out_streams
@@ -45,7 +44,7 @@ from albertine.training.optimizers import build_optimizer
 from albertine.training.progress import Reporter
 from albertine.training.run_folder import RunFolder, describe
 from albertine.training.schedules import make_schedule
-from albertine.training.step import LossFunction
+from albertine.training.step import means
 
 SHORT = 64
 Evaluate = Callable[[Callable[[], None]], Mapping[str, float]]
@@ -113,14 +112,20 @@ def _run(
     begin: Callable[[Job], Outcome],
     reporter: Reporter | None,
 ) -> PretrainResult:
-    held_out, evaluate = _judging(settings, model, world)
+    held_out, judged = _judging(settings, model, world)
     average = Average(model, settings.training.average) if settings.training.average else None
     baseline = _over_all(Unigram(counts).score_batches(held_out), world)
+
+    losses = losses_of(settings, model, world)
+    told = losses.told if isinstance(losses, EquilibriumLosses) else dict
+
+    def evaluate(poll: Callable[[], None]) -> Mapping[str, float]:
+        return {**judged(poll), **means(told(), world)}
 
     def keep_best(step: int, scores: Mapping[str, float]) -> None:
         save_model(model, tokenizer, folder.best)
 
-    clock, losses, streams = Clock(), _losses(settings, model), _stream_loss(settings, model, world)
+    clock = Clock()
     outcome = begin(
         Job(
             model=model,
@@ -133,8 +138,9 @@ def _run(
                 world=world,
             ),
             batches=partial(_batches, corpus, settings, model.config.halts, world, clock),
-            loss_fn=streams or losses,
-            carried=streams,
+            loss_fn=losses,
+            told=told,
+            carried=losses if isinstance(losses, StreamLoss) else None,
             settings=loop_settings(settings),
             folder=folder,
             evaluate=evaluate,
@@ -174,14 +180,6 @@ def _judging(
     )
 
 
-def _stream_loss(settings: PretrainingSettings, model: Model, world: World) -> StreamLoss | None:
-    """The loss that takes memory from step to step, where the objective has sequences that go on."""
-    if not settings.objective.streamed:
-        return None
-    memory, lanes = settings.objective.memory, settings.training.batch_size
-    return StreamLoss(model.config, memory, lanes, world.add)
-
-
 def _describe(folder: RunFolder, settings: PretrainingSettings, world: World) -> None:
     describe(folder, settings, world)
     start = settings.model.start_from
@@ -210,20 +208,6 @@ def _batches(
     if settings.objective.streamed:
         return StreamBatches(corpus, settings, cursor, world.rank, world.size)
     return PretrainingBatches(corpus, settings, cursor, world.rank, world.size, clock, ponders=ponders)
-
-
-def _losses(settings: PretrainingSettings, model: Model) -> LossFunction:
-    """What an encoder pays that halts, and what any other."""
-    weight = settings.objective.ponder
-    if model.config.halts:
-        return partial(pondering_losses, weight=WEIGHT if weight is None else weight)
-    if weight is not None:
-        raise SettingsError(
-            "an encoder that does not halt has no steps to pay for",
-            where="objective.ponder",
-            remedy="Leave it out, or set model.change.halting=basic",
-        )
-    return pretraining_losses
 
 
 def loop_settings(settings: PretrainingSettings) -> LoopSettings:
@@ -282,6 +266,8 @@ def _objective(objective: ObjectiveChoice) -> dict[str, Any]:
         del plain["permutation"]
     if objective.ponder is None:
         del plain["ponder"]
+    if objective.jacobian is None:
+        del plain["jacobian"], plain["jacobian_frequency"]
     for name in ("masked", "random"):
         if plain["masking"][name] == Masking.model_fields[name].default:
             del plain["masking"][name]

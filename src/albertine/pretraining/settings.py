@@ -20,6 +20,7 @@ from albertine.model.config import (
     Positions,
     PositionSignal,
     RelativeBiasesOf,
+    Solver,
     StepSignal,
     Summary,
 )
@@ -92,6 +93,15 @@ class EncoderChanges(Settings):
     )
     halting_epsilon: float | None = None
     halting_limit: HaltingLimit | None = None
+    solver: Solver | None = Field(
+        None,
+        description="anderson or broyden: run the block that all depths share to its fixed point, by "
+        "num_hidden_layers iterations at most; needs input_injection",
+    )
+    tolerance: float | None = Field(None, description="residual at which a fixed point counts as found")
+    input_injection: bool | None = Field(
+        None, description="add a map of the embeddings to queries, keys and values of every depth"
+    )
 
     @model_serializer(mode="wrap")
     def _changes(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -221,6 +231,13 @@ class ObjectiveChoice(Settings):
         description="weight of the steps of a token beside the other losses, for model.change.halting; "
         "default 0.01",
     )
+    jacobian: float | None = Field(
+        None,
+        gt=0,
+        description="with model.change.solver: weight of the size of a step's Jacobian beside the other "
+        "losses, which makes its fixed point easier to find; the paper's are about 2",
+    )
+    jacobian_frequency: float = Field(0.35, gt=0, le=1, description="share of the passes that compute it")
 
     @model_validator(mode="after")
     def _excerpts_are_segments(self) -> ObjectiveChoice:

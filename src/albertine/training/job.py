@@ -17,7 +17,7 @@ from albertine.training.guards import TrainingAlarms
 from albertine.training.progress import Reporter
 from albertine.training.run_folder import RunFolder
 from albertine.training.schedules import Schedule
-from albertine.training.step import FastGradientMethod, LossFunction, MicroBatch
+from albertine.training.step import FastGradientMethod, LossFunction, MicroBatch, Told
 
 Cursor = dict[str, Any]
 """Where in the data a batch ends, as plain JSON data. Only its maker understands it; `epoch` in it is
@@ -116,6 +116,7 @@ class Job:
         average: of the weights; it is evaluated, and kept as the best, instead of them.
         clock: set by the loop, read by `batches` where the stream of them follows the run.
         carried: what `loss_fn` takes from step to step; None: every step begins anew.
+        told: what the passes of a step told beside the loss.
     """
 
     model: nn.Module
@@ -137,6 +138,7 @@ class Job:
     branching: Branching | None = None
     clock: Clock = field(default_factory=Clock)
     carried: Carried | None = None
+    told: Told = dict
 
 
 @dataclass(frozen=True)

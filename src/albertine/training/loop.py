@@ -184,6 +184,7 @@ class _Run:
             parts=job.parts,
             between=self.poll,
             adversary=job.adversary,
+            told=job.told,
         )
         if not report.finite:
             self._save()
