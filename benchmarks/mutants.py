@@ -505,6 +505,225 @@ TRAINING = (
     ),
 )
 
+STREAMS = (
+    M(
+        "objectives/factorisation.py",
+        "return Order(when, when + 1)",
+        "return Order(when, when)",
+        "tests/objectives/test_factorisation.py",
+    ),
+    M(
+        "objectives/factorisation.py",
+        "np.repeat(np.arange(blocks) * block, block)",
+        "np.repeat(np.arange(blocks) * 0, block)",
+        "tests/objectives/test_factorisation.py",
+    ),
+    M(
+        "objectives/factorisation.py",
+        "np.where(first, 0, len(ends) - 1)",
+        "np.where(first, 0, 0)",
+        "tests/objectives/test_factorisation.py",
+    ),
+    M(
+        "objectives/factorisation.py",
+        "draws[:, half * block : (half + 1) * block]",
+        "draws[:, :block]",
+        "tests/objectives/test_factorisation.py",
+    ),
+    M(
+        "objectives/prediction_spans.py",
+        "place = end + context - before",
+        "place = end + context",
+        "tests/objectives/test_prediction_spans.py",
+    ),
+    M(
+        "objectives/prediction_spans.py",
+        "before = int(rng.random() * context)",
+        "before = int(rng.random() * (context + 1))",
+        "tests/objectives/test_prediction_spans.py",
+    ),
+    M(
+        "objectives/prediction_spans.py",
+        "starts = word_starts[::-1] if backward else word_starts",
+        "starts = word_starts",
+        "tests/objectives/test_prediction_spans.py",
+    ),
+    M(
+        "objectives/prediction_spans.py",
+        "end = words[word + size] if size else words[word + 1]",
+        "end = begin + size or words[word + 1]",
+        "tests/objectives/test_prediction_spans.py",
+    ),
+    M(
+        "objectives/reused_segments.py",
+        "coin >= 0.5",
+        "coin >= 0.6",
+        "tests/objectives/test_reused_segments.py",
+    ),
+    M(
+        "objectives/reused_segments.py",
+        "return from_, min(to, length - 1)",
+        "return from_, to",
+        "tests/objectives/test_reused_segments.py",
+    ),
+    M(
+        "objectives/reused_segments.py",
+        "    if a > b:",
+        "    if a >= b:",
+        "tests/objectives/test_reused_segments.py",
+    ),
+    M(
+        "objectives/lanes.py",
+        "self.length - start - length, length",
+        "self.length - start - length - 1, length",
+        "tests/objectives/test_lanes.py",
+    ),
+    M(
+        "objectives/lanes.py",
+        '"document order", epoch',
+        '"document order", 0',
+        "tests/objectives/test_lanes.py",
+    ),
+    M(
+        "objectives/lanes.py",
+        "return self.both and lane % 2 == 1",
+        "return lane % 2 == 1",
+        "tests/objectives/test_lanes.py",
+    ),
+    M(
+        "objectives/masking.py",
+        "            border |= head[where]",
+        "            border |= False",
+        "tests/objectives/test_stream_batch.py",
+    ),
+    M(
+        "objectives/stream_batch.py",
+        "at = segment * here.advance",
+        "at = segment * here.length",
+        "tests/objectives/test_stream_batch.py",
+    ),
+    M(
+        "objectives/stream_batch.py",
+        "targets &= ~laid.functional",
+        "targets |= False",
+        "tests/objectives/test_stream_batch.py",
+    ),
+    M(
+        "objectives/stream_batch.py",
+        "at + self.settings.length, 1",
+        "at + self.settings.length - 1, 1",
+        "tests/objectives/test_stream_batch.py",
+    ),
+    M(
+        "objectives/stream_settings.py",
+        "return self.reuse or self.length",
+        "return self.length",
+        "tests/objectives/test_stream_batch.py",
+    ),
+    M(
+        "objectives/stream_settings.py",
+        "lane - self.length - 1",
+        "lane - self.length + self.advance",
+        "tests/objectives/test_stream_batch.py",
+    ),
+    M(
+        "objectives/stream_losses.py",
+        "asking = batch.when[rows]",
+        "asking = batch.until[rows]",
+        "tests/objectives/test_streams_beside_transformers.py",
+    ),
+    M(
+        "objectives/stream_losses.py",
+        "keep=keep, reuse=batch.advance",
+        "keep=keep, reuse=None",
+        "tests/objectives/test_streams_beside_transformers.py",
+    ),
+    M(
+        "objectives/stream_losses.py",
+        "backward=batch.backward, reach=reach",
+        "reach=reach",
+        "tests/objectives/test_streams_beside_transformers.py",
+    ),
+    M(
+        "objectives/stream_losses.py",
+        "self._settled, self._next, self._restored = self._next, {}, None",
+        "self._settled, self._next = self._next, {}",
+        "tests/pretraining/test_streams.py -k stopped",
+    ),
+    M(
+        "objectives/stream_losses.py",
+        "            self._next[batch.lanes] = kept",
+        "            self._next[batch.lanes] = self._settled[batch.lanes] = kept",
+        "tests/pretraining/test_streams.py -k nothing",
+    ),
+    M(
+        "objectives/stream_losses.py",
+        "whole[places] = state",
+        "whole[sorted(places, reverse=True)] = state",
+        "tests/pretraining/test_streams.py -k nothing",
+    ),
+    M(
+        "training/loop.py",
+        "            job.carried.settle()",
+        "            pass",
+        "tests/training/test_carried.py",
+    ),
+    M(
+        "training/checkpoints.py",
+        "        carried.restore(",
+        "        dict(",
+        "tests/training/test_carried.py",
+    ),
+    M(
+        "pretraining/run.py",
+        "memory=objective.memory, device",
+        "memory=0, device",
+        "tests/pretraining/test_streams.py -k each_kind",
+    ),
+    M(
+        "pretraining/stream_data.py",
+        "np.array_split(np.arange(here.lanes), world)[rank]",
+        "np.array_split(np.arange(here.lanes), world)[0]",
+        "tests/pretraining/test_streams.py -k judged_alike",
+    ),
+    M(
+        "pretraining/stream_data.py",
+        "if segment == self.segments:",
+        "if segment > self.segments:",
+        "tests/pretraining/test_streams.py -k epoch",
+    ),
+    M(
+        "pretraining/stream_data.py",
+        "np.array_split(np.arange(lanes), world)[rank]",
+        "np.arange(lanes)[rank::world]",
+        "tests/pretraining/test_streams.py -k workers",
+    ),
+    M(
+        "pretraining/settings.py",
+        "both=order.both_directions",
+        "both=False",
+        "tests/pretraining/test_streams.py -k told",
+    ),
+    M(
+        "pretraining/branches.py",
+        "(STREAMS if settings.objective.streamed else ())",
+        "()",
+        "tests/pretraining/test_streams.py -k branch",
+    ),
+    M(
+        "pretraining/stream_scores.py",
+        "kept = objective.memory if memory is None else memory",
+        "kept = objective.memory",
+        "tests/pretraining/test_streams.py -k longer_memory",
+    ),
+    M(
+        "pretraining/held_out.py",
+        "    kept: Memory | None = None\n    with evaluating",
+        "    kept: Memory | None = None\n    memory = min(memory, 24)\n    with evaluating",
+        "tests/pretraining/test_streams.py -k longer_memory",
+    ),
+)
+
 LOOP = (
     M(
         "model/halting.py",
@@ -598,7 +817,7 @@ LOOP = (
     ),
 )
 
-MUTANTS = (*TASKS, *INFERENCE, *CORPUS, *TRAINING, *LOOP)
+MUTANTS = (*TASKS, *INFERENCE, *CORPUS, *TRAINING, *LOOP, *STREAMS)
 
 
 class Copy:

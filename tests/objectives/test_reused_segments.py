@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 
-from albertine.objectives.reused_segments import two_pieces
+from albertine.objectives.reused_segments import _trimmed, two_pieces
 
 FACTS = Path(__file__).parent / "facts" / "xlnet_data.npz"
 
@@ -37,3 +38,19 @@ def test_b_goes_on_from_a_half_of_the_time() -> None:
         cut = pieces.a_start + pieces.a_length
         on += pieces.b_start == cut
     assert abs(on - 2000) < 4.5 * 32
+
+
+def test_the_last_token_of_a_stream_is_never_of_b() -> None:
+    """It has no token after it, which the official layout wants of every one."""
+    sentences = np.array([0, 9, 18, 20])
+    assert two_pieces(sentences, 0, 10, (0.1, 0.0, 0.999)) == (0, 9, 18, 1)
+
+
+def test_both_pieces_are_trimmed_from_the_longer() -> None:
+    """One token at a time, on a tie of B: the closed form of the official loop, for all short lengths."""
+    for a, b in product(range(1, 12), repeat=2):
+        for room in range(2, a + b + 1):
+            x, y = a, b
+            while x + y > room:
+                x, y = (x - 1, y) if x > y else (x, y - 1)
+            assert _trimmed(a, b, room) == (x, y)

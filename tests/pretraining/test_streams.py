@@ -190,13 +190,14 @@ def test_a_step_that_came_to_nothing_leaves_no_memory(build: Build) -> None:
 
 @pytest.mark.parametrize("kind", [*KINDS, "plain"])
 def test_a_run_of_each_kind(build: Build, kind: str) -> None:
-    settings = settings_of(build, kind)
+    settings = settings_of(build, kind, watching={"evaluate_sequences": 32})
     folder = run(settings)
     final = load_model(folder / "final")
     assert ("lm" in final.heads) == (kind != "masked") and ("mlm" in final.heads) == (kind == "masked")
     said = [row["evaluation"] for row in read_metrics(folder / "metrics.jsonl") if "evaluation" in row][-1]
     memory = settings.objective.memory
-    batches = held_out_streams(settings.corpus, settings.objective, sequences=8)
+    batches = held_out_streams(settings.corpus, settings.objective, sequences=32)
+    assert len(batches) == 4
     assert judge_streams(final, batches, memory=memory) == pytest.approx(said, abs=1e-6)
     saved = read(folder / "checkpoints" / "step-8").optimizer
     carried = {name for name in saved if name.startswith("carried/")}
@@ -378,8 +379,28 @@ def test_what_does_not_fit_is_told(build: Build, objective: Any, more: Any, told
 
 def test_an_encoder_without_relative_positions_is_told(build: Build) -> None:
     change = {**MODEL, "positions": "rotary"}
-    with pytest.raises(SettingsError, match=r"wants relative positions.*positions=relative"):
+    with pytest.raises(SettingsError, match=r"want relative positions.*rotary.*positions: relative"):
         pretrain(settings_of(build, model={"change": change}))
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"halting": "basic"}, "a memory knows neither how long"),
+        ({"position_signal": "sinusoid"}, "a memory knows neither how long"),
+        ({"input_injection": True}, "which a fixed point and input injection have not"),
+    ],
+)
+def test_an_encoder_that_cannot_hold_a_memory_is_told(build: Build, more: Any, told: str) -> None:
+    settings = settings_of(build, model={"change": {**MODEL, "positions": "relative", **more}})
+    with pytest.raises(SettingsError, match=told):
+        pretrain(settings)
+    assert not settings.folder.exists(), "told before anything is written"
+
+
+def test_a_price_of_steps_is_not_passed_over(build: Build) -> None:
+    with pytest.raises(SettingsError, match="does not halt has no steps to pay for"):
+        pretrain(settings_of(build, objective={"ponder": 0.1}))
 
 
 def test_more_processes_than_lanes_are_told(build: Build) -> None:

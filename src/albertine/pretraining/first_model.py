@@ -15,6 +15,7 @@ from albertine.model.config import EncoderConfig
 from albertine.model.init import widen_embeddings
 from albertine.model.model import Model
 from albertine.model.presets import SHARING, preset
+from albertine.model.two_streams import check_segments
 from albertine.objectives.baseline import Unigram
 from albertine.pretraining.settings import ModelChoice, ObjectiveChoice, PretrainingSettings
 from albertine.text.load import check_tokenizer
@@ -96,7 +97,8 @@ def first_model(
         if choice.output_bias == "unigram" and head is not None:
             with torch.no_grad():
                 head.bias.copy_(torch.from_numpy(Unigram(counts).log_probabilities))
-        _check_streams(objective, config)
+        if objective.streamed:
+            check_segments(config)
         return model
     model = load_model(model_folder(choice.start_from))
     if model.config.vocab_size != vocab_size:
@@ -125,22 +127,7 @@ def first_model(
             where=choice.start_from,
             remedy="Start from a pretraining checkpoint, or change objective.pairs",
         )
-    _check_streams(objective, model.config)
+    if objective.streamed:
+        check_segments(model.config)
     model.encoder.compute_as(settings.training)
     return model
-
-
-def _check_streams(objective: ObjectiveChoice, config: EncoderConfig) -> None:
-    """Refuse an encoder that cannot tell where a memory, or a token of the second stream, stands."""
-    if objective.streamed and config.positions != "relative":
-        raise SettingsError(
-            f"objective.kind {objective.kind} with memory {objective.memory} wants relative positions, and "
-            f"those of the encoder are {config.positions}",
-            remedy="Set model.change.positions=relative",
-        )
-    if objective.streamed and (config.halts or config.position_signal != "none"):
-        raise SettingsError(
-            f"objective.kind {objective.kind} with memory {objective.memory} has rows of which nobody knows "
-            "how long they were computed and where they stood",
-            remedy="Set model.change.halting=none and model.change.position_signal=none",
-        )
