@@ -18,6 +18,7 @@ from albertine.model.config import EncoderConfig
 from albertine.model.depth_parameters import DepthParameters, depth_parameters
 from albertine.model.depths import Depths, EncoderOutput, FixedDepths, Step
 from albertine.model.embeddings import Embeddings
+from albertine.model.inner_dropout import InnerDropoutBlock
 from albertine.model.key_value_cache import Past
 from albertine.model.relative_attention import RelativeAttentionBlock
 from albertine.model.rows import Rows, Selected
@@ -26,7 +27,7 @@ from albertine.precision import InferencePrecision, compute_format, own_precisio
 if TYPE_CHECKING:
     from albertine.settings import Computing
 
-BLOCKS = {AttentionBlock, RelativeAttentionBlock, FeedForwardBlock}
+BLOCKS = {AttentionBlock, RelativeAttentionBlock, FeedForwardBlock, InnerDropoutBlock}
 
 
 class Encoder(nn.Module):
@@ -51,7 +52,8 @@ class Encoder(nn.Module):
         self.depths: Depths = FixedDepths()
         self.embeddings = Embeddings(config)
         self.attention = _attention_blocks(config)
-        self.feed_forward = nn.ModuleList(FeedForwardBlock(config) for _ in set(plan.feed_forward))
+        feed_forward = FeedForwardBlock if config.positions != "relative" else InnerDropoutBlock
+        self.feed_forward = nn.ModuleList(feed_forward(config) for _ in set(plan.feed_forward))
         self.own = depth_parameters(config)
         self.final_norm: nn.Module | None = None
         if config.norm == "pre":
