@@ -7,6 +7,7 @@ from pathlib import Path
 
 from benchmarks.ladder import table as rungs
 from benchmarks.markdown import newest, newest_of_each, table
+from benchmarks.universal import TASKS, table_of_algorithms, table_of_pondering
 
 
 def ladder(hardware: Path) -> Iterator[str]:
@@ -51,3 +52,20 @@ def vectors(hardware: Path) -> Iterator[str]:
         sets = list(next(iter(found["spearman"].values())))
         rows = [[way, *(f"{row[s]:.3f}" for s in sets)] for way, row in found["spearman"].items()]
         yield table(["mean over the tokens of", *sets], rows) + "\n"
+
+
+def loops(hardware: Path) -> Iterator[str]:
+    if not (found := newest_of_each(hardware, "universal")):
+        return
+    yield "## What a loop learns\n\n`python -m benchmarks.universal --save`, with "
+    sizes = (f"{x['depth']} depths and {x['steps']} updates for {part}" for part, x in found.items())
+    yield f"{', '.join(sizes)}, one seed, {' and '.join(sorted({x['date'] for x in found.values()}))}."
+    if runs := [run for part in TASKS if part in found for run in found[part]["runs"]]:
+        yield " Learned from sequences of up to 40 symbols, judged on others of up to 40 and on sequences of "
+        yield "400: symbols and whole sequences that are right.\n\n"
+        yield table_of_algorithms(runs) + "\n"
+    for part in (name for name in found if name.startswith("pondering")):
+        yield f"Sums of up to {found[part].get('longest', 40)} digits, with a price on every step: mean "
+        yield "steps of a digit of the sum, and Spearman's correlation of a sum's mean steps with its "
+        yield "length.\n\n"
+        yield table_of_pondering(found[part]["runs"]) + "\n"

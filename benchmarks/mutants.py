@@ -486,7 +486,100 @@ TRAINING = (
     ),
 )
 
-MUTANTS = (*TASKS, *INFERENCE, *CORPUS, *TRAINING)
+LOOP = (
+    M(
+        "model/halting.py",
+        "now.halted + p_R > self.enough",
+        "now.halted + p_R > 1",
+        "tests/model/test_universal.py",
+    ),
+    M(
+        "model/halting.py",
+        "if last and self.remainder_at_limit:",
+        "if self.remainder_at_limit and not last:",
+        "tests/model/test_universal.py",
+    ),
+    M(
+        "model/halting.py",
+        "left_R = 1 - now.halted",
+        "left_R = 1 - (now.halted + p_R).detach()",
+        "tests/model/test_universal.py",
+    ),
+    M(
+        "model/halting.py",
+        "p_R * goes_on)[:, None]",
+        "p_R)[:, None]",
+        "tests/model/test_universal.py",
+    ),
+    M(
+        "model/halting.py",
+        "steps=now.steps + now.going",
+        "steps=now.steps + goes_on",
+        "tests/model/test_universal.py",
+    ),
+    M(
+        "model/halting.py",
+        "remainder=now.remainder + left_R * halts",
+        "remainder=now.remainder + (left_R * halts).detach()",
+        "tests/model/test_universal.py",
+    ),
+    M(
+        "model/halting.py",
+        "return (before.diff() > 0)",
+        "return (before.diff() > -1)",
+        "tests/model/test_universal.py",
+    ),
+    M(
+        "model/halting.py",
+        "self.signals(d, now.x, now.rows)",
+        "now.x",
+        "tests/model/test_choices.py -k basic",
+    ),
+    M(
+        "model/halting.py",
+        "[getattr(p, name) for p in parts])[order]",
+        "[getattr(p, name) for p in parts])",
+        "tests/model/test_universal.py",
+    ),
+    M(
+        "model/signals.py",
+        "same = x_RH is context_TH",
+        "same = True",
+        "tests/model/test_choices.py -k signals",
+    ),
+    M(
+        "model/signals.py",
+        "x_RH = x_RH + steps[d]",
+        "x_RH = x_RH + steps[0]",
+        "tests/model/test_universal.py",
+    ),
+    M(
+        "model/depths.py",
+        "Ponder(*(x[:tokens] for x in self.ponder))",
+        "self.ponder",
+        "tests/model/test_universal.py",
+    ),
+    M(
+        "model/replan.py",
+        "return old.state[name][list(depths)]",
+        "return old.state[name][: len(depths)].clone()",
+        "tests/model/test_universal.py",
+    ),
+    M(
+        "model/read_on.py",
+        "if config.halts:",
+        "if False:",
+        "tests/model/test_choices.py -k reading",
+    ),
+    M(
+        "objectives/pondering.py",
+        "weight * ponder.cost.sum()",
+        "weight * ponder.cost.detach().sum()",
+        "tests/pretraining/test_pondering.py",
+    ),
+)
+
+MUTANTS = (*TASKS, *INFERENCE, *CORPUS, *TRAINING, *LOOP)
 
 
 class Copy:

@@ -14,7 +14,7 @@ from albertine.analysis.pictures import save_bars
 from albertine.analysis.plots import save_curves
 from albertine.bench.machine import RESULTS
 from benchmarks.asked import from_python, predicted_files
-from benchmarks.learned import blocks, ladder, tuned, vectors
+from benchmarks.learned import blocks, ladder, loops, tuned, vectors
 from benchmarks.markdown import newest, newest_of_each, table
 from benchmarks.pretraining import time_to_reach
 
@@ -379,6 +379,7 @@ PARTS: tuple[Callable[[Path], Iterator[str]], ...] = (
     lambda hardware: pretraining(hardware, "zh"),
     ladder,
     blocks,
+    loops,
     tuned,
     vectors,
     prepared,

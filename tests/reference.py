@@ -54,6 +54,17 @@ def far(distance: int, config: EncoderConfig) -> Tensor:
     return torch.tensor([math.sin(a) for a in angles] + [math.cos(a) for a in angles])
 
 
+def read(
+    p: dict[str, Tensor], name: str, x_LH: Tensor, config: EncoderConfig, start_LH: Tensor | None
+) -> list[Tensor]:
+    """Queries, keys and values, each (L, H)."""
+    found = [dense(p, f"{name}.{part}", x_LH) for part in ("query", "key", "value")]
+    if config.input_injection and start_LH is not None:
+        shares = torch.chunk(dense(p, "encoder.injection", start_LH), 3, 1)
+        found = [y + share for y, share in zip(found, shares, strict=True)]
+    return found
+
+
 def relative_attention(
     p: dict[str, Tensor],
     name: str,
@@ -61,11 +72,12 @@ def relative_attention(
     mask_L: Tensor,
     types_L: Tensor,
     config: EncoderConfig,
+    start_LH: Tensor | None = None,
     sign: int = 1,
 ) -> Tensor:
     """One pair of rows at a time (xlnet_and_relatives.md, section 2)."""
     size, length = config.head_size, len(x_LH)
-    q, k, v = (dense(p, f"{name}.{part}", x_LH) for part in ("query", "key", "value"))
+    q, k, v = read(p, name, x_LH, config, start_LH)
     biases = f"{name}.biases" if config.relative_biases == "block" else "encoder.attention.0.biases"
     outputs = []
     for head in range(config.num_attention_heads):
@@ -86,8 +98,10 @@ def relative_attention(
     return dense(p, f"{name}.output", torch.cat(outputs, 1))
 
 
-def attention(p: dict[str, Tensor], name: str, x_LH: Tensor, mask_L: Tensor, config: EncoderConfig) -> Tensor:
-    q, k, v = (dense(p, f"{name}.{part}", x_LH) for part in ("query", "key", "value"))
+def attention(
+    p: dict[str, Tensor], name: str, x_LH: Tensor, mask_L: Tensor, config: EncoderConfig, start_LH: Tensor
+) -> Tensor:
+    q, k, v = read(p, name, x_LH, config, start_LH)
     size = config.head_size
     outputs = []
     for head in range(config.num_attention_heads):
@@ -135,20 +149,91 @@ def _embed(p: dict[str, Tensor], config: EncoderConfig, ids_L: Tensor, types_L: 
     )
 
 
+def fixed_point(model: Model, ids_L: Tensor, types_L: Tensor, steps: int) -> Tensor:
+    """Of one sequence (L, H): its one block again and again, from zero."""
+    p, config = dict(model.named_parameters()), model.config
+    start = _embed(p, config, ids_L, types_L)
+    x, real = torch.zeros_like(start), torch.ones_like(ids_L)
+    for _ in range(steps):
+        for part in ("attention", "feed_forward"):
+            x = _sublayer(p, config, 0, part, f"encoder.{part}.0", x, real, types_L, start)
+    return x
+
+
 def _encode_row(model: Model, ids_L: Tensor, mask_L: Tensor, types_L: Tensor) -> list[Tensor]:
     p, config = dict(model.named_parameters()), model.config
     x = start = _embed(p, config, ids_L, types_L)
-    states = [x]
-    for d, (a, f) in enumerate(zip(config.plan.attention, config.plan.feed_forward, strict=True)):
+    states, chances = [x], []
+    for d in range(config.plan.depth):
+        x = x + signal(p, config, "step", config.step_signal, d)
+        x = x + torch.stack([signal(p, config, "position", config.position_signal, i) for i in range(len(x))])
+        if config.halting != "none":
+            chances.append([chance(p, row) for row in x])
         if "injection" in config.plan.own and d > 0:
             x = x + p[f"encoder.own.{d}.injection"] * start
-        for part, block in (("attention", a), ("feed_forward", f)):
+        plan = config.plan
+        for part, block in (("attention", plan.attention[d]), ("feed_forward", plan.feed_forward[d])):
             name = f"encoder.{part}.{block}"
-            x = _sublayer(p, config, d, part, name, x, mask_L, types_L)
+            x = _sublayer(p, config, d, part, name, x, mask_L, types_L, start)
         states.append(x)
+    if config.halting != "none":
+        states = [start, *(halted(config, states, chances, most)[0] for most in range(1, len(states)))]
     if config.norm == "pre":
-        states[-1] = layer_norm(p, "encoder.final_norm", x, config.layer_norm_eps)
+        states[-1] = layer_norm(p, "encoder.final_norm", states[-1], config.layer_norm_eps)
     return states
+
+
+def signal(p: dict[str, Tensor], config: EncoderConfig, name: str, kind: str, row: int) -> Tensor:
+    """What the Universal Transformer adds for place or step `row`, (H,)."""
+    if kind == "learned":
+        return p[f"encoder.signals.{name}"][row]
+    out = torch.zeros(config.hidden_size)
+    for j in range(config.hidden_size if kind == "sinusoid" else 0):
+        angle = row / 10000 ** (j // 2 * 2 / config.hidden_size)
+        out[j] = math.cos(angle) if j % 2 else math.sin(angle)
+    return out
+
+
+def chance(p: dict[str, Tensor], x_H: Tensor) -> Tensor:
+    """The probability that a position halts."""
+    return 1 / (1 + torch.exp(-(p["encoder.halting.weight"] @ x_H + p["encoder.halting.bias"]))).squeeze()
+
+
+def halted(
+    config: EncoderConfig, states: list[Tensor], chances: list[list[Tensor]], most: int
+) -> tuple[Tensor, list[int], list[Tensor], list[float]]:
+    """Adaptive computation time of one sequence, one position and one step after another: the reference
+    code's state machine.
+
+    Args:
+        states: the embeddings and every step's output, (L, H). chances: p of every step and position.
+        most: how many steps there are at most.
+
+    Returns:
+        The output (L, H), and of every position its steps, its remainder and the sum of its weights.
+    """
+    rows, steps, remainders, weights = [], [], [], []
+    for i in range(len(states[0])):
+        h, y, left, total, count = 0.0, torch.zeros_like(states[0][i]), torch.zeros(()), 0.0, 0
+        for t in range(most):
+            p = chances[t][i]
+            if h >= 1:
+                break
+            count += 1
+            limit = t == most - 1 and config.halting_limit == "remainder"
+            if float(h + p) > 1 - config.halting_epsilon or limit:
+                w = left = 1 - torch.as_tensor(h)
+                h = 1.0
+            else:
+                w = p
+                h = h + p
+            total += float(w)
+            y = w * states[t + 1][i] + (y if config.halting == "accumulated" else (1 - w) * y)
+        rows.append(y)
+        steps.append(count)
+        remainders.append(left)
+        weights.append(total)
+    return torch.stack(rows), steps, remainders, weights
 
 
 def _sublayer(
@@ -160,20 +245,21 @@ def _sublayer(
     x: Tensor,
     mask_L: Tensor,
     types_L: Tensor,
+    start: Tensor,
 ) -> Tensor:
     own, eps = f"encoder.own.{d}.{part}", config.layer_norm_eps
     norm = f"{own}.layer_norm" if "norms" in config.plan.own else f"{name}.layer_norm"
-    read = x
+    read_LH = x
     if config.norm == "pre" and not (part == "attention" and d == 0):
-        read = layer_norm(p, norm, x, eps)
+        read_LH = layer_norm(p, norm, x, eps)
     if part == "feed_forward":
-        f = feed_forward(p, name, read, config)
+        f = feed_forward(p, name, read_LH, config)
     elif config.positions == "relative":
-        f = relative_attention(p, name, read, mask_L, types_L, config)
+        f = relative_attention(p, name, read_LH, mask_L, types_L, config, start)
     else:
-        f = attention(p, name, read, mask_L, config)
+        f = attention(p, name, read_LH, mask_L, config, start)
     if config.plan.low_rank:
-        f = f + read @ p[f"{own}.down"].T @ p[f"{own}.up"].T
+        f = f + read_LH @ p[f"{own}.down"].T @ p[f"{own}.up"].T
     if "residuals" in config.plan.own:
         f = f * p[f"{own}.scale"]
     return x + f if config.norm == "pre" else layer_norm(p, norm, x + f, eps)

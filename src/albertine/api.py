@@ -157,6 +157,7 @@ def score(
     max_length: int | None = None,
     sequences: int = 1024,
     pairs: bool = True,
+    memory: int | None = None,
     device: str = "cpu",
     precision: InferencePrecision = "float32",
     on_file: Callable[[FileReport], None] | None = None,
@@ -166,11 +167,12 @@ def score(
     Args:
         model: any name of a model. corpus: whose held-out documents judge it.
         texts: files and folders in which to hide words instead; needs no corpus.
-        max_length, sequences, pairs, precision: as the command has them.
+        max_length, sequences, pairs, memory, precision: as the command has them.
         on_file: told of every file of `texts` that is read or passed over.
 
     Returns:
-        What `albertine score --json` tells, by objective: "mlm", and "sop" or "nsp" where the model has it.
+        What `albertine score --json` tells, by objective: "mlm", and "sop" or "nsp" where the model has it;
+        of a model whose sequences go on "lm".
 
     Raises:
         AlbertineError: what is missing, damaged or does not fit together.
@@ -184,7 +186,10 @@ def score(
     found: dict[str, dict[str, Any]] = {"mlm": {"task": "mlm"}}
     if folder is not None:
         how: dict[str, Any] = {"max_length": max_length, "sequences": sequences, "pairs": pairs}
-        found = held_out_scores(judged, folder, **how)
+        found = held_out_scores(judged, folder, memory=memory, **how)
+    if "lm" in found and not files:
+        return found
+    found.setdefault("mlm", {"task": "mlm"})
     found["mlm"] |= reading(judged, folder, files, max_length=max_length, passages=sequences, on_file=on_file)
     return found
 

@@ -77,6 +77,22 @@ def torch_generator(seed: int, purpose: str, *key: int) -> torch.Generator:
     return torch.Generator().manual_seed(torch_seed(seed, purpose, *key))
 
 
+class RepeatedDraws:
+    """What torch's own generators draw from here on, to be drawn again and again: dropout masks that stay
+    as they are over several calls of a function."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._host = torch.get_rng_state()
+        self._card = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+
+    def rewind(self) -> None:
+        """The next draws are the first ones again."""
+        torch.set_rng_state(self._host)
+        if self._card is not None:
+            torch.cuda.set_rng_state(self._card, self._device)
+
+
 def seed_torch(seed: int, purpose: str, *key: int) -> None:
     """Set torch's own generators (CPU and every accelerator) to the draws named (seed, purpose, key…).
 

@@ -9,8 +9,11 @@ import pytest
 
 import albertine as package
 from albertine.cli.info import sharing_in_words
+from albertine.interop.huggingface import save_model
+from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from tests.cli.conftest import Command
+from tests.model import builders
 
 
 def test_presets_are_listed_with_their_counts(albertine: Command) -> None:
@@ -74,3 +77,19 @@ def test_a_recipe(albertine: Command) -> None:
 )
 def test_sharing_in_words(plan: SharingPlan, words: str) -> None:
     assert sharing_in_words(plan) == words
+
+
+def test_a_fixed_point(albertine: Command, tmp_path: Path) -> None:
+    config = builders.config(SharingPlan.shared(9), solver="broyden", input_injection=True, tolerance=0.01)
+    save_model(Model(config), None, tmp_path / "model")
+    out = albertine("info", tmp_path / "model").out
+    assert "input injection, run to its fixed point by broyden (at most 9 iterations, to 0.01)" in out
+    assert "Operations are those of all 9 iterations." in out
+    found = json.loads(albertine("info", tmp_path / "model", "--length", 32, "--json").out)
+    plain = json.loads(albertine("info", tmp_path / "model", "--length", 16, "--json").out)
+    # Two products of H x length a head and depth; the rest has no length in it: 3·24² of it is the injection.
+    assert (
+        found["inference_flops_per_token"]["32"] - plain["inference_flops_per_token"]["16"] == 4 * 9 * 24 * 16
+    )
+    products = 9 * (4 * 24**2 + 2 * 24 * 40) + 8 * 24 + 3 * 24**2
+    assert found["inference_flops_per_token"]["32"] == 2 * (products + 2 * 9 * 24 * 32)

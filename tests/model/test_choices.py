@@ -43,6 +43,7 @@ CHOICES: dict[str, dict[str, object]] = {
     "residuals": {"plan": replace(SHARED, own=("residuals",))},
     "injection": {"plan": replace(SHARED, own=("injection",))},
     "low rank": {"plan": replace(SHARED, low_rank=2)},
+    "input injection": {"input_injection": True, "plan": replace(SHARED, own=("norms",))},
     "pre-norm with all": {"norm": "pre", "qk_norm": True, "plan": replace(SHARED, own=ALL, low_rank=3)},
     "xlnet": {"positions": "relative", "embedding_norm": False},
     "xlnet, tied biases, clamped": {
@@ -52,11 +53,30 @@ CHOICES: dict[str, dict[str, object]] = {
         "clamp_positions": 4,
         "plan": SharingPlan.unshared(3),
     },
+    "xlnet with input injection": {"positions": "relative", "input_injection": True},
     "relative positions alone": {"positions": "relative", "type_vocab_size": 0, "norm": "pre"},
+    "pre-norm with input injection": {"norm": "pre", "positions": "rotary", "input_injection": True},
     "groups with all": {
         "plan": replace(SharingPlan.grouped(4, 2), own=ALL, low_rank=1),
         "positions": "rotary",
     },
+    "sinusoids": {"positions": "none", "position_signal": "sinusoid", "step_signal": "sinusoid"},
+    "learned signals": {"position_signal": "learned", "step_signal": "learned"},
+    "signals, pre-norm with injection": {
+        "norm": "pre",
+        "plan": replace(SHARED, own=("injection",)),
+        "position_signal": "sinusoid",
+        "step_signal": "learned",
+    },
+    "basic halting": {
+        "positions": "none",
+        "position_signal": "sinusoid",
+        "step_signal": "learned",
+        "halting": "basic",
+    },
+    "accumulated halting": {"norm": "pre", "halting": "accumulated", "positions": "rotary"},
+    "relative halting": {"positions": "relative", "step_signal": "sinusoid", "halting": "basic"},
+    "halting by the reference": {"halting": "accumulated", "halting_limit": "reference"},
 }
 LENGTHS = [5, 1, 12, 12, 7]
 each = pytest.mark.parametrize("name", CHOICES)
@@ -149,6 +169,10 @@ def test_bfloat16_and_int8_stay_near(name: str) -> None:
 @each
 def test_reading_on_equals_reading_at_once(name: str) -> None:
     model = made(name)
+    if model.config.halts:
+        with pytest.raises(SettingsError, match="cannot read on"):
+            read_on(model.encoder, builders.packed([3]))
+        return
     texts = builders.sequences([9, 6])
     batch = pack(texts, [[0] * 9, [0] * 6], [4, 4])
     with torch.no_grad():
@@ -175,6 +199,10 @@ def test_a_saved_folder_is_the_same_model(name: str, tmp_path) -> None:
 def test_unsharing_changes_no_output(name: str) -> None:
     model, batch = made(name), builders.packed(LENGTHS)
     plan = model.config.plan
+    if model.config.halts:
+        with pytest.raises(SettingsError, match=r"halting repeats one block.*3 of attention"):
+            replan(model, SharingPlan.unshared(plan.depth))
+        return
     apart = replan(model, replace(SharingPlan.unshared(plan.depth), own=plan.own, low_rank=plan.low_rank))
     with torch.no_grad():
         expected = model.encoder(batch).last_hidden

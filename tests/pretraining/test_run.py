@@ -445,6 +445,7 @@ def test_a_checkpoint_says_nothing_of_the_format_of_a_configuration(build: Build
     folder = run(build(training={"steps": 1}))
     state = json.loads((folder / "checkpoints" / "step-1" / "state.json").read_text())
     later = {"positions", "rotary_base", "norm", "feed_forward", "biases", "qk_norm"}
+    later |= {"clamp_positions", "relative_biases", "embedding_norm"}
     known = {f.name for f in fields(EncoderConfig)} - later
     assert set(state["fingerprint"]["model"]) == known | {"heads"}
     assert set(state["fingerprint"]["model"]["plan"]) == {"attention", "feed_forward"}

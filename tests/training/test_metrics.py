@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from albertine.training.distributed import World
 from albertine.training.metrics import MetricsFile, RunningSums, cut_metrics, open_tensorboard, read_metrics
-from albertine.training.step import PartSum, StepReport
+from albertine.training.step import PartSum, StepReport, means
 from tests.crashes import Disk
 
 
@@ -23,6 +25,32 @@ def test_a_window_weighs_predictions_and_survives_json() -> None:
     window.add(report(10.0, 30, 2, 3.0))
     assert window.means() == {"mlm_loss": 1.0, "mlm_accuracy": 0.15, "loss": 1.0, "grad_norm": 2.0}
     assert window.steps == 2 and window.tokens == 200
+
+
+def test_what_is_told_beside_the_loss_is_a_mean_and_survives_json() -> None:
+    def told(iterations: float, sequences: float) -> StepReport:
+        parts = {"jacobian": PartSum(6.0, 3, 0)}
+        seen = {"iterations": (iterations, sequences), "residual": (0.0, 0.0)}
+        return StepReport(parts, 1.0, 100, True, seen)
+
+    window = RunningSums()
+    window.add(told(20.0, 2.0))
+    window = RunningSums(json.loads(json.dumps(window.saved())))
+    window.add(told(10.0, 4.0))
+    # A penalty predicts nothing, so none of it is right; of the residual nothing was told.
+    assert window.means() == {"jacobian_loss": 2.0, "loss": 2.0, "grad_norm": 1.0, "iterations": 5.0}
+    older = RunningSums({name: x for name, x in window.saved().items() if name != "told"})
+    assert "iterations" not in older.means()
+
+
+def test_what_is_told_is_added_over_ranks() -> None:
+    class Two(World):
+        def add_numbers(self, numbers: Sequence[float]) -> list[float]:
+            return [x + other for x, other in zip(numbers, (10.0, 2.0, 0.0, 0.0), strict=True)]
+
+    told = {"iterations": (20.0, 4.0), "jacobian": (0.0, 0.0)}
+    assert means(told, Two()) == {"iterations": 5.0}
+    assert means({}, Two()) == {}
 
 
 def test_lines(tmp_path: Path) -> None:

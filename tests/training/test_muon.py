@@ -17,6 +17,7 @@ from albertine.precision import Precision
 from albertine.training.distributed import World
 from albertine.training.muon import Muon, orthogonal
 from albertine.training.optimizers import block_matrices, build_optimizer
+from tests.model import builders
 from tests.training.toy import WIDTH, BlockToy, Toy
 
 SHAPES = [(24, 24), (12, 48), (48, 12)]
@@ -163,6 +164,12 @@ def test_muon_takes_every_matrix_of_the_blocks_and_no_other() -> None:
     taken = {name for name, p in model.named_parameters() if p.ndim == 2 and name.startswith(blocks)}
     assert len(taken) == 2 * 6 and block_matrices(model) == dict.fromkeys(taken, 1)
     assert block_matrices(nn.ModuleDict({"base": model})).keys() == {f"base.{name}" for name in taken}
+
+
+def test_an_input_injection_is_three_matrices() -> None:
+    model = builders.model(input_injection=True)
+    found = block_matrices(model)
+    assert found["encoder.injection.weight"] == 3 and set(found.values()) == {1, 3}
 
 
 def test_vectors_of_depths_and_low_rank_factors_are_no_matrices() -> None:

@@ -77,7 +77,7 @@ def training_flops_per_token(config: EncoderConfig, length: int, masked: float =
     length and m the share of masked positions, which alone pass the masked-LM head; 6·E·h only where there
     is a mapping. A gated feed-forward has 3hf, low-rank additions 4hr more a depth, and the head of a
     pre-norm encoder h² more; XLNet's has no hE. Relative positions double the products of attention: a query
-    meets 2s distances.
+    meets 2s distances. Input injection has 3h² once.
     """
     hidden, embedding = config.hidden_size, config.embedding_size
     wide = hidden**2 if config.norm == "pre" and config.has_mapping else 0
@@ -93,7 +93,8 @@ def inference_flops_per_token(config: EncoderConfig, length: int) -> float:
     products = depth * (4 * hidden**2 + feed_forward + 4 * hidden * config.plan.low_rank)
     attention = (4 if config.positions == "relative" else 2) * depth * hidden * length
     mapping = config.embedding_size * hidden if config.has_mapping else 0
-    return float(2 * (products + attention + mapping))
+    injection = 3 * hidden**2 if config.input_injection else 0
+    return float(2 * (products + attention + mapping + injection))
 
 
 def memory(config: EncoderConfig) -> dict[str, int]:

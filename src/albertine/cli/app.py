@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 
 from albertine import __version__
 from albertine.cli import (
+    analyze,
     bench,
     convert,
     demo,
@@ -41,7 +42,7 @@ VERBS = (
     *(info, demo, doctor),
     *(tokenizer, prepare, pretrain, score, suite),
     *(finetune, evaluate, ensemble, report),
-    *(predict, convert, bench),
+    *(predict, analyze, convert, bench),
 )
 """Each a module of the verb's name, in the order in which a reader of `--help` meets them."""
 FAILED, WRONG, INTERRUPTED, TERMINATED = 1, 2, 130, 143

@@ -130,6 +130,10 @@ def _model(name: str, config: EncoderConfig, lengths: list[int], json: bool) -> 
         for n in found.training_flops
     ]
     show.table(("per token", "training", "inference"), flops)
+    if config.halts:
+        typer.echo("Operations are those of a token that takes every step.")
+    if config.solves:
+        typer.echo(f"Operations are those of all {config.num_hidden_layers} iterations.")
     show.table(("memory", "bytes"), [(text, show.size(found.memory[key])) for key, text in _MEMORY.items()])
     typer.echo("Training state is weights, gradients and two moments in float32; activations come on top.")
 
@@ -160,14 +164,29 @@ def sharing_in_words(plan: SharingPlan) -> str:
 def block_in_words(config: EncoderConfig) -> str:
     """What a block computes, and whose it is."""
     words = [
-        f"{config.positions} positions",
+        "no positions" if config.positions == "none" else f"{config.positions} positions",
         f"{config.norm}-norm",
         *(["QK-norm"] if config.qk_norm else []),
         f"{config.feed_forward} feed-forward ({config.hidden_act})",
         *([] if config.biases else ["no biases"]),
+        *_loop_in_words(config),
+        *(["input injection"] if config.input_injection else []),
     ]
+    if config.solves:
+        most, near = config.num_hidden_layers, config.tolerance
+        words.append(f"run to its fixed point by {config.solver} (at most {most} iterations, to {near:g})")
     whose = _WHOSE.get(str(config.architecture))
     return ", ".join(words) + (f": the block of {whose}" if whose else "")
+
+
+def _loop_in_words(config: EncoderConfig) -> list[str]:
+    """What comes before every step, and whether a token may stop before the last."""
+    signals = {"place": config.position_signal, "step": config.step_signal}
+    words = [f"{kind} signal of the {name}" for name, kind in signals.items() if kind != "none"]
+    if config.halts:
+        steps = f"at most {config.num_hidden_layers} steps, epsilon {config.halting_epsilon:g}"
+        words.append(f"{config.halting} halting ({steps})")
+    return words
 
 
 def _blocks_in_words(plan: SharingPlan) -> str:

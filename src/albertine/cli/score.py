@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -50,6 +51,15 @@ def score(
             "without them all models see the same passages.",
         ),
     ] = True,
+    memory: Annotated[
+        int | None,
+        typer.Option(
+            "--memory",
+            min=0,
+            help="Of a model whose sequences go on: tokens before a sample that it may look at; default: as "
+            "in its training. More, with short samples (--max-length), is Transformer-XL's evaluation.",
+        ),
+    ] = None,
     device: DeviceOption = "cpu",
     precision: PrecisionOption = Arithmetic.float32,
     json: Json = False,
@@ -59,6 +69,8 @@ def score(
     Give a corpus, or text of your own with --texts, or both."""
     if corpus is None and not pairs:
         raise typer.BadParameter("belongs to a corpus", param_hint="--no-pairs")
+    if corpus is None and memory is not None:
+        raise typer.BadParameter("belongs to a corpus", param_hint="--memory")
     from albertine.api import score as run
     from albertine.cli.source import Source
 
@@ -70,6 +82,7 @@ def score(
         max_length=max_length,
         sequences=sequences,
         pairs=pairs,
+        memory=memory,
         device=device,
         precision=precision.value,
         on_file=source.note,
@@ -78,9 +91,23 @@ def score(
     if json:
         show.as_json(list(told.values()))
         return
-    if corpus is not None:
+    if "lm" in told:
+        _print_stream(told["lm"])
+    elif corpus is not None:
         print_scores(told)
-    _print_reading(told["mlm"])
+    if "mlm" in told:
+        _print_reading(told["mlm"])
+
+
+def _print_stream(s: Mapping[str, Any]) -> None:
+    """The scores of a model whose sequences go on."""
+    known = {
+        "perplexity": f"{s['perplexity']:.2f} (by frequency alone {math.exp(s['baseline_loss']):.1f})",
+        "bits a token": f"{s['bits']:.3f}",
+        "right": f"{s['accuracy']:.1%} of {show.count(s['count'])} (the commonest word: {s['baseline']:.1%})",
+        "read": f"segments of {s['segment']} tokens, and {s['memory']} before each in memory",
+    }
+    show.facts(f"Held-out documents, {s['kind']} tokens", known)
 
 
 def print_scores(told: Mapping[str, Mapping[str, Any]]) -> None:
@@ -95,6 +122,8 @@ def print_scores(told: Mapping[str, Mapping[str, Any]]) -> None:
             name, right = "  those kept or replaced too (without skill: copies them)", s["floor"]
             known["context gain"] = f"{s['context_gain']:.3f} nats less than without skill"
             known["mean cosine of final states"] = f"{s['cosine']:.3f} (1: the same for every word)"
+            if "mean_steps" in s:
+                known["mean steps of a token"] = f"{s['mean_steps']:.2f}"
         rows.append(_row(name, s["accuracy"], right, s["loss"], s["baseline_loss"], s["count"]))
         for key, words in ORDERS.items():
             if (value := s.get(f"{key}_accuracy")) is not None:

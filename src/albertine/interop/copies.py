@@ -52,7 +52,7 @@ _BLOCKS: Mapping[str, Mapping[str, object]] = {
 
 def in_the_way(config: EncoderConfig, layout: Layout) -> list[str]:
     """What of an encoder a layout has no place for; "transformers" is the nearest of its layouts."""
-    nearest = {"learned": "bert", "rotary": "roformer", "relative": "xlnet"}[config.positions]
+    nearest = {"learned": "bert", "relative": "xlnet"}.get(config.positions, "roformer")
     nearest = "modernbert" if config.norm == "pre" else nearest
     kind = nearest if layout == "transformers" else layout
     found = [
@@ -63,7 +63,14 @@ def in_the_way(config: EncoderConfig, layout: Layout) -> list[str]:
     if bool(config.type_vocab_size) == (kind == "modernbert"):
         found.append(f"type_vocab_size {config.type_vocab_size}")
     found += ["qk_norm"] if config.qk_norm else []
+    found += [
+        f"{name} {getattr(config, name)}"
+        for name in ("position_signal", "step_signal", "halting")
+        if getattr(config, name) != "none"
+    ]
     found += ["injection"] if "injection" in config.plan.own else []
+    found += [f"solver {config.solver}"] if config.solves else []
+    found += ["input_injection"] if config.input_injection else []
     found += [f"low_rank {config.plan.low_rank}"] if config.plan.low_rank else []
     return found + obstacles(config, kind)
 

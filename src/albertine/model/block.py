@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from albertine.model.backend import current
 from albertine.model.config import QK_SCALE, EncoderConfig
+from albertine.model.injection import injected
 from albertine.model.key_value_cache import Past
 from albertine.model.rows import Rows
 
@@ -99,7 +100,8 @@ class AttentionBlock(Block):
             context_RH = read_RH if context_TH is x_RH else self.normed(context_TH, own)
         layers, inputs = (self.query, self.key, self.value), (read_RH, context_RH, context_RH)
         shape = -1, self.num_heads, self.head_size
-        q_RND, k_TND, v_TND = (y.view(shape) for y in ops.linears(layers, inputs))
+        found = injected(ops.linears(layers, inputs), queries, queries if past is not None else keys)
+        q_RND, k_TND, v_TND = (y.view(shape) for y in found)
         if self.qk_norm:
             q_RND, k_TND = (F.rms_norm(y, y.shape[-1:]) for y in (q_RND, k_TND))
             q_RND = q_RND * (QK_SCALE * self.head_size**0.5)  # the kernels divide by √D

@@ -12,20 +12,28 @@ from albertine.model.plan import SharingPlan
 Activation = Literal["gelu_new", "gelu", "relu"]
 Mapping = Literal["if_needed", "always"]
 Initialization = Literal["truncated_normal", "normal"]
-Positions = Literal["learned", "rotary", "relative"]
+Positions = Literal["learned", "rotary", "relative", "none"]
 RelativeBiasesOf = Literal["block", "tied"]
+PositionSignal = Literal["none", "sinusoid", "learned"]
+StepSignal = Literal["none", "sinusoid", "learned"]
+HaltingRule = Literal["none", "basic", "accumulated"]
+HaltingLimit = Literal["remainder", "reference"]
 Norm = Literal["post", "pre"]
 FeedForward = Literal["plain", "gated"]
 Summary = Literal["first", "last"]
+Solver = Literal["none", "anderson", "broyden"]
 Architecture = Literal["bert", "albert", "roformer", "modernbert", "xlnet"]
 
 FORMAT = 3
 """Of `EncoderConfig.to_dict`; goes up with every field that an older version would compute wrongly without.
 Folders from before there was a number have format 1; 2 has positions, norm, feed_forward, biases, qk_norm,
-and what each depth has of its own in the plan; 3 has relative positions and `summary`."""
+and what each depth has of its own in the plan; 3 has relative positions, `summary`, signals, halting, and
+the solver of a fixed point with input injection."""
 
 _SINCE_2 = {"positions", "rotary_base", "norm", "feed_forward", "biases", "qk_norm"}
-_SINCE_3 = {"clamp_positions", "relative_biases", "embedding_norm", "summary"}
+_RELATIVE = {"clamp_positions", "relative_biases", "embedding_norm", "summary"}
+_LOOP = {"position_signal", "step_signal", "halting", "halting_epsilon", "halting_limit"}
+_SINCE_3 = _RELATIVE | _LOOP | {"solver", "tolerance", "input_injection"}
 _LATER = _SINCE_2 | _SINCE_3
 QK_SCALE = 0.12
 
@@ -56,8 +64,9 @@ class EncoderConfig:
             zeroed.
         positions: "learned" is a table added to the word embeddings; "rotary" turns queries and keys by
             angles in proportion to their places (Su et al. 2021); "relative" adds scores of distances (Dai et
-            al. 2019) and, in place of a table of segments, of being in one segment (Yang et al. 2019).
-            Without a table `max_position_embeddings` is only the length that the model was made for.
+            al. 2019) and, in place of a table of segments, of being in one segment (Yang et al. 2019); "none"
+            leaves places to a position signal. Without a table `max_position_embeddings` is only the length
+            that the model was made for.
         rotary_base: the slowest angle a place is 1 / rotary_base.
         norm: "post" normalises the sum of a block's input and output, "pre" the input alone, which needs one
             more LayerNorm at the end (Xiong et al. 2020). With "pre" the embeddings are mapped to H before
@@ -75,9 +84,24 @@ class EncoderConfig:
         embedding_norm: whether embeddings are normalised; XLNet's are not.
         summary: which token stands for its whole sequence, the row that poolers and classifiers look at: the
             "first", where BERT and ALBERT have [CLS], or the "last", where XLNet has it.
+        position_signal, step_signal: what is added before every step for the place of a token and for the
+            number of the step: "sinusoid", a "learned" table, or "none" (Dehghani et al. 2019, 2.1).
+        halting: how the outputs of steps are weighted where every position decides itself when it has had
+            enough of them: "basic" (the paper's) or "accumulated" (Graves 2016); "none": all take all steps,
+            whose number is otherwise the most (`model/halting.py`).
+        halting_epsilon: a position halts where the sum of its probabilities exceeds one less this.
+        halting_limit: what a position that has not halted gets at the last step: its "remainder", as if it
+            halted there, or its probability alone, as in the "reference" code.
+        solver: how the fixed point of the one block that all depths share is found, "anderson" or "broyden",
+            by at most as many evaluations as the plan has depths (`model/fixed_point.py`); "none": every
+            depth is computed, and that is all.
+        tolerance: the residual at which a fixed point counts as found.
+        input_injection: whether a map of the embeddings is added to queries, keys and values of every depth
+            (`model/injection.py`).
 
     Raises:
-        SettingsError: a size that is not positive, heads that do not divide H, an unknown choice.
+        SettingsError: a size that is not positive, heads that do not divide H, an unknown choice, halting
+            where depths have blocks of their own, a solver where there is no fixed point.
     """
 
     vocab_size: int
@@ -109,6 +133,14 @@ class EncoderConfig:
     relative_biases: RelativeBiasesOf = "block"
     embedding_norm: bool = True
     summary: Summary = "first"
+    position_signal: PositionSignal = "none"
+    step_signal: StepSignal = "none"
+    halting: HaltingRule = "none"
+    halting_epsilon: float = 0.01
+    halting_limit: HaltingLimit = "remainder"
+    solver: Solver = "none"
+    tolerance: float = 1e-3
+    input_injection: bool = False
 
     def __post_init__(self) -> None:
         self._check_sizes()
@@ -121,6 +153,11 @@ class EncoderConfig:
             ("norm", Norm),
             ("feed_forward", FeedForward),
             ("summary", Summary),
+            ("position_signal", PositionSignal),
+            ("step_signal", StepSignal),
+            ("halting", HaltingRule),
+            ("halting_limit", HaltingLimit),
+            ("solver", Solver),
         ):
             if getattr(self, name) not in get_args(choices):
                 known = ", ".join(get_args(choices))
@@ -138,6 +175,38 @@ class EncoderConfig:
                 f"got {self.rotary_base:g} and {self.head_size}"
             )
         self._check_relative()
+        self._check_halting()
+        if self.solves:
+            self._check_equilibrium()
+
+    def _check_equilibrium(self) -> None:
+        if not 0 < self.tolerance < 1:
+            raise SettingsError(f"tolerance must be between 0 and 1, got {self.tolerance}")
+        if self.halts:
+            raise SettingsError(
+                "a loop either halts by itself or runs to its fixed point",
+                remedy="Set halting=none or solver=none",
+            )
+        if self.plan != SharingPlan.shared(self.plan.depth):
+            raise SettingsError(
+                "a fixed point is that of one block, and the depths of this plan differ",
+                remedy="Share all (model.sharing=all, no model.own, no model.low_rank), or set solver=none",
+            )
+        if self.step_signal != "none":
+            raise SettingsError(
+                "a step that knows its number has no fixed point",
+                remedy="Set step_signal=none, or solver=none",
+            )
+        if self.norm == "pre":
+            raise SettingsError(
+                "a pre-norm block adds to its input and leaves nothing as it is, so it has no fixed point",
+                remedy="Use norm=post, or set solver=none",
+            )
+        if not self.input_injection:
+            raise SettingsError(
+                "at a fixed point nothing is left of the input unless every step is given it",
+                remedy="Add model.change.input_injection=true",
+            )
 
     def _check_relative(self) -> None:
         if self.positions == "relative":
@@ -147,6 +216,17 @@ class EncoderConfig:
             raise SettingsError(
                 "clamp_positions and relative_biases belong to relative positions",
                 remedy="Set positions: relative, or leave them out",
+            )
+
+    def _check_halting(self) -> None:
+        if not 0 < self.halting_epsilon < 1:
+            raise SettingsError(f"halting_epsilon must be above 0 and below 1, got {self.halting_epsilon}")
+        blocks = self.plan.num_attention_blocks, self.plan.num_feed_forward_blocks
+        if self.halts and blocks != (1, 1):
+            raise SettingsError(
+                f"halting repeats one block, and this plan has {blocks[0]} of attention and {blocks[1]} of "
+                "feed-forward",
+                remedy="Share all depths (model.sharing=all), or set halting=none",
             )
 
     def _check_sizes(self) -> None:
@@ -199,6 +279,22 @@ class EncoderConfig:
         """Whether there is a dense layer from E to H after the embeddings."""
         return self.embedding_mapping == "always" or self.embedding_size != self.hidden_size
 
+    @property
+    def longest_sequence(self) -> int | None:
+        """How long a sequence may be; None where no table has to have a row for every place."""
+        tables = self.positions == "learned" or self.position_signal != "none"
+        return self.max_position_embeddings if tables else None
+
+    @property
+    def halts(self) -> bool:
+        """Whether positions decide themselves how many steps they take."""
+        return self.halting != "none"
+
+    @property
+    def solves(self) -> bool:
+        """Whether its depths are a loop that is run to its fixed point."""
+        return self.solver != "none"
+
     def with_plan(self, plan: SharingPlan) -> EncoderConfig:
         return replace(self, plan=plan)
 
@@ -228,6 +324,10 @@ class EncoderConfig:
         otherwise.
         """
         if self.qk_norm or self.plan.low_rank or "injection" in self.plan.own:
+            return None
+        if self.halts or self.solves or self.input_injection:
+            return None
+        if (self.position_signal, self.step_signal) != ("none", "none"):
             return None
         block = self.positions, self.norm, self.feed_forward, self.biases
         if not self.embedding_norm:
@@ -271,7 +371,7 @@ class EncoderConfig:
         """Plain data that `from_dict` reads back: the fields, and the number of the oldest format that has
         them."""
         tree = self.plain()
-        if self.positions == "relative" or not _SINCE_3.isdisjoint(tree):
+        if self.positions in ("relative", "none") or not _SINCE_3.isdisjoint(tree):
             return {"format": 3, **tree}
         new = not _SINCE_2.isdisjoint(tree) or self.plan != self.plan.blocks or not self.type_vocab_size
         return {"format": 2 if new else 1, **tree}

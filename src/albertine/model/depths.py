@@ -7,15 +7,35 @@ leave the loop) and a fixed point (the same step until nothing changes) are othe
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from torch import Tensor, nn
 
 from albertine.model.rows import Rows, Selected
 
+if TYPE_CHECKING:
+    from albertine.model.fixed_point import Equilibrium
+
 Step = Callable[..., Tensor]
 """(depth d, x (R, H), context (T, H), rows of x, rows of the context, perhaps a `Past`) → (R, H)."""
+
+
+class Ponder(NamedTuple):
+    """How long a loop that halts computed each position.
+
+    Attributes:
+        steps: how many steps it took, int64 (T,).
+        remainder: the weight of its last step where it halted there, float32 (T,), with gradient.
+    """
+
+    steps: Tensor
+    remainder: Tensor
+
+    @property
+    def cost(self) -> Tensor:
+        """Steps plus remainder, (T,), which Graves (2016, section 2) lets a loss keep small."""
+        return self.steps + self.remainder
 
 
 @dataclass(frozen=True)
@@ -25,21 +45,26 @@ class EncoderOutput:
     Attributes:
         last_hidden: (T, H), or (P, H) in the order of the rows asked for.
         hidden_states: with all_depths, the embeddings and every depth's output, each (T, H); else None.
+        ponder: where the loop halts by itself, when it did; else None.
+        equilibrium: of a loop to its fixed point, how near it came; else None.
     """
 
     last_hidden: Tensor
     hidden_states: tuple[Tensor, ...] | None = None
+    ponder: Ponder | None = None
+    equilibrium: Equilibrium | None = None
 
-    def first(self, rows: int) -> EncoderOutput:
-        """The first rows of all of it."""
+    def first(self, rows: int, tokens: int) -> EncoderOutput:
+        """The first rows of the states, and what is known of the first tokens."""
         states = None if self.hidden_states is None else tuple(x[:rows] for x in self.hidden_states)
-        return EncoderOutput(self.last_hidden[:rows], states)
+        ponder = self.ponder and Ponder(*(x[:tokens] for x in self.ponder))
+        return replace(self, last_hidden=self.last_hidden[:rows], hidden_states=states, ponder=ponder)
 
     def normed(self, norm: nn.Module) -> EncoderOutput:
         """With the last states through a LayerNorm; those between depths stay as they are."""
         last = norm(self.last_hidden)
         states = self.hidden_states and (*self.hidden_states[:-1], last)
-        return EncoderOutput(last, states)
+        return replace(self, last_hidden=last, hidden_states=states)
 
 
 class Depths(Protocol):

@@ -31,7 +31,7 @@ class Embeddings(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         width = config.embedding_size
-        self.map_first = config.norm == "pre"
+        self.map_first, self.longest = config.norm == "pre", config.longest_sequence
         self.dropout = config.hidden_dropout_prob
         self.word = _table(config.vocab_size, width)
         learned = config.positions == "learned"
@@ -71,8 +71,8 @@ class Embeddings(nn.Module):
 
     def check_length(self, longest: int) -> None:
         """Refuse a sequence longer than the position table."""
-        if self.position is not None and longest > (positions := self.position.num_embeddings):
+        if self.longest is not None and longest > self.longest:
             raise SettingsError(
-                f"a sequence of {longest} tokens is longer than the model's {positions} positions",
+                f"a sequence of {longest} tokens is longer than the model's {self.longest} positions",
                 remedy="Truncate the text, or split it into windows",
             )

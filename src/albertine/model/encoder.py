@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -13,15 +14,18 @@ from albertine.errors import SettingsError
 from albertine.layout import Packed
 from albertine.model.backend import backend_for, computing, current
 from albertine.model.backend.base import Backend
-from albertine.model.block import AttentionBlock, FeedForwardBlock, LayerNorm
+from albertine.model.block import AttentionBlock, FeedForwardBlock, LayerNorm, Linear
 from albertine.model.config import EncoderConfig
 from albertine.model.depth_parameters import DepthParameters, depth_parameters
 from albertine.model.depths import Depths, EncoderOutput, FixedDepths, Step
 from albertine.model.embeddings import Embeddings
+from albertine.model.fixed_point import FixedPoint
+from albertine.model.halting import Halting, HaltingUnit
 from albertine.model.inner_dropout import InnerDropoutBlock
 from albertine.model.key_value_cache import Past
 from albertine.model.relative_attention import RelativeAttentionBlock
 from albertine.model.rows import Rows, Selected
+from albertine.model.signals import signals_of
 from albertine.precision import InferencePrecision, compute_format, own_precision
 
 if TYPE_CHECKING:
@@ -39,6 +43,7 @@ class Encoder(nn.Module):
         compiled: compile a depth as one where that is faster (a GPU, in training).
         backend: "auto" is the fastest, "plain" the one that anything can be done to.
         depths: the loop over depths.
+        signals: what is added before every step. halting: where positions decide how many steps they take.
     """
 
     recompute = compiled = False
@@ -49,12 +54,20 @@ class Encoder(nn.Module):
         self.config = config
         self.precision: InferencePrecision = precision
         self.backend = "auto"
+        self.signals = signals_of(config)
+        self.halting = HaltingUnit(config) if config.halts else None
         self.depths: Depths = FixedDepths()
+        if self.halting is not None:
+            self.depths = Halting(config, self.halting, self.signals)
+        elif config.solves:
+            self.depths = FixedPoint(config.solver, config.tolerance)
         self.embeddings = Embeddings(config)
         self.attention = _attention_blocks(config)
         feed_forward = FeedForwardBlock if config.positions != "relative" else InnerDropoutBlock
         self.feed_forward = nn.ModuleList(feed_forward(config) for _ in set(plan.feed_forward))
         self.own = depth_parameters(config)
+        hidden = config.hidden_size
+        self.injection = Linear(hidden, 3 * hidden, bias=False) if config.input_injection else None
         self.final_norm: nn.Module | None = None
         if config.norm == "pre":
             self.final_norm = LayerNorm(config.hidden_size, config.layer_norm_eps, bias=config.biases)
@@ -73,7 +86,10 @@ class Encoder(nn.Module):
         weight = self.embeddings.word.weight
         # What wraps a block and moves its weights, as FSDP does, gives it another class.
         whole = {type(b) for b in (*self.attention, *self.feed_forward)} <= BLOCKS
-        form = compute_format(self.precision, weight, self.training or torch.is_grad_enabled())
+        # Rounding to bfloat16 moves a state farther than the tolerance of a fixed point.
+        exact = self.config.solves and self.precision == "auto"
+        precision = "float32" if exact else self.precision
+        form = compute_format(precision, weight, self.training or torch.is_grad_enabled())
         return backend_for(self.backend, form, weight.device, whole=whole, compiled=self.compiled)
 
     @own_precision
@@ -88,7 +104,8 @@ class Encoder(nn.Module):
         """Encode a packed batch.
 
         Args:
-            depth: how many depths to compute (an early exit), default all; 0 gives the embeddings.
+            depth: how many depths to compute (an early exit), default all; 0 gives the embeddings. Of a loop
+                to its fixed point: the most iterations.
             rows: int64 (P,) indices into T, none more than twice: the only rows wanted from the last computed
                 depth, which then computes queries, output and feed-forward for these alone.
             all_depths: also return the output of every depth, for analysis; not together with `rows`.
@@ -105,13 +122,18 @@ class Encoder(nn.Module):
         self.embeddings.check_length(max(packed.lengths, default=0))
         with self.computing() as ops:
             batch = ops.padded(packed)
-            every = self.turned(Rows.of(batch), ops.form.dtype)
-            wanted = None if rows is None else every.select(ops.padded_rows(rows, len(every.positions)))
             x_TH = self.embeddings(batch, ops.form.dtype)
+            every = self.injected(self.turned(Rows.of(batch), ops.form.dtype), x_TH)
+            wanted = None if rows is None else every.select(ops.padded_rows(rows, len(every.positions)))
             out = self.depths.run(self.stepping(x_TH, wanted), x_TH, every, depth, wanted, all_depths)
             if self.final_norm is not None and depth:
                 out = out.normed(self.final_norm)
-        return out.first(len(packed.input_ids) if rows is None else len(rows))
+        out = out.first(len(packed.input_ids) if rows is None else len(rows), packed.num_tokens)
+        if isinstance(self.depths, FixedPoint) and out.equilibrium is not None:
+            out.equilibrium.sequences = packed.num_sequences
+            if not self.training:
+                self.depths.tell(out)
+        return out
 
     def turned(self, rows: Rows, dtype: torch.dtype, longest: int | None = None) -> Rows:
         """The rows as this encoder's attention wants them: with rotations where positions are rotary, with
@@ -131,10 +153,18 @@ class Encoder(nn.Module):
             )
         return rows
 
+    def injected(self, rows: Rows, start_RH: Tensor) -> Rows:
+        """The rows of a pass that begins with these embeddings, with what attention is given of them."""
+        if self.injection is None:
+            return rows
+        return replace(rows, injection=self.injection(start_RH))
+
     def stepping(self, start_TH: Tensor, wanted: Selected | None = None) -> Step:
-        """`step` of a pass that begins with these embeddings, which every depth may have a share of."""
+        """`step` of a pass that begins with these embeddings, which every depth may have a share of; what
+        signals there are is added before it."""
+        plain = self.step if self.signals is None else self.signals.around(self.step)
         if "injection" not in self.config.plan.own or self.own is None:
-            return self.step
+            return plain
         shares = [cast(DepthParameters, own).injection for own in self.own]
 
         def step(
@@ -146,7 +176,7 @@ class Encoder(nn.Module):
                 some = wanted is not None and queries is wanted.rows
                 added_RH = added_TH.index_select(0, wanted.places) if some else added_TH  # type: ignore[union-attr]
                 x_RH = context_TH if same else x_RH + added_RH
-            return self.step(d, x_RH, context_TH, queries, keys, past)
+            return plain(d, x_RH, context_TH, queries, keys, past)
 
         return step
 

@@ -10,6 +10,9 @@ from albertine.model.embeddings import Embeddings
 from albertine.randomness import torch_generator
 
 WIDE = 0.15
+HALTING_BIAS = 1.0
+"""Of a new halting unit, as in the reference code: probabilities begin at .73, so positions halt in their
+second step."""
 
 
 def initialize(model: nn.Module, config: EncoderConfig, seed: int, *, skip: str | None = None) -> None:
@@ -35,6 +38,8 @@ def initialize(model: nn.Module, config: EncoderConfig, seed: int, *, skip: str 
                 _fill(parameter, config, torch_generator(seed, f"init/{name}"))
             elif id(parameter) in scales or name.endswith(".scale"):
                 parameter.fill_(1.0)
+            elif name.endswith("halting.bias"):
+                parameter.fill_(HALTING_BIAS)
             else:
                 parameter.zero_()
             if name.endswith("embeddings.word.weight") and config.initialization == "normal":

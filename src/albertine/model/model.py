@@ -13,6 +13,7 @@ from albertine.errors import SettingsError
 from albertine.layout import Packed, from_padded, unpack
 from albertine.model.backend import tokens_per_pass
 from albertine.model.config import EncoderConfig
+from albertine.model.depths import Ponder
 from albertine.model.encoder import Encoder
 from albertine.model.heads import LanguageModelHead, MaskedLMHead, Pooler, SentenceHead
 from albertine.model.init import initialize
@@ -168,15 +169,22 @@ class Model(nn.Module):
         Returns:
             Masked-LM logits (P, V), and sentence logits (S, 2), or None where not wanted or not there.
         """
+        return self.pondering_forward(packed, mlm_rows, depth=depth, sentence=sentence)[:2]
+
+    @own_precision
+    def pondering_forward(
+        self, packed: Packed, mlm_rows: Tensor, *, depth: int | None = None, sentence: bool = True
+    ) -> tuple[Tensor, Tensor | None, Ponder | None]:
+        """As `pretraining_forward`, and how long an encoder that halts computed each token."""
         if self.mlm is None:
             raise SettingsError("this model has no masked-LM head", remedy='Build it with heads={"mlm", …}')
         head = self.sentence if sentence else None
         rows = mlm_rows if head is None else torch.cat([self.summary_rows(packed), mlm_rows])
         with self.encoder.computing():
-            x_RH = self.encoder(packed, depth=depth, rows=rows).last_hidden
-            summary_SH, masked_PH = x_RH.split([len(rows) - len(mlm_rows), len(mlm_rows)])
+            out = self.encoder(packed, depth=depth, rows=rows)
+            summary_SH, masked_PH = out.last_hidden.split([len(rows) - len(mlm_rows), len(mlm_rows)])
             order = None if head is None else head(self.pooled(summary_SH))
-            return self.mlm(masked_PH, self.encoder.embeddings), order
+            return self.mlm(masked_PH, self.encoder.embeddings), order, out.ponder
 
     def summary_rows(self, packed: Packed) -> Tensor:
         """The row that stands for its sequence, of every sequence, int64 (S,): that of [CLS]."""

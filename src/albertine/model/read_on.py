@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from albertine.errors import SettingsError
 from albertine.layout import Packed
 from albertine.model.encoder import Encoder
 from albertine.model.key_value_cache import Extension, KeyValueCache
@@ -25,9 +26,20 @@ def read_on(
         (T, H) of the new tokens, and the cache with them.
 
     Raises:
-        SettingsError: a sequence grows longer than the position table.
+        SettingsError: a sequence grows longer than the position table; an encoder that halts, because rows
+            read before were given as many steps as they needed then; or one that runs to a fixed point.
     """
     config = encoder.config
+    if config.halts:
+        raise SettingsError(
+            "an encoder that halts cannot read on: what it kept of earlier rows ends where they halted",
+            remedy="Read the whole sequences at once, or take a model with halting=none",
+        )
+    if config.solves:
+        raise SettingsError(
+            "an encoder that runs to its fixed point keeps no keys and values to read on with",
+            remedy="Write with a model of solver=none",
+        )
     with encoder.computing() as ops:
         dtype, heads = ops.form.dtype, (config.num_attention_heads, config.head_size)
         empty = encoder.embeddings.word.weight.new_empty(0, *heads, dtype=dtype)
@@ -36,6 +48,7 @@ def read_on(
         x_TH = encoder.embeddings(packed, dtype)
         longest = extension.keys.longest
         queries, keys = (encoder.turned(x, dtype, longest) for x in (extension.queries, extension.keys))
+        queries = encoder.injected(queries, x_TH)
         step = encoder.stepping(x_TH)
         for d, past in enumerate(extension.pasts):
             x_TH = step(d, x_TH, x_TH, queries, keys, past)

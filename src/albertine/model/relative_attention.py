@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from albertine.model.backend import current
 from albertine.model.block import Block, Linear, Own
 from albertine.model.config import EncoderConfig
+from albertine.model.injection import injected
 from albertine.model.key_value_cache import Past
 from albertine.model.relative_positions import EqualSequences, looked_up_scores, shifted_scores
 from albertine.model.rows import Rows
@@ -76,7 +77,8 @@ class RelativeAttentionBlock(Block):
             context_RH = read_RH if context_TH is x_RH else self.normed(context_TH, own)
         layers, inputs = (self.query, self.key, self.value), (read_RH, context_RH, context_RH)
         shape = -1, self.num_heads, self.head_size
-        q_RND, k_TND, v_TND = (y.view(shape) for y in ops.linears(layers, inputs))
+        found = injected(ops.linears(layers, inputs), queries, queries if past is not None else keys)
+        q_RND, k_TND, v_TND = (y.view(shape) for y in found)
         if past is not None:
             k_TND, v_TND = past.extend(k_TND, v_TND)
         table_PND = distances.projected(self.position).view(shape)

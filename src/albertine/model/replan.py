@@ -18,6 +18,7 @@ from albertine.randomness import torch_generator
 
 Merge = Literal["exact", "mean"]
 _BLOCK = re.compile(r"^encoder\.(attention|feed_forward)\.(\d+)\.(.+)$")
+_STEPS = "encoder.signals.step"
 _OWN = re.compile(r"^encoder\.own\.(\d+)\.(.+)$")
 
 
@@ -167,6 +168,8 @@ def _value(
 ) -> Tensor:
     if (own := _OWN.match(name)) is not None:
         return _own_value(int(own[1]), own[2], old, depths, shape)
+    if name == _STEPS:  # a row for every depth
+        return old.state[name][list(depths)]
     found = _BLOCK.match(name)
     if found is None:
         return old.state[name].clone()

@@ -27,6 +27,7 @@ class Rows:
         visible: which keys a row sees, and from when on it is seen as a key; None: all see all.
         rotation: how queries and keys are turned; None: they are not.
         distances: of the pass, where positions are relative; else None.
+        injection: (R, 3H), what is added to queries, keys and values; None: nothing.
     """
 
     cu_seqlens: Tensor
@@ -37,6 +38,7 @@ class Rows:
     visible: Visibility | None = None
     rotation: Rotation | None = None
     distances: Distances | None = None
+    injection: Tensor | None = None
 
     @classmethod
     def of(cls, packed: Packed) -> Rows:
@@ -95,6 +97,7 @@ class Rows:
             visible=None if self.visible is None else self.visible.select(ordered),
             rotation=None if self.rotation is None else self.rotation.select(ordered),
             distances=None if self.distances is None else self.distances.anywhere(),
+            injection=None if self.injection is None else self.injection[ordered],
         )
         return Selected(rows, ordered, back)
 

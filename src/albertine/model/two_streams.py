@@ -77,13 +77,25 @@ def read_segments(
         The second stream (K, H); without targets the contents, (T, H) or (P, H). And the next memory.
 
     Raises:
-        SettingsError: the encoder has no relative positions, without which a memory has no place.
+        SettingsError: the encoder has no relative positions, without which a memory has no place; or it
+            halts, adds signals of places, or runs to a fixed point.
     """
     config, packed = encoder.config, segments.packed
     if config.positions != "relative":
         raise SettingsError(
             f"memory and a second stream want relative positions, and this encoder's are {config.positions}",
             remedy="Use an encoder with positions: relative, such as the preset xlnet-base",
+        )
+    if config.halts or config.position_signal != "none":
+        raise SettingsError(
+            "a memory knows neither how long earlier rows were computed nor at which places they stood",
+            remedy="Use an encoder with halting: none and position_signal: none",
+        )
+    if config.solves or config.input_injection:
+        raise SettingsError(
+            "a memory and a second stream keep what every depth was given, which a fixed point and input "
+            "injection have not",
+            remedy="Use an encoder with solver: none and input_injection: false",
         )
     with encoder.computing() as ops:
         x_TH = encoder.embeddings(packed, ops.form.dtype)

@@ -78,6 +78,8 @@ class PretrainingBatch:
         depth: how many depths the model is to compute; None: all.
         mask_id: the id of [MASK] in `packed`, so that judging can tell the masked rows from those that kept
             their token or got a random one; None where nobody said.
+        ponders: whether the model is to pay for the steps that each token takes.
+        penalised: whether the size of the Jacobian of a step to a fixed point is part of the loss.
     """
 
     packed: Packed
@@ -88,6 +90,8 @@ class PretrainingBatch:
     samples: Tensor
     depth: int | None = None
     mask_id: int | None = None
+    ponders: bool = False
+    penalised: bool = False
 
     @property
     def counts(self) -> dict[str, int]:
@@ -95,6 +99,10 @@ class PretrainingBatch:
         counts = {"mlm": self.mlm_positions.shape[0]}
         if self.sentence_labels is not None:
             counts["sentence"] = self.sentence_count
+        if self.ponders:
+            counts["ponder"] = self.num_tokens
+        if self.penalised:
+            counts["jacobian"] = self.num_tokens
         return counts
 
     @property

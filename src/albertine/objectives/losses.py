@@ -55,15 +55,21 @@ def pretraining_losses(model: PretrainingModel, batch: PretrainingBatch) -> dict
         depth=batch.depth,
         sentence=batch.sentence_labels is not None,
     )
-    parts = {"mlm": _part(mlm_logits, batch.mlm_labels, batch.counts["mlm"])}
+    return parts_of(mlm_logits, sentence_logits, batch)
+
+
+def parts_of(mlm_logits: Tensor, sentence_logits: Tensor | None, batch: PretrainingBatch) -> dict[str, Part]:
+    """The parts of the loss by the logits (P, V) of masked tokens and (S, 2) of pairs."""
+    parts = {"mlm": part_of(mlm_logits, batch.mlm_labels, batch.counts["mlm"])}
     if batch.sentence_labels is not None:
         if sentence_logits is None:
             raise ValueError("the batch has sentence labels and the model no sentence head")
-        parts["sentence"] = _part(sentence_logits, batch.sentence_labels, batch.sentence_count)
+        parts["sentence"] = part_of(sentence_logits, batch.sentence_labels, batch.sentence_count)
     return parts
 
 
-def _part(logits: Tensor, labels: Tensor, count: int) -> Part:
+def part_of(logits: Tensor, labels: Tensor, count: int) -> Part:
+    """The part of a loss that predicts `labels` (P,), of which `count` count, by `logits` (P, V)."""
     # The softmax is taken in float32 whatever the logits' format; asking log_softmax for it saves a copy of
     # (P, V).
     scores = F.log_softmax(logits, dim=-1, dtype=torch.float32)

@@ -180,6 +180,9 @@ class _Units:
             if settings.reference_defects:
                 jump = np.diff(np.searchsorted(offsets, where, side="right")) > 0
             border[1:] = jump
+            head = np.zeros(len(special) + 1, dtype=bool)
+            head[offsets] = True  # of a sample that begins without a special token
+            border |= head[where]
         starts = border | word_starts[where] if settings.whole_word else np.ones(len(where), dtype=bool)
         first = np.flatnonzero(starts)
         samples = np.searchsorted(where[first], offsets)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ from albertine.corpus.loader import Loader
 from albertine.corpus.reader import Corpus
 from albertine.errors import CorpusError
 from albertine.objectives.batch import BatchBuilder, PretrainingBatch
-from albertine.objectives.masking import MaskSettings
 from albertine.objectives.pairs import PairSettings
 from albertine.pretraining.settings import ObjectiveChoice, PretrainingSettings
 from albertine.pretraining.stages import Order, Orders, resolved
@@ -46,8 +46,8 @@ def builder_of(
         reference_defects=objective.reference_defects,
         repeats=objective.repeats,
     )
-    masks = MaskSettings(**objective.masking.model_dump(), reference_defects=objective.reference_defects)
-    return BatchBuilder(corpus, pairs, masks, seed, corpus.tokenizer(), depth=depth, causal=causal)
+    names = corpus.tokenizer()
+    return BatchBuilder(corpus, pairs, objective.masks, seed, names, depth=depth, causal=causal)
 
 
 class PretrainingBatches:
@@ -59,6 +59,7 @@ class PretrainingBatches:
         cursor: where to begin, as handed out before; None for the start.
         rank, world: this process among all; the global batches do not depend on them.
         clock: where the run stands when the batches are asked for, which decides their stage.
+        ponders: whether they are for a model that halts.
     """
 
     def __init__(
@@ -69,7 +70,10 @@ class PretrainingBatches:
         rank: int = 0,
         world: int = 1,
         clock: Clock | None = None,
+        *,
+        ponders: bool = False,
     ) -> None:
+        self.ponders = ponders
         self.corpus, self.settings, self.rank, self.world = corpus, settings, rank, world
         self.cursor, self.clock = cursor, clock or Clock()
         self.stages, self.stage = resolved(settings), -1
@@ -105,7 +109,8 @@ class PretrainingBatches:
         batches = self._use(stage).build(
             rows, self.rank, self.world, micro_batch_tokens=self.settings.training.micro_batch_tokens
         )
-        return place, list(batches)
+        penalised = self.settings.objective.jacobian is not None and self.stages[stage].depth is None
+        return place, [replace(batch, ponders=self.ponders, penalised=penalised) for batch in batches]
 
 
 def held_out_batches(
@@ -121,13 +126,7 @@ def held_out_batches(
     Raises:
         CorpusError: the corpus was prepared without held-out documents.
     """
-    corpus = Corpus(folder, split="heldout")
-    if not corpus.num_documents:
-        raise CorpusError(
-            "has no held-out documents",
-            where=folder,
-            remedy="Prepare it again with a larger --held-out share",
-        )
+    corpus = held_out_corpus(folder)
     # What can be looked up would say little of what is known.
     builder = builder_of(corpus, objective.model_copy(update={"repeats": 0.0}), HELD_OUT_SEED)
     chosen = np.sort(permutation(builder.rows(0), HELD_OUT_SEED, "held-out")[:sequences])
@@ -138,3 +137,19 @@ def held_out_batches(
         for part in parts[rank::world]
         for batch in builder.build(part, micro_batch_tokens=HELD_OUT_TOKENS)
     ]
+
+
+def held_out_corpus(folder: Path) -> Corpus:
+    """The held-out documents of a corpus.
+
+    Raises:
+        CorpusError: it was prepared without.
+    """
+    corpus = Corpus(folder, split="heldout")
+    if not corpus.num_documents:
+        raise CorpusError(
+            "has no held-out documents",
+            where=folder,
+            remedy="Prepare it again with a larger --held-out share",
+        )
+    return corpus

@@ -58,6 +58,8 @@ def encoder_config(
 
 def heads_of(objective: ObjectiveChoice) -> frozenset[str]:
     """The heads the objective trains."""
+    if objective.kind != "masked":
+        return frozenset({"lm"})
     return frozenset({"mlm", "pooler"} | ({objective.pairs} if objective.pairs != "none" else set()))
 
 
@@ -90,9 +92,11 @@ def first_model(
         model.encoder.compute_as(settings.training)
         if choice.embeddings == "wide":
             widen_embeddings(model.encoder.embeddings, config.initializer_range)
-        if choice.output_bias == "unigram" and model.mlm is not None:
+        head = model.lm or model.mlm
+        if choice.output_bias == "unigram" and head is not None:
             with torch.no_grad():
-                model.mlm.bias.copy_(torch.from_numpy(Unigram(counts).log_probabilities))
+                head.bias.copy_(torch.from_numpy(Unigram(counts).log_probabilities))
+        _check_streams(objective, config)
         return model
     model = load_model(model_folder(choice.start_from))
     if model.config.vocab_size != vocab_size:
@@ -121,5 +125,16 @@ def first_model(
             where=choice.start_from,
             remedy="Start from a pretraining checkpoint, or change objective.pairs",
         )
+    _check_streams(objective, model.config)
     model.encoder.compute_as(settings.training)
     return model
+
+
+def _check_streams(objective: ObjectiveChoice, config: EncoderConfig) -> None:
+    """Refuse an encoder that cannot tell where a memory, or a token of the second stream, stands."""
+    if objective.streamed and config.positions != "relative":
+        raise SettingsError(
+            f"objective.kind {objective.kind} with memory {objective.memory} wants relative positions, and "
+            f"those of the encoder are {config.positions}",
+            remedy="Set model.change.positions=relative",
+        )

@@ -9,10 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from albertine.model.memory import Memory
 from albertine.model.model import Model, evaluating
 from albertine.objectives.batch import PretrainingBatch
+from albertine.objectives.stream_batch import StreamBatch
+from albertine.objectives.stream_losses import read_on
 
-NAMES = ("mlm", "mask", "sentence", "sentence_first", "sentence_second")
+NAMES = ("mlm", "mask", "sentence", "sentence_first", "sentence_second", "ponder")
+NOTHING = torch.zeros(3, dtype=torch.float64)
 
 
 @torch.no_grad()
@@ -28,7 +32,7 @@ def judge(
     """Mean loss and accuracy of each part over `batches`, in evaluation mode.
 
     Args:
-        model: answers `pretraining_forward`.
+        model: answers `pondering_forward`.
         batches: this process' share of the held-out batches.
         add_up: sums a float64 vector over all processes.
         poll: called between batches, so that a signal is heard.
@@ -39,8 +43,9 @@ def judge(
         `mask_accuracy` over those of them that read [MASK], where a copy is no help; `cosine`, the mean over
         all pairs of chosen tokens of the cosine between their final hidden states, near 1 where a model says
         the same of every token; and `sentence_loss`, `sentence_accuracy` where the model has such a head,
-        `sentence_first_accuracy` (label 0: in order, or truly next) and `sentence_second_accuracy`. All are
-        plain numbers, the same however the batches are cut and dealt out.
+        `sentence_first_accuracy` (label 0: in order, or truly next) and `sentence_second_accuracy`; and
+        `mean_steps`, over all tokens, of an encoder that halts. All are plain numbers, the same however the
+        batches are cut and dealt out.
     """
     sums = torch.zeros(len(NAMES), 3, dtype=torch.float64)
     directions = torch.zeros(model.config.hidden_size, dtype=torch.float64)
@@ -53,7 +58,9 @@ def judge(
     sums, directions = together[: sums.numel()].view_as(sums), together[sums.numel() :]
     scores: dict[str, float] = {}
     for name, (loss, correct, count) in zip(NAMES, sums.tolist(), strict=True):
-        if count and (by_order or name in NAMES[:3]):
+        if count and name == "ponder":
+            scores["mean_steps"] = loss / count
+        elif count and (by_order or name in NAMES[:3]):
             scores[f"{name}_loss"] = loss / count
             scores[f"{name}_accuracy"] = correct / count
     if (count := float(sums[0, 2])) > 1:
@@ -62,22 +69,66 @@ def judge(
     return scores
 
 
+@torch.no_grad()
+def judge_streams(
+    model: Model,
+    batches: Sequence[StreamBatch],
+    *,
+    memory: int,
+    reach: int | None = None,
+    device: torch.device | str = "cpu",
+    add_up: Callable[[Tensor], Tensor] = lambda sums: sums,
+    poll: Callable[[], None] = lambda: None,
+) -> dict[str, float]:
+    """Mean loss and accuracy over segments that go on from batch to batch, in evaluation mode. Their memory
+    begins empty and is nobody else's.
+
+    Args:
+        batches: this process' share; all of the same lanes, in the order of the text.
+        memory: tokens of a sequence that its next segment may look at; more than in training is Transformer-
+            XL's evaluation (1901.02860, section 3.2), and short segments bring every token near its end.
+        reach: see `Segments`; a token then sees so many before it wherever it stands in a segment.
+        add_up, poll: as of `judge`.
+
+    Returns:
+        `mlm_loss` (nats a token), `mlm_accuracy`; and `mask_loss`, `mask_accuracy` over those of them that
+        the model could not copy: all but the kept and the random ones of a masked objective.
+    """
+    sums = torch.zeros(2, 3, dtype=torch.float64)
+    kept: Memory | None = None
+    with evaluating(model):
+        for batch in (batch.to(device) for batch in batches):
+            poll()
+            logits, kept = read_on(model, batch, kept, memory, reach)
+            loss_P, right_P = _judged(logits, batch.mlm_labels)
+            masked = batch.when is None and batch.packed.prefix is None
+            read_P = batch.packed.input_ids[batch.mlm_positions]
+            hidden = read_P == batch.mask_id if masked else torch.ones_like(right_P)
+            sums += torch.stack([_sum(loss_P, right_P), _sum(loss_P[hidden], right_P[hidden])])
+    scores: dict[str, float] = {}
+    for name, (loss, correct, count) in zip(NAMES[:2], add_up(sums).tolist(), strict=True):
+        if count:
+            scores |= {f"{name}_loss": loss / count, f"{name}_accuracy": correct / count}
+    return scores
+
+
 def _sums(model: Model, batch: PretrainingBatch) -> Tensor:
-    """Loss, right ones and predictions of every part, (parts, 3)."""
-    mlm_logits, sentence_logits = model.pretraining_forward(batch.packed, batch.mlm_positions)
+    """Loss, right ones and predictions of every part, (parts, 3); steps and tokens of the last."""
+    mlm_logits, sentence_logits, ponder = model.pondering_forward(batch.packed, batch.mlm_positions)
     loss_P, right_P = _judged(mlm_logits, batch.mlm_labels)
     sums = [_sum(loss_P, right_P)]
     read_P = batch.packed.input_ids[batch.mlm_positions]
     hidden = torch.zeros_like(right_P) if batch.mask_id is None else read_P == batch.mask_id
     sums.append(_sum(loss_P[hidden], right_P[hidden]))
     labels = batch.sentence_labels
-    if labels is None:
-        return torch.stack([*sums, *torch.zeros(3, 3, dtype=torch.float64)])
-    if sentence_logits is None:
-        raise ValueError("the batch has sentence labels and the model no sentence head")
-    loss_S, right_S = _judged(sentence_logits, labels)
-    for chosen in (labels >= 0, labels == 0, labels == 1):
-        sums.append(_sum(loss_S[chosen], right_S[chosen]))
+    if labels is not None:
+        if sentence_logits is None:
+            raise ValueError("the batch has sentence labels and the model no sentence head")
+        loss_S, right_S = _judged(sentence_logits, labels)
+        sums += [_sum(loss_S[chosen], right_S[chosen]) for chosen in (labels >= 0, labels == 0, labels == 1)]
+    else:
+        sums += [NOTHING] * 3
+    sums.append(NOTHING if ponder is None else _sum(ponder.steps, torch.zeros(batch.num_tokens)))
     return torch.stack(sums)
 
 

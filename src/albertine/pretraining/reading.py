@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from albertine.corpus.reader import Corpus
-from albertine.errors import SettingsError
+from albertine.errors import ModelError, SettingsError
 from albertine.evaluation.cloze import PASSAGES, SEED, choose_passages, judge_cloze
 from albertine.evaluation.copying import judge_copying
 from albertine.objectives.baseline import Unigram, count_tokens
@@ -43,9 +43,16 @@ def reading(
         passages: most passages. on_file: told of every file that is read or passed over.
 
     Raises:
-        SettingsError, ModelError, DataError: neither corpus nor files, not so many positions, no text.
+        SettingsError, ModelError, DataError: neither corpus nor files, not so many positions, no text, or a
+            model that fills no gaps.
     """
     folder, model, tokenizer = judged
+    if model.mlm is None:
+        raise ModelError(
+            "predicts what comes next and fills no gaps, so no words can be hidden from it",
+            where=folder,
+            remedy="Score it on a corpus of `albertine prepare`, without --texts",
+        )
     if corpus is None and not files:
         remedy = "Name a corpus of `albertine prepare`, or text: --texts FILE"
         raise SettingsError("there is no text to score the model on", remedy=remedy)

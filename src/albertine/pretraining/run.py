@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -22,14 +22,18 @@ from albertine.interop.huggingface import save_model
 from albertine.interop.places import model_folder
 from albertine.model.model import Model
 from albertine.objectives.baseline import BaselineScore, Unigram, count_tokens
-from albertine.objectives.losses import pretraining_losses
+from albertine.objectives.batch import PretrainingBatch
+from albertine.objectives.equilibrium import EquilibriumLosses
+from albertine.objectives.stream_losses import StreamLoss
 from albertine.pretraining.branches import branching
 from albertine.pretraining.curves import draw
 from albertine.pretraining.data import PretrainingBatches, held_out_batches
 from albertine.pretraining.first_model import first_model
-from albertine.pretraining.held_out import judge
+from albertine.pretraining.held_out import judge, judge_streams
+from albertine.pretraining.losses import losses_of
 from albertine.pretraining.settings import Masking, ObjectiveChoice, PretrainingSettings
 from albertine.pretraining.stages import check_depths, check_processes, resolved
+from albertine.pretraining.stream_data import StreamBatches, held_out_streams
 from albertine.text.tokenizer import Tokenizer
 from albertine.training.average import Average
 from albertine.training.distributed import World, start, stop
@@ -40,8 +44,10 @@ from albertine.training.optimizers import build_optimizer
 from albertine.training.progress import Reporter
 from albertine.training.run_folder import RunFolder, describe
 from albertine.training.schedules import make_schedule
+from albertine.training.step import means
 
 SHORT = 64
+Evaluate = Callable[[Callable[[], None]], Mapping[str, float]]
 log = logging.getLogger("albertine.training")
 
 
@@ -106,18 +112,15 @@ def _run(
     begin: Callable[[Job], Outcome],
     reporter: Reporter | None,
 ) -> PretrainResult:
-    held_out = held_out_batches(
-        settings.corpus,
-        settings.objective,
-        sequences=settings.watching.evaluate_sequences,
-        rank=world.rank,
-        world=world.size,
-    )
+    held_out, judged = _judging(settings, model, world)
     average = Average(model, settings.training.average) if settings.training.average else None
     baseline = _over_all(Unigram(counts).score_batches(held_out), world)
 
+    losses = losses_of(settings, model, world)
+    told = losses.told if isinstance(losses, EquilibriumLosses) else dict
+
     def evaluate(poll: Callable[[], None]) -> Mapping[str, float]:
-        return judge(model, held_out, device=world.device, add_up=world.add, poll=poll)
+        return {**judged(poll), **means(told(), world)}
 
     def keep_best(step: int, scores: Mapping[str, float]) -> None:
         save_model(model, tokenizer, folder.best)
@@ -134,8 +137,10 @@ def _run(
                 precision=settings.training.precision,
                 world=world,
             ),
-            batches=partial(_batches, corpus, settings, world, clock),
-            loss_fn=pretraining_losses,
+            batches=partial(_batches, corpus, settings, model.config.halts, world, clock),
+            loss_fn=losses,
+            told=told,
+            carried=losses if isinstance(losses, StreamLoss) else None,
             settings=loop_settings(settings),
             folder=folder,
             evaluate=evaluate,
@@ -160,6 +165,21 @@ def _run(
     return PretrainResult(folder.path, outcome, baseline)
 
 
+def _judging(
+    settings: PretrainingSettings, model: Model, world: World
+) -> tuple[Sequence[PretrainingBatch], Evaluate]:
+    """The held-out batches of this process, and what judges the model by them."""
+    objective, sequences = settings.objective, settings.watching.evaluate_sequences
+    here = {"rank": world.rank, "world": world.size}
+    if not objective.streamed:
+        batches = held_out_batches(settings.corpus, objective, sequences=sequences, **here)
+        return batches, lambda poll: judge(model, batches, device=world.device, add_up=world.add, poll=poll)
+    segments = held_out_streams(settings.corpus, objective, sequences=sequences, **here)
+    return segments, lambda poll: judge_streams(
+        model, segments, memory=objective.memory, device=world.device, add_up=world.add, poll=poll
+    )
+
+
 def _describe(folder: RunFolder, settings: PretrainingSettings, world: World) -> None:
     describe(folder, settings, world)
     start = settings.model.start_from
@@ -178,9 +198,16 @@ def _over_all(score: BaselineScore, world: World) -> BaselineScore:
 
 
 def _batches(
-    corpus: Corpus, settings: PretrainingSettings, world: World, clock: Clock, cursor: dict[str, Any] | None
-) -> PretrainingBatches:
-    return PretrainingBatches(corpus, settings, cursor, world.rank, world.size, clock)
+    corpus: Corpus,
+    settings: PretrainingSettings,
+    ponders: bool,
+    world: World,
+    clock: Clock,
+    cursor: dict[str, Any] | None,
+) -> PretrainingBatches | StreamBatches:
+    if settings.objective.streamed:
+        return StreamBatches(corpus, settings, cursor, world.rank, world.size)
+    return PretrainingBatches(corpus, settings, cursor, world.rank, world.size, clock, ponders=ponders)
 
 
 def loop_settings(settings: PretrainingSettings) -> LoopSettings:
@@ -232,6 +259,15 @@ def _objective(objective: ObjectiveChoice) -> dict[str, Any]:
     plain = objective.model_dump(mode="json")
     if not objective.repeats:
         del plain["repeats"]
+    for name in ("kind", "memory"):
+        if plain[name] == ObjectiveChoice.model_fields[name].default:
+            del plain[name]
+    if objective.kind != "permutation":
+        del plain["permutation"]
+    if objective.ponder is None:
+        del plain["ponder"]
+    if objective.jacobian is None:
+        del plain["jacobian"], plain["jacobian_frequency"]
     for name in ("masked", "random"):
         if plain["masking"][name] == Masking.model_fields[name].default:
             del plain["masking"][name]
@@ -255,7 +291,9 @@ def _watch(settings: PretrainingSettings, baseline: BaselineScore, depth: int) -
 
 
 def _hints(settings: PretrainingSettings) -> tuple[str, ...]:
-    """What else helps a small model off the plateau, and is not set yet."""
+    """What else helps a small model off the plateau, and is not set yet. Of streams little is known."""
+    if settings.objective.streamed:
+        return ()
     missing = _missing(settings.model_dump(mode="json"))
     *others, last = missing or [""]
     listed = f"{', '.join(others)} and {last}" if others else last

@@ -22,6 +22,7 @@ from albertine.precision import InferencePrecision, device_of
 from albertine.pretraining.data import held_out_batches
 from albertine.pretraining.held_out import judge
 from albertine.pretraining.settings import ObjectiveChoice, PretrainingSettings
+from albertine.pretraining.stream_scores import stream_scores
 from albertine.settings import load
 from albertine.tasks.families import FAMILIES
 from albertine.text.load import check_tokenizer, load_tokenizer
@@ -47,7 +48,7 @@ def open_pretrained(
         what: any name of a model. precision: of matrix products.
 
     Raises:
-        ModelError: there is no such model, it was tuned for a task, or it has no masked-LM head.
+        ModelError: there is no such model, it was tuned for a task, or it has no head that predicts words.
     """
     folder, place = model_folder(what), device_of(device)
     found = read_folder(folder)
@@ -58,7 +59,7 @@ def open_pretrained(
             where=what,
             remedy=f"Score it on the files of its task: albertine evaluate {quote(str(what))}",
         )
-    if model.mlm is None:
+    if model.mlm is None and model.lm is None:
         raise ModelError("has no masked-LM head to judge", where=folder, remedy="Name a pretrained model")
     tokenizer = load_tokenizer(folder)
     check_tokenizer(model.config, tokenizer, folder)
@@ -73,12 +74,15 @@ def held_out_scores(
     max_length: int | None = None,
     sequences: int = SEQUENCES,
     pairs: bool = True,
+    memory: int | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Judge a model on held-out documents, inside a run folder by the objective of the run.
 
     Args:
         max_length: of a sample; by default the run's, or 128.
         sequences: most samples to judge.
+        memory: of a model whose sequences go on, tokens before a sample that it may look at; default: as in
+            training.
         pairs: judge a model with a sentence head by pairs of segments, as it was trained; without them all
             models see the same passages.
 
@@ -86,7 +90,7 @@ def held_out_scores(
         By task, "mlm" and "sop" or "nsp", also named in `task`: `accuracy`, `loss` in nats, and `count` of
         predictions; of a model without skill the `baseline`, accuracy of always guessing the commonest token,
         or the commoner order among the pairs judged, and the `baseline_loss`, that of their frequencies; and
-        what else is known.
+        what else is known. Of a model whose sequences go on "lm" alone: see `stream_scores`.
 
     Raises:
         ModelError, CorpusError, TokenizerError: what is missing, damaged or does not fit together.
@@ -99,6 +103,14 @@ def held_out_scores(
             remedy=f"Prepare the text with --tokenizer {quote(str(judged.folder))}",
         )
     objective = objective_of(judged, max_length)
+    if objective.streamed:
+        return {"lm": stream_scores(model, corpus_folder, objective, memory=memory, sequences=sequences)}
+    if memory is not None:
+        raise SettingsError(
+            "a memory is of models whose sequences go on from sample to sample, and this one's do not",
+            where=judged.folder,
+            remedy="Leave it out, or name a run with objective.memory or another objective.kind",
+        )
     if not pairs:
         objective = objective.model_copy(update={"pairs": "none"})
     batches = held_out_batches(corpus_folder, objective, sequences=sequences)
@@ -124,6 +136,7 @@ def _words(
 ) -> dict[str, float]:
     """What the accuracy over all chosen tokens, of which a tenth can be copied, does not tell."""
     details = {"floor": blind_accuracy(batches, unigram.guess), "cosine": found["cosine"]}
+    details |= {name: value for name, value in found.items() if name == "mean_steps"}
     labels = np.concatenate([masked_labels(batch) for batch in batches])
     level = unigram.score(labels)
     if level.count:
@@ -177,10 +190,16 @@ def objective_of(judged: Pretrained, max_length: int | None) -> ObjectiveChoice:
     """What a model is judged on: the objective of its run, or the default.
 
     Raises:
-        ModelError: it has not so many positions.
+        ModelError: it has not so many positions, or nothing tells in what order it predicts.
     """
     folder, model, _ = judged
     settings = _settings_of_run(folder)
+    if model.mlm is None and settings is None:
+        raise ModelError(
+            "does not tell whether it predicts from left to right or in a drawn order",
+            where=folder,
+            remedy="Name it in the folder of its run, whose settings.yaml tells",
+        )
     objective = settings.objective if settings else ObjectiveChoice()
     pairs = next((kind for kind in ("sop", "nsp") if kind in model.heads), "none")
     positions = model.config.max_position_embeddings

@@ -12,13 +12,21 @@ from albertine.model.config import (
     MAX_DEPTH,
     Activation,
     FeedForward,
+    HaltingLimit,
+    HaltingRule,
     Initialization,
     Mapping,
     Norm,
     Positions,
+    PositionSignal,
     RelativeBiasesOf,
+    Solver,
+    StepSignal,
     Summary,
 )
+from albertine.objectives.masking import MaskSettings
+from albertine.objectives.prediction_spans import SpanSettings
+from albertine.objectives.stream_settings import StreamSettings
 from albertine.settings import Computing, RunSettings, Settings
 from albertine.training.optimizers import ADAMW_SHARE, OptimizerKind
 
@@ -60,7 +68,8 @@ class EncoderChanges(Settings):
     sentence_dropout: bool | None = None
     initialization: Initialization | None = None
     positions: Positions | None = Field(
-        None, description="learned, or rotary or relative: no table, only distances"
+        None,
+        description="learned; rotary or relative: no table, only distances; none: see position_signal",
     )
     rotary_base: float | None = None
     norm: Norm | None = Field(None, description="post: behind each block, as in ALBERT; pre: before it")
@@ -72,6 +81,26 @@ class EncoderChanges(Settings):
     embedding_norm: bool | None = None
     summary: Summary | None = Field(
         None, description="the token that stands for a sequence; default: where the corpus' tokenizer has it"
+    )
+    position_signal: PositionSignal | None = Field(
+        None, description="added before every step for the place of a token: sinusoid, learned or none"
+    )
+    step_signal: StepSignal | None = Field(None, description="the same for the number of the step")
+    halting: HaltingRule | None = Field(
+        None,
+        description="basic or accumulated: every token decides how many steps it takes, num_hidden_layers at "
+        "most; needs one block for all depths",
+    )
+    halting_epsilon: float | None = None
+    halting_limit: HaltingLimit | None = None
+    solver: Solver | None = Field(
+        None,
+        description="anderson or broyden: run the block that all depths share to its fixed point, by "
+        "num_hidden_layers iterations at most; needs input_injection",
+    )
+    tolerance: float | None = Field(None, description="residual at which a fixed point counts as found")
+    input_injection: bool | None = Field(
+        None, description="add a map of the embeddings to queries, keys and values of every depth"
     )
 
     @model_serializer(mode="wrap")
@@ -148,9 +177,42 @@ class Masking(Settings):
         return self
 
 
+class Permutation(Settings):
+    """How a permutation LM reads and predicts, as XLNet does (1906.08237, sections 2.2 to 2.5)."""
+
+    reuse: int = Field(
+        0,
+        ge=0,
+        description="tokens of a segment that were read in the step before, with two pieces of text, [SEP] "
+        "and [CLS] behind them; XLNet: half of max_length. 0: segments are plain text",
+    )
+    block: int | None = Field(
+        None, ge=1, description="tokens of one permutation; default: as many as divide a segment's halves"
+    )
+    predictions: int | None = Field(
+        None, ge=1, description="tokens predicted of a segment; default: a sixth of max_length"
+    )
+    ngram: int = Field(5, ge=1, le=20, description="longest span of words; p(n) is proportional to 1/n")
+    alpha: int = Field(6, ge=1, description="a span of n words has a context of n * alpha / beta tokens")
+    beta: int = Field(1, ge=1)
+    both_directions: bool = Field(False, description="half of a batch reads the text from its end")
+
+
 class ObjectiveChoice(Settings):
     """What is predicted."""
 
+    kind: Literal["masked", "causal", "permutation"] = Field(
+        "masked",
+        description="masked: hidden tokens from all around them; causal: each token from those before it; "
+        "permutation: tokens in a drawn order, as XLNet",
+    )
+    memory: int = Field(
+        0,
+        ge=0,
+        description="tokens of each sequence that its next segment may look at; of a masked objective 0 is "
+        "what ALBERT does, and otherwise sequences go on from step to step",
+    )
+    permutation: Permutation = Permutation()
     pairs: Literal["sop", "nsp", "none"] = "sop"
     max_length: int = Field(128, ge=8)
     short_probability: float = Field(0.1, ge=0, le=1)
@@ -163,6 +225,19 @@ class ObjectiveChoice(Settings):
         "they have no sentence order",
     )
     masking: Masking = Masking()
+    ponder: float | None = Field(
+        None,
+        ge=0,
+        description="weight of the steps of a token beside the other losses, for model.change.halting; "
+        "default 0.01",
+    )
+    jacobian: float | None = Field(
+        None,
+        gt=0,
+        description="with model.change.solver: weight of the size of a step's Jacobian beside the other "
+        "losses, which makes its fixed point easier to find; the paper's are about 2",
+    )
+    jacobian_frequency: float = Field(0.35, gt=0, le=1, description="share of the passes that compute it")
 
     @model_validator(mode="after")
     def _excerpts_are_segments(self) -> ObjectiveChoice:
@@ -171,6 +246,49 @@ class ObjectiveChoice(Settings):
                 "an excerpt is a second segment; set objective.pairs to sop or nsp, or repeats to 0"
             )
         return self
+
+    @model_validator(mode="after")
+    def _streams_have_no_pairs(self) -> ObjectiveChoice:
+        if self.streamed and self.pairs != "none":
+            what = "objective.memory is" if self.kind == "masked" else f"objective.kind {self.kind} is"
+            raise ValueError(
+                f"{what} of text that goes on from step to step, and pairs {self.pairs} are single samples; "
+                "set objective.pairs: none"
+            )
+        if self.kind != "permutation" and self.permutation != Permutation():
+            raise ValueError(
+                f"objective.permutation belongs to objective.kind permutation, and it is {self.kind}"
+            )
+        return self
+
+    @property
+    def streamed(self) -> bool:
+        """Whether sequences go on from step to step; otherwise every sample stands for itself."""
+        return self.kind != "masked" or self.memory > 0
+
+    def streams(self, lanes: int) -> StreamSettings:
+        """The same for so many sequences a batch.
+
+        Raises:
+            SettingsError: it does not fit together.
+        """
+        order, length = self.permutation, self.max_length
+        return StreamSettings(
+            self.kind,
+            length,
+            lanes,
+            masks=self.masks,
+            reuse=order.reuse,
+            block=order.block or 0,
+            predictions=0 if self.kind != "permutation" else order.predictions or max(1, length // 6),
+            spans=SpanSettings(order.ngram, order.alpha, order.beta, self.reference_defects),
+            both=order.both_directions,
+        )
+
+    @property
+    def masks(self) -> MaskSettings:
+        """How tokens are hidden."""
+        return MaskSettings(**self.masking.model_dump(), reference_defects=self.reference_defects)
 
 
 class Stage(Settings):
@@ -310,6 +428,18 @@ class PretrainingSettings(RunSettings):
     stages: tuple[Stage, ...] = Field(
         (), description="parts of the run with other lengths, masks, batches or depths, in their order"
     )
+
+    @model_validator(mode="after")
+    def _streams_fit(self) -> PretrainingSettings:
+        if self.objective.streamed:
+            if self.stages:
+                raise ValueError(
+                    f"stages are of samples that stand for themselves, and with objective.kind "
+                    f"{self.objective.kind} and memory {self.objective.memory} they go on from step to step; "
+                    "leave stages out"
+                )
+            self.objective.streams(self.training.batch_size)
+        return self
 
     @model_validator(mode="after")
     def _stages_fit(self) -> PretrainingSettings:

@@ -19,7 +19,7 @@ from albertine.model.plan import SharingPlan
 from albertine.model.replan import distances, replan, shared_again
 from albertine.model.task_model import Classifier, TaskModel
 from albertine.tasks.family import Family
-from albertine.tasks.settings import EncoderChoice, FinetuneSettings, TuningChoice
+from albertine.tasks.settings import EncoderChoice, FinetuneSettings, TuningChoice, WritingTask
 from albertine.text.load import check_tokenizer, load_tokenizer
 from albertine.text.tokenizer import Tokenizer
 
@@ -31,7 +31,8 @@ def open_encoder(settings: FinetuneSettings) -> tuple[Model, Tokenizer]:
     """The pretrained model as it stands, and its tokenizer.
 
     Raises:
-        ModelError: the two do not fit. SettingsError: the task's texts are longer than the model reads.
+        ModelError: the two do not fit. SettingsError: the task's texts are longer than the model reads, or
+            it is to write some and halts.
     """
     folder, length = model_folder(settings.encoder.folder), settings.task.max_length
     pretrained, tokenizer = load_model(folder), load_tokenizer(folder)
@@ -40,6 +41,12 @@ def open_encoder(settings: FinetuneSettings) -> tuple[Model, Tokenizer]:
         raise SettingsError(
             f"task.max_length {length} is more than the model's {positions} positions",
             remedy=f"Set task.max_length={positions} or less",
+        )
+    if pretrained.config.halts and isinstance(settings.task, WritingTask):
+        raise SettingsError(
+            f"task.kind={settings.task.kind} writes token by token, which an encoder that halts cannot",
+            where=settings.encoder.folder,
+            remedy="Use an encoder with halting: none, or task.kind=answers, which points at its answers",
         )
     return pretrained, tokenizer
 

@@ -35,6 +35,7 @@ from albertine.files import (
     write_durably,
 )
 from albertine.training.average import Average
+from albertine.training.carried import Carried
 
 FORMAT = 1
 MODEL, OPTIMIZER, STATE, MANIFEST, LATEST = (
@@ -44,7 +45,7 @@ MODEL, OPTIMIZER, STATE, MANIFEST, LATEST = (
     "manifest.json",
     "latest",
 )
-AVERAGE = "average"
+AVERAGE, CARRIED = "average", "carried"
 LATER = ("weights", "dev", "task", "watching")
 """Keys of fingerprints that older checkpoints lack. What they do not tell is not compared."""
 ABSENT: Final = object()
@@ -236,18 +237,31 @@ def optimizer_tensors(
     return {name: value.detach() for name, value in found.items()} | averages
 
 
+def named_carried(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What a loss carries from step to step, by the names under which it stands beside the optimiser's."""
+    return {f"{CARRIED}/{name}": value for name, value in tensors.items()}
+
+
 @torch.no_grad()
 def restore(
-    checkpoint: Checkpoint, model: nn.Module, optimizer: Optimizer, average: Average | None = None
+    checkpoint: Checkpoint,
+    model: nn.Module,
+    optimizer: Optimizer,
+    average: Average | None = None,
+    carried: Carried | None = None,
 ) -> None:
-    """Put a checkpoint into a model, its optimiser and its average. On a mismatch none is touched.
+    """Put a checkpoint into a model, its optimiser, its average and what its loss carries from step to step.
+    On a mismatch none is touched.
 
     Raises:
         CheckpointError: names or shapes differ; the message lists how.
     """
     current, parameters = model_tensors(model), dict(model.named_parameters())
     problems = differences(_shapes(checkpoint.model), _shapes(current))
-    for name, value in checkpoint.optimizer.items():
+    # No parameter has this name: those of modules have a dot.
+    going_on = {k: v for k, v in checkpoint.optimizer.items() if k.startswith(f"{CARRIED}/")}
+    moments = {k: v for k, v in checkpoint.optimizer.items() if k not in going_on}
+    for name, value in moments.items():
         parameter = parameters.get(name.rsplit("/", 1)[0])
         if parameter is None:
             problems.append(f"optimiser state {name}: no such parameter now")
@@ -255,7 +269,7 @@ def restore(
             problems.append(
                 f"optimiser state {name}: checkpoint {list(value.shape)}, now {list(parameter.shape)}"
             )
-    averages = {name for name in checkpoint.optimizer if name.endswith(f"/{AVERAGE}")}
+    averages = {name for name in moments if name.endswith(f"/{AVERAGE}")}
     wanted = set() if average is None else {f"{name}/{AVERAGE}" for name in average.tensors}
     if averages != wanted:
         problems.append("an average of the weights: " + ("none in it" if wanted else "in it, and none now"))
@@ -267,8 +281,10 @@ def restore(
         )
     for name, tensor in current.items():
         tensor.copy_(checkpoint.model[name])
+    if carried is not None:
+        carried.restore({k.removeprefix(f"{CARRIED}/"): v.clone() for k, v in going_on.items()})
     optimizer.state.clear()
-    for name, value in checkpoint.optimizer.items():
+    for name, value in moments.items():
         owner, key = name.rsplit("/", 1)
         parameter = parameters[owner]
         if average is not None and name in averages:

@@ -11,12 +11,13 @@ from torch.optim import Optimizer
 
 from albertine.errors import SettingsError
 from albertine.training.average import Average
+from albertine.training.carried import Carried
 from albertine.training.distributed import World
 from albertine.training.guards import TrainingAlarms
 from albertine.training.progress import Reporter
 from albertine.training.run_folder import RunFolder
 from albertine.training.schedules import Schedule
-from albertine.training.step import FastGradientMethod, LossFunction, MicroBatch
+from albertine.training.step import FastGradientMethod, LossFunction, MicroBatch, Told
 
 Cursor = dict[str, Any]
 """Where in the data a batch ends, as plain JSON data. Only its maker understands it; `epoch` in it is
@@ -114,6 +115,8 @@ class Job:
         branching: what a branch of another run may change; None where there are no branches.
         average: of the weights; it is evaluated, and kept as the best, instead of them.
         clock: set by the loop, read by `batches` where the stream of them follows the run.
+        carried: what `loss_fn` takes from step to step; None: every step begins anew.
+        told: what the passes of a step told beside the loss.
     """
 
     model: nn.Module
@@ -134,6 +137,8 @@ class Job:
     parts: Sequence[str] | None = None
     branching: Branching | None = None
     clock: Clock = field(default_factory=Clock)
+    carried: Carried | None = None
+    told: Told = dict
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,13 @@ from torch import Tensor
 
 from albertine.errors import RunError
 from albertine.files import ensure_space
-from albertine.training.checkpoints import CheckpointStore, checkpoint_bytes, model_tensors, optimizer_tensors
+from albertine.training.checkpoints import (
+    CheckpointStore,
+    checkpoint_bytes,
+    model_tensors,
+    named_carried,
+    optimizer_tensors,
+)
 from albertine.training.guards import not_finite
 from albertine.training.job import Cursor, Drawn, Job, Outcome
 from albertine.training.progress import Reporter
@@ -178,6 +184,7 @@ class _Run:
             parts=job.parts,
             between=self.poll,
             adversary=job.adversary,
+            told=job.told,
         )
         if not report.finite:
             self._save()
@@ -186,6 +193,8 @@ class _Run:
         state.step, state.cursor, state.tokens = state.step + 1, cursor, state.tokens + report.tokens
         if job.average is not None:
             job.average.take(state.step)
+        if job.carried is not None:
+            job.carried.settle()
         self.recorder.step(state, report, elapsed)
 
     def _numbers(self) -> None:
@@ -224,11 +233,12 @@ class _Run:
         state, error = self.state, None
         if state.saved == state.step and state.lines == self.recorder.lines:
             return
-        saved = self._saved_state()
+        saved, carried = self._saved_state(), self._carried()
         if self.world.main:
             try:
                 self.recorder.sync()
-                self.store.save(state.step, *self._tensors(), saved)
+                model, optimizer = self._tensors()
+                self.store.save(state.step, model, optimizer | carried, saved)
             except RunError as failure:
                 error = failure
         if self.world.any(error is not None):
@@ -238,6 +248,10 @@ class _Run:
     def _tensors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         job = self.job
         return model_tensors(job.model), optimizer_tensors(job.model, job.optimizer, job.average)
+
+    def _carried(self) -> dict[str, Tensor]:
+        """What is carried from step to step, which all processes gather together."""
+        return {} if self.job.carried is None else named_carried(self.job.carried.tensors())
 
     def _saved_state(self) -> dict[str, Any]:
         state = self.state
@@ -261,10 +275,9 @@ def _needed(job: Job, store: CheckpointStore) -> int:
     one more while one is replaced, and a margin for everything else."""
     checkpoints = max(2, job.settings.keep + 1 - len(store.steps()))
     models = 1 + sum(not folder.is_dir() for folder in (job.folder.best, job.folder.final))
-    moments = 2 if job.average is None else 3
-    return (
-        checkpoints * checkpoint_bytes(job.model, moments) + models * checkpoint_bytes(job.model, 0) + MARGIN
-    )
+    moments, carried = 2 if job.average is None else 3, 0 if job.carried is None else job.carried.nbytes
+    size = checkpoint_bytes(job.model, moments) + carried
+    return checkpoints * size + models * checkpoint_bytes(job.model, 0) + MARGIN
 
 
 @contextlib.contextmanager

@@ -16,6 +16,12 @@ TIMINGS = ("elapsed", "tokens_per_second")
 """The only keys of a metrics line that differ between a resumed run and one that was never interrupted."""
 
 
+COUNTED = {"ponder": "mean_steps"}
+"""What the second number of a part is, over its count, where it is not how many were right."""
+PENALTIES = frozenset({"jacobian"})
+"""Parts of a loss that predict nothing, so that none of it is right or wrong."""
+
+
 class RunningSums:
     """Sums over the steps since the last metrics line; part of a checkpoint, so that a line spans a
     restart.
@@ -27,6 +33,8 @@ class RunningSums:
         self.tokens: int = saved["tokens"]
         self.grad_norm: float = saved["grad_norm"]
         self.parts: dict[str, list[float]] = {name: list(sums) for name, sums in saved["parts"].items()}
+        told = saved.get("told", {})  # checkpoints of older versions have none
+        self.told: dict[str, list[float]] = {name: list(sums) for name, sums in told.items()}
 
     def add(self, report: StepReport) -> None:
         """Count a step whose update was made."""
@@ -37,18 +45,23 @@ class RunningSums:
             sums = self.parts.setdefault(name, [0.0, 0, 0])
             for i, value in enumerate((part.loss_sum, part.count, part.correct)):
                 sums[i] += value
+        for name, pair in report.told.items():
+            before = self.told.get(name, [0.0, 0.0])
+            self.told[name] = [a + b for a, b in zip(before, pair, strict=True)]
 
     def means(self) -> dict[str, float]:
-        """Loss (nats a prediction) and accuracy of every part, their total, the mean gradient norm."""
+        """Loss (nats a prediction) and accuracy of every part, their total, the mean gradient norm, and the
+        means of what else was told; of what is paid for steps their mean number."""
         row: dict[str, float] = {}
         for name, (loss, count, correct) in sorted(self.parts.items()):
             if count:
                 row[f"{name}_loss"] = loss / count
-                row[f"{name}_accuracy"] = correct / count
+                if name not in PENALTIES:
+                    row[COUNTED.get(name, f"{name}_accuracy")] = correct / count
         row["loss"] = sum(value for key, value in row.items() if key.endswith("_loss"))
         if self.steps:
             row["grad_norm"] = self.grad_norm / self.steps
-        return row
+        return row | {name: total / count for name, (total, count) in self.told.items() if count}
 
     def saved(self) -> dict[str, Any]:
         return vars(self)

@@ -26,12 +26,13 @@ ADAMW_SHARE = 0.15
 _MATRIX = re.compile(
     r"(?:^|\.)encoder\.(?:attention|feed_forward)\.\d+\.(?:query|key|value|output|intermediate)\.weight$"
 )
+_INJECTION = re.compile(r"(?:^|\.)encoder\.injection\.weight$")
 
 
 def block_matrices(model: nn.Module) -> dict[str, int]:
     """The weights of the products in the blocks by name, and how many matrices each has one above the
     other: two where a feed-forward is gated, that is where its first product is twice as wide as what its
-    second one takes.
+    second one takes, and three in an input injection, for queries, keys and values.
     """
     shapes = {name: p.shape for name, p in model.named_parameters() if p.ndim == 2 and _MATRIX.search(name)}
     found = dict.fromkeys(shapes, 1)
@@ -40,7 +41,7 @@ def block_matrices(model: nn.Module) -> dict[str, int]:
         after = shapes.get(f"{block}output.weight") if middle else None
         if after is not None and rows % after[1] == 0:
             found[name] = rows // after[1]
-    return found
+    return found | {name: 3 for name, _ in model.named_parameters() if _INJECTION.search(name)}
 
 
 def parameter_groups(

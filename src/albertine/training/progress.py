@@ -107,6 +107,8 @@ def summary(row: Mapping[str, Any]) -> str:
             continue
         if key.endswith("_accuracy"):
             words.append(f"{key.removesuffix('_accuracy')} {100 * value:.1f}%")
+        elif key == "mean_steps":
+            words.append(f"mean steps {value:.2f}")
         elif key == "loss" or key.endswith("_loss"):
             words.append(f"{key.replace('_', ' ')} {value:.3f}")
         elif "loss" not in row:

@@ -51,7 +51,7 @@ def restored_state(
         check_no_branch(job.folder.path)
         return Start(State())
     check_fingerprint(found, job.fingerprint)
-    restore(found, job.model, job.optimizer, job.average)
+    restore(found, job.model, job.optimizer, job.average, job.carried)
     state = State.of(found.state)
     if found.path.parent.resolve() != store.folder.resolve():
         state = _as_a_stranger(job, state)
@@ -78,7 +78,7 @@ def _branch(job: Job, origin: Path) -> Start:
     if job.branching is None:
         raise SettingsError("a run of this kind cannot be branched", where=origin)
     found, state, branch = branched(job, job.branching, origin)
-    restore(found, job.model, job.optimizer, job.average)
+    restore(found, job.model, job.optimizer, job.average, job.carried)
     return Start(state, branch)
 
 

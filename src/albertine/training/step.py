@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
@@ -43,6 +43,10 @@ class MicroBatch(Protocol):
 
 LossFunction = Callable[[Any, Any], Mapping[str, LossPart]]
 
+Told = Callable[[], Mapping[str, tuple[float, float]]]
+"""What this rank's passes told beside the loss since the last call: (sum, count) by name, the same names on
+every rank."""
+
 
 @dataclass(frozen=True)
 class PartSum:
@@ -64,12 +68,14 @@ class StepReport:
         grad_norm: Euclidean norm of the whole gradient before clipping.
         tokens: real tokens read by all ranks.
         finite: whether loss and gradient were finite; if not, nothing was changed.
+        told: what the passes told beside the loss, sum and count.
     """
 
     parts: dict[str, PartSum]
     grad_norm: float
     tokens: int
     finite: bool
+    told: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -115,6 +121,7 @@ def train_step(
     parts: Sequence[str] | None = None,
     between: Callable[[], None] = lambda: None,
     adversary: FastGradientMethod | None = None,
+    told: Told = dict,
 ) -> StepReport:
     """Forward and backward over the micro-batches, one update of the weights.
 
@@ -132,6 +139,7 @@ def train_step(
         parts: names of the parts; needed only where a rank can have no micro-batch to learn them from.
         between: called before each micro-batch. What it raises leaves the weights as they were.
         adversary: add the gradient at the point where the table is moved to the loss' disadvantage.
+        told: asked once, when all passes are over.
     """
     world = world or World()
     names = sorted(parts if parts is not None else {n for b in micro_batches for n in b.counts})
@@ -172,8 +180,21 @@ def train_step(
         _update(optimizer, parameters, lr, clip / grad_norm if clip is not None and too_long else None)
     optimizer.zero_grad(set_to_none=True)
     pairs = zip(names, loss_sums[::2], loss_sums[1::2], strict=True)
-    told = {name: PartSum(loss, int(total[name]), int(correct)) for name, loss, correct in pairs}
-    return StepReport(told, grad_norm, int(tokens), finite)
+    found = {name: PartSum(loss, int(total[name]), int(correct)) for name, loss, correct in pairs}
+    return StepReport(found, grad_norm, int(tokens), finite, _over_ranks(told(), world))
+
+
+def means(told: Mapping[str, tuple[float, float]], world: World) -> dict[str, float]:
+    """The means over all ranks of what was told."""
+    return {name: total / count for name, (total, count) in _over_ranks(told, world).items() if count}
+
+
+def _over_ranks(told: Mapping[str, tuple[float, float]], world: World) -> dict[str, tuple[float, float]]:
+    """Sums and counts over all ranks."""
+    if not told:
+        return {}
+    numbers = world.add_numbers([x for pair in told.values() for x in pair])
+    return dict(zip(told, zip(numbers[::2], numbers[1::2], strict=True), strict=True))
 
 
 def _backward(losses: Mapping[str, LossPart], total: Mapping[str, float], sums: Tensor) -> None:

@@ -1,0 +1,169 @@
+"""What one corpus teaches one encoder in equal time by different objectives and plans (docs/objectives.md).
+
+    albertine prepare data/demo/english.tar.xz --output corpora/demo-en --vocab-size 4000
+    python -m benchmarks.objectives corpora/demo-en --minutes 3 --shared ../shared/data --save
+
+Every run is `albertine pretrain` in a process of its own with one thread, two at a time; encoder, batch,
+optimizer and text are the same, only `objective` differs, or for the rows of plans `model.sharing`. A run is
+judged by what it predicts itself on held-out text, and where --shared is given by what the model then learns
+of 2,000 sentences of SST-2 (accuracy on its 872 of dev). The table has the mean of all seeds and half the
+width of its 95 % interval (Student's t).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import lzma
+import math
+import statistics
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from albertine.bench.machine import describe
+from benchmarks.keep import keep
+
+ENCODER = [
+    "model.preset=albertine-mini",
+    "model.change.num_hidden_layers=4",
+    "model.change.positions=relative",
+    "model.output_bias=unigram",
+    "objective.pairs=none",
+    "objective.max_length=64",
+    "training.batch_size=32",
+    "training.micro_batch_tokens=2048",
+    "training.optimizer=muon",
+    "training.threads=1",
+    "training.workers=0",
+    "watching.evaluate_every=100000",
+    "watching.checkpoint_every=100000",
+    "watching.evaluate_sequences=512",
+    "watching.tensorboard=false",
+]
+PERMUTATION = ["objective.kind=permutation", "objective.permutation.predictions=11"]
+OBJECTIVES = {
+    "masked": ["objective.kind=masked"],
+    "masked, memory 64": ["objective.kind=masked", "objective.memory=64"],
+    "causal": ["objective.kind=causal"],
+    "causal, memory 64": ["objective.kind=causal", "objective.memory=64"],
+    "permutation": PERMUTATION,
+    "permutation, memory 64": [*PERMUTATION, "objective.memory=64"],
+}
+PLANS = {
+    f"permutation, {name}": [*PERMUTATION, "objective.memory=64", *plan]
+    for name, plan in {
+        "shared": [],
+        "attention shared": ["model.sharing=attention"],
+        "unshared": ["model.sharing=none"],
+    }.items()
+}
+T95 = {2: 12.71, 3: 4.303, 4: 3.182, 5: 2.776}
+"""Student's t for a 95 % interval of the mean, by how many there are."""
+
+
+def albertine(*words: str) -> str:
+    """What a command prints; its error otherwise."""
+    done = subprocess.run([sys.executable, "-m", "albertine", *words], capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"albertine {' '.join(words)}\n{done.stderr[-2000:]}")
+    return done.stdout
+
+
+def pretrained(corpus: Path, runs: Path, name: str, changes: list[str], seed: int, minutes: float) -> Path:
+    """The folder of a run, which is made unless it is there."""
+    folder = runs / f"{name.replace(', ', '-').replace(' ', '-')}-{seed}"
+    if not (folder / "final").is_dir():
+        length = f"training.minutes={minutes}"
+        place = [f"name={folder.name}", f"output={runs}", f"corpus={corpus}", f"seed={seed}", length]
+        albertine("pretrain", *place, *ENCODER, *changes)
+    return folder
+
+
+def judged(folder: Path) -> dict[str, float]:
+    """The last evaluation of a run, its tokens and its parameters."""
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    scores = next(line for line in reversed(lines) if "mlm_accuracy" in line)
+    tokens = next(line["tokens"] for line in reversed(lines) if "tokens" in line)
+    parameters = json.loads(albertine("info", str(folder / "final"), "--json"))[0]["parameters"]
+    return {
+        "accuracy": 100 * scores["mlm_accuracy"],
+        "bits": scores["mlm_loss"] / math.log(2),
+        "million tokens": tokens / 1e6,
+        "parameters": parameters,
+    }
+
+
+def sentiment(shared: Path, runs: Path) -> tuple[Path, Path]:
+    """2,000 sentences of SST-2 to learn from, and its dev set."""
+    paths = []
+    for part, name, rows in (("train", "train.tsv.xz", 2000), ("dev", "dev.tsv.xz", None)):
+        text = lzma.decompress((shared / "glue" / "SST-2" / name).read_bytes()).decode()
+        header, *lines = text.splitlines()
+        path = runs / f"sst-2-{part}.tsv"
+        path.write_text("\n".join([header, *lines[:rows]]) + "\n")
+        paths.append(path)
+    return paths[0], paths[1]
+
+
+def tuned(folder: Path, runs: Path, train: Path, dev: Path, seed: int) -> float:
+    """Accuracy in percent of the model that SST-2 was taught to."""
+    name = f"sst-2-{folder.name}"
+    if not (runs / name / "best").is_dir():
+        task = [f"task.train={train}", f"task.dev={dev}", "task.text=sentence", "task.label=label"]
+        length = ["training.epochs=3", "training.learning_rate=1e-3", "training.threads=1"]
+        place = [f"name={name}", f"output={runs}", f"encoder.folder={folder / 'final'}", f"seed={seed}"]
+        albertine("finetune", *place, *task, *length)
+    found = json.loads(albertine("evaluate", str(runs / name), "--json"))
+    return 100 * float(found[0]["accuracy"])
+
+
+def interval(values: list[float]) -> tuple[float, float]:
+    """The mean, and half the width of its 95 % interval."""
+    if len(values) < 2:
+        return values[0], math.nan
+    return statistics.mean(values), T95[len(values)] * statistics.stdev(values) / len(values) ** 0.5
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("corpus", type=Path)
+    parser.add_argument("--minutes", type=float, default=3.0, help="of each pretraining")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--runs", type=Path, default=Path("runs/objectives"))
+    parser.add_argument("--only", nargs="+", default=[*OBJECTIVES, *PLANS], metavar="ROW")
+    parser.add_argument("--shared", type=Path, help="folder with glue/SST-2")
+    parser.add_argument("--side-by-side", type=int, default=2)
+    parser.add_argument("--save", action="store_true")
+    given = parser.parse_args()
+    given.runs.mkdir(parents=True, exist_ok=True)
+    files = sentiment(given.shared, given.runs) if given.shared else None
+
+    def one(job: tuple[str, int]) -> tuple[str, dict[str, float]]:
+        row, seed = job
+        changes = {**OBJECTIVES, **PLANS}[row]
+        folder = pretrained(given.corpus, given.runs, row, changes, seed, given.minutes)
+        found = judged(folder)
+        if files:
+            found["SST-2"] = tuned(folder, given.runs, *files, seed)
+        print(row, seed, {name: round(value, 3) for name, value in found.items()}, flush=True)
+        return row, found
+
+    # Seed by seed, so that a table is whole, with fewer seeds, whenever one has to stop.
+    jobs = [(row, seed) for seed in range(given.seeds) for row in given.only]
+    with ThreadPoolExecutor(given.side_by_side) as pool:
+        done = list(pool.map(one, jobs))
+    table: dict[str, Any] = {}
+    for row in given.only:
+        found = [scores for name, scores in done if name == row]
+        table[row] = {name: interval([scores[name] for scores in found]) for name in found[0]}
+        print(row, {name: f"{mean:.2f} ± {half:.2f}" for name, (mean, half) in table[row].items()})
+    if given.save:
+        how = {"minutes": given.minutes, "seeds": given.seeds, "corpus": given.corpus.name}
+        keep("objectives", {"machine": describe(), **how, "rows": table})
+
+
+if __name__ == "__main__":
+    main()

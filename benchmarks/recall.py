@@ -1,0 +1,129 @@
+"""What a memory of segments is for: recall of what an earlier segment said (xlnet_and_relatives.md, X17).
+
+    python -m benchmarks.recall --save
+
+A text is four pairs of a key and a value, some filler, and one of the keys again, in a later segment; the
+value is to be said. Keys, values and which key is asked are drawn anew for every text, so nothing can be
+learned by heart. A shared block of two or four depths reads the segments in turn, with and without memory;
+chance is one in sixteen, and one in four for a model that knows the values and not which one. In the table by
+distance the same encoders, trained at all of them, are asked how far back they reach: beyond depths × memory
+nothing can arrive.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from albertine.layout import pack
+from albertine.model.config import EncoderConfig
+from albertine.model.memory import Memory
+from albertine.model.model import Model
+from albertine.model.plan import SharingPlan
+from albertine.model.two_streams import Segments, predict_segments
+from albertine.model.visibility import causal
+from albertine.randomness import generator
+from benchmarks.keep import keep
+
+KEYS, VALUES, PAIRS, SEGMENT = 16, 16, 4, 8
+FILLER = KEYS + VALUES  # one token of no meaning
+VOCABULARY = FILLER + 1
+
+
+def texts(count: int, segments: int, use: str, *key: int) -> tuple[np.ndarray, np.ndarray]:
+    """Token ids (count, segments, SEGMENT), the last of which is a key, and the values to say (count,)."""
+    rng = generator(0, f"recall {use}", *key)
+    ids = np.full((count, segments, SEGMENT), FILLER)
+    keys = rng.random((count, KEYS)).argsort(1)[:, :PAIRS]
+    values = KEYS + rng.integers(0, VALUES, (count, PAIRS))
+    ids[:, 0] = np.stack([keys, values], 2).reshape(count, SEGMENT)
+    asked = rng.integers(0, PAIRS, count)
+    ids[:, -1, -1] = keys[np.arange(count), asked]
+    return ids, values[np.arange(count), asked]
+
+
+def encoder(depth: int, seed: int) -> Model:
+    config = EncoderConfig(
+        vocab_size=VOCABULARY,
+        embedding_size=64,
+        hidden_size=64,
+        num_attention_heads=4,
+        intermediate_size=128,
+        plan=SharingPlan.shared(depth),
+        type_vocab_size=0,
+        positions="relative",
+        norm="pre",
+        initializer_range=0.05,
+    )
+    return Model(config, {"lm"}, seed=seed)
+
+
+def answers(model: Model, ids: np.ndarray, memory: int) -> Tensor:
+    """Logits (count, V) behind the last token, every segment read after the one before it."""
+    count, segments, _ = ids.shape
+    kept: Memory | None = None
+    last = torch.arange(1, count + 1) * SEGMENT - 1
+    logits = torch.empty(0)
+    for part in range(segments):
+        batch = pack(list(ids[:, part]))
+        seen = Segments(batch, visible=causal(batch.lengths, batch.input_ids))
+        logits, kept = predict_segments(model, seen, kept if memory else None, rows=last, keep=memory)
+    return logits
+
+
+def right(model: Model, segments: int, memory: int) -> float:
+    """The share of 1,000 new texts of so many segments that is answered right."""
+    ids, values = texts(1000, segments, "test", segments)
+    with torch.no_grad():
+        said = answers(model.eval(), ids, memory).argmax(1)
+    return float((said == torch.from_numpy(values)).float().mean())
+
+
+def learn(depth: int, memory: int, longest: int, steps: int, seed: int) -> Model:
+    """Trained on texts of two to `longest` segments."""
+    model = encoder(depth, seed).train()
+    optimizer = torch.optim.AdamW(model.parameters(), 2e-3, weight_decay=0.0)
+    for step in range(steps):
+        for group in optimizer.param_groups:
+            group["lr"] = 2e-3 * min(1.0, (step + 1) / 50, 2 * (1 - step / steps))
+        ids, values = texts(64, 2 + step % (longest - 1), "train", seed, step)
+        loss = F.cross_entropy(answers(model, ids, memory), torch.from_numpy(values))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if step % 200 == 199:
+            told = f"depth {depth}, memory {memory}, step {step + 1}: loss {float(loss.detach()):.3f}"
+            print(told, flush=True)
+    return model
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--depths", type=int, nargs="+", default=[2, 4])
+    parser.add_argument("--longest", type=int, default=5, help="segments of the longest text")
+    parser.add_argument("--save", action="store_true")
+    given = parser.parse_args()
+    result: dict[str, Any] = {"steps": given.steps, "chance": 1 / VALUES, "runs": []}
+    for depth in given.depths:
+        for memory in (0, SEGMENT):
+            begin = time.perf_counter()
+            model = learn(depth, memory, given.longest, given.steps, given.seed)
+            scores = {n: right(model, n, memory) for n in range(2, given.longest + 1)}
+            run = {"depth": depth, "memory": memory, "right": scores, "seconds": time.perf_counter() - begin}
+            result["runs"].append(run)
+            told = ", ".join(f"{(n - 1) * SEGMENT} tokens back {x:.3f}" for n, x in scores.items())
+            print(f"depth {depth}, memory {memory}: {told}", flush=True)
+    if given.save:
+        keep("recall", result)
+
+
+if __name__ == "__main__":
+    main()

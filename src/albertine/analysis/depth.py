@@ -1,0 +1,177 @@
+"""What a plan whose depths share everything does over depth: whether it settles, where, and how fast.
+
+Every shared plan is a map that is applied again and again, and can be asked for its fixed point, whatever it
+was trained for. Bai et al. (2019, 1909.01377) found that trained weight-tied transformers tend to have one;
+the ALBERT paper (Lan et al. 2019, section 4.2) found that its states oscillate and do not converge.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from albertine.analysis.plots import save_curves
+from albertine.errors import SettingsError
+from albertine.layout import Packed
+from albertine.model.depths import Depths, EncoderOutput, Step
+from albertine.model.encoder import Encoder
+from albertine.model.fixed_point import detached
+from albertine.model.jacobian import spectral_radius
+from albertine.model.model import Model, evaluating
+from albertine.model.plan import SharingPlan
+from albertine.model.rows import Rows, Selected
+from albertine.model.solvers import SOLVERS, Sequences
+from albertine.randomness import seed_torch
+
+LIMIT, TOLERANCE = 200, 1e-5
+POWER_STEPS = 60
+
+
+@dataclass(frozen=True)
+class DepthStudy:
+    """What one block does when it is applied again and again, as means over sequences or of each.
+
+    Attributes:
+        residual: |f(z) - z| / |f(z)| of the input z of depth 1, 2, … cosine: between input and output of a
+            depth, the mean over tokens.
+        distance: |z - z*| / |z*| of the same inputs.
+        solver: how the fixed point z* was looked for. fixed_point_residual, iterations, converged: of each
+            sequence.
+        radius: of each sequence the spectral radius of ∂f/∂z at z*; below 1 repeating f leads there.
+        rate: the factor by which the distance falls a depth, over the later half of what is not rounding;
+            not a number where z* was not found.
+    """
+
+    residual: list[float]
+    cosine: list[float]
+    distance: list[float]
+    solver: str
+    fixed_point_residual: list[float]
+    iterations: list[int]
+    converged: list[bool]
+    radius: list[float]
+    rate: float
+
+
+def study_depth(
+    model: Model,
+    packed: Packed,
+    *,
+    depths: int = 48,
+    solver: str = "anderson",
+    limit: int = LIMIT,
+    tolerance: float = TOLERANCE,
+) -> DepthStudy:
+    """Apply the block of a shared plan `depths` times, and look for its fixed point.
+
+    Args:
+        depths: also more than the plan has. limit, tolerance: of the solver.
+
+    Raises:
+        SettingsError: depths have blocks or parameters of their own.
+    """
+    plan = model.config.plan
+    if plan != SharingPlan.shared(plan.depth):
+        raise SettingsError(
+            "a fixed point is that of one block, and the depths of this model differ",
+            remedy="Name a model whose depths share everything, such as an ALBERT",
+        )
+    watch = _Watch(depths, solver, limit, tolerance)
+    seed_torch(0, "power method")
+    with evaluating(model), _looping(model.encoder, watch), torch.enable_grad():
+        model.encoder(packed)
+    assert watch.study is not None
+    return watch.study
+
+
+class _Watch:
+    """A loop over depths that studies the step it is given."""
+
+    study: DepthStudy | None = None
+
+    def __init__(self, depths: int, solver: str, limit: int, tolerance: float) -> None:
+        self.depths, self.solver, self.limit, self.tolerance = depths, solver, limit, tolerance
+
+    def run(
+        self, step: Step, x_TH: Tensor, rows: Rows, depth: int, wanted: Selected | None, all_depths: bool
+    ) -> EncoderOutput:
+        later = min(1, depth - 1)  # the first depth of a pre-norm plan does not normalise its input
+        sequences = Sequences.of(rows.cu_seqlens)
+
+        def f(z_TH: Tensor) -> Tensor:
+            return step(later, z_TH, z_TH, rows, rows)
+
+        start_TH = x_TH if rows.injection is None else torch.zeros_like(x_TH)
+        start_TH = start_TH.detach()
+        plain = detached(f, x_TH.dtype, gradients=False)
+        found = SOLVERS[self.solver](plain, start_TH, sequences, limit=self.limit, tolerance=self.tolerance)
+        z_TH = found.z.clone().requires_grad_()
+        radius = spectral_radius(f(z_TH), z_TH, sequences, POWER_STEPS)
+        study = DepthStudy(
+            [], [], [], self.solver, found.residual.tolist(), found.iterations.tolist(),
+            found.converged.tolist(), radius.tolist(), math.nan,
+        )  # fmt: skip
+        with torch.no_grad():
+            at_TH = start_TH
+            for d in range(self.depths):
+                next_TH = step(min(d, later), at_TH, at_TH, rows, rows)
+                study.residual.append(_share(next_TH - at_TH, next_TH, sequences))
+                study.distance.append(_share(at_TH - found.f, found.f, sequences))
+                study.cosine.append(float(torch.cosine_similarity(at_TH, next_TH, dim=1).mean()))
+                at_TH = next_TH
+        rate = falling(study.distance) if all(study.converged) else math.nan
+        self.study = replace(study, rate=rate)
+        return EncoderOutput(x_TH)
+
+
+def _share(part_TH: Tensor, whole_TH: Tensor, sequences: Sequences) -> float:
+    """|part| / |whole|, the mean over sequences."""
+    sizes = (sequences.dot(x, x).sqrt() for x in (part_TH, whole_TH))
+    part_S, whole_S = sizes
+    return float((part_S / whole_S.clamp(min=1e-30)).mean())
+
+
+def falling(distances: list[float], noise: float = 1e-4) -> float:
+    """The factor a depth, by least squares over the logarithms of the later half of those above the noise;
+    not a number where fewer than four are left."""
+    above = next((i for i, d in enumerate(distances) if not d > noise), len(distances))
+    logs = [math.log(d) for d in distances[above // 2 : above]]
+    if len(logs) < 4:
+        return math.nan
+    mean = (len(logs) - 1) / 2
+    slope = sum((i - mean) * y for i, y in enumerate(logs)) / sum((i - mean) ** 2 for i in range(len(logs)))
+    return math.exp(slope)
+
+
+@contextmanager
+def _looping(encoder: Encoder, depths: Depths) -> Iterator[None]:
+    """The encoder with another loop over depths."""
+    before = encoder.depths
+    encoder.depths = depths
+    try:
+        yield
+    finally:
+        encoder.depths = before
+
+
+def save_study(path: Path, study: DepthStudy, title: str) -> Path:
+    """Residual and distance over depth as a picture, in powers of ten.
+
+    Raises:
+        RunError: matplotlib is not installed.
+    """
+    curves = {
+        "residual of a depth": _powers(study.residual),
+        "distance to the fixed point": _powers(study.distance),
+    }
+    return save_curves(path, curves, title=title, x="depth", y="power of ten")
+
+
+def _powers(values: list[float]) -> list[tuple[float, float]]:
+    return [(float(i), math.log10(v) if v > 0 else math.nan) for i, v in enumerate(values, 1)]

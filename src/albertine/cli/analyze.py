@@ -1,0 +1,79 @@
+"""`albertine analyze`: look into a model."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from albertine.cli import show
+from albertine.cli.given import lines
+from albertine.cli.options import Json, Texts
+
+if TYPE_CHECKING:
+    from albertine.analysis.depth import DepthStudy
+
+LENGTH = 128
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the command table."""
+    group = typer.Typer(help="Look into a model: what it does over depth.", no_args_is_help=True)
+    group.callback()(lambda: None)  # with one command alone its name would be left out
+    group.command("depth")(depth)
+    app.add_typer(group, name="analyze")
+
+
+def depth(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model whose depths share everything.")],
+    texts: Texts = None,
+    depths: Annotated[int, typer.Option("--depths", min=2, help="How often to apply its block.")] = 48,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", help="Also draw residual and distance into this PNG.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """The residual over depth of a shared plan, its fixed point, and how fast it is approached."""
+    from albertine.analysis.depth import save_study, study_depth
+    from albertine.interop.huggingface import load_model
+    from albertine.interop.places import model_folder
+    from albertine.layout import pack
+    from albertine.text.load import check_tokenizer, load_tokenizer
+
+    given = texts or list(lines())
+    folder = model_folder(model)
+    loaded, tokenizer = load_model(folder), load_tokenizer(folder)
+    check_tokenizer(loaded.config, tokenizer, folder)
+    length = min(LENGTH, loaded.config.max_position_embeddings)
+    encoded = tokenizer(given, max_length=length)
+    study = study_depth(loaded, pack(encoded["input_ids"], encoded["token_type_ids"]), depths=depths)
+    if plot is not None:
+        save_study(plot, study, f"{model}: one block over depth")
+    if json:
+        show.as_json(asdict(study) | {"depths_of_plan": loaded.config.num_hidden_layers})
+        return
+    _print(study, loaded.config.num_hidden_layers)
+
+
+def _print(study: DepthStudy, plan: int) -> None:
+    point = "the fixed point" if all(study.converged) else "the best point found"
+    columns = ("depth", "residual", "cosine", f"distance to {point}")
+    each = zip(study.residual, study.cosine, study.distance, strict=True)
+    marked = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, plan, len(study.residual)}
+    rows = [
+        (number, f"{residual:.2e}", f"{cosine:.4f}", f"{distance:.2e}")
+        for number, (residual, cosine, distance) in enumerate(each, 1)
+        if number in marked
+    ]
+    show.table(columns, rows)
+    count, radius = len(study.converged), sorted(study.radius)
+    known = {
+        "found": f"for {sum(study.converged)} of {count} texts by {study.solver} in at most "
+        f"{max(study.iterations)} iterations, residual up to {max(study.fixed_point_residual):.1e}",
+        "spectral radius there": f"{radius[count // 2]:.3f} (median), {radius[-1]:.3f} (largest)",
+    }
+    if study.rate == study.rate:
+        known["the distance falls by"] = f"{study.rate:.3f} a depth"
+    show.facts(f"Fixed point (the plan has {plan} depths)", known)

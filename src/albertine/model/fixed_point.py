@@ -1,0 +1,180 @@
+"""The loop over depths run to its fixed point: z* = f(z*), where f is the step that all depths share.
+
+Deep equilibrium models (Bai et al. 2019, 1909.01377; 2021, 2106.14342). A solver finds z* without a gradient,
+so memory does not depend on how many iterations it took. The gradient is that of the equation, not of the
+way to its solution: with J = ∂f/∂z at z*, what arrives as g goes on into f as the y that solves
+y = Jᵀy + g, found by the same solver.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from albertine.model.backend import computing, current
+from albertine.model.backend.base import Backend
+from albertine.model.depths import EncoderOutput, FixedDepths, Step
+from albertine.model.jacobian import jacobian_size
+from albertine.model.rows import Rows, Selected
+from albertine.model.solvers import SOLVERS, Convergence, Map, Sequences, Solution
+from albertine.randomness import RepeatedDraws
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(eq=False)
+class Equilibrium:
+    """How a pass came to its fixed point.
+
+    Attributes:
+        sequences: how many of the sequences were asked for; behind them are those that fill a batch up.
+        found: how near each came. backward: the same of the gradient, once a backward pass has been.
+        jacobian: estimate of |J|² / (T·H) at z*, with gradient, where it was wanted.
+    """
+
+    found: Convergence
+    backward: Convergence | None = None
+    jacobian: Tensor | None = None
+    sequences: int | None = None
+
+    @property
+    def forward(self) -> Convergence:
+        """Of the sequences asked for."""
+        return self.found.first(self.sequences)
+
+
+class FixedPoint:
+    """Every sequence is taken to the point that a step leaves as it is.
+
+    The result is f of the best iterate, in training and out of it; `depth` is the most evaluations of f, rows
+    are taken from the whole, and of `all_depths` there are two states, the embeddings and the fixed point.
+    Dropout masks are drawn once a pass and stay over the iterations.
+
+    Attributes:
+        solver, tolerance: as in `EncoderConfig`.
+        unrolled: compute `depth` steps one after the other instead, as at the beginning of a pretraining.
+        penalised: in training also compute `Equilibrium.jacobian`.
+    """
+
+    unrolled = penalised = False
+    _said = False
+
+    def __init__(self, solver: str = "anderson", tolerance: float = 1e-3) -> None:
+        self.solver, self.tolerance = solver, tolerance
+
+    def run(
+        self, step: Step, x_TH: Tensor, rows: Rows, depth: int, wanted: Selected | None, all_depths: bool
+    ) -> EncoderOutput:
+        # Without injection the input is nowhere but in the start.
+        start_TH = x_TH if rows.injection is None else torch.zeros_like(x_TH)
+        if depth == 0:
+            return FixedDepths().run(step, x_TH, rows, 0, wanted, all_depths)
+        if self.unrolled:
+            return FixedDepths().run(step, start_TH, rows, depth, wanted, all_depths)
+        draws = RepeatedDraws(x_TH.device)
+
+        def f(z_TH: Tensor) -> Tensor:
+            draws.rewind()
+            return step(0, z_TH, z_TH, rows, rows)
+
+        sequences, gradients = Sequences.of(rows.cu_seqlens), torch.is_grad_enabled()
+        solution = self.solved(detached(f, x_TH.dtype, gradients), start_TH.detach(), sequences, depth)
+        equilibrium = Equilibrium(solution.first(None))
+        z_TH = solution.f.to(x_TH.dtype)
+        if gradients:
+            best_TH = solution.z.to(x_TH.dtype).requires_grad_()
+            z_TH = self._implicit(f(best_TH), best_TH, sequences, depth, equilibrium)
+            if self.penalised:
+                equilibrium.jacobian = self._jacobian(step, solution.z.to(x_TH.dtype), rows)
+        states = (x_TH, z_TH) if all_depths else None
+        last_TH = z_TH if wanted is None else asked(z_TH, wanted)
+        return EncoderOutput(last_TH, states, equilibrium=equilibrium)
+
+    def solved(self, f: Map, start_TH: Tensor, sequences: Sequences, limit: int) -> Solution:
+        """z = f(z) from a start, (T, H), in at least float32."""
+        wide_TH = start_TH if start_TH.dtype == torch.float64 else start_TH.float()
+        return SOLVERS[self.solver](f, wide_TH, sequences, limit=limit, tolerance=self.tolerance)
+
+    def _implicit(
+        self, f_TH: Tensor, z_TH: Tensor, sequences: Sequences, limit: int, equilibrium: Equilibrium
+    ) -> Tensor:
+        """f(z), whose gradient goes on as that of the fixed point."""
+
+        def solve(g_TH: Tensor) -> Tensor:
+            # Of length 1 for each sequence, so that the solver's absolute numbers mean the same for any loss.
+            length_S = sequences.dot(g_TH.double(), g_TH.double()).sqrt()
+            length_T1 = length_S[sequences.of_rows, None].to(g_TH.dtype)
+            unit_TH = torch.where(length_T1 == 0, g_TH, g_TH / length_T1)
+
+            def transposed(y_TH: Tensor) -> Tensor:
+                y_TH = y_TH.to(f_TH.dtype)
+                (product_TH,) = torch.autograd.grad(f_TH, z_TH, y_TH, retain_graph=True)
+                return (product_TH + unit_TH).to(start_TH.dtype)
+
+            start_TH = torch.zeros_like(unit_TH, dtype=torch.promote_types(unit_TH.dtype, torch.float32))
+            solution = self.solved(transposed, start_TH, sequences, limit)
+            equilibrium.backward = solution.first(equilibrium.sequences)
+            return solution.f.to(g_TH.dtype) * length_T1
+
+        return cast(Tensor, _Implicit.apply(f_TH, solve))  # type: ignore[no-untyped-call]
+
+    def _jacobian(self, step: Step, z_TH: Tensor, rows: Rows) -> Tensor:
+        """The penalty at z, in a pass of plain operations: fused ones can be differentiated only once."""
+        z_TH = z_TH.detach().requires_grad_()
+        form = current().form
+        with computing(self, lambda: Backend(form)):
+            # Other rows as queries: nothing is computed again in the backward pass, which happens once only.
+            return jacobian_size(step(0, z_TH, z_TH, replace(rows), rows), z_TH)
+
+    def tell(self, out: EncoderOutput) -> None:
+        """Say once that there are sequences that did not converge."""
+        if out.equilibrium is None or self._said or bool(out.equilibrium.forward.converged.all()):
+            return
+        self._said = True
+        found = out.equilibrium.forward
+        log.warning(
+            "%d of %d sequences did not come to their fixed point in %d iterations: residual up to %.2g, "
+            "where %.2g was asked for. Their best iterates are used; this is said once",
+            int((~found.converged).sum()),
+            len(found.converged),
+            int(found.iterations.max()),
+            float(found.residual.max()),
+            self.tolerance,
+        )
+
+
+def detached(f: Map, dtype: torch.dtype, gradients: bool) -> Map:
+    """f without gradient in the format of a solver, by the kernels of training where there are gradients:
+    others would draw other dropout masks."""
+
+    def found(z_TH: Tensor) -> Tensor:
+        with torch.set_grad_enabled(gradients):
+            return f(z_TH.to(dtype)).detach().to(z_TH.dtype)
+
+    return found
+
+
+def asked(z_TH: Tensor, wanted: Selected) -> Tensor:
+    """The wanted rows (P, H) in the order in which they were asked for."""
+    places = wanted.places if wanted.order is None else wanted.places[wanted.order]
+    return z_TH.index_select(0, places)
+
+
+class _Implicit(torch.autograd.Function):
+    """Identity; its backward is a function of the gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, f_TH: Tensor, solve: Callable[[Tensor], Tensor]) -> Tensor:
+        ctx.solve = solve
+        return f_TH.view_as(f_TH)
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, g_TH: Tensor) -> tuple[Tensor, None]:
+        return ctx.solve(g_TH), None

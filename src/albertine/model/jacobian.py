@@ -1,0 +1,43 @@
+"""The Jacobian of one step of a loop, by products with vectors alone: its size and its spectral radius."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from albertine.model.solvers import Sequences
+
+
+def jacobian_size(f_TH: Tensor, z_TH: Tensor) -> Tensor:
+    """An estimate of |J|² / (T·H), |J| the Frobenius norm of J = ∂f/∂z, float32 scalar with gradient.
+
+    Hutchinson's: vᵀJ of a standard normal v, whose expected square is |J|² (Bai et al. 2021, 2106.14342,
+    equation 7). Small where f changes little with z, so that its iterates meet.
+
+    Args:
+        f_TH: f(z), of operations that can be differentiated twice. z_TH: what it is of, with gradient.
+    """
+    v_TH = torch.randn_like(f_TH)
+    (product_TH,) = torch.autograd.grad(f_TH, z_TH, v_TH, create_graph=True)
+    return product_TH.float().square().mean()
+
+
+def spectral_radius(f_TH: Tensor, z_TH: Tensor, sequences: Sequences, steps: int = 60) -> Tensor:
+    """The largest absolute value of J's eigenvalues, by the power method, float64 (S,).
+
+    J of a packed batch is a block for each sequence, and each has its own. What is taken is the growth of
+    |vᵀJᵏ| over the later half of the steps, which holds for a pair of complex eigenvalues too, where the
+    quotient (vᵀJ)·v / v·v of the published code never settles.
+
+    Args:
+        f_TH: f(z); its graph is kept. z_TH: what it is of, with gradient.
+    """
+    v_TH = torch.randn_like(f_TH)
+    logs = []
+    for _ in range(steps):
+        size_S = sequences.dot(v_TH, v_TH).sqrt()
+        safe_S = torch.where(size_S > 0, size_S, torch.ones_like(size_S))
+        v_TH = v_TH / safe_S[sequences.of_rows, None].to(v_TH.dtype)
+        (v_TH,) = torch.autograd.grad(f_TH, z_TH, v_TH, retain_graph=True)
+        logs.append(sequences.dot(v_TH, v_TH).sqrt().log())
+    return torch.stack(logs[steps // 2 :]).mean(0).exp()

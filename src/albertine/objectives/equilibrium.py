@@ -1,0 +1,90 @@
+"""Losses of an encoder that runs to its fixed point: first by unrolled depths, then by the solver, perhaps
+with a penalty on the Jacobian of its step (Bai et al. 2021, 2106.14342, section 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from albertine.model.depths import EncoderOutput
+from albertine.model.fixed_point import Equilibrium, FixedPoint
+from albertine.model.model import Model
+from albertine.model.solvers import Convergence
+from albertine.objectives.batch import PretrainingBatch
+from albertine.objectives.losses import Part, pretraining_losses
+
+Sums = dict[str, tuple[float, float]]
+"""(sum, count) by name."""
+
+
+class EquilibriumLosses:
+    """As `pretraining_losses`, for a model whose encoder solves; it also keeps what its passes told.
+
+    A batch with a `depth` is computed by so many unrolled steps, without a solver: a way to begin with, since
+    the fixed point of a block that has learned nothing is worth little.
+
+    Args:
+        weight: of the Jacobian's size, |J|² / (T·H) averaged over the tokens, beside the other losses.
+        frequency: share of the passes in which it is computed.
+    """
+
+    def __init__(self, model: Model, weight: float = 0.0, frequency: float = 1.0) -> None:
+        assert isinstance(model.encoder.depths, FixedPoint)
+        self.loop, self.weight, self.frequency = model.encoder.depths, weight, frequency
+        self._passes: list[tuple[Equilibrium, int]] = []
+        model.encoder.register_forward_hook(self._see)
+
+    def __call__(self, model: Model, batch: PretrainingBatch) -> dict[str, Part]:
+        # Drawn from torch's own generator, which a step names by seed, step, rank and micro-batch.
+        penalised = batch.penalised and bool(torch.rand(()) < self.frequency)
+        with self._set(unrolled=batch.depth is not None, penalised=penalised):
+            parts = pretraining_losses(model, batch)
+        if not batch.penalised:
+            return parts
+        size = self._passes[-1][0].jacobian if penalised else torch.zeros((), device=model.device)
+        assert size is not None
+        cost = self.weight * batch.num_tokens * size
+        return parts | {"jacobian": Part(cost, batch.num_tokens, torch.zeros_like(size))}
+
+    def told(self) -> Sums:
+        """Of all passes since the last call: evaluations of f, residual and share converged over sequences,
+        those of the gradient too, and the Jacobian's size over tokens."""
+        names = ("iterations", "residual", "converged")
+        every = [*names, *(f"gradient_{name}" for name in names), "jacobian"]
+        sums = dict.fromkeys(every, (0.0, 0.0))
+        for equilibrium, tokens in self._passes:
+            for prefix, found in (("", equilibrium.forward), ("gradient_", equilibrium.backward)):
+                for name, (total, count) in _sums(found).items():
+                    before = sums[prefix + name]
+                    sums[prefix + name] = before[0] + total, before[1] + count
+            if equilibrium.jacobian is not None:
+                total, count = sums["jacobian"]
+                sums["jacobian"] = total + tokens * equilibrium.jacobian.item(), count + tokens
+        self._passes.clear()
+        return sums
+
+    def _see(self, _: nn.Module, inputs: tuple[object, ...], out: EncoderOutput) -> None:
+        if out.equilibrium is not None:
+            self._passes.append((out.equilibrium, int(getattr(inputs[0], "num_tokens", 0))))
+
+    @contextmanager
+    def _set(self, *, unrolled: bool, penalised: bool) -> Iterator[None]:
+        self.loop.unrolled, self.loop.penalised = unrolled, penalised
+        try:
+            yield
+        finally:
+            self.loop.unrolled = self.loop.penalised = False
+
+
+def _sums(found: Convergence | None) -> Sums:
+    if found is None:
+        return {}
+    columns: dict[str, Tensor] = {
+        "iterations": found.iterations,
+        "residual": found.residual,
+        "converged": found.converged,
+    }
+    return {name: (float(x.double().sum()), float(len(x))) for name, x in columns.items()}

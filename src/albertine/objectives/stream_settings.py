@@ -1,0 +1,100 @@
+"""What is predicted in streams, and what does not fit together in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from albertine.errors import SettingsError
+from albertine.objectives.factorisation import check_blocks
+from albertine.objectives.lanes import lane_length
+from albertine.objectives.masking import MaskSettings
+from albertine.objectives.prediction_spans import SpanSettings, halves
+from albertine.objectives.reused_segments import SPECIALS
+
+
+@dataclass(frozen=True)
+class StreamSettings:
+    """What is predicted in streams.
+
+    Attributes:
+        kind: tokens from those before them, hidden tokens from all around them, or tokens in a drawn order.
+        length: tokens of a segment.
+        lanes: sequences of a batch, over all processes.
+        masks: of a masked objective.
+        reuse: permutation only: tokens of a segment that were read in the step before; A and B follow them.
+            0: segments are plain text and follow one another.
+        block: tokens of a permutation; it divides the segment, or both its halves. 0: as many as it can.
+        predictions: tokens to predict of a segment with a permutation.
+        spans: how they are drawn.
+        both: half of the lanes read the text backwards.
+    """
+
+    kind: Literal["causal", "masked", "permutation"]
+    length: int
+    lanes: int
+    masks: MaskSettings = field(default_factory=MaskSettings)
+    reuse: int = 0
+    block: int = 0
+    predictions: int = 0
+    spans: SpanSettings = field(default_factory=SpanSettings)
+    both: bool = False
+
+    def __post_init__(self) -> None:
+        if self.kind != "permutation" and (self.reuse or self.both):
+            raise SettingsError(
+                f"segments with a reused part, and both directions, are of a permutation LM, not of a "
+                f"{self.kind} one",
+                where="objective",
+                remedy="Set objective.kind: permutation, or leave reuse and both_directions out",
+            )
+        if self.both and self.lanes % 2:
+            raise SettingsError(
+                f"a batch of {self.lanes} sequences cannot be read in both directions",
+                where="training.batch_size",
+                remedy="Make it even, or set objective.permutation.both_directions: false",
+            )
+        if self.kind == "permutation":
+            self._check_permutation()
+
+    def _check_permutation(self) -> None:
+        if self.reuse and not self.reuse + SPECIALS + 2 <= self.length:
+            raise SettingsError(
+                f"{self.reuse} reused tokens leave no room for two pieces of text in {self.length}",
+                where="objective.permutation.reuse",
+                remedy=f"Use at most {self.length - SPECIALS - 2}; half of max_length is usual",
+            )
+        check_blocks(self.length, self.reuse, self.order_block)
+        if any(n > half for n, half in zip(self.wanted, self.halves, strict=True)) or self.predictions < 1:
+            raise SettingsError(
+                f"{self.predictions} predictions of segments with {self.length} tokens",
+                where="objective.permutation.predictions",
+                remedy="Use 1 at least, and no more than a half has; a sixth of max_length is usual",
+            )
+
+    @property
+    def halves(self) -> tuple[int, ...]:
+        """Lengths of the parts of a segment that have an order of their own."""
+        return (self.reuse, self.length - self.reuse) if self.reuse else (self.length,)
+
+    @property
+    def wanted(self) -> tuple[int, ...]:
+        """Predictions in each of them."""
+        return halves(self.predictions) if self.reuse else (self.predictions,)
+
+    @property
+    def order_block(self) -> int:
+        return self.block or int(np.gcd.reduce(self.halves))
+
+    @property
+    def advance(self) -> int:
+        """Tokens by which a lane goes on from step to step; so many of each segment the memory takes."""
+        return self.reuse or self.length
+
+    def segments(self, tokens: int) -> int:
+        """Steps of an epoch of a text with so many tokens, closing ones included; 0: it is too short."""
+        lane = lane_length(tokens, self.lanes, both=self.both)
+        # One more than a segment has: the last token of a causal one predicts the token behind it.
+        return max(0, (lane - self.length - 1) // self.advance + 1)

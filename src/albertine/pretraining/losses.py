@@ -1,0 +1,43 @@
+"""Which loss a run trains by: that of its objective, and what its loop over depths pays beside it."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from albertine.errors import SettingsError
+from albertine.model.model import Model
+from albertine.objectives.equilibrium import EquilibriumLosses
+from albertine.objectives.losses import pretraining_losses
+from albertine.objectives.pondering import WEIGHT, pondering_losses
+from albertine.objectives.stream_losses import StreamLoss
+from albertine.pretraining.settings import PretrainingSettings
+from albertine.training.distributed import World
+from albertine.training.step import LossFunction
+
+
+def losses_of(settings: PretrainingSettings, model: Model, world: World) -> LossFunction:
+    """What a model is trained by.
+
+    Raises:
+        SettingsError: a price for steps and no halting, or a penalty on the way to a fixed point and no way.
+    """
+    objective, config = settings.objective, model.config
+    if objective.ponder is not None and not config.halts:
+        raise SettingsError(
+            "an encoder that does not halt has no steps to pay for",
+            where="objective.ponder",
+            remedy="Leave it out, or set model.change.halting=basic",
+        )
+    if objective.jacobian is not None and not config.solves:
+        raise SettingsError(
+            "the Jacobian is that of a step to a fixed point, and this encoder has a fixed number of depths",
+            where="objective.jacobian",
+            remedy="Leave it out, or set model.change.solver=anderson",
+        )
+    if objective.streamed:
+        return StreamLoss(config, objective.memory, settings.training.batch_size, world.add)
+    if config.halts:
+        return partial(pondering_losses, weight=WEIGHT if objective.ponder is None else objective.ponder)
+    if config.solves:
+        return EquilibriumLosses(model, objective.jacobian or 0.0, objective.jacobian_frequency)
+    return pretraining_losses

@@ -1,0 +1,132 @@
+"""The batches of a run whose sequences go on from step to step, and the fixed ones that judge it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from albertine.corpus.loader import Loader
+from albertine.corpus.reader import Corpus
+from albertine.errors import CorpusError
+from albertine.objectives.stream_batch import StreamBatch, StreamBuilder
+from albertine.pretraining.data import HELD_OUT_SEED, held_out_corpus
+from albertine.pretraining.settings import ObjectiveChoice, PretrainingSettings
+from albertine.training.step import MicroBatch
+
+HELD_OUT_LANES = 8
+"""Few, so that memory has long texts to show what it is worth on."""
+
+Place = dict[str, Any]
+Order = tuple[Place, int, int]
+"""Of a step the place after it, its epoch, and the number of its segments in that."""
+
+
+class StreamBatches:
+    """The training batches of one process, from any point on; as `PretrainingBatches`, for streams.
+
+    Iterating yields (cursor after the batch as plain data, micro-batches of this process), without end. Which
+    lane is in which micro-batch of which process never changes within a run, so that its memory stays there.
+
+    Args:
+        cursor: where to begin, as handed out before; None for the start.
+        rank, world: this process among all; the global batches do not depend on them.
+    """
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        settings: PretrainingSettings,
+        cursor: Place | None,
+        rank: int = 0,
+        world: int = 1,
+    ) -> None:
+        training = settings.training
+        streams = settings.objective.streams(training.batch_size)
+        self.builder = StreamBuilder(corpus, streams, settings.seed, corpus.tokenizer())
+        self.cursor, self.workers = cursor, training.workers
+        self.lanes = dealt(streams.lanes, rank, world, streams.length, training.micro_batch_tokens)
+
+    def __iter__(self) -> Iterator[tuple[Place, list[MicroBatch]]]:
+        yield from Loader(self._build, _Places(self.builder.segments, self.cursor), self.workers)
+
+    def _build(self, order: Order) -> tuple[Place, list[MicroBatch]]:
+        place, epoch, segment = order
+        return place, [self.builder.build(epoch, segment, lanes) for lanes in self.lanes]
+
+
+class _Places:
+    """The steps of a run without end, from a cursor on; of an epoch all segments one after the other."""
+
+    def __init__(self, segments: int, cursor: Place | None) -> None:
+        self.segments, self.cursor = segments, cursor or {"epoch": 0, "segment": 0}
+
+    def __iter__(self) -> Iterator[Order]:
+        epoch, segment = self.cursor["epoch"], self.cursor["segment"]
+        if segment > self.segments:
+            raise CorpusError(
+                f"the run stands at segment {segment} of epoch {epoch}, which has {self.segments}",
+                remedy="The corpus or the objective changed since the run began; start a new run",
+            )
+        while True:
+            if segment == self.segments:
+                epoch, segment = epoch + 1, 0
+            segment += 1
+            yield {"epoch": epoch, "segment": segment}, epoch, segment - 1
+
+
+def dealt(lanes: int, rank: int, world: int, length: int, micro_batch_tokens: int) -> list[list[int]]:
+    """The lanes of each micro-batch of a process: neighbours together, because all are of one length."""
+    mine = np.array_split(np.arange(lanes), world)[rank]
+    most = max(1, micro_batch_tokens // length)
+    count = -(-len(mine) // most)
+    return [part.tolist() for part in np.array_split(mine, count)] if count else []
+
+
+def held_out_streams(
+    folder: Path,
+    objective: ObjectiveChoice,
+    *,
+    sequences: int,
+    lanes: int = HELD_OUT_LANES,
+    rank: int = 0,
+    world: int = 1,
+) -> list[StreamBatch]:
+    """Segments of held-out documents, those of a lane in their order; the same whenever they are asked for,
+    in runs of every seed and of any number of processes.
+
+    Args:
+        sequences: how many, all lanes together; about that, and fewer if the held-out part is smaller.
+        lanes: as many, or fewer where there is too little text for them.
+        rank, world: every process gets its share of the lanes, which may be none.
+
+    Raises:
+        CorpusError: the corpus was prepared without held-out documents, or with too few.
+    """
+    corpus = held_out_corpus(folder)
+    builder = _widest(corpus, objective, lanes)
+    here = builder.settings
+    mine = np.array_split(np.arange(here.lanes), world)[rank].tolist()
+    count = min(builder.segments, max(1, sequences // here.lanes))
+    return [builder.build(0, segment, mine) for segment in range(count if mine else 0)]
+
+
+def _widest(corpus: Corpus, objective: ObjectiveChoice, lanes: int) -> StreamBuilder:
+    """Streams of as many lanes as the text has room for, up to `lanes`."""
+    least = 2 if objective.permutation.both_directions else 1
+    names, tried = corpus.tokenizer(), _halved(lanes, least)
+    for count in tried[:-1]:
+        try:
+            return StreamBuilder(corpus, objective.streams(count), HELD_OUT_SEED, names)
+        except CorpusError:
+            continue
+    return StreamBuilder(corpus, objective.streams(tried[-1]), HELD_OUT_SEED, names)
+
+
+def _halved(lanes: int, least: int) -> Sequence[int]:
+    found = [max(lanes, least)]
+    while found[-1] // 2 >= least:
+        found.append(found[-1] // 2)
+    return found

@@ -1,0 +1,60 @@
+"""How well a model whose sequences go on tells the tokens of held-out text: perplexity with a memory of any
+length, which is Transformer-XL's evaluation where it is longer than in training and segments are shorter
+(1901.02860, section 4; xlnet_and_relatives.md section 5)."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from albertine.corpus.reader import Corpus
+from albertine.model.model import Model
+from albertine.objectives.baseline import Unigram, count_tokens
+from albertine.pretraining.held_out import judge_streams
+from albertine.pretraining.settings import ObjectiveChoice
+from albertine.pretraining.stream_data import held_out_streams
+
+
+def stream_scores(
+    model: Model,
+    corpus_folder: Path,
+    objective: ObjectiveChoice,
+    *,
+    memory: int | None = None,
+    reach: int | None = None,
+    sequences: int = 1024,
+) -> dict[str, Any]:
+    """Judge a model on held-out segments of its objective, which go on from step to step.
+
+    Args:
+        objective: with `max_length` the tokens of a segment.
+        memory: tokens before a segment that it may look at; default: as in training.
+        reach: every token sees so many before it and no more, wherever it stands in its segment; None: all.
+        sequences: about so many segments are judged.
+
+    Returns:
+        `accuracy` and `loss` in nats a token, `perplexity`, `bits` a token, `memory`, `segment`, `count` of
+        predictions; and `baseline` and `baseline_loss` of guessing by frequency.
+
+    Raises:
+        CorpusError: too few held-out documents. SettingsError: segments of another length do not fit.
+    """
+    kept = objective.memory if memory is None else memory
+    batches = held_out_streams(corpus_folder, objective, sequences=sequences)
+    found = judge_streams(model, batches, memory=kept, reach=reach, device=model.device)
+    unigram = Unigram(count_tokens(Corpus(corpus_folder), model.config.vocab_size))
+    level = unigram.score_batches(batches)
+    return {
+        "task": "lm",
+        "kind": objective.kind,
+        "accuracy": found["mlm_accuracy"],
+        "loss": found["mlm_loss"],
+        "perplexity": math.exp(found["mlm_loss"]),
+        "bits": found["mlm_loss"] / math.log(2),
+        "memory": kept,
+        "segment": objective.max_length,
+        "baseline": level.accuracy,
+        "baseline_loss": level.cross_entropy,
+        "count": level.count,
+    }

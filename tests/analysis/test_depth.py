@@ -1,0 +1,84 @@
+"""What a shared plan does over depth: D7 of the reference, and the verb that shows it."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+import albertine as package
+from albertine.analysis.depth import falling, study_depth
+from albertine.cli.app import run
+from albertine.errors import SettingsError
+from albertine.model.plan import SharingPlan
+from tests.model import builders
+
+LENGTHS = [5, 12, 7]
+
+
+def test_the_distance_of_a_contractive_block_falls_by_its_spectral_radius() -> None:
+    settings = {"input_injection": True, "initializer_range": 0.1}
+    model = builders.model(SharingPlan.shared(3), **settings).double()  # type: ignore[arg-type]
+    study = study_depth(model, builders.packed(LENGTHS), depths=60, tolerance=1e-10)
+    assert all(study.converged) and max(study.radius) < 0.9
+    assert study.rate == pytest.approx(max(study.radius), rel=0.02)
+    assert study.distance[40] / study.distance[30] == pytest.approx(study.rate**10, rel=0.1)
+    assert study.residual[50] < 1e-3 < study.residual[0] and study.cosine[-1] == pytest.approx(1.0)
+    unrolled = model.encoder(builders.packed(LENGTHS), depth=3)  # the loop is the model's own again
+    assert unrolled.equilibrium is None
+
+
+def test_plain_albert_begins_at_its_embeddings_and_is_what_the_encoder_computes() -> None:
+    model, batch = builders.model(SharingPlan.shared(3)), builders.packed(LENGTHS)
+    study = study_depth(model, batch, depths=3)
+    with torch.no_grad():
+        states = model.encoder(batch, all_depths=True).hidden_states
+    for d in range(3):
+        parts = zip(states[d].split(LENGTHS), states[d + 1].split(LENGTHS), strict=True)
+        expected = sum(float((b - a).norm() / b.norm()) for a, b in parts) / len(LENGTHS)
+        assert study.residual[d] == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_pre_norm_plan_goes_on_as_its_second_depth() -> None:
+    model, batch = builders.model(SharingPlan.shared(3), norm="pre"), builders.packed(LENGTHS)
+    study = study_depth(model, batch, depths=2)
+    with torch.no_grad():
+        states = model.encoder(batch, all_depths=True).hidden_states
+    parts = zip(states[0].split(LENGTHS), states[1].split(LENGTHS), strict=True)
+    expected = sum(float((b - a).norm() / b.norm()) for a, b in parts) / len(LENGTHS)
+    assert study.residual[0] == pytest.approx(expected, rel=1e-4)
+
+
+def test_the_rate_is_of_what_is_no_noise() -> None:
+    assert falling([0.5**i for i in range(60)]) == pytest.approx(0.5)
+    assert falling([max(0.5**i, 1e-6) for i in range(60)], noise=1e-5) == pytest.approx(0.5)
+    assert math.isnan(falling([1.0, 1e-9, 1e-9, 1e-9, 1e-9]))
+    assert math.isnan(falling([math.nan] * 9))
+
+
+@pytest.mark.parametrize(
+    "plan", [SharingPlan.unshared(3), SharingPlan((0, 0), (0, 0), own=("norms",)), SharingPlan.grouped(4, 2)]
+)
+def test_depths_that_differ_are_refused(plan: SharingPlan) -> None:
+    with pytest.raises(SettingsError, match="the depths of this model differ"):
+        study_depth(builders.model(plan), builders.packed(LENGTHS))
+
+
+def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, picture = tmp_path / "plain", tmp_path / "plots" / "depth.png"
+    tokenizer = package.load_tokenizer("albertine-mini-zh")
+    package.save(package.load("albert-tiny-zh", random=True), tokenizer, folder)
+    texts = ["今天天气很好。", "我们去公园。"]
+    arguments = ["analyze", "depth", str(folder), *texts, "--depths", "6"]
+    assert run([*arguments, "--json", "--plot", str(picture)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found["residual"]) == 6 and len(found["radius"]) == 2 and found["depths_of_plan"] == 4
+    assert picture.stat().st_size > 5000
+    assert run(arguments) == 0
+    out = capsys.readouterr().out
+    assert "spectral radius" in out and f"{found['residual'][0]:.2e}" in out
+    assert run(["analyze", "depth", "albertine-mini-en", "A text."]) == 2
+    assert "the depths of this model differ" in capsys.readouterr().err

@@ -1,0 +1,417 @@
+"""Runs whose sequences go on from step to step: their batches, their memory, and that none of it is lost."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import albertine
+from albertine.corpus.reader import Corpus
+from albertine.errors import CheckpointError, CorpusError, ModelError, SettingsError
+from albertine.interop.huggingface import load_model
+from albertine.model.model import Model, evaluating
+from albertine.objectives.stream_batch import StreamBatch, StreamBuilder
+from albertine.objectives.stream_losses import StreamLoss, read_on
+from albertine.pretraining.first_model import first_model
+from albertine.pretraining.held_out import judge_streams
+from albertine.pretraining.run import fingerprint, pretrain
+from albertine.pretraining.settings import PretrainingSettings
+from albertine.pretraining.stages import check_processes
+from albertine.pretraining.stream_data import StreamBatches, dealt, held_out_streams
+from albertine.settings import dump
+from albertine.training.checkpoints import read
+from albertine.training.metrics import read_metrics
+from albertine.training.progress import Reporter
+from tests.pretraining.conftest import Build
+from tests.toy import MODEL
+
+XLNET = {"reuse": 16, "both_directions": True}
+KINDS = {
+    "causal": {"kind": "causal", "memory": 24},
+    "masked": {"kind": "masked", "memory": 24},
+    "permutation": {"kind": "permutation", "memory": 24, "permutation": XLNET},
+}
+PLAIN = {"kind": "causal", "memory": 0}
+
+
+def settings_of(
+    build: Build, kind: str = "causal", *, dropout: float = 0.1, **changes: Any
+) -> PretrainingSettings:
+    change = {**MODEL, "positions": "relative", "hidden_dropout_prob": dropout}
+    objective = {"max_length": 32, "pairs": "none", **KINDS.get(kind, PLAIN), **changes.pop("objective", {})}
+    model = {"change": change, **changes.pop("model", {})}
+    return build(model=model, objective=objective, **changes)
+
+
+def run(settings: PretrainingSettings) -> Path:
+    result = pretrain(settings, reporter=Reporter(quiet=True))
+    assert result.outcome.done
+    return result.folder
+
+
+def digest(folder: Path) -> str:
+    return hashlib.sha256((folder / "final" / "model.safetensors").read_bytes()).hexdigest()
+
+
+def corpus_of(settings: PretrainingSettings) -> Corpus:
+    return Corpus(settings.corpus)
+
+
+def model_of(settings: PretrainingSettings) -> Model:
+    import numpy as np
+
+    return first_model(settings, np.ones(corpus_of(settings).manifest.vocab_size, dtype=np.int64))
+
+
+def same(one: StreamBatch, two: StreamBatch) -> bool:
+    return one.lanes == two.lanes and all(
+        torch.equal(getattr(one, name), getattr(two, name))
+        for name in ("mlm_positions", "mlm_labels", "samples")
+    )
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_batches_do_not_depend_on_workers_processes_or_restarts(build: Build, kind: str) -> None:
+    settings = settings_of(build, kind)
+    corpus = corpus_of(settings)
+    straight = list(islice(StreamBatches(corpus, settings, None), 7))
+    workers = settings.model_copy(update={"training": settings.training.model_copy(update={"workers": 2})})
+    for other in (
+        list(islice(StreamBatches(corpus, workers, None), 7)),
+        [*straight[:3], *islice(StreamBatches(corpus, settings, straight[2][0]), 4)],
+    ):
+        for (place, parts), (there, others) in zip(straight, other, strict=True):
+            assert place == there and len(parts) == len(others) == 3
+            assert all(same(a, b) for a, b in zip(parts, others, strict=True))  # type: ignore[arg-type]
+    halves = [list(islice(StreamBatches(corpus, settings, None, rank, 2), 7)) for rank in (0, 1)]
+    for step, (_, parts) in enumerate(straight):
+        ids = torch.cat([part.packed.input_ids for part in parts])  # type: ignore[attr-defined]
+        both = [part.packed.input_ids for half in halves for part in half[step][1]]  # type: ignore[attr-defined]
+        assert torch.equal(ids, torch.cat(both))
+
+
+def test_an_epoch_ends_and_the_next_begins(build: Build) -> None:
+    settings = settings_of(build)
+    streams = StreamBatches(corpus_of(settings), settings, None)
+    last = streams.builder.segments
+    streams.cursor = {"epoch": 0, "segment": last - 1}
+    places = [place for place, _ in islice(streams, 3)]
+    assert [tuple(p.values()) for p in places] == [(0, last), (1, 1), (1, 2)]
+    streams.cursor = {"epoch": 0, "segment": last + 1}
+    with pytest.raises(CorpusError, match="stands at segment"):
+        next(iter(streams))
+
+
+def test_lanes_stay_in_their_micro_batch() -> None:
+    assert dealt(8, 0, 1, 32, 100) == [[0, 1, 2], [3, 4, 5], [6, 7]]
+    assert [dealt(5, rank, 2, 32, 1000) for rank in (0, 1)] == [[[0, 1, 2]], [[3, 4]]]
+    assert dealt(2, 0, 1, 512, 100) == [[0], [1]], "a segment longer than a micro-batch goes alone"
+
+
+def builder(settings: PretrainingSettings, **objective: Any) -> StreamBuilder:
+    choice = settings.objective.model_copy(update=objective)
+    return StreamBuilder(corpus_of(settings), choice.streams(4), 7)
+
+
+@pytest.mark.parametrize("memory", [64, 0])
+def test_short_segments_with_memory_are_one_long_segment(build: Build, memory: int) -> None:
+    """Causal, and a memory of all that came before: the same loss in pieces of 16 as in one of 64 (P5)."""
+    settings = settings_of(build, dropout=0.0)
+    model = model_of(settings)
+    with torch.no_grad():
+        for parameter in model.parameters():  # fresh ones look at nothing in particular
+            parameter.mul_(8)
+    short, long = builder(settings, max_length=16), builder(settings, max_length=64)
+    with torch.no_grad(), evaluating(model):
+        loss = StreamLoss(model.config, memory, 4)
+        pieces = []
+        for segment in range(4):
+            pieces.append(float(loss(model, short.build(0, segment, range(4)))["mlm"].loss_sum))
+            loss.settle()
+        whole = float(StreamLoss(model.config, 0, 4)(model, long.build(0, 0, range(4)))["mlm"].loss_sum)
+    gap = abs(sum(pieces) - whole) / whole
+    assert gap < 1e-6 if memory else gap > 1e-4
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_micro_batches_carry_their_lanes_memory(build: Build, kind: str) -> None:
+    settings = settings_of(build, kind, dropout=0.0)
+    model, streams = model_of(settings), builder(settings)
+    cuts = ([[0, 1, 2, 3]], [[0, 1], [2, 3]], [[0], [1, 2], [3]])
+    losses = [StreamLoss(model.config, 24, 4) for _ in cuts]
+    with torch.no_grad(), evaluating(model):
+        for segment in range(3):
+            sums = []
+            for loss, cut in zip(losses, cuts, strict=True):
+                parts = [loss(model, streams.build(0, segment, lanes))["mlm"] for lanes in cut]
+                sums.append(float(sum(part.loss_sum for part in parts)))
+                loss.settle()
+            assert sums == pytest.approx([sums[0]] * 3, rel=1e-6)
+    kept = [loss.tensors() for loss in losses]
+    for other in kept[1:]:
+        assert other.keys() == kept[0].keys() == {"0", "1", "lengths"}
+        for name, value in other.items():
+            torch.testing.assert_close(value, kept[0][name], rtol=1e-5, atol=1e-6)
+    advance = 16 if kind == "permutation" else 32
+    assert kept[0]["lengths"].tolist() == [min(24, 3 * advance)] * 4
+
+
+def test_a_step_that_came_to_nothing_leaves_no_memory(build: Build) -> None:
+    settings = settings_of(build, dropout=0.0)
+    model, streams = model_of(settings), builder(settings)
+    loss = StreamLoss(model.config, 24, 4)
+    with torch.no_grad(), evaluating(model):
+        loss(model, streams.build(0, 0, range(4)))
+        assert loss.tensors() == {}, "not yet settled"
+        loss.settle()
+        before = loss.tensors()
+        twice = [float(loss(model, streams.build(0, 1, range(4)))["mlm"].loss_sum) for _ in range(2)]
+        assert twice[0] == twice[1]
+        assert all(torch.equal(loss.tensors()[name], value) for name, value in before.items())
+        again = StreamLoss(model.config, 24, 4)
+        again.restore(before)
+        assert float(again(model, streams.build(0, 1, range(4)))["mlm"].loss_sum) == twice[0]
+        alone = StreamLoss(model.config, 24, 4)
+        assert float(alone(model, streams.build(0, 1, range(4)))["mlm"].loss_sum) != twice[0]
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "plain"])
+def test_a_run_of_each_kind(build: Build, kind: str) -> None:
+    settings = settings_of(build, kind)
+    folder = run(settings)
+    final = load_model(folder / "final")
+    assert ("lm" in final.heads) == (kind != "masked") and ("mlm" in final.heads) == (kind == "masked")
+    said = [row["evaluation"] for row in read_metrics(folder / "metrics.jsonl") if "evaluation" in row][-1]
+    memory = settings.objective.memory
+    batches = held_out_streams(settings.corpus, settings.objective, sequences=8)
+    assert judge_streams(final, batches, memory=memory) == pytest.approx(said, abs=1e-6)
+    saved = read(folder / "checkpoints" / "step-8").optimizer
+    carried = {name for name in saved if name.startswith("carried/")}
+    assert carried == ({"carried/0", "carried/1", "carried/lengths"} if memory else set())
+
+
+def test_held_out_lanes_are_judged_alike_by_any_number_of_processes(build: Build) -> None:
+    settings = settings_of(build)
+    model, objective = model_of(settings), settings.objective
+    shares: list[torch.Tensor] = []
+
+    def add(sums: torch.Tensor) -> torch.Tensor:
+        shares.append(sums)
+        return torch.stack(shares).sum(0)
+
+    whole = held_out_streams(settings.corpus, objective, sequences=64)
+    assert len(whole) > 3 and whole[0].lanes == tuple(range(len(whole[0].lanes)))
+    one = judge_streams(model, whole, memory=24)
+    for rank in (0, 1, 2):
+        part = held_out_streams(settings.corpus, objective, sequences=64, rank=rank, world=3)
+        three = judge_streams(model, part, memory=24, add_up=add)
+    assert three == pytest.approx(one, rel=1e-6)
+    assert judge_streams(model, whole, memory=0)["mlm_loss"] != one["mlm_loss"]
+    assert judge_streams(model, whole, memory=24) == one, "its memory begins empty"
+
+
+def test_a_longer_memory_and_a_reach_are_another_evaluation(build: Build) -> None:
+    settings = settings_of(build)
+    model = model_of(settings)
+    batches = held_out_streams(settings.corpus, settings.objective, sequences=32)
+    found = [
+        judge_streams(model, batches, memory=m, reach=r)["mlm_loss"]
+        for m, r in ((24, None), (96, None), (96, 24))
+    ]
+    assert len(set(found)) == 3
+    with torch.no_grad(), evaluating(model):
+        _, kept = read_on(model, batches[0], None, 96)
+        _, kept = read_on(model, batches[1], kept, 96)
+    assert kept.lengths == (64,) * len(batches[0].lanes)
+
+
+def test_score_takes_a_longer_memory(build: Build) -> None:
+    """Transformer-XL's evaluation by the command's function: segments of 8, up to four times the memory."""
+    settings = settings_of(build)
+    folder = run(settings)
+    said = {
+        m: albertine.score(folder / "final", settings.corpus, max_length=8, sequences=64, memory=m)["lm"]
+        for m in (None, 24, 96)
+    }
+    assert said[None] == said[24] and said[24]["memory"] == 24 and said[96]["loss"] != said[24]["loss"]
+    assert math.log(said[96]["perplexity"]) == pytest.approx(said[96]["loss"])
+    assert 2 ** said[96]["bits"] == pytest.approx(said[96]["perplexity"])
+    assert said[96]["segment"] == 8 and said[96]["count"] == 64 * 8
+    with pytest.raises(ModelError, match="fills no gaps"):
+        albertine.score(folder / "final", texts=[Path(__file__)])
+    lonely = folder.parent.parent / "alone"
+    shutil.copytree(folder / "final", lonely)
+    with pytest.raises(ModelError, match="does not tell whether it predicts from left"):
+        albertine.score(lonely, settings.corpus)
+
+
+def test_a_memory_of_a_model_without_one_is_told(build: Build) -> None:
+    settings = build()
+    with pytest.raises(SettingsError, match="a memory is of models whose sequences go on"):
+        albertine.score(run(settings) / "final", settings.corpus, memory=4)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_stopped_run_with_memory_goes_on_as_the_same_run(build: Build, precision: str) -> None:
+    training = {"precision": precision}
+    straight = run(settings_of(build, "permutation", name="straight", training=training))
+    settings = settings_of(build, "permutation", name="stopped", training=training)
+
+    class Stopper(Reporter):
+        def step(self, step: int, progress: float, left: float | None) -> None:
+            if step == 5:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    stopped = pretrain(settings, reporter=Stopper(quiet=True))
+    assert stopped.outcome.exit_code == 143 and not (stopped.folder / "final").exists()
+    assert digest(run(settings)) == digest(straight)
+    saved = read(straight / "checkpoints" / "step-8").optimizer["carried/1"]
+    assert str(saved.dtype) == f"torch.{precision}", "as it was computed, no larger and no coarser"
+
+
+def command(settings: PretrainingSettings, file: Path, *words: str) -> subprocess.Popen[bytes]:
+    file.write_text(dump(settings), encoding="utf-8")
+    line = [sys.executable, "-m", "albertine", "pretrain", "--config", str(file), *words]
+    names = {k: v for k, v in os.environ.items() if k not in ("WORLD_SIZE", "RANK")} | {
+        "OMP_NUM_THREADS": "1"
+    }
+    return subprocess.Popen(line, env=names, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def ended(process: subprocess.Popen[bytes]) -> None:
+    _, err = process.communicate(timeout=180)
+    assert process.returncode == 0, err.decode()
+
+
+def test_a_killed_run_ends_with_the_same_bits(build: Build, tmp_path: Path) -> None:
+    """X9: SIGKILL after a checkpoint; memory and place in the text are in it."""
+    training = {"steps": 40, "threads": 1}
+    settings = settings_of(build, "permutation", name="killed", training=training)
+    process = command(settings, tmp_path / "killed.yaml")
+    checkpoints, deadline = settings.folder / "checkpoints", time.monotonic() + 120
+    while not (checkpoints / "step-6" / "manifest.json").is_file() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.kill()
+    assert process.wait(60) == -signal.SIGKILL and not (settings.folder / "final").exists()
+    other = settings_of(build, "permutation", name="straight", training=training)
+    assert digest(run(settings)) == digest(run(other))
+    last = [(one.folder / "checkpoints" / "step-40" / "optimizer.safetensors") for one in (settings, other)]
+    assert last[0].read_bytes() == last[1].read_bytes(), "the memories too"
+    assert len(read_metrics(settings.folder / "metrics.jsonl")) == len(
+        read_metrics(other.folder / "metrics.jsonl")
+    )
+
+
+def test_two_processes_are_one_run(build: Build, tmp_path: Path) -> None:
+    """X10, with gradient accumulation: the losses of two processes are those of one, and one goes on where
+    they were, because a checkpoint holds the memory of all lanes in their order, whoever held them."""
+    training = {"learning_rate": 0.002, "threads": 1}
+    one, two, on = (
+        settings_of(build, "permutation", dropout=0.0, name=name, training=training)
+        for name in ("one", "two", "on")
+    )
+    ended(command(two, tmp_path / "two.yaml", "--processes", "2"))
+    run(one)
+    halfway = two.folder / "checkpoints" / "step-3"
+    assert pretrain(on, resume=halfway, reporter=Reporter(quiet=True)).outcome.done
+    told, states = [], []
+    for settings in (one, two, on):
+        rows = read_metrics(settings.folder / "metrics.jsonl")
+        judged = [row["evaluation"]["mlm_loss"] for row in rows if "evaluation" in row]
+        told.append([row["mlm_loss"] for row in rows if "mlm_loss" in row][-3:] + judged)
+        states.append(load_file(settings.folder / "checkpoints" / "step-8" / "optimizer.safetensors"))
+    assert told[1] == pytest.approx(told[0], rel=1e-5) and told[2] == pytest.approx(told[0], rel=1e-5)
+    for name in ("carried/0", "carried/1", "carried/lengths"):
+        for other in states[1:]:
+            torch.testing.assert_close(states[0][name], other[name], rtol=1e-3, atol=1e-3)
+
+
+def test_a_branch_keeps_its_text_and_memory(build: Build) -> None:
+    origin = run(settings_of(build, name="origin")) / "checkpoints" / "step-6"
+    longer = settings_of(build, name="longer", training={"steps": 10})
+    assert pretrain(longer, branch_from=origin, reporter=Reporter(quiet=True)).outcome.step == 10
+    for changes in ({"objective": {"memory": 8}}, {"training": {"batch_size": 4}}):
+        other = settings_of(build, name="other", **changes)  # type: ignore[arg-type]
+        with pytest.raises(CheckpointError, match="cannot be branched"):
+            pretrain(other, branch_from=origin, reporter=Reporter(quiet=True))
+
+
+@pytest.mark.parametrize(
+    ("objective", "more", "told"),
+    [
+        (
+            {"memory": 8, "pairs": "sop"},
+            {},
+            "objective.memory is.*pairs sop are single.*set objective.pairs: none",
+        ),
+        ({"kind": "causal", "pairs": "nsp"}, {}, "objective.kind causal is.*set objective.pairs: none"),
+        ({"kind": "causal", "permutation": {"reuse": 8}}, {}, "belongs to objective.kind permutation"),
+        ({"kind": "permutation", "permutation": {"block": 5}}, {}, "block of 5 does not divide.*such as 32"),
+        (
+            {"kind": "permutation", "permutation": {"both_directions": True}},
+            {"training": {"batch_size": 7}},
+            "7 sequences cannot be read in both directions.*Make it even",
+        ),
+        ({"kind": "permutation", "permutation": {"reuse": 30}}, {}, "no room for two pieces"),
+        ({"kind": "permutation", "permutation": {"predictions": 33}}, {}, "33 predictions"),
+        ({"kind": "permutation", "permutation": {"beta": 7}}, {}, "no context"),
+        ({"kind": "causal"}, {"stages": [{"begin": 0}]}, "leave stages out"),
+    ],
+)
+def test_what_does_not_fit_is_told(build: Build, objective: Any, more: Any, told: str) -> None:
+    with pytest.raises(SettingsError, match=told):
+        settings_of(build, "other", objective={"kind": "masked", "memory": 0, **objective}, **more)
+
+
+def test_an_encoder_without_relative_positions_is_told(build: Build) -> None:
+    change = {**MODEL, "positions": "rotary"}
+    with pytest.raises(SettingsError, match=r"wants relative positions.*positions=relative"):
+        pretrain(settings_of(build, model={"change": change}))
+
+
+def test_more_processes_than_lanes_are_told(build: Build) -> None:
+    with pytest.raises(
+        SettingsError, match=r"training\.batch_size is 2, fewer sequences than the 3 processes"
+    ):
+        check_processes(settings_of(build, training={"batch_size": 2}), 3)
+
+
+def test_a_text_too_short_for_the_lanes_is_told(build: Build) -> None:
+    with pytest.raises(CorpusError, match="too few for 4000 streams"):
+        pretrain(settings_of(build, training={"batch_size": 4000}))
+
+
+def test_what_earlier_runs_were_made_of_is_told_as_ever(build: Build) -> None:
+    settings = build()
+    model, tokenizer = model_of(settings), corpus_of(settings).tokenizer()
+    assert fingerprint(settings, model, tokenizer)["objective"] == {
+        "max_length": 32,
+        "pairs": "sop",
+        "reference_defects": False,
+        "short_probability": 0.1,
+        "masking": {
+            "favor_shorter": True,
+            "max_predictions": None,
+            "ngram": 3,
+            "permutation": False,
+            "probability": 0.15,
+            "whole_word": True,
+        },
+    }
+    streams = fingerprint(settings_of(build, "permutation"), model, tokenizer)["objective"]
+    assert (
+        streams["kind"] == "permutation" and streams["memory"] == 24 and streams["permutation"]["reuse"] == 16
+    )
