@@ -396,3 +396,24 @@ def test_a_preset_filled_at_random_is_an_xlnet_that_transformers_loads(
     assert model.heads == {"lm"} and model.config.lead == 0
     save_model(model, None, tmp_path)
     assert type(transformers.AutoModelForCausalLM.from_pretrained(tmp_path)).__name__ == "XLNetLMHeadModel"
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_feed_forward_drops_out_where_transformers_does(training: bool) -> None:
+    """By the same stream of random numbers: in the middle, and behind."""
+    from transformers.models.xlnet.modeling_xlnet import XLNetFeedForward
+
+    ours = our_model(plan=SharingPlan.unshared(1), hidden_dropout_prob=0.4).train(training)
+    block = ours.encoder.feed_forward[0]
+    shape = {"d_model": 24, "d_inner": 40, "n_head": 4, "ff_activation": "gelu_new"}
+    theirs = XLNetFeedForward(transformers.XLNetConfig(dropout=0.4, **shape)).train(training)
+    prefix = "transformer.layer.0.ff."
+    state = to_theirs(XLNET.entries(ours.state_dict()), ours.state_dict(), 4)
+    theirs.load_state_dict({n.removeprefix(prefix): x for n, x in state.items() if n.startswith(prefix)})
+    x = torch.randn(7, 24)
+    torch.manual_seed(3)
+    wanted = theirs(x)
+    torch.manual_seed(3)
+    with ours.encoder.computing():
+        found = block(x)
+    torch.testing.assert_close(found, wanted, atol=BOUND, rtol=1e-5)

@@ -130,14 +130,15 @@ class FeedForwardBlock(Block):
     def forward(self, x_RH: Tensor, own: Own | None = None) -> Tensor:
         """x + output(activation(intermediate(x))) of each row by itself, with a LayerNorm behind or before,
         (R, H)."""
-        ops = current()
         read_RH = self.normed(x_RH, own) if self.pre else x_RH
-        if self.gated:
-            y_RF, gate_RF = self.intermediate(read_RH).chunk(2, -1)
-            y_RF = ops.activate(y_RF, self.activation) * gate_RF
-        else:
-            y_RF = ops.activated(self.intermediate, read_RH, self.activation)
-        return self.added(self.output, y_RF, x_RH, read_RH, own)
+        return self.added(self.output, self.inner(read_RH), x_RH, read_RH, own)
+
+    def inner(self, x_RH: Tensor) -> Tensor:
+        """activation(intermediate(x)), (R, F)."""
+        if not self.gated:
+            return current().activated(self.intermediate, x_RH, self.activation)
+        y_RF, gate_RF = self.intermediate(x_RH).chunk(2, -1)
+        return current().activate(y_RF, self.activation) * gate_RF  # type: ignore[no-any-return]
 
 
 class Own(nn.Module):

@@ -21,6 +21,7 @@ from albertine.model.depths import Depths, EncoderOutput, FixedDepths, Step
 from albertine.model.embeddings import Embeddings
 from albertine.model.fixed_point import FixedPoint
 from albertine.model.halting import Halting, HaltingUnit
+from albertine.model.inner_dropout import InnerDropoutBlock
 from albertine.model.key_value_cache import Past
 from albertine.model.relative_attention import RelativeAttentionBlock
 from albertine.model.rows import Rows, Selected
@@ -30,7 +31,7 @@ from albertine.precision import InferencePrecision, compute_format, own_precisio
 if TYPE_CHECKING:
     from albertine.settings import Computing
 
-BLOCKS = {AttentionBlock, RelativeAttentionBlock, FeedForwardBlock}
+BLOCKS = {AttentionBlock, RelativeAttentionBlock, FeedForwardBlock, InnerDropoutBlock}
 
 
 class Encoder(nn.Module):
@@ -62,7 +63,8 @@ class Encoder(nn.Module):
             self.depths = FixedPoint(config.solver, config.tolerance)
         self.embeddings = Embeddings(config)
         self.attention = _attention_blocks(config)
-        self.feed_forward = nn.ModuleList(FeedForwardBlock(config) for _ in set(plan.feed_forward))
+        feed_forward = FeedForwardBlock if config.positions != "relative" else InnerDropoutBlock
+        self.feed_forward = nn.ModuleList(feed_forward(config) for _ in set(plan.feed_forward))
         self.own = depth_parameters(config)
         hidden = config.hidden_size
         self.injection = Linear(hidden, 3 * hidden, bias=False) if config.input_injection else None
