@@ -5,8 +5,8 @@
 A text is four pairs of a key and a value and the same pairs in another order, segments of filler, and the
 four pairs once more, of which the values are to be said; the first of them is scored, which nothing beside
 it gives away. Keys and values are drawn anew for every text, so nothing can be learned by heart. The segments
-are read in turn, with and without memory; chance is one in sixteen, and one in four for a model that knows the
-values and not which one. The memory is as long as a segment: beyond depths × memory nothing can arrive.
+are read in turn, with and without memory; chance is one in sixteen, and one in four for a model that knows
+the values and not which one. The memory is as long as a segment: beyond depths × memory nothing can arrive.
 
 No gradient enters a memory, so what is kept has to be worth keeping already: that is why the pairs come twice
 in the first segment. Without that nothing is learned (docs/objectives.md).
