@@ -118,7 +118,7 @@ def tuned(folder: Path, runs: Path, train: Path, dev: Path, seed: int) -> float:
         place = [f"name={name}", f"output={runs}", f"encoder.folder={folder / 'final'}", f"seed={seed}"]
         albertine("finetune", *place, *task, *length)
     found = json.loads(albertine("evaluate", str(runs / name), "--json"))
-    return 100 * float(found[0]["accuracy"])
+    return 100 * float(found[0]["scores"]["accuracy"])
 
 
 def interval(values: list[float]) -> tuple[float, float]:
