@@ -53,11 +53,11 @@ FORMS: dict[str, Form] = {"view": shifted_scores, "reshape": reshaped_scores}
 @contextmanager
 def shifting(form: Form) -> Iterator[None]:
     """Every block moves its scores so."""
-    relative_attention.shifted_scores = form
+    relative_attention.shifted_scores = form  # type: ignore[attr-defined,assignment]
     try:
         yield
     finally:
-        relative_attention.shifted_scores = shifted_scores
+        relative_attention.shifted_scores = shifted_scores  # type: ignore[attr-defined]
 
 
 def attention(form: Form, shape: Shape) -> Callable[[], float]:

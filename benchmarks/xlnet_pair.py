@@ -115,7 +115,8 @@ def their_model(shape: Shape, equal_to: Model | None = None) -> nn.Module:
     reading = {"mem_len": shape.memory, "reuse_len": shape.reuse, "use_mems_train": True, "bi_data": True}
     if equal_to is None:
         tree = xlnet_json(our_model(replace(shape, depth=1)).config, None)
-        return XLNetLMHeadModel(XLNetConfig(**{**tree, "n_layer": shape.depth, **reading})).train()
+        new: nn.Module = XLNetLMHeadModel(XLNetConfig(**{**tree, "n_layer": shape.depth, **reading}))
+        return new.train()
     with tempfile.TemporaryDirectory() as folder:
         save_model(equal_to, None, folder)
         model: nn.Module = XLNetLMHeadModel.from_pretrained(folder, **reading)
@@ -168,7 +169,7 @@ def their_step(model: nn.Module, shape: Shape, batch: Batch, precision: Inferenc
     return step
 
 
-def _learned(model: nn.Module, loss: Tensor, words: nn.Parameter) -> tuple[float, float]:
+def _learned(model: nn.Module, loss: Tensor, words: Tensor) -> tuple[float, float]:
     loss.backward()  # type: ignore[no-untyped-call]
     assert words.grad is not None
     norm = float(words.grad.norm())
@@ -184,7 +185,9 @@ def steps_of(shape: Shape) -> tuple[dict[str, Step], dict[str, list[float]]]:
         AssertionError: farther than `APART`.
     """
     ours, batch = our_model(shape), batch_of(shape)
-    theirs, steps, apart = their_model(shape, ours), {}, {}
+    theirs = their_model(shape, ours)
+    steps: dict[str, Step] = {}
+    apart: dict[str, list[float]] = {}
     for precision in FORMATS:
         both = our_step(ours, shape, batch, precision), their_step(theirs, shape, batch, precision)
         mine, others = np.array([step() for step in both])
