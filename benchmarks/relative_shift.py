@@ -5,8 +5,8 @@
 A query's product with the table of distances is the row of its scores, moved by its place. Transformer-XL's
 code moves it by two reshapes with a slice between them, which copies the whole product; `shifted_scores`
 reads the same numbers with rows that are one shorter, and copies nothing. Both are timed in turn, in the
-attention of one block and in a step of XLNet's pretraining, forward and backward, for one sequence of 512
-tokens and a memory of 384; memory is the peak of a process that does it once, above that of one that does
+attention of one block, with and without gradients, and in a step of XLNet's pretraining, for one sequence of
+512 tokens and a memory of 384; memory is the peak of a process that does it once, above that of one that does
 everything else.
 """
 
@@ -18,6 +18,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -60,8 +61,8 @@ def shifting(form: Form) -> Iterator[None]:
         relative_attention.shifted_scores = shifted_scores  # type: ignore[attr-defined]
 
 
-def attention(form: Form, shape: Shape) -> Callable[[], float]:
-    """The attention of a block, from queries, keys, values and the table to all their gradients."""
+def attention(form: Form, shape: Shape, learns: bool = True) -> Callable[[], float]:
+    """The attention of a block of queries, keys, values and the table; and all their gradients."""
     heads, keys, draws = shape.width // HEAD, shape.memory + shape.length, torch.Generator().manual_seed(0)
 
     def drawn(*sizes: int) -> Tensor:
@@ -77,8 +78,11 @@ def attention(form: Form, shape: Shape) -> Callable[[], float]:
     ops = current()
 
     def step() -> float:
-        added = form(q, distances, group)
-        ops.attend_scored(q, k, v, added, None, 0.0).sum().backward()  # type: ignore[no-untyped-call]
+        with torch.set_grad_enabled(learns):
+            mixed = ops.attend_scored(q, k, v, form(q, distances, group), None, 0.0).sum()
+        if not learns:
+            return float(mixed)
+        mixed.backward()  # type: ignore[no-untyped-call]
         found = sum(float(x.grad.norm()) for x in (q, k, v, distances) if x.grad is not None)
         for x in (q, k, v, distances):
             x.grad = None
@@ -98,7 +102,11 @@ def pretraining(form: Form, shape: Shape) -> Callable[[], float]:
     return shifted
 
 
-PARTS = {"attention": attention, "pretraining step": pretraining}
+PARTS = {
+    "attention, forward": partial(attention, learns=False),
+    "attention, and gradients": attention,
+    "pretraining step": pretraining,
+}
 
 
 def peak(part: str, form: str, shape: Shape, threads: int) -> float:
@@ -140,7 +148,7 @@ def written(points: list[dict[str, Any]]) -> str:
         for point in points
     ]
     heads = ["view, ms", "reshape, ms", "reshape / view", "view, MB", "reshape, MB"]
-    return table(["forward and backward", *heads], rows)
+    return table(["one sequence", *heads], rows)
 
 
 def main() -> None:
