@@ -507,6 +507,18 @@ TRAINING = (
 
 STREAMS = (
     M(
+        "pretraining/first_model.py",
+        " and not tokenizer.cls_last:",
+        " and tokenizer.cls_last:",
+        "tests/pretraining/test_streams.py -k end_with_cls",
+    ),
+    M(
+        "tasks/predictor.py",
+        "if self.model.lm is None:",
+        "if self.model.lm is not None:",
+        "tests/inference/test_continuing.py -k command",
+    ),
+    M(
         "objectives/factorisation.py",
         "return Order(when, when + 1)",
         "return Order(when, when)",

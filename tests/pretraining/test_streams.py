@@ -398,6 +398,13 @@ def test_an_encoder_that_cannot_hold_a_memory_is_told(build: Build, more: Any, t
     assert not settings.folder.exists(), "told before anything is written"
 
 
+def test_segments_that_end_with_cls_want_such_a_vocabulary(build: Build, corpus: Path) -> None:
+    settings = settings_of(build, "permutation", corpus=corpus)
+    with pytest.raises(SettingsError, match=r"permutation\.reuse: .*puts \[CLS\] first.*train --kind xlnet"):
+        pretrain(settings)
+    assert not settings.folder.exists(), "told before anything is written"
+
+
 def test_a_price_of_steps_is_not_passed_over(build: Build) -> None:
     with pytest.raises(SettingsError, match="does not halt has no steps to pay for"):
         pretrain(settings_of(build, objective={"ponder": 0.1}))
