@@ -17,7 +17,7 @@ OPTIONS = {
     },
     "report": {"--output", "--json"},
     "score": {
-        *("--texts", "--max-length", "--sequences", "--pairs", "--no-pairs"),
+        *("--texts", "--max-length", "--sequences", "--pairs", "--no-pairs", "--memory"),
         *("--device", "--precision", "--json"),
     },
     "suite": {"--data", "--limit", "--device", "--precision", "--json"},

@@ -42,7 +42,8 @@ def test_every_job_is_done_once(count: int) -> None:
 
 def test_light_jobs_run_side_by_side_and_heavy_ones_alone() -> None:
     light = work_through([(i, 10) for i in range(4)], 2, 20)
-    assert light[1][1] < light[0][2]
+    light.sort(key=lambda span: span[1])
+    assert any(b[1] < a[2] for a, b in pairwise(light))  # on a busy machine not the first two
     heavy = work_through([(i, 11 + 100 * (i % 2)) for i in range(4)], 2, 20)
     assert all(a[2] <= b[1] for a, b in pairwise(heavy))
 

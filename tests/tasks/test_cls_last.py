@@ -18,13 +18,12 @@ from albertine.model.task_model import Classifier
 from albertine.pretraining.first_model import encoder_config
 from albertine.pretraining.settings import EncoderChanges, ModelChoice
 from albertine.tasks.answer import Question, encode, windows_to_learn
+from albertine.tasks.examples import Example
 from albertine.tasks.finetune import FinetuneResult, finetune
 from albertine.tasks.predictor import Predictor
-from albertine.tasks.relation_rows import Sentence
 from albertine.tasks.relation_rows import encode as encode_relations
 from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.start import rates
-from albertine.tasks.tag import Tagged
 from albertine.tasks.tag import encode as encode_tags
 from albertine.text.documents import read_documents
 from albertine.text.load import load_tokenizer
@@ -110,13 +109,13 @@ def test_an_answer_at_the_very_beginning_is_an_answer(tokenizer: Tokenizer) -> N
 def test_tags_and_names_stand_where_their_tokens_do(tokenizer: Tokenizer) -> None:
     text = "the house of the old man"
     thing = (text.index("house"), text.index("house") + 5)
-    tags = encode_tags([Tagged("1", text, (("x", *thing),), "x")], tokenizer, 32, ["O", "B-x", "I-x"])
+    tags = encode_tags([Example("1", text, None, (("x", *thing),), "x")], tokenizer, 32, ["O", "B-x", "I-x"])
     assert tags.targets is not None
     marked = [i for i, tag in enumerate(tags.targets[0].tolist()) if tag > 0]
     assert [tags.ids[0][i] for i in marked] == tokenizer.encode("house")
     assert tags.targets[0][-2:].tolist() == [-100, -100] and tags.targets[0][0] == 0
     triple = ("house", "of", "the old man")
-    told = [Sentence("1", text, (triple,), "x"), Sentence("2", "he said", (), "x")]
+    told = [Example("1", text, None, (triple,), "x"), Example("2", "he said", None, (), "x")]
     related = encode_relations(told, tokenizer, 32, ["of"])
     assert related.targets is not None
     a, b, _, c, d = related.targets[0][0].tolist()
