@@ -265,7 +265,7 @@ INFERENCE = (
         "bisect_left(after, place + 1)",
         "tests/tasks/test_relate.py -k loops",
     ),
-    M("inference/triples.py", "places > 0", "places >= 0", "tests/tasks/test_relate.py -k pointers"),
+    M("inference/triples.py", "places >= lead", "places >= 0", "tests/tasks/test_relate.py -k pointers"),
     M(
         "inference/embedding.py",
         "len(row) + 2 > self.limit",
@@ -506,6 +506,18 @@ TRAINING = (
 )
 
 STREAMS = (
+    M(
+        "pretraining/first_model.py",
+        " and not tokenizer.cls_last:",
+        " and tokenizer.cls_last:",
+        "tests/pretraining/test_streams.py -k end_with_cls",
+    ),
+    M(
+        "tasks/predictor.py",
+        "if self.model.lm is None:",
+        "if self.model.lm is not None:",
+        "tests/inference/test_continuing.py -k command",
+    ),
     M(
         "objectives/factorisation.py",
         "return Order(when, when + 1)",

@@ -10,7 +10,7 @@ import pytest
 
 import albertine
 from albertine.cli.source import Source
-from albertine.cli.vocabulary import train
+from albertine.cli.vocabulary import Kind, train
 from albertine.corpus.prepare import prepare
 from albertine.pretraining.run import pretrain
 from albertine.pretraining.settings import PretrainingSettings
@@ -24,15 +24,17 @@ RECIPES = sorted((Path(__file__).resolve().parents[1] / "recipes").glob("*.yaml"
 
 @pytest.fixture(scope="module")
 def corpora(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A small corpus for each language."""
+    """A small corpus for each language, and one with the vocabulary of an XLNet."""
     folder = tmp_path_factory.mktemp("recipes")
     found = {}
-    for language in ("en", "zh"):
+    kinds: dict[str, Kind | None] = {"en": None, "zh": None, "en-xlnet": "xlnet"}
+    for name, kind in kinds.items():
+        language = name[:2]
         source = Source([demo_text(language, folder / f"text-{language}", 200_000)])
-        code = source.language(language)
-        tokenizer = train(source, folder / f"vocabulary-{language}", code, vocab_size=3000, shrink=True)
-        prepare(source.paths, folder / language, tokenizer, code, held_out=0.3, workers=1)
-        found[language] = folder / language
+        code, vocabulary = source.language(language), folder / f"vocabulary-{name}"
+        tokenizer = train(source, vocabulary, code, kind=kind, vocab_size=3000, shrink=True)
+        prepare(source.paths, folder / name, tokenizer, code, held_out=0.3, workers=1)
+        found[name] = folder / name
     return found
 
 
@@ -68,7 +70,8 @@ def test_header(recipe: Path) -> None:
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
 def test_two_steps(recipe: Path, corpora: dict[str, Path], tmp_path: Path) -> None:
-    corpus = corpora["zh" if recipe.stem.endswith("-zh") else "en"]
+    xlnet = "--kind xlnet" in recipe.read_text(encoding="utf-8")  # of `prepare`, in its header
+    corpus = corpora["zh" if recipe.stem.endswith("-zh") else "en-xlnet" if xlnet else "en"]
     full = load(PretrainingSettings, recipe)
     toy = [*RUN, f"corpus={json.dumps(str(corpus))}", f"output={json.dumps(str(tmp_path))}"]
     if full.stages:  # two of them, at toy size

@@ -47,9 +47,9 @@ def demo_text(language: str, folder: Path, size: int) -> Path:
     return folder
 
 
-def toy_vocabulary(folder: Path, size: int) -> tuple[Path, Path]:
+def toy_vocabulary(folder: Path, size: int, *, cls_last: bool = False) -> tuple[Path, Path]:
     """About `size` bytes of English novels, and a vocabulary of 500 pieces made of them."""
     text, vocabulary = demo_text("en", folder / "text", size), folder / "vocabulary"
     sentences = (s for d in read_documents([text]) for s in document_sentences(d, "en"))
-    train_sentencepiece(sentences, vocabulary, vocab_size=500)
+    train_sentencepiece(sentences, vocabulary, vocab_size=500, cls_last=cls_last)
     return text, vocabulary

@@ -158,6 +158,7 @@ def score(
     sequences: int = 1024,
     pairs: bool = True,
     memory: int | None = None,
+    reach: int | None = None,
     device: str = "cpu",
     precision: InferencePrecision = "float32",
     on_file: Callable[[FileReport], None] | None = None,
@@ -167,7 +168,7 @@ def score(
     Args:
         model: any name of a model. corpus: whose held-out documents judge it.
         texts: files and folders in which to hide words instead; needs no corpus.
-        max_length, sequences, pairs, memory, precision: as the command has them.
+        max_length, sequences, pairs, memory, reach, precision: as the command has them.
         on_file: told of every file of `texts` that is read or passed over.
 
     Returns:
@@ -187,7 +188,8 @@ def score(
     how: dict[str, Any] = {"max_length": max_length}
     if folder is not None:
         how["counts"] = token_counts(judged, folder)  # which reads all of the corpus
-        found = held_out_scores(judged, folder, sequences=sequences, pairs=pairs, memory=memory, **how)
+        read: dict[str, Any] = {"pairs": pairs, "memory": memory, "reach": reach}
+        found = held_out_scores(judged, folder, sequences=sequences, **read, **how)
     if "lm" in found and not files:
         return found
     found.setdefault("mlm", {"task": "mlm"})

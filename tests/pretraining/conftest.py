@@ -26,11 +26,23 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "corpus"
 
 
+@pytest.fixture(scope="session")
+def cls_last(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same text with a vocabulary of XLNet's kind."""
+    folder = tmp_path_factory.mktemp("cls last")
+    text, vocabulary = toy_vocabulary(folder, 150_000, cls_last=True)
+    prepare([text], folder / "corpus", load_tokenizer(vocabulary), "en", workers=1, held_out=0.3)
+    return folder / "corpus"
+
+
 @pytest.fixture
-def build(corpus: Path, tmp_path: Path) -> Build:
-    """Settings of a toy run in a fresh folder; keyword arguments change parts of them."""
+def build(corpus: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Build:
+    """Settings of a toy run in a fresh folder; keyword arguments change parts of them. Segments with a reused
+    part are of the corpus whose vocabulary lays them out."""
 
     def make(**changes: Any) -> PretrainingSettings:
+        if changes.get("objective", {}).get("permutation", {}).get("reuse"):
+            changes = {"corpus": request.getfixturevalue("cls_last"), **changes}
         tree: dict[str, Any] = {
             "name": "toy",
             "output": tmp_path / "runs",

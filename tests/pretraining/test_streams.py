@@ -251,6 +251,8 @@ def test_score_takes_a_longer_memory(build: Build) -> None:
     assert math.log(said[96]["perplexity"]) == pytest.approx(said[96]["loss"])
     assert 2 ** said[96]["bits"] == pytest.approx(said[96]["perplexity"])
     assert said[96]["segment"] == 8 and said[96]["count"] == 64 * 8
+    near = albertine.score(folder / "final", settings.corpus, max_length=8, sequences=64, reach=0)["lm"]
+    assert near["loss"] not in {each["loss"] for each in said.values()}
     with pytest.raises(ModelError, match="fills no gaps"):
         albertine.score(folder / "final", texts=[Path(__file__)])
     lonely = folder.parent.parent / "alone"
@@ -261,8 +263,10 @@ def test_score_takes_a_longer_memory(build: Build) -> None:
 
 def test_a_memory_of_a_model_without_one_is_told(build: Build) -> None:
     settings = build()
-    with pytest.raises(SettingsError, match="a memory is of models whose sequences go on"):
-        albertine.score(run(settings) / "final", settings.corpus, memory=4)
+    folder = run(settings) / "final"
+    for given in ({"memory": 4}, {"reach": 4}):
+        with pytest.raises(SettingsError, match="memory and reach are of models whose sequences go on"):
+            albertine.score(folder, settings.corpus, **given)
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
@@ -394,6 +398,13 @@ def test_an_encoder_without_relative_positions_is_told(build: Build) -> None:
 def test_an_encoder_that_cannot_hold_a_memory_is_told(build: Build, more: Any, told: str) -> None:
     settings = settings_of(build, model={"change": {**MODEL, "positions": "relative", **more}})
     with pytest.raises(SettingsError, match=told):
+        pretrain(settings)
+    assert not settings.folder.exists(), "told before anything is written"
+
+
+def test_segments_that_end_with_cls_want_such_a_vocabulary(build: Build, corpus: Path) -> None:
+    settings = settings_of(build, "permutation", corpus=corpus)
+    with pytest.raises(SettingsError, match=r"permutation\.reuse: .*puts \[CLS\] first.*train --kind xlnet"):
         pretrain(settings)
     assert not settings.folder.exists(), "told before anything is written"
 

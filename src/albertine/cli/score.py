@@ -55,6 +55,15 @@ def score(
             "in its training. More, with short samples (--max-length), is Transformer-XL's evaluation.",
         ),
     ] = None,
+    reach: Annotated[
+        int | None,
+        typer.Option(
+            "--reach",
+            min=0,
+            help="Of such a model: every token sees so many before it and no more, wherever it stands in its "
+            "sample.",
+        ),
+    ] = None,
     device: DeviceOption = "cpu",
     precision: PrecisionOption = Arithmetic.float32,
     json: Json = False,
@@ -66,6 +75,8 @@ def score(
         raise typer.BadParameter("belongs to a corpus", param_hint="--no-pairs")
     if corpus is None and memory is not None:
         raise typer.BadParameter("belongs to a corpus", param_hint="--memory")
+    if corpus is None and reach is not None:
+        raise typer.BadParameter("belongs to a corpus", param_hint="--reach")
     from albertine.api import score as run
     from albertine.cli.source import Source
 
@@ -78,6 +89,7 @@ def score(
         sequences=sequences,
         pairs=pairs,
         memory=memory,
+        reach=reach,
         device=device,
         precision=precision.value,
         on_file=source.note,

@@ -64,6 +64,25 @@ def heads_of(objective: ObjectiveChoice) -> frozenset[str]:
     return frozenset({"mlm", "pooler"} | ({objective.pairs} if objective.pairs != "none" else set()))
 
 
+def check_streams(objective: ObjectiveChoice, config: EncoderConfig, tokenizer: Tokenizer | None) -> None:
+    """Refuse an encoder that cannot read the segments of an objective, and XLNet's segments, which end with
+    [CLS], for a tokenizer that puts [CLS] first: whoever asks the model later would do that too.
+
+    Raises:
+        SettingsError: it says which.
+    """
+    if not objective.streamed:
+        return
+    check_segments(config)
+    if objective.permutation.reuse and tokenizer is not None and not tokenizer.cls_last:
+        raise SettingsError(
+            f"such segments end with [CLS], and the corpus' tokenizer puts {tokenizer.special.cls} first",
+            where="objective.permutation.reuse",
+            remedy="Prepare the text with --kind xlnet, or with a vocabulary of `albertine tokenizer train "
+            "--kind xlnet`; or set it to 0, for segments of plain text",
+        )
+
+
 def first_model(
     settings: PretrainingSettings, counts: NDArray[np.int64], tokenizer: Tokenizer | None = None
 ) -> Model:
@@ -97,8 +116,7 @@ def first_model(
         if choice.output_bias == "unigram" and head is not None:
             with torch.no_grad():
                 head.bias.copy_(torch.from_numpy(Unigram(counts).log_probabilities))
-        if objective.streamed:
-            check_segments(config)
+        check_streams(objective, config, tokenizer)
         return model
     model = load_model(model_folder(choice.start_from))
     if model.config.vocab_size != vocab_size:
@@ -127,7 +145,6 @@ def first_model(
             where=choice.start_from,
             remedy="Start from a pretraining checkpoint, or change objective.pairs",
         )
-    if objective.streamed:
-        check_segments(model.config)
+    check_streams(objective, model.config, tokenizer)
     model.encoder.compute_as(settings.training)
     return model

@@ -92,6 +92,7 @@ def held_out_scores(
     sequences: int = SEQUENCES,
     pairs: bool = True,
     memory: int | None = None,
+    reach: int | None = None,
     counts: NDArray[np.int64] | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Judge a model on held-out documents, inside a run folder by the objective of the run.
@@ -101,6 +102,7 @@ def held_out_scores(
         sequences: most samples to judge.
         memory: of a model whose sequences go on, tokens before a sample that it may look at; default: as in
             training.
+        reach: of such a model, every token sees so many before it and no more; default: all there are.
         pairs: judge a model with a sentence head by pairs of segments, as it was trained; without them all
             models see the same passages.
         counts: as `token_counts` gives them, where they are known.
@@ -117,10 +119,11 @@ def held_out_scores(
     counts, model = token_counts(judged, corpus_folder) if counts is None else counts, judged.model
     objective = objective_of(judged, max_length)
     if objective.streamed:
-        return {"lm": stream_scores(model, corpus_folder, objective, memory=memory, sequences=sequences)}
-    if memory is not None:
+        how = {"memory": memory, "reach": reach}
+        return {"lm": stream_scores(model, corpus_folder, objective, **how, sequences=sequences)}
+    if memory is not None or reach is not None:
         raise SettingsError(
-            "a memory is of models whose sequences go on from sample to sample, and this one's do not",
+            "memory and reach are of models whose sequences go on from sample to sample; this one's do not",
             where=judged.folder,
             remedy="Leave it out, or name a run with objective.memory or another objective.kind",
         )

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -198,6 +199,8 @@ class Predictor:
     @torch.inference_mode()
     def fill_mask(self, text: str, *, top_k: int = 5) -> list[list[Guess]]:
         """The `top_k` likeliest pieces for every [MASK] of `text`, best first; one list a mask."""
+        if self.model.mlm is None:
+            raise self._guesses_no_masks()
         length = self.model.config.max_position_embeddings
         ids = self.tokenizer(text, max_length=length)["input_ids"]
         rows = [i for i, token in enumerate(ids) if token == self.tokenizer.mask_id]
@@ -206,10 +209,6 @@ class Predictor:
             raise DataError(
                 f"there is no {MASK} in the text{beyond}",
                 remedy="Shorten the text" if beyond else f"Write {MASK} where a word is to be guessed",
-            )
-        if self.model.mlm is None:
-            raise ModelError(
-                "the model has no masked-LM head", remedy="Use a pretrained model, not a fine-tuned one"
             )
         logits, _ = self.model.pretraining_forward(
             pack([ids]).to(self.device), torch.tensor(rows, device=self.device)
@@ -224,6 +223,17 @@ class Predictor:
             ]
             for tokens, values in zip(best.tolist(), probabilities.tolist(), strict=True)
         ]
+
+    def _guesses_no_masks(self) -> ModelError:
+        if self.model.lm is None:
+            return ModelError(
+                "the model has no masked-LM head", remedy="Use a pretrained model, not a fine-tuned one"
+            )
+        return ModelError(
+            f"goes on with texts, in which it has never seen a {MASK}",
+            where=self._path,
+            remedy=f"Give it a beginning: albertine predict continue {quote(str(self._path))} TEXT",
+        )
 
     @torch.inference_mode()
     def sentence_order(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
