@@ -29,6 +29,8 @@ _KEPT = (
     "pad_token_id",
     "sentence_dropout",
 )
+_XLNET_PAD = 5
+"""Of every vocabulary of XLNet (albert_family.md 1.6)."""
 _IGNORED = {"net_structure_type": 0, "gap_size": 0, "num_memory_blocks": 0, "down_scale_factor": 1}
 """Words that the published configurations have and the code does not read."""
 
@@ -84,7 +86,8 @@ def _read_xlnet(tree: Mapping[str, Any]) -> EncoderConfig:
     act = _activation(tree, "ff_activation")
     told = {"vocab_size": number(tree, "n_token")} | dict(tree) | {"ff_activation": act}
     flags, tied = our_flags(tree), not tree.get("untie_r", False)
-    own = {name: flags[name] for name in ("classifier_dropout_prob", "pad_token_id") if name in flags}
+    own = {"pad_token_id": _XLNET_PAD if told["vocab_size"] > _XLNET_PAD else 0}
+    own |= {name: flags[name] for name in ("classifier_dropout_prob", "pad_token_id") if name in flags}
     biases: RelativeBiasesOf = "tied" if tied else "block"
     return replace(read_xlnet(told), relative_biases=biases, layer_norm_eps=EPSILON, **own)
 
