@@ -215,8 +215,8 @@ def test_brightmarts_architecture_is_computed(tmp_path: Path) -> None:
         ours = model.mlm(x, model.encoder.embeddings)
     torch.testing.assert_close(ours, logits, atol=1e-4, rtol=1e-4)
     assert found.notes == (
-        "Its word embeddings are the product of two factors, and are written multiplied: 1,272 numbers instead "
-        "of 462, for the same outputs.",
+        "Its word embeddings are the product of two factors, and are written multiplied: 1,272 numbers "
+        "instead of 462, for the same outputs.",
     )
 
 

@@ -86,7 +86,7 @@ def _read_xlnet(tree: Mapping[str, Any]) -> EncoderConfig:
     act = _activation(tree, "ff_activation")
     told = {"vocab_size": number(tree, "n_token")} | dict(tree) | {"ff_activation": act}
     flags, tied = our_flags(tree), not tree.get("untie_r", False)
-    own = {"pad_token_id": _XLNET_PAD if told["vocab_size"] > _XLNET_PAD else 0}
+    own: dict[str, Any] = {"pad_token_id": _XLNET_PAD if told["vocab_size"] > _XLNET_PAD else 0}
     own |= {name: flags[name] for name in ("classifier_dropout_prob", "pad_token_id") if name in flags}
     biases: RelativeBiasesOf = "tied" if tied else "block"
     return replace(read_xlnet(told), relative_biases=biases, layer_norm_eps=EPSILON, **own)
