@@ -93,8 +93,10 @@ def check_folder(folder: Path, *, full: bool) -> str:
     Raises:
         AlbertineError: what is wrong with it.
     """
+    from albertine.interop.google import checkpoint_in
+
     folder = place(folder)
-    if (folder / "config.json").is_file():
+    if (folder / "config.json").is_file() or checkpoint_in(folder) is not None:
         return _check_model(folder, full)
     if any((folder / name).is_file() for name in ("manifest.json", "prepare.json")):
         return _check_corpus(folder, full)

@@ -11,14 +11,15 @@ import typer
 from albertine.cli import show
 
 if TYPE_CHECKING:
+    from albertine.interop.model_folder import ModelFolder
     from albertine.model.model import Model
     from albertine.text.tokenizer import Tokenizer
 
-VOCABULARIES = ("spiece.model", "vocab.txt", "tokenizer.json")
 SAMPLES = 64
 Stored = Literal["float32", "bfloat16", "float16"]
-Target = Literal["transformers", "roformer", "modernbert", "xlnet"]
-"""Layouts that hold a copy of shared weights for every depth; the first is the one that fits."""
+Target = Literal["transformers", "roformer", "modernbert", "xlnet", "google", "xlnet-tf"]
+"""Layouts of transformers that hold a copy of shared weights for every depth, of which the first is the one
+that fits; and two of TensorFlow."""
 
 
 def convert(
@@ -26,7 +27,8 @@ def convert(
         Path,
         typer.Argument(
             metavar="FROM",
-            help="Model or run folder to read, released model, or OWNER/NAME of the Hugging Face hub.",
+            help="Model or run folder to read, one with a checkpoint of TensorFlow, released model, or "
+            "OWNER/NAME of the Hugging Face hub.",
         ),
     ],
     target: Annotated[
@@ -40,8 +42,9 @@ def convert(
         Target | None,
         typer.Option(
             "--to",
-            help="A layout of transformers, with a copy of shared weights for every depth; by default "
-            "nothing is written twice.",
+            help="A layout of transformers, with a copy of shared weights for every depth; or a TensorFlow "
+            "checkpoint of Google's ALBERT and BERT (google) or XLNet (xlnet-tf). By default a folder that "
+            "transformers loads, nothing written twice.",
         ),
     ] = None,
     stored: Annotated[
@@ -68,12 +71,14 @@ def convert(
         typer.Option("--sample", help=f"With --share: compare outputs on a text's first {SAMPLES} lines."),
     ] = None,
 ) -> None:
-    """Write a model as a folder that transformers loads. It has config.json, safetensors and tokenizer."""
+    """Write a model as a folder that transformers loads, with config.json, safetensors and tokenizer; or one
+    for Google's code."""
     import albertine
     from albertine.errors import ModelError, SettingsError
     from albertine.interop.heads import carried_config
     from albertine.interop.huggingface import read_folder, save_model, written_type
     from albertine.interop.places import model_folder
+    from albertine.text.load import has_vocabulary
 
     source = model_folder(source)
     if source.resolve() == target.resolve():
@@ -84,26 +89,50 @@ def convert(
         raise SettingsError("--depth belongs to --whiten", remedy="Add --whiten, or leave it out")
     found = read_folder(source)
     # A damaged tokenizer must not pass for an absent one.
-    has_tokenizer = any((source / name).exists() for name in VOCABULARIES)
-    tokenizer = albertine.load_tokenizer(source) if has_tokenizer else None
+    tokenizer = albertine.load_tokenizer(source) if has_vocabulary(source) else None
     model = _shared(found.model, tokenizer, sample) if share else found.model
-    files = _whitening(source, model, tokenizer, whiten, 1 if depth is None else depth, not share)
-    task = carried_config(found, written_type(model.config, to))
-    save_model(
-        model,
-        tokenizer,
-        target,
-        extra_tensors=found.extra,
-        extra_config=task,
-        extra_files=files,
-        layout=to,
-        stored=stored,
-    )
+    if to == "google" or to == "xlnet-tf":
+        _checkpoint(model, tokenizer, found, target, to, stored, whiten)
+    else:
+        files = _whitening(source, model, tokenizer, whiten, 1 if depth is None else depth, not share)
+        task = carried_config(found, written_type(model.config, to))
+        save_model(
+            model,
+            tokenizer,
+            target,
+            extra_tensors=found.extra,
+            extra_config=task,
+            extra_files=files,
+            layout=to,
+            stored=stored,
+        )
+    for note in found.notes:
+        typer.echo(note)
     if found.left_aside:
         typer.echo(f"Left out: {', '.join(found.left_aside)}, a head that Albertine does not compute.")
     typer.echo(
         f"{target}: written, {'with its tokenizer' if tokenizer else 'without a tokenizer, as it had none'}"
     )
+
+
+def _checkpoint(
+    model: Model,
+    tokenizer: Tokenizer | None,
+    found: ModelFolder,
+    target: Path,
+    to: str,
+    stored: Stored,
+    whiten: list[Path] | None,
+) -> None:
+    """Write a checkpoint of TensorFlow, which holds float32 and what its code computes."""
+    from albertine.errors import SettingsError
+    from albertine.interop.google import save_checkpoint
+
+    if stored != "float32" or whiten:
+        what = "--whiten" if whiten else f"--dtype {stored}"
+        raise SettingsError(f"{what} has no place in the layout {to}", remedy="Leave it out")
+    if left := save_checkpoint(model, tokenizer, target, to, extra_tensors=found.extra):
+        typer.echo(f"Left out: {', '.join(left)}, which Google's code has no place for.")
 
 
 def _whitening(

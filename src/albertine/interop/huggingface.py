@@ -7,7 +7,7 @@ A plan that transformers cannot express is written with model_type "albertine" a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ from torch import Tensor
 from albertine.errors import ModelError, SettingsError
 from albertine.files import standing
 from albertine.interop.copies import KEPT, Layout, copied, copied_config, folded, kept_beside
+from albertine.interop.google import checkpoint_in, read_checkpoint, told_config
 from albertine.interop.huggingface_config import (
     ModelType,
     config_json,
@@ -38,6 +39,7 @@ from albertine.interop.huggingface_names import (
     other_head,
 )
 from albertine.interop.keymap import check, to_ours, to_theirs
+from albertine.interop.model_folder import ModelFolder as ModelFolder
 from albertine.interop.positions import sinusoids
 from albertine.interop.weights import OpenWeights, open_weights, read_json
 from albertine.interop.writing import SavableTokenizer, write_folder
@@ -57,22 +59,6 @@ STORED: Mapping[Stored, torch.dtype] = {
 }
 
 
-@dataclass(frozen=True)
-class ModelFolder:
-    """What a model folder held.
-
-    Attributes:
-        model: the encoder with the pretraining heads found. config: its config.json as it stands.
-        extra: tensors of other heads (a fine-tuned classifier), by their names in the file.
-        left_aside: names of those of a head that computes otherwise than ours, which are not in `extra`.
-    """
-
-    model: Model
-    config: dict[str, Any]
-    extra: dict[str, Tensor]
-    left_aside: tuple[str, ...] = ()
-
-
 def load_model(folder: str | Path) -> Model:
     """The model in a folder, in evaluation mode; heads of fine-tuned tasks are left aside (`read_folder` has
     them).
@@ -84,10 +70,13 @@ def load_model(folder: str | Path) -> Model:
 
 
 def read_folder(folder: str | Path) -> ModelFolder:
-    """Everything in a model folder. Raises as `load_model`."""
+    """Everything in a model folder, of transformers or with a checkpoint of TensorFlow. Raises as
+    `load_model`."""
     folder = standing(Path(folder))
     if not folder.is_dir():
         raise ModelError("is not a folder", where=folder, remedy="Name the folder that holds config.json")
+    if (prefix := checkpoint_in(folder)) is not None:
+        return read_checkpoint(folder, prefix)
     tree = read_json(folder / "config.json")
     try:
         kind = read_model_type(tree)
@@ -99,6 +88,16 @@ def read_folder(folder: str | Path) -> ModelFolder:
             return _assemble(kind, config, tree, weights, folder)
         except SettingsError as error:
             raise ModelError(f"cannot be used: {error}", where=folder / "config.json") from error
+
+
+def folder_config(folder: Path) -> dict[str, Any]:
+    """The config.json of a model folder, or what it would be for a checkpoint of TensorFlow.
+
+    Raises:
+        ModelError: neither is there, or damaged.
+    """
+    prefix = checkpoint_in(folder)
+    return read_json(folder / "config.json") if prefix is None else told_config(folder, prefix)
 
 
 def _assemble(

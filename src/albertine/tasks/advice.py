@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import islice
 
+from albertine.interop.huggingface import folder_config
 from albertine.interop.places import model_folder
-from albertine.interop.weights import read_json
 from albertine.tasks.choice import TaskChoice
 from albertine.tasks.settings import FinetuneSettings, TuningChoice
 
@@ -26,7 +26,7 @@ def advice(settings: FinetuneSettings, seeds: int = 1) -> list[str]:
         seeds: how many runs there will be.
     """
     dataset = str(settings.task.dataset or "")
-    config = read_json(model_folder(settings.encoder.folder) / "config.json")
+    config = folder_config(model_folder(settings.encoder.folder))
     width = config.get("hidden_size", config.get("d_model"))
     dropout = config.get("hidden_dropout_prob", config.get("dropout"))
     found = []

@@ -15,6 +15,7 @@ from albertine.errors import ModelError, SettingsError
 from albertine.evaluation.metrics import score
 from albertine.evaluation.runs import predictions_file, write_predictions, write_record
 from albertine.files import explained, standing
+from albertine.interop.google import checkpoint_in
 from albertine.interop.heads import length_of, pooling_of, task_of
 from albertine.interop.hub import is_hub_name
 from albertine.interop.huggingface import read_folder
@@ -136,7 +137,7 @@ def _places(folder: Path, *, named: bool) -> tuple[Path | None, Path]:
     else:
         found = place(folder)
         model = model_folder(found)
-        if not (model / "config.json").is_file():
+        if not (model / "config.json").is_file() and checkpoint_in(model) is None:
             raise ModelError(
                 "is neither a run nor a model",
                 where=folder,

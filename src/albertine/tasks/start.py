@@ -11,9 +11,8 @@ from pathlib import Path
 from albertine.errors import ModelError, SettingsError
 from albertine.interop.heads import labels_in, task_in
 from albertine.interop.hub import commit_of
-from albertine.interop.huggingface import load_model
+from albertine.interop.huggingface import folder_config, load_model
 from albertine.interop.places import model_folder
-from albertine.interop.weights import read_json
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.model.replan import distances, replan, shared_again
@@ -58,7 +57,7 @@ def left_aside(folder: Path, family: Family) -> list[str]:
     It is never gone on with, even if task and labels are the same: a run is a function of encoder, data and
     seed, and seeds that began with the same head would differ too little to tell the spread.
     """
-    config = read_json(folder / "config.json")
+    config = folder_config(folder)
     task = task_in(config)
     if task is None:
         return []

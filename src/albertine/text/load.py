@@ -17,6 +17,7 @@ from albertine.text.wordpiece import WordPieceTokenizer
 
 CONFIG_FILE = "tokenizer_config.json"
 FAST_FILE = "tokenizer.json"
+ASSETS = "assets"
 MAX_BYTES = 64 * 2**20
 
 
@@ -25,9 +26,11 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     the files, never by the model's name.
 
     A folder with `vocab.txt` is WordPiece, also when its model is an ALBERT: all Chinese ones are. One with
-    `spiece.model` (or a single other *.model) is SentencePiece. Without either, `tokenizer.json` is read.
+    `spiece.model` (or a single other *.model) is SentencePiece. Without either, `tokenizer.json` is read; if
+    nothing is there, the folder `assets`, where TF-Hub has them.
     `tokenizer_config.json` beside the vocabulary is honoured: do_lower_case, keep_accents, strip_accents,
-    tokenize_chinese_chars, replace_quotes.
+    tokenize_chinese_chars, replace_quotes. Google's archives have none: there the pieces of `vocab.txt` tell
+    whether text is lowered.
 
     Raises:
         TokenizerError: nothing there, several vocabularies, or one that is damaged.
@@ -49,9 +52,10 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     if file.suffix == ".json":
         return read_tokenizer_json(file)
     if file.suffix == ".txt":
+        lines = _lines(data, file)
         return WordPieceTokenizer(
-            _lines(data, file),
-            lower=_flag(config, "do_lower_case", True),
+            lines,
+            lower=_flag(config, "do_lower_case", not _cased(lines)),
             strip_accents=None if config.get("strip_accents") is None else bool(config["strip_accents"]),
             chinese=_flag(config, "tokenize_chinese_chars", True),
             where=file,
@@ -109,7 +113,30 @@ def check_tokenizer(encoder: ReadingEncoder, tokenizer: Tokenizer, where: object
     raise ModelError(found, where=where, remedy=remedy)
 
 
+def has_vocabulary(folder: Path) -> bool:
+    """Whether `load_tokenizer` finds something to open in a folder, whole or not."""
+    return bool(_vocabularies(folder) or _vocabularies(folder / ASSETS))
+
+
 def _vocabulary_in(folder: Path) -> Path:
+    inside = folder / ASSETS
+    return _one_of(inside if not _vocabularies(folder) and _vocabularies(inside) else folder)
+
+
+def _vocabularies(folder: Path) -> list[Path]:
+    named = [folder / name for name in (VOCABULARY_FILE, MODEL_FILE, FAST_FILE) if (folder / name).exists()]
+    return named or sorted(folder.glob("*.model")) or sorted(folder.glob("vocab*.txt"))
+
+
+def _cased(pieces: list[str]) -> bool:
+    """Whether a vocabulary has capital letters: one in twenty pieces, since some that are lowered have a few
+    such as `<S>` beside [CLS]."""
+    words = [piece for piece in pieces if not piece.startswith(("[", "<"))]
+    capital = sum(piece != piece.lower() and piece.isascii() for piece in words)
+    return capital * 20 > len(words)
+
+
+def _one_of(folder: Path) -> Path:
     for name in (VOCABULARY_FILE, MODEL_FILE):
         if (folder / name).is_file():
             return folder / name

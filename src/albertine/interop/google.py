@@ -1,0 +1,276 @@
+"""Folders with a checkpoint of TensorFlow: Google's ALBERT, BERT and XLNet, brightmart's albert_zh, what
+bert4keras saves under Google's names, and the variables of TF-Hub. Which of them it is, is told by the names
+of its variables."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from albertine.errors import ModelError, SettingsError
+from albertine.files import replaced_folder
+from albertine.interop.google_config import google_json, read_google, written_kind
+from albertine.interop.google_names import (
+    BACKBONE,
+    HEADS,
+    SECOND,
+    WORDS,
+    Kind,
+    heads_in,
+    keymap,
+    kind_of,
+    without_slots,
+)
+from albertine.interop.huggingface_config import config_json, inner_blocks, our_flags
+from albertine.interop.keymap import check, to_ours, to_theirs
+from albertine.interop.model_folder import ModelFolder
+from albertine.interop.tensorflow_bundle import INDEX, open_bundle, write_bundle
+from albertine.interop.weights import OpenWeights, read_json
+from albertine.interop.writing import SavableTokenizer
+from albertine.model.config import EncoderConfig
+from albertine.model.model import Model
+
+CONFIGS: dict[Kind, str] = {
+    "albert": "albert_config.json",
+    "bert": "bert_config.json",
+    "brightmart": "albert_config.json",
+    "xlnet": "xlnet_config.json",
+}
+NAME = "model.ckpt-best"
+"""Of the checkpoint that we write, as in Google's own archives."""
+MASK_EMBEDDING = "model/transformer/mask_emb/mask_emb"
+_CHOSEN = re.compile(r'^model_checkpoint_path:\s*"([^"]+)"', re.MULTILINE)
+_PARTS = ("weight", "bias")
+_ARCHITECTURES = {"classifier": "ForSequenceClassification", "qa_outputs": "ForQuestionAnswering"}
+
+
+def checkpoint_in(folder: Path) -> Path | None:
+    """The checkpoint of a folder, its path without `.index`; None: there is none, or what is meant is the
+    model of transformers beside it.
+
+    Of several it is the one that the file `checkpoint` names, as TensorFlow has it.
+
+    Raises:
+        ModelError: several, and none is named.
+    """
+    of_transformers = (folder / "config.json").is_file() and not any(folder.glob("*.data-*-of-*"))
+    if of_transformers or any(folder.glob("*.safetensors")):
+        return None
+    found = [p.with_suffix("") for p in sorted(folder.glob(f"*{INDEX}")) if p.is_file()]
+    saved = folder / "variables" / f"variables{INDEX}"
+    if not found and saved.is_file():
+        return saved.with_suffix("")
+    if len(found) < 2:
+        return found[0] if found else None
+    state = folder / "checkpoint"
+    text = state.read_bytes()[: 1 << 16].decode(errors="replace") if state.is_file() else ""
+    named = _CHOSEN.search(text)
+    chosen = [path for path in found if named and path.name == named[1].replace("\\", "/").rpartition("/")[2]]
+    if not chosen:
+        raise ModelError(
+            f"holds several checkpoints ({', '.join(p.name for p in found[:4])})",
+            where=folder,
+            remedy="Leave one, or name it in the file `checkpoint`, as TensorFlow does",
+        )
+    return chosen[0]
+
+
+def google_config(folder: Path, prefix: Path) -> EncoderConfig:
+    """The encoder of a checkpoint; its numbers are not read.
+
+    Raises:
+        ModelError: as `read_checkpoint`.
+    """
+    with open_bundle(prefix) as weights:
+        return _configured(folder, prefix, weights)[2]
+
+
+def told_config(folder: Path, prefix: Path) -> dict[str, Any]:
+    """The config.json that the encoder of a checkpoint would be written with. Raises as `google_config`."""
+    with torch.device("meta"):
+        return config_json(Model(google_config(folder, prefix), ()))
+
+
+def read_checkpoint(folder: Path, prefix: Path) -> ModelFolder:
+    """Everything in the folder of a checkpoint. What optimizers kept is passed over.
+
+    Raises:
+        ModelError: anything missing, damaged, contradictory, or of a kind that we cannot compute.
+    """
+    with open_bundle(prefix) as weights:
+        kind, tree, config = _configured(folder, prefix, weights)
+        notes = []
+        if kind == "brightmart":
+            weights, note = _multiplied(weights, prefix)
+            notes.append(note)
+        return _assembled(kind, tree, config, weights, prefix, tuple(notes))
+
+
+def _configured(
+    folder: Path, prefix: Path, weights: OpenWeights
+) -> tuple[Kind, dict[str, Any], EncoderConfig]:
+    kind = kind_of(weights.shapes)
+    if kind is None:
+        raise ModelError(
+            "has no variables of ALBERT, BERT or XLNet",
+            where=prefix.with_name(prefix.name + INDEX),
+            remedy="Read are checkpoints by Google's names, such as bert/embeddings/word_embeddings",
+        )
+    file = _config_file(folder, kind)
+    try:
+        tree = read_json(file)
+        return kind, tree, read_google(kind, tree)
+    except (SettingsError, TypeError, ValueError) as error:
+        raise ModelError(f"cannot be used: {error}", where=file) from error
+
+
+def _config_file(folder: Path, kind: Kind) -> Path:
+    """The configuration by its usual name, else the only one, also among the `assets` of TF-Hub."""
+    places = [folder, folder / "assets"]
+    usual = [place / CONFIGS[kind] for place in places]
+    others = [p for place in places for p in sorted(place.glob("*config*.json"))]
+    others = [p for p in others if not p.name.startswith(("tokenizer_", "generation_"))]
+    found = [path for path in usual if path.is_file()] or others
+    if len(found) != 1 and not (found and found[0] in usual):
+        what = f"holds several configurations ({', '.join(p.name for p in found)})" if found else ""
+        raise ModelError(
+            what or f"holds a checkpoint and no {CONFIGS[kind]}",
+            where=folder,
+            remedy=f"Put the configuration of the checkpoint there, as {CONFIGS[kind]}",
+        )
+    return found[0]
+
+
+def _multiplied(weights: OpenWeights, prefix: Path) -> tuple[OpenWeights, str]:
+    """brightmart's checkpoint with one table of words, H wide: there the product of two factors is what
+    positions and segments of width H are added to, which is no factorisation of ours (albert_family.md 1.12).
+    """
+    one, other = weights.shapes.get(WORDS, ()), weights.shapes.get(SECOND, ())
+    if len(one) != 2 or len(other) != 2 or one[1] != other[0]:
+        raise ModelError(
+            f"has no {WORDS} and {SECOND} that can be multiplied, but {list(one)} and {list(other)}",
+            where=prefix.with_name(prefix.name + INDEX),
+        )
+    product = (one[0], other[1])
+
+    def read(name: str) -> Tensor:
+        if name != WORDS:
+            return weights.read(name)
+        # In float64, so that every machine finds the same product.
+        return (weights.read(WORDS).double() @ weights.read(SECOND).double()).float()
+
+    shapes = {name: shape for name, shape in weights.shapes.items() if name != SECOND} | {WORDS: product}
+    before, after = one[0] * one[1] + other[0] * other[1], product[0] * product[1]
+    note = (
+        f"Its word embeddings are the product of two factors, and are written multiplied: {after:,} numbers "
+        f"instead of {before:,}, for the same outputs."
+    )
+    return OpenWeights(shapes, read), note
+
+
+def _assembled(
+    kind: Kind,
+    tree: dict[str, Any],
+    config: EncoderConfig,
+    weights: OpenWeights,
+    prefix: Path,
+    notes: tuple[str, ...],
+) -> ModelFolder:
+    where = prefix.with_name(prefix.name + INDEX)
+    names = without_slots(weights.shapes)
+    with torch.device("meta"):
+        model = Model(config, heads_in(kind, names, our_flags(tree).get("sentence_objective")))
+    state, heads = model.state_dict(), config.num_attention_heads
+    rules = keymap(kind, config).entries(state, inner_blocks(tree) if kind == "albert" else 1)
+    check(rules, state, {name: weights.shapes[name] for name in names}, where, heads)
+    rest = sorted(names - {rule.theirs for rule in rules.values()} - {MASK_EMBEDDING})
+    if odd := [name for name in rest if name.startswith(BACKBONE)]:
+        raise ModelError(
+            f"has {odd[0]}"
+            + (f" and {len(odd) - 1} more variables" if len(odd) > 1 else "")
+            + " that its configuration has no place for",
+            where=where,
+            remedy="Use the configuration that belongs to this checkpoint",
+        )
+    model.load_state_dict(to_ours(rules, weights.read, where, heads), assign=True)
+    extra: dict[str, Tensor] = {}
+    told = config_json(model)
+    for head, pair in HEADS.items():
+        if set(pair) <= set(rest):
+            extra |= {f"{head}.{part}": weights.read(name) for part, name in zip(_PARTS, pair, strict=True)}
+            model_name = told["architectures"][0].partition("For")[0].removesuffix("Model")
+            told["architectures"] = [model_name + _ARCHITECTURES[head]]
+            rest = [name for name in rest if name not in pair]
+    aside = tuple(name for name in rest if weights.shapes[name])  # what has no shape is the state of a run
+    return ModelFolder(model.requires_grad_(True).eval(), told, extra, aside, notes)
+
+
+def save_checkpoint(
+    model: Model,
+    tokenizer: SavableTokenizer | None,
+    folder: Path,
+    wanted: str,
+    *,
+    extra_tensors: Mapping[str, Tensor] | None = None,
+) -> tuple[str, ...]:
+    """Write a folder that Google's code initialises from, whole or not at all: configuration, checkpoint
+    and vocabulary.
+
+    Args:
+        wanted: "google" or "xlnet-tf". extra_tensors: other heads, by the names that transformers gives them.
+
+    Returns:
+        The names of those that Google's code has no place for, which are not written.
+
+    Raises:
+        SettingsError: no code of Google's computes this model. ModelError: the folder holds something else.
+    """
+    kind = written_kind(model, wanted)
+    state = model.state_dict()
+    _, _, inner = model.config.plan.groups() or (0, 0, 1)
+    rules = keymap(kind, model.config).entries(state, inner if kind == "albert" else 1)
+    tensors = to_theirs(rules, state, model.config.num_attention_heads)
+    if kind == "xlnet" and model.lm is None:  # a variable of every XLNet, though nothing reads it
+        tensors[MASK_EMBEDDING] = torch.zeros(1, 1, model.config.hidden_size)
+    extra = dict(extra_tensors or {})
+    if kind != "xlnet":
+        for head, pair in HEADS.items():
+            for part, name in zip(_PARTS, pair, strict=True):
+                if (tensor := extra.pop(f"{head}.{part}", None)) is not None:
+                    tensors[name] = tensor.detach().float().cpu().contiguous()
+    tree = google_json(kind, model, int(getattr(tokenizer, "pad_id", model.config.pad_token_id)))
+    _write(folder, CONFIGS[kind], tree, tensors, tokenizer)
+    return tuple(sorted(extra))
+
+
+def _write(
+    folder: Path,
+    file: str,
+    tree: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
+    tokenizer: SavableTokenizer | None,
+) -> None:
+    ours = folder.is_dir() and ((folder / file).is_file() or not any(folder.iterdir()))
+    if folder.exists() and not ours:
+        raise ModelError(
+            "exists and is not such a folder",
+            where=folder,
+            remedy="Name a new folder; nothing was overwritten",
+        )
+    try:
+        with replaced_folder(folder) as beside:
+            write_bundle(beside / NAME, tensors)
+            (beside / "checkpoint").write_text(f'model_checkpoint_path: "{NAME}"\n', encoding="utf-8")
+            (beside / file).write_text(json.dumps(tree, indent=2) + "\n", encoding="utf-8")
+            if tokenizer is not None:
+                tokenizer.save(beside)
+    except OSError as error:
+        raise ModelError(
+            f"cannot be written ({error})", where=folder, remedy="Free space or choose another folder"
+        ) from error

@@ -1,0 +1,186 @@
+"""albert_config.json, bert_config.json and xlnet_config.json, both ways.
+
+Google's code passes over words that it does not know, so what it has no word for stands under `albertine`, as
+in the folders of transformers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from albertine.errors import SettingsError
+from albertine.interop.config_values import activation, number, our_flags, refuse_other
+from albertine.interop.google_names import Kind
+from albertine.interop.huggingface_config import inner_blocks, written_flags
+from albertine.interop.xlnet import read_xlnet, xlnet_flags
+from albertine.model.config import MAX_DEPTH, EncoderConfig, RelativeBiasesOf
+from albertine.model.model import Model
+from albertine.model.plan import SharingPlan
+
+EPSILON = 1e-12
+"""Of every LayerNorm; no configuration of Google's says it (albert_family.md 1.1)."""
+_KEPT = (
+    "classifier_dropout_prob",
+    "embedding_mapping",
+    "feed_forward_dropout",
+    "initialization",
+    "pad_token_id",
+    "sentence_dropout",
+)
+_XLNET_PAD = 5
+"""Of every vocabulary of XLNet (albert_family.md 1.6)."""
+_IGNORED = {"net_structure_type": 0, "gap_size": 0, "num_memory_blocks": 0, "down_scale_factor": 1}
+"""Words that the published configurations have and the code does not read."""
+
+
+def read_google(kind: Kind, tree: Mapping[str, Any]) -> EncoderConfig:
+    """The encoder of a configuration. `gelu` is the tanh approximation in all of this code; where the file is
+    one of transformers' (it has a model_type), the word is read as transformers reads it.
+
+    Raises:
+        SettingsError: a value that is missing, impossible or not supported.
+    """
+    if kind == "xlnet":
+        return _read_xlnet(tree)
+    refuse_other(tree, {"ln_type": "postln", "hierarchical_position": False})
+    flags, hidden = our_flags(tree), number(tree, "hidden_size")
+    layers = number(tree, "num_hidden_layers", MAX_DEPTH)
+    return EncoderConfig(
+        vocab_size=number(tree, "vocab_size"),
+        embedding_size=number(tree, "embedding_size") if kind == "albert" else hidden,
+        hidden_size=hidden,
+        num_attention_heads=number(tree, "num_attention_heads"),
+        intermediate_size=number(tree, "intermediate_size"),
+        plan=_plan(kind, tree, layers),
+        hidden_act=_activation(tree, "hidden_act"),
+        hidden_dropout_prob=tree.get("hidden_dropout_prob", 0.1),
+        attention_probs_dropout_prob=tree.get("attention_probs_dropout_prob", 0.1),
+        max_position_embeddings=tree.get("max_position_embeddings", 512),
+        type_vocab_size=tree.get("type_vocab_size", 2 if kind == "albert" else 16),
+        initializer_range=tree.get("initializer_range", 0.02),
+        layer_norm_eps=EPSILON,
+        **{name: flags[name] for name in _KEPT if name in flags},
+    )
+
+
+def _activation(tree: Mapping[str, Any], word: str) -> Any:
+    name = tree.get(word, "gelu")
+    return "gelu_new" if name == "gelu" and "model_type" not in tree else activation(name)
+
+
+def _plan(kind: Kind, tree: Mapping[str, Any], layers: int) -> SharingPlan:
+    if kind == "bert":
+        return SharingPlan.unshared(layers)
+    if kind == "brightmart":
+        return SharingPlan.shared(layers)
+    groups, inner = number({"num_hidden_groups": 1} | dict(tree), "num_hidden_groups"), inner_blocks(tree)
+    if layers * inner > MAX_DEPTH:
+        raise SettingsError(f"{groups} groups of {inner} inner blocks do not fit {layers} layers")
+    return SharingPlan.grouped(layers, groups, inner)
+
+
+def _read_xlnet(tree: Mapping[str, Any]) -> EncoderConfig:
+    """As transformers' file of it, but for three words."""
+    act = _activation(tree, "ff_activation")
+    told = {"vocab_size": number(tree, "n_token")} | dict(tree) | {"ff_activation": act}
+    flags, tied = our_flags(tree), not tree.get("untie_r", False)
+    own: dict[str, Any] = {"pad_token_id": _XLNET_PAD if told["vocab_size"] > _XLNET_PAD else 0}
+    own |= {name: flags[name] for name in ("classifier_dropout_prob", "pad_token_id") if name in flags}
+    biases: RelativeBiasesOf = "tied" if tied else "block"
+    return replace(read_xlnet(told), relative_biases=biases, layer_norm_eps=EPSILON, **own)
+
+
+def google_json(kind: Kind, model: Model, pad: int) -> dict[str, Any]:
+    """The configuration of a model.
+
+    Args:
+        pad: the id that fills up rows.
+    """
+    config = model.config
+    flags = written_flags(model) | {name: getattr(config, name) for name in _KEPT} | {"pad_token_id": pad}
+    act = "gelu" if config.hidden_act == "gelu_new" else config.hidden_act
+    if kind == "xlnet":
+        return {
+            "d_head": config.head_size,
+            "d_inner": config.intermediate_size,
+            "d_model": config.hidden_size,
+            "ff_activation": act,
+            "n_head": config.num_attention_heads,
+            "n_layer": config.num_hidden_layers,
+            "n_token": config.vocab_size,
+            "untie_r": config.relative_biases == "block",
+            "dropout": config.hidden_dropout_prob,
+            "initializer_range": config.initializer_range,
+            "summary_type": config.summary,
+            "albertine": flags | xlnet_flags(config),
+        }
+    tree: dict[str, Any] = {
+        "attention_probs_dropout_prob": config.attention_probs_dropout_prob,
+        "hidden_act": act,
+        "hidden_dropout_prob": config.hidden_dropout_prob,
+        "hidden_size": config.hidden_size,
+        "initializer_range": config.initializer_range,
+        "intermediate_size": config.intermediate_size,
+        "max_position_embeddings": config.max_position_embeddings,
+        "num_attention_heads": config.num_attention_heads,
+        "num_hidden_layers": config.num_hidden_layers,
+        "type_vocab_size": config.type_vocab_size,
+        "vocab_size": config.vocab_size,
+        "albertine": flags,
+    }
+    if kind == "albert":
+        layers, groups, inner = config.plan.groups() or (0, 0, 0)
+        shape = {"num_hidden_layers": layers, "num_hidden_groups": groups, "inner_group_num": inner}
+        tree |= {"embedding_size": config.embedding_size, **shape, **_IGNORED}
+    return tree
+
+
+def written_kind(model: Model, wanted: str) -> Kind:
+    """Which of Google's codes computes what a model computes.
+
+    Args:
+        wanted: "google" for ALBERT or BERT, or "xlnet-tf".
+
+    Raises:
+        SettingsError: none does, with everything that is in the way.
+    """
+    config, found = model.config, list[str]()
+    xlnet = wanted == "xlnet-tf"
+    if xlnet != (config.architecture == "xlnet") or config.architecture not in ("albert", "bert", "xlnet"):
+        found.append(f"the block of {config.architecture or 'no published model'}")
+    elif xlnet:
+        found += _in_xlnets_way(config)
+    elif config.plan != config.plan.blocks or not config.plan.groups():
+        found.append("a plan other than groups of whole blocks")
+    if config.has_mapping and config.embedding_size == config.hidden_size:
+        found.append("a mapping of embeddings that are as wide as the hidden states")
+    if config.layer_norm_eps != EPSILON:
+        found.append(f"layer_norm_eps {config.layer_norm_eps:g}, where its code has {EPSILON:g}")
+    if config.hidden_act == "gelu":
+        found.append("hidden_act gelu, the erf form, where its code computes the tanh form")
+    foreign = model.heads & ({"mlm", "sop", "nsp"} if xlnet else {"lm"})
+    found += [f"the head {name}" for name in sorted(foreign)]
+    if found:
+        remedy = "Leave --to out, and the model is written as it stands"
+        if config.hidden_act == "gelu" and len(found) == 1:
+            remedy = (
+                'Say "hidden_act": "gelu_new" in its config.json if Google trained it: its own models are '
+                "of the tanh form, and transformers' files of them say gelu"
+            )
+        raise SettingsError(f"the layout {wanted} has no place for {', '.join(found)}", remedy=remedy)
+    return "xlnet" if xlnet else "bert" if config.is_bert else "albert"
+
+
+def _in_xlnets_way(config: EncoderConfig) -> list[str]:
+    found = []
+    if config.plan != SharingPlan.unshared(config.plan.depth):
+        found.append("shared weights")
+    if config.has_mapping:
+        found.append("a mapping of embeddings")
+    if not config.type_vocab_size:
+        found.append("segments that are not told apart")
+    if config.clamp_positions:
+        found.append("clamp_positions, which is a setting of its runs")
+    return found

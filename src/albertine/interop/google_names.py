@@ -1,0 +1,133 @@
+"""The names of variables in the checkpoints of Google's ALBERT and BERT, and of brightmart's albert_zh
+(albert_family.md 2.1, 2.2 and 2.4); those of XLNet stand in `xlnet_names.py`.
+
+Kernels of dense layers are stored the other way round; tables, `output_weights` and vectors are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from albertine.interop.keymap import ATTENTION, FEED_FORWARD, KeyMap, Rule, dense, norm
+from albertine.interop.xlnet_names import xlnet_tf
+from albertine.model.config import EncoderConfig
+
+Kind = Literal["albert", "bert", "brightmart", "xlnet"]
+_MARKS: dict[Kind, str] = {
+    "albert": "bert/encoder/transformer/group_0/",
+    "brightmart": "bert/encoder/layer_shared/",
+    "bert": "bert/encoder/layer_0/",
+    "xlnet": "model/transformer/layer_0/",
+}
+"""What the name of some variable begins with, in checkpoints of this kind alone."""
+WORDS = "bert/embeddings/word_embeddings"
+SECOND = f"{WORDS}_2"
+"""The other factor of brightmart's word embeddings, (E, H)."""
+BACKBONE = ("bert/", "cls/predictions/", "cls/seq_relationship/", "model/transformer/", "model/lm_loss/")
+HEADS = {
+    "classifier": ("output_weights", "output_bias"),
+    "qa_outputs": ("cls/squad/output_weights", "cls/squad/output_bias"),
+}
+"""Heads of tasks by their names in transformers: weight and bias of those that compute the same."""
+
+
+def _dense(ours: str, theirs: str) -> tuple[Rule, Rule]:
+    return dense(ours, f"{theirs}/", "kernel", transposed=True)
+
+
+def _norm(ours: str, theirs: str) -> tuple[Rule, Rule]:
+    return norm(ours, f"{theirs}/", "gamma", "beta")
+
+
+_OUTER = (
+    Rule("encoder.embeddings.word.weight", WORDS),
+    Rule("encoder.embeddings.position.weight", "bert/embeddings/position_embeddings"),
+    Rule("encoder.embeddings.token_type.weight", "bert/embeddings/token_type_embeddings"),
+    *_norm("encoder.embeddings.layer_norm", "bert/embeddings/LayerNorm"),
+    *_dense("encoder.embeddings.mapping", "bert/encoder/embedding_hidden_mapping_in"),
+    *_dense("pooler.dense", "bert/pooler/dense"),
+    *_dense("mlm.dense", "cls/predictions/transform/dense"),
+    *_norm("mlm.layer_norm", "cls/predictions/transform/LayerNorm"),
+    Rule("mlm.bias", "cls/predictions/output_bias"),
+    Rule("sentence.classifier.weight", "cls/seq_relationship/output_weights"),
+    Rule("sentence.classifier.bias", "cls/seq_relationship/output_bias"),
+)
+_GROUP = "bert/encoder/transformer/group_{group}/inner_group_{inner}"
+
+ALBERT_TF = KeyMap(
+    (
+        *_OUTER,
+        *(
+            rule
+            for part in ("query", "key", "value")
+            for rule in _dense(f"{ATTENTION}{part}", f"{_GROUP}/attention_1/self/{part}")
+        ),
+        *_dense(f"{ATTENTION}output", f"{_GROUP}/attention_1/output/dense"),
+        *_norm(f"{ATTENTION}layer_norm", f"{_GROUP}/LayerNorm"),
+        *_dense(f"{FEED_FORWARD}intermediate", f"{_GROUP}/ffn_1/intermediate/dense"),
+        *_dense(f"{FEED_FORWARD}output", f"{_GROUP}/ffn_1/intermediate/output/dense"),
+        *_norm(f"{FEED_FORWARD}layer_norm", f"{_GROUP}/LayerNorm_1"),
+    ),
+    lambda block, inner: {"group": block // inner, "inner": block % inner},
+)
+
+
+def _bert(layer: str) -> KeyMap:
+    block = (
+        *(
+            rule
+            for part in ("query", "key", "value")
+            for rule in _dense(f"{ATTENTION}{part}", f"{layer}/attention/self/{part}")
+        ),
+        *_dense(f"{ATTENTION}output", f"{layer}/attention/output/dense"),
+        *_norm(f"{ATTENTION}layer_norm", f"{layer}/attention/output/LayerNorm"),
+        *_dense(f"{FEED_FORWARD}intermediate", f"{layer}/intermediate/dense"),
+        *_dense(f"{FEED_FORWARD}output", f"{layer}/output/dense"),
+        *_norm(f"{FEED_FORWARD}layer_norm", f"{layer}/output/LayerNorm"),
+    )
+    return KeyMap((*_OUTER, *block), lambda block, inner: {"layer": block})
+
+
+BERT_TF = _bert("bert/encoder/layer_{layer}")
+BRIGHTMART = _bert("bert/encoder/layer_shared")
+
+
+def keymap(kind: Kind, config: EncoderConfig) -> KeyMap:
+    """The names in checkpoints of a kind, for an encoder."""
+    if kind == "xlnet":
+        return xlnet_tf(config.num_hidden_layers, tied=config.relative_biases == "tied")
+    return {"albert": ALBERT_TF, "bert": BERT_TF, "brightmart": BRIGHTMART}[kind]
+
+
+def kind_of(names: Iterable[str]) -> Kind | None:
+    """Whose checkpoint has these variables; None: nobody's that we know."""
+    names = list(names)
+    for kind, mark in _MARKS.items():
+        if any(name.startswith(mark) for name in names):
+            return kind
+    return None
+
+
+def without_slots(names: Iterable[str]) -> set[str]:
+    """The variables without what optimizers keep of each, which is named after it: `…/kernel/adam_m`."""
+    names = set(names)
+    return {name for name in names if name.rpartition("/")[0] not in names}
+
+
+def heads_in(kind: Kind, names: Iterable[str], objective: object) -> set[str]:
+    """The pretraining heads that are there.
+
+    Args:
+        objective: "sop" or "nsp" where the configuration says what the sentence head was made for.
+    """
+    names = set(names)
+    if objective not in ("sop", "nsp"):
+        objective = "nsp" if kind == "bert" else "sop"
+    marks = {
+        "pooler": ("bert/pooler/dense/kernel", "model/sequnece_summary/summary/kernel"),
+        "mlm": ("cls/predictions/output_bias",),
+        "lm": ("model/lm_loss/bias",),
+        str(objective): ("cls/seq_relationship/output_weights",),
+    }
+    return {head for head, mark in marks.items() if not names.isdisjoint(mark)}

@@ -1,0 +1,72 @@
+"""Whole numbers in as few bytes as they need, and the fields of a protocol buffer: what the tables and the
+records of TensorFlow's checkpoints are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+_MOST = 10
+"""Bytes of a number of 64 bits."""
+_FIXED = {1: 8, 5: 4}
+
+
+class Malformed(ValueError):
+    """Bytes that are not what they should be; who knows the file says so to a person."""
+
+
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    """The number that begins at a place, below 2 ** 64, and where the next thing begins.
+
+    Raises:
+        Malformed: cut short, or of more bytes than such a number has.
+    """
+    value = 0
+    for i, byte in enumerate(data[at : at + _MOST]):
+        value |= (byte & 0x7F) << 7 * i
+        if byte < 0x80:
+            return value & (1 << 64) - 1, at + i + 1
+    raise Malformed("a number is cut short")
+
+
+def to_varint(value: int) -> bytes:
+    """The bytes of a number of at least 0."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes(out + bytes([value]))
+
+
+def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """The fields of a protocol buffer in their order, by number: whole numbers, and all else as bytes.
+
+    Raises:
+        Malformed: cut short, or of a kind that there is none.
+    """
+    at = 0
+    while at < len(data):
+        tag, at = varint(data, at)
+        number, kind = tag >> 3, tag & 7
+        if kind == 0:
+            value, at = varint(data, at)
+            yield number, value
+            continue
+        size = _FIXED.get(kind, -1)
+        if kind == 2:
+            size, at = varint(data, at)
+        if size < 0 or at + size > len(data):
+            raise Malformed("a record is cut short or of an unknown kind")
+        piece, at = data[at : at + size], at + size
+        yield number, piece if kind == 2 else int.from_bytes(piece, "little")
+
+
+def field(number: int, value: int | bytes) -> bytes:
+    """A field of a protocol buffer; a number that is 0 is left out, as protocol buffers have it."""
+    if isinstance(value, bytes):
+        return to_varint(number << 3 | 2) + to_varint(len(value)) + value
+    return to_varint(number << 3) + to_varint(value) if value else b""
+
+
+def fixed32(number: int, value: int) -> bytes:
+    """A field that always takes four bytes."""
+    return to_varint(number << 3 | 5) + value.to_bytes(4, "little")

@@ -1,0 +1,430 @@
+"""Google's checkpoints as model folders: published names and counts, round trips without a changed bit, the
+numbers of other loaders, and refusals with a reason."""
+
+from __future__ import annotations
+
+import json
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+import transformers
+from torch import Tensor
+
+import albertine
+from albertine.analysis.parameters import report
+from albertine.errors import ModelError, SettingsError
+from albertine.interop.google import NAME, checkpoint_in, google_config, save_checkpoint
+from albertine.interop.google_config import google_json, read_google
+from albertine.interop.google_names import Kind, keymap, kind_of, without_slots
+from albertine.interop.huggingface import read_folder, save_model
+from albertine.interop.tensorflow_bundle import open_bundle, read_index, write_bundle
+from albertine.layout import pack
+from albertine.model.model import Model
+from albertine.model.plan import SharingPlan
+from albertine.model.presets import preset
+from albertine.text.wordpiece import WordPieceTokenizer
+from tests.interop.test_roformer import assert_same_model
+from tests.interop.test_xlnet import our_model as xlnet_model
+from tests.model import builders
+
+HERE = Path(__file__).with_name("tensorflow")
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz", "##a", "北", "京"]
+FACTORS = "bert/embeddings/word_embeddings", "bert/embeddings/word_embeddings_2"
+
+
+def google(model: Model, folder: Path, wanted: str = "google", **given: Any) -> Path:
+    save_checkpoint(model, given.pop("tokenizer", None), folder, wanted, **given)
+    return folder
+
+
+def variables(folder: Path) -> dict[str, Tensor]:
+    prefix = checkpoint_in(folder)
+    assert prefix is not None
+    with open_bundle(prefix) as found:
+        return {name: found.read(name) for name in found.shapes}
+
+
+def rewrite(folder: Path, tensors: Mapping[str, Tensor], name: str = NAME) -> None:
+    """The checkpoint of a folder with other variables."""
+    for file in folder.glob(f"{NAME}.*"):
+        file.unlink()
+    write_bundle(folder / name, tensors)
+
+
+def edit(folder: Path, **changes: object) -> None:
+    (path,) = folder.glob("*_config.json")
+    tree = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({k: v for k, v in tree.items() if v is not ...}))
+
+
+@pytest.mark.parametrize(
+    ("file", "shape", "heads", "count"),
+    [
+        ("tfhub_albert_base_3", "albert-base-v2", {"pooler", "mlm"}, 11_812_272),
+        ("albert_tiny_google_snappy", "albert-tiny-zh", {"mlm", "sop"}, 4_142_594),
+        ("albert_tiny_google_tuned", "albert-tiny-zh", {"pooler"}, 4_080_520),
+    ],
+)
+def test_published_variables_are_those_of_our_presets(
+    file: str, shape: str, heads: set[str], count: int
+) -> None:
+    """Every name and shape, none missing, none too many but slots and the step (albert_family.md 2.1-2.3)."""
+    _, entries = read_index(HERE / f"{file}.index")
+    theirs = {name: entries[name].shape for name in without_slots(entries)} | {"global_step": ()}
+    with torch.device("meta"):
+        state = Model(preset(shape), heads).state_dict()
+    assert kind_of(entries) == "albert"
+    rules = keymap("albert", preset(shape)).entries(state)
+    ours = {rule.theirs: rule.shape(tuple(state[name].shape)) for name, rule in rules.items()}
+    assert ours | {"global_step": ()} == theirs
+    assert sum(x.numel() for x in state.values()) == count
+
+
+def test_brightmarts_variables() -> None:
+    """Those of a shared BERT whose word embeddings have two factors: 4,295,186 numbers, multiplied 8,142,610
+    (albert_family.md 1.3)."""
+    _, entries = read_index(HERE / "brightmart_tiny.index")
+    shapes = {name: entry.shape for name, entry in entries.items()}
+    assert kind_of(shapes) == "brightmart"
+    config = replace(preset("albert-tiny-zh"), embedding_size=312)
+    with torch.device("meta"):
+        state = Model(config, {"mlm", "sop"}).state_dict()
+    rules = keymap("brightmart", config).entries(state)
+    ours = {rule.theirs: rule.shape(tuple(state[name].shape)) for name, rule in rules.items()}
+    assert [shapes.pop(name) for name in FACTORS] == [(21128, 128), (128, 312)]
+    assert ours.pop(FACTORS[0]) == (21128, 312) and ours == shapes
+
+
+PLANS = {
+    "shared": (SharingPlan.shared(3), 8, "albert"),
+    "as wide as the layers": (SharingPlan.shared(3), 24, "albert"),
+    "groups": (SharingPlan.grouped(4, 2), 8, "albert"),
+    "uneven groups": (SharingPlan.grouped(5, 3), 8, "albert"),
+    "inner groups": (SharingPlan.grouped(4, 2, 2), 8, "albert"),
+    "one group of two": (SharingPlan.grouped(3, 1, 2), 8, "albert"),
+    "nothing shared": (SharingPlan.unshared(3), 8, "albert"),
+    "BERT": (SharingPlan.unshared(3), 24, "bert"),
+}
+
+
+@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize("heads", [{"mlm", "sop"}, {"mlm", "nsp"}, {"mlm"}, {"pooler"}, set()])
+def test_every_plan_comes_back_as_it_was(name: str, heads: set[str], tmp_path: Path) -> None:
+    plan, width, kind = PLANS[name]
+    config = builders.config(plan, embedding_size=width, hidden_dropout_prob=0.1, hidden_act="relu")
+    model = Model(replace(config, feed_forward_dropout=False, classifier_dropout_prob=0.3), heads, seed=3)
+    assert_same_model(albertine.load(google(model, tmp_path)), model)
+    assert (tmp_path / f"{kind}_config.json").is_file()
+    assert google_config(tmp_path, tmp_path / NAME) == model.config
+
+
+@pytest.mark.parametrize("name", PLANS)
+@torch.no_grad()
+def test_transformers_to_google_and_back(name: str, tmp_path: Path) -> None:
+    """The same file of transformers, and the outputs of its classes."""
+    plan, width, _ = PLANS[name]
+    model = builders.model(plan, embedding_size=width)
+    albertine.save(model, None, tmp_path / "hf")
+    google(read_folder(tmp_path / "hf").model, tmp_path / "g")
+    albertine.save(read_folder(tmp_path / "g").model, None, tmp_path / "back")
+    for file in ("model.safetensors", "config.json"):
+        assert (tmp_path / "hf" / file).read_bytes() == (tmp_path / "back" / file).read_bytes()
+    ids = torch.arange(1, 13).view(2, 6)
+    theirs = transformers.AutoModel.from_pretrained(tmp_path / "hf").eval()(ids)
+    ours = albertine.load(tmp_path / "g")(ids)
+    torch.testing.assert_close(ours.last_hidden_state, theirs.last_hidden_state, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(ours.pooler_output, theirs.pooler_output, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("tied", ["block", "tied"])
+@pytest.mark.parametrize("heads", [{"lm", "pooler"}, {"lm"}, {"pooler"}, set()])
+def test_xlnet_comes_back_as_it_was(tied: Any, heads: set[str], tmp_path: Path) -> None:
+    model = xlnet_model(heads or None, plan=SharingPlan.unshared(3), relative_biases=tied)
+    model = model if heads else Model(model.config, set())
+    again = albertine.load(google(model, tmp_path, "xlnet-tf"))
+    assert_same_model(again, model)
+    found = variables(tmp_path)
+    assert found["model/transformer/mask_emb/mask_emb"].shape == (1, 1, 24)
+    assert found["model/transformer/r_w_bias"].shape == ((4, 6) if tied == "tied" else (3, 4, 6))
+
+
+def test_dense_kernels_are_transposed_and_nothing_else(tmp_path: Path) -> None:
+    """By the shapes of Google's own layer functions, so that no pair of mistakes cancels."""
+    model = builders.model()
+    found = variables(google(model, tmp_path))
+    state, block = model.state_dict(), "bert/encoder/transformer/group_0/inner_group_0"
+    x = torch.randn(5, 24)
+    kernel, bias = (found[f"{block}/ffn_1/intermediate/dense/{part}"] for part in ("kernel", "bias"))
+    torch.testing.assert_close(x @ kernel + bias, model.encoder.feed_forward[0].intermediate(x))
+    assert found["bert/embeddings/word_embeddings"].shape == (53, 8)
+    assert torch.equal(
+        found["bert/embeddings/position_embeddings"], state["encoder.embeddings.position.weight"]
+    )
+    assert found["bert/encoder/embedding_hidden_mapping_in/kernel"].shape == (8, 24)
+    assert torch.equal(found["cls/seq_relationship/output_weights"], state["sentence.classifier.weight"])
+    assert torch.equal(found[f"{block}/LayerNorm/gamma"], state["encoder.attention.0.layer_norm.weight"])
+    assert torch.equal(found[f"{block}/LayerNorm_1/beta"], state["encoder.feed_forward.0.layer_norm.bias"])
+
+
+def brightmart(folder: Path) -> dict[str, Tensor]:
+    """A small checkpoint of brightmart's architecture, by random numbers."""
+    model = builders.model(embedding_size=24, seed=5)
+    rules = keymap("brightmart", model.config).entries(model.state_dict())
+    found = {rule.theirs: rule.to_theirs(model.state_dict()[name], 4).clone() for name, rule in rules.items()}
+    generator = torch.Generator().manual_seed(1)
+    found |= dict(
+        zip(FACTORS, (torch.randn(n, generator=generator) for n in ((53, 6), (6, 24))), strict=True)
+    )
+    tree = google_json("brightmart", model, 0) | {"embedding_size": 6, "ln_type": "postln"}
+    folder.mkdir(exist_ok=True)
+    (folder / "albert_config_tiny.json").write_text(json.dumps(tree))
+    write_bundle(folder / "albert_model.ckpt", found)
+    return found
+
+
+@torch.no_grad()
+def test_brightmarts_architecture_is_computed(tmp_path: Path) -> None:
+    """Embeddings and the masked-LM head with both factors, as albert_zh writes them (albert_family.md 1.12);
+    in between it is a block that all depths share."""
+    w = brightmart(tmp_path)
+    found = read_folder(tmp_path)
+    model = found.model
+    assert model.config.plan == SharingPlan.shared(3) and model.heads == {"mlm", "sop", "pooler"}
+    ids, types = torch.tensor([3, 9, 27, 1]), torch.tensor([0, 0, 1, 1])
+    x = w[FACTORS[0]][ids] @ w[FACTORS[1]] + w["bert/embeddings/token_type_embeddings"][types]
+    x = x + w["bert/embeddings/position_embeddings"][:4]
+    norm = (w["bert/embeddings/LayerNorm/gamma"], w["bert/embeddings/LayerNorm/beta"], 1e-12)
+    packed = pack([ids.numpy()], [types.numpy()])
+    embedded = model.encoder.embeddings(packed, torch.float32)
+    torch.testing.assert_close(embedded, F.layer_norm(x, (24,), *norm), atol=1e-5, rtol=1e-5)
+    top = "cls/predictions/transform"
+    y = F.gelu(x @ w[f"{top}/dense/kernel"] + w[f"{top}/dense/bias"], approximate="tanh")
+    y = F.layer_norm(y, (24,), w[f"{top}/LayerNorm/gamma"], w[f"{top}/LayerNorm/beta"], 1e-12)
+    logits = y @ w[FACTORS[1]].T @ w[FACTORS[0]].T + w["cls/predictions/output_bias"]
+    assert model.mlm is not None
+    with model.encoder.computing():
+        ours = model.mlm(x, model.encoder.embeddings)
+    torch.testing.assert_close(ours, logits, atol=1e-4, rtol=1e-4)
+    assert found.notes == (
+        "Its word embeddings are the product of two factors, and are written multiplied: 1,272 numbers "
+        "instead of 462, for the same outputs.",
+    )
+
+
+def test_brightmarts_factors_must_fit(tmp_path: Path) -> None:
+    w = brightmart(tmp_path)
+    for file in tmp_path.glob("albert_model.*"):
+        file.unlink()
+    write_bundle(tmp_path / "albert_model.ckpt", w | {FACTORS[1]: torch.zeros(5, 24)})
+    with pytest.raises(ModelError, match=r"but \[53, 6\] and \[5, 24\]"):
+        albertine.load(tmp_path)
+
+
+def test_brightmarts_pre_norm_is_refused(tmp_path: Path) -> None:
+    brightmart(tmp_path)
+    path = tmp_path / "albert_config_tiny.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"ln_type": "preln"}))
+    with pytest.raises(ModelError, match="ln_type `preln` is not supported"):
+        albertine.load(tmp_path)
+
+
+def test_slots_and_the_step_are_passed_over(tmp_path: Path) -> None:
+    model = builders.model()
+    found = variables(google(model, tmp_path))
+    slots = {f"{name}/{slot}": x * 9 for name, x in found.items() for slot in ("adam_m", "adam_v", "lamb_m")}
+    rewrite(tmp_path, found | slots | {"beta1_power": torch.tensor(0.9)})
+    again = read_folder(tmp_path)
+    assert_same_model(again.model, model)
+    assert not again.left_aside and not again.extra
+
+
+@pytest.mark.parametrize(
+    ("head", "names"),
+    [
+        ("classifier", ("output_weights", "output_bias")),
+        ("qa_outputs", ("cls/squad/output_weights", "cls/squad/output_bias")),
+    ],
+)
+def test_heads_of_tasks(head: str, names: tuple[str, str], tmp_path: Path) -> None:
+    extra = {f"{head}.weight": torch.randn(2, 24), f"{head}.bias": torch.randn(2)}
+    assert save_checkpoint(
+        builders.model(),
+        None,
+        tmp_path / "m",
+        "google",
+        extra_tensors=extra | {"other.weight": torch.ones(1)},
+    ) == ("other.weight",)
+    found = read_folder(tmp_path / "m")
+    assert set(names) <= variables(tmp_path / "m").keys()
+    assert found.extra.keys() == extra.keys()
+    assert all(torch.equal(found.extra[name], x) for name, x in extra.items())
+    kind = "SequenceClassification" if head == "classifier" else "QuestionAnswering"
+    assert found.config["architectures"] == [f"AlbertFor{kind}"]
+
+
+def test_another_head_is_left_aside(tmp_path: Path) -> None:
+    folder = google(builders.model(), tmp_path)
+    rewrite(folder, variables(folder) | {"end_logits/dense_0/kernel": torch.ones(48, 24)})
+    assert read_folder(folder).left_aside == ("end_logits/dense_0/kernel",)
+
+
+def test_tfhub(tmp_path: Path) -> None:
+    """Variables in a folder of their own, configuration and vocabulary among the assets, no sentence head."""
+    model = Model(builders.config(), {"mlm", "pooler"}, seed=4)
+    google(model, tmp_path / "g", tokenizer=WordPieceTokenizer(PIECES))
+    for place in ("variables", "assets"):
+        (tmp_path / "hub" / place).mkdir(parents=True)
+    write_bundle(tmp_path / "hub" / "variables" / "variables", variables(tmp_path / "g"))
+    (tmp_path / "g" / "albert_config.json").rename(tmp_path / "hub" / "assets" / "albert_config.json")
+    (tmp_path / "g" / "vocab.txt").rename(tmp_path / "hub" / "assets" / "vocab.txt")
+    assert_same_model(albertine.load(tmp_path / "hub"), model)
+    assert albertine.load_tokenizer(tmp_path / "hub").vocab_size == len(PIECES)
+
+
+def test_of_several_checkpoints_the_named_one_is_read(tmp_path: Path) -> None:
+    folder = google(builders.model(), tmp_path)
+    other = builders.model(seed=7)
+    write_bundle(folder / "model.ckpt-9", variables(google(other, tmp_path / "other")))
+    assert_same_model(albertine.load(folder), builders.model())
+    (folder / "checkpoint").write_text('model_checkpoint_path: "/elsewhere/model.ckpt-9"\nall_: "x"\n')
+    assert_same_model(albertine.load(folder), other)
+    (folder / "checkpoint").unlink()
+    with pytest.raises(ModelError, match=r"several checkpoints \(model.ckpt-9, model.ckpt-best\)"):
+        albertine.load(folder)
+
+
+def test_safetensors_beside_win(tmp_path: Path) -> None:
+    save_model(builders.model(seed=7), None, tmp_path)
+    write_bundle(tmp_path / "model.ckpt", variables(google(builders.model(), tmp_path / "g")))
+    assert_same_model(albertine.load(tmp_path), builders.model(seed=7))
+
+
+def test_a_folder_of_transformers_with_some_index_is_one(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "faiss.index").write_bytes(b"x")
+    assert checkpoint_in(tmp_path) is None
+
+
+def test_the_configuration_is_found_and_said_to_be_missing(tmp_path: Path) -> None:
+    folder = google(builders.model(), tmp_path)
+    file = folder / "albert_config.json"
+    file.rename(folder / "albert_config_tiny_g.json")
+    assert_same_model(albertine.load(folder), builders.model())
+    (folder / "other_config.json").write_text("{}")
+    with pytest.raises(ModelError, match="several configurations"):
+        albertine.load(folder)
+    for path in folder.glob("*.json"):
+        path.unlink()
+    with pytest.raises(ModelError, match=r"no albert_config.json\. Put the configuration"):
+        albertine.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"hidden_size": 32}, "has shape .* its configuration says"),
+        ({"num_hidden_groups": 2}, "has no bert/encoder/transformer/group_1"),
+        ({"num_hidden_groups": 0}, "num_hidden_groups must be"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers must be"),
+        ({"num_hidden_layers": 4000, "inner_group_num": 4000}, "do not fit"),
+        ({"vocab_size": "many"}, "vocab_size must be"),
+        ({"hidden_act": "swish"}, "hidden_act `swish`"),
+        ({"num_attention_heads": 5}, "not a multiple"),
+        ({"hidden_dropout_prob": "x"}, "cannot be used"),
+        ({"albertine": {"initialization": [1]}}, "is not supported"),
+    ],
+)
+def test_configurations_that_lie_are_refused(changes: dict[str, object], says: str, tmp_path: Path) -> None:
+    folder = google(builders.model(), tmp_path)
+    edit(folder, **changes)
+    with pytest.raises(ModelError, match=says):
+        albertine.load(folder)
+
+
+def test_variables_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    folder = google(builders.model(SharingPlan.unshared(3), embedding_size=24), tmp_path)
+    found = variables(folder)
+    edit(folder, num_hidden_layers=2)
+    with pytest.raises(ModelError, match=r"bert/encoder/layer_2/.* 15 more variables .* no place for"):
+        albertine.load(folder)
+    edit(folder, num_hidden_layers=3)
+    found["bert/pooler/dense/bias"][3] = torch.nan
+    rewrite(folder, found)
+    with pytest.raises(ModelError, match="pooler/dense/bias holds values that are not finite"):
+        albertine.load(folder)
+    rewrite(folder, {"model/layer/kernel": torch.ones(3)})
+    with pytest.raises(ModelError, match="no variables of ALBERT, BERT or XLNet"):
+        albertine.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "wanted", "says"),
+    [
+        ({"plan": SharingPlan.attention_only(3)}, "google", "a plan other than groups of whole blocks"),
+        ({"plan": SharingPlan((0, 1, 0), (0, 1, 0))}, "google", "a plan other than groups"),
+        ({"plan": SharingPlan((0, 0, 0), (0, 0, 0), own=("norms",))}, "google", "a plan other than groups"),
+        ({"hidden_act": "gelu"}, "google", 'the tanh form. Say "hidden_act": "gelu_new"'),
+        ({"layer_norm_eps": 1e-5}, "google", "layer_norm_eps 1e-05"),
+        ({"embedding_size": 24, "embedding_mapping": "always"}, "google", "a mapping of embeddings"),
+        ({"positions": "rotary"}, "google", "the block of roformer"),
+        ({"qk_norm": True}, "google", "the block of no published model"),
+        ({}, "xlnet-tf", "the block of albert"),
+    ],
+)
+def test_what_google_has_no_place_for_is_said(
+    changes: dict[str, Any], wanted: str, says: str, tmp_path: Path
+) -> None:
+    with pytest.raises(SettingsError) as caught:
+        google(Model(builders.config(**changes), {"mlm"}), tmp_path / "m", wanted)
+    assert says in str(caught.value) and not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({}, "shared weights"),
+        ({"plan": SharingPlan.unshared(3), "clamp_positions": 4}, "clamp_positions"),
+        ({"plan": SharingPlan.unshared(3), "embedding_size": 8}, "a mapping of embeddings"),
+        ({"plan": SharingPlan.unshared(3), "type_vocab_size": 0}, "segments that are not told apart"),
+    ],
+)
+def test_what_xlnet_has_no_place_for_is_said(changes: dict[str, Any], says: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=says):
+        google(xlnet_model({"lm"}, **changes), tmp_path / "m", "xlnet-tf")
+    with pytest.raises(SettingsError, match="the block of xlnet"):
+        google(xlnet_model({"lm"}), tmp_path / "m")
+
+
+def test_foreign_folders_are_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ModelError, match="nothing was overwritten"):
+        google(builders.model(), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+    for seed in (1, 2):  # its own it replaces
+        folder = google(builders.model(seed=seed), tmp_path / "m")
+    assert_same_model(albertine.load(folder), builders.model(seed=2))
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape"), [("albert", "albert-xxlarge-zh"), ("bert", "bert-base"), ("xlnet", "xlnet-base")]
+)
+def test_presets_are_told_by_their_configuration(kind: Kind, shape: str) -> None:
+    """Written and read, a configuration is the same; and as Google published them, without our words."""
+    with torch.device("meta"):
+        model = Model(preset(shape), preset(shape).pretraining_heads)
+    tree = google_json(kind, model, model.config.pad_token_id)
+    assert read_google(kind, tree) == model.config
+    plain = {name: value for name, value in tree.items() if name != "albertine"}
+    found = read_google(kind, plain)
+    assert report(found).everything == report(model.config).everything
+    assert found.pad_token_id == model.config.pad_token_id
+    assert found.hidden_act == model.config.hidden_act and "gelu_new" not in plain.values()

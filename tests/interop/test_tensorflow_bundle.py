@@ -1,0 +1,321 @@
+"""TensorFlow's checkpoints: what TensorFlow wrote is read, what we write it reads, and no damaged or lying
+file does harm."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from albertine.errors import ModelError
+from albertine.interop import sorted_table, tensorflow_bundle
+from albertine.interop.crc32c import crc32c, masked
+from albertine.interop.snappy import decompressed
+from albertine.interop.sorted_table import FOOTER, MAGIC, read_table, table
+from albertine.interop.tensorflow_bundle import open_bundle, read_index, write_bundle
+from albertine.interop.varint import Malformed, field, to_varint, varint
+from tests.interop.mutations import mutated
+
+HERE = Path(__file__).with_name("tensorflow")
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+COUNTS = {
+    "tfhub_albert_base_3": (30, 11_812_272),
+    "brightmart_tiny": (31, 4_295_186),
+    "albert_tiny_google_snappy": (97, 3 * 4_142_594),
+    "albert_tiny_google_tuned": (76, 3 * 4_080_520),
+}
+"""Entries, and numbers in those of float32, as albert_family.md 1.3 counts them; slots count twice more."""
+
+
+def tensors(count: int = 40) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(16)
+    found = {f"bert/encoder/layer_{i}/kernel": torch.randn(7, 5, generator=generator) for i in range(count)}
+    return found | {
+        "scalar": torch.tensor(3.5),
+        "half": torch.randn(3, 4, generator=generator).half(),
+        "bfloat": torch.randn(3, generator=generator).bfloat16(),
+        "double": torch.randn(2, 2, 2, generator=generator).double(),
+        "nothing": torch.empty(0, 3),
+        "wide": torch.randn(3, 70_001, generator=generator),
+    }
+
+
+@pytest.mark.parametrize("size", [0, 1, 9, 4095, 4096, 4097, 70_001])
+def test_the_checksum_is_castagnolis(size: int) -> None:
+    data = np.random.default_rng(size).bytes(size)
+    state = 0xFFFFFFFF
+    for byte in data:
+        state ^= byte
+        for _ in range(8):
+            state = (state >> 1) ^ (0x82F63B78 if state & 1 else 0)
+    assert crc32c(data) == state ^ 0xFFFFFFFF
+
+
+def test_known_checksums() -> None:
+    """RFC 3720, appendix B.4, and the same over more than one chunk."""
+    assert crc32c(b"123456789") == 0xE3069283
+    assert crc32c(bytes(32)) == 0x8A9136AA
+    assert crc32c(bytes(range(32))) == 0x46DD794E
+    long = bytes(range(251)) * 40_000  # over several chunks
+    assert crc32c(long[:-7]) != crc32c(long) == crc32c(memoryview(bytearray(long)))
+    assert masked(b"") == 0xA282EAD8
+
+
+@pytest.mark.parametrize("name", ["one", "three"])
+def test_what_tensorflow_wrote(name: str) -> None:
+    shards, entries = read_index(HERE / f"{name}.index")
+    assert shards == {"one": 1, "three": 3}[name] and len(entries) == 28
+    with open_bundle(HERE / name) as found:
+        assert "global_step" not in found.shapes and "a/text" not in found.shapes  # no weights
+        for i in range(24):
+            kernel = found.read(f"bert/encoder/layer_{i}/output/dense/kernel")
+            assert kernel.dtype == DTYPES[i % 4]
+            assert torch.equal(kernel.double(), torch.arange(6).double().view(2, 3) * 0.25 - i)
+        assert found.read("a/scalar") == 2.5 and found.read("a/nothing").shape == (0, 3)
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_published_indexes(name: str) -> None:
+    """Also the one whose blocks are compressed."""
+    shards, entries = read_index(HERE / f"{name}.index")
+    numbers = sum(int(np.prod(entry.shape)) for entry in entries.values() if entry.dtype == 1)
+    assert (shards, len(entries), numbers) == (1, *COUNTS[name])
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_what_is_written_comes_back(shards: int, tmp_path: Path) -> None:
+    given_ = tensors()
+    write_bundle(tmp_path / "m", given_, shards)
+    assert len(list(tmp_path.iterdir())) == 1 + shards
+    with open_bundle(tmp_path / "m") as found:
+        assert found.shapes == {name: tuple(x.shape) for name, x in sorted(given_.items())}
+        for name, x in given_.items():
+            again = found.read(name)
+            assert again.dtype == x.dtype and torch.equal(again, x)
+
+
+def test_tensorflow_reads_what_is_written(tmp_path: Path) -> None:
+    python = os.environ.get("ALBERTINE_TENSORFLOW")
+    if not python:
+        pytest.skip("ALBERTINE_TENSORFLOW names no Python with tensorflow-cpu==2.15.1")
+    for shards in (1, 3):
+        prefix, file = tmp_path / f"m{shards}", tmp_path / f"{shards}.npz"
+        write_bundle(prefix, tensors(20_000), shards)  # more than one block of names
+        subprocess.run([python, HERE / "oracle.py", "read", prefix, file], check=True)
+        found = np.load(file)
+        assert set(found.files) == set(tensors(20_000))
+        for name, x in tensors(20_000).items():
+            assert np.array_equal(found[name], x.double().numpy()), name
+
+
+def test_a_table_of_many_blocks() -> None:
+    entries = {f"{i:07d}".encode(): bytes([i % 251]) * 40 for i in range(20_000)}
+    data = table(entries.items())
+    assert read_table(data) == entries and data.endswith(MAGIC)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.dictionaries(st.binary(max_size=30), st.binary(max_size=30), max_size=50))
+def test_any_table_comes_back(entries: dict[bytes, bytes]) -> None:
+    ordered = dict(sorted(entries.items()))
+    assert list(read_table(table(ordered.items())).items()) == list(ordered.items())
+
+
+def test_varints() -> None:
+    for value in (0, 1, 127, 128, 300, 2**32 - 1, 2**63, 2**64 - 1):
+        assert varint(to_varint(value) + b"x", 0) == (value, len(to_varint(value)))
+    for cut in (b"", b"\x80", b"\xff" * 11):
+        with pytest.raises(Malformed):
+            varint(cut, 0)
+
+
+def test_snappy() -> None:
+    """Literals of every kind of length, copies of every kind, one that reads what it writes."""
+    word = bytes(range(100))
+    assert decompressed(b"\x05\x10hello", 9) == b"hello"
+    assert decompressed(to_varint(100) + bytes([60 << 2, 99]) + word, 100) == word
+    assert decompressed(to_varint(100) + bytes([61 << 2, 99, 0]) + word, 100) == word
+    assert decompressed(b"\x08\x0cabcd" + bytes([0 << 2 | 1, 4]), 99) == b"abcdabcd"
+    assert decompressed(b"\x07\x0cabcd" + bytes([2 << 2 | 2, 4, 0]), 99) == b"abcdabc"
+    assert decompressed(b"\x07\x0cabcd" + bytes([2 << 2 | 3, 1, 0, 0, 0]), 99) == b"abcdddd"
+    assert decompressed(b"\x0b\x04ab" + bytes([8 << 2 | 2, 2, 0]), 99) == b"abababababa"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xff\xff\xff\xff\x0f",  # says 4 GB
+        to_varint(65) + b"\x00a" + b"\xfe\x01\x00" * 2,  # grows beyond what it says
+        b"\x05\x10hell",
+        b"\x05\x0chell",
+        b"\x06\x0cabcd" + bytes([1 << 2 | 2, 0, 0]),  # from nowhere
+        b"\x06\x0cabcd" + bytes([1 << 2 | 2, 5, 0]),  # from before the beginning
+        b"\x06\x0cabcd" + bytes([1 << 2 | 2, 5]),
+        bytes([9, 63 << 2, 255, 255, 255, 255]),
+    ],
+)
+def test_snappy_that_lies(data: bytes) -> None:
+    with pytest.raises(Malformed):
+        decompressed(data, 64)
+
+
+def test_a_bomb_of_a_block_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many small blocks that each hold much: what all hold together is bounded."""
+    monkeypatch.setattr(sorted_table, "_MAX_BLOCK", 1000)
+    big = sorted_table.to_varint(900) + b"\x00a" + b"\xfe\x01\x00" * 14 + bytes([2 << 2 | 2, 1, 0])
+    assert len(decompressed(big, 1000)) == 900
+    out, handles = bytearray(), []
+    for i in range(2):
+        handles.append((bytes([i]), to_varint(len(out)) + to_varint(len(big))))
+        out += big + b"\x01" + masked(big + b"\x01").to_bytes(4, "little")
+    tail = sorted_table._put(out, []) + sorted_table._put(out, handles)
+    with pytest.raises(Malformed):
+        read_table(bytes(out + tail.ljust(FOOTER - 8, b"\0") + MAGIC))
+
+
+def forged(blocks: list[tuple[bytes, bytes]], out: bytearray) -> bytes:
+    """A table whose index says that its blocks are these."""
+    tail = sorted_table._put(out, []) + sorted_table._put(out, blocks)
+    return bytes(out + tail.ljust(FOOTER - 8, b"\0") + MAGIC)
+
+
+def test_a_block_is_not_read_twice() -> None:
+    """An index of a thousand names for one block would make a small file a large one."""
+    out = bytearray()
+    place = sorted_table._put(out, [(b"a", b"1"), (b"b", b"2")])
+    assert read_table(forged([(b"b", place)], bytearray(out))) == {b"a": b"1", b"b": b"2"}
+    with pytest.raises(Malformed, match="over each other"):
+        read_table(forged([(b"b", place), (b"c", place)], bytearray(out)))
+
+
+def test_an_index_that_names_itself() -> None:
+    out = bytearray()
+    sorted_table._put(out, [(b"a", b"1")])
+    size = to_varint(len(out)) + to_varint(20)
+    with pytest.raises(Malformed):
+        read_table(forged([(b"b", size)], out))
+
+
+def test_names_out_of_order_are_refused() -> None:
+    with pytest.raises(Malformed, match="order"):
+        read_table(table([(b"b", b"1"), (b"a", b"2")]))
+
+
+def record(name: str, **changes: int) -> Callable[[dict[bytes, bytes]], None]:
+    """A change of one number of a tensor's record."""
+    numbers = {"dtype": 1, "shard": 3, "offset": 4, "size": 5}
+
+    def change(records: dict[bytes, bytes]) -> None:
+        for part, value in changes.items():
+            records[name.encode()] += field(numbers[part], value)  # what comes last wins
+
+    return change
+
+
+def shape(*sizes: int) -> Callable[[dict[bytes, bytes]], None]:
+    def change(records: dict[bytes, bytes]) -> None:
+        tail = field(2, b"".join(field(2, field(1, size)) for size in sizes))
+        records[b"scalar"] = field(1, 1) + tail + field(5, 4)
+
+    return change
+
+
+def header(data: bytes) -> Callable[[dict[bytes, bytes]], None]:
+    return lambda records: records.update({b"": data})
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda records: records.pop(b""), "no header"),
+        (header(b""), "0 data files"),
+        (header(field(1, 1 << 40)), "data files"),
+        (header(field(1, 1) + field(2, 1)), "order of bytes"),
+        (header(b"\x08"), "cut short"),
+        (header(b"\x0f\x00"), "unknown kind"),
+        (record("scalar", shard=1), "data file 1 of 1"),
+        (record("scalar", size=1 << 40), "has 1099511627776 bytes"),
+        (record("scalar", offset=1 << 63), "and its index names"),
+        (record("scalar", offset=1), "over each other"),
+        (shape(2**40, 2**40), "has 4 bytes"),
+        (shape(2**63), "impossible shape"),
+        (shape(*[1] * 9), "impossible shape"),
+        (lambda records: records.update({b"\xff": b""}), "not a whole index"),
+    ],
+)
+def test_records_that_lie_are_refused(
+    change: Callable[[dict[bytes, bytes]], None], says: str, tmp_path: Path
+) -> None:
+    write_bundle(tmp_path / "m", tensors(3))
+    index = tmp_path / "m.index"
+    records = read_table(index.read_bytes())
+    change(records)
+    index.write_bytes(table(sorted(records.items())))
+    with pytest.raises(ModelError, match=says), open_bundle(tmp_path / "m"):
+        pass
+
+
+@pytest.mark.parametrize("part", ["index", "data-00000-of-00001"])
+@pytest.mark.parametrize("keep", [0, 1, 47, 48, -1])
+def test_a_file_that_is_cut_short_is_refused(part: str, keep: int, tmp_path: Path) -> None:
+    write_bundle(tmp_path / "m", tensors(3))
+    file = tmp_path / f"m.{part}"
+    file.write_bytes(file.read_bytes()[:keep])
+    with pytest.raises(ModelError, match="cut short"), open_bundle(tmp_path / "m"):
+        pass
+
+
+def test_a_missing_data_file_is_named(tmp_path: Path) -> None:
+    write_bundle(tmp_path / "m", tensors(3), 2)
+    (tmp_path / "m.data-00001-of-00002").unlink()
+    with (
+        pytest.raises(ModelError, match=r"00001-of-00002.*Fetch every data file"),
+        open_bundle(tmp_path / "m"),
+    ):
+        pass
+
+
+def test_a_changed_bit_is_noticed(tmp_path: Path) -> None:
+    """In the data by the checksum of its tensor; the others are read."""
+    write_bundle(tmp_path / "m", tensors(3))
+    file = tmp_path / "m.data-00000-of-00001"
+    data = bytearray(file.read_bytes())
+    data[0] ^= 1
+    file.write_bytes(data)
+    with open_bundle(tmp_path / "m") as found:
+        found.read("wide")
+        with pytest.raises(ModelError, match="checksum of bert/encoder/layer_0/kernel"):
+            found.read("bert/encoder/layer_0/kernel")
+
+
+def test_a_tensor_in_pieces_is_no_tensor(tmp_path: Path) -> None:
+    write_bundle(tmp_path / "m", tensors(3))
+    records = read_table((tmp_path / "m.index").read_bytes())
+    records[b"scalar"] += field(7, b"\x0a\x00")
+    (tmp_path / "m.index").write_bytes(table(records.items()))
+    with open_bundle(tmp_path / "m") as found:
+        assert "scalar" not in found.shapes and "half" in found.shapes
+
+
+def test_a_huge_index_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_bundle(tmp_path / "m", tensors(3))
+    monkeypatch.setattr(tensorflow_bundle, "MAX_FILE", 100)
+    with pytest.raises(ModelError, match="larger than"), open_bundle(tmp_path / "m"):
+        pass
+
+
+@pytest.mark.parametrize("name", ["one", *COUNTS])
+def test_anything_else_is_one_message(name: str, tmp_path: Path) -> None:
+    """Half a second of what ten minutes of `python -m tests.interop.mutations` do, on the same cases."""
+    original = (HERE / f"{name}.index").read_bytes()
+    for case in range(60):
+        mutated(original, case, tmp_path / "m.index")
