@@ -17,7 +17,7 @@ OPTIONS = {
     },
     "report": {"--output", "--json"},
     "score": {
-        *("--texts", "--max-length", "--sequences", "--pairs", "--no-pairs", "--memory"),
+        *("--texts", "--max-length", "--sequences", "--pairs", "--no-pairs", "--memory", "--reach"),
         *("--device", "--precision", "--json"),
     },
     "suite": {"--data", "--limit", "--device", "--precision", "--json"},
@@ -70,7 +70,11 @@ def test_an_option_of_another_verb_is_refused(albertine: Command, verb: str) -> 
     for name in others:
         value = [] if name in ("--pairs", "--no-pairs", "--dev", "--test") else ["3"]
         outcome = albertine(verb, "blimp", "m", name, *value)
-        says = "write: albertine" if verb == "evaluate" and name not in ("--data", "--limit", "--memory") else name
+        says = (
+            "write: albertine"
+            if verb == "evaluate" and name not in ("--data", "--limit", "--memory", "--reach")
+            else name
+        )
         assert outcome.code == 2 and says in outcome.err and "Traceback" not in outcome.err, name
 
 
