@@ -142,7 +142,7 @@ def written(points: list[dict[str, Any]]) -> str:
         [
             point["part"],
             *(f"{point['runs'][form]['median_ms']:.2f}" for form in FORMS),
-            *(f"{ratio:.2f}" for ratio in point["ratios"].values() or [float("nan")]),
+            *([f"{ratio:.2f}" for ratio in point["ratios"].values()] or [""]),
             *(f"{point['megabytes'][form]:.0f}" for form in FORMS),
         ]
         for point in points

@@ -13,6 +13,7 @@ from typing import Any
 from albertine.analysis.pictures import save_bars
 from albertine.analysis.plots import save_curves
 from albertine.bench.machine import RESULTS
+from benchmarks import memories
 from benchmarks.asked import from_python, predicted_files
 from benchmarks.learned import blocks, ladder, loops, tuned, vectors
 from benchmarks.markdown import newest, newest_of_each, table
@@ -380,6 +381,9 @@ PARTS: tuple[Callable[[Path], Iterator[str]], ...] = (
     ladder,
     blocks,
     loops,
+    memories.steps,
+    memories.shift,
+    memories.longer_memories,
     tuned,
     vectors,
     prepared,

@@ -29,7 +29,7 @@ from albertine.randomness import generator
 VOCABULARY, HEAD = 8000, 64
 SPECIALS = 3  # [SEP], [SEP] and [CLS] end a segment
 FORMATS: tuple[InferencePrecision, ...] = ("float32", "bfloat16")
-APART = {"float32": 1e-4, "bfloat16": 3e-2}
+APART = {"float32": 1e-5, "bfloat16": 1e-3}
 """Relative difference of loss and gradient that is taken for equal."""
 OURS, THEIRS = "albertine", "transformers"
 Step = Callable[[], tuple[float, float]]

@@ -1,0 +1,47 @@
+"""Relative attention, memory and the second stream, as parts of docs/performance.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks import relative_shift, sliding, xlnet_step
+from benchmarks.markdown import newest
+
+
+def steps(hardware: Path) -> Iterator[str]:
+    speed, memory = (newest(hardware, f"xlnet-{part}") for part in ("speed", "memory"))
+    if speed is None and memory is None:
+        return
+    yield "## A step of XLNet's pretraining\n\n`python -m benchmarks.xlnet_step --save`: forward and "
+    yield "backward of the permutation LM beside transformers' XLNetLMHeadModel, from equal weights, with "
+    yield "equal losses and gradients; theirs is in bfloat16 under autocast.\n\n"
+    if speed is not None:
+        yield f"{speed['date']}, {speed['threads']} threads: medians of the rounds in milliseconds; ratios "
+        yield "are medians of those of single rounds.\n\n" + xlnet_step.table_of_speed(speed["points"]) + "\n"
+    if memory is not None:
+        middle, first = xlnet_step.MIDDLE, memory["points"][0]
+        yield f"{memory['date']}, {memory['threads']} threads: peak megabytes of a process that makes a step "
+        yield "above those of one that does everything else. "
+        yield f"{first['batch']} segments of {middle.length} tokens, {middle.memory} remembered, "
+        yield f"{middle.targets} predicted, {first['depth']} depths of {first['width']}; one of these is "
+        yield "moved.\n\n" + xlnet_step.table_of_memory(memory["points"]) + "\n"
+
+
+def shift(hardware: Path) -> Iterator[str]:
+    if (found := newest(hardware, "relative-shift")) is None:
+        return
+    yield "## The shift of relative scores\n\n`python -m benchmarks.relative_shift --save`, "
+    yield f"{found['date']}, {found['threads']} threads: one sequence of {found['length']} tokens with a "
+    yield f"memory of {found['memory']}, width {found['width']}; scores read as a view, and copied by "
+    yield "reshapes. Medians of the rounds; peaks above a process that does everything else.\n\n"
+    yield relative_shift.written(found["points"]) + "\n"
+
+
+def longer_memories(hardware: Path) -> Iterator[str]:
+    if (found := newest(hardware, "sliding")) is None:
+        return
+    yield "## Longer memories than in training\n\n`python -m benchmarks.sliding RUN CORPUS --save`, "
+    yield f"{found['date']}, {found['run']}: held-out text in the segments of the training, and in short "
+    yield "ones with longer memories; distances beyond the training's as they are, and clamped.\n\n"
+    yield sliding.written(found["points"]) + "\n"
