@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -35,6 +36,7 @@ from albertine.text.wordpiece import WordPieceTokenizer
 from tests.interop.test_roformer import assert_same_model
 from tests.interop.test_xlnet import our_model as xlnet_model
 from tests.model import builders
+from tests.model.test_xlnet_goldens import CASES, FILE, encoder_of
 
 HERE = Path(__file__).with_name("tensorflow")
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz", "##a", "北", "京"]
@@ -102,6 +104,55 @@ def test_brightmarts_variables() -> None:
     ours = {rule.theirs: rule.shape(tuple(state[name].shape)) for name, rule in rules.items()}
     assert [shapes.pop(name) for name in FACTORS] == [(21128, 128), (128, 312)]
     assert ours.pop(FACTORS[0]) == (21128, 312) and ours == shapes
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["albert", "same", "bert", "brightmart"])
+def test_outputs_of_the_original_code(name: str) -> None:
+    """Checkpoints that Google's and brightmart's own code wrote, and what it computes with them: states, pooled
+    outputs, both pretraining heads (tensorflow/README.md)."""
+    found, stored = read_folder(HERE / name), np.load(HERE / name / "outputs.npz")
+    model, wanted = found.model, {part: torch.from_numpy(stored[part]) for part in stored.files}
+    assert model.heads == {"pooler", "mlm", "nsp" if name == "bert" else "sop"} and not found.left_aside
+    out = model(wanted["ids"], wanted["mask"], wanted["segments"])
+    real = wanted["mask"].bool()
+    bound = {"atol": 1e-5, "rtol": 1e-5}
+    torch.testing.assert_close(out.last_hidden_state[real], wanted["sequence"][real], **bound)
+    assert out.pooler_output is not None and model.mlm is not None and model.sentence is not None
+    torch.testing.assert_close(out.pooler_output, wanted["pooled"], **bound)
+    rows = torch.cat([x[p] for x, p in zip(out.last_hidden_state, wanted["positions"], strict=True)])
+    with model.encoder.computing():
+        masked = model.mlm(rows, model.encoder.embeddings).log_softmax(-1)
+    torch.testing.assert_close(masked, wanted["mlm"], **bound)
+    torch.testing.assert_close(model.sentence(out.pooler_output).log_softmax(-1), wanted["sentence"], **bound)
+
+
+@pytest.mark.parametrize("name", ["albert", "same", "bert"])
+def test_what_the_original_code_wrote_is_written_again(name: str, tmp_path: Path) -> None:
+    """The same variables by the same names, to the bit, and the words of its configuration."""
+    google(albertine.load(HERE / name), tmp_path)
+    ours, theirs = variables(tmp_path), variables(HERE / name)
+    assert ours.keys() == theirs.keys() and all(torch.equal(ours[n], x) for n, x in theirs.items())
+    (file,) = HERE.joinpath(name).glob("*_config.json")
+    told = json.loads((tmp_path / file.name).read_text())
+    assert {word: told[word] for word in json.loads(file.read_text())} == json.loads(file.read_text())
+    assert told.keys() - json.loads(file.read_text()) == {"albertine"}
+
+
+@pytest.mark.parametrize("number", range(len(CASES)))
+def test_weights_of_xlnets_own_code(number: int, tmp_path: Path) -> None:
+    """Those that `tests/model/xlnet_official.md` describes, as a checkpoint: tied and untied biases, with and
+    without segments."""
+    case, prefix = CASES[number], f"{number}/w/"
+    stored = {f"model/{n.removeprefix(prefix)}": FILE[n] for n in FILE.files if n.startswith(prefix)}
+    write_bundle(tmp_path / "xlnet_model.ckpt", {n: torch.from_numpy(x) for n, x in stored.items()})
+    words = {name: case[name] for name in ("d_head", "d_inner", "d_model", "n_head", "n_layer", "n_token")}
+    words |= {"ff_activation": case["act"], "untie_r": case["untie"]}
+    (tmp_path / "xlnet_config.json").write_text(json.dumps(words))
+    encoder, _ = encoder_of(number, case)
+    found = albertine.load(tmp_path).encoder.state_dict()
+    assert found.keys() == encoder.state_dict().keys()
+    assert all(torch.equal(found[name], x) for name, x in encoder.state_dict().items())
 
 
 PLANS = {

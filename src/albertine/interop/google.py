@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ CONFIGS: dict[Kind, str] = {
 }
 NAME = "model.ckpt-best"
 """Of the checkpoint that we write, as in Google's own archives."""
+SEGMENTS = "model/transformer/seg_embed"
 MASK_EMBEDDING = "model/transformer/mask_emb/mask_emb"
 _CHOSEN = re.compile(r'^model_checkpoint_path:\s*"([^"]+)"', re.MULTILINE)
 _PARTS = ("weight", "bias")
@@ -125,7 +127,10 @@ def _configured(
     file = _config_file(folder, kind)
     try:
         tree = read_json(file)
-        return kind, tree, read_google(kind, tree)
+        config = read_google(kind, tree)
+        if kind == "xlnet" and SEGMENTS not in weights.shapes:  # its graph had no segments to tell apart
+            config = replace(config, type_vocab_size=0)
+        return kind, tree, config
     except (SettingsError, TypeError, ValueError) as error:
         raise ModelError(f"cannot be used: {error}", where=file) from error
 
