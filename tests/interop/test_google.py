@@ -23,6 +23,7 @@ from torch import Tensor
 import albertine
 from albertine.analysis.parameters import report
 from albertine.errors import ModelError, SettingsError
+from albertine.interop import google as google_module
 from albertine.interop.google import NAME, checkpoint_in, google_config, save_checkpoint
 from albertine.interop.google_config import google_json, read_google
 from albertine.interop.google_names import Kind, keymap, kind_of, without_slots
@@ -109,8 +110,8 @@ def test_brightmarts_variables() -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("name", ["albert", "same", "bert", "brightmart"])
 def test_outputs_of_the_original_code(name: str) -> None:
-    """Checkpoints that Google's and brightmart's own code wrote, and what it computes with them: states, pooled
-    outputs, both pretraining heads (tensorflow/README.md)."""
+    """Checkpoints that Google's and brightmart's own code wrote, and what it computes with them: states,
+    pooled outputs, both pretraining heads (tensorflow/README.md)."""
     found, stored = read_folder(HERE / name), np.load(HERE / name / "outputs.npz")
     model, wanted = found.model, {part: torch.from_numpy(stored[part]) for part in stored.files}
     assert model.heads == {"pooler", "mlm", "nsp" if name == "bert" else "sop"} and not found.left_aside
@@ -277,6 +278,13 @@ def test_brightmarts_factors_must_fit(tmp_path: Path) -> None:
         file.unlink()
     write_bundle(tmp_path / "albert_model.ckpt", w | {FACTORS[1]: torch.zeros(5, 24)})
     with pytest.raises(ModelError, match=r"but \[53, 6\] and \[5, 24\]"):
+        albertine.load(tmp_path)
+
+
+def test_narrow_factors_of_a_huge_product(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    brightmart(tmp_path)
+    monkeypatch.setattr(google_module, "MAX_PRODUCT", 53 * 24 - 1)
+    with pytest.raises(ModelError, match=r"product would be \[53, 24\]"):
         albertine.load(tmp_path)
 
 
