@@ -47,8 +47,8 @@ CONFIGS: dict[Kind, str] = {
 NAME = "model.ckpt-best"
 """Of the checkpoint that we write, as in Google's own archives."""
 MAX_PRODUCT = 1 << 28
-"""Numbers in brightmart's word embeddings; its largest model has 86 million. Two narrow factors in a small file
-must not ask for more memory than there is."""
+"""Numbers in brightmart's word embeddings; its largest model has 86 million. Two narrow factors in a small
+file must not ask for more memory than there is."""
 SEGMENTS = "model/transformer/seg_embed"
 MASK_EMBEDDING = "model/transformer/mask_emb/mask_emb"
 _CHOSEN = re.compile(r'^model_checkpoint_path:\s*"([^"]+)"', re.MULTILINE)
