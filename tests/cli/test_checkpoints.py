@@ -6,11 +6,14 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
 import albertine as package
 from albertine.interop.google import save_checkpoint
-from albertine.interop.huggingface import save_model
+from albertine.interop.heads import head_config, labels_in, length_of
+from albertine.interop.huggingface import read_folder, save_model
 from albertine.model.plan import SharingPlan
+from albertine.model.pooling import Pooling
 from albertine.text.wordpiece import WordPieceTokenizer
 from tests.cli.conftest import Command, albertine
 from tests.interop.test_google import PIECES, brightmart
@@ -101,3 +104,23 @@ def test_the_vocabulary_of_an_archive_by_any_name(albertine: Command, folder: Pa
     shutil.move(folder / "vocab.txt", folder / "vocab_chinese.txt")
     assert "with its tokenizer" in albertine("convert", folder, tmp_path / "out").out
     assert (tmp_path / "out" / "vocab.txt").is_file()
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_a_classifier_goes_along_with_the_names_of_its_classes(
+    albertine: Command, tmp_path: Path, pooling: Pooling
+) -> None:
+    """Unless it looks at other than Google's does."""
+    names = ("poor", "fair", "good")
+    told = head_config("albert", "classify", 0.1, names=names, kind="single", pooling=pooling, max_length=9)
+    head = {"classifier.weight": torch.randn(3, 24), "classifier.bias": torch.randn(3)}
+    save_model(builders.model(), None, tmp_path / "hf", extra_tensors=head, extra_config=told)
+    first = albertine("convert", tmp_path / "hf", tmp_path / "g", "--to", "google")
+    assert albertine("convert", tmp_path / "g", tmp_path / "back").code == 0
+    left = "Left out: classifier.bias, classifier.weight, which Google's code has no place for." in first.out
+    assert left == (pooling == "mean")
+    back = read_folder(tmp_path / "back")
+    assert all(torch.equal(back.extra[name], x) for name, x in head.items()) if not left else not back.extra
+    if pooling == "cls":
+        assert back.config == read_folder(tmp_path / "hf").config
+        assert length_of(back) == 9 and labels_in(back.config) == names

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -22,6 +23,7 @@ from torch import Tensor
 import albertine
 from albertine.analysis.parameters import report
 from albertine.errors import ModelError, SettingsError
+from albertine.interop import google as google_module
 from albertine.interop.google import NAME, checkpoint_in, google_config, save_checkpoint
 from albertine.interop.google_config import google_json, read_google
 from albertine.interop.google_names import Kind, keymap, kind_of, without_slots
@@ -35,6 +37,7 @@ from albertine.text.wordpiece import WordPieceTokenizer
 from tests.interop.test_roformer import assert_same_model
 from tests.interop.test_xlnet import our_model as xlnet_model
 from tests.model import builders
+from tests.model.test_xlnet_goldens import CASES, FILE, encoder_of
 
 HERE = Path(__file__).with_name("tensorflow")
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz", "##a", "北", "京"]
@@ -90,7 +93,7 @@ def test_published_variables_are_those_of_our_presets(
 
 
 def test_brightmarts_variables() -> None:
-    """Those of a shared BERT whose word embeddings have two factors: 4,295,186 numbers, multiplied 8,142,610
+    """Those of a shared BERT whose word embeddings have two factors: 4,295,186 numbers, multiplied 8,142,802
     (albert_family.md 1.3)."""
     _, entries = read_index(HERE / "brightmart_tiny.index")
     shapes = {name: entry.shape for name, entry in entries.items()}
@@ -101,7 +104,57 @@ def test_brightmarts_variables() -> None:
     rules = keymap("brightmart", config).entries(state)
     ours = {rule.theirs: rule.shape(tuple(state[name].shape)) for name, rule in rules.items()}
     assert [shapes.pop(name) for name in FACTORS] == [(21128, 128), (128, 312)]
+    assert sum(x.numel() for x in state.values()) == 8_142_802
     assert ours.pop(FACTORS[0]) == (21128, 312) and ours == shapes
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["albert", "same", "bert", "brightmart"])
+def test_outputs_of_the_original_code(name: str) -> None:
+    """Checkpoints that Google's and brightmart's own code wrote, and what it computes with them: states,
+    pooled outputs, both pretraining heads (tensorflow/README.md)."""
+    found, stored = read_folder(HERE / name), np.load(HERE / name / "outputs.npz")
+    model, wanted = found.model, {part: torch.from_numpy(stored[part]) for part in stored.files}
+    assert model.heads == {"pooler", "mlm", "nsp" if name == "bert" else "sop"} and not found.left_aside
+    out = model(wanted["ids"], wanted["mask"], wanted["segments"])
+    real = wanted["mask"].bool()
+    bound = {"atol": 1e-5, "rtol": 1e-5}
+    torch.testing.assert_close(out.last_hidden_state[real], wanted["sequence"][real], **bound)
+    assert out.pooler_output is not None and model.mlm is not None and model.sentence is not None
+    torch.testing.assert_close(out.pooler_output, wanted["pooled"], **bound)
+    rows = torch.cat([x[p] for x, p in zip(out.last_hidden_state, wanted["positions"], strict=True)])
+    with model.encoder.computing():
+        masked = model.mlm(rows, model.encoder.embeddings).log_softmax(-1)
+    torch.testing.assert_close(masked, wanted["mlm"], **bound)
+    torch.testing.assert_close(model.sentence(out.pooler_output).log_softmax(-1), wanted["sentence"], **bound)
+
+
+@pytest.mark.parametrize("name", ["albert", "same", "bert"])
+def test_what_the_original_code_wrote_is_written_again(name: str, tmp_path: Path) -> None:
+    """The same variables by the same names, to the bit, and the words of its configuration."""
+    google(albertine.load(HERE / name), tmp_path)
+    ours, theirs = variables(tmp_path), variables(HERE / name)
+    assert ours.keys() == theirs.keys() and all(torch.equal(ours[n], x) for n, x in theirs.items())
+    (file,) = HERE.joinpath(name).glob("*_config.json")
+    told = json.loads((tmp_path / file.name).read_text())
+    assert {word: told[word] for word in json.loads(file.read_text())} == json.loads(file.read_text())
+    assert told.keys() - json.loads(file.read_text()) == {"albertine"}
+
+
+@pytest.mark.parametrize("number", range(len(CASES)))
+def test_weights_of_xlnets_own_code(number: int, tmp_path: Path) -> None:
+    """Those that `tests/model/xlnet_official.md` describes, as a checkpoint: tied and untied biases, with and
+    without segments."""
+    case, prefix = CASES[number], f"{number}/w/"
+    stored = {f"model/{n.removeprefix(prefix)}": FILE[n] for n in FILE.files if n.startswith(prefix)}
+    write_bundle(tmp_path / "xlnet_model.ckpt", {n: torch.from_numpy(x) for n, x in stored.items()})
+    words = {name: case[name] for name in ("d_head", "d_inner", "d_model", "n_head", "n_layer", "n_token")}
+    words |= {"ff_activation": case["act"], "untie_r": case["untie"]}
+    (tmp_path / "xlnet_config.json").write_text(json.dumps(words))
+    encoder, _ = encoder_of(number, case)
+    found = albertine.load(tmp_path).encoder.state_dict()
+    assert found.keys() == encoder.state_dict().keys()
+    assert all(torch.equal(found[name], x) for name, x in encoder.state_dict().items())
 
 
 PLANS = {
@@ -226,6 +279,13 @@ def test_brightmarts_factors_must_fit(tmp_path: Path) -> None:
         file.unlink()
     write_bundle(tmp_path / "albert_model.ckpt", w | {FACTORS[1]: torch.zeros(5, 24)})
     with pytest.raises(ModelError, match=r"but \[53, 6\] and \[5, 24\]"):
+        albertine.load(tmp_path)
+
+
+def test_narrow_factors_of_a_huge_product(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    brightmart(tmp_path)
+    monkeypatch.setattr(google_module, "MAX_PRODUCT", 53 * 24 - 1)
+    with pytest.raises(ModelError, match=r"product would be \[53, 24\]"):
         albertine.load(tmp_path)
 
 

@@ -168,18 +168,34 @@ def test_snappy_that_lies(data: bytes) -> None:
         decompressed(data, 64)
 
 
-def test_a_bomb_of_a_block_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many small blocks that each hold much: what all hold together is bounded."""
-    monkeypatch.setattr(sorted_table, "_MAX_BLOCK", 1000)
-    big = sorted_table.to_varint(900) + b"\x00a" + b"\xfe\x01\x00" * 14 + bytes([2 << 2 | 2, 1, 0])
-    assert len(decompressed(big, 1000)) == 900
+def test_snappy_stops_where_it_said_it_would() -> None:
+    """Not when all of it is written."""
+    with pytest.raises(Malformed, match="or too much"):
+        decompressed(to_varint(65) + b"\x00a" + b"\xfe\x01\x00" * 1000, 99)
+
+
+def test_what_all_blocks_hold_together_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many small blocks that each hold much are a bomb too."""
     out, handles = bytearray(), []
-    for i in range(2):
-        handles.append((bytes([i]), to_varint(len(out)) + to_varint(len(big))))
-        out += big + b"\x01" + masked(big + b"\x01").to_bytes(4, "little")
-    tail = sorted_table._put(out, []) + sorted_table._put(out, handles)
-    with pytest.raises(Malformed):
-        read_table(bytes(out + tail.ljust(FOOTER - 8, b"\0") + MAGIC))
+    for key in (b"a", b"b"):
+        plain = bytearray()
+        sorted_table._put(plain, [(key, bytes(900))])
+        block = bytes(plain[:-5])
+        small = to_varint(len(block)) + bytes([61 << 2]) + (len(block) - 1).to_bytes(2, "little") + block
+        handles.append((key, to_varint(len(out)) + to_varint(len(small))))
+        out += small + b"\x01" + masked(small + b"\x01").to_bytes(4, "little")
+    data = forged(handles, out)
+    assert read_table(data) == {b"a": bytes(900), b"b": bytes(900)}
+    monkeypatch.setattr(sorted_table, "_MAX_BLOCK", 1000)
+    with pytest.raises(Malformed, match="says that it holds"):
+        read_table(data)
+
+
+def test_a_key_that_shares_more_than_there_was() -> None:
+    block = b"\x05\x01\x00k" + bytes(4) + b"\x01\0\0\0"
+    out = bytearray(block + b"\0" + masked(block + b"\0").to_bytes(4, "little"))
+    with pytest.raises(Malformed, match="too long"):
+        read_table(forged([(b"z", b"\0" + to_varint(len(block)))], out))
 
 
 def forged(blocks: list[tuple[bytes, bytes]], out: bytearray) -> bytes:

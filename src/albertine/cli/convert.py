@@ -20,6 +20,8 @@ Stored = Literal["float32", "bfloat16", "float16"]
 Target = Literal["transformers", "roformer", "modernbert", "xlnet", "google", "xlnet-tf"]
 """Layouts of transformers that hold a copy of shared weights for every depth, of which the first is the one
 that fits; and two of TensorFlow."""
+_HEADS = {"classify": "classifier.", "answer": "qa_outputs."}
+"""Heads that Google's code has too, by task."""
 
 
 def convert(
@@ -127,12 +129,19 @@ def _checkpoint(
     """Write a checkpoint of TensorFlow, which holds float32 and what its code computes."""
     from albertine.errors import SettingsError
     from albertine.interop.google import save_checkpoint
+    from albertine.interop.google_config import written_kind
+    from albertine.interop.heads import carried_config, pooling_of, task_of
 
     if stored != "float32" or whiten:
         what = "--whiten" if whiten else f"--dtype {stored}"
         raise SettingsError(f"{what} has no place in the layout {to}", remedy="Leave it out")
-    if left := save_checkpoint(model, tokenizer, target, to, extra_tensors=found.extra):
-        typer.echo(f"Left out: {', '.join(left)}, which Google's code has no place for.")
+    # Its classifier looks at [CLS] alone, and other heads of a layer have the names of none there.
+    head = _HEADS.get(str(task_of(found))) if pooling_of(found) == "cls" else None
+    extra = {name: x for name, x in found.extra.items() if head and name.startswith(head)}
+    task = carried_config(found, written_kind(model, to)) if extra else {}
+    left = save_checkpoint(model, tokenizer, target, to, extra_tensors=extra, extra_config=task)
+    if out := sorted({*left, *found.extra.keys() - extra.keys()}):
+        typer.echo(f"Left out: {', '.join(out)}, which Google's code has no place for.")
 
 
 def _whitening(

@@ -5,8 +5,10 @@ of its variables."""
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,10 @@ CONFIGS: dict[Kind, str] = {
 }
 NAME = "model.ckpt-best"
 """Of the checkpoint that we write, as in Google's own archives."""
+MAX_PRODUCT = 1 << 28
+"""Numbers in brightmart's word embeddings; its largest model has 86 million. Two narrow factors in a small
+file must not ask for more memory than there is."""
+SEGMENTS = "model/transformer/seg_embed"
 MASK_EMBEDDING = "model/transformer/mask_emb/mask_emb"
 _CHOSEN = re.compile(r'^model_checkpoint_path:\s*"([^"]+)"', re.MULTILINE)
 _PARTS = ("weight", "bias")
@@ -125,7 +131,10 @@ def _configured(
     file = _config_file(folder, kind)
     try:
         tree = read_json(file)
-        return kind, tree, read_google(kind, tree)
+        config = read_google(kind, tree)
+        if kind == "xlnet" and SEGMENTS not in weights.shapes:  # its graph had no segments to tell apart
+            config = replace(config, type_vocab_size=0)
+        return kind, tree, config
     except (SettingsError, TypeError, ValueError) as error:
         raise ModelError(f"cannot be used: {error}", where=file) from error
 
@@ -158,6 +167,11 @@ def _multiplied(weights: OpenWeights, prefix: Path) -> tuple[OpenWeights, str]:
             where=prefix.with_name(prefix.name + INDEX),
         )
     product = (one[0], other[1])
+    if math.prod(product) > MAX_PRODUCT:
+        raise ModelError(
+            f"has word embeddings whose product would be {list(product)}, more than any such model has",
+            where=prefix.with_name(prefix.name + INDEX),
+        )
 
     def read(name: str) -> Tensor:
         if name != WORDS:
@@ -207,8 +221,18 @@ def _assembled(
             model_name = told["architectures"][0].partition("For")[0].removesuffix("Model")
             told["architectures"] = [model_name + _ARCHITECTURES[head]]
             rest = [name for name in rest if name not in pair]
+            told = _with_head(told, our_flags(tree).get("head"))
     aside = tuple(name for name in rest if weights.shapes[name])  # what has no shape is the state of a run
     return ModelFolder(model.requires_grad_(True).eval(), told, extra, aside, notes)
+
+
+def _with_head(told: dict[str, Any], head: object) -> dict[str, Any]:
+    """A config.json with what `save_checkpoint` was told of a head: no configuration of Google's names
+    classes."""
+    if not isinstance(head, dict):
+        return told
+    words = {name: head[name] for name in ("id2label", "label2id", "problem_type") if name in head}
+    return told | words | {"albertine": our_flags(told) | our_flags(head)}
 
 
 def save_checkpoint(
@@ -218,12 +242,14 @@ def save_checkpoint(
     wanted: str,
     *,
     extra_tensors: Mapping[str, Tensor] | None = None,
+    extra_config: Mapping[str, Any] | None = None,
 ) -> tuple[str, ...]:
     """Write a folder that Google's code initialises from, whole or not at all: configuration, checkpoint
     and vocabulary.
 
     Args:
         wanted: "google" or "xlnet-tf". extra_tensors: other heads, by the names that transformers gives them.
+        extra_config: what config.json would say of them, such as the names of classes.
 
     Returns:
         The names of those that Google's code has no place for, which are not written.
@@ -245,6 +271,7 @@ def save_checkpoint(
                 if (tensor := extra.pop(f"{head}.{part}", None)) is not None:
                     tensors[name] = tensor.detach().float().cpu().contiguous()
     tree = google_json(kind, model, int(getattr(tokenizer, "pad_id", model.config.pad_token_id)))
+    tree["albertine"] |= {"head": dict(extra_config)} if extra_config else {}
     _write(folder, CONFIGS[kind], tree, tensors, tokenizer)
     return tuple(sorted(extra))
 

@@ -149,6 +149,8 @@ def data_file(prefix: Path, shard: int, shards: int) -> Path:
 
 def _open(path: Path, least: int) -> BinaryIO:
     try:
+        if not path.is_file():
+            raise FileNotFoundError(2, "there is no such file")
         if (size := path.stat().st_size) < least:
             raise ModelError(
                 f"has {size} bytes, and its index names {least}",
