@@ -73,8 +73,9 @@ def convert(
         typer.Option("--sample", help=f"With --share: compare outputs on a text's first {SAMPLES} lines."),
     ] = None,
 ) -> None:
-    """Write a model as a folder that transformers loads, with config.json, safetensors and tokenizer; or one
-    for Google's code."""
+    """Write a model as transformers or Google's code loads it.
+
+    For transformers that is a folder with config.json, safetensors and tokenizer."""
     import albertine
     from albertine.errors import ModelError, SettingsError
     from albertine.interop.heads import carried_config
