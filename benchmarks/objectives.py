@@ -16,7 +16,6 @@ import argparse
 import json
 import lzma
 import math
-import statistics
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from albertine.bench.machine import describe
+from benchmarks.intervals import interval
 from benchmarks.keep import keep
 
 ENCODER = [
@@ -61,8 +61,6 @@ PLANS = {
         "unshared": ["model.sharing=none"],
     }.items()
 }
-T95 = {2: 12.71, 3: 4.303, 4: 3.182, 5: 2.776}
-"""Student's t for a 95 % interval of the mean, by how many there are."""
 
 
 def albertine(*words: str) -> str:
@@ -119,13 +117,6 @@ def tuned(folder: Path, runs: Path, train: Path, dev: Path, seed: int) -> float:
         albertine("finetune", *place, *task, *length)
     found = json.loads(albertine("evaluate", str(runs / name), "--json"))
     return 100 * float(found[0]["scores"]["accuracy"])
-
-
-def interval(values: list[float]) -> tuple[float, float]:
-    """The mean, and half the width of its 95 % interval."""
-    if len(values) < 2:
-        return values[0], math.nan
-    return statistics.mean(values), T95[len(values)] * statistics.stdev(values) / len(values) ** 0.5
 
 
 def main() -> None:

@@ -13,7 +13,6 @@ t. Heads and batches are drawn by different generators, so that the differences 
 from __future__ import annotations
 
 import argparse
-import statistics
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -31,18 +30,10 @@ from albertine.text.load import load_tokenizer
 from albertine.text.train import train_sentencepiece
 from benchmarks import peer_finetuning
 from benchmarks.finetuning import ours, settings_of
+from benchmarks.intervals import interval
 from benchmarks.keep import keep
 
-T_95 = {3: 4.303, 6: 2.571, 9: 2.306, 12: 2.201, 15: 2.145}
-"""Of Student's distribution with one degree of freedom less than so many differences."""
 HIDDEN, DEPTH, PIECES = 64, 2, 1000
-
-
-def interval(differences: Sequence[float]) -> tuple[float, float]:
-    """Their mean, and half of its 95 % interval."""
-    count = len(differences)
-    half = T_95[count] * statistics.stdev(differences) / count**0.5
-    return statistics.mean(differences), half
 
 
 def texts(settings: Sequence[FinetuneSettings], any_tokenizer: Path) -> Iterator[str]:

@@ -184,7 +184,7 @@ def test_configuration_round_trip_as_plain_data():
     [
         ({"norm_position": "pre"}, "unknown key `norm_position`.*written by a newer version"),
         ({"hiden_size": 3}, "Did you mean `hidden_size`"),
-        ({"format": 99}, "format 99, and this version reads up to \d+.*newer version"),
+        ({"format": 99}, r"format 99, and this version reads up to \d+.*newer version"),
         ({"format": "1"}, "whole number"),
         ({"format": True}, "whole number"),
         ({"format": 0}, "whole number"),

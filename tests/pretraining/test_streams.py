@@ -24,7 +24,7 @@ from albertine.errors import CheckpointError, CorpusError, ModelError, SettingsE
 from albertine.interop.huggingface import load_model
 from albertine.model.model import Model, evaluating
 from albertine.objectives.stream_batch import StreamBatch, StreamBuilder
-from albertine.objectives.stream_losses import StreamLoss, read_on
+from albertine.objectives.stream_losses import StreamLoss, read_batch
 from albertine.pretraining.first_model import first_model
 from albertine.pretraining.held_out import judge_streams
 from albertine.pretraining.run import fingerprint, pretrain
@@ -234,8 +234,8 @@ def test_a_longer_memory_and_a_reach_are_another_evaluation(build: Build) -> Non
     ]
     assert len(set(found)) == 3
     with torch.no_grad(), evaluating(model):
-        _, kept = read_on(model, batches[0], None, 96)
-        _, kept = read_on(model, batches[1], kept, 96)
+        _, kept = read_batch(model, batches[0], None, 96)
+        _, kept = read_batch(model, batches[1], kept, 96)
     assert kept.lengths == (64,) * len(batches[0].lanes)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +13,7 @@ from albertine.cli.options import DeviceOption, Json
 from albertine.cli.tables import asking
 
 if TYPE_CHECKING:
+    from albertine.inference.search import Draw, Search
     from albertine.inference.writing import Written
     from albertine.tasks.predictor import Predictor
 
@@ -55,12 +56,8 @@ def generate(
     json: Json = False,
 ) -> None:
     """The text that goes with every source, such as its title."""
-    from albertine.inference.search import Draw, Search
-
     limit = max_tokens or predictor.generator.room.target
-    how: Search | Draw = Search(beams, limit, length_penalty)
-    if samples:
-        how = Draw(samples, limit, top_k, top_p, temperature, seed)
+    how = _how(beams, limit, length_penalty, samples, top_k, top_p, temperature, seed)
     for line in text or lines():
         source, _, pair = line.partition("\t")
         _tell(line, predictor.generate(source, pair or None, how=how), json, every=samples > 0)
@@ -95,13 +92,10 @@ def continue_(
 ) -> None:
     """How a language model goes on with a text, remembering what it read."""
     from albertine.inference.continuing import Going
-    from albertine.inference.search import Draw, Search
     from albertine.tasks.predictor import Predictor
 
     predictor, going = Predictor(model, device=device), Going(left_to_right, memory, segment)
-    how: Search | Draw = Search(beams, max_tokens, length_penalty)
-    if samples:
-        how = Draw(samples, max_tokens, top_k, top_p, temperature, seed)
+    how = _how(beams, max_tokens, length_penalty, samples, top_k, top_p, temperature, seed)
     for line in text or lines():
         _tell(line, predictor.go_on(line, how, going), json, every=samples > 0)
 
@@ -129,6 +123,13 @@ def read(
     search = Search(beams, max_tokens or predictor.generator.room.target, length_penalty)
     found = predictor.read(question, passages, search=search, extract=not free, always=always)
     show.as_json({"question": question, "found": _told(found)}) if json else typer.echo(found[0].text)
+
+
+def _how(beams: int, limit: int, length_penalty: float, samples: int, *drawing: Any) -> Search | Draw:
+    """Draws where samples are wanted, with `top_k`, `top_p`, `temperature` and `seed`; otherwise a search."""
+    from albertine.inference.search import Draw, Search
+
+    return Draw(samples, limit, *drawing) if samples else Search(beams, limit, length_penalty)
 
 
 def _tell(line: str, found: list[Written], json: bool, *, every: bool) -> None:

@@ -65,9 +65,13 @@ class Block(nn.Module):
 class AttentionBlock(Block):
     """4(H²+H) parameters of self-attention and the 2H of its LayerNorm (Vaswani et al. 2017, 3.2)."""
 
-    def __init__(self, config: EncoderConfig) -> None:
+    def __init__(self, config: EncoderConfig, *, bias: bool | None = None) -> None:
+        """
+        Args:
+            bias: whether the linear layers have biases; default: as `config` says.
+        """
         super().__init__(config)
-        hidden, bias = config.hidden_size, config.biases
+        hidden, bias = config.hidden_size, config.biases if bias is None else bias
         self.num_heads, self.head_size = config.num_attention_heads, config.head_size
         self.attention_dropout, self.qk_norm = config.attention_probs_dropout_prob, config.qk_norm
         self.query = Linear(hidden, hidden, bias)
@@ -93,15 +97,8 @@ class AttentionBlock(Block):
                 those of x.
             own: what this depth has of its own.
         """
-        ops = current()
-        read_RH, context_RH = x_RH, context_TH
-        if self.pre:
-            read_RH = self.normed(x_RH, own)
-            context_RH = read_RH if context_TH is x_RH else self.normed(context_TH, own)
-        layers, inputs = (self.query, self.key, self.value), (read_RH, context_RH, context_RH)
-        shape = -1, self.num_heads, self.head_size
-        found = injected(ops.linears(layers, inputs), queries, queries if past is not None else keys)
-        q_RND, k_TND, v_TND = (y.view(shape) for y in found)
+        new = queries if past is not None else keys
+        read_RH, q_RND, k_TND, v_TND = self.projected(x_RH, context_TH, queries, new, own)
         if self.qk_norm:
             q_RND, k_TND = (F.rms_norm(y, y.shape[-1:]) for y in (q_RND, k_TND))
             q_RND = q_RND * (QK_SCALE * self.head_size**0.5)  # the kernels divide by √D
@@ -110,8 +107,22 @@ class AttentionBlock(Block):
             q_RND, k_TND = queries.rotation.turn(q_RND), asked.turn(k_TND)  # type: ignore[union-attr]
         if past is not None:
             k_TND, v_TND = past.extend(k_TND, v_TND)
-        mixed_RND = ops.attend(q_RND, k_TND, v_TND, queries, keys, self.training * self.attention_dropout)
+        dropout = self.training * self.attention_dropout
+        mixed_RND = current().attend(q_RND, k_TND, v_TND, queries, keys, dropout)
         return self.added(self.output, mixed_RND.flatten(1), x_RH, read_RH, own)
+
+    def projected(
+        self, x_RH: Tensor, context_TH: Tensor, queries: Rows, keys: Rows, own: Own | None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """What is read of x, (R, H), and by heads the queries (R, N, D), keys and values (T, N, D)."""
+        read_RH, context_RH = x_RH, context_TH
+        if self.pre:
+            read_RH = self.normed(x_RH, own)
+            context_RH = read_RH if context_TH is x_RH else self.normed(context_TH, own)
+        layers, inputs = (self.query, self.key, self.value), (read_RH, context_RH, context_RH)
+        found = injected(current().linears(layers, inputs), queries, keys)
+        q_RND, k_TND, v_TND = (y.view(-1, self.num_heads, self.head_size) for y in found)
+        return read_RH, q_RND, k_TND, v_TND
 
 
 class FeedForwardBlock(Block):

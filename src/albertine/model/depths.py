@@ -99,4 +99,4 @@ class FixedDepths:
         x_PH = x_TH.index_select(0, wanted.places)
         if depth:
             x_PH = step(depth - 1, x_PH, x_TH, wanted.rows, rows)
-        return EncoderOutput(x_PH if wanted.order is None else x_PH.index_select(0, wanted.order))
+        return EncoderOutput(wanted.as_asked(x_PH))

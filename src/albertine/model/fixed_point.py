@@ -93,7 +93,7 @@ class FixedPoint:
             if self.penalised:
                 equilibrium.jacobian = self._jacobian(step, solution.z.to(x_TH.dtype), rows)
         states = (x_TH, z_TH) if all_depths else None
-        last_TH = z_TH if wanted is None else asked(z_TH, wanted)
+        last_TH = z_TH if wanted is None else wanted.of(z_TH)
         return EncoderOutput(last_TH, states, equilibrium=equilibrium)
 
     def solved(self, f: Map, start_TH: Tensor, sequences: Sequences, limit: int) -> Solution:
@@ -158,12 +158,6 @@ def detached(f: Map, dtype: torch.dtype, gradients: bool) -> Map:
             return f(z_TH.to(dtype)).detach().to(z_TH.dtype)
 
     return found
-
-
-def asked(z_TH: Tensor, wanted: Selected) -> Tensor:
-    """The wanted rows (P, H) in the order in which they were asked for."""
-    places = wanted.places if wanted.order is None else wanted.places[wanted.order]
-    return z_TH.index_select(0, places)
 
 
 class _Implicit(torch.autograd.Function):

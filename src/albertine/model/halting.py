@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from albertine.model.config import EncoderConfig
-from albertine.model.depths import EncoderOutput, Ponder, Step
+from albertine.model.depths import EncoderOutput, FixedDepths, Ponder, Step
 from albertine.model.rows import Rows, Selected
 from albertine.model.signals import StepSignals
 
@@ -109,8 +109,7 @@ class Halting:
             With `Ponder`; at depth 0 the embeddings and none.
         """
         if not depth:
-            states = (x_TH,) if all_depths else None
-            return EncoderOutput(x_TH if wanted is None else _asked(x_TH, wanted), states)
+            return FixedDepths().run(step, x_TH, rows, 0, wanted, all_depths)
         now, gone = Running.at_first(x_TH, rows), list[Running]()
         outputs = [x_TH]
         for d in range(depth):
@@ -130,7 +129,7 @@ class Halting:
         last = every.y.to(x_TH.dtype)
         outputs += [last] * (depth + 1 - len(outputs))
         return EncoderOutput(
-            last if wanted is None else _asked(last, wanted),
+            last if wanted is None else wanted.of(last),
             tuple(outputs) if all_depths else None,
             Ponder(every.steps, every.remainder),
         )
@@ -170,9 +169,3 @@ def _whole(parts: list[Running]) -> Running:
     names = ("y", "steps", "remainder")
     found: dict[str, Any] = {name: torch.cat([getattr(p, name) for p in parts])[order] for name in names}
     return replace(parts[-1], **found)
-
-
-def _asked(x_TH: Tensor, wanted: Selected) -> Tensor:
-    """The wanted rows in the order in which they were asked for, (P, H)."""
-    x_PH = x_TH.index_select(0, wanted.places)
-    return x_PH if wanted.order is None else x_PH.index_select(0, wanted.order)

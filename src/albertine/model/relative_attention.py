@@ -7,9 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from albertine.model.backend import current
-from albertine.model.block import Block, Linear, Own
+from albertine.model.block import AttentionBlock, Linear, Own
 from albertine.model.config import EncoderConfig
-from albertine.model.injection import injected
 from albertine.model.key_value_cache import Past
 from albertine.model.relative_positions import EqualSequences, looked_up_scores, shifted_scores
 from albertine.model.rows import Rows
@@ -27,7 +26,7 @@ class RelativeBiases(nn.Module):
         self.segment = nn.Parameter(torch.zeros(shape)) if config.type_vocab_size else None
 
 
-class RelativeAttentionBlock(Block):
+class RelativeAttentionBlock(AttentionBlock):
     """5H² parameters of self-attention, 3H of `RelativeBiases`, 2H of segments, and the 2H of its LayerNorm
     (Yang et al. 2019, sections 2.4 and 2.5; xlnet_and_relatives.md, section 2).
 
@@ -37,15 +36,8 @@ class RelativeAttentionBlock(Block):
     """
 
     def __init__(self, config: EncoderConfig, first: RelativeAttentionBlock | None = None) -> None:
-        super().__init__(config)
-        hidden = config.hidden_size
-        self.num_heads, self.head_size = config.num_attention_heads, config.head_size
-        self.attention_dropout = config.attention_probs_dropout_prob
-        self.query = Linear(hidden, hidden, bias=False)
-        self.key = Linear(hidden, hidden, bias=False)
-        self.value = Linear(hidden, hidden, bias=False)
-        self.position = Linear(hidden, hidden, bias=False)
-        self.output = Linear(hidden, hidden, bias=False)
+        super().__init__(config, bias=False)
+        self.position = Linear(config.hidden_size, config.hidden_size, bias=False)
         shape = 2, self.num_heads, self.head_size
         self.segments = nn.Parameter(torch.zeros(shape)) if config.type_vocab_size else None
         tied = first is not None and config.relative_biases == "tied"
@@ -69,19 +61,13 @@ class RelativeAttentionBlock(Block):
 
         Args: as of `AttentionBlock`; `queries.distances` is needed.
         """
-        ops, distances = current(), queries.distances
+        distances = queries.distances
         assert distances is not None
-        read_RH, context_RH = x_RH, context_TH
-        if self.pre:
-            read_RH = self.normed(x_RH, own)
-            context_RH = read_RH if context_TH is x_RH else self.normed(context_TH, own)
-        layers, inputs = (self.query, self.key, self.value), (read_RH, context_RH, context_RH)
-        shape = -1, self.num_heads, self.head_size
-        found = injected(ops.linears(layers, inputs), queries, queries if past is not None else keys)
-        q_RND, k_TND, v_TND = (y.view(shape) for y in found)
+        new = queries if past is not None else keys
+        read_RH, q_RND, k_TND, v_TND = self.projected(x_RH, context_TH, queries, new, own)
         if past is not None:
             k_TND, v_TND = past.extend(k_TND, v_TND)
-        table_PND = distances.projected(self.position).view(shape)
+        table_PND = distances.projected(self.position).view(-1, self.num_heads, self.head_size)
         groups = distances.groups(queries, keys)
         q_sizes = [group.count * group.queries for group in groups]
         k_sizes = [group.count * group.keys for group in groups]
@@ -132,6 +118,6 @@ class RelativeAttentionBlock(Block):
         assert self.segments is not None
         same_ND, differ_ND = current().cast(self.segments, q_SNLD.dtype)
         difference_SNL1 = q_SNLD @ (same_ND - differ_ND)[..., None]
-        queries_SNLC = difference_SNL1 * group.q_segments.to(q_SNLD.dtype)
-        keys_SNMC = group.k_segments.to(k_SNMD.dtype).expand(-1, self.num_heads, -1, -1)
+        queries_SNLC = difference_SNL1 * group.segments[0].to(q_SNLD.dtype)
+        keys_SNMC = group.segments[1].to(k_SNMD.dtype).expand(-1, self.num_heads, -1, -1)
         return torch.cat([content_SNLD, queries_SNLC], 3), torch.cat([k_SNMD, keys_SNMC], 3)

@@ -4,7 +4,7 @@ section 3.3; XLNet, Yang et al. 2019, 2.4)."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import cached_property, reduce
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -104,18 +104,15 @@ class Distances:
     ) -> EqualSequences:
         length, seen_length, backward, leading = shape
         asked, looked_at = (count, length, 1), (count, 1, seen_length)
-        far = queries.positions[q_rows].view(asked) - keys.positions[k_rows].view(looked_at)
+        places_SL1, places_S1M = queries.positions[q_rows].view(asked), keys.positions[k_rows].view(looked_at)
         seen = []
         if queries.visible is not None and keys.visible is not None:
             until, when = queries.visible.until[q_rows], keys.visible.when[k_rows]
             seen.append(when.view(looked_at) < until.view(asked))
         if self.reach is not None:
-            seen.append(far <= self.reach)
+            seen.append(places_SL1 - places_S1M <= self.reach)
         if self.masks is not None:
             seen.append(torch.stack(self.masks[first : first + count]))
-        types = queries.token_types[q_rows], keys.token_types[k_rows]
-        width = 8 * (1 + max(int(x.max()) if len(x) else 0 for x in types) // 8)
-        column = self.farthest - far[:, leading:]
         return EqualSequences(
             count,
             length,
@@ -123,10 +120,10 @@ class Distances:
             backward,
             leading,
             self.farthest,
-            column,
+            self.farthest - (places_SL1[:, leading:] - places_S1M),
             KeysSeen.of(reduce(torch.Tensor.logical_and, seen)[:, None]) if seen else None,
-            F.one_hot(types[0], width).view(count, 1, length, width),
-            F.one_hot(types[1], width).view(count, 1, seen_length, width),
+            queries.token_types[q_rows],
+            keys.token_types[k_rows],
         )
 
 
@@ -164,7 +161,7 @@ class EqualSequences:
         columns: of the queries behind the leading ones, where the distance to each key stands in the table,
             int64 (S, L - leading, M).
         seen: which keys the queries see; None: all.
-        q_segments, k_segments: a 1 at the segment of each row, int64 (S, 1, L, C) and (S, 1, M, C).
+        q_types, k_types: the segment of each row, int64 (S·L,) and (S·M,).
     """
 
     count: int
@@ -175,8 +172,17 @@ class EqualSequences:
     farthest: int
     columns: Tensor
     seen: KeysSeen | None
-    q_segments: Tensor
-    k_segments: Tensor
+    q_types: Tensor
+    k_types: Tensor
+
+    @cached_property
+    def segments(self) -> tuple[Tensor, Tensor]:
+        """A 1 at the segment of each query and each key, int64 (S, 1, L, C) and (S, 1, M, C)."""
+        largest = max(int(x.max()) if len(x) else 0 for x in (self.q_types, self.k_types))
+        width = 8 * (1 + largest // 8)
+        rows = (self.q_types, self.queries), (self.k_types, self.keys)
+        asked, looked_at = (F.one_hot(x, width).view(self.count, 1, n, width) for x, n in rows)
+        return asked, looked_at
 
     def heads(self, x: Tensor) -> Tensor:
         """Rows (S·L, N, D) as (S, N, L, D)."""

@@ -121,3 +121,11 @@ class Selected(NamedTuple):
     rows: Rows
     places: Tensor
     order: Tensor | None
+
+    def of(self, x_TH: Tensor) -> Tensor:
+        """The rows of a tensor, (P, H), in the order they were asked for in."""
+        return self.as_asked(x_TH.index_select(0, self.places))
+
+    def as_asked(self, x_PH: Tensor) -> Tensor:
+        """Results for `rows`, (P, H), in the order they were asked for in."""
+        return x_PH if self.order is None else x_PH.index_select(0, self.order)

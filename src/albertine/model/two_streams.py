@@ -121,7 +121,8 @@ def read_segments(
         queries = plan.queries
         for d in range(config.num_hidden_layers):
             content_TH = x_RH if segments.targets is None else x_RH.index_select(0, plan.contents)
-            inputs.append(content_TH)
+            if keep:
+                inputs.append(content_TH)
             context = content_TH
             if plan.merge is not None:
                 old = memory.states[d].to(content_TH.dtype)

@@ -34,7 +34,7 @@ def segments_of(batch: StreamBatch, reach: int | None = None) -> Segments:
     return Segments(packed, seen, reach=reach)
 
 
-def read_on(
+def read_batch(
     model: Model, batch: StreamBatch, memory: Memory | None, keep: int, reach: int | None = None
 ) -> tuple[Tensor, Memory]:
     """Logits (P, V) of the rows that a batch predicts, and the memory after it.
@@ -76,7 +76,7 @@ class StreamLoss:
 
     def __call__(self, model: Model, batch: StreamBatch) -> dict[str, Part]:
         """The part `mlm` of the loss of one micro-batch."""
-        logits, kept = read_on(model, batch, self._memory(batch), self.length)
+        logits, kept = read_batch(model, batch, self._memory(batch), self.length)
         if self.length:
             self._next[batch.lanes] = kept
         return {"mlm": part_of(logits, batch.mlm_labels, batch.counts["mlm"])}

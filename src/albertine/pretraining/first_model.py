@@ -108,6 +108,7 @@ def first_model(
                 "model.change.type_vocab_size is 1, and the two parts of a pair are two kinds of segments",
                 remedy="Set it to 2, or to 0 to tell no segments apart, or objective.pairs=none",
             )
+        check_streams(objective, config, tokenizer)
         model = Model(config, heads_of(objective), seed=settings.seed)
         model.encoder.compute_as(settings.training)
         if choice.embeddings == "wide":
@@ -116,7 +117,6 @@ def first_model(
         if choice.output_bias == "unigram" and head is not None:
             with torch.no_grad():
                 head.bias.copy_(torch.from_numpy(Unigram(counts).log_probabilities))
-        check_streams(objective, config, tokenizer)
         return model
     model = load_model(model_folder(choice.start_from))
     if model.config.vocab_size != vocab_size:

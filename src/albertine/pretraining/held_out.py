@@ -13,7 +13,7 @@ from albertine.model.memory import Memory
 from albertine.model.model import Model, evaluating
 from albertine.objectives.batch import PretrainingBatch
 from albertine.objectives.stream_batch import StreamBatch
-from albertine.objectives.stream_losses import read_on
+from albertine.objectives.stream_losses import read_batch
 
 NAMES = ("mlm", "mask", "sentence", "sentence_first", "sentence_second", "ponder")
 NOTHING = torch.zeros(3, dtype=torch.float64)
@@ -99,7 +99,7 @@ def judge_streams(
     with evaluating(model):
         for batch in (batch.to(device) for batch in batches):
             poll()
-            logits, kept = read_on(model, batch, kept, memory, reach)
+            logits, kept = read_batch(model, batch, kept, memory, reach)
             loss_P, right_P = _judged(logits, batch.mlm_labels)
             masked = batch.when is None and batch.packed.prefix is None
             read_P = batch.packed.input_ids[batch.mlm_positions]
