@@ -58,6 +58,7 @@ PLANS = {
     f"permutation, {name}": [*PERMUTATION, "objective.memory=64", *plan]
     for name, plan in {
         "attention shared": ["model.sharing=attention"],
+        "two groups": ["model.sharing=2"],
         "unshared": ["model.sharing=none"],
     }.items()
 }

@@ -84,6 +84,10 @@ def test_encoder_follows_preset_changes_and_vocabulary() -> None:
     assert config.plan == SharingPlan.attention_only(3)
     bert = encoder_config(ModelChoice(preset="bert-base", change={"num_hidden_layers": 2}), 777, 128)
     assert bert.plan == SharingPlan.unshared(2)
+    for two in (2, "2"):
+        model = {"preset": "albert-base-v2", "sharing": two, "change": {"num_hidden_layers": 3}}
+        groups = resolve(PretrainingSettings, {**GOOD, "model": model}).model
+        assert encoder_config(groups, 777, 128).plan == SharingPlan((0, 0, 1), (0, 0, 1))
 
 
 @pytest.mark.parametrize(
@@ -96,6 +100,9 @@ def test_encoder_follows_preset_changes_and_vocabulary() -> None:
         ({"num_hidden_layers": "six", "sharing": "all"}, "`model.change.num_hidden_layers`"),
         ({"num_hidden_layers": 2.5, "sharing": "all"}, "`model.change.num_hidden_layers`"),
         ({"num_hidden_layers": 10**12, "sharing": "all"}, "`model.change.num_hidden_layers`"),
+        ({"num_hidden_layers": 3, "sharing": 4}, "4 groups of 1 inner blocks do not fit 3 layers"),
+        ({"sharing": 0}, "`model.sharing`"),
+        ({"sharing": "some"}, "`model.sharing`"),
         ({"max_position_embeddings": 64}, "objective.max_length 128"),
         ({"vocab_size": 5}, "unknown setting `model.change.vocab_size`"),
     ],

@@ -14,6 +14,7 @@ from albertine.interop.places import model_folder
 from albertine.model.config import EncoderConfig
 from albertine.model.init import widen_embeddings
 from albertine.model.model import Model
+from albertine.model.plan import SharingPlan
 from albertine.model.presets import SHARING, preset
 from albertine.model.two_streams import check_segments
 from albertine.objectives.baseline import Unigram
@@ -41,8 +42,7 @@ def encoder_config(
     base = preset(choice.preset)
     changes = choice.change.model_dump()
     depth = changes.pop("num_hidden_layers", base.num_hidden_layers)
-    plan = base.plan.resized(depth) if choice.sharing == "preset" else SHARING[choice.sharing](depth)
-    plan = replace(plan, own=choice.own, low_rank=choice.low_rank)
+    plan = replace(_plan(choice.sharing, base.plan, depth), own=choice.own, low_rank=choice.low_rank)
     if base.embedding_size == base.hidden_size and "hidden_size" in changes:
         changes = {"embedding_size": changes["hidden_size"], **changes}  # BERT is not factorised at any width
     if cls_last:
@@ -55,6 +55,13 @@ def encoder_config(
             remedy=f"Set model.change.max_position_embeddings={max_length}, or a shorter max_length",
         )
     return config
+
+
+def _plan(sharing: str | int, preset: SharingPlan, depth: int) -> SharingPlan:
+    """The plan that `model.sharing` names, for so many depths."""
+    if isinstance(sharing, int):
+        return SharingPlan.grouped(depth, sharing)
+    return preset.resized(depth) if sharing == "preset" else SHARING[sharing](depth)
 
 
 def heads_of(objective: ObjectiveChoice) -> frozenset[str]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
 from albertine.model.config import (
     MAX_DEPTH,
@@ -109,6 +109,9 @@ class EncoderChanges(Settings):
         return {name: value for name, value in handler(self).items() if value is not None}
 
 
+Sharing = Literal["preset", "all", "attention", "ffn", "none"]
+
+
 class ModelChoice(Settings):
     """Which encoder: a preset, perhaps changed, or a model folder to go on from."""
 
@@ -117,8 +120,8 @@ class ModelChoice(Settings):
         None,
         description="model or run folder, released model or owner/name on the hub, to go on from",
     )
-    sharing: Literal["preset", "all", "attention", "ffn", "none"] = Field(
-        "preset", description="what all depths share"
+    sharing: Sharing | int = Field(
+        "preset", description="what all depths share; or a number of groups, each with a block of its own"
     )
     own: tuple[Literal["norms", "residuals", "injection"], ...] = Field(
         (), description="what every depth has to itself although its blocks are shared"
@@ -137,6 +140,16 @@ class ModelChoice(Settings):
     change: EncoderChanges = Field(
         EncoderChanges(), description="fields of the encoder to change, for example hidden_size: 256"
     )
+
+    @field_validator("sharing", mode="before")
+    @classmethod
+    def _way(cls, given: object) -> object:
+        # Said here, because pydantic tells of a choice of types as of two fields.
+        if isinstance(given, str) and given.isdecimal():
+            given = int(given)  # a command line has only words
+        if given in get_args(Sharing) or (type(given) is int and given >= 1):
+            return given
+        raise ValueError(f"should be {', '.join(get_args(Sharing))}, or a number of groups")
 
     @model_validator(mode="after")
     def _one_origin(self) -> ModelChoice:
