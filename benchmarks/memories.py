@@ -38,6 +38,19 @@ def shift(hardware: Path) -> Iterator[str]:
     yield relative_shift.written(found["points"]) + "\n"
 
 
+def transformer_xl(hardware: Path) -> Iterator[str]:
+    if (found := newest(hardware, "transformer-xl")) is None or (speed := found.get("speed")) is None:
+        return
+    yield "## A training step of Transformer-XL\n\n`python -m benchmarks.transformer_xl CODE --speed --save`, "
+    yield f"{found['date']}: beside the published code, equal weights and losses, 8 segments of 150 tokens "
+    yield "with as many remembered, 4 depths of 410. Medians of the rounds in milliseconds.\n\n"
+    yield "| step | ms | times as fast |\n| --- | ---: | ---: |\n"
+    (peer, theirs), *ours = speed["runs"].items()
+    yield f"| {peer} | {theirs['median_ms']:.0f} | 1.00 |\n"
+    for name, run in ours:
+        yield f"| {name} | {run['median_ms']:.0f} | {speed['ratios'][f'{name} / {peer}']:.2f} |\n"
+
+
 def longer_memories(hardware: Path) -> Iterator[str]:
     if (found := newest(hardware, "sliding")) is None:
         return

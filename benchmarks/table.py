@@ -383,6 +383,7 @@ PARTS: tuple[Callable[[Path], Iterator[str]], ...] = (
     loops,
     memories.steps,
     memories.shift,
+    memories.transformer_xl,
     memories.longer_memories,
     tuned,
     vectors,
