@@ -41,9 +41,9 @@ def shift(hardware: Path) -> Iterator[str]:
 def transformer_xl(hardware: Path) -> Iterator[str]:
     if (found := newest(hardware, "transformer-xl")) is None or (speed := found.get("speed")) is None:
         return
-    yield "## A training step of Transformer-XL\n\n`python -m benchmarks.transformer_xl CODE --speed --save`, "
-    yield f"{found['date']}: beside the published code, equal weights and losses, 8 segments of 150 tokens "
-    yield "with as many remembered, 4 depths of 410. Medians of the rounds in milliseconds.\n\n"
+    yield "## A training step of Transformer-XL\n\n`python -m benchmarks.transformer_xl CODE --speed "
+    yield f"--save`, {found['date']}: beside the published code, equal weights and losses, 8 segments of "
+    yield "150 tokens with as many remembered, 4 depths of 410. Medians of the rounds in milliseconds.\n\n"
     yield "| step | ms | times as fast |\n| --- | ---: | ---: |\n"
     (peer, theirs), *ours = speed["runs"].items()
     yield f"| {peer} | {theirs['median_ms']:.0f} | 1.00 |\n"
