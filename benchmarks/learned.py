@@ -66,6 +66,7 @@ def loops(hardware: Path) -> Iterator[str]:
         yield table_of_algorithms(runs) + "\n"
     for part in (name for name in found if name.startswith("pondering")):
         yield f"Sums of up to {found[part].get('longest', 40)} digits, with a price on every step: mean "
-        yield "steps of a digit of the sum, and Spearman's correlation of a sum's mean steps with its "
-        yield "length.\n\n"
+        yield "steps of a digit of the sum, and Spearman's correlations: of them with the sum's length, of "
+        yield "the steps until all of the sum has halted with its length, of the mean with its longest run "
+        yield "of carries.\n\n"
         yield table_of_pondering(found[part]["runs"]) + "\n"

@@ -9,7 +9,8 @@ cost a token: the Universal Transformer; without its step signal; with halting; 
 block for every depth and positions in its embeddings alone.
 
 Pondering (Graves 2016): sums of all lengths with a price of 0 to .1 on a step; the mean number of steps, and
-Spearman's correlation of a sequence's mean steps with its length.
+Spearman's correlations: of a sum's mean steps, and of the steps until all of it has halted, which is what it
+costs in a packed batch, with its length; and of its mean steps with its longest run of carries.
 """
 
 from __future__ import annotations
@@ -52,6 +53,16 @@ def added(pairs: np.ndarray) -> np.ndarray:
     for i, pair in enumerate(pairs.tolist()):
         carry, digits[i] = divmod(pair // 10 + pair % 10 + carry, 10)
     return digits
+
+
+def carried(pairs: np.ndarray) -> int:
+    """The longest run of carries of a sum as in `added`: through so many digits one of them can matter."""
+    longest = run = carry = 0
+    for pair in pairs.tolist():
+        carry = (pair // 10 + pair % 10 + carry) // 10
+        run = run + 1 if carry else 0
+        longest = max(longest, run)
+    return longest
 
 
 class Task(NamedTuple):
@@ -186,15 +197,17 @@ def algorithm(name: str, options: argparse.Namespace) -> list[dict[str, Any]]:
 def pondering(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Addition at every price of a step."""
     runs, task = [], TASKS["addition"]
-    batches = [batch_of(task, np.arange(1, options.longest + 1), options.seed + 1, i) for i in range(8)]
+    batches = [batch_of(task, np.arange(1, options.longest + 1), options.seed + 1, i) for i in range(32)]
     for weight in WEIGHTS:
         model = encoder("halting", options)
         curve = list(train(model, task, options, weight))
-        steps, lengths = _steps(model, batches)
+        mean, most, lengths, carries = _steps(model, batches)
         run = {
             "weight": weight,
-            "mean_steps": float(np.mean(steps)),
-            "spearman": spearman(lengths, steps),
+            "mean_steps": float(np.mean(mean)),
+            "spearman": spearman(lengths, mean),
+            "until_all": spearman(lengths, most),
+            "carries": spearman(carries, mean),
             "short": judged(model, batches),
             "curve": curve,
         }
@@ -204,17 +217,22 @@ def pondering(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 @torch.no_grad()
-def _steps(model: Model, batches: list[Batch]) -> tuple[list[float], list[float]]:
-    """Of every sequence the mean steps of its blanks, and its length."""
-    steps, lengths = [], []
+def _steps(model: Model, batches: list[Batch]) -> tuple[list[float], ...]:
+    """Of every sum the mean steps of its blanks, those until all its rows have halted, its length, and its
+    longest run of carries."""
+    found = []
     with evaluating(model):
         for batch in batches:
             ponder = model.encoder(batch.packed).ponder
             assert ponder is not None
-            parts = ponder.steps[batch.rows].float().split(batch.lengths.tolist())
-            steps += [float(part.mean()) for part in parts]
-            lengths += batch.lengths.astype(float).tolist()
-    return steps, lengths
+            steps = ponder.steps.float()
+            said = steps[batch.rows].split(batch.lengths.tolist())
+            rows = steps.split((2 * batch.lengths + 2).tolist())
+            asked = batch.packed.input_ids.split((2 * batch.lengths + 2).tolist())
+            for n, blanks, every, ids in zip(batch.lengths.tolist(), said, rows, asked, strict=True):
+                carries = carried(ids[1 : n + 1].numpy() - FIRST)
+                found.append((float(blanks.mean()), float(every.max()), float(n), float(carries)))
+    return tuple(list(column) for column in zip(*found, strict=True))
 
 
 def table_of_algorithms(runs: list[dict[str, Any]]) -> str:
@@ -235,11 +253,13 @@ def table_of_pondering(runs: list[dict[str, Any]]) -> str:
             f"{run['weight']:g}",
             f"{run['mean_steps']:.2f}",
             f"{run['spearman']:.2f}",
+            *(f"{run[name]:.2f}" if name in run else "" for name in ("until_all", "carries")),
             f"{run['short']['symbols']:.1%}",
         ]
         for run in runs
     ]
-    return table(["price of a step", "mean steps", "with length (Spearman)", "right"], rows)
+    heads = ["price of a step", "mean steps", "with length", "until all have halted, with length"]
+    return table([*heads, "with carries", "right"], rows)
 
 
 def main() -> None:
