@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from albertine.errors import ModelError, SettingsError
-from albertine.export.formats import ExportOptions, ExportedFile, format_of
+from albertine.export.formats import ExportedFile, ExportOptions, format_of
 from albertine.export.opened import Opened, opened
 from albertine.export.verify import ALIKE, Verified, rounding_of, verify
 from albertine.files import explained, replaced_folder
