@@ -102,7 +102,7 @@ def test_info_of_a_damaged_report(tmp_path: Path, albertine: Command) -> None:  
 def test_an_export_is_not_replaced_unless_asked(in_torch: Torch, classifier: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     first = export(classifier, out)
-    with pytest.raises(SettingsError, match="exists.*--overwrite"):
+    with pytest.raises(SettingsError, match=r"exists.*--overwrite"):
         export(classifier, out)
     (out / "export.json").write_text("{}")
     assert export(classifier, out, overwrite=True).report == first.report
@@ -146,7 +146,7 @@ def test_an_export_that_says_something_else_is_not_left(
     in_torch: Torch, classifier: Path, tmp_path: Path
 ) -> None:
     in_torch.wrong = 1e-3
-    with pytest.raises(ModelError, match="says something else: at .* a number differs by"):
+    with pytest.raises(ModelError, match=r"says something else: at .* a number differs by"):
         export(classifier, tmp_path / "out")
     in_torch.precision, in_torch.wrong = "int8", 1.0
     with pytest.raises(ModelError, match="is another model: least cosine"):
