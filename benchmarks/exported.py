@@ -11,11 +11,11 @@ from benchmarks.markdown import Result, newest, table
 def exported(hardware: Path) -> Iterator[str]:
     if (found := newest(hardware, "exports")) is None:
         return
-    yield f"## Exports\n\n`python -m benchmarks.exports --save`, {found['date']}, {found['threads']} threads: "
-    yield "the same weights and tokens, everyone in turn, the last hidden states from all. Ratios are medians "
-    yield f"of those of {found['rounds']} rounds; the cosine is the least of a token's vector with that of our "
-    yield "float32. Plain dynamic quantisation is the model of transformers through `torch.onnx` and "
-    yield "`quantize_dynamic`.\n"
+    yield f"## Exports\n\n`python -m benchmarks.exports --save`, {found['date']}, {found['threads']} "
+    yield "threads: the same weights and tokens, everyone in turn, the last hidden states from all. Ratios "
+    yield f"are medians of those of {found['rounds']} rounds; the cosine is the least of a token's vector "
+    yield "with that of our float32. Plain dynamic quantisation is the model of transformers through "
+    yield "`torch.onnx` and `quantize_dynamic`.\n"
     for name, model in found["models"].items():
         yield f"\n### {name}\n\nWeights {model['weights'] / 1e6:.1f} MB.\n\n"
         yield _files(model)

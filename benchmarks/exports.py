@@ -30,6 +30,7 @@ from albertine.bench.contest import compete
 from albertine.bench.inputs import Inputs, inputs, lengths_of
 from albertine.bench.machine import describe
 from albertine.bench.peers import NAMES, peers
+from albertine.errors import ModelError
 from albertine.export.formats import ExportOptions
 from albertine.export.make import export
 from albertine.export.onnx import session_of
@@ -61,20 +62,26 @@ def folder_of(name: str, scratch: Path) -> Path:
     return folder
 
 
-def exports(folder: Path, scratch: Path, threads: int) -> tuple[dict[str, Way], dict[str, Any]]:
-    """Our exports, and what there is to tell of each."""
-    out = scratch / "export"
-    options = ExportOptions(int8=True, packed=True)
-    report = export(folder, out, head="features", overwrite=True, options=options).report
-    ways: dict[str, Way] = {}
-    told: dict[str, Any] = {}
+def exports(
+    folder: Path, scratch: Path, threads: int
+) -> tuple[dict[str, Way], dict[str, Any], dict[str, str]]:
+    """Our exports, what there is to tell of each, and which are refused and why."""
+    out, ways, told = scratch / "export", dict[str, Way](), dict[str, Any]()
+    missing: dict[str, str] = {}
+    try:
+        options = ExportOptions(int8=True, packed=True)
+        report = export(folder, out, head="features", overwrite=True, options=options).report
+    except ModelError as error:  # its 8-bit export is refused
+        missing["export int8"] = error.what
+        options = ExportOptions(packed=True)
+        report = export(folder, out, head="features", overwrite=True, options=options).report
     for file, said in report["files"].items():
         packed = said["layout"] == "packed"
         name = f"export {said['precision']}{', packed' if packed else ''}"
         ways[name] = _packed(out / file, threads) if packed else _padded(out / file, threads)
         told[name] = {key: said[key] for key in ("bytes", "greatest_difference", "least_cosine")}
         told[name] |= {key: said[key] for key in ("products", "quantised") if key in said}
-    return ways, told
+    return ways, told, missing
 
 
 def _padded(file: Path, threads: int) -> Way:
@@ -183,7 +190,7 @@ def measured(name: str, rounds: int, threads: int, scratch: Path, shapes: list[s
     folder = folder_of(name, scratch)
     vocabulary = albertine.load(folder).config.vocab_size
     given = [inputs(shape, lengths_of(*SHAPES[shape]), vocabulary) for shape in shapes]
-    exported, files = exports(folder, scratch, threads)
+    exported, files, refused = exports(folder, scratch, threads)
     theirs, plain = usual(folder, scratch, threads)
     rest, missing = others(folder, threads, given)
     ways = ours(folder) | exported | theirs | rest
@@ -203,7 +210,7 @@ def measured(name: str, rounds: int, threads: int, scratch: Path, shapes: list[s
             "ratios": contest.ratios(pairs),
         }
     weights = (folder / "model.safetensors").stat().st_size
-    return {"weights": weights, "files": files | plain, "shapes": found, "left_out": missing}
+    return {"weights": weights, "files": files | plain, "shapes": found, "left_out": refused | missing}
 
 
 def _cosines(given: Inputs, said: Any) -> dict[str, float]:

@@ -30,6 +30,8 @@ NEEDS = ("onnx", "onnxscript", "onnxruntime")
 EXTRA = "export"
 OPSET, OPSETS = 20, range(18, 24)
 """The default is the first with an operator for GELU."""
+LARGEST = 2_000_000_000
+"""What protobuf can hold in one message."""
 SMALL = 1 << 16
 """Bytes of constants that the trace may add to the weights: shapes, indices, frequencies."""
 
@@ -48,6 +50,13 @@ def write(source: Opened, folder: Path, options: ExportOptions) -> list[Exported
         )
     if options.packed and source.head.base.config.positions == "relative":
         raise SettingsError("relative positions have a padded graph only", remedy="Leave out --packed")
+    weights = sum(x.numel() * x.element_size() for x in source.head.model.parameters())
+    if weights > LARGEST:
+        raise ModelError(
+            f"has {weights:,} bytes of weights, and one ONNX file holds {LARGEST:,}",
+            where=source.path,
+            remedy="Share more of its depths, or export a smaller model",
+        )
     (folder / "onnx").mkdir(exist_ok=True)
     written = []
     for packed in (False, True) if options.packed else (False,):
