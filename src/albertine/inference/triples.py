@@ -8,15 +8,19 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from albertine.layout import Packed, by_tokens
-from albertine.model.relation_head import OBJECT_POWER, SUBJECT_POWER, Relations, probability
+from albertine.grouping import by_tokens
+from albertine.inference.mode import without_gradients
 from albertine.text.tokenizer import Spans
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from albertine.layout import Packed
+    from albertine.model.relation_head import Relations
 
 TOGETHER = 16384
 """Most rows of which the objects are looked for at once."""
@@ -95,13 +99,15 @@ class Relater:
     def _lead(self) -> int:
         return self.model.base.config.lead
 
-    @torch.no_grad()
+    @without_gradients
     def find(self, packed: Packed, spans: Sequence[Spans]) -> list[list[Relation]]:
         """The relations of every sequence, [CLS] text [SEP] or XLNet's text [SEP] [CLS].
 
         Args:
             spans: where the tokens of each text stand in it.
         """
+        from albertine.model.relation_head import SUBJECT_POWER, probability
+
         x_TH, lengths = self.model.base.encoder(packed).last_hidden, packed.lengths
         offsets = [0, *accumulate(lengths)]
         chances = probability(self.model.subjects(x_TH), SUBJECT_POWER)[:, None]
@@ -125,6 +131,10 @@ class Relater:
 
     def _objects(self, x_TH: Tensor, asked: Sequence[tuple[int, int, int, int]]) -> list[list[Place]]:
         """The objects of subjects, each (first row of its text, length of that, first, last)."""
+        import torch
+
+        from albertine.model.relation_head import OBJECT_POWER, probability
+
         lengths = [length for _, length, _, _ in asked]
         rows = np.concatenate([np.arange(at, at + length) for at, length, _, _ in asked])
         ends = [[at + first, at + last] for at, _, first, last in asked]

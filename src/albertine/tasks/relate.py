@@ -10,20 +10,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
-
-import torch
-import torch.nn.functional as F
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from albertine.errors import ModelError
 from albertine.evaluation.entities import Triple, plain_triple
+from albertine.grouping import longest_first
 from albertine.inference.triples import THRESHOLDS, Relater, Relation
 from albertine.interop.heads import Task, head_config, labels_in
-from albertine.layout import longest_first
-from albertine.model.model import Model, evaluating
-from albertine.model.relation_head import OBJECT_POWER, SUBJECT_POWER, Relations, probability
-from albertine.objectives.losses import Part
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.examples import Example
 from albertine.tasks.family import Family, Fields, Poll, Tuned
@@ -31,12 +24,22 @@ from albertine.tasks.readers.table import Row
 from albertine.tasks.relation_rows import Related, RelationBatch, encode
 from albertine.text.tokenizer import Tokenizer
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from albertine.model.model import Model
+    from albertine.model.relation_head import Relations
+    from albertine.objectives.losses import Part
+
 
 def pointer_loss(logits: Tensor, targets: Tensor, power: int) -> Tensor:
     """Binary cross-entropy of sigmoid(logits) to the power, elementwise, in nats.
 
     With p = s^n, 1 - p = (1 - s)(1 + s + … + s^(n-1)): nothing is lost to rounding, whatever the logits.
     """
+    import torch
+    import torch.nn.functional as F
+
     s = logits.sigmoid()
     rest = torch.stack([s**k for k in range(power)]).sum(0).log()
     return -torch.where(targets, power * F.logsigmoid(logits), F.logsigmoid(-logits) + rest)
@@ -68,6 +71,8 @@ class Relate(Family):
         return encode(examples, tokenizer, self.max_length, self.labels, learning=True)
 
     def build(self, base: Model, dropout: float, seed: int) -> Relations:
+        from albertine.model.relation_head import Relations
+
         return Relations(base, len(self.labels), dropout=dropout, seed=seed)
 
     def part(self, model: Relations, batch: RelationBatch) -> Part:
@@ -78,6 +83,11 @@ class Relate(Family):
         text. Special pieces count as tokens. Both as in the reference. Right is a token with every pointer on
         the right side of its threshold.
         """
+        import torch
+
+        from albertine.model.relation_head import OBJECT_POWER, SUBJECT_POWER, probability
+        from albertine.objectives.losses import Part
+
         subjects, objects = model(batch.packed, batch.subjects)
         asked = pointer_loss(subjects, batch.targets, SUBJECT_POWER).mean(-1).sum()
         found = pointer_loss(objects, batch.objects, OBJECT_POWER).mean(-1).sum()
@@ -89,6 +99,8 @@ class Relate(Family):
 
     def predict(self, model: Relations, data: Encoded, poll: Poll = lambda: None) -> list[list[Relation]]:
         """The relations found in every text."""
+        from albertine.model.model import evaluating
+
         relater = Relater(model, self.labels, self.thresholds)
         found: list[list[Relation]] = [[] for _ in data.examples]
         with evaluating(model):
