@@ -17,7 +17,7 @@ from torch import Tensor
 from albertine.cli.app import run
 from albertine.errors import DataError, ModelError
 from albertine.evaluation.metrics import score
-from albertine.inference.triples import Relation, pointed
+from albertine.inference.label import Relation, pointed
 from albertine.interop.huggingface import load_model
 from albertine.layout import pack
 from albertine.model.relation_head import Relations
@@ -269,7 +269,7 @@ def test_the_loss_is_that_of_loops_over_texts(model: Relations, tokenizer: Token
 def test_both_stages_find_what_loops_find(
     model: Relations, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("albertine.inference.triples.TOGETHER", 40)  # several second stages
+    monkeypatch.setattr("albertine.inference.label.TOGETHER", 40)  # several second stages
     data, family = several(tokenizer, 20), Relate(PREDICATES, 32)
     found = family.predict(model, data)
     count = 0

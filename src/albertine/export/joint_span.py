@@ -12,7 +12,6 @@ from albertine.layout import Packed
 from albertine.model.depths import EncoderOutput
 from albertine.model.joint import ENDS, OUTSIDE, STARTS, Beam, JointAnswer
 
-
 LEAST = OUTSIDE / 2
 """No place that an answer may have is so unlikely."""
 

@@ -30,7 +30,7 @@ OPSET, OPSETS = 20, range(18, 24)
 """The default is the first with an operator for GELU."""
 SPARE = 0.02
 """How much larger than its parameters a float32 graph may be: nodes and names, and constants of the trace."""
-SMALL = 200_000
+SMALL = 400_000
 """Bytes of that, whatever the model's size."""
 
 

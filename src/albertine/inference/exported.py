@@ -17,11 +17,21 @@ from numpy.typing import NDArray
 from albertine.arithmetic import InferencePrecision
 from albertine.cores import others_running, usable_threads
 from albertine.errors import ModelError, SettingsError
-from albertine.interop.exported_folder import ExportedFolder, graph_in, read_exported
-from albertine.model.config import EncoderConfig, Pooling
+from albertine.inference.chances import sigmoid
+from albertine.inference.tags import Transitions
+from albertine.interop.exported_folder import (
+    TRANSITIONS,
+    ExportedFolder,
+    graph_in,
+    read_exported,
+    read_transitions,
+)
+from albertine.model.config import OBJECT_POWER, SUBJECT_POWER, EncoderConfig, Pooling
 
 TOKENS = 4096
 """Most places of a table, as a model of torch has it on a processor (docs/decisions/015)."""
+NO_PLACE = -1e29
+"""A span with less than this log-probability fills up a row that has fewer places than spans are wanted."""
 Rows = Sequence[Sequence[int] | NDArray[Any]]
 Outputs = Mapping[str, NDArray[Any]]
 
@@ -115,6 +125,23 @@ class ExportedModel:
             return joined
         return np.concatenate([row[: len(own)] for row, own in zip(joined, ids, strict=True)])
 
+    def transitions(self, tags: Sequence[str]) -> Transitions:
+        """The conditional random field over the tags.
+
+        Raises:
+            ModelError: its file is damaged.
+        """
+        found = read_transitions(self.path)
+        count = len(tags)
+        sizes = {"crf.transitions": (count, count), "crf.start": (count,), "crf.end": (count,)}
+        if {name: x.shape for name, x in found.items()} != sizes:
+            raise ModelError(
+                f"holds no random field over {count} tags",
+                where=self.path / TRANSITIONS,
+                remedy="Export the model again",
+            )
+        return Transitions(tags, *(found[name] for name in sizes))
+
     def check_words(self) -> None:
         """That the graph has a masked-LM head.
 
@@ -167,6 +194,36 @@ class ExportedModel:
         )
 
 
+class PointingGraph:
+    """A graph that has read some texts, as `triples.relations` asks it: for the subjects in one pass, and
+    then for the objects of those that were found in others.
+
+    Attributes:
+        lengths: tokens of every row.
+    """
+
+    def __init__(self, model: ExportedModel, ids: Rows, types: Rows) -> None:
+        self.lengths = [len(row) for row in ids]
+        self._model, self._ids, self._types = model, ids, types
+
+    def subjects(self) -> NDArray[Any]:
+        """Probabilities (T, 2)."""
+        nobody = np.zeros((0, 3), dtype=np.int64)
+        said = self._model.run(self._ids, self._types, subjects=nobody)["subject_logits"]
+        rows = [row[:length] for row, length in zip(said, self.lengths, strict=True)]
+        return sigmoid(np.concatenate(rows)) ** SUBJECT_POWER
+
+    def objects(self, asked: Sequence[tuple[int, int, int]]) -> NDArray[Any]:
+        """Probabilities (R, predicates, 2)."""
+        texts = sorted({text for text, _, _ in asked})
+        place = {text: i for i, text in enumerate(texts)}
+        subjects = np.array([(place[text], first, last) for text, first, last in asked], dtype=np.int64)
+        ids, types = ([rows[text] for text in texts] for rows in (self._ids, self._types))
+        said = self._model.run(ids, types, subjects=subjects)["object_logits"]
+        rows = [row[: self.lengths[text]] for row, (text, _, _) in zip(said, asked, strict=True)]
+        return sigmoid(np.concatenate(rows)) ** OBJECT_POWER
+
+
 def _span_table(said: Outputs) -> list[NDArray[np.float32]]:
     """What the joint head says, as a model of torch lays it out (`spans.SpanTable`). In the graph, as in
     transformers' XLNet, the ends of each start lie apart: number e·starts + s."""
@@ -177,7 +234,9 @@ def _span_table(said: Outputs) -> list[NDArray[np.float32]]:
         for name in ("end_top_log_probs", "end_top_index")
     )
     places = np.broadcast_to(starts[..., None], ends.shape)
-    joined = (places, ends, begins[..., None] + scores)
+    sums = begins[..., None] + scores
+    sums[sums < NO_PLACE] = -np.inf
+    joined = (places, ends, sums)
     flat = [x.reshape(len(starts), -1).astype(np.float32) for x in joined]
     return [*flat, said["cls_logits"].reshape(-1, 1)]
 

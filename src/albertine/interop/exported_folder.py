@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+
 from albertine.errors import ModelError
+from albertine.interop.heads import task_in
 from albertine.interop.huggingface_config import encoder_in
 from albertine.interop.model_folder import Shapes
 from albertine.interop.weights import INDEX, SINGLE, read_json
@@ -15,6 +21,8 @@ from albertine.model.config import EncoderConfig
 
 GRAPHS = {"float32": "onnx/model.onnx", "int8": "onnx/model_int8.onnx"}
 """By precision; the names that Optimum and sentence-transformers look for."""
+TRANSITIONS = "head.safetensors"
+"""What a conditional random field knows beside the emissions, which are all that the graph gives."""
 
 
 @dataclass(frozen=True)
@@ -68,15 +76,39 @@ def read_exported(folder: Path, outputs: Shapes) -> ExportedFolder:
     """
     tree = read_json(folder / "config.json")
     _, encoder = encoder_in(tree, folder / "config.json")
-    return ExportedFolder(encoder, tree, _head(outputs, encoder.hidden_size))
+    shapes = _head(outputs, encoder.hidden_size, task_in(tree)) | _transitions(folder)
+    return ExportedFolder(encoder, tree, shapes)
 
 
-def _head(outputs: Shapes, hidden: int) -> Shapes:
+def _head(outputs: Shapes, hidden: int, task: str | None) -> dict[str, tuple[int, ...]]:
     """The tensors of a head, by what it gives: a layer of classes or tags, of two numbers a token, or the
-    joint head of SQuAD 2.0."""
-    if "logits" in outputs:
-        count = outputs["logits"][-1]
-        return {"classifier.weight": (count, hidden), "classifier.bias": (count,)}
+    joint head of SQuAD 2.0. Logits of every token that are no tags are those of the vocabulary."""
+    logits = outputs.get("logits", ())
+    if len(logits) == 2 or (logits and task == "tag"):
+        return {"classifier.weight": (logits[-1], hidden), "classifier.bias": (logits[-1],)}
     if "start_logits" in outputs:
         return {"qa_outputs.weight": (2, hidden), "qa_outputs.bias": (2,)}
     return {"answer_class.dense_0.weight": (hidden, 2 * hidden)} if "cls_logits" in outputs else {}
+
+
+def _transitions(folder: Path) -> dict[str, tuple[int, ...]]:
+    return {name: x.shape for name, x in read_transitions(folder).items()}
+
+
+def read_transitions(folder: Path) -> dict[str, NDArray[np.float32]]:
+    """The parameters of a conditional random field, by the names that they have in a model folder; none
+    where a model has no such field.
+
+    Raises:
+        ModelError: the file is damaged.
+    """
+    file = folder / TRANSITIONS
+    if not file.is_file():
+        return {}
+    try:
+        found: dict[str, NDArray[np.float32]] = load_file(file)
+    except (SafetensorError, OSError) as error:
+        raise ModelError(
+            f"is not a whole safetensors file ({error})", where=file, remedy="Export the model again"
+        ) from error
+    return found
