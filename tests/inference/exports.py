@@ -24,16 +24,19 @@ from albertine.tasks.relate import Relate
 from albertine.tasks.tag import Tag
 from albertine.text.wordpiece import WordPieceTokenizer
 
-WORDS = "the old man said that a house was good and never bad , who where ? in it".split()
+SENTENCE = "the old man said that a house was good and never bad , who where ? in it"
+WORDS = SENTENCE.split()
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
 LONG = " ".join(WORDS * 3)
 TEXTS = ["the old man", "a house was good , and it was never bad", "who", LONG]
-PASSAGES = [("who was old ?", "the old man said that the house was good"), ("where ?", LONG), ("who ?", "man")]
+PASSAGES = [
+    ("who was old ?", "the old man said that the house was good"),
+    ("where ?", LONG),
+    ("who ?", "man"),
+]
 
 FAMILIES: dict[str, Family] = {
     "single": Classify("single", ("a", "b", "c"), (), 16),
-    "multi by depths": Classify("multi", ("a", "b", "c"), (), 16, pooling="depths"),
-    "score": Classify("score", (), (), 16),
     "tag": Tag(tags_of(["X", "Y"]), 20),
     "crf": Tag(tags_of(["X", "Y"], "bioes"), 20, crf=True),
     "answer": Answer(reading=Reading(max_length=20, stride=5, best=5)),
@@ -47,8 +50,6 @@ PRINTED: list[Any] = [{"text": text, "pair": "the house"} for text in TEXTS]
 ASKED = [{"context": passage, "question": question} for question, passage in PASSAGES]
 QUESTIONS: dict[str, list[tuple[str, list[Any]]]] = {
     "single": [("classify", [PAIRS]), ("predict", [TEXTS])],
-    "multi by depths": [("predict", [TEXTS])],
-    "score": [("classify", [PAIRS])],
     "tag": [("tag_all", [TEXTS]), ("predict", [TEXTS])],
     "crf": [("tag_all", [[*TEXTS, ""]])],
     "answer": [("likely_spans", [PASSAGES]), ("predict", [ASKED])],

@@ -7,14 +7,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.modules["torch"] = None  # type: ignore[assignment]  # whoever imports it gets a ModuleNotFoundError
-
 
 def asked(folder: str, question: dict[str, Any]) -> Any:
     """What a folder answers to a question of `test_torch_free`: the name of a method, and its arguments."""
     from albertine import Predictor
 
-    predictor = Predictor(folder, batch_tokens=question.get("batch_tokens"))
+    predictor = Predictor(folder, precision="float32", batch_tokens=question.get("batch_tokens"))
     if question["ask"] == "predict":
         return list(predictor.predict(*question["with"], top=3))
     if question["ask"] == "likely_spans":
@@ -24,6 +22,7 @@ def asked(folder: str, question: dict[str, Any]) -> Any:
 
 
 if __name__ == "__main__":
+    sys.modules["torch"] = None  # type: ignore[assignment]  # whoever imports it gets a ModuleNotFoundError
     questions = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     answers = [[asked(folder, one) for one in own] for folder, own in questions.items()]
     assert "torch" not in {name for name, module in sys.modules.items() if module is not None}

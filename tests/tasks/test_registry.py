@@ -75,7 +75,7 @@ def test_a_new_set_is_learned_from_and_scored_as_it_says(
     monkeypatch.chdir("/")
     saved = load(FinetuneSettings, result.folder / "settings.yaml")
     assert saved.task.dataset == path and saved.task.kind == "single"
-    assert [one.labels for one in judge(open_run(result.folder))] == [found.scores]
+    assert [one.scores for one in judge(open_run(result.folder))] == [found.scores]
 
 
 def test_a_changed_yaml_is_noticed(tune: Tune, mine: Mine) -> None:

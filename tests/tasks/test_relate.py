@@ -17,7 +17,7 @@ from torch import Tensor
 from albertine.cli.app import run
 from albertine.errors import DataError, ModelError
 from albertine.evaluation.metrics import score
-from albertine.inference.label import Relation, pointed
+from albertine.inference.triples import Relation, pointed
 from albertine.interop.huggingface import load_model
 from albertine.layout import pack
 from albertine.model.relation_head import Relations
@@ -269,7 +269,7 @@ def test_the_loss_is_that_of_loops_over_texts(model: Relations, tokenizer: Token
 def test_both_stages_find_what_loops_find(
     model: Relations, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("albertine.inference.label.TOGETHER", 40)  # several second stages
+    monkeypatch.setattr("albertine.inference.triples.TOGETHER", 40)  # several second stages
     data, family = several(tokenizer, 20), Relate(PREDICATES, 32)
     found = family.predict(model, data)
     count = 0
@@ -296,7 +296,7 @@ def test_both_stages_find_what_loops_find(
 
 
 def test_pointers_stay_in_their_run_and_off_its_ends() -> None:
-    chances = torch.zeros(9, 2, 2)  # two runs: rows 0 to 4 and 5 to 8
+    chances = np.zeros((9, 2, 2))  # two runs: rows 0 to 4 and 5 to 8
     for row, kind, side in [(0, 0, 0), (1, 0, 0), (3, 1, 1), (4, 0, 1), (6, 0, 0), (7, 0, 1), (5, 1, 0)]:
         chances[row, kind, side] = 1
     assert pointed(chances, [5, 4], (0.6, 0.5)) == [[], [(0, 1, 2)]]

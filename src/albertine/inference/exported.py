@@ -208,8 +208,8 @@ class PointingGraph:
 
     def subjects(self) -> NDArray[Any]:
         """Probabilities (T, 2)."""
-        nobody = np.zeros((0, 3), dtype=np.int64)
-        said = self._model.run(self._ids, self._types, subjects=nobody)["subject_logits"]
+        anyone = np.zeros((1, 3), dtype=np.int64)  # a graph cannot take none; what it says of it is not read
+        said = self._model.run(self._ids, self._types, subjects=anyone)["subject_logits"]
         rows = [row[:length] for row, length in zip(said, self.lengths, strict=True)]
         return sigmoid(np.concatenate(rows)) ** SUBJECT_POWER
 
