@@ -46,7 +46,7 @@ $(VENV)/.created:
 
 $(VENV)/.installed-demo: pyproject.toml constraints.txt $(VENV)/.created $(MOVED)
 	@echo "Installing Albertine and what the demo needs into $(VENV), once; this takes a minute or two."
-	@$(INSTALL) '.[plots]'
+	@$(INSTALL) '.[torch,plots]'
 	@rm -f $(VENV)/.installed-dev
 	@echo "$(CURDIR)" > $(VENV)/.place
 	@touch $@

@@ -33,7 +33,10 @@ ROOMS = (
     "text",
     "model",
 )
-GROUND = {"layout", "randomness", "precision", "settings", "errors", "files", "released", "cores"}
+GROUND = {"layout", "randomness", "precision", "settings", "errors", "files", "released", "cores"} | {
+    "arithmetic",
+    "grouping",
+}
 ALLOWED: dict[str, set[str]] = {
     "model": set(),
     "text": set(),

@@ -11,8 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from albertine.arithmetic import InferencePrecision
 from albertine.errors import SettingsError
-from albertine.precision import InferencePrecision
 from albertine.settings import RunSettings, merged, read_yaml, resolve
 
 if TYPE_CHECKING:

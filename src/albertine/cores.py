@@ -14,6 +14,13 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def usable_threads() -> int:
+    """How many threads a computation may have: one for each of these processors, or as many as the variable
+    OMP_NUM_THREADS says, which torch goes by too."""
+    told = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    return int(told) if told.isdecimal() and int(told) else usable_cores()
+
+
 def others_running() -> float:
     """How many threads other than this one want a processor of the machine: at this moment or in the mean of
     the last minute, whichever is less, as far as the system tells."""

@@ -53,3 +53,19 @@ class CheckpointError(AlbertineError):
 
 class RunError(AlbertineError):
     """A run that cannot go on: folder in use, disk full, loss not finite."""
+
+
+class MissingExtra(AlbertineError):
+    """A library that is not installed, because the extra that brings it was not asked for."""
+
+
+def without_torch(error: ModuleNotFoundError, where: object = None) -> Exception:
+    """The error of a command that needs torch and does not find it; the given one if another module is
+    missing."""
+    if (error.name or "").partition(".")[0] != "torch":
+        return error
+    return MissingExtra(
+        f"{'this ' if where is None else ''}needs torch, which is not installed",
+        where=where,
+        remedy="pip install 'albertine[torch]'",
+    )

@@ -8,7 +8,7 @@ Padding exists only at the outer edges; `from_padded` and `unpack` are those edg
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,6 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from albertine.errors import InputError
+from albertine.grouping import by_tokens as by_tokens
+from albertine.grouping import longest_first as longest_first
 
 
 @dataclass(frozen=True)
@@ -217,22 +219,3 @@ def unpack(x_TH: Tensor, index: Tensor, batch: int, length: int) -> Tensor:
     """Put packed rows back into a padded (B, L, …) tensor, zeros where there was padding."""
     out = x_TH.new_zeros(batch * length, *x_TH.shape[1:])
     return out.index_copy(0, index, x_TH).view(batch, length, *x_TH.shape[1:])
-
-
-def longest_first(lengths: Sequence[int] | np.ndarray, limit: int) -> Iterator[list[int]]:
-    """All rows by their numbers, in runs of at most `limit` tokens; those of a run are about as long."""
-    return by_tokens(np.argsort(-np.asarray(lengths), kind="stable").tolist(), lengths, limit)
-
-
-def by_tokens(order: Sequence[int], lengths: Sequence[int] | np.ndarray, limit: int) -> Iterator[list[int]]:
-    """Runs of `order` with at most `limit` tokens together; what is longer goes alone."""
-    group: list[int] = []
-    size = 0
-    for i in order:
-        if group and size + lengths[i] > limit:
-            yield group
-            group, size = [], 0
-        group.append(int(i))
-        size += int(lengths[i])
-    if group:
-        yield group

@@ -10,15 +10,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import cache, wraps
-from typing import Any, Literal, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor
 
+from albertine.arithmetic import InferencePrecision as InferencePrecision
+from albertine.arithmetic import Precision as Precision
 from albertine.errors import SettingsError
-
-Precision = Literal["auto", "float32", "bfloat16"]
-InferencePrecision = Precision | Literal["int8"]
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 

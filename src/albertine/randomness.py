@@ -11,11 +11,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import torch
 
 
 @lru_cache(maxsize=256)
@@ -74,6 +76,8 @@ def torch_seed(seed: int, purpose: str, *key: int) -> int:
 
 def torch_generator(seed: int, purpose: str, *key: int) -> torch.Generator:
     """A torch generator on the CPU for the draws named (seed, purpose, key…); see `torch_seed`."""
+    import torch
+
     return torch.Generator().manual_seed(torch_seed(seed, purpose, *key))
 
 
@@ -82,12 +86,16 @@ class RepeatedDraws:
     as they are over several calls of a function."""
 
     def __init__(self, device: torch.device) -> None:
+        import torch
+
         self._device = device
         self._host = torch.get_rng_state()
         self._card = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
 
     def rewind(self) -> None:
         """The next draws are the first ones again."""
+        import torch
+
         torch.set_rng_state(self._host)
         if self._card is not None:
             torch.cuda.set_rng_state(self._card, self._device)
@@ -98,4 +106,6 @@ def seed_torch(seed: int, purpose: str, *key: int) -> None:
 
     Called before each forward pass, it makes dropout a function of the step instead of a state to be saved.
     """
+    import torch
+
     torch.manual_seed(torch_seed(seed, purpose, *key))

@@ -14,8 +14,8 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from albertine.arithmetic import Precision
 from albertine.errors import SettingsError
-from albertine.precision import Precision
 from albertine.released import released_or
 
 MAX_BYTES = 1_000_000

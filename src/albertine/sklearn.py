@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from albertine import api
+from albertine.arithmetic import Precision
 from albertine.errors import InputError, RunError, SettingsError
-from albertine.precision import Precision
 from albertine.settings import merged
 from albertine.tasks.datasets.classes import class_name
 from albertine.tasks.predictor import Predictor

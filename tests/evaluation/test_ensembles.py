@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
-import torch
 
 from albertine.evaluation.ensembles import (
     best_members,
@@ -15,30 +15,29 @@ from albertine.evaluation.ensembles import (
     mean_sigmoid,
     mean_softmax,
 )
+from albertine.inference.chances import sigmoid, softmax
 
 
 def test_probabilities_are_averaged_and_not_logits() -> None:
     # softmax of (0, ln 3) is (1/4, 3/4), of (ln 9, 0) it is (9/10, 1/10); the mean is (23/40, 17/40).
-    said = [torch.tensor([[0.0, math.log(3)]]), torch.tensor([[math.log(9), 0.0]])]
-    assert mean_softmax(said).softmax(-1)[0].tolist() == pytest.approx([23 / 40, 17 / 40])
+    said = [np.array([[0.0, math.log(3)]]), np.array([[math.log(9), 0.0]])]
+    assert softmax(mean_softmax(said))[0].tolist() == pytest.approx([23 / 40, 17 / 40])
     # sigmoid of ln 3 is 3/4, of 0 it is 1/2; the mean is 5/8.
-    assert mean_sigmoid([torch.tensor([math.log(3)]), torch.zeros(1)]).sigmoid().item() == pytest.approx(
-        5 / 8
-    )
-    assert mean_score([torch.tensor([[1.0]]), torch.tensor([[2.0]]), torch.tensor([[6.0]])]).item() == 3
+    assert sigmoid(mean_sigmoid([np.array([math.log(3)]), np.zeros(1)])).item() == pytest.approx(5 / 8)
+    assert mean_score([np.array([[1.0]]), np.array([[2.0]]), np.array([[6.0]])]).item() == 3
 
 
 def test_the_sure_outvotes_two_who_are_not() -> None:
-    members = [torch.tensor([[0.1, 0.0]]), torch.tensor([[0.1, 0.0]]), torch.tensor([[0.0, 5.0]])]
+    members = [np.array([[0.1, 0.0]]), np.array([[0.1, 0.0]]), np.array([[0.0, 5.0]])]
     assert mean_softmax(members).argmax(-1).item() == 1
 
 
 def test_missing_options_and_certainty_stay_finite_where_they_can() -> None:
-    row = torch.tensor([[2.0, 1.0, float("-inf")]])
-    assert mean_softmax([row, row]).softmax(-1)[0].tolist() == pytest.approx(row.softmax(-1)[0].tolist())
-    far = torch.tensor([[0.0, 2000.0]])
-    assert mean_softmax([far, far]).softmax(-1)[0].tolist() == [0, 1]
-    assert mean_sigmoid([torch.tensor([2000.0])]).sigmoid().item() == 1
+    row = np.array([[2.0, 1.0, float("-inf")]])
+    assert softmax(mean_softmax([row, row]))[0].tolist() == pytest.approx(softmax(row)[0].tolist())
+    far = np.array([[0.0, 2000.0]])
+    assert softmax(mean_softmax([far, far]))[0].tolist() == [0, 1]
+    assert sigmoid(mean_sigmoid([np.array([2000.0])])).item() == 1
 
 
 def test_the_best() -> None:

@@ -7,12 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from albertine.errors import SettingsError
-from albertine.inference.spans import LikelySpans, by_beam, by_two_logits, mean
+from albertine.inference.spans import LikelySpans, SpanTable, by_beam, by_two_logits, mean
 from albertine.inference.windows import PassageTokens, Reading, Window, owners, rows_of, windows_of
-from albertine.model.joint import Beam
 from albertine.text.load import load_tokenizer
 
 
@@ -69,8 +67,8 @@ def test_spans_of_two_logits_are_those_of_trying_all(seed: int) -> None:
     reading, passage = Reading(16, stride=5, longest=4, best=6), letters(23)
     passage.ends[7] = passage.starts[7]  # a token that stands for nothing visible
     windows = windows_of(2, 23, reading)
-    owner, generator = owners(windows, 23), torch.Generator().manual_seed(seed)
-    logits = [3 * torch.randn(w.size + 5, 2, generator=generator) for w in windows]
+    owner, draws = owners(windows, 23), np.random.Generator(np.random.Philox(key=seed))
+    logits = [3 * draws.normal(size=(w.size + 5, 2)).astype(np.float32) for w in windows]
     tried: dict[tuple[int, int], float] = {}
     for number, (w, table) in enumerate(zip(windows, logits, strict=True)):
         for first in range(w.size):
@@ -95,7 +93,7 @@ def test_a_strong_start_counts_only_where_its_window_answers_for_it() -> None:
         for number, window in enumerate(windows):
             if not window.first <= token < window.first + window.size:
                 continue
-            logits = [torch.zeros(w.size + 5, 2) for w in windows]
+            logits = [np.zeros((w.size + 5, 2), dtype=np.float32) for w in windows]
             logits[number][token - window.first + window.offset] = 9.0
             best = by_two_logits(windows, logits, passage, reading).best()
             assert best is not None
@@ -103,13 +101,15 @@ def test_a_strong_start_counts_only_where_its_window_answers_for_it() -> None:
 
 
 def test_a_passage_without_tokens_has_no_spans() -> None:
-    found = by_two_logits(windows_of(1, 0, Reading(80)), [torch.zeros(4, 2)], letters(0), Reading(80))
+    found = by_two_logits(
+        windows_of(1, 0, Reading(80)), [np.zeros((4, 2), dtype=np.float32)], letters(0), Reading(80)
+    )
     assert found.spans == {} and found.best() is None
 
 
-def beam(rows: list[list[tuple[int, int, float]]], impossible: list[float]) -> Beam:
-    starts, ends, scores = (torch.tensor([[s[i] for s in row] for row in rows]) for i in range(3))
-    return Beam(starts, ends, scores, torch.tensor(impossible))
+def beam(rows: list[list[tuple[int, int, float]]], impossible: list[float]) -> SpanTable:
+    starts, ends, scores = (np.array([[s[i] for s in row] for row in rows]) for i in range(3))
+    return SpanTable(starts, ends, scores, np.array(impossible))
 
 
 def test_spans_of_a_beam() -> None:

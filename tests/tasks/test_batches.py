@@ -6,7 +6,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import torch
 
 from albertine.tasks.batches import TaskBatches
 from albertine.tasks.encoded import Encoded
@@ -19,7 +18,7 @@ def test_every_epoch_and_every_seed_has_an_order_of_its_own() -> None:
         [np.array([number], dtype=np.int32) for number in range(count)],
         [np.zeros(1, dtype=np.int8)] * count,
         np.arange(count + 1),
-        list(torch.zeros(count, 1)),
+        list(np.zeros((count, 1))),
         0,
     )
 

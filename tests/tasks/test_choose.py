@@ -103,7 +103,7 @@ def test_the_row_of_an_option(tune: Tune) -> None:
 
 
 def test_options_of_unequal_number() -> None:
-    logits = torch.tensor([[1.0], [2.0], [0.0], [5.0], [4.0]])
+    logits = np.array([[1.0], [2.0], [0.0], [5.0], [4.0]], dtype=np.float32)
     table = by_option(logits, (3, 2))
     assert table.tolist() == [[1.0, 2.0, 0.0], [5.0, 4.0, float("-inf")]]
     assert Choose(32).outputs == 1
@@ -230,7 +230,7 @@ def test_a_passage_is_shown_up_to_its_length() -> None:
         asked = Choice("0", "x" * length, "what", ("a", "b"), None, "")
         row = [np.zeros(1, dtype=np.int32)] * 2
         data = Encoded((asked,), row, [r.astype(np.int8) for r in row], np.array([0, 2]), None, 0)
-        (line,) = Choose(32).lines(torch.zeros(2, 1), data, [0])
+        (line,) = Choose(32).lines(np.zeros((2, 1)), data, [0])
         return str(line["passage"])
 
     assert shown(SHOWN) == "x" * SHOWN and shown(SHOWN + 1) == "x" * SHOWN + " …"

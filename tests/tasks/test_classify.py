@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
+from numpy.typing import NDArray
 
 from albertine import Predictor
 from albertine.evaluation.findings import findings
+from albertine.inference.chances import softmax
 from albertine.tasks.classify import Classify
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.examples import Example
@@ -21,27 +22,27 @@ from tests.tasks.conftest import Tune
 NAMES = tuple(f"class {i}" for i in range(14))
 
 
-def lines(family: Classify, logits: torch.Tensor) -> list[dict[str, Any]]:
+def lines(family: Classify, logits: NDArray[Any]) -> list[dict[str, Any]]:
     asked = tuple(Example(str(i), "a man", None, None, "") for i in range(len(logits)))
     data = Encoded(asked, [], [], np.arange(len(logits) + 1), None, 0)
     return family.lines(logits, data, family.answers(logits, data))
 
 
 def test_the_ten_likeliest_classes_are_told_in_their_order() -> None:
-    family, logits = Classify("single", NAMES, (), 8), torch.linspace(-3, 3, 70).reshape(14, 5).T.sin()
-    for line, row in zip(lines(family, logits), logits.softmax(-1).tolist(), strict=True):
+    family, logits = Classify("single", NAMES, (), 8), np.sin(np.linspace(-3, 3, 70).reshape(14, 5).T)
+    for line, row in zip(lines(family, logits), softmax(logits).tolist(), strict=True):
         best = sorted(sorted(range(14), key=lambda i: -row[i])[:10])
         assert list(line["probabilities"]) == [NAMES[i] for i in best]
         told = [line["probabilities"][NAMES[i]] for i in best]
         assert told == pytest.approx([row[i] for i in best], abs=1e-6)
-    equal = lines(family, torch.zeros(1, 14))[0]  # whichever is the answer is among them
+    equal = lines(family, np.zeros((1, 14)))[0]  # whichever is the answer is among them
     assert equal["prediction"] in equal["probabilities"] and len(equal["probabilities"]) in (10, 11)
     few = lines(Classify("single", NAMES[:3], (), 8), logits[:, :3])
     assert [list(line["probabilities"]) for line in few] == [list(NAMES[:3])] * 5
 
 
 def test_every_class_that_is_predicted_is_told() -> None:
-    family, logits = Classify("multi", NAMES, (), 8), torch.full((2, 14), -1.0)
+    family, logits = Classify("multi", NAMES, (), 8), np.full((2, 14), -1.0)
     logits[0, :12], logits[1, 5] = 9.0, 0.5
     first, second = lines(family, logits)
     assert len(first["prediction"]) == 12 and set(first["probabilities"]) == set(first["prediction"])

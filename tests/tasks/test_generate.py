@@ -264,7 +264,7 @@ def test_windows_of_a_question_and_what_they_are_to_say(tune: Tune, tmp_path: Pa
     assert 0 < sum(shows) < len(shows)
     assert all(own[-1] == tokenizer.sep_id for own in said)
     assert [tokenizer.decode(own[:-1]) for own in said] == ["never" if shown else "" for shown in shows]
-    assert torch.cat(apart.targets).tolist() == [t for own in said for t in own]  # type: ignore[arg-type]
+    assert np.concatenate(apart.targets).tolist() == [t for own in said for t in own]  # type: ignore[arg-type]
     whole = encode_questions([question, other], tokenizer, room, together=True)
     assert whole.sizes == (len(apart.ids),) and whole.examples[0].label == ("never",)
     assert [len(e.passages) for e in whole.examples] == [2]

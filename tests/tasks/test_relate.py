@@ -296,7 +296,7 @@ def test_both_stages_find_what_loops_find(
 
 
 def test_pointers_stay_in_their_run_and_off_its_ends() -> None:
-    chances = torch.zeros(9, 2, 2)  # two runs: rows 0 to 4 and 5 to 8
+    chances = np.zeros((9, 2, 2))  # two runs: rows 0 to 4 and 5 to 8
     for row, kind, side in [(0, 0, 0), (1, 0, 0), (3, 1, 1), (4, 0, 1), (6, 0, 0), (7, 0, 1), (5, 1, 0)]:
         chances[row, kind, side] = 1
     assert pointed(chances, [5, 4], (0.6, 0.5)) == [[], [(0, 1, 2)]]

@@ -37,7 +37,7 @@ from albertine.cli import (
     tokenizer,
 )
 from albertine.cores import others_running
-from albertine.errors import AlbertineError
+from albertine.errors import AlbertineError, without_torch
 
 VERBS = (
     *(info, demo, doctor),
@@ -133,6 +133,10 @@ def run(arguments: list[str] | None = None) -> int:
         return INTERRUPTED
     except AlbertineError as error:
         return _say(str(error), WRONG)
+    except ModuleNotFoundError as error:
+        if (told := without_torch(error)) is error:
+            raise
+        return _say(str(told), WRONG)
     except OSError as error:
         if error.errno == errno.EPIPE:
             return _quiet()

@@ -6,9 +6,8 @@ import platform
 import shutil
 from collections.abc import Iterable
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
-
-import torch
 
 from albertine.cli.show import size
 from albertine.cores import usable_cores
@@ -16,14 +15,13 @@ from albertine.corpus.reader import Corpus
 from albertine.errors import ModelError
 from albertine.files import standing
 from albertine.interop.places import place
-from albertine.model.backend import choices
-from albertine.precision import fast_bfloat16
 from albertine.text.documents import Document
 from albertine.text.tokenizer import Tokenizer
-from albertine.training.checkpoints import CheckpointStore, read
 
-_LIBRARIES = ("torch", "numpy", "safetensors", "tokenizers", "sentencepiece", "pydantic", "typer", "rich")
+_LIBRARIES = ("numpy", "safetensors", "tokenizers", "sentencepiece", "pydantic", "typer", "rich")
 _OPTIONAL = {
+    "torch": "torch",
+    "onnxruntime": "onnx",
     "matplotlib": "plots",
     "tensorboard": "track",
     "jieba": "zh",
@@ -46,11 +44,24 @@ def machine() -> dict[str, str]:
             facts[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             facts[name] = f"not installed; pip install 'albertine[{extra}]' brings it"
+    facts["processor"] = f"{platform.machine()}, {usable_cores()} cores for this process"
+    facts |= _of_torch() if find_spec("torch") is not None else {}
+    total, available = _memory()
+    facts["memory"] = f"{size(total)}, {size(available)} free" if total else "unknown"
+    disk = shutil.disk_usage(Path.cwd())
+    facts["disk here"] = f"{size(disk.total)}, {size(disk.free)} free"
+    return facts
+
+
+def _of_torch() -> dict[str, str]:
+    """What it computes with."""
+    import torch
+
+    from albertine.model.backend import choices
+    from albertine.precision import fast_bfloat16
+
     cpu, gpu = torch.device("cpu"), torch.cuda.is_available()
-    facts["processor"] = (
-        f"{platform.machine()}, {usable_cores()} cores for this process, "
-        f"{torch.get_num_threads()} torch threads"
-    )
+    facts = {"torch threads": str(torch.get_num_threads())}
     facts["bfloat16 on the processor"] = (
         "in hardware" if fast_bfloat16(cpu) else "emulated, slow; auto takes float32"
     )
@@ -62,10 +73,6 @@ def machine() -> dict[str, str]:
         facts["bfloat16 on the accelerator"] = (
             "in hardware" if fast_bfloat16(torch.device("cuda")) else "emulated, slow"
         )
-    total, available = _memory()
-    facts["memory"] = f"{size(total)}, {size(available)} free" if total else "unknown"
-    disk = shutil.disk_usage(Path.cwd())
-    facts["disk here"] = f"{size(disk.total)}, {size(disk.free)} free"
     return facts
 
 
@@ -117,6 +124,8 @@ def _check_corpus(folder: Path, full: bool) -> str:
 
 
 def _check_run(folder: Path, full: bool) -> str:
+    from albertine.training.checkpoints import CheckpointStore, read
+
     store = CheckpointStore(folder / "checkpoints")
     steps = store.steps()
     for step in steps:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
+    from albertine.arithmetic import InferencePrecision
     from albertine.cli.options import Arithmetic
-    from albertine.precision import InferencePrecision
     from albertine.tasks.judge import Split, TunedRun
     from albertine.tasks.predictor import Predictor
 

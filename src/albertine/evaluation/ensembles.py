@@ -7,31 +7,41 @@ dev set, either the best ones or by forward selection (Caruana et al. 2004, here
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
+from albertine.inference.chances import sigmoid, softmax
+
+Said = NDArray[Any]
+"""What a member says: numbers, float32."""
 Rule = Literal["greedy", "best"]
 
 
-def mean_softmax(said: Sequence[Tensor]) -> Tensor:
+def mean_softmax(said: Sequence[Said]) -> Said:
     """Logits whose softmax over the last dimension is the mean of the members' softmax.
 
     Args:
         said: logits of the same shape, one a member; minus infinity stays.
     """
-    return torch.stack([x.double().softmax(-1) for x in said]).mean(0).log().float()
+    with np.errstate(divide="ignore"):
+        found: Said = np.log(np.stack([softmax(x) for x in said]).mean(0)).astype(np.float32)
+    return found
 
 
-def mean_sigmoid(said: Sequence[Tensor]) -> Tensor:
+def mean_sigmoid(said: Sequence[Said]) -> Said:
     """Logits whose sigmoid is the mean of the members' sigmoids."""
-    return torch.stack([x.double().sigmoid() for x in said]).mean(0).logit().float()
+    mean = np.stack([sigmoid(x) for x in said]).mean(0)
+    with np.errstate(divide="ignore"):
+        found: Said = (np.log(mean) - np.log1p(-mean)).astype(np.float32)
+    return found
 
 
-def mean_score(said: Sequence[Tensor]) -> Tensor:
+def mean_score(said: Sequence[Said]) -> Said:
     """The mean of the members' numbers."""
-    return torch.stack([x.double() for x in said]).mean(0).float()
+    mean: Said = np.stack(said).astype(np.float64).mean(0).astype(np.float32)
+    return mean
 
 
 def best_members(scores: Sequence[float], count: int) -> tuple[int, ...]:

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple, get_args
+from typing import TYPE_CHECKING, NamedTuple, get_args
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from albertine.errors import SettingsError
+from albertine.grouping import longest_first, padded_runs
+from albertine.inference.exported import ExportedModel
+from albertine.inference.mode import without_gradients
 from albertine.inference.whitening import Whitening
 from albertine.interop.heads import length_of, pooling_of, task_of
-from albertine.interop.huggingface import ModelFolder
 from albertine.interop.huggingface_config import our_flags
+from albertine.interop.model_folder import Described
 from albertine.interop.sentence_transformers import Vectors, read_vectors
-from albertine.layout import longest_first, pack
-from albertine.model.model import Model
-from albertine.model.pooling import Pooling, text_vectors
+from albertine.model.config import Pooling
 from albertine.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from albertine.model.model import Model
 
 
 class Embedded(NamedTuple):
@@ -36,10 +39,11 @@ class TextEmbedder:
     """A model, and how its folder wants texts turned into vectors.
 
     Attributes:
+        model: one of torch, or an exported graph, in which pooling and whitening of the folder are.
         whitening: asked instead where no pooling is named.
     """
 
-    model: Model
+    model: Model | ExportedModel
     tokenizer: Tokenizer
     how: Vectors
     whitening: Whitening | None = None
@@ -50,7 +54,6 @@ class TextEmbedder:
         positions = self.model.config.max_position_embeddings
         return min(positions, self.how.max_length or positions)
 
-    @torch.inference_mode()
     def __call__(
         self, texts: Sequence[str], *, pooling: Pooling | None = None, normalize: bool | None = None
     ) -> Embedded:
@@ -63,6 +66,8 @@ class TextEmbedder:
         Raises:
             SettingsError: an unknown pooling.
         """
+        raw = normalize is False and self.how.normalize
+        own = pooling is None and not raw
         whitening = self.whitening if pooling is None else None
         pooling = self.how.pooling if pooling is None else pooling
         normalize = self.how.normalize if normalize is None else normalize
@@ -73,19 +78,44 @@ class TextEmbedder:
         rows = [self.tokenizer.layout(row, max_length=self.limit) for row in ids]
         lengths = [len(row) for row, _ in rows]
         size = self.model.config.hidden_size if whitening is None else whitening.matrix.shape[1]
+        ask: Callable[..., NDArray[np.float32]]
+        if isinstance(self.model, ExportedModel):
+            size = self.model.width if own else size
+            ask, runs = partial(self.model.vectors, pooling=None if own else pooling), padded_runs
+        else:
+            ask, runs = partial(_pooled, self.model, pooling=pooling, whitening=whitening), longest_first
         found = np.empty((len(rows), size), dtype=np.float32)
-        for chosen in longest_first(lengths, self.model.tokens_per_pass):
-            packed = pack([rows[i][0] for i in chosen], [rows[i][1] for i in chosen])
-            packed = packed.to(self.model.device)
-            if whitening is None:
-                vectors = text_vectors(self.model, packed, pooling)
-            else:
-                vectors = whitening(self.model, packed)
-            found[chosen] = (F.normalize(vectors, dim=-1) if normalize else vectors).cpu().numpy()
+        for chosen in runs(lengths, self.model.tokens_per_pass):
+            vectors = ask(*([rows[i][part] for i in chosen] for part in (0, 1)))
+            found[chosen] = unit(vectors) if normalize else vectors
         return Embedded(found, cut)
 
 
-def how_of(folder: ModelFolder, path: Path) -> Vectors:
+@without_gradients
+def _pooled(
+    model: Model,
+    ids: Sequence[Sequence[int]],
+    types: Sequence[Sequence[int]],
+    pooling: Pooling,
+    whitening: Whitening | None,
+) -> NDArray[np.float32]:
+    """The vectors of some rows by a model of torch, (rows, H or what a whitening leaves)."""
+    from albertine.layout import pack
+    from albertine.model.pooling import text_vectors
+
+    packed = pack(ids, types).to(model.device)
+    vectors = text_vectors(model, packed, pooling) if whitening is None else whitening(model, packed)
+    numbers: NDArray[np.float32] = vectors.cpu().numpy()
+    return numbers
+
+
+def unit(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Rows in their direction, of length 1; a row of zeros stays."""
+    found: NDArray[np.float32] = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
+    return found
+
+
+def how_of(folder: Described, path: Path) -> Vectors:
     """What a folder says of its vectors: in its files for sentence-transformers, or in config.json where
     those cannot say it.
 
@@ -104,6 +134,5 @@ def how_of(folder: ModelFolder, path: Path) -> Vectors:
 
 def cosines(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float32]:
     """The cosine of every row of (n, H) with every row of (m, H), (n, m)."""
-    one, two = (x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12) for x in (a, b))
-    found: NDArray[np.float32] = one @ two.T
+    found: NDArray[np.float32] = unit(a) @ unit(b).T
     return found

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from albertine.errors import ModelError, SettingsError
-from albertine.layout import Packed, longest_first, pack
+from albertine.grouping import longest_first
+from albertine.layout import Packed, pack
 from albertine.model.model import Model, evaluating
 from albertine.text.tokenizer import Tokenizer
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 
+from albertine.arithmetic import InferencePrecision
 from albertine.errors import ModelError
 from albertine.layout import Packed, pack
 from albertine.model.model import Model
 from albertine.model.pooling import text_vectors
-from albertine.precision import InferencePrecision
 from albertine.randomness import generator
 
 LEAST = 0.99

@@ -11,17 +11,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
+from albertine.grouping import longest_first
+from albertine.inference.mode import without_gradients
 from albertine.inference.search import Hypothesis, Search, beam_search
-from albertine.inference.speaker import Speaker
 from albertine.inference.windows import Reading, Window, windows_of
 from albertine.inference.writing import TOGETHER, Written
-from albertine.layout import longest_first
-from albertine.model.model import Model
 from albertine.text.tokenizer import Spans, Tokenizer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from albertine.inference.speaker import Speaker
+    from albertine.model.model import Model
 
 Place = tuple[int, int]
 """A passage by its number, and a token of it."""
@@ -116,6 +119,8 @@ class Panel:
             sizes: how many of the speaker's sources each question has.
             always: a question that no passage answers is answered all the same, by all of them.
         """
+        import torch
+
         self._speaker = speaker
         rows = torch.split(torch.arange(len(speaker.first)), list(sizes))
         silent = (speaker.first.argmax(-1) == end).tolist()
@@ -132,6 +137,8 @@ class Panel:
 
     def next(self, rows: Sequence[int], tokens: Sequence[int]) -> Tensor:
         """As `Speaker.next`, in questions' rows."""
+        import torch
+
         asked = [(r, token) for row, token in zip(rows, tokens, strict=True) for r in self._rows[row]]
         said = self._speaker.next([r for r, _ in asked], [token for _, token in asked])
         sizes = [len(self._rows[row]) for row in rows]
@@ -140,6 +147,8 @@ class Panel:
 
 
 def _voted(said: Tensor, rows: Sequence[Sequence[int]]) -> Tensor:
+    import torch
+
     return torch.stack([vote(said[list(own)]) for own in rows])
 
 
@@ -151,7 +160,7 @@ def vote(said: Tensor) -> Tensor:
     return (p.square().sum(0).log() - p.sum(0).log1p()).to(said.dtype)
 
 
-@torch.inference_mode()
+@without_gradients
 def read(
     model: Model,
     tokenizer: Tokenizer,
@@ -170,6 +179,8 @@ def read(
         always: "" is no answer, unless the passages are empty.
         poll: called before each batch.
     """
+    from albertine.inference.speaker import Speaker
+
     found: list[list[Written]] = [[] for _ in inquiries]
     lengths = [sum(map(len, inquiry.sources)) for inquiry in inquiries]
     end = tokenizer.sep_id

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, NamedTuple
 
 from albertine.randomness import generator
 
-Next = Callable[[Sequence[int], Sequence[int]], Tensor]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Next = Callable[[Sequence[int], Sequence[int]], "Tensor"]
 """(rows of the last table, the token that follows each) → logarithms of probabilities (rows, V)."""
 Follow = Callable[[int, tuple[int, ...]], Collection[int]]
 """(asker, tokens so far) → the only tokens that may follow."""
@@ -111,6 +111,8 @@ def _ranked(
     table: Tensor, begun: Sequence[_Begun], allowed: Sequence[Collection[int]] | None, beams: int
 ) -> dict[int, list[_Candidate]]:
     """For each asker enough of the best ways to go on, best first."""
+    import torch
+
     if allowed is not None:
         pairs = [(row, token) for row, tokens in enumerate(allowed) for token in tokens]
         places = torch.tensor(pairs, device=table.device).unbind(1)
@@ -182,6 +184,8 @@ def sample(
 
 def _drawn(table: Tensor, chances: Sequence[float], draw: Draw) -> list[int]:
     """A token for each row, by a uniform number each."""
+    import torch
+
     scaled = (table.double() / draw.temperature).softmax(-1)
     values, order = scaled.sort(dim=-1, descending=True, stable=True)
     before = values.cumsum(-1) - values

@@ -8,10 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
+from albertine.inference.chances import sigmoid
 from albertine.inference.windows import PassageTokens, Reading, Window, owners
-from albertine.model.joint import Beam
 
 Span = tuple[int, int]
 """Characters of the passage: the first, and the one after the last."""
@@ -48,8 +47,32 @@ class LikelySpans:
         return AnswerSpan(begin, end, probability)
 
 
+class SpanTable(NamedTuple):
+    """What the joint head says of every window (`model.joint`): its best ends for each of its best starts.
+
+    Attributes:
+        starts, ends: (S, spans) places in the row, int64.
+        scores: (S, spans) log-probability of the start plus that of the end given it.
+        impossible: (S,) logit that the window has no answer.
+    """
+
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    scores: NDArray[np.float32]
+    impossible: NDArray[np.float32]
+
+    @classmethod
+    def of(cls, table: NDArray[np.float32]) -> SpanTable:
+        """Of the rows (S, 3·spans + 1) that the head gives: these four side by side."""
+        starts, ends, scores = np.split(table[:, :-1], 3, axis=1)
+        return cls(starts.astype(np.int64), ends.astype(np.int64), scores, table[:, -1])
+
+
 def by_two_logits(
-    windows: Sequence[Window], logits: Sequence[Tensor], passage: PassageTokens, reading: Reading
+    windows: Sequence[Window],
+    logits: Sequence[NDArray[np.float32]],
+    passage: PassageTokens,
+    reading: Reading,
 ) -> LikelySpans:
     """What start and end logits, (tokens of the row, 2) of every window, say: the spans with the largest sums
     (SQuAD v1.1 of BERT and ALBERT)."""
@@ -57,7 +80,7 @@ def by_two_logits(
 
     def candidates() -> Iterator[Candidates]:
         for number, (window, table) in enumerate(zip(windows, logits, strict=True)):
-            inside = table[window.offset : window.offset + window.size].numpy().astype(np.float64)
+            inside = table[window.offset : window.offset + window.size].astype(np.float64)
             mine = np.flatnonzero(owner[window.first : window.first + window.size] == number)
             first, last = _top(inside[:, 0], reading.best, mine), _top(inside[:, 1], reading.best)
             score = inside[first, 0][:, None] + inside[last, 1]
@@ -67,12 +90,14 @@ def by_two_logits(
     return LikelySpans(_best(windows, owner, list(candidates()), passage, reading))
 
 
-def by_beam(windows: Sequence[Window], beam: Beam, passage: PassageTokens, reading: Reading) -> LikelySpans:
+def by_beam(
+    windows: Sequence[Window], beam: SpanTable, passage: PassageTokens, reading: Reading
+) -> LikelySpans:
     """What the joint head says: its spans by their log-probability, and that there is no answer if every
     window says so: the least of their probabilities, as the reference takes it."""
     owner = owners(windows, len(passage.ids))
-    table = zip(beam.starts.numpy(), beam.ends.numpy(), beam.scores.double().numpy(), strict=True)
-    no_answer = float(beam.impossible.double().min().sigmoid())
+    table = zip(beam.starts, beam.ends, beam.scores.astype(np.float64), strict=True)
+    no_answer = float(sigmoid(beam.impossible.min()))
     return LikelySpans(_best(windows, owner, list(table), passage, reading), no_answer)
 
 

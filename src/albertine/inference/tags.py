@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from albertine.text.tokenizer import Spans
 
 Entity = tuple[str, int, int]
@@ -81,3 +84,36 @@ def entities_of(spans: Spans, tags: Sequence[str]) -> list[Entity]:
         if last > begin:
             found.append((name, begin, last))
     return found
+
+
+class Transitions:
+    """What a conditional random field knows beside the emissions of a text (`model.crf`).
+
+    Attributes:
+        between: (tags, tags), from the row to the column. start, end: (tags,). What the scheme of the tags
+            forbids is minus infinity.
+    """
+
+    def __init__(
+        self,
+        tags: Sequence[str],
+        between: NDArray[np.float32],
+        start: NDArray[np.float32],
+        end: NDArray[np.float32],
+    ) -> None:
+        never = np.where(np.array(allowed(tags)), np.float32(0), np.float32(-np.inf))
+        self.between = between + never[:-1, :-1]
+        self.start, self.end = start + never[-1, :-1], end + never[:-1, -1]
+
+    def best(self, emitted: NDArray[np.float32]) -> NDArray[np.int64]:
+        """The likeliest tags (tokens,) of one text by its emissions (tokens, tags), at least one token
+        (Viterbi): the same that `Crf.best` finds for many texts at once."""
+        total, origins = self.start + emitted[0], []
+        for here in emitted[1:]:
+            onward = total[:, None] + self.between
+            origins.append(onward.argmax(0))
+            total = onward.max(0) + here
+        tags = [int((total + self.end).argmax())]
+        for origin in reversed(origins):
+            tags.append(int(origin[tags[-1]]))
+        return np.array(tags[::-1], dtype=np.int64)

@@ -6,16 +6,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
-from albertine.layout import Packed, by_tokens
-from albertine.model.relation_head import OBJECT_POWER, SUBJECT_POWER, Relations, probability
+from albertine.grouping import by_tokens
 from albertine.text.tokenizer import Spans
 
 TOGETHER = 16384
@@ -39,7 +36,7 @@ class Relation(NamedTuple):
 
 
 def pointed(
-    chances_RK2: Tensor, lengths: Sequence[int], thresholds: tuple[float, float], lead: int = 1
+    chances_RK2: NDArray[Any], lengths: Sequence[int], thresholds: tuple[float, float], lead: int = 1
 ) -> list[list[Place]]:
     """Where pointers point: every first token above its threshold with the nearest last token at or after it
     that is of the same kind and above its own.
@@ -56,8 +53,7 @@ def pointed(
     offsets = [0, *accumulate(lengths)]
     found: list[list[Place]] = [[] for _ in lengths]
     firsts, lasts = (
-        (chances_RK2[..., side] > threshold).nonzero().cpu().numpy()
-        for side, threshold in enumerate(thresholds)
+        np.argwhere(chances_RK2[..., side] > threshold) for side, threshold in enumerate(thresholds)
     )
     ends: dict[tuple[int, int], list[int]] = defaultdict(list)
     for run, place, kind in _in_runs(lasts, offsets, lead):
@@ -78,60 +74,60 @@ def _in_runs(hits: np.ndarray, offsets: Sequence[int], lead: int) -> list[tuple[
     return list(zip(*(x[inside].tolist() for x in (runs, places, hits[:, 1])), strict=True))
 
 
-@dataclass(frozen=True)
-class Relater:
-    """A model that finds relations.
+Subject = tuple[int, int, int]
+"""Number of a text, and in its row the first and the last token of the subject."""
 
-    Attributes:
-        predicates: in the order of their numbers.
-        thresholds: a token is first or last where its probability is more than this.
-    """
 
-    model: Relations
-    predicates: tuple[str, ...]
-    thresholds: tuple[float, float] = THRESHOLDS
+class AskedForPointers(Protocol):
+    """A model that points, once it has read some texts."""
 
     @property
-    def _lead(self) -> int:
-        return self.model.base.config.lead
+    def lengths(self) -> Sequence[int]:
+        """Tokens of every row."""
+        ...
 
-    @torch.no_grad()
-    def find(self, packed: Packed, spans: Sequence[Spans]) -> list[list[Relation]]:
-        """The relations of every sequence, [CLS] text [SEP] or XLNet's text [SEP] [CLS].
+    def subjects(self) -> NDArray[Any]:
+        """Probabilities (T, 2) of every token to be the first and the last of a subject."""
+        ...
 
-        Args:
-            spans: where the tokens of each text stand in it.
-        """
-        x_TH, lengths = self.model.base.encoder(packed).last_hidden, packed.lengths
-        offsets = [0, *accumulate(lengths)]
-        chances = probability(self.model.subjects(x_TH), SUBJECT_POWER)[:, None]
-        subjects = [
-            (text, first, last)
-            for text, places in enumerate(pointed(chances, lengths, self.thresholds, self._lead))
-            for _, first, last in places
-        ]
-        found: list[list[Relation]] = [[] for _ in lengths]
-        sizes = [lengths[text] for text, _, _ in subjects]
-        for chosen in by_tokens(range(len(subjects)), sizes, TOGETHER):
-            asked = [subjects[i] for i in chosen]
-            objects = self._objects(x_TH, [(offsets[t], lengths[t], a, b) for t, a, b in asked])
-            for (text, *subject), places in zip(asked, objects, strict=True):
-                for kind, *thing in places:
-                    ends = [_characters(spans[text], tokens, self._lead) for tokens in (subject, thing)]
-                    if ends[0] is not None and ends[1] is not None:
-                        found[text].append(Relation(ends[0], self.predicates[kind], ends[1]))
-        # A space marker stands on no character: with and without it a name is the same.
-        return [list(dict.fromkeys(relations)) for relations in found]
+    def objects(self, asked: Sequence[Subject]) -> NDArray[Any]:
+        """Probabilities (R, predicates, 2) likewise of objects: for each subject the rows of its text."""
+        ...
 
-    def _objects(self, x_TH: Tensor, asked: Sequence[tuple[int, int, int, int]]) -> list[list[Place]]:
-        """The objects of subjects, each (first row of its text, length of that, first, last)."""
-        lengths = [length for _, length, _, _ in asked]
-        rows = np.concatenate([np.arange(at, at + length) for at, length, _, _ in asked])
-        ends = [[at + first, at + last] for at, _, first, last in asked]
-        owner = np.repeat(np.arange(len(asked)), lengths)
-        rows_R, ends_S2, owner_R = (torch.as_tensor(x, device=x_TH.device) for x in (rows, ends, owner))
-        logits = self.model.objects(x_TH.index_select(0, rows_R), x_TH[ends_S2], owner_R)
-        return pointed(probability(logits, OBJECT_POWER), lengths, self.thresholds, self._lead)
+
+def relations(
+    asked: AskedForPointers,
+    spans: Sequence[Spans],
+    predicates: Sequence[str],
+    thresholds: tuple[float, float] = THRESHOLDS,
+    lead: int = 1,
+) -> list[list[Relation]]:
+    """The relations of every text, [CLS] text [SEP] or XLNet's text [SEP] [CLS].
+
+    Args:
+        asked: what has read them. spans: where the tokens of each text stand in it.
+        predicates: in the order of their numbers.
+        thresholds: a token is first or last where its probability is more than this. lead: as in `pointed`.
+    """
+    lengths = asked.lengths
+    subjects = [
+        (text, first, last)
+        for text, places in enumerate(pointed(asked.subjects()[:, None], lengths, thresholds, lead))
+        for _, first, last in places
+    ]
+    found: list[list[Relation]] = [[] for _ in lengths]
+    sizes = [lengths[text] for text, _, _ in subjects]
+    for chosen in by_tokens(range(len(subjects)), sizes, TOGETHER):
+        about = [subjects[i] for i in chosen]
+        own = [lengths[text] for text, _, _ in about]
+        objects = pointed(asked.objects(about), own, thresholds, lead)
+        for (text, *subject), places in zip(about, objects, strict=True):
+            for kind, *thing in places:
+                ends = [_characters(spans[text], tokens, lead) for tokens in (subject, thing)]
+                if ends[0] is not None and ends[1] is not None:
+                    found[text].append(Relation(ends[0], predicates[kind], ends[1]))
+    # A space marker stands on no character: with and without it a name is the same.
+    return [list(dict.fromkeys(own)) for own in found]
 
 
 def _characters(spans: Spans, tokens: Sequence[int], lead: int) -> tuple[int, int] | None:

@@ -14,21 +14,24 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import safetensors.torch
-import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
 
 from albertine.errors import DataError, ModelError, SettingsError
-from albertine.layout import Packed, longest_first, pack
-from albertine.model.model import Model, evaluating
-from albertine.model.pooling import mean_rows
+from albertine.grouping import longest_first
+from albertine.inference.mode import without_gradients
 from albertine.randomness import generator
 from albertine.text.documents import FileReport, read_documents
 from albertine.text.sentences import document_sentences, guess_language
 from albertine.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from albertine.layout import Packed
+    from albertine.model.model import Model
 
 FILE = "whitening.safetensors"
 SENTENCES, SEEN, LONGEST = 10_000, 200_000, 64
@@ -57,22 +60,31 @@ class Whitening:
 
     def to_bytes(self) -> bytes:
         """The file."""
+        import safetensors.torch
+
         tensors = {"mean": self.mean, "matrix": self.matrix}
         content: bytes = safetensors.torch.save(tensors, metadata={"depth": str(self.depth)})
         return content
 
 
 def _raw(model: Model, packed: Packed, depth: int) -> Tensor:
+    from albertine.model.pooling import mean_rows
+
     return mean_rows(model.encoder(packed, depth=depth).last_hidden.float(), packed)
 
 
-@torch.inference_mode()
+@without_gradients
 def measure(model: Model, tokenizer: Tokenizer, sentences: Sequence[str], depth: int = 1) -> Whitening:
     """The whitening of an encoder by sentences like those that it will be asked about.
 
     Raises:
         SettingsError: it has no such depth. DataError: fewer sentences than twice the hidden size.
     """
+    import torch
+
+    from albertine.layout import pack
+    from albertine.model.model import evaluating
+
     size = model.config.hidden_size
     if not 0 <= depth <= (most := model.config.plan.depth):
         raise SettingsError(f"the model has no depth {depth}", remedy=f"Choose 0 (its embeddings) to {most}")

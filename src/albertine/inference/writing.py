@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import torch
-
-from albertine.inference.continuing import Continuation, Going
+from albertine.grouping import longest_first
+from albertine.inference.mode import without_gradients
 from albertine.inference.search import Draw, Search, beam_search, sample
-from albertine.inference.speaker import Speaker
-from albertine.layout import longest_first
-from albertine.model.model import Model
 from albertine.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from albertine.inference.continuing import Going
+    from albertine.model.model import Model
 
 TOGETHER = 8192
 """Most tokens of which keys and values are kept at once, counted for every beam: 600 MB for a base model."""
@@ -34,7 +34,7 @@ def source_row(
     return ids, wanted > max_length
 
 
-@torch.inference_mode()
+@without_gradients
 def write(
     model: Model,
     tokenizer: Tokenizer,
@@ -50,6 +50,9 @@ def write(
         poll: called before each batch.
         going: the sources are texts that a language model goes on with.
     """
+    from albertine.inference.continuing import Continuation
+    from albertine.inference.speaker import Speaker
+
     found: list[list[Written]] = [[] for _ in sources]
     lengths = [len(ids) for ids in sources]
     copies = how.beams if isinstance(how, Search) else how.count

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from albertine.errors import SettingsError
-from albertine.interop.writing import SavableTokenizer
 from albertine.model.config import Activation
+
+if TYPE_CHECKING:
+    from albertine.interop.writing import SavableTokenizer
 
 TANH_GELUS = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_accurate")
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from albertine.errors import ModelError
-from albertine.interop.huggingface import ModelFolder
 from albertine.interop.huggingface_config import model_type, our_flags, written_flags
-from albertine.model.config import EncoderConfig
-from albertine.model.pooling import Pooling
+from albertine.model.config import EncoderConfig, Pooling
+
+if TYPE_CHECKING:
+    from albertine.interop.model_folder import Described, ModelFolder
 
 Kind = Literal["single", "multi", "score"]
 _PROBLEMS: dict[Kind, str] = {
@@ -50,12 +49,11 @@ class ClassifierHead:
     """What a folder says of its sequence classifier.
 
     Attributes:
-        weight, bias: (classes, H) and (classes,); one row for a score.
+        outputs: how many numbers it gives; one for a score.
         labels: names of the classes; empty for a score. pooling: what of a text it looks at.
     """
 
-    weight: Tensor
-    bias: Tensor
+    outputs: int
     labels: tuple[str, ...]
     kind: Kind
     pooling: Pooling = "cls"
@@ -98,10 +96,10 @@ def head_config(
     return tree | {"albertine": told}
 
 
-def length_of(folder: ModelFolder) -> int:
+def length_of(folder: Described) -> int:
     """Tokens of a row that the head of a folder was tuned with; those that the model reads where the folder
     does not tell."""
-    positions = folder.model.config.max_position_embeddings
+    positions = folder.encoder.max_position_embeddings
     told = our_flags(folder.config).get("max_length")
     return min(told, positions) if isinstance(told, int) and told > 2 else positions
 
@@ -119,7 +117,7 @@ def _same_in_transformers(model_type: str, task: Task) -> bool:
     return model_type in _ALIKE and task in _ALIKE[model_type][1]
 
 
-def pooling_of(folder: ModelFolder) -> Pooling:
+def pooling_of(folder: Described) -> Pooling:
     """What the classifier of a folder looks at."""
     told = our_flags(folder.config).get("pooling", "cls")
     for known in get_args(Pooling):
@@ -151,7 +149,7 @@ def carried_config(folder: ModelFolder, model_type: str) -> dict[str, Any]:
     return tree
 
 
-def task_of(folder: ModelFolder) -> Task | None:
+def task_of(folder: Described) -> Task | None:
     """The task that a folder was tuned for, as far as it says."""
     return task_in(folder.config)
 
@@ -167,7 +165,7 @@ def task_in(config: Mapping[str, Any]) -> Task | None:
     return next((task for task, head in heads.items() if any(name.endswith(head) for name in names)), None)
 
 
-def read_classifier(folder: ModelFolder, where: object) -> ClassifierHead:
+def read_classifier(folder: Described, where: object) -> ClassifierHead:
     """The sequence classifier of a folder that was read.
 
     Raises:
@@ -179,22 +177,22 @@ def read_classifier(folder: ModelFolder, where: object) -> ClassifierHead:
             where=where,
             remedy="Its encoder is read all the same: tune it with albertine finetune",
         )
-    name = "qa_outputs" if "qa_outputs.weight" in folder.extra else "classifier"
-    if not {f"{name}.weight", f"{name}.bias"} <= folder.extra.keys():
+    shapes = folder.shapes
+    name = "qa_outputs" if "qa_outputs.weight" in shapes else "classifier"
+    if not {f"{name}.weight", f"{name}.bias"} <= shapes.keys():
         raise ModelError(
             "has no head of a task",
             where=where,
             remedy="Fine-tune it first: albertine finetune",
         )
-    weight, bias = (folder.extra[f"{name}.{part}"].float() for part in ("weight", "bias"))
-    hidden = folder.model.config.hidden_size
-    if weight.ndim != 2 or weight.shape[1] != hidden or bias.shape != weight.shape[:1]:
+    weight, bias = (shapes[f"{name}.{part}"] for part in ("weight", "bias"))
+    hidden = folder.encoder.hidden_size
+    if len(weight) != 2 or weight[1] != hidden or bias != weight[:1]:
         raise ModelError(
-            f"has a classifier of shape {list(weight.shape)} on an encoder of width {hidden}", where=where
+            f"has a classifier of shape {list(weight)} on an encoder of width {hidden}", where=where
         )
-    kind = _kind(folder.config, len(bias))
-    labels = labels_in(folder.config, len(bias))
-    return ClassifierHead(weight, bias, () if kind == "score" else labels, kind, pooling_of(folder))
+    kind, labels = _kind(folder.config, bias[0]), labels_in(folder.config, bias[0])
+    return ClassifierHead(bias[0], () if kind == "score" else labels, kind, pooling_of(folder))
 
 
 def labels_in(config: Mapping[str, Any], count: int | None = None) -> tuple[str, ...]:

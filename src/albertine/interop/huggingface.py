@@ -21,11 +21,10 @@ from albertine.interop.google import checkpoint_in, read_checkpoint, told_config
 from albertine.interop.huggingface_config import (
     ModelType,
     config_json,
+    encoder_in,
     inner_blocks,
     model_type,
     our_flags,
-    read_config,
-    read_model_type,
 )
 from albertine.interop.huggingface_names import (
     TIED,
@@ -78,11 +77,7 @@ def read_folder(folder: str | Path) -> ModelFolder:
     if (prefix := checkpoint_in(folder)) is not None:
         return read_checkpoint(folder, prefix)
     tree = read_json(folder / "config.json")
-    try:
-        kind = read_model_type(tree)
-        config = read_config(kind, tree)
-    except (SettingsError, TypeError, ValueError) as error:
-        raise ModelError(f"cannot be used: {error}", where=folder / "config.json") from error
+    kind, config = encoder_in(tree, folder / "config.json")
     with open_weights(folder) as weights:
         try:
             return _assemble(kind, config, tree, weights, folder)

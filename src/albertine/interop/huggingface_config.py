@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from albertine.errors import SettingsError
+from albertine.errors import ModelError, SettingsError
 from albertine.interop.config_values import activation, number, refuse_other, tokenizer_class
 from albertine.interop.config_values import our_flags as our_flags
 from albertine.interop.huggingface_names import huggingface_plan
 from albertine.interop.modernbert import modernbert_json, read_modernbert
-from albertine.interop.writing import SavableTokenizer
 from albertine.interop.xlnet import read_xlnet, xlnet_flags, xlnet_json
 from albertine.model.config import MAX_DEPTH, EncoderConfig
-from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
+
+if TYPE_CHECKING:
+    from albertine.interop.writing import SavableTokenizer
+    from albertine.model.model import Model
 
 ModelType = Literal["albert", "bert", "roformer", "modernbert", "xlnet", "albertine"]
 KINDS: tuple[ModelType, ...] = get_args(ModelType)
@@ -74,6 +76,19 @@ def read_config(kind: ModelType, tree: Mapping[str, Any]) -> EncoderConfig:
         initialization=flags.get("initialization", "truncated_normal"),
         positions="rotary" if kind == "roformer" else "learned",
     )
+
+
+def encoder_in(tree: Mapping[str, Any], where: object) -> tuple[ModelType, EncoderConfig]:
+    """The type and the shape of the encoder that a config.json describes.
+
+    Raises:
+        ModelError: of a kind we cannot compute, or contradictory.
+    """
+    try:
+        kind = read_model_type(tree)
+        return kind, read_config(kind, tree)
+    except (SettingsError, TypeError, ValueError) as error:
+        raise ModelError(f"cannot be used: {error}", where=where) from error
 
 
 def _plan(kind: ModelType, tree: Mapping[str, Any]) -> SharingPlan:

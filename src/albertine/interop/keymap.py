@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from albertine.errors import ModelError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 BLOCK = re.compile(r"^(encoder\.(?:attention|feed_forward)\.)(\d+)\.")
 ATTENTION = "encoder.attention.{n}."
@@ -156,6 +157,8 @@ def to_ours(
     Raises:
         ModelError: a value that is not a number or infinite.
     """
+    import torch
+
     state: dict[str, Tensor] = {}
     for name, rule in entries.items():
         # A copy, because the file is mapped into memory: unaligned, and a file that shrinks would kill the
@@ -174,6 +177,8 @@ def to_ours(
 
 def to_theirs(entries: Mapping[str, Rule], state: Mapping[str, Tensor], heads: int = 1) -> dict[str, Tensor]:
     """Foreign tensors, contiguous and on the CPU, from our parameters; the inverse of `to_ours`."""
+    import torch
+
     parts: dict[str, dict[int, Tensor]] = {}
     for name, rule in entries.items():
         tensor = rule.to_theirs(state[name].detach().cpu(), heads)

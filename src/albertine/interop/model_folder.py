@@ -1,13 +1,38 @@
-"""What a folder with a model held, whatever its layout."""
+"""What a folder with a model held, whatever its layout; and what of that a task has to know."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from torch import Tensor
+from albertine.model.config import EncoderConfig
 
-from albertine.model.model import Model
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from albertine.model.model import Model
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+class Described(Protocol):
+    """What a folder says of its model, whether its weights are tensors or in a graph.
+
+    Attributes:
+        encoder: the shape of its encoder. config: its config.json.
+        shapes: of the tensors of the head of its task, by the names that transformers gives them.
+        left_aside: names of those of a head that computes otherwise than ours.
+    """
+
+    @property
+    def encoder(self) -> EncoderConfig: ...
+    @property
+    def config(self) -> dict[str, Any]: ...
+    @property
+    def shapes(self) -> Shapes: ...
+    @property
+    def left_aside(self) -> tuple[str, ...]: ...
 
 
 @dataclass(frozen=True)
@@ -27,3 +52,13 @@ class ModelFolder:
     extra: dict[str, Tensor]
     left_aside: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def encoder(self) -> EncoderConfig:
+        """The shape of the encoder."""
+        return self.model.config
+
+    @property
+    def shapes(self) -> Shapes:
+        """Of the tensors in `extra`."""
+        return {name: tuple(x.shape) for name, x in self.extra.items()}

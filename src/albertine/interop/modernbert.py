@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from albertine.errors import SettingsError
 from albertine.interop.config_values import activation, number, our_flags, refuse_other, tokenizer_class
-from albertine.interop.writing import SavableTokenizer
 from albertine.model.config import MAX_DEPTH, EncoderConfig
 from albertine.model.plan import SharingPlan
+
+if TYPE_CHECKING:
+    from albertine.interop.writing import SavableTokenizer
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 _BASES = {FULL: ("global_rope_theta", 160_000.0), SLIDING: ("local_rope_theta", 10_000.0)}

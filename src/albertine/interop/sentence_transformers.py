@@ -6,12 +6,14 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from albertine.errors import ModelError
 from albertine.interop.weights import read_json
-from albertine.model.pooling import Pooling
-from albertine.model.task_model import Embedder, TaskModel
+from albertine.model.config import Pooling
+
+if TYPE_CHECKING:
+    from albertine.model.task_model import TaskModel
 
 MODULES = "modules.json"
 POOLING = "1_Pooling"
@@ -47,6 +49,8 @@ class Vectors:
 def sentence_files(model: TaskModel) -> dict[str, bytes]:
     """The files, by path in the folder; none for a model that does not embed, or by a mean over its depths,
     which sentence-transformers has no module for."""
+    from albertine.model.task_model import Embedder
+
     if not isinstance(model, Embedder) or model.pooling == "depths":
         return {}
     config = model.base.config

@@ -6,14 +6,15 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, Protocol
 
 from albertine.errors import ModelError
 from albertine.files import replaced_folder
 from albertine.interop.card import model_card
 from albertine.interop.weights import INDEX, SINGLE
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 OURS = frozenset(
     {

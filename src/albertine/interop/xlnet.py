@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from albertine.errors import SettingsError
 from albertine.interop.config_values import activation, number, our_flags, refuse_other, tokenizer_class
-from albertine.interop.writing import SavableTokenizer
 from albertine.model.config import MAX_DEPTH, EncoderConfig
 from albertine.model.plan import SharingPlan
+
+if TYPE_CHECKING:
+    from albertine.interop.writing import SavableTokenizer
 
 SEGMENTS = 3
 """A, B and [CLS]; what is compared is only whether two are the same."""

@@ -23,6 +23,11 @@ FeedForward = Literal["plain", "gated"]
 Summary = Literal["first", "last"]
 Solver = Literal["none", "anderson", "broyden"]
 Architecture = Literal["bert", "albert", "roformer", "modernbert", "xlnet"]
+Pooling = Literal["mean", "cls", "depths"]
+"""Of the last depth the mean over all tokens of a sequence, special ones included, or its [CLS]; or the
+mean over all tokens of all depths, the embeddings included."""
+SUBJECT_POWER, OBJECT_POWER = 2, 4
+"""Of the sigmoids of pointers (`model.relation_head`)."""
 
 FORMAT = 3
 """Of `EncoderConfig.to_dict`; goes up with every field that an older version would compute wrongly without.

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from albertine.arithmetic import InferencePrecision
 from albertine.errors import SettingsError
 from albertine.layout import Packed
 from albertine.model.backend import backend_for, computing, current
@@ -26,7 +27,7 @@ from albertine.model.key_value_cache import Past
 from albertine.model.relative_attention import RelativeAttentionBlock
 from albertine.model.rows import Rows, Selected
 from albertine.model.signals import signals_of
-from albertine.precision import InferencePrecision, compute_format, own_precision
+from albertine.precision import compute_format, own_precision
 
 if TYPE_CHECKING:
     from albertine.settings import Computing

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from albertine.arithmetic import InferencePrecision
 from albertine.errors import SettingsError
 from albertine.layout import Packed, from_padded, unpack
 from albertine.model.backend import tokens_per_pass
@@ -17,7 +18,7 @@ from albertine.model.depths import Ponder
 from albertine.model.encoder import Encoder
 from albertine.model.heads import LanguageModelHead, MaskedLMHead, Pooler, SentenceHead
 from albertine.model.init import initialize
-from albertine.precision import InferencePrecision, own_precision
+from albertine.precision import own_precision
 
 HEADS = frozenset({"pooler", "mlm", "lm", "sop", "nsp"})
 

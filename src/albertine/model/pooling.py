@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from albertine.layout import Packed
+from albertine.model.config import Pooling as Pooling
 from albertine.model.model import Model
-
-Pooling = Literal["mean", "cls", "depths"]
-"""Of the last depth the mean over all tokens of a sequence, special ones included, or its [CLS]; or the
-mean over all tokens of all depths, the embeddings included."""
 
 
 def text_vectors(model: Model, packed: Packed, pooling: Pooling, normalize: bool = False) -> Tensor:

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from albertine.layout import Packed
 from albertine.model.block import Linear
+from albertine.model.config import OBJECT_POWER as OBJECT_POWER
+from albertine.model.config import SUBJECT_POWER as SUBJECT_POWER
 from albertine.model.model import Model
 from albertine.model.task_model import TaskModel
-
-SUBJECT_POWER, OBJECT_POWER = 2, 4
 
 
 def probability(logits: Tensor, power: int) -> Tensor:

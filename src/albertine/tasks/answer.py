@@ -8,24 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import torch
-import torch.nn.functional as F
-from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
+from numpy.typing import NDArray
 
 from albertine.inference.spans import LikelySpans, by_two_logits, mean
 from albertine.inference.windows import PassageTokens, Reading, Window, rows_of
 from albertine.interop.heads import Task, head_config
-from albertine.model.task_model import TaskModel
-from albertine.objectives.losses import Part
 from albertine.randomness import generator
 from albertine.tasks.encoded import Encoded, RowBuilder, TaskBatch
 from albertine.tasks.family import Family, Fields, OneLayer, Poll, over_rows
 from albertine.tasks.readers.table import Row
 from albertine.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from albertine.objectives.losses import Part
+    from albertine.tasks.family import Asked
 
 
 @dataclass(frozen=True)
@@ -88,10 +89,10 @@ def encode(examples: Sequence[Question], tokenizer: Tokenizer, reading: Reading)
     return rows.encoded(asked, targets if len(targets) == len(asked) else None)
 
 
-def _targets(asked: AskedQuestion, lengths: Sequence[int]) -> Tensor:
+def _targets(asked: AskedQuestion, lengths: Sequence[int]) -> NDArray[np.int64]:
     """The targets of the windows of a question, whose rows have these lengths."""
     example, passage = asked.example, asked.passage
-    places = torch.tensor([[asked.nowhere(length)] * 2 for length in lengths])
+    places = np.array([[asked.nowhere(length)] * 2 for length in lengths], dtype=np.int64)
     if not example.answers or example.answers[0][1] < 0:
         return places
     text, begin = example.answers[0]
@@ -181,6 +182,12 @@ class Answer(FromPassages, OneLayer):
     per_token: bool = True
 
     def loss(self, logits: Tensor, batch: TaskBatch) -> Part:
+        import torch
+        import torch.nn.functional as F
+        from torch.nn.utils.rnn import pad_sequence
+
+        from albertine.objectives.losses import Part
+
         table = pad_sequence(list(torch.split(logits, list(batch.packed.lengths))), True, float("-inf"))
         starts, ends = table.unbind(-1)
         first, last = batch.targets.unbind(-1)
@@ -188,9 +195,9 @@ class Answer(FromPassages, OneLayer):
         right = (starts.argmax(-1) == first) & (ends.argmax(-1) == last)
         return Part(torch.as_tensor(total) / 2, batch.predictions, right.sum())
 
-    def predict(self, model: TaskModel, data: Encoded, poll: Poll = lambda: None) -> list[LikelySpans]:
+    def predict(self, model: Asked, data: Encoded, poll: Poll = lambda: None) -> list[LikelySpans]:
         logits = over_rows(model, data, poll, per_token=True)
-        rows = torch.split(logits, [len(ids) for ids in data.ids])
+        rows = np.split(logits, np.cumsum([len(ids) for ids in data.ids])[:-1])
         return of_questions(
             data, lambda asked, at: by_two_logits(asked.windows, rows[at], asked.passage, self.reading)
         )

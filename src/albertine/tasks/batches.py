@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from albertine.layout import by_tokens
+from albertine.grouping import by_tokens
 from albertine.randomness import permutation
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.settings import FinetuneSettings

@@ -7,23 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
+import numpy as np
+from numpy.typing import NDArray
 
 from albertine.errors import DataError
 from albertine.evaluation.ensembles import mean_softmax
+from albertine.inference.chances import softmax
 from albertine.inference.options import option_rows
 from albertine.interop.heads import Task, head_config, pooling_of
-from albertine.model.pooling import Pooling
-from albertine.objectives.losses import Part
+from albertine.model.config import Pooling
 from albertine.tasks.encoded import Encoded, RowBuilder, TaskBatch
 from albertine.tasks.family import Fields, OneLayer, Tuned
 from albertine.tasks.readers.table import Row
 from albertine.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from albertine.objectives.losses import Part
 
 SHOWN = 300
 """Characters of a passage in the predictions file: all of RACE's would be nine megabytes."""
@@ -56,7 +59,11 @@ def encode(examples: Sequence[Choice], tokenizer: Tokenizer, max_length: int) ->
         found, cut = option_rows(tokenizer, e.passage, e.question, e.options, max_length)
         rows.take(found, cut)
     known = all(e.label is not None for e in examples)
-    return rows.encoded(examples, [torch.tensor([e.label]) for e in examples] if known else None)
+    return rows.encoded(examples, [np.array([e.label], dtype=np.int64) for e in examples] if known else None)
+
+
+Logits = NDArray[np.float32]
+"""What is said of the rows of options: (rows, 1)."""
 
 
 @dataclass
@@ -89,17 +96,24 @@ class Choose(OneLayer):
         return encode(examples, tokenizer, self.max_length)
 
     def loss(self, logits: Tensor, batch: TaskBatch) -> Part:
-        table = by_option(logits, batch.rows)
+        import torch
+        import torch.nn.functional as F
+        from torch.nn.utils.rnn import pad_sequence
+
+        from albertine.objectives.losses import Part
+
+        rows = torch.split(logits.squeeze(-1), list(batch.rows))
+        table = pad_sequence(list(rows), True, float("-inf"))
         total = F.cross_entropy(table, batch.targets, reduction="sum")
         return Part(total, len(batch.rows), (table.argmax(-1) == batch.targets).sum())
 
-    def merge(self, said: Sequence[Tensor], data: Encoded) -> Tensor:
+    def merge(self, said: Sequence[Logits], data: Encoded) -> Logits:
         """Logits whose softmax over the options is the mean of the models'."""
         table = mean_softmax([by_option(logits, data.sizes) for logits in said])
         rows = [row[:count] for row, count in zip(table, data.sizes, strict=True)]
-        return torch.cat(rows).unsqueeze(-1)
+        return np.concatenate(rows)[:, None]
 
-    def answers(self, logits: Tensor, data: Encoded) -> list[int]:
+    def answers(self, logits: Logits, data: Encoded) -> list[int]:
         """The number of the best option of each example."""
         return list(by_option(logits, data.sizes).argmax(-1).tolist())
 
@@ -110,9 +124,9 @@ class Choose(OneLayer):
             shown = {"passage": _beginning(example.passage), "question": example.question}
         return shown | {"options": list(example.options)}
 
-    def more(self, logits: Tensor, data: Encoded) -> Iterable[dict[str, Any]]:
+    def more(self, logits: Logits, data: Encoded) -> Iterable[dict[str, Any]]:
         """The group, and the probability of every option."""
-        probabilities = by_option(logits, data.sizes).softmax(-1).tolist()
+        probabilities = softmax(by_option(logits, data.sizes)).tolist()
         for example, row in zip(data.examples, probabilities, strict=True):
             chances = [round(chance, 6) for chance in row[: len(example.options)]]
             yield ({"group": example.group} if example.group else {}) | {"probabilities": chances}
@@ -126,9 +140,11 @@ def _beginning(text: str) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN]} …"
 
 
-def by_option(logits: Tensor, rows: Sequence[int]) -> Tensor:
+def by_option(logits: Logits, rows: Sequence[int]) -> Logits:
     """Logits (rows, 1) as (examples, most options), minus infinity where an example has fewer."""
-    return pad_sequence(list(torch.split(logits.squeeze(-1), list(rows))), True, float("-inf"))
+    table = np.full((len(rows), max(rows)), -np.inf, dtype=np.float32)
+    table[np.arange(table.shape[1]) < np.array(rows)[:, None]] = logits[:, 0]
+    return table
 
 
 def of_folder(found: Tuned) -> Choose:

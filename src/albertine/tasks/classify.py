@@ -8,21 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from albertine.evaluation.ensembles import mean_score, mean_sigmoid, mean_softmax
+from albertine.inference.chances import sigmoid, softmax
 from albertine.interop.heads import Kind, Task, head_config
-from albertine.model.pooling import Pooling
-from albertine.objectives.losses import Part
+from albertine.model.config import Pooling
 from albertine.tasks.encoded import Encoded, RowBuilder, TaskBatch
 from albertine.tasks.examples import Example
 from albertine.tasks.family import Fields, OneLayer, Tuned
 from albertine.tasks.readers.table import Row
 from albertine.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from albertine.objectives.losses import Part
 
 
 def encode(
@@ -44,20 +48,24 @@ def encode(
     return rows.encoded(examples, _targets(examples, kind, labels))
 
 
-def _targets(examples: Sequence[Example], kind: Kind, labels: Sequence[str]) -> list[Tensor] | None:
+def _targets(examples: Sequence[Example], kind: Kind, labels: Sequence[str]) -> list[NDArray[Any]] | None:
     golds = [e.label for e in examples]
     if any(gold is None for gold in golds):
         return None
     number = {name: i for i, name in enumerate(labels)}
     if kind == "score":
-        return [torch.tensor([gold], dtype=torch.float32) for gold in golds]
+        return [np.array([gold], dtype=np.float32) for gold in golds]
     if kind == "single":
-        return [torch.tensor([number[str(gold)]]) for gold in golds]
-    member = torch.zeros(len(golds), len(labels))
+        return [np.array([number[str(gold)]], dtype=np.int64) for gold in golds]
+    member = np.zeros((len(golds), len(labels)), dtype=np.float32)
     for row, gold in enumerate(golds):
         assert isinstance(gold, frozenset)
         member[row, [number[name] for name in gold]] = 1.0
-    return list(torch.split(member, 1))
+    return list(member[:, None])
+
+
+Logits = NDArray[np.float32]
+"""What a classifier says: (rows, classes)."""
 
 
 @dataclass
@@ -90,6 +98,10 @@ class Classify(OneLayer):
         return Example(row.name, fields.first(row), fields.second(row), None, row.where)
 
     def loss(self, logits: Tensor, batch: TaskBatch) -> Part:
+        import torch.nn.functional as F
+
+        from albertine.objectives.losses import Part
+
         targets = batch.targets
         if self.kind == "single":
             total = F.cross_entropy(logits, targets, self.weights, reduction="sum")
@@ -102,12 +114,12 @@ class Classify(OneLayer):
             total, right = gap.square().sum(), (gap.abs() < 0.5).sum()  # "right" is within half a point
         return Part(total, len(targets), right)
 
-    def merge(self, said: Sequence[Tensor], data: Encoded) -> Tensor:
+    def merge(self, said: Sequence[Logits], data: Encoded) -> Logits:
         """Logits of the mean probabilities, or the mean score."""
         mean = {"single": mean_softmax, "multi": mean_sigmoid, "score": mean_score}
         return mean[self.kind](said)
 
-    def answers(self, logits: Tensor, data: Encoded) -> list[str | float | frozenset[str]]:
+    def answers(self, logits: Logits, data: Encoded) -> list[str | float | frozenset[str]]:
         """Classes, numbers, or sets of classes."""
         if self.kind == "score":
             return list(logits.squeeze(-1).tolist())
@@ -124,28 +136,28 @@ class Classify(OneLayer):
     def plain(self, answer: Any, example: Any) -> Any:
         return sorted(answer) if isinstance(answer, frozenset) else answer
 
-    def more(self, logits: Tensor, data: Encoded) -> Iterable[dict[str, Any]]:
+    def more(self, logits: Logits, data: Encoded) -> Iterable[dict[str, Any]]:
         """How likely the likeliest classes are."""
         if self.kind == "score":
             return super().more(logits, data)
         return [{"probabilities": chances} for chances in self._likeliest(logits)]
 
-    def values(self, logits: Tensor) -> list[list[float]]:
+    def values(self, logits: Logits) -> list[list[float]]:
         """The probability of every class for every row, or its score alone."""
         return list(self._chances(logits).tolist())
 
-    def _chances(self, logits: Tensor) -> Tensor:
+    def _chances(self, logits: Logits) -> NDArray[Any]:
         if self.kind == "single":
-            return logits.softmax(-1)
-        return logits.sigmoid() if self.kind == "multi" else logits
+            return softmax(logits)
+        return sigmoid(logits) if self.kind == "multi" else logits
 
-    def _likeliest(self, logits: Tensor) -> list[dict[str, float]]:
+    def _likeliest(self, logits: Logits) -> list[dict[str, float]]:
         """For every row the probabilities of its answer and of its likeliest classes, in their order."""
         chances, several = self._chances(logits), self.kind == "multi"
-        told = logits > 0 if several else torch.zeros_like(logits, dtype=torch.bool)
-        told.scatter_(1, logits.topk(min(self.likeliest, self.outputs)).indices, True)
-        told.scatter_(1, logits.argmax(-1, keepdim=True), True)
-        rows, classes = told.nonzero(as_tuple=True)
+        told = logits > 0 if several else np.zeros(logits.shape, dtype=bool)
+        best = np.argsort(-logits, axis=-1, kind="stable")[:, : max(1, self.likeliest)]
+        np.put_along_axis(told, best, True, axis=-1)
+        rows, classes = np.nonzero(told)
         found: list[dict[str, float]] = [{} for _ in logits]
         for row, number, chance in zip(rows.tolist(), classes.tolist(), chances[told].tolist(), strict=True):
             found[row][self.labels[number]] = round(chance, 6)

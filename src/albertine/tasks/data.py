@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import torch
+import numpy as np
 
 from albertine.errors import SettingsError
 from albertine.tasks.choice import TaskChoice
@@ -14,6 +14,9 @@ from albertine.tasks.readers.files import NotThere
 from albertine.tasks.registry import SPLITS
 from albertine.tasks.sources import Data
 from albertine.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Reader(Protocol):
@@ -67,14 +70,17 @@ def once(read: Reader = read_data) -> Reader:
     return remembering
 
 
-def balanced(data: Data) -> torch.Tensor:
+def balanced(data: Data) -> Tensor:
     """Weights of the classes so that each has the same sum over the training examples, mean 1.
 
     Raises:
         SettingsError: the task has no classes of which each example has one.
     """
+    import torch
+
     if not isinstance(data.family, Classify) or data.family.kind != "single":
         raise SettingsError("training.class_weights is for tasks with one class a text")
     assert data.train.targets is not None
-    counts = torch.bincount(torch.cat(data.train.targets), minlength=len(data.family.labels)).clamp(min=1)
+    found = np.bincount(np.concatenate(data.train.targets), minlength=len(data.family.labels))
+    counts = torch.from_numpy(found).clamp(min=1)
     return (counts.sum() / (len(counts) * counts)).float()

@@ -8,25 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from albertine.evaluation.ensembles import mean_score
-from albertine.inference.embedding import how_of
+from albertine.inference.embedding import how_of, unit
 from albertine.interop.heads import Task
-from albertine.model.model import Model
-from albertine.model.pooling import Pooling
-from albertine.model.task_model import Embedder
-from albertine.objectives.losses import Part
-from albertine.objectives.similarity import contrastive, cosent, cosine_error
+from albertine.model.config import Pooling
 from albertine.tasks.encoded import Encoded, RowBuilder, TaskBatch
 from albertine.tasks.examples import Example
 from albertine.tasks.family import Family, Fields, Poll, Tuned, over_rows
 from albertine.tasks.readers.table import Row
 from albertine.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from albertine.model.model import Model
+    from albertine.model.task_model import Embedder
+    from albertine.objectives.losses import Part
+    from albertine.tasks.family import Asked
 
 Objective = Literal["cosine", "cosent", "contrastive", "simcse"]
 CONTRASTS = ("contrastive", "simcse")
@@ -62,10 +63,10 @@ def encode(
         rows.end()
     if contrast:
         named = [[number[text] for text in row] for row in texts]
-        return rows.encoded(examples, [torch.tensor([(*row, -1)[:3]]) for row in named])
+        return rows.encoded(examples, [np.array([(*row, -1)[:3]], dtype=np.int64) for row in named])
     scores = [e.label for e in examples]
     known = None not in scores
-    targets = [torch.tensor([score], dtype=torch.float32) for score in scores] if known else None
+    targets = [np.array([score], dtype=np.float32) for score in scores] if known else None
     return rows.encoded(examples, targets)
 
 
@@ -93,6 +94,8 @@ class Embed(Family):
     fields: ClassVar[Fields] = Fields("text", "pair")
 
     def build(self, base: Model, dropout: float, seed: int) -> Embedder:
+        from albertine.model.task_model import Embedder
+
         return Embedder(base, self.pooling, self.normalize)
 
     def example(self, row: Row, fields: Fields) -> Likeness:
@@ -108,6 +111,11 @@ class Embed(Family):
         return replace(found, together=self.objective != "cosine")
 
     def part(self, model: Any, batch: TaskBatch) -> Part:
+        import torch
+        import torch.nn.functional as F
+
+        from albertine.objectives.similarity import contrastive, cosent, cosine_error
+
         vectors = model(batch.packed)
         sizes = torch.tensor(batch.rows, device=vectors.device)
         first = sizes.cumsum(0) - sizes
@@ -120,17 +128,17 @@ class Embed(Family):
             return cosent(cosines, batch.targets, scale=self.scale)
         return cosine_error(cosines, batch.targets)
 
-    def predict(self, model: Embedder, data: Encoded, poll: Poll = lambda: None) -> Tensor:
+    def predict(self, model: Asked, data: Encoded, poll: Poll = lambda: None) -> NDArray[np.float32]:
         """The cosine of every pair, float32 (examples,)."""
-        vectors = over_rows(model, data, poll)
-        first = torch.from_numpy(data.starts[:-1])
-        return F.cosine_similarity(vectors[first], vectors[first + 1], dim=-1)
+        vectors, first = unit(over_rows(model, data, poll)), data.starts[:-1]
+        cosines: NDArray[np.float32] = (vectors[first] * vectors[first + 1]).sum(-1)
+        return cosines
 
-    def merge(self, said: Sequence[Any], data: Encoded) -> Tensor:
+    def merge(self, said: Sequence[Any], data: Encoded) -> NDArray[np.float32]:
         """The mean of what several models say."""
         return mean_score(said)
 
-    def answers(self, said: Tensor, data: Encoded) -> list[float]:
+    def answers(self, said: NDArray[np.float32], data: Encoded) -> list[float]:
         return list(said.tolist())
 
     def plain(self, answer: float, example: Any) -> float:

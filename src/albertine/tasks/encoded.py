@@ -1,21 +1,26 @@
-"""Examples of a task as model input: some rows of tokens for each, all of them in memory."""
+"""Examples of a task as model input: some rows of tokens for each, all of them in memory as NumPy arrays; a
+batch to learn from is tensors."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from albertine.layout import Packed, pack
-from albertine.objectives.losses import IGNORED
 from albertine.text.tokenizer import Spans, Tokenizer
 
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from albertine.layout import Packed
+
 Numbers = list[int] | NDArray[Any]
+IGNORED = -100
+"""The target of a token that nothing is learned of."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,7 @@ class Encoded:
         examples: what was encoded. truncated: how many rows lost tokens.
         ids, types: token and segment ids of every row.
         starts: number of each example's first row, and of rows in all, int64 (examples + 1,).
-        targets: of every example a tensor that others are appended to, or None where a label is missing.
+        targets: of every example an array that others are appended to, or None where a label is missing.
         together: a batch of them is one micro-batch, however long, because its examples are compared.
         prefix: of every row how many tokens are its source, where the rest is read causally; else None.
     """
@@ -63,7 +68,7 @@ class Encoded:
     ids: list[NDArray[np.int32]]
     types: list[NDArray[np.int8]]
     starts: NDArray[np.int64]
-    targets: list[Tensor] | None
+    targets: list[NDArray[Any]] | None
     truncated: int
     together: bool = field(default=False, kw_only=True)
     prefix: tuple[int, ...] | None = field(default=None, kw_only=True)
@@ -88,9 +93,7 @@ class Encoded:
     def apart(self) -> Encoded:
         """Every row as an example of its own, which has the row's target."""
         examples = tuple(e for e, count in zip(self.examples, self.sizes, strict=True) for _ in range(count))
-        targets = (
-            None if self.targets is None else [row for rows in self.targets for row in torch.split(rows, 1)]
-        )
+        targets = None if self.targets is None else [row[None] for rows in self.targets for row in rows]
         return replace(self, examples=examples, starts=np.arange(len(self.ids) + 1), targets=targets)
 
     def some(self, chosen: Sequence[int]) -> Encoded:
@@ -110,9 +113,16 @@ class Encoded:
         """The rows of some examples, in their order."""
         return [row for i in chosen for row in range(int(self.starts[i]), int(self.starts[i + 1]))]
 
+    def rows(self, rows: Sequence[int]) -> tuple[list[NDArray[np.int32]], list[NDArray[np.int8]]]:
+        """Token and segment ids of some rows."""
+        return [self.ids[i] for i in rows], [self.types[i] for i in rows]
+
     def packed(self, rows: Sequence[int]) -> Packed:
+        """Some rows as a batch without padding."""
+        from albertine.layout import pack
+
         prefix = None if self.prefix is None else [self.prefix[i] for i in rows]
-        return pack([self.ids[i] for i in rows], [self.types[i] for i in rows], prefix)
+        return pack(*self.rows(rows), prefix)
 
     def batch(self, chosen: Sequence[int], *, seed: int = 0, epoch: int = 0) -> TaskBatch:
         """Some examples as a batch to learn from.
@@ -120,11 +130,14 @@ class Encoded:
         Args:
             seed, epoch: name the draws of a family that draws, together with the example.
         """
+        import torch
+
         assert self.targets is not None
         counts = tuple(int(self.starts[i + 1] - self.starts[i]) for i in chosen)
-        targets = torch.cat([self.targets[i] for i in chosen])
-        ignored = 0 if targets.is_floating_point() else int((targets == IGNORED).sum())
-        return TaskBatch(self.packed(self.rows_of(chosen)), targets, counts, len(targets) - ignored)
+        targets = np.concatenate([self.targets[i] for i in chosen])
+        ignored = 0 if targets.dtype.kind == "f" else int((targets == IGNORED).sum())
+        packed = self.packed(self.rows_of(chosen))
+        return TaskBatch(packed, torch.from_numpy(targets), counts, len(targets) - ignored)
 
 
 @dataclass(frozen=True)
@@ -180,6 +193,6 @@ class RowBuilder:
         """The rows since the last call are one example."""
         self._starts.append(len(self._ids))
 
-    def encoded(self, examples: Sequence[Any], targets: list[Tensor] | None) -> Encoded:
+    def encoded(self, examples: Sequence[Any], targets: list[NDArray[Any]] | None) -> Encoded:
         starts = np.array(self._starts, dtype=np.int64)
         return Encoded(tuple(examples), self._ids, self._types, starts, targets, self.cut)

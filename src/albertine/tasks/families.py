@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from albertine.errors import ModelError, SettingsError
 from albertine.evaluation.metrics import METRICS
 from albertine.interop.heads import Task, read_classifier, task_of
-from albertine.interop.huggingface import ModelFolder
 from albertine.interop.huggingface_config import our_flags
-from albertine.model.task_model import TaskModel
+from albertine.interop.model_folder import Described, ModelFolder
 from albertine.tasks.choice import Known, TaskChoice, is_of_own_files, named_or_file
 from albertine.tasks.family import Family, Settling, Tuned
 from albertine.tasks.registry import Dataset, described, listed
 from albertine.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from albertine.model.task_model import TaskModel
 
 MODULES = (
     "datasets.classes",
@@ -125,7 +127,7 @@ def saved(task: Mapping[str, Any], now: Mapping[str, Any]) -> Mapping[str, Any]:
     return {name: value for name, value in task.items() if name not in others}
 
 
-def family_of(folder: ModelFolder, tokenizer: Tokenizer, where: Path) -> Family:
+def family_of(folder: Described, tokenizer: Tokenizer, where: Path) -> Family:
     """The family of the head that a folder holds, with the lengths, labels and thresholds it was scored with.
 
     Raises:
@@ -149,9 +151,14 @@ def tuned_model(folder: ModelFolder, family: Family, where: Path) -> TaskModel:
     """
     model = family.build(folder.model, 0.0, 0)
     model.load_head(folder.extra, where)
+    recall(family, folder)
+    return model.to(folder.model.device).eval()
+
+
+def recall(family: Family, folder: Described) -> None:
+    """Let a family take what it settled, such as a threshold, from the folder that tells it."""
     if isinstance(family, Settling):
         family.recall(our_flags(folder.config))
-    return model.to(folder.model.device).eval()
 
 
 def asks(task: TaskChoice) -> Task:

@@ -1,30 +1,45 @@
-"""What a task family gives to the run: the model that it tunes, its loss, and what the model's words mean."""
+"""What a task family gives to the run: the model that it tunes, its loss, and what the model's words mean.
+
+Examples and what a model says of them are NumPy arrays. Tensors are met where a model is made, trained and
+asked alone, by methods that import torch themselves; so a family can ask an exported graph without it.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from albertine.errors import DataError
+from albertine.grouping import longest_first, padded_runs
+from albertine.inference.exported import ExportedModel
 from albertine.interop.heads import ClassifierHead, Task, length_of, read_classifier
-from albertine.interop.huggingface import ModelFolder
 from albertine.interop.huggingface_config import our_flags
-from albertine.layout import Packed, longest_first
-from albertine.model.model import Model, evaluating
-from albertine.model.pooling import Pooling
-from albertine.model.task_model import Classifier, TaskModel
-from albertine.objectives.losses import Part
+from albertine.interop.model_folder import Described
+from albertine.model.config import Pooling
 from albertine.tasks.encoded import Encoded, TaskBatch
 from albertine.tasks.readers.table import Row
 from albertine.text.tokenizer import Tokenizer
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from albertine.layout import Packed
+    from albertine.model.model import Model
+    from albertine.model.task_model import TaskModel
+    from albertine.objectives.losses import Part
+
+    Asked: TypeAlias = TaskModel | ExportedModel
+    """What a family can ask: a model of torch, or an exported graph."""
+
 Poll = Callable[[], None]
+Runs = Callable[[Sequence[int], int], Iterator[list[int]]]
 
 
 @dataclass(frozen=True)
@@ -75,7 +90,7 @@ def _named(row: Row, column: str, option: str) -> Row:
 class Tuned:
     """A model folder to make a family from."""
 
-    folder: ModelFolder
+    folder: Described
     tokenizer: Tokenizer
     where: Path
 
@@ -142,7 +157,11 @@ class Family(ABC):
 
     @abstractmethod
     def predict(self, model: Any, data: Encoded, poll: Poll = lambda: None) -> Any:
-        """What the model says of all examples, in their order, computed where it is; its mode is kept."""
+        """What the model says of all examples, in their order, computed where it is; its mode is kept.
+
+        Args:
+            model: what `build` made, or an exported graph of it.
+        """
 
     @abstractmethod
     def answers(self, said: Any, data: Encoded) -> list[Any]:
@@ -234,6 +253,8 @@ class OneLayer(Family):
     def outputs(self) -> int: ...
 
     def build(self, base: Model, dropout: float, seed: int) -> TaskModel:
+        from albertine.model.task_model import Classifier
+
         return Classifier(
             base,
             self.outputs,
@@ -251,38 +272,64 @@ class OneLayer(Family):
     def loss(self, logits: Tensor, batch: TaskBatch) -> Part:
         """The loss of a batch from the logits (rows or tokens, outputs), float32."""
 
-    def predict(self, model: TaskModel, data: Encoded, poll: Poll = lambda: None) -> Any:
+    def predict(self, model: Asked, data: Encoded, poll: Poll = lambda: None) -> Any:
         return over_rows(model, data, poll, per_token=self.per_token)
 
 
-@torch.no_grad()
 def over_rows(
-    model: TaskModel,
+    model: Asked,
     data: Encoded,
     poll: Poll = lambda: None,
     *,
     per_token: bool = False,
     ask: Callable[[Packed], Tensor] | None = None,
     rows: Sequence[int] | None = None,
-) -> Tensor:
-    """What a model of packed rows gives, (rows or tokens, outputs) float32 on the CPU, in the order of the
-    rows; the model's mode is kept.
+) -> NDArray[Any]:
+    """What a model of packed rows gives, (rows or tokens, outputs) float32, in the order of the rows; the
+    model's mode is kept.
 
     Args:
+        model: one of torch, or an exported graph.
         ask: asked instead of the model itself; what it gives has a row for every row or token.
         rows: which rows, in this order; default all.
     """
     wanted = range(len(data.ids)) if rows is None else rows
     lengths = [len(data.ids[i]) for i in wanted]
-    found: list[Tensor] = [torch.empty(0)] * len(lengths)
-    with evaluating(model):
-        for chosen in longest_first(lengths, model.base.tokens_per_pass):
+    found: list[NDArray[Any]] = [np.empty(0)] * len(lengths)
+    with _asking(model, data, per_token, ask) as (said, limit, runs):
+        for chosen in runs(lengths, limit):
             poll()
-            logits = (ask or model)(data.packed([wanted[i] for i in chosen]).to(model.base.device)).cpu()
-            sizes = [lengths[i] if per_token else 1 for i in chosen]
-            for i, part in zip(chosen, logits.split(sizes), strict=True):
+            numbers = said([wanted[i] for i in chosen])
+            ends = np.cumsum([lengths[i] if per_token else 1 for i in chosen])
+            for i, part in zip(chosen, np.split(numbers, ends[:-1]), strict=True):
                 found[i] = part
-    return torch.cat(found)
+    return np.concatenate(found)
+
+
+@contextmanager
+def _asking(
+    model: Asked, data: Encoded, per_token: bool, ask: Callable[[Packed], Tensor] | None
+) -> Iterator[tuple[Callable[[Sequence[int]], NDArray[Any]], int, Runs]]:
+    """What gives the numbers of some rows of the data, how many tokens it takes at once, and which rows."""
+    if isinstance(model, ExportedModel):
+        graph = model
+        yield (
+            lambda rows: graph.numbers(*data.rows(rows), per_token=per_token),
+            graph.tokens_per_pass,
+            padded_runs,
+        )
+        return
+    import torch
+
+    from albertine.model.model import evaluating
+
+    base, asked = model.base, ask or model
+    with evaluating(model), torch.no_grad():
+        yield (
+            lambda rows: asked(data.packed(rows).to(base.device)).cpu().numpy(),
+            base.tokens_per_pass,
+            longest_first,
+        )
 
 
 def loss(family: Family) -> Callable[[Any, Any], dict[str, Part]]:

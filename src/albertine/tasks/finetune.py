@@ -372,7 +372,7 @@ def _fingerprint(
     """All that decides the result of a run."""
     targets = data.train.targets
     assert targets is not None
-    content = _hashed(*map(_bytes_of_row, data.train.ids), torch.cat(targets).numpy().tobytes())
+    content = _hashed(*map(_bytes_of_row, data.train.ids), np.concatenate(targets).tobytes())
     pooling = data.family.pooling if isinstance(data.family, OneLayer) else "cls"
     similarity = settings.task.similarity if isinstance(settings.task, VectorsTask) else SimilarityChoice()
     training = settings.training.model_dump(

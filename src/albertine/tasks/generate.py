@@ -11,10 +11,10 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import torch
-import torch.nn.functional as F
+import numpy as np
+from numpy.typing import NDArray
 
 from albertine.errors import ModelError, SettingsError
 from albertine.inference.reading import Inquiry, ReadPassage, read
@@ -22,15 +22,19 @@ from albertine.inference.search import Search
 from albertine.inference.windows import Window
 from albertine.inference.writing import Written, source_row, write
 from albertine.interop.heads import Task, head_config
-from albertine.model.model import Model, evaluating
-from albertine.model.task_model import Seq2Seq, TaskModel
-from albertine.objectives.losses import Part
 from albertine.tasks.answer import QUESTIONS, Question, question_of
 from albertine.tasks.encoded import Encoded, RowBuilder, TaskBatch
 from albertine.tasks.examples import Example
 from albertine.tasks.family import Family, Fields, Poll, Tuned
 from albertine.tasks.readers.table import Row
 from albertine.text.tokenizer import Spans, Tokenizer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from albertine.model.model import Model
+    from albertine.model.task_model import TaskModel
+    from albertine.objectives.losses import Part
 
 LEAST_SOURCE = 8
 
@@ -117,7 +121,7 @@ def encode_questions(
         made = [_row(s, t, room, tokenizer.sep_id) for s, t in zip(inquiry.sources, said, strict=True)]
         rows.take([row for row, _ in made], sum(len(t or ()) >= room.target for t in said))
         prefix += map(len, inquiry.sources)
-        targets.append(torch.cat([target for _, target in made]))
+        targets.append(np.concatenate([target for _, target in made]))
         asked.append(inquiry)
     return replace(rows.encoded(asked, targets if known else None), prefix=tuple(prefix))
 
@@ -135,10 +139,10 @@ def _shown(window: Window, spans: Spans, answers: Sequence[tuple[str, int]]) -> 
 
 def _row(
     source: list[int], target: list[int] | None, room: Room, end: int
-) -> tuple[tuple[list[int], list[int]], torch.Tensor]:
+) -> tuple[tuple[list[int], list[int]], NDArray[np.int64]]:
     """Token and segment ids, and the target's tokens with their end."""
     said = [] if target is None else [*target[: room.target - 1], end]
-    return ([*source, *said], [0] * len(source) + [1] * len(said)), torch.tensor(said, dtype=torch.long)
+    return ([*source, *said], [0] * len(source) + [1] * len(said)), np.array(said, dtype=np.int64)
 
 
 @dataclass
@@ -158,16 +162,24 @@ class Generate(Family):
     task: ClassVar[Task] = "generate"
 
     def build(self, base: Model, dropout: float, seed: int) -> TaskModel:
+        from albertine.model.task_model import Seq2Seq
+
         if base.config.type_vocab_size < 2:
             raise ModelError("has one segment; a source and its target need two")
         return Seq2Seq(base, dropout)
 
-    def part(self, model: Callable[..., torch.Tensor], batch: TaskBatch) -> Part:
+    def part(self, model: Callable[..., Tensor], batch: TaskBatch) -> Part:
+        import torch.nn.functional as F
+
+        from albertine.objectives.losses import Part
+
         logits = model(batch.packed).float()
         total = F.cross_entropy(logits, batch.targets, reduction="sum")
         return Part(total, batch.predictions, (logits.argmax(-1) == batch.targets).sum())
 
     def predict(self, model: TaskModel, data: Encoded, poll: Poll = lambda: None) -> list[Written]:
+        from albertine.model.model import evaluating
+
         with evaluating(model):
             return [best[0] for best in self.said(model.base, data, poll)]
 

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
-
-import torch.nn.functional as F
+from typing import TYPE_CHECKING, Any
 
 from albertine.evaluation.answers import Decided, squad2
-from albertine.inference.spans import LikelySpans, by_beam
+from albertine.inference.spans import LikelySpans, SpanTable, by_beam
 from albertine.inference.windows import Reading
-from albertine.model.joint import ENDS, STARTS, Beam, JointAnswer
-from albertine.model.model import Model
-from albertine.objectives.losses import Part
 from albertine.tasks.answer import Answer, FromPassages, of_questions, words
 from albertine.tasks.encoded import Encoded, TaskBatch
 from albertine.tasks.family import Poll, Tuned, over_rows
+
+if TYPE_CHECKING:
+    from albertine.model.joint import JointAnswer
+    from albertine.model.model import Model
+    from albertine.objectives.losses import Part
+    from albertine.tasks.family import Asked
 
 FOREIGN_WINDOW = 384
 """Tokens of a window where a folder does not say: what most models that answer were tuned with."""
@@ -40,9 +41,15 @@ class AnswerOrNot(FromPassages):
     labels: tuple[str, ...] = ()
 
     def build(self, base: Model, dropout: float, seed: int) -> JointAnswer:
+        from albertine.model.joint import JointAnswer
+
         return JointAnswer(base, dropout=dropout, seed=seed)
 
     def part(self, model: JointAnswer, batch: TaskBatch) -> Part:
+        import torch.nn.functional as F
+
+        from albertine.objectives.losses import Part
+
         first, last = batch.targets.unbind(-1)
         logits = model.learn(batch.packed, first)
         begins, ends = logits.starts.gather(1, first[:, None]), logits.ends.gather(1, last[:, None])
@@ -53,10 +60,11 @@ class AnswerOrNot(FromPassages):
         right = (logits.impossible > 0) == (none > 0)
         return Part(spans + answerable / 2, batch.predictions, right.sum())
 
-    def predict(self, model: JointAnswer, data: Encoded, poll: Poll = lambda: None) -> list[LikelySpans]:
+    def predict(self, model: Asked, data: Encoded, poll: Poll = lambda: None) -> list[LikelySpans]:
         table = over_rows(model, data, poll)
         return of_questions(
-            data, lambda asked, at: by_beam(asked.windows, Beam.of(table[at]), asked.passage, self.reading)
+            data,
+            lambda asked, at: by_beam(asked.windows, SpanTable.of(table[at]), asked.passage, self.reading),
         )
 
     def settle(self, said: list[LikelySpans], data: Encoded) -> None:
@@ -81,7 +89,10 @@ class AnswerOrNot(FromPassages):
     def config(self, model_type: str, dropout: float) -> dict[str, Any]:
         tree = super().config(model_type, dropout)
         tree.pop("architectures", None)  # those of the head of two numbers a token
-        if model_type == "xlnet":  # the one model of transformers that has this head
+        if model_type == "xlnet":
+            from albertine.model.joint import ENDS, STARTS
+
+            # The one model of transformers that has this head.
             tree |= {"architectures": ["XLNetForQuestionAnswering"], "start_n_top": STARTS, "end_n_top": ENDS}
         tree["albertine"] |= {"threshold": self.threshold}
         return tree
@@ -89,10 +100,10 @@ class AnswerOrNot(FromPassages):
 
 def of_folder(found: Tuned) -> Answer | AnswerOrNot:
     """The family that a folder was tuned with."""
-    told, positions = found.told.get("reading"), found.folder.model.config.max_position_embeddings
+    told, positions = found.told.get("reading"), found.folder.encoder.max_position_embeddings
     given: Mapping[str, Any] = told if isinstance(told, dict) else {}
     names = vars(Reading())
     sizes = {name: v for name, v in given.items() if name in names and isinstance(v, int) and v > 0}
     reading = Reading(**({"max_length": min(FOREIGN_WINDOW, positions)} | sizes))
-    joint = any(name.startswith("answer_class.") for name in found.folder.extra)
+    joint = any(name.startswith("answer_class.") for name in found.folder.shapes)
     return AnswerOrNot(reading=reading) if joint else Answer(reading=reading)

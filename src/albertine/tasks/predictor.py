@@ -1,24 +1,26 @@
 """Ask a trained model: which word stands under [MASK], which of two passages comes first, which class a text
-belongs to. A model of a task is asked as it was scored: by the same family, lengths and thresholds."""
+belongs to. A model of a task is asked as it was scored: by the same family, lengths and thresholds; and so is
+one that was exported, whose graph onnxruntime computes where torch need not be installed."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from albertine.errors import DataError, ModelError, SettingsError
-from albertine.inference.continuing import Going
+from albertine.arithmetic import InferencePrecision
+from albertine.errors import DataError, ModelError, SettingsError, without_torch
+from albertine.inference.chances import softmax
 from albertine.inference.embedding import TextEmbedder, cosines, how_of
-from albertine.inference.parity import check_int8
+from albertine.inference.exported import ExportedModel
 from albertine.inference.reading import Inquiry, ReadPassage, read
 from albertine.inference.search import Draw, Search
 from albertine.inference.spans import AnswerSpan, LikelySpans
@@ -26,26 +28,29 @@ from albertine.inference.tags import Entity
 from albertine.inference.triples import Relation
 from albertine.inference.whitening import read_whitening
 from albertine.inference.writing import Written, source_row, write
+from albertine.interop.exported_folder import is_exported
 from albertine.interop.heads import Task, task_of
-from albertine.interop.huggingface import read_folder
+from albertine.interop.model_folder import Described, ModelFolder
 from albertine.interop.places import model_folder
-from albertine.layout import longest_first, pack
-from albertine.model.pooling import Pooling
-from albertine.model.task_model import TaskModel
-from albertine.precision import InferencePrecision, device_of
+from albertine.model.config import Pooling
 from albertine.tasks.answer import Question
 from albertine.tasks.asking import answer_columns, chunks
 from albertine.tasks.choose import Choice, by_option
 from albertine.tasks.classify import Classify
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.examples import Example
-from albertine.tasks.families import asked_for, family_of, tuned_model
+from albertine.tasks.families import asked_for, family_of, recall, tuned_model
 from albertine.tasks.family import Family, Fields
 from albertine.tasks.generate import Generate
 from albertine.tasks.joint import AnswerOrNot
 from albertine.tasks.questions import rows_to_ask
 from albertine.tasks.readers.table import Row
 from albertine.text.load import check_tokenizer, load_tokenizer
+
+if TYPE_CHECKING:
+    from albertine.inference.continuing import Going
+    from albertine.model.model import Model
+    from albertine.tasks.family import Asked
 
 MASK = "[MASK]"
 CHUNK = 4096
@@ -69,8 +74,9 @@ class Predictor:
         cut: how many rows of tokens (texts, options, questions) were too long so far, and lost their end.
 
     Args:
-        path: folder with `config.json`, `model.safetensors` and the vocabulary; that of a run, whose best
-            model is meant; a released model's name; or `owner/name`, perhaps with `@revision`, of the hub.
+        path: folder with `config.json`, `model.safetensors` (or, exported, a graph in `onnx`) and the
+            vocabulary; that of a run, whose best model is meant; a released model's name; or `owner/name`,
+            perhaps with `@revision`, of the hub.
         device: where to compute.
         precision: format of matrix products; `auto` takes bfloat16 where hardware has it; `int8` is the
             fastest on a processor and rounds the most.
@@ -93,14 +99,21 @@ class Predictor:
     ) -> None:
         if batch_tokens is not None and batch_tokens < 1:
             raise SettingsError("fewer tokens at once than one", remedy="Leave batch_tokens out")
-        self.device = device_of(device)
         path = model_folder(path)
         self.tokenizer = load_tokenizer(path)
-        self._path, self._folder, self.cut = path, read_folder(path), 0
-        self.model = self._folder.model.to(self.device).eval()
-        self.model.precision, self.model.batch_tokens = precision, batch_tokens
+        self._path, self.cut = path, 0
+        self.model: Model | ExportedModel
+        self._folder: Described
+        if is_exported(path):
+            self.model = ExportedModel(path, precision, batch_tokens, device)
+            self._folder = self.model.folder
+        else:
+            self._folder = _opened(path, device, precision, batch_tokens)
+            self.model = self._folder.model
         check_tokenizer(self.model.config, self.tokenizer, path)
-        if precision == "int8":
+        if precision == "int8" and not isinstance(self.model, ExportedModel):
+            from albertine.inference.parity import check_int8
+
             check_int8(self.model, path)
 
     @cached_property
@@ -113,27 +126,54 @@ class Predictor:
         return family_of(self._folder, self.tokenizer, self._path)
 
     @cached_property
-    def tuned(self) -> TaskModel:
+    def tuned(self) -> Asked:
         """The model with the head of its task. Raises as `family`."""
+        if isinstance(self.model, ExportedModel):
+            recall(self.family, self._folder)
+            return self.model
+        assert isinstance(self._folder, ModelFolder)
         return tuned_model(self._folder, self.family, self._path)
 
     @property
     def fingerprint(self) -> str:
         """A digest of all that decides what is answered: the files of the folder, and the precision."""
         digest = hashlib.blake2b(self.model.precision.encode(), digest_size=16)
-        parts = ("*.json", "*.safetensors", "*/*.json")  # the last: of sentence-transformers
+        # The third: of sentence-transformers; the last: of exported models.
+        parts = ("*.json", "*.safetensors", "*/*.json", "onnx/*")
         for path in sorted(path for part in parts for path in self._path.glob(part)):
             with path.open("rb") as file:
                 hashlib.file_digest(file, lambda: digest)
         digest.update(self.tokenizer.fingerprint.encode())
         return digest.hexdigest()
 
-    @torch.inference_mode()
+    def _computing(self) -> AbstractContextManager[object]:
+        """What is around all computation."""
+        if isinstance(self.model, ExportedModel):
+            return nullcontext()
+        import torch
+
+        return torch.inference_mode()
+
+    def _whole(self, to: str) -> Model:
+        """The model of torch.
+
+        Raises:
+            ModelError: it was exported, and its graph is not made to do that.
+        """
+        if not isinstance(self.model, ExportedModel):
+            return self.model
+        raise ModelError(
+            f"is an exported graph, which is not made to {to}",
+            where=self._path,
+            remedy="Ask the model folder that it was exported from",
+        )
+
     def said(self, examples: Sequence[Any]) -> tuple[Any, Encoded]:
         """What the model says of examples of its family, at least one, and how it saw them."""
         data = self.family.encode(examples, self.tokenizer)
         self.cut += data.truncated
-        return self.family.predict(self.tuned, data), data
+        with self._computing():
+            return self.family.predict(self.tuned, data), data
 
     def predict(
         self,
@@ -196,36 +236,39 @@ class Predictor:
             raise asked_for(found, task, self._path)
         return self.family
 
-    @torch.inference_mode()
     def fill_mask(self, text: str, *, top_k: int = 5) -> list[list[Guess]]:
         """The `top_k` likeliest pieces for every [MASK] of `text`, best first; one list a mask."""
-        if self.model.mlm is None:
-            raise self._guesses_no_masks()
-        length = self.model.config.max_position_embeddings
-        ids = self.tokenizer(text, max_length=length)["input_ids"]
-        rows = [i for i, token in enumerate(ids) if token == self.tokenizer.mask_id]
-        if not rows:
+        if isinstance(self.model, ExportedModel):
+            self.model.check_words()
+        elif self.model.mlm is None:
+            raise self._guesses_no_masks(self.model)
+        length, tokenizer = self.model.config.max_position_embeddings, self.tokenizer
+        ids = tokenizer(text, max_length=length)["input_ids"]
+        places = [i for i, token in enumerate(ids) if token == tokenizer.mask_id]
+        if not places:
             beyond = f" within the first {length} tokens, which the model reads" if MASK in text else ""
             raise DataError(
                 f"there is no {MASK} in the text{beyond}",
                 remedy="Shorten the text" if beyond else f"Write {MASK} where a word is to be guessed",
             )
-        logits, _ = self.model.pretraining_forward(
-            pack([ids]).to(self.device), torch.tensor(rows, device=self.device)
-        )
-        special = torch.tensor(sorted(self.tokenizer.special_ids), device=self.device)
-        logits = logits.float().index_fill(1, special, float("-inf"))[:, : self.tokenizer.vocab_size]
-        probabilities, best = logits.softmax(-1).topk(min(top_k, logits.shape[1] - len(special)))
+        if isinstance(self.model, ExportedModel):
+            logits = self.model.words(ids, places)
+        else:
+            from albertine.inference.pretraining_heads import word_logits
+
+            logits = word_logits(self.model, ids, places)
+        logits = logits[:, : tokenizer.vocab_size].copy()
+        special = sorted(tokenizer.special_ids)
+        logits[:, special] = -np.inf
+        chances = softmax(logits)
+        best = np.argsort(-logits, axis=-1, kind="stable")[:, : min(top_k, logits.shape[1] - len(special))]
         return [
-            [
-                Guess(self.tokenizer.id_to_piece(token), token, probability)
-                for token, probability in zip(tokens, values, strict=True)
-            ]
-            for tokens, values in zip(best.tolist(), probabilities.tolist(), strict=True)
+            [Guess(tokenizer.id_to_piece(token), token, float(row[token])) for token in tokens]
+            for tokens, row in zip(best.tolist(), chances, strict=True)
         ]
 
-    def _guesses_no_masks(self) -> ModelError:
-        if self.model.lm is None:
+    def _guesses_no_masks(self, model: Model) -> ModelError:
+        if model.lm is None:
             return ModelError(
                 "the model has no masked-LM head", remedy="Use a pretrained model, not a fine-tuned one"
             )
@@ -235,26 +278,15 @@ class Predictor:
             remedy=f"Give it a beginning: albertine predict continue {quote(str(self._path))} TEXT",
         )
 
-    @torch.inference_mode()
     def sentence_order(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
         """Probability that the first passage of each pair really comes before the second.
 
         For a model trained with next-sentence prediction: that the second follows the first at all.
         """
-        if self.model.sentence is None:
-            raise ModelError(
-                "the model has no sentence head", remedy="Pretrain with objective.pairs sop or nsp"
-            )
-        length = self.model.config.max_position_embeddings
-        encode, nothing = self.tokenizer.encode, torch.empty(0, dtype=torch.long, device=self.device)
-        rows = [self.tokenizer.layout(encode(a), encode(b), max_length=length) for a, b in pairs]
-        found = torch.empty(len(rows))
-        for chosen in longest_first([len(ids) for ids, _ in rows], self.model.tokens_per_pass):
-            packed = pack([rows[i][0] for i in chosen], [rows[i][1] for i in chosen])
-            _, logits = self.model.pretraining_forward(packed.to(self.device), nothing)
-            assert logits is not None
-            found[chosen] = logits.float().softmax(-1)[:, 0].cpu()
-        return list(found.tolist())
+        model = self._whole("tell which passage comes first")
+        from albertine.inference.pretraining_heads import order_chances
+
+        return order_chances(model, self.tokenizer, pairs)
 
     def classify(self, texts: str | Sequence[str | tuple[str, str]]) -> list[dict[str, float]]:
         """For every text or pair the probability of each class, in the order of the classes; of a model that
@@ -287,7 +319,7 @@ class Predictor:
         if isinstance(options, str) or len(options) < 2:
             raise DataError("there is nothing to choose from", remedy="Give a list of two options or more")
         logits, data = self.said([Choice("0", passage, question, tuple(options), None, "")])
-        return list(by_option(logits, data.sizes)[0].softmax(-1).tolist())
+        return list(softmax(by_option(logits, data.sizes)[0]).tolist())
 
     def tag(self, text: str) -> list[Entity]:
         """The entities in a text: type, first character, end (exclusive).
@@ -348,8 +380,9 @@ class Predictor:
             ModelError: the folder has files of sentence-transformers that ask for what is not known here, or
                 a whitening that does not fit.
         """
-        config = self.model.config
-        whitening = read_whitening(self._path, config.hidden_size, config.plan.depth)
+        config, whitening = self.model.config, None
+        if not isinstance(self.model, ExportedModel):  # in whose graph it is
+            whitening = read_whitening(self._path, config.hidden_size, config.plan.depth)
         return TextEmbedder(self.model, self.tokenizer, how_of(self._folder, self._path), whitening)
 
     def embed(
@@ -384,7 +417,6 @@ class Predictor:
         assert isinstance(family, Generate)
         return family
 
-    @torch.inference_mode()
     def generate(
         self, text: str, pair: str | None = None, *, how: Search | Draw | None = None
     ) -> list[Written]:
@@ -397,13 +429,12 @@ class Predictor:
             ModelError: the model was not tuned to generate. SettingsError: source and target need more
                 positions than it has.
         """
-        family, encode = self.generator, self.tokenizer.encode
+        model, family, encode = self._whole("write"), self.generator, self.tokenizer.encode
         second = None if pair is None else encode(pair)
         ids, cut = source_row(self.tokenizer, encode(text), second, family.room.source)
         self.cut += cut
-        return write(self.model, self.tokenizer, [ids], how or family.search)[0]
+        return write(model, self.tokenizer, [ids], how or family.search)[0]
 
-    @torch.inference_mode()
     def go_on(self, text: str, how: Search | Draw, going: Going | None = None) -> list[Written]:
         """How an XLNet or a Transformer-XL, pretrained and not tuned, goes on with a text, by beams best
         first.
@@ -414,7 +445,10 @@ class Predictor:
         Raises:
             DataError: there is no text. ModelError: another kind of model.
         """
-        if self.model.config.positions != "relative" or self.model.lm is None:
+        model = self._whole("go on with a text")
+        from albertine.inference.continuing import Going
+
+        if model.config.positions != "relative" or model.lm is None:
             raise ModelError(
                 "is no language model with relative positions, and cannot go on with a text",
                 where=self._path,
@@ -422,9 +456,8 @@ class Predictor:
             )
         if not (ids := self.tokenizer.encode(text)):
             raise DataError("there is no text to go on with", remedy="Give a word or more")
-        return write(self.model, self.tokenizer, [ids], how, going=going or Going())[0]
+        return write(model, self.tokenizer, [ids], how, going=going or Going())[0]
 
-    @torch.inference_mode()
     def read(
         self,
         question: str,
@@ -445,15 +478,28 @@ class Predictor:
         Raises:
             ModelError: the model was not tuned to generate. DataError: there is no passage.
         """
-        family, texts = self.generator, _several(passages)
+        model, family, texts = self._whole("read"), self.generator, _several(passages)
         if not texts:
             raise DataError("there is no passage to read", remedy="Give one or more")
         ids, spans, room = self.tokenizer.encode(question), self.tokenizer.encode_spans, family.room.source
         inquiry = Inquiry(tuple(ReadPassage.of(self.tokenizer, ids, t, spans(t), room) for t in texts))
         how = search or family.search
-        return read(self.model, self.tokenizer, [inquiry], how, extract=extract, always=always)[0]
+        return read(model, self.tokenizer, [inquiry], how, extract=extract, always=always)[0]
 
 
 def _several(texts: Any) -> Sequence[Any]:
     """A single text as a list of one: its letters are never meant."""
     return [texts] if isinstance(texts, str) else texts
+
+
+def _opened(path: Path, device: str, precision: InferencePrecision, batch_tokens: int | None) -> ModelFolder:
+    """A model folder whose model is ready to compute."""
+    try:
+        from albertine.interop.huggingface import read_folder
+        from albertine.precision import device_of
+    except ModuleNotFoundError as error:
+        raise without_torch(error, where=path) from error
+    place, folder = device_of(device), read_folder(path)
+    model = folder.model.to(place).eval()
+    model.precision, model.batch_tokens = precision, batch_tokens
+    return folder

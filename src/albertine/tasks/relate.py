@@ -8,28 +8,30 @@ inference/triples.py).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar
-
-import torch
-import torch.nn.functional as F
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from albertine.errors import ModelError
 from albertine.evaluation.entities import Triple, plain_triple
-from albertine.inference.triples import THRESHOLDS, Relater, Relation
+from albertine.grouping import longest_first, padded_runs
+from albertine.inference.exported import ExportedModel, PointingGraph
+from albertine.inference.triples import THRESHOLDS, AskedForPointers, Relation, relations
 from albertine.interop.heads import Task, head_config, labels_in
-from albertine.layout import longest_first
-from albertine.model.model import Model, evaluating
-from albertine.model.relation_head import OBJECT_POWER, SUBJECT_POWER, Relations, probability
-from albertine.objectives.losses import Part
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.examples import Example
-from albertine.tasks.family import Family, Fields, Poll, Tuned
+from albertine.tasks.family import Family, Fields, Poll, Runs, Tuned
 from albertine.tasks.readers.table import Row
 from albertine.tasks.relation_rows import Related, RelationBatch, encode
 from albertine.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from albertine.model.model import Model
+    from albertine.model.relation_head import Relations
+    from albertine.objectives.losses import Part
 
 
 def pointer_loss(logits: Tensor, targets: Tensor, power: int) -> Tensor:
@@ -37,9 +39,33 @@ def pointer_loss(logits: Tensor, targets: Tensor, power: int) -> Tensor:
 
     With p = s^n, 1 - p = (1 - s)(1 + s + … + s^(n-1)): nothing is lost to rounding, whatever the logits.
     """
+    import torch
+    import torch.nn.functional as F
+
     s = logits.sigmoid()
     rest = torch.stack([s**k for k in range(power)]).sum(0).log()
     return -torch.where(targets, power * F.logsigmoid(logits), F.logsigmoid(-logits) + rest)
+
+
+@contextmanager
+def reading_texts(model: Any) -> Iterator[tuple[Callable[..., AskedForPointers], int, Runs]]:
+    """What reads some texts of the data and then points in them, how many tokens it takes at once, and which
+    rows."""
+    if isinstance(model, ExportedModel):
+        yield lambda data, rows: PointingGraph(model, *data.rows(rows)), model.tokens_per_pass, padded_runs
+        return
+    import torch
+
+    from albertine.inference.pointers import Pointing
+    from albertine.model.model import evaluating
+
+    base = model.base
+    with evaluating(model), torch.no_grad():
+        yield (
+            lambda data, rows: Pointing(model, data.packed(rows).to(base.device)),
+            base.tokens_per_pass,
+            longest_first,
+        )
 
 
 @dataclass
@@ -48,7 +74,7 @@ class Relate(Family):
 
     Attributes:
         labels: the predicates, in the order of their numbers. max_length: tokens of a text.
-        thresholds: see `Relater`.
+        thresholds: see `triples.relations`.
     """
 
     labels: tuple[str, ...]
@@ -68,6 +94,8 @@ class Relate(Family):
         return encode(examples, tokenizer, self.max_length, self.labels, learning=True)
 
     def build(self, base: Model, dropout: float, seed: int) -> Relations:
+        from albertine.model.relation_head import Relations
+
         return Relations(base, len(self.labels), dropout=dropout, seed=seed)
 
     def part(self, model: Relations, batch: RelationBatch) -> Part:
@@ -78,6 +106,11 @@ class Relate(Family):
         text. Special pieces count as tokens. Both as in the reference. Right is a token with every pointer on
         the right side of its threshold.
         """
+        import torch
+
+        from albertine.model.relation_head import OBJECT_POWER, SUBJECT_POWER, probability
+        from albertine.objectives.losses import Part
+
         subjects, objects = model(batch.packed, batch.subjects)
         asked = pointer_loss(subjects, batch.targets, SUBJECT_POWER).mean(-1).sum()
         found = pointer_loss(objects, batch.objects, OBJECT_POWER).mean(-1).sum()
@@ -87,19 +120,17 @@ class Relate(Family):
             right &= ((probability(objects, OBJECT_POWER) > limits) == batch.objects).all(-1).all(-1)
         return Part(asked + found, batch.predictions, right.sum())
 
-    def predict(self, model: Relations, data: Encoded, poll: Poll = lambda: None) -> list[list[Relation]]:
+    def predict(self, model: Any, data: Encoded, poll: Poll = lambda: None) -> list[list[Relation]]:
         """The relations found in every text."""
-        relater = Relater(model, self.labels, self.thresholds)
         found: list[list[Relation]] = [[] for _ in data.examples]
-        with evaluating(model):
-            for rows in longest_first(data.lengths, model.base.tokens_per_pass):
+        with reading_texts(model) as (read, limit, runs):
+            for rows in runs(data.lengths.tolist(), limit):
                 poll()
-                packed, spans = (
-                    data.packed(rows).to(model.base.device),
-                    [data.examples[i].spans for i in rows],
-                )
-                for i, relations in zip(rows, relater.find(packed, spans), strict=True):
-                    found[i] = relations
+                cuts = [data.examples[i] for i in rows]
+                spans, lead = [cut.spans for cut in cuts], cuts[0].lead
+                relations_of = relations(read(data, rows), spans, self.labels, self.thresholds, lead)
+                for i, own in zip(rows, relations_of, strict=True):
+                    found[i] = own
         return found
 
     def answers(self, said: Sequence[Sequence[Relation]], data: Encoded) -> list[list[Triple]]:

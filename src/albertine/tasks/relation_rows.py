@@ -11,16 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from albertine.randomness import uniforms
 from albertine.tasks.encoded import Encoded, RowBuilder, TaskBatch, cut_text
 from albertine.tasks.examples import Example
 from albertine.text.tokenizer import Spans, Tokenizer
 from albertine.text.words import is_han
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -84,12 +87,14 @@ class Related(Encoded):
         )
 
     def batch(self, chosen: Sequence[int], *, seed: int = 0, epoch: int = 0) -> RelationBatch:
+        import torch
+
         assert self.targets is not None
         packed = self.packed(chosen)
         offsets = packed.first_tokens
         subjects = self._drawn(chosen, seed, epoch) + offsets[:, None]
         owner = torch.repeat_interleave(torch.tensor([len(self.targets[i]) for i in chosen]))
-        found = torch.cat([self.targets[i] for i in chosen])
+        found = torch.from_numpy(np.concatenate([self.targets[i] for i in chosen]))
         places, kinds = found[:, [0, 1, 3, 4]] + offsets[owner, None], found[:, 2]
         mine = (places[:, :2] == subjects[owner]).all(1)
         pointers = torch.zeros(packed.num_tokens, 2, dtype=torch.bool)
@@ -102,6 +107,8 @@ class Related(Encoded):
     def _drawn(self, chosen: Sequence[int], seed: int, epoch: int) -> Tensor:
         """Places of the ends of the subject that each text is asked about, int64 (texts, 2): a function of
         seed, epoch and text. A text without triples is asked about [CLS], and has no objects."""
+        import torch
+
         assert self.targets is not None
         count = len(chosen)
         draws = uniforms(seed, "relation subject", [epoch] * count, chosen, [2] * count).reshape(-1, 2)
@@ -149,7 +156,7 @@ def encode(
         rows.add(ids, None)
         rows.end()
         cuts.append(cut)
-        targets.append(torch.tensor(places, dtype=torch.int64).view(-1, 5))
+        targets.append(np.array(places, dtype=np.int64).reshape(-1, 5))
     known = all(example.label is not None for example in examples)
     encoded = rows.encoded(cuts, targets if known else None)
     return Related(

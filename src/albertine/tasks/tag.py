@@ -9,25 +9,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from albertine.errors import ModelError
 from albertine.evaluation.ensembles import mean_softmax
+from albertine.inference.exported import ExportedModel
 from albertine.inference.tags import Entity, Scheme, allowed, entities_of, marks, scheme_of
 from albertine.interop.heads import Task, head_config
-from albertine.model.crf import CrfTagger
-from albertine.model.model import Model
-from albertine.model.task_model import TaskModel
-from albertine.objectives.losses import IGNORED, Part
-from albertine.tasks.encoded import Encoded, RowBuilder, TaskBatch, cut_text
+from albertine.tasks.encoded import IGNORED, Encoded, RowBuilder, TaskBatch, cut_text
 from albertine.tasks.examples import Example
 from albertine.tasks.family import Fields, OneLayer, Poll, Tuned, over_rows
 from albertine.tasks.readers.table import Row
 from albertine.text.tokenizer import Spans, Tokenizer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from albertine.model.model import Model
+    from albertine.model.task_model import TaskModel
+    from albertine.objectives.losses import Part
 
 
 def encode(
@@ -47,7 +50,8 @@ def encode(
         cuts.append(cut)
         tags = [number[tag] for tag in tags_for(cut.spans, example.label or (), scheme)]
         before = [IGNORED] * tokenizer.lead
-        targets.append(torch.tensor([*before, *tags, *[IGNORED] * (2 - len(before))]))
+        padded = [*before, *tags, *[IGNORED] * (2 - len(before))]
+        targets.append(np.array(padded, dtype=np.int64))
     known = all(example.label is not None for example in examples)
     return rows.encoded(cuts, targets if known else None)
 
@@ -93,6 +97,8 @@ class Tag(OneLayer):
         return encode(examples, tokenizer, self.max_length, self.labels)
 
     def build(self, base: Model, dropout: float, seed: int) -> TaskModel:
+        from albertine.model.crf import CrfTagger
+
         if self.crf:
             return CrfTagger(base, allowed(self.labels), dropout=dropout, seed=seed)
         return super().build(base, dropout, seed)
@@ -100,21 +106,42 @@ class Tag(OneLayer):
     def part(self, model: Any, batch: TaskBatch) -> Part:
         if not self.crf:
             return super().part(model, batch)
+        from albertine.objectives.losses import Part
+
         logits = model(batch.packed)
         likelihood = model.log_likelihood(logits, batch.packed, batch.targets)
         # How many are right is told of the logits alone: to decode in training would cost as much again.
         return Part(-likelihood, batch.predictions, (logits.argmax(-1) == batch.targets).sum())
 
     def loss(self, logits: Tensor, batch: TaskBatch) -> Part:
+        import torch.nn.functional as F
+
+        from albertine.objectives.losses import Part
+
         total = F.cross_entropy(logits, batch.targets, reduction="sum", ignore_index=IGNORED)
         return Part(total, batch.predictions, (logits.argmax(-1) == batch.targets).sum())
 
-    def predict(self, model: Any, data: Encoded, poll: Poll = lambda: None) -> Tensor:
+    def predict(self, model: Any, data: Encoded, poll: Poll = lambda: None) -> NDArray[Any]:
         """The logits of every token, (tokens, tags); with a CRF the tags of the best sequences, int64
         (tokens,)."""
-        return over_rows(model, data, poll, per_token=True, ask=model.tags if self.crf else model)
+        if not self.crf:
+            return over_rows(model, data, poll, per_token=True)
+        if isinstance(model, ExportedModel):
+            return self._decoded(model, over_rows(model, data, poll, per_token=True), data)
+        return over_rows(model, data, poll, per_token=True, ask=model.tags)
 
-    def merge(self, said: Sequence[Tensor], data: Encoded) -> Tensor:
+    def _decoded(self, model: ExportedModel, logits: NDArray[np.float32], data: Encoded) -> NDArray[np.int64]:
+        """The best sequences by the logits of a graph and the transitions beside it; 0 for special tokens."""
+        transitions, at = model.transitions(self.labels), 0
+        tags = np.zeros(len(logits), dtype=np.int64)
+        for cut, ids in zip(data.examples, data.ids, strict=True):
+            inside = slice(at + cut.lead, at + len(ids) - 2 + cut.lead)
+            if len(ids) > 2:
+                tags[inside] = transitions.best(logits[inside])
+            at += len(ids)
+        return tags
+
+    def merge(self, said: Sequence[NDArray[np.float32]], data: Encoded) -> NDArray[np.float32]:
         """Logits of the mean probabilities, token by token.
 
         Raises:
@@ -129,11 +156,11 @@ class Tag(OneLayer):
             raise ModelError("the models cut the texts into different tokens, which have no mean")
         return mean_softmax(said)
 
-    def answers(self, said: Tensor, data: Encoded) -> list[list[Entity]]:
+    def answers(self, said: NDArray[Any], data: Encoded) -> list[list[Entity]]:
         """The entities of every text."""
         labels = self.labels
         tags = said if self.crf else said.argmax(-1)
-        rows = torch.split(tags, [len(ids) for ids in data.ids])
+        rows = np.split(tags, np.cumsum([len(ids) for ids in data.ids])[:-1])
         return [
             entities_of(cut.spans, [labels[i] for i in row[cut.lead :][: len(cut.spans.ids)].tolist()])
             for cut, row in zip(data.examples, rows, strict=True)
@@ -152,5 +179,5 @@ class Tag(OneLayer):
 
 def of_folder(found: Tuned) -> Tag:
     """The family that a folder was tuned with."""
-    crf = any(name.startswith("crf.") for name in found.folder.extra)
+    crf = any(name.startswith("crf.") for name in found.folder.shapes)
     return Tag(found.head.labels, found.length, crf)

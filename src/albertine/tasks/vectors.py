@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from albertine.model.pooling import Pooling
+from albertine.model.config import Pooling
 from albertine.tasks.asking import chunks
 from albertine.tasks.family import Fields
 from albertine.tasks.predictor import CHUNK, Predictor

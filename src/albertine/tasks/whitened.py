@@ -33,7 +33,7 @@ def whiten(model: Classifier, data: Encoded) -> None:
     chosen = permutation(len(data.ids), 0, "rows of a whitening")[:ROWS].tolist()
     ask = partial(classified_rows, model.base, pooling=model.pooling)
     device = model.base.device
-    x_RH = over_rows(model, data, ask=ask, rows=chosen).double()
+    x_RH = torch.from_numpy(over_rows(model, data, ask=ask, rows=chosen)).double()
     mean = x_RH.mean(0)
     variances, directions = torch.linalg.eigh((x_RH - mean).T @ (x_RH - mean) / len(x_RH))
     stretch = (variances + RIDGE * variances.mean()).clamp_min(1e-12).rsqrt()

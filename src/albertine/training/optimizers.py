@@ -9,8 +9,8 @@ from typing import Any, Literal
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
+from albertine.arithmetic import Precision
 from albertine.errors import SettingsError
-from albertine.precision import Precision
 from albertine.training.distributed import World
 from albertine.training.lamb import Lamb
 from albertine.training.muon import Muon

@@ -1,0 +1,8 @@
+"""The names of the number formats that a person may ask for; what they mean is `precision`'s."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Precision = Literal["auto", "float32", "bfloat16"]
+InferencePrecision = Precision | Literal["int8"]

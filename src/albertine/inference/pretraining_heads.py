@@ -1,0 +1,45 @@
+"""What the heads of pretraining say: which words stand under masks, and which passage comes first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from albertine.errors import ModelError
+from albertine.grouping import longest_first
+from albertine.layout import pack
+from albertine.model.model import Model
+from albertine.text.tokenizer import Tokenizer
+
+
+@torch.inference_mode()
+def word_logits(model: Model, ids: Sequence[int], places: Sequence[int]) -> NDArray[np.float32]:
+    """The logits over the vocabulary at some places of one row, (places, V)."""
+    rows = torch.tensor(places, device=model.device)
+    logits, _ = model.pretraining_forward(pack([ids]).to(model.device), rows)
+    numbers: NDArray[np.float32] = logits.float().cpu().numpy()
+    return numbers
+
+
+@torch.inference_mode()
+def order_chances(model: Model, tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]]) -> list[float]:
+    """The probability of the sentence head's first label for every pair.
+
+    Raises:
+        ModelError: there is no sentence head.
+    """
+    if model.sentence is None:
+        raise ModelError("the model has no sentence head", remedy="Pretrain with objective.pairs sop or nsp")
+    length = model.config.max_position_embeddings
+    encode, nothing = tokenizer.encode, torch.empty(0, dtype=torch.long, device=model.device)
+    rows = [tokenizer.layout(encode(a), encode(b), max_length=length) for a, b in pairs]
+    found = torch.empty(len(rows))
+    for chosen in longest_first([len(ids) for ids, _ in rows], model.tokens_per_pass):
+        packed = pack([rows[i][0] for i in chosen], [rows[i][1] for i in chosen])
+        _, logits = model.pretraining_forward(packed.to(model.device), nothing)
+        assert logits is not None
+        found[chosen] = logits.float().softmax(-1)[:, 0].cpu()
+    return list(found.tolist())

@@ -1,0 +1,114 @@
+"""A folder that `albertine export` made: config.json and tokenizer as in any model folder, and a graph in
+place of the weights. What it says of its model is read here, without torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+
+from albertine.errors import ModelError
+from albertine.interop.heads import task_in
+from albertine.interop.huggingface_config import encoder_in
+from albertine.interop.model_folder import Shapes
+from albertine.interop.weights import INDEX, SINGLE, read_json
+from albertine.model.config import EncoderConfig
+
+GRAPHS = {"float32": "onnx/model.onnx", "int8": "onnx/model_int8.onnx"}
+"""By precision; the names that Optimum and sentence-transformers look for."""
+TRANSITIONS = "head.safetensors"
+"""What a conditional random field knows beside the emissions, which are all that the graph gives."""
+
+
+@dataclass(frozen=True)
+class ExportedFolder:
+    """What an exported folder says of its model.
+
+    Attributes:
+        encoder: the shape of its encoder. config: its config.json.
+        shapes: of the tensors of the head, as far as the outputs of the graph tell them.
+        left_aside: nothing; a head that Albertine does not compute is not exported.
+    """
+
+    encoder: EncoderConfig
+    config: dict[str, Any]
+    shapes: Shapes
+    left_aside: tuple[str, ...] = ()
+
+
+def is_exported(folder: Path) -> bool:
+    """Whether a folder holds a graph and no weights, which win where both are there."""
+    weights = any((folder / name).is_file() for name in (SINGLE, INDEX))
+    return not weights and any((folder / name).is_file() for name in GRAPHS.values())
+
+
+def graph_in(folder: Path, precision: str) -> Path:
+    """The file of the graph that computes in a precision; `auto` is the most exact one there is.
+
+    Raises:
+        ModelError: there is none.
+    """
+    there = {name: folder / file for name, file in GRAPHS.items() if (folder / file).is_file()}
+    if precision == "auto":
+        return next(iter(there.values()))
+    if precision in there:
+        return there[precision]
+    raise ModelError(
+        f"has no graph in {precision}, but in {' and '.join(there)}",
+        where=folder,
+        remedy=f"Ask it with --precision {next(iter(there))}, or export the model again",
+    )
+
+
+def read_exported(folder: Path, outputs: Shapes) -> ExportedFolder:
+    """What a folder and the outputs of its graph say of the model.
+
+    Args:
+        outputs: axes of every output by its name; 0 is one that is left open.
+
+    Raises:
+        ModelError: config.json is missing or damaged, or of a kind we cannot compute.
+    """
+    tree = read_json(folder / "config.json")
+    _, encoder = encoder_in(tree, folder / "config.json")
+    shapes = _head(outputs, encoder.hidden_size, task_in(tree)) | _transitions(folder)
+    return ExportedFolder(encoder, tree, shapes)
+
+
+def _head(outputs: Shapes, hidden: int, task: str | None) -> dict[str, tuple[int, ...]]:
+    """The tensors of a head, by what it gives: a layer of classes or tags, of two numbers a token, or the
+    joint head of SQuAD 2.0. Logits of every token that are no tags are those of the vocabulary."""
+    logits = outputs.get("logits", ())
+    if len(logits) == 2 or (logits and task == "tag"):
+        return {"classifier.weight": (logits[-1], hidden), "classifier.bias": (logits[-1],)}
+    if "start_logits" in outputs:
+        return {"qa_outputs.weight": (2, hidden), "qa_outputs.bias": (2,)}
+    return {"answer_class.dense_0.weight": (hidden, 2 * hidden)} if "cls_logits" in outputs else {}
+
+
+def _transitions(folder: Path) -> dict[str, tuple[int, ...]]:
+    return {name: x.shape for name, x in read_transitions(folder).items()}
+
+
+def read_transitions(folder: Path) -> dict[str, NDArray[np.float32]]:
+    """The parameters of a conditional random field, by the names that they have in a model folder; none
+    where a model has no such field.
+
+    Raises:
+        ModelError: the file is damaged.
+    """
+    file = folder / TRANSITIONS
+    if not file.is_file():
+        return {}
+    try:
+        found: dict[str, NDArray[np.float32]] = load_file(file)
+    except (SafetensorError, OSError) as error:
+        raise ModelError(
+            f"is not a whole safetensors file ({error})", where=file, remedy="Export the model again"
+        ) from error
+    return found

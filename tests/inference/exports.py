@@ -1,0 +1,101 @@
+"""Small models with a random head of every family, as model folders and exported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from albertine.export.make import export
+from albertine.inference.tags import tags_of
+from albertine.inference.windows import Reading
+from albertine.model.config import EncoderConfig
+from albertine.model.model import Model
+from albertine.model.plan import SharingPlan
+from albertine.tasks.answer import Answer
+from albertine.tasks.choose import Choose
+from albertine.tasks.classify import Classify
+from albertine.tasks.embed import Embed
+from albertine.tasks.family import Family
+from albertine.tasks.finetune import save_tuned
+from albertine.tasks.joint import AnswerOrNot
+from albertine.tasks.relate import Relate
+from albertine.tasks.tag import Tag
+from albertine.text.wordpiece import WordPieceTokenizer
+
+SENTENCE = "the old man said that a house was good and never bad , who where ? in it"
+WORDS = SENTENCE.split()
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+LONG = " ".join(WORDS * 3)
+TEXTS = ["the old man", "a house was good , and it was never bad", "who", LONG]
+PASSAGES = [
+    ("who was old ?", "the old man said that the house was good"),
+    ("where ?", LONG),
+    ("who ?", "man"),
+]
+
+FAMILIES: dict[str, Family] = {
+    "single": Classify("single", ("a", "b", "c"), (), 16),
+    "tag": Tag(tags_of(["X", "Y"]), 20),
+    "crf": Tag(tags_of(["X", "Y"], "bioes"), 20, crf=True),
+    "answer": Answer(reading=Reading(max_length=20, stride=5, best=5)),
+    "answer or not": AnswerOrNot(reading=Reading(max_length=20, stride=5, best=5), threshold=0.4),
+    "choose": Choose(24),
+    "relate": Relate(("p", "q"), 24),
+    "embed": Embed("cosine", 16, normalize=True),
+}
+PAIRS: list[Any] = ["the old man", ("a house", "was good"), LONG]
+PRINTED: list[Any] = [{"text": text, "pair": "the house"} for text in TEXTS]
+ASKED = [{"context": passage, "question": question} for question, passage in PASSAGES]
+QUESTIONS: dict[str, list[tuple[str, list[Any]]]] = {
+    "single": [("classify", [PAIRS]), ("predict", [TEXTS])],
+    "tag": [("tag_all", [TEXTS]), ("predict", [TEXTS])],
+    "crf": [("tag_all", [[*TEXTS, ""]])],
+    "answer": [("likely_spans", [PASSAGES]), ("predict", [ASKED])],
+    "answer or not": [("likely_spans", [PASSAGES]), ("answer", [*PASSAGES[0]]), ("predict", [ASKED])],
+    "choose": [("choose", ["the man _ good", ["was", "said", "never in a house"]])],
+    "relate": [("relate_all", [TEXTS])],
+    "embed": [("predict", [PRINTED]), ("embed", [TEXTS]), ("similarity", [TEXTS[:2], TEXTS[2:]])],
+    "fill-mask": [("fill_mask", ["the [MASK] man said [MASK] house"])],
+}
+"""What each folder is asked: methods of `Predictor` with their arguments."""
+
+
+def encoder() -> EncoderConfig:
+    """Two shared depths of 32."""
+    return EncoderConfig(
+        vocab_size=len(PIECES),
+        embedding_size=16,
+        hidden_size=32,
+        num_attention_heads=2,
+        intermediate_size=64,
+        plan=SharingPlan.shared(2),
+        max_position_embeddings=40,
+        initializer_range=0.2,
+    )
+
+
+def tuned(name: str, folder: Path) -> Path:
+    """A model folder with a head of random weights, so large that it is sure of what it says."""
+    tokenizer = WordPieceTokenizer(PIECES)
+    if name == "fill-mask":
+        from albertine import save
+
+        save(Model(encoder(), {"mlm", "pooler"}, seed=2).eval(), tokenizer, folder)
+        return folder
+    family = FAMILIES[name]
+    model = family.build(Model(encoder(), family.heads, seed=2), 0.0, 1).eval()
+    draws = torch.Generator().manual_seed(7)
+    with torch.no_grad():
+        for part, x in model.named_parameters():
+            if not part.startswith("base."):
+                x.copy_(0.7 * torch.randn(x.shape, generator=draws))
+    save_tuned(model, tokenizer, family, folder)
+    return folder
+
+
+def exported(name: str, folder: Path) -> tuple[Path, Path]:
+    """The folder of a model, and that of its export."""
+    source = tuned(name, folder / name)
+    return source, export(source, folder / f"{name} exported").folder

@@ -1,0 +1,237 @@
+"""Without torch: an exported folder of every family answers as the model folder that it was made from, in a
+process in which torch cannot be imported; and what needs torch says so."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from albertine import Predictor
+from albertine.errors import ModelError, SettingsError
+from albertine.export.make import export
+from albertine.inference.exported import ExportedModel
+from albertine.inference.tags import Transitions, allowed, tags_of
+from tests.inference.exports import QUESTIONS, TEXTS, exported, tuned
+from tests.inference.torch_free_driver import asked
+
+TOLERANCE = 1e-4
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "src" / "albertine"
+Folders = dict[str, tuple[Path, Path]]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
+    """Of every family a model folder, and its export."""
+    folder = tmp_path_factory.mktemp("exports")
+    return {name: exported(name, folder) for name in QUESTIONS}
+
+
+def without_torch(*arguments: str | Path, code: str | None = None) -> subprocess.CompletedProcess[str]:
+    """The command line, or a piece of code, in a process in which torch cannot be imported."""
+    run = "import sys; sys.modules['torch'] = None\n"
+    run += code or "from albertine.cli.app import run; raise SystemExit(run(sys.argv[1:]))"
+    environment = {**os.environ, "PYTHONPATH": f"{PACKAGE.parent}{os.pathsep}{ROOT}"}
+    return subprocess.run(
+        [sys.executable, "-c", run, *map(str, arguments)], capture_output=True, text=True, env=environment
+    )
+
+
+def alike(one: Any, two: Any) -> bool:
+    """Whether two answers are the same, numbers to within the tolerance."""
+    if isinstance(one, dict):
+        return one.keys() == two.keys() and all(alike(one[key], two[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(two) and all(map(alike, one, two))
+    if isinstance(one, float):
+        return abs(one - two) <= TOLERANCE
+    return bool(one == two)
+
+
+def told(answer: Any) -> Any:
+    """An answer as JSON has it."""
+    return json.loads(json.dumps(answer))
+
+
+def test_every_family_answers_as_with_torch(folders: Folders, tmp_path: Path) -> None:
+    """Kills: a softmax over the wrong axis, padding that is read, a Viterbi without the end's scores, spans
+    of the beam in the order of the graph, relations of the wrong text, a second norm of vectors."""
+    questions = {
+        str(folders[name][1]): [{"ask": ask, "with": given} for ask, given in own]
+        for name, own in QUESTIONS.items()
+    }
+    file = tmp_path / "questions.json"
+    file.write_text(json.dumps(questions), encoding="utf-8")
+    found = without_torch(
+        file, code="import runpy; runpy.run_module('tests.inference.torch_free_driver', run_name='__main__')"
+    )
+    assert found.returncode == 0, found.stderr
+    answers = json.loads(found.stdout)
+    for (name, own), ours in zip(QUESTIONS.items(), answers, strict=True):
+        for (ask, given), answer in zip(own, ours, strict=True):
+            wanted = told(asked(str(folders[name][0]), {"ask": ask, "with": given}))
+            assert alike(wanted, answer), f"{name}, {ask}:\n{wanted}\n{answer}"
+
+
+def test_answers_hold_more_than_nothing(folders: Folders) -> None:
+    """So that the comparison above is of something."""
+    assert any(Predictor(folders["crf"][1]).tag_all(TEXTS))
+    assert any(Predictor(folders["tag"][1]).tag_all(TEXTS))
+    assert any(Predictor(folders["relate"][1]).relate_all(TEXTS))
+    assert len({g.token for g in Predictor(folders["fill-mask"][1]).fill_mask("a [MASK]")[0]}) == 5
+
+
+def test_what_is_asked_together_changes_nothing(folders: Folders) -> None:
+    """Kills: padding that is read, rows that come back in the order of their lengths."""
+    texts = [*TEXTS, *reversed(TEXTS), "a"]
+    alone = [Predictor(folders["single"][1]).classify([text])[0] for text in texts]
+    for tokens in (1, 20, 4096):
+        together = Predictor(folders["single"][1], batch_tokens=tokens).classify(texts)
+        assert alike(alone, together)
+
+
+def test_a_table_is_bounded(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: runs by the sum of the tokens, in which one long text pads hundreds of short ones."""
+    places: list[int] = []
+    plain = ExportedModel.run
+
+    def run(self: ExportedModel, ids: Any, types: Any, **more: Any) -> Any:
+        places.append(len(ids) * max(map(len, ids)))
+        return plain(self, ids, types, **more)
+
+    monkeypatch.setattr(ExportedModel, "run", run)
+    Predictor(folders["single"][1], batch_tokens=64).classify([TEXTS[3], *["who"] * 100])
+    assert max(places) <= 64 and len(places) < 10
+
+
+def test_vectors_of_another_pooling_are_pooled_here(folders: Folders) -> None:
+    model, graph = (Predictor(folder) for folder in folders["embed"])
+    for pooling in ("mean", "cls"):
+        for normalize in (True, False):
+            wanted = model.embed(TEXTS, pooling=pooling, normalize=normalize)  # type: ignore[arg-type]
+            found = graph.embed(TEXTS, pooling=pooling, normalize=normalize)  # type: ignore[arg-type]
+            np.testing.assert_allclose(found, wanted, atol=TOLERANCE)
+    raw = graph.embed(TEXTS, normalize=False)
+    np.testing.assert_allclose(raw, model.embed(TEXTS, normalize=False), atol=TOLERANCE)
+    assert graph.embed([]).shape == model.embed([]).shape == (0, 32)
+    with pytest.raises(ModelError, match="to pool by `depths`"):
+        graph.embed(TEXTS, pooling="depths")
+
+
+def test_the_best_sequence_is_that_of_every_sequence() -> None:
+    """Viterbi beside the best of all sequences that the scheme allows, one by one."""
+    tags = tags_of(["X"], "bioes")
+    draws = np.random.Generator(np.random.Philox(key=3))
+    between, start, end, emitted = (
+        draws.normal(size=size).astype(np.float32) for size in ((5, 5), (5,), (5,), (4, 5))
+    )
+    rule, best = allowed(tags), (-np.inf, ())
+    for path in np.ndindex(*(5,) * 4):
+        edges = [(5, path[0]), *pairwise(path), (path[-1], 5)]
+        if all(rule[a][b] for a, b in edges):
+            score = start[path[0]] + end[path[-1]] + sum(emitted[i, tag] for i, tag in enumerate(path))
+            score += sum(between[a, b] for a, b in edges[1:-1])
+            best = max(best, (float(score), path))
+    assert tuple(Transitions(tags, between, start, end).best(emitted)) == best[1]
+
+
+def test_a_file_of_questions(folders: Folders, tmp_path: Path) -> None:
+    table, output = tmp_path / "rows.jsonl", tmp_path / "answers.jsonl"
+    table.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS), encoding="utf-8")
+    source, graph = folders["single"]
+    found = without_torch("predict", "classify", graph, "--file", table, "--output", output)
+    assert found.returncode == 0, found.stderr
+    answers = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
+    assert alike(told(list(Predictor(source).predict(TEXTS))), answers)
+
+
+def test_help_and_what_is_wrong_need_no_torch(folders: Folders, tmp_path: Path) -> None:
+    assert "predict" in without_torch("--help").stdout
+    assert without_torch("predict", "classify", "--help").returncode == 0
+    assert "not installed; pip install 'albertine[torch]'" in without_torch("doctor").stdout
+    wrong = without_torch("predict", "tag", folders["single"][1], "a text")
+    assert wrong.returncode == 2 and "was tuned to" in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["predict", "fill-mask", "albertine-mini-en", "a [MASK]"],
+        ["pretrain", "name=x", "corpus=x"],
+        ["finetune", "name=x", "encoder.folder=albertine-mini-en", "task.train=x.csv"],
+        ["evaluate", "x"],
+        ["export", "albertine-mini-en", "x"],
+        ["convert", "albertine-mini-en", "x"],
+        ["info", "albertine-mini-en"],
+        ["score", "albertine-mini-en", "--texts", "x"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_command_that_needs_torch_says_so(arguments: list[str]) -> None:
+    found = without_torch(*arguments)
+    assert found.returncode == 2, found.stderr
+    assert found.stderr.rstrip().endswith(
+        "needs torch, which is not installed. pip install 'albertine[torch]'"
+    )
+    assert "Traceback" not in found.stderr and found.stderr.count("\n") == 1
+
+
+ASKING = (
+    *("albertine", "albertine.api", "albertine.cli.app", "albertine.text.load", "albertine.text.train"),
+    *("albertine.tasks.families", "albertine.tasks.predictor", "albertine.tasks.predict"),
+    *("albertine.tasks.vectors", "albertine.inference.exported", "albertine.corpus.prepare"),
+    *("albertine.evaluation.metrics", "albertine.evaluation.ensembles", "albertine.tasks.data"),
+)
+
+
+def test_the_asking_side_is_free_of_torch() -> None:
+    """Kills: `import torch` at the top of tasks/classify.py, or of anything that a family imports."""
+    for module in ASKING:
+        found = without_torch(code=f"import {module}")
+        assert found.returncode == 0, f"{module}:\n{found.stderr}"
+
+
+def test_what_cannot_be_asked(folders: Folders, tmp_path: Path) -> None:
+    graph = folders["single"][1]
+    with pytest.raises(SettingsError, match="on the processor, not on `cuda`"):
+        Predictor(graph, device="cuda")
+    with pytest.raises(ModelError, match="no graph in int8, but in float32"):
+        Predictor(graph, precision="int8")
+    with pytest.raises(ModelError, match="words under a mask"):
+        Predictor(graph).fill_mask("a [MASK]")
+    with pytest.raises(ModelError, match="not made to tell which passage"):
+        Predictor(folders["fill-mask"][1]).sentence_order([("a", "b")])
+    with pytest.raises(ModelError, match="no head of a task"):
+        Predictor(folders["fill-mask"][1]).classify(["a"])
+    (damaged := tmp_path / "damaged" / "onnx").mkdir(parents=True)
+    for path in (path for path in graph.rglob("*") if path.is_file()):
+        target = damaged.parent / path.relative_to(graph)
+        target.write_bytes(path.read_bytes()[:999] if path.suffix == ".onnx" else path.read_bytes())
+    with pytest.raises(ModelError, match="is not a whole graph"):
+        Predictor(damaged.parent)
+
+
+def test_weights_win_over_a_graph_beside_them(tmp_path: Path) -> None:
+    """A folder of sentence-transformers may have both; kills: whoever looks for `onnx/` alone."""
+    folder = tuned("single", tmp_path / "both")
+    (folder / "onnx").mkdir()
+    (folder / "onnx" / "model.onnx").write_bytes(b"no graph")
+    assert Predictor(folder).classify(["a"])
+
+
+@pytest.mark.slow
+def test_an_8_bit_graph_is_asked_by_name(tmp_path: Path) -> None:
+    source = tuned("single", tmp_path / "a model")
+    from albertine.export.formats import ExportOptions
+
+    graph = export(source, tmp_path / "out", options=ExportOptions(int8=True)).folder
+    exact, coarse = (Predictor(graph, precision=form).classify(TEXTS) for form in ("auto", "int8"))  # type: ignore[arg-type]
+    assert exact != coarse and not alike(exact, coarse)
