@@ -110,7 +110,10 @@ class PretrainingBatches:
             rows, self.rank, self.world, micro_batch_tokens=self.settings.training.micro_batch_tokens
         )
         penalised = self.settings.objective.jacobian is not None and self.stages[stage].depth is None
-        return place, [replace(batch, ponders=self.ponders, penalised=penalised) for batch in batches]
+        distillation = self.settings.objective.distillation
+        lessons = () if distillation is None else distillation.lessons.names
+        told = {"ponders": self.ponders, "penalised": penalised, "lessons": lessons}
+        return place, [replace(batch, **told) for batch in batches]
 
 
 def held_out_batches(

@@ -27,6 +27,8 @@ from albertine.model.config import (
 from albertine.objectives.masking import MaskSettings
 from albertine.objectives.prediction_spans import SpanSettings
 from albertine.objectives.stream_settings import StreamSettings
+from albertine.pretraining.student import Student
+from albertine.pretraining.teaching import Distillation
 from albertine.settings import Computing, RunSettings, Settings
 from albertine.training.optimizers import ADAMW_SHARE, OptimizerKind
 
@@ -117,6 +119,9 @@ class ModelChoice(Settings):
         None,
         description="model or run folder, released model or owner/name on the hub, to go on from",
     )
+    student: Student | None = Field(
+        None, description="with start_from: what is to be smaller than there, such as depth: 2"
+    )
     sharing: Literal["preset", "all", "attention", "ffn", "none"] = Field(
         "preset", description="what all depths share"
     )
@@ -148,6 +153,10 @@ class ModelChoice(Settings):
             raise ValueError(
                 "model.change, sharing, own, low_rank, embeddings and output_bias belong to a preset; "
                 "weights bring their own"
+            )
+        if self.start_from is None and self.student is not None:
+            raise ValueError(
+                "model.student is smaller than model.start_from, which is not given; a preset has model.change"
             )
         return self
 
@@ -238,6 +247,9 @@ class ObjectiveChoice(Settings):
         "losses, which makes its fixed point easier to find; the paper's are about 2",
     )
     jacobian_frequency: float = Field(0.35, gt=0, le=1, description="share of the passes that compute it")
+    distillation: Distillation | None = Field(
+        None, description="learn from a teacher too: distillation.teacher and the weights of its lessons"
+    )
 
     @model_validator(mode="after")
     def _excerpts_are_segments(self) -> ObjectiveChoice:
@@ -258,6 +270,15 @@ class ObjectiveChoice(Settings):
         if self.kind != "permutation" and self.permutation != Permutation():
             raise ValueError(
                 f"objective.permutation belongs to objective.kind permutation, and it is {self.kind}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _a_teacher_answers_samples(self) -> ObjectiveChoice:
+        if self.distillation is not None and self.streamed:
+            raise ValueError(
+                "a teacher is asked for masked tokens of single samples; set objective.kind: masked and "
+                "memory: 0, or leave objective.distillation out"
             )
         return self
 
@@ -479,6 +500,8 @@ def _trouble(stage: Stage, objective: ObjectiveChoice) -> str | None:
         )
     if stage.causal and (stage.masked, stage.random, stage.ngram) != (None, None, None):
         return "is causal and masks nothing; leave out its masked, random and ngram"
+    if objective.distillation is not None and (stage.causal or stage.depth is not None):
+        return "is causal or computes some depths only, which no teacher can be asked for; leave that out"
     if stage.causal and here.pairs != "none":
         return f"is causal and has pairs {here.pairs}, whose [CLS] would see nothing; add pairs: none to it"
     return None
