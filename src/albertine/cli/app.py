@@ -22,6 +22,7 @@ from albertine.cli import (
     bench,
     convert,
     demo,
+    distill,
     doctor,
     ensemble,
     evaluate,
@@ -40,7 +41,7 @@ from albertine.errors import AlbertineError
 
 VERBS = (
     *(info, demo, doctor),
-    *(tokenizer, prepare, pretrain, score, suite),
+    *(tokenizer, prepare, pretrain, distill, score, suite),
     *(finetune, evaluate, ensemble, report),
     *(predict, analyze, convert, bench),
 )

@@ -79,7 +79,7 @@ def relation_divergence(student: Attended, teacher: Attended, lengths: Sequence[
     section 3.1)."""
     found = torch.zeros((), device=student.queries.device)
     for mine, its in zip(student, teacher, strict=True):
-        one, other = (x.flatten(1).unflatten(1, (heads, -1)) for x in (mine, its))
+        one, other = (x.reshape(len(x), heads, -1) for x in (mine, its))
         found = found + _divergence((one, one), (other, other), lengths)
     return found / len(student)
 
@@ -96,7 +96,6 @@ def _divergence(student: Pair, teacher: Pair, lengths: Sequence[int]) -> Tensor:
 
 def _log_weights(pair: Pair, lengths: Sequence[int]) -> Iterator[Tensor]:
     """log softmax(a·bᵀ/√D) of every sequence, (N, L, L) float32."""
-    a_TND, b_TND = pair
-    for a_LND, b_LND in zip(a_TND.split(list(lengths)), b_TND.split(list(lengths)), strict=True):
+    for a_LND, b_LND in zip(*(torch.split(x_TND, list(lengths)) for x_TND in pair), strict=True):
         scores_NLL = a_LND.float().transpose(0, 1) @ b_LND.float().permute(1, 2, 0)
-        yield F.log_softmax(scores_NLL / a_TND.shape[-1] ** 0.5, dim=-1)
+        yield F.log_softmax(scores_NLL / a_LND.shape[-1] ** 0.5, dim=-1)

@@ -1,7 +1,7 @@
 """Losses of a student beside its teacher: soft targets, hidden states and attention, beside the labels.
 
-Soft targets as DistilBERT has them (Hinton et al. 2015; Sanh et al. 2019), hidden states through a learned map
-as TinyBERT (Jiao et al. 2020, section 3.1), attention as MiniLM and its second version do.
+Soft targets as DistilBERT has them (Hinton et al. 2015; Sanh et al. 2019), hidden states through a learned
+map as TinyBERT (Jiao et al. 2020, section 3.1), attention as MiniLM and its second version do.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Lessons:
 
     soft: float = 1.0
     hidden: float = 1.0
-    attention: float = 1.0
+    attention: float = 0.1
     temperature: float = 2.0
 
     @property

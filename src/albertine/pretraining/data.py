@@ -112,8 +112,9 @@ class PretrainingBatches:
         penalised = self.settings.objective.jacobian is not None and self.stages[stage].depth is None
         distillation = self.settings.objective.distillation
         lessons = () if distillation is None else distillation.lessons.names
-        told = {"ponders": self.ponders, "penalised": penalised, "lessons": lessons}
-        return place, [replace(batch, **told) for batch in batches]
+        return place, [
+            replace(batch, ponders=self.ponders, penalised=penalised, lessons=lessons) for batch in batches
+        ]
 
 
 def held_out_batches(

@@ -119,7 +119,7 @@ def _run(
     held_out, judged = _judging(settings, model, world)
     baseline = _over_all(Unigram(counts).score_batches(held_out), world)
 
-    losses = losses_of(settings, model, world, teacher and teacher.model)
+    losses = losses_of(settings, model, world, None if teacher is None else teacher.model)
     told = losses.told if isinstance(losses, EquilibriumLosses) else dict
     trained = losses.trained.to(world.device) if isinstance(losses, DistillationLosses) else model
     average = Average(trained, settings.training.average) if settings.training.average else None

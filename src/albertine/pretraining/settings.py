@@ -156,7 +156,8 @@ class ModelChoice(Settings):
             )
         if self.start_from is None and self.student is not None:
             raise ValueError(
-                "model.student is smaller than model.start_from, which is not given; a preset has model.change"
+                "model.student is what is smaller than model.start_from, which is not given; a preset has "
+                "model.change"
             )
         return self
 

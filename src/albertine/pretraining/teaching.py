@@ -1,4 +1,4 @@
-"""The teacher of a run: which one it is, that it fits the corpus and the student, and what is put on record."""
+"""The teacher of a run: which one it is, that it fits the corpus, and what is put on record."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import torch
 from pydantic import Field, model_validator
@@ -37,7 +36,10 @@ class Distillation(Settings):
     )
     hidden: float = Field(1.0, ge=0, description="weight of its hidden states, depths mapped evenly")
     attention: float = Field(
-        1.0, ge=0, description="weight of its attention maps, or where heads differ in number, of relations"
+        0.1,
+        ge=0,
+        description="weight of its attention maps, or where heads differ in number, of relations; "
+        "these are nats of a whole row and ten times as large as the others",
     )
 
     @model_validator(mode="after")
