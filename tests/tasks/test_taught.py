@@ -156,7 +156,7 @@ def test_teachers_that_do_not_fit(tune: Tune, tuned: Path, pretrained: Path, tmp
         open_task_teacher(pretrained, Classify("single", ("fine", "poor"), (), 32), tokenizer)
     with pytest.raises(ModelError, match=r"tells 2 classes \(fine, poor\), and this task 2 classes \(poor"):
         open_task_teacher(tuned, Classify("single", ("poor", "fine"), (), 32), tokenizer)
-    with pytest.raises(ModelError, match="was tuned to .* and this task is to"):
+    with pytest.raises(ModelError, match=r"was tuned to .* and this task is to"):
         open_task_teacher(tuned, Choose(32), tokenizer)
     _, vocabulary = toy_vocabulary(tmp_path, 50_000)
     save_model(load_model(pretrained), load_tokenizer(vocabulary), tmp_path / "stranger")

@@ -31,6 +31,7 @@ from albertine.cli import (
     predict,
     prepare,
     pretrain,
+    prune,
     report,
     score,
     suite,
@@ -43,7 +44,7 @@ VERBS = (
     *(info, demo, doctor),
     *(tokenizer, prepare, pretrain, distill, score, suite),
     *(finetune, evaluate, ensemble, report),
-    *(predict, analyze, convert, bench),
+    *(predict, analyze, convert, prune, bench),
 )
 """Each a module of the verb's name, in the order in which a reader of `--help` meets them. Its function of
 that name is the command, made with `HOW`; or its `COMMANDS` are those of a group."""

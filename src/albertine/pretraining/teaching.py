@@ -19,6 +19,7 @@ from albertine.model.model import Model
 from albertine.objectives.distillation import Lessons
 from albertine.settings import Settings
 from albertine.text.load import has_vocabulary, load_tokenizer
+from albertine.text.pruning import same_pieces
 from albertine.text.tokenizer import Tokenizer
 
 RECORD = "teacher.json"
@@ -127,12 +128,3 @@ def open_teacher(choice: Distillation, tokenizer: Tokenizer, max_length: int) ->
             remedy="Set a shorter objective.max_length",
         )
     return Teacher(name, model)
-
-
-def same_pieces(one: Tokenizer, other: Tokenizer) -> bool:
-    """Whether two tokenizers give the same ids: told by their fingerprints, or where they lie in files of two
-    kinds, by their pieces."""
-    if one.fingerprint == other.fingerprint:
-        return True
-    size = one.vocab_size
-    return size == other.vocab_size and all(one.id_to_piece(i) == other.id_to_piece(i) for i in range(size))

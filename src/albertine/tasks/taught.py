@@ -25,6 +25,7 @@ from albertine.tasks.families import family_of, in_words, tuned_model
 from albertine.tasks.family import Family, OneLayer
 from albertine.tasks.tag import Tag
 from albertine.text.load import has_vocabulary, load_tokenizer
+from albertine.text.pruning import same_pieces
 from albertine.text.tokenizer import Tokenizer
 
 Losses = Callable[[Any, Any], dict[str, Part]]
@@ -79,7 +80,7 @@ def open_task_teacher(name: Path, family: Family, tokenizer: Tokenizer) -> TaskT
     found = read_folder(folder)
     vocabulary = load_tokenizer(folder) if has_vocabulary(folder) else tokenizer
     its = family_of(found, vocabulary, folder)
-    if vocabulary.fingerprint != tokenizer.fingerprint:
+    if not same_pieces(vocabulary, tokenizer):
         raise ModelError(
             "has another vocabulary than the student, and both read the same rows of tokens",
             where=name,
@@ -91,8 +92,9 @@ def open_task_teacher(name: Path, family: Family, tokenizer: Tokenizer) -> TaskT
             where=name,
             remedy="Name a teacher that was tuned for this task",
         )
-    if not isinstance(its, OneLayer) or (isinstance(family, Tag) and (family.crf or its.crf)):
-        what = "a CRF, which judges whole sequences" if isinstance(family, Tag) else "no layer of classes"
+    crf = any(isinstance(one, Tag) and one.crf for one in (family, its))
+    if crf or not isinstance(its, OneLayer):
+        what = "a CRF, which judges whole sequences" if crf else "no layer of classes"
         raise ModelError(
             f"cannot teach a task of this kind: its head is {what}",
             where=name,
