@@ -15,7 +15,7 @@ from albertine.analysis.plots import save_curves
 from albertine.bench.machine import RESULTS
 from benchmarks import memories
 from benchmarks.asked import from_python, predicted_files
-from benchmarks.learned import blocks, ladder, loops, tuned, vectors
+from benchmarks.learned import blocks, distilled, ladder, loops, tuned, vectors
 from benchmarks.markdown import newest, newest_of_each, table
 from benchmarks.pretraining import time_to_reach
 
@@ -385,6 +385,7 @@ PARTS: tuple[Callable[[Path], Iterator[str]], ...] = (
     memories.shift,
     memories.longer_memories,
     tuned,
+    distilled,
     vectors,
     prepared,
     kill_resume,

@@ -71,8 +71,14 @@ def test_hidden_states_are_the_same_to_the_bit(place: Path, tmp_path: Path) -> N
     lines = [line for line in text.splitlines() if line.strip()][:20]
     rows = [pack([t.layout(t.encode(line), max_length=64)[0] for line in lines]) for t in (old, new)]
     with torch.no_grad():
-        states = [m.encoder(r, all_depths=True).hidden_states for m, r in zip((before.model, after.model), rows)]
-        logits = [m.pretraining_forward(r, torch.arange(9))[0] for m, r in zip((before.model, after.model), rows)]
+        states = [
+            m.encoder(r, all_depths=True).hidden_states
+            for m, r in zip((before.model, after.model), rows, strict=True)
+        ]
+        logits = [
+            m.pretraining_forward(r, torch.arange(9))[0]
+            for m, r in zip((before.model, after.model), rows, strict=True)
+        ]
     for one, other in zip(*states, strict=True):
         assert torch.equal(one, other)
     torch.testing.assert_close(logits[1], logits[0][:, kept], rtol=1e-6, atol=1e-6)
@@ -154,7 +160,15 @@ def test_killed_anywhere_nothing_is_half_written(place: Path, tmp_path: Path) ->
 
 
 def test_the_command_goes_on_with_its_text_after_a_kill(place: Path, tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "albertine", "prune", str(place / "model"), str(place / "text"), "--workers=1"]
+    words = [
+        sys.executable,
+        "-m",
+        "albertine",
+        "prune",
+        str(place / "model"),
+        str(place / "text"),
+        "--workers=1",
+    ]
     straight, out = tmp_path / "straight", tmp_path / "out"
     done = subprocess.run([*words, "-o", str(straight)], capture_output=True, text=True, check=True)
     assert "tokens kept" in done.stdout and "100.000%" in done.stdout

@@ -16,6 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import albertine
 from albertine.corpus.reader import Corpus
 from albertine.errors import AlbertineError, CheckpointError, ModelError, SettingsError
 from albertine.interop.huggingface import load_model, save_model
@@ -214,6 +215,17 @@ def test_a_shared_teacher_stays_shared(teacher: Path) -> None:
         student_of(shared, Student(depths=(0, 4)), 1)
 
 
+def _recipe(folder: Path) -> Path:
+    """Two small steps."""
+    recipe = folder / "recipe.yaml"
+    recipe.write_text(
+        "training: {steps: 2, batch_size: 4, workers: 0}\nobjective: {max_length: 32}\n"
+        "watching: {evaluate_sequences: 8, tensorboard: false}\n",
+        encoding="utf-8",
+    )
+    return recipe
+
+
 def test_a_few_words_are_a_run(corpus: Path, teacher: Path, tmp_path: Path) -> None:
     settings = distillation_settings(
         teacher, corpus, tmp_path / "runs" / "small", {"depth": 3, "sharing": None}
@@ -225,5 +237,7 @@ def test_a_few_words_are_a_run(corpus: Path, teacher: Path, tmp_path: Path) -> N
     half = distillation_settings(teacher, corpus, assignments=["training.minutes=5", "seed=7"])
     assert half.model.student == Student(depth=2) and half.folder == Path("runs/teacher-student")
     assert (half.training.steps, half.training.minutes, half.seed) == (None, 5, 7)
+    done = albertine.distill(teacher, corpus, tmp_path / "runs" / "small", config=_recipe(tmp_path), depth=1)
+    assert done.outcome.step == 2 and load_model(done.folder / "final").config.num_hidden_layers == 1
     with pytest.raises(AlbertineError, match=r"objective\.distillation"):
         distillation_settings(teacher, corpus, assignments=["objective.distillation.hiden=2"])

@@ -13,8 +13,8 @@ from albertine.text.documents import read_documents
 from albertine.text.load import load_tokenizer
 from albertine.text.modelproto import Piece, PieceType, ends_in_digit_comma, parse, serialize
 from albertine.text.pruning import kept_pieces, needed, pruned, same_pieces
-from albertine.text.sentences import document_sentences
 from albertine.text.sentencepiece import SentencePieceTokenizer
+from albertine.text.sentences import document_sentences
 from albertine.text.tokenizer import Tokenizer
 from albertine.text.wordpiece import WordPieceTokenizer
 from tests.toy import demo_text
@@ -72,7 +72,9 @@ def test_what_the_text_has_never_becomes_unknown(tokenizer: Tokenizer, sentences
     assert len(small.encode(sentences[0])) > 0
 
 
-def test_the_saved_folder_gives_the_same_ids(tokenizer: Tokenizer, sentences: list[str], tmp_path: Path) -> None:
+def test_the_saved_folder_gives_the_same_ids(
+    tokenizer: Tokenizer, sentences: list[str], tmp_path: Path
+) -> None:
     """As we read spiece.model or vocab.txt, and as the tokenizers library reads tokenizer.json."""
     from tokenizers import Tokenizer as Library
 
@@ -108,7 +110,22 @@ def test_coverage_is_reached_by_the_fewest_pieces() -> None:
 
 
 def test_characters_of_wordpiece_stay_where_they_may_stand() -> None:
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "ab", "##cd", "a", "b", "##b", "##c", "##d", "c", "##a"]
+    pieces = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        "ab",
+        "##cd",
+        "a",
+        "b",
+        "##b",
+        "##c",
+        "##d",
+        "c",
+        "##a",
+    ]
     counts = np.zeros(len(pieces), dtype=np.int64)
     counts[[5, 6]] = 1
     stay = needed(WordPieceTokenizer(pieces), counts)
@@ -121,7 +138,9 @@ def sentencepiece(pieces: list[tuple[str, float]], **how: bool) -> SentencePiece
     first = [Piece(text, 0.0, kind) for text, kind in special]
     if how.get("byte_fallback"):
         first += [Piece(f"<0x{i:02X}>", 0.0, PieceType.BYTE) for i in range(256)]
-    return SentencePieceTokenizer(serialize([*first, *(Piece(t, s, PieceType.NORMAL) for t, s in pieces)], b"", **how))
+    return SentencePieceTokenizer(
+        serialize([*first, *(Piece(t, s, PieceType.NORMAL) for t, s in pieces)], b"", **how)
+    )
 
 
 def test_what_a_sentencepiece_needs_besides() -> None:

@@ -46,10 +46,10 @@ def distill(
     processes: Processes = 1,
     dry_run: DryRun = False,
 ) -> None:
-    """Teach a smaller encoder what a larger one says of hidden words, and how it computes it.
+    """Teach a smaller encoder by a larger one.
 
-    A pretraining run like others, which goes on where it was stopped. With training.teacher `finetune` learns
-    a task from a tuned model."""
+    It learns what its teacher says of hidden words, and how that computes it: a pretraining run like others,
+    which goes on where it was stopped. With training.teacher `finetune` learns a task from a tuned model."""
     from albertine.pretraining.distilling import distillation_settings
 
     student = {"depth": depth, "hidden_size": hidden_size, "sharing": sharing}

@@ -51,11 +51,11 @@ def prune(
     workers: Annotated[int | None, typer.Option(min=1, help="Default: one a processor.")] = None,
     json: Json = False,
 ) -> None:
-    """Leave out the pieces that a text does not need, with their rows in the model.
+    """Leave out the pieces that a text does not need.
 
-    Special pieces stay, and every character by which a piece of the text can be spelled. What has only pieces
-    that stay is cut and encoded exactly as before; how much that is of the text is told. A command that was
-    stopped goes on."""
+    Their rows in the model go with them. Special pieces stay, and every character by which a piece of the
+    text can be spelled. What has only pieces that stay is cut and encoded exactly as before; how much of the
+    text that is, is told. A command that was stopped goes on."""
     from albertine.cli.source import Source
     from albertine.errors import ModelError, SettingsError
     from albertine.inference.pruning import prune as run

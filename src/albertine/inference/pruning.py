@@ -20,7 +20,7 @@ from albertine.inference.whitening import read_whitening
 from albertine.interop.heads import carried_config
 from albertine.interop.huggingface import read_folder, save_model, written_type
 from albertine.model.model import Model
-from albertine.model.pruning import with_pieces
+from albertine.model.piece_rows import with_pieces
 from albertine.text.load import check_tokenizer, load_tokenizer
 from albertine.text.pruning import kept_pieces, pruned, same_pieces
 

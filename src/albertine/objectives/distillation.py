@@ -72,7 +72,7 @@ def hidden_loss(student_TH: Tensor, teacher_TH: Tensor) -> Tensor:
     return (gap / size.clamp_min(1e-12)).sum()
 
 
-class Answers(NamedTuple):
+class Said(NamedTuple):
     """What a model says of a batch: masked-LM logits (P, V), sentence logits (S, 2) or None, and the states
     (T, H) of the embeddings and of every depth, or None where nobody looks at them."""
 
@@ -81,16 +81,16 @@ class Answers(NamedTuple):
     states: tuple[Tensor, ...] | None
 
 
-def answers(model: Model, batch: PretrainingBatch, *, states: bool, sentence: bool) -> Answers:
+def answers(model: Model, batch: PretrainingBatch, *, states: bool, sentence: bool) -> Said:
     """What a model says of a batch; with `states` its last depth computes all rows."""
     if not states:
         said = model.pretraining_forward(batch.packed, batch.mlm_positions, sentence=sentence)
-        return Answers(*said, None)
+        return Said(*said, None)
     out = model.encoder(batch.packed, all_depths=True)
     rows_PH = out.last_hidden.index_select(0, batch.mlm_positions)
     summary_SH = out.last_hidden.index_select(0, model.summary_rows(batch.packed))
     order = model.sentence_logits(summary_SH) if sentence else None
-    return Answers(model.mlm_logits(rows_PH), order, out.hidden_states)
+    return Said(model.mlm_logits(rows_PH), order, out.hidden_states)
 
 
 class DistillationLosses:
