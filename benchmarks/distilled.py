@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -140,10 +141,15 @@ def speed(teacher: Path, student: Path, rounds: int) -> dict[str, Any]:
 
 
 def held_out(corpus: Path, models: dict[str, Path]) -> dict[str, Any]:
-    """What each says of hidden words of documents that the student did not learn from."""
+    """What each says of hidden words of documents that the student did not learn from; and any two depths of
+    the teacher, which a student may begin with."""
     objective = ObjectiveChoice.model_validate({"masking": {"ngram": 1, "whole_word": False}})
     batches = held_out_batches(corpus, objective, sequences=256)
-    return {name: judge(albertine.load(folder), batches) for name, folder in models.items()}
+    found = {name: judge(albertine.load(folder), batches) for name, folder in models.items()}
+    teacher = albertine.load(models["teacher"])
+    for depths in combinations(range(teacher.config.num_hidden_layers), DEPTH):
+        found[f"depths {depths}"] = judge(student_of(teacher, Student(depths=depths), seed=1), batches)
+    return found
 
 
 def in_markdown(rows: list[dict[str, Any]], speeds: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""What the commands do, from Python: `albertine.prepare`, `pretrain`, `distill`, `score`, `finetune`, `evaluate`.
+"""What the commands do, from Python: `albertine.prepare`, `pretrain`, `distill`, `finetune` and others.
 
 Each takes the settings of its command, runs the same code and leaves the same folder, so that either goes on
 with what the other began.

@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 import albertine
 from albertine.corpus.reader import Corpus
 from albertine.errors import AlbertineError, CheckpointError, ModelError, SettingsError
+from albertine.interop.google import save_checkpoint
 from albertine.interop.huggingface import load_model, save_model
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
@@ -146,6 +147,25 @@ def test_a_teacher_without_a_masked_lm_head_is_refused(
     dumb = teacher_of(corpus, tmp_path / "dumb", heads=("pooler",))
     with pytest.raises(ModelError, match="no masked-LM head"):
         pretrain(taught(build, teacher, distillation={"teacher": dumb}), reporter=Reporter(quiet=True))
+
+
+def test_a_checkpoint_of_tensorflow_teaches_too(build: Build, corpus: Path, tmp_path: Path) -> None:
+    """As its training left it: no config.json of ours, and one block for all depths."""
+    config = EncoderConfig(
+        vocab_size=Corpus(corpus).tokenizer().vocab_size,
+        embedding_size=8,
+        hidden_size=32,
+        num_attention_heads=2,
+        intermediate_size=48,
+        max_position_embeddings=64,
+        plan=SharingPlan.shared(3),
+    )
+    google = tmp_path / "google"
+    save_checkpoint(Model(config, {"mlm", "sop"}, seed=2), Corpus(corpus).tokenizer(), google, "google")
+    assert any(google.glob("*.index")) and not (google / "config.json").exists()
+    folder = run(taught(build, google, training={"steps": 2}))
+    student = load_model(folder / "final")
+    assert student.config.plan == SharingPlan.shared(2)
 
 
 @pytest.mark.parametrize(
