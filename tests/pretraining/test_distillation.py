@@ -25,15 +25,16 @@ from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.pretraining.distilling import distillation_settings
+from albertine.pretraining.first_model import encoder_config
 from albertine.pretraining.run import pretrain
-from albertine.pretraining.settings import PretrainingSettings
+from albertine.pretraining.settings import ModelChoice, PretrainingSettings
 from albertine.pretraining.student import Student, kept_depths, student_of
 from albertine.settings import dump
 from albertine.text.load import load_tokenizer
 from albertine.training.metrics import read_metrics
 from albertine.training.progress import Reporter
 from tests.pretraining.conftest import Build
-from tests.toy import toy_vocabulary
+from tests.toy import MODEL, toy_vocabulary
 
 DEPTH = 4
 
@@ -166,6 +167,24 @@ def test_a_checkpoint_of_tensorflow_teaches_too(build: Build, corpus: Path, tmp_
     folder = run(taught(build, google, training={"steps": 2}))
     student = load_model(folder / "final")
     assert student.config.plan == SharingPlan.shared(2)
+
+
+@pytest.mark.parametrize("student", [False, True])
+def test_a_number_of_depths_that_is_not_fixed(
+    build: Build, corpus: Path, tmp_path: Path, student: bool
+) -> None:
+    """A preset learns from a teacher too; of either the depths must be known."""
+    change = {**MODEL, "num_hidden_layers": 3}
+    halting = {**change, "halting": "basic"}
+    choice = ModelChoice(preset="albert-tiny-zh", change=change if student else halting)
+    config = encoder_config(choice, Corpus(corpus).tokenizer().vocab_size, 32)
+    save_model(Model(config, {"mlm", "sop"}), Corpus(corpus).tokenizer(), tmp_path / "other")
+    settings = build(
+        model={"change": halting if student else change},
+        objective={"distillation": {"teacher": tmp_path / "other"}},
+    )
+    with pytest.raises(SettingsError, match="no fixed number of them"):
+        pretrain(settings, reporter=Reporter(quiet=True))
 
 
 @pytest.mark.parametrize(

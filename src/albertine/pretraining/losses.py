@@ -43,11 +43,12 @@ def losses_of(
     if objective.streamed:
         return StreamLoss(config, objective.memory, settings.training.batch_size, world.add)
     if objective.distillation is not None and teacher is not None:
-        if config.halts or config.solves:
+        if any(one.halts or one.solves for one in (config, teacher.config)):
             raise SettingsError(
-                "a student has a fixed number of depths, each of which follows one of its teacher's",
+                "each depth of a student follows one of its teacher's, and one of the two has no fixed "
+                "number of them",
                 where="objective.distillation",
-                remedy="Leave out model.change.halting and solver",
+                remedy="Take an encoder that neither halts nor solves",
             )
         return DistillationLosses(model, teacher, objective.distillation.lessons, settings.seed)
     if config.halts:
