@@ -43,6 +43,20 @@ def tuned(hardware: Path) -> Iterator[str]:
             yield f"{written.name[:10]}. {written.read_text(encoding='utf-8')}\n"
 
 
+def distilled(hardware: Path) -> Iterator[str]:
+    """The students of the released models, of both languages under one heading."""
+    written = [sorted(hardware.glob(f"????-??-??-distilled-{name}.md"))[-1:] for name in ("en", "zh")]
+    if not any(written):
+        return
+    yield "## A student of two depths\n\n`python -m benchmarks.distilled LANGUAGE RUN --save`: a student of "
+    yield "the released model, made by its recipe (`albertine distill`), tuned beside its teacher with the "
+    yield "same steps, rate and batch; the student also learns what its tuned teacher says of the training "
+    yield "rows, but for sts-b. `cut` is the teacher's first and third depth as they are, tuned on labels "
+    yield "alone. Judged once, at the end. `kept` is the student's score over its teacher's.\n"
+    for path in (path for found in written for path in found):
+        yield f"\n{path.stem[-2:]}, {path.name[:10]}:\n\n{path.read_text(encoding='utf-8')}\n"
+
+
 def vectors(hardware: Path) -> Iterator[str]:
     for language, found in newest_of_each(hardware, "vectors").items():
         yield f"## Vectors of texts without tuning, {language}\n\n`python -m benchmarks.vectors "

@@ -16,7 +16,7 @@ from albertine.bench.machine import RESULTS
 from benchmarks import memories
 from benchmarks.asked import from_python, predicted_files
 from benchmarks.exported import exported
-from benchmarks.learned import blocks, ladder, loops, tuned, vectors
+from benchmarks.learned import blocks, distilled, ladder, loops, tuned, vectors
 from benchmarks.markdown import newest, newest_of_each, table
 from benchmarks.pretraining import time_to_reach
 
@@ -388,6 +388,7 @@ PARTS: tuple[Callable[[Path], Iterator[str]], ...] = (
     memories.transformer_xl,
     memories.longer_memories,
     tuned,
+    distilled,
     vectors,
     prepared,
     kill_resume,

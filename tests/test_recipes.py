@@ -24,7 +24,8 @@ RECIPES = sorted((Path(__file__).resolve().parents[1] / "recipes").glob("*.yaml"
 
 @pytest.fixture(scope="module")
 def corpora(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A small corpus for each language, and one with the vocabulary of an XLNet."""
+    """A small corpus for each language, one with the vocabulary of an XLNet, and for each language one with
+    that of the released model, whose students learn on it."""
     folder = tmp_path_factory.mktemp("recipes")
     found = {}
     kinds: dict[str, Kind | None] = {"en": None, "zh": None, "en-xlnet": "xlnet"}
@@ -35,6 +36,10 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         tokenizer = train(source, vocabulary, code, kind=kind, vocab_size=3000, shrink=True)
         prepare(source.paths, folder / name, tokenizer, code, held_out=0.3, workers=1)
         found[name] = folder / name
+        if kind is None:
+            mini, taught = albertine.load_tokenizer(f"albertine-mini-{name}"), folder / f"{name}-taught"
+            prepare(source.paths, taught, mini, code, held_out=0.3, workers=1)
+            found[f"{name}-taught"] = taught
     return found
 
 
@@ -54,6 +59,8 @@ def test_there_are_the_recipes_that_the_readme_names() -> None:
         "transformer-xl-tiny-en",
         "xlnet-tiny-en",
         "universal-tiny-en",
+        "distilled-mini-en",
+        "distilled-mini-zh",
     } <= names
 
 
@@ -71,9 +78,13 @@ def test_header(recipe: Path) -> None:
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
 def test_two_steps(recipe: Path, corpora: dict[str, Path], tmp_path: Path) -> None:
     xlnet = "--kind xlnet" in recipe.read_text(encoding="utf-8")  # of `prepare`, in its header
-    corpus = corpora["zh" if recipe.stem.endswith("-zh") else "en-xlnet" if xlnet else "en"]
     full = load(PretrainingSettings, recipe)
-    toy = [*RUN, f"corpus={json.dumps(str(corpus))}", f"output={json.dumps(str(tmp_path))}"]
+    taught = full.objective.distillation is not None
+    language = "zh" if recipe.stem.endswith("-zh") else "en"
+    corpus = corpora[f"{language}-xlnet" if xlnet else f"{language}-taught" if taught else language]
+    # A student has the size that its teacher's weights give it.
+    toy = [word for word in RUN if not (taught and word.startswith("model.change."))]
+    toy += [f"corpus={json.dumps(str(corpus))}", f"output={json.dumps(str(tmp_path))}"]
     if full.stages:  # two of them, at toy size
         toy.append(f"stages={json.dumps([{'begin': 0, 'max_length': 8}, {'begin': 0.5}])}")
     if full.objective.permutation.reuse:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from albertine.api import evaluate, finetune, prepare, pretrain, score
+    from albertine.api import distill, evaluate, finetune, prepare, pretrain, score
     from albertine.interop.writing import SavableTokenizer
     from albertine.model.model import Model
     from albertine.sklearn import TextClassifier as TextClassifier
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Predictor",
+    "distill",
     "evaluate",
     "finetune",
     "load",
@@ -34,7 +35,7 @@ __all__ = [
 ELSEWHERE = {
     "Predictor": "albertine.tasks.predictor",
     "TextClassifier": "albertine.sklearn",  # not in __all__: it needs scikit-learn, which may be missing
-    **dict.fromkeys(("evaluate", "finetune", "prepare", "pretrain", "score"), "albertine.api"),
+    **dict.fromkeys(("distill", "evaluate", "finetune", "prepare", "pretrain", "score"), "albertine.api"),
 }
 """What stands in another module, which is imported when it is first asked for."""
 

@@ -1,4 +1,4 @@
-"""What the commands do, from Python: `albertine.prepare`, `pretrain`, `score`, `finetune` and `evaluate`.
+"""What the commands do, from Python: `albertine.prepare`, `pretrain`, `distill`, `finetune` and others.
 
 Each takes the settings of its command, runs the same code and leaves the same folder, so that either goes on
 with what the other began.
@@ -90,6 +90,36 @@ def pretrain(
     from albertine.pretraining.settings import PretrainingSettings
 
     return run(_settings(PretrainingSettings, config, settings), resume=resume, reporter=reporter)
+
+
+def distill(
+    teacher: str | Path,
+    corpus: str | Path,
+    run: str | Path | None = None,
+    *,
+    config: str | Path | None = None,
+    resume: str | Path = "auto",
+    reporter: Reporter | None = None,
+    **student: Any,
+) -> PretrainResult:
+    """Teach a smaller encoder by a larger one, or go on with a run that was interrupted.
+
+    Args:
+        teacher: all that `albertine.load` takes. corpus: prepared with its tokenizer.
+        run: folder of the run; default `runs/TEACHER-student`.
+        config: a recipe, a YAML file. resume: as in `pretraining.run.pretrain`.
+        student: what is smaller, such as `depth=2`, `hidden_size=128`, `sharing="all"`; default: half as many
+            depths.
+
+    Raises:
+        AlbertineError: teacher, corpus, settings, checkpoint or disk do not allow it.
+    """
+    from albertine.pretraining.distilling import distillation_settings
+    from albertine.pretraining.run import pretrain as begin
+
+    folder, recipe = (None if path is None else Path(path) for path in (run, config))
+    settings = distillation_settings(Path(teacher), Path(corpus), folder, student, recipe)
+    return begin(settings, resume=resume, reporter=reporter)
 
 
 def finetune(

@@ -22,6 +22,7 @@ from albertine.cli import (
     bench,
     convert,
     demo,
+    distill,
     doctor,
     ensemble,
     evaluate,
@@ -31,6 +32,7 @@ from albertine.cli import (
     predict,
     prepare,
     pretrain,
+    prune,
     report,
     score,
     suite,
@@ -41,9 +43,9 @@ from albertine.errors import AlbertineError, without_torch
 
 VERBS = (
     *(info, demo, doctor),
-    *(tokenizer, prepare, pretrain, score, suite),
+    *(tokenizer, prepare, pretrain, distill, score, suite),
     *(finetune, evaluate, ensemble, report),
-    *(predict, analyze, convert, export, bench),
+    *(predict, analyze, convert, export, prune, bench),
 )
 """Each a module of the verb's name, in the order in which a reader of `--help` meets them. Its function of
 that name is the command, made with `HOW`; or its `COMMANDS` are those of a group."""

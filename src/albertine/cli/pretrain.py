@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -13,9 +13,17 @@ from albertine.cli.options import UNKNOWN_ARE_WORDS, DryRun, Overrides, Recipe, 
 
 if TYPE_CHECKING:
     from albertine.pretraining.run import PretrainResult
-
+    from albertine.pretraining.settings import PretrainingSettings
 
 HOW = {"context_settings": UNKNOWN_ARE_WORDS}
+Processes = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        help="How many processes of this machine share the run; on a processor one for every core, with "
+        "a thread each, is fastest for a small model.",
+    ),
+]
 
 
 def pretrain(
@@ -34,23 +42,39 @@ def pretrain(
             help="Begin a new run at a checkpoint of another, with other settings: more steps, a lower rate.",
         ),
     ] = None,
-    processes: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            help="How many processes of this machine share the run; on a processor one for every core, with "
-            "a thread each, is fastest for a small model.",
-        ),
-    ] = 1,
+    processes: Processes = 1,
     dry_run: DryRun = False,
 ) -> None:
     """Pretrain an encoder. The same command goes on with a run that was interrupted."""
     from albertine.pretraining.settings import PretrainingSettings
-    from albertine.settings import dump, load
+    from albertine.settings import load
+
+    settings = load(PretrainingSettings, config, overrides or [])
+    words = ["pretrain", *(overrides or []), *([f"--config={config}"] if config else [])]
+    words += ["--strict"] if strict else []
+    words += [f"--branch-from={branch_from}"] if branch_from else []
+    run(settings, words, resume, processes, dry_run=dry_run, strict=strict, branch_from=branch_from)
+
+
+def run(
+    settings: PretrainingSettings,
+    words: list[str],
+    resume: str,
+    processes: int,
+    *,
+    dry_run: bool = False,
+    strict: bool = False,
+    branch_from: Path | None = None,
+) -> NoReturn:
+    """Make a run, or print its settings, and leave with its exit code.
+
+    Args:
+        words: of the command without --resume and --processes, for the other processes.
+    """
+    from albertine.settings import dump
     from albertine.training.distributed import is_main
     from albertine.training.launch import started, threads_each, together
 
-    settings = load(PretrainingSettings, config, overrides or [])
     if processes > 1 and settings.training.threads is None:
         threads = {"threads": threads_each(processes)}
         settings = settings.model_copy(update={"training": settings.training.model_copy(update=threads)})
@@ -62,15 +86,12 @@ def pretrain(
             typer.echo("# stages as they resolve:")
             for line in told(settings):
                 typer.echo(f"#   {line}")
-        return
-    from albertine.pretraining.run import pretrain as run
+        raise typer.Exit
+    from albertine.pretraining.run import pretrain as begin
 
-    words = ["pretrain", *(overrides or []), f"--resume={resume}", f"--processes={processes}"]
-    words += [f"--config={config}"] if config else []
-    words += ["--strict"] if strict else []
-    words += [f"--branch-from={branch_from}"] if branch_from else []
+    words = [*words, f"--resume={resume}", f"--processes={processes}"]
     with together(processes, words) if processes > 1 and not started() else nullcontext():
-        result = run(settings, resume=resume, strict=strict, branch_from=branch_from)
+        result = begin(settings, resume=resume, strict=strict, branch_from=branch_from)
     if is_main():
         _tell(result)
     raise typer.Exit(result.outcome.exit_code)

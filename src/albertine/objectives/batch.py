@@ -80,6 +80,7 @@ class PretrainingBatch:
             their token or got a random one; None where nobody said.
         ponders: whether the model is to pay for the steps that each token takes.
         penalised: whether the size of the Jacobian of a step to a fixed point is part of the loss.
+        lessons: what a teacher adds to the loss: "soft" over predictions, others over tokens.
     """
 
     packed: Packed
@@ -92,6 +93,7 @@ class PretrainingBatch:
     mask_id: int | None = None
     ponders: bool = False
     penalised: bool = False
+    lessons: tuple[str, ...] = ()
 
     @property
     def counts(self) -> dict[str, int]:
@@ -103,6 +105,8 @@ class PretrainingBatch:
             counts["ponder"] = self.num_tokens
         if self.penalised:
             counts["jacobian"] = self.num_tokens
+        for name in self.lessons:
+            counts[name] = counts["mlm"] if name == "soft" else self.num_tokens
         return counts
 
     @property

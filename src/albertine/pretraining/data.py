@@ -110,7 +110,11 @@ class PretrainingBatches:
             rows, self.rank, self.world, micro_batch_tokens=self.settings.training.micro_batch_tokens
         )
         penalised = self.settings.objective.jacobian is not None and self.stages[stage].depth is None
-        return place, [replace(batch, ponders=self.ponders, penalised=penalised) for batch in batches]
+        distillation = self.settings.objective.distillation
+        lessons = () if distillation is None else distillation.lessons.names
+        return place, [
+            replace(batch, ponders=self.ponders, penalised=penalised, lessons=lessons) for batch in batches
+        ]
 
 
 def held_out_batches(

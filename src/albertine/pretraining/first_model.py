@@ -19,6 +19,7 @@ from albertine.model.presets import SHARING, preset
 from albertine.model.two_streams import check_segments
 from albertine.objectives.baseline import Unigram
 from albertine.pretraining.settings import ModelChoice, ObjectiveChoice, PretrainingSettings
+from albertine.pretraining.student import student_of
 from albertine.text.load import check_tokenizer
 from albertine.text.tokenizer import CLS_SEGMENT, Tokenizer
 
@@ -93,7 +94,7 @@ def check_streams(objective: ObjectiveChoice, config: EncoderConfig, tokenizer: 
 def first_model(
     settings: PretrainingSettings, counts: NDArray[np.int64], tokenizer: Tokenizer | None = None
 ) -> Model:
-    """New weights from the seed, or those of `model.start_from`.
+    """New weights from the seed, or those of `model.start_from`, made smaller where `model.student` says so.
 
     Args:
         counts: occurrences of every piece in the corpus, (V,).
@@ -126,6 +127,8 @@ def first_model(
                 head.bias.copy_(torch.from_numpy(Unigram(counts).log_probabilities))
         return model
     model = load_model(model_folder(choice.start_from))
+    if choice.student is not None:
+        model = student_of(model, choice.student, settings.seed)
     if model.config.vocab_size != vocab_size:
         raise ModelError(
             f"knows {model.config.vocab_size} pieces and the corpus was prepared with {vocab_size}",

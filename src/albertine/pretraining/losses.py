@@ -6,6 +6,7 @@ from functools import partial
 
 from albertine.errors import SettingsError
 from albertine.model.model import Model
+from albertine.objectives.distillation import DistillationLosses
 from albertine.objectives.equilibrium import EquilibriumLosses
 from albertine.objectives.losses import pretraining_losses
 from albertine.objectives.pondering import WEIGHT, pondering_losses
@@ -15,8 +16,13 @@ from albertine.training.distributed import World
 from albertine.training.step import LossFunction
 
 
-def losses_of(settings: PretrainingSettings, model: Model, world: World) -> LossFunction:
+def losses_of(
+    settings: PretrainingSettings, model: Model, world: World, teacher: Model | None = None
+) -> LossFunction:
     """What a model is trained by.
+
+    Args:
+        teacher: on the device of the model, where `objective.distillation` names one.
 
     Raises:
         SettingsError: a price for steps and no halting, or a penalty on the way to a fixed point and no way.
@@ -36,6 +42,15 @@ def losses_of(settings: PretrainingSettings, model: Model, world: World) -> Loss
         )
     if objective.streamed:
         return StreamLoss(config, objective.memory, settings.training.batch_size, world.add)
+    if objective.distillation is not None and teacher is not None:
+        if any(one.halts or one.solves for one in (config, teacher.config)):
+            raise SettingsError(
+                "each depth of a student follows one of its teacher's, and one of the two has no fixed "
+                "number of them",
+                where="objective.distillation",
+                remedy="Take an encoder that neither halts nor solves",
+            )
+        return DistillationLosses(model, teacher, objective.distillation.lessons, settings.seed)
     if config.halts:
         return partial(pondering_losses, weight=WEIGHT if objective.ponder is None else objective.ponder)
     if config.solves:

@@ -23,6 +23,7 @@ from albertine.interop.places import model_folder
 from albertine.model.model import Model
 from albertine.objectives.baseline import BaselineScore, Unigram, count_tokens
 from albertine.objectives.batch import PretrainingBatch
+from albertine.objectives.distillation import DistillationLosses
 from albertine.objectives.equilibrium import EquilibriumLosses
 from albertine.objectives.stream_losses import StreamLoss
 from albertine.pretraining.branches import branching
@@ -31,9 +32,10 @@ from albertine.pretraining.data import PretrainingBatches, held_out_batches
 from albertine.pretraining.first_model import first_model
 from albertine.pretraining.held_out import judge, judge_streams
 from albertine.pretraining.losses import losses_of
-from albertine.pretraining.settings import Masking, ObjectiveChoice, PretrainingSettings
+from albertine.pretraining.settings import Masking, ModelChoice, ObjectiveChoice, PretrainingSettings
 from albertine.pretraining.stages import check_depths, check_processes, resolved
 from albertine.pretraining.stream_data import StreamBatches, held_out_streams
+from albertine.pretraining.teaching import Teacher, open_teacher
 from albertine.text.tokenizer import Tokenizer
 from albertine.training.average import Average
 from albertine.training.distributed import World, start, stop
@@ -94,9 +96,10 @@ def pretrain(
         counts = count_tokens(corpus, tokenizer.vocab_size)
         model = first_model(settings, counts, tokenizer).to(world.device)
         check_depths(settings, model.config.num_hidden_layers)
+        teacher = _teacher(settings, tokenizer, world)
         with RunFolder(settings.folder, main=world.main) as folder:
             begin = partial(train, resume=resume, strict=strict, branch_from=branch_from)
-            return _run(settings, folder, corpus, tokenizer, counts, model, world, begin, reporter)
+            return _run(settings, folder, corpus, tokenizer, counts, model, teacher, world, begin, reporter)
     finally:
         stop(world)
 
@@ -108,16 +111,18 @@ def _run(
     tokenizer: Tokenizer,
     counts: NDArray[np.int64],
     model: Model,
+    teacher: Teacher | None,
     world: World,
     begin: Callable[[Job], Outcome],
     reporter: Reporter | None,
 ) -> PretrainResult:
     held_out, judged = _judging(settings, model, world)
-    average = Average(model, settings.training.average) if settings.training.average else None
     baseline = _over_all(Unigram(counts).score_batches(held_out), world)
 
-    losses = losses_of(settings, model, world)
+    losses = losses_of(settings, model, world, None if teacher is None else teacher.model)
     told = losses.told if isinstance(losses, EquilibriumLosses) else dict
+    trained = losses.trained.to(world.device) if isinstance(losses, DistillationLosses) else model
+    average = Average(trained, settings.training.average) if settings.training.average else None
 
     def evaluate(poll: Callable[[], None]) -> Mapping[str, float]:
         return {**judged(poll), **means(told(), world)}
@@ -128,9 +133,9 @@ def _run(
     clock = Clock()
     outcome = begin(
         Job(
-            model=model,
+            model=trained,
             optimizer=build_optimizer(
-                model,
+                trained,
                 settings.training.optimizer,
                 weight_decay=settings.training.weight_decay,
                 adamw_share=settings.training.adamw_rate,
@@ -144,14 +149,14 @@ def _run(
             settings=loop_settings(settings),
             folder=folder,
             evaluate=evaluate,
-            fingerprint=fingerprint(settings, model, tokenizer),
+            fingerprint=fingerprint(settings, model, tokenizer, teacher),
             average=average,
             world=world,
             watch=_watch(settings, baseline, model.config.num_hidden_layers)
             if world.main
             else None,  # all see the same numbers
             reporter=reporter,
-            on_start=partial(_describe, folder, settings, world),
+            on_start=partial(_describe, folder, settings, world, teacher),
             on_best=keep_best,
             branching=branching(corpus, settings),
             clock=clock,
@@ -180,8 +185,23 @@ def _judging(
     )
 
 
-def _describe(folder: RunFolder, settings: PretrainingSettings, world: World) -> None:
+def _teacher(settings: PretrainingSettings, tokenizer: Tokenizer, world: World) -> Teacher | None:
+    """Whom the run learns from, on its device and in its number format; None where it learns alone."""
+    distillation = settings.objective.distillation
+    if distillation is None:
+        return None
+    teacher = open_teacher(distillation, tokenizer, settings.objective.max_length)
+    teacher.model.to(world.device).encoder.compute_as(settings.training)
+    return teacher
+
+
+def _describe(
+    folder: RunFolder, settings: PretrainingSettings, world: World, teacher: Teacher | None = None
+) -> None:
     describe(folder, settings, world)
+    if teacher is not None:
+        teacher.write(folder.path)
+        log.info("learns from %s, sha256 %s", teacher.name, teacher.sha256)
     start = settings.model.start_from
     if start is not None and (commit := commit_of(model_folder(start))):
         log.info("starts from %s, revision %s of the hub", start, commit)
@@ -230,7 +250,9 @@ def loop_settings(settings: PretrainingSettings) -> LoopSettings:
     )
 
 
-def fingerprint(settings: PretrainingSettings, model: Model, tokenizer: Tokenizer) -> dict[str, Any]:
+def fingerprint(
+    settings: PretrainingSettings, model: Model, tokenizer: Tokenizer, teacher: Teacher | None = None
+) -> dict[str, Any]:
     """All that decides the result of a run. A checkpoint with another fingerprint is not gone on from.
 
     What came later than the first runs is left out where it is as it was for them.
@@ -244,8 +266,8 @@ def fingerprint(settings: PretrainingSettings, model: Model, tokenizer: Tokenize
         "corpus": hashlib.sha256((settings.corpus / MANIFEST).read_bytes()).hexdigest(),
         "tokenizer": tokenizer.fingerprint,
         "model": {**model.config.plain(), "heads": sorted(model.heads)},
-        "start": settings.model.model_dump(mode="json", include={"start_from", "embeddings", "output_bias"}),
-        "objective": _objective(settings.objective),
+        "start": _start(settings.model),
+        "objective": _objective(settings.objective, teacher),
         "training": training,
         **(
             {"stages": [stage.model_dump(mode="json") for stage in settings.stages]}
@@ -255,8 +277,20 @@ def fingerprint(settings: PretrainingSettings, model: Model, tokenizer: Tokenize
     }
 
 
-def _objective(objective: ObjectiveChoice) -> dict[str, Any]:
+def _start(choice: ModelChoice) -> dict[str, Any]:
+    plain = choice.model_dump(mode="json", include={"start_from", "embeddings", "output_bias", "student"})
+    if choice.student is None:
+        del plain["student"]
+    return plain
+
+
+def _objective(objective: ObjectiveChoice, teacher: Teacher | None = None) -> dict[str, Any]:
+    """A teacher is told by its weights, wherever they lie."""
     plain = objective.model_dump(mode="json")
+    if objective.distillation is None:
+        del plain["distillation"]
+    elif teacher is not None:
+        plain["distillation"]["teacher"] = teacher.sha256
     if not objective.repeats:
         del plain["repeats"]
     for name in ("kind", "memory"):

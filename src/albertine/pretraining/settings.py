@@ -8,25 +8,13 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
-from albertine.model.config import (
-    MAX_DEPTH,
-    Activation,
-    FeedForward,
-    HaltingLimit,
-    HaltingRule,
-    Initialization,
-    Mapping,
-    Norm,
-    Positions,
-    PositionSignal,
-    RelativeBiasesOf,
-    Solver,
-    StepSignal,
-    Summary,
-)
+from albertine.model.config import MAX_DEPTH
 from albertine.objectives.masking import MaskSettings
 from albertine.objectives.prediction_spans import SpanSettings
 from albertine.objectives.stream_settings import StreamSettings
+from albertine.pretraining.encoder_changes import EncoderChanges
+from albertine.pretraining.student import Student
+from albertine.pretraining.teaching import Distillation
 from albertine.settings import Computing, RunSettings, Settings
 from albertine.training.optimizers import ADAMW_SHARE, OptimizerKind
 
@@ -41,74 +29,6 @@ SHORTEST_PAIRS = 32
 one, which has no order, or two of which only some words are left."""
 
 
-class EncoderChanges(Settings):
-    """Fields of a preset's encoder that are to differ, as `EncoderConfig` names them; None: as it is.
-
-    The vocabulary is the corpus', and what depths share is `model.sharing`.
-    """
-
-    hidden_size: int | None = None
-    num_hidden_layers: int | None = Field(None, ge=1, le=MAX_DEPTH)
-    num_attention_heads: int | None = None
-    intermediate_size: int | None = None
-    embedding_size: int | None = Field(
-        None, description="default: the preset's, or hidden_size where the preset has the two equal"
-    )
-    hidden_act: Activation | None = None
-    hidden_dropout_prob: float | None = None
-    attention_probs_dropout_prob: float | None = None
-    classifier_dropout_prob: float | None = None
-    max_position_embeddings: int | None = None
-    type_vocab_size: int | None = None
-    initializer_range: float | None = None
-    layer_norm_eps: float | None = None
-    pad_token_id: int | None = None
-    embedding_mapping: Mapping | None = None
-    feed_forward_dropout: bool | None = None
-    sentence_dropout: bool | None = None
-    initialization: Initialization | None = None
-    positions: Positions | None = Field(
-        None,
-        description="learned; rotary or relative: no table, only distances; none: see position_signal",
-    )
-    rotary_base: float | None = None
-    norm: Norm | None = Field(None, description="post: behind each block, as in ALBERT; pre: before it")
-    feed_forward: FeedForward | None = Field(None, description="plain, or gated as in ModernBERT")
-    biases: bool | None = None
-    qk_norm: bool | None = None
-    clamp_positions: int | None = None
-    relative_biases: RelativeBiasesOf | None = None
-    embedding_norm: bool | None = None
-    summary: Summary | None = Field(
-        None, description="the token that stands for a sequence; default: where the corpus' tokenizer has it"
-    )
-    position_signal: PositionSignal | None = Field(
-        None, description="added before every step for the place of a token: sinusoid, learned or none"
-    )
-    step_signal: StepSignal | None = Field(None, description="the same for the number of the step")
-    halting: HaltingRule | None = Field(
-        None,
-        description="basic or accumulated: every token decides how many steps it takes, num_hidden_layers at "
-        "most; needs one block for all depths",
-    )
-    halting_epsilon: float | None = None
-    halting_limit: HaltingLimit | None = None
-    solver: Solver | None = Field(
-        None,
-        description="anderson or broyden: run the block that all depths share to its fixed point, by "
-        "num_hidden_layers iterations at most; needs input_injection",
-    )
-    tolerance: float | None = Field(None, description="residual at which a fixed point counts as found")
-    input_injection: bool | None = Field(
-        None, description="add a map of the embeddings to queries, keys and values of every depth"
-    )
-
-    @model_serializer(mode="wrap")
-    def _changes(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Only what is changed, so that a settings file stays readable."""
-        return {name: value for name, value in handler(self).items() if value is not None}
-
-
 Sharing = Literal["preset", "all", "attention", "ffn", "none"]
 
 
@@ -119,6 +39,9 @@ class ModelChoice(Settings):
     start_from: Path | None = Field(
         None,
         description="model or run folder, released model or owner/name on the hub, to go on from",
+    )
+    student: Student | None = Field(
+        None, description="with start_from: what is to be smaller than there, such as depth: 2"
     )
     sharing: Sharing | int = Field(
         "preset", description="what all depths share; or a number of groups, each with a block of its own"
@@ -161,6 +84,11 @@ class ModelChoice(Settings):
             raise ValueError(
                 "model.change, sharing, own, low_rank, embeddings and output_bias belong to a preset; "
                 "weights bring their own"
+            )
+        if self.start_from is None and self.student is not None:
+            raise ValueError(
+                "model.student is what is smaller than model.start_from, which is not given; a preset has "
+                "model.change"
             )
         return self
 
@@ -251,6 +179,9 @@ class ObjectiveChoice(Settings):
         "losses, which makes its fixed point easier to find; the paper's are about 2",
     )
     jacobian_frequency: float = Field(0.35, gt=0, le=1, description="share of the passes that compute it")
+    distillation: Distillation | None = Field(
+        None, description="learn from a teacher too: distillation.teacher and the weights of its lessons"
+    )
 
     @model_validator(mode="after")
     def _excerpts_are_segments(self) -> ObjectiveChoice:
@@ -271,6 +202,15 @@ class ObjectiveChoice(Settings):
         if self.kind != "permutation" and self.permutation != Permutation():
             raise ValueError(
                 f"objective.permutation belongs to objective.kind permutation, and it is {self.kind}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _a_teacher_answers_samples(self) -> ObjectiveChoice:
+        if self.distillation is not None and self.streamed:
+            raise ValueError(
+                "a teacher is asked for masked tokens of single samples; set objective.kind: masked and "
+                "memory: 0, or leave objective.distillation out"
             )
         return self
 
@@ -492,6 +432,8 @@ def _trouble(stage: Stage, objective: ObjectiveChoice) -> str | None:
         )
     if stage.causal and (stage.masked, stage.random, stage.ngram) != (None, None, None):
         return "is causal and masks nothing; leave out its masked, random and ngram"
+    if objective.distillation is not None and (stage.causal or stage.depth is not None):
+        return "is causal or computes some depths only, which no teacher can be asked for; leave that out"
     if stage.causal and here.pairs != "none":
         return f"is causal and has pairs {here.pairs}, whose [CLS] would see nothing; add pairs: none to it"
     return None

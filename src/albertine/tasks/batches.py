@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from albertine.grouping import by_tokens
 from albertine.randomness import permutation
@@ -29,7 +30,7 @@ class TaskBatches:
     def __iter__(self) -> Iterator[Drawn]:
         training, lengths = self.settings.training, self.data.lengths
         limit = int(lengths.sum()) if self.data.together else training.micro_batch_tokens
-        epoch, at = self.epoch, self.at
+        epoch, at, taught = self.epoch, self.at, training.teacher is not None
         while True:
             order = permutation(len(lengths), self.settings.seed, "finetune", epoch)
             while at < len(order):
@@ -37,8 +38,7 @@ class TaskBatches:
                 at += len(chosen)
                 mine = chosen[self.rank :: self.world]
                 groups = by_tokens(mine.tolist(), lengths, limit)
-                batches: list[MicroBatch] = [
-                    self.data.batch(g, seed=self.settings.seed, epoch=epoch) for g in groups
-                ]
-                yield {"epoch": epoch, "at": at}, batches
+                batches = [self.data.batch(g, seed=self.settings.seed, epoch=epoch) for g in groups]
+                told: list[MicroBatch] = [replace(b, taught=True) if taught else b for b in batches]
+                yield {"epoch": epoch, "at": at}, told
             epoch, at = epoch + 1, 0

@@ -31,17 +31,18 @@ class TaskBatch:
         packed: the rows of all examples, end to end.
         targets: what is to be learned; its form is the family's.
         rows: how many rows each example has.
-        predictions: how many targets count.
+        predictions: how many targets count. taught: whether a teacher is asked about them too.
     """
 
     packed: Packed
     targets: Tensor
     rows: tuple[int, ...]
     predictions: int
+    taught: bool = field(default=False, kw_only=True)
 
     @property
     def counts(self) -> dict[str, int]:
-        return {"task": self.predictions}
+        return {"task": self.predictions} | ({"soft": self.predictions} if self.taught else {})
 
     @property
     def num_tokens(self) -> int:

@@ -42,6 +42,7 @@ from albertine.tasks.record import Made, check_finished, finished, remember, rem
 from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.sources import Data
 from albertine.tasks.start import embedding_rate, first_encoder, open_encoder, rates, start_notes
+from albertine.tasks.taught import TaskTeacher, open_task_teacher
 from albertine.tasks.whitened import whiten
 from albertine.text.tokenizer import Tokenizer
 from albertine.training.average import Average
@@ -58,6 +59,8 @@ from albertine.training.step import FastGradientMethod
 TOLD_APART = {"dataset", "folder", "train", "dev", "test", "text", "pair", "label", "options", "encoding"}
 TOLD_APART |= {"separator", "similarity", "pooling"}
 """What a fingerprint tells of a task otherwise: its data by their content, the rest by keys of its own."""
+TAUGHT = ("teacher", "soft", "temperature")
+"""Settings of a teacher, which a fingerprint tells where there is one."""
 OF_OTHERS = {"tags": "bio", "crf": False, "target_length": 32, "beams": 2}
 OF_OTHERS |= {"answer": AnswerChoice().model_dump(mode="json")}
 """What fingerprints told of every task when all kinds had one class of settings; older runs go on by it."""
@@ -129,13 +132,14 @@ def finetune(
             assert isinstance(data.family, Classify)
             data.family.weights = weights
         model = data.family.build(base, settings.encoder.classifier_dropout, settings.seed).to(world.device)
+        teacher = _teacher(settings, data.family, tokenizer, world)
         with RunFolder(settings.folder, main=world.main) as folder:
-            made = Made(stamped, _fingerprint(settings, model, tokenizer, data))
+            made = Made(stamped, _fingerprint(settings, model, tokenizer, data, teacher))
             if resume in ("auto", "never") and (record := finished(folder.path)) is not None:
                 return _score_anew(settings, folder, model, data, world, made, record, resume)
             if _whitens(settings, model):
                 whiten(cast(Classifier, model), data.train)
-            return _run(settings, folder, model, tokenizer, data, world, made, resume, reporter)
+            return _run(settings, folder, model, tokenizer, data, teacher, world, made, resume, reporter)
     finally:
         stop(world)
 
@@ -146,6 +150,7 @@ def _run(
     model: TaskModel,
     tokenizer: Tokenizer,
     data: Data,
+    teacher: TaskTeacher | None,
     world: World,
     made: Made,
     resume: str | Path,
@@ -183,7 +188,9 @@ def _run(
                 world=world,
             ),
             batches=lambda cursor: TaskBatches(data.train, settings, cursor, world.rank, world.size),
-            loss_fn=loss(family),
+            loss_fn=loss(family)
+            if teacher is None
+            else teacher.losses(settings.training.soft, settings.training.temperature),
             settings=_loop(settings, steps, family.metrics[0], model.base.config.hidden_size),
             folder=folder,
             evaluate=evaluate if data.dev is not None else None,
@@ -194,7 +201,8 @@ def _run(
             on_best=keep_best,
             adversary=_adversary(settings, model),
             average=average,
-            parts=("task",),  # the last batch of an epoch may have fewer examples than there are processes
+            # The last batch of an epoch may have fewer examples than there are processes.
+            parts=("task",) if teacher is None else ("soft", "task"),
         ),
         resume,
     )
@@ -282,6 +290,17 @@ def _done_before(settings: FinetuneSettings, record: Mapping[str, Any]) -> Finet
     return FinetuneResult(settings.folder, outcome, record["scores"], tuple(record["notes"]), record["test"])
 
 
+def _teacher(
+    settings: FinetuneSettings, family: Family, tokenizer: Tokenizer, world: World
+) -> TaskTeacher | None:
+    """Whom the run learns from, on its device and in its number format; None where labels are all."""
+    if settings.training.teacher is None:
+        return None
+    teacher = open_task_teacher(settings.training.teacher, family, tokenizer)
+    teacher.model.to(world.device).base.encoder.compute_as(settings.training)
+    return teacher
+
+
 def _whitens(settings: FinetuneSettings, model: TaskModel) -> bool:
     return settings.training.whiten and isinstance(model, Classifier) and model.of_means
 
@@ -367,7 +386,11 @@ def _loop(settings: FinetuneSettings, steps: int, metric: str, hidden_size: int)
 
 
 def _fingerprint(
-    settings: FinetuneSettings, model: TaskModel, tokenizer: Tokenizer, data: Data
+    settings: FinetuneSettings,
+    model: TaskModel,
+    tokenizer: Tokenizer,
+    data: Data,
+    teacher: TaskTeacher | None = None,
 ) -> dict[str, Any]:
     """All that decides the result of a run."""
     targets = data.train.targets
@@ -376,7 +399,7 @@ def _fingerprint(
     pooling = data.family.pooling if isinstance(data.family, OneLayer) else "cls"
     similarity = settings.task.similarity if isinstance(settings.task, VectorsTask) else SimilarityChoice()
     training = settings.training.model_dump(
-        mode="json", exclude={"threads", "recompute", "optimizer", "embedding_rate", "whiten"}
+        mode="json", exclude={"threads", "recompute", "optimizer", "embedding_rate", "whiten", *TAUGHT}
     )
     training["learning_rate"] = settings.training.rate(model.base.config.hidden_size)
     # What older checkpoints do not tell is told only where it is not as it was then, so that they go on.
@@ -385,6 +408,7 @@ def _fingerprint(
         "optimizer": (settings.training.optimizer, "adamw"),
         "embedding_rate": (embedding_rate(settings.training, model), 1.0),
         "whiten": (_whitens(settings, model), False),
+        "teacher": (_told_of(teacher, settings), None),
     }
     words = model.base.encoder.embeddings.word.weight
     weights = sorted(model_tensors(model.base).items())
@@ -404,6 +428,14 @@ def _fingerprint(
         "training": training,
         **{name: value for name, (value, before) in newer.items() if value != before},
     }
+
+
+def _told_of(teacher: TaskTeacher | None, settings: FinetuneSettings) -> dict[str, Any] | None:
+    """A teacher by its weights, wherever they lie, and what is learned of it."""
+    if teacher is None:
+        return None
+    training = settings.training
+    return {"sha256": teacher.sha256, "soft": training.soft, "temperature": training.temperature}
 
 
 def _told(task: TaskChoice) -> dict[str, Any]:

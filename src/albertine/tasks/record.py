@@ -134,7 +134,9 @@ def contents(settings: FinetuneSettings) -> dict[Path, str]:
         data = [file.archive if isinstance(file, ArchiveMember) else file for file in files]
         data += [] if task.dataset is None else [task.dataset]
     found = {}
-    for path in (*data, *sorted(_where(settings.encoder.folder).glob("*"))):
+    teacher = settings.training.teacher
+    models = (settings.encoder.folder, *([] if teacher is None else [teacher]))
+    for path in (*data, *(file for model in models for file in sorted(_where(model).glob("*")))):
         if path.is_file():
             with path.open("rb") as file:
                 found[path] = hashlib.file_digest(file, "blake2b").hexdigest()

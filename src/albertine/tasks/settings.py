@@ -95,6 +95,11 @@ class TuningChoice(Computing):
     crf_rate: float = Field(
         1000.0, gt=0, description="learning rate of a CRF over that of the head, as bert4keras has it"
     )
+    teacher: Path | None = Field(
+        None, description="model that was tuned for this task; what it says of each training row is learned"
+    )
+    soft: float = Field(1.0, gt=0, description="weight of what the teacher says, beside the labels")
+    temperature: float = Field(2.0, gt=0, description="of what the teacher says of classes")
     ema: float = Field(
         0.0, ge=0, lt=1, description="judge and save a moving average of the weights; its decay, often 0.999"
     )

@@ -159,6 +159,52 @@ def serialize(pieces: Sequence[Piece], charsmap: bytes, *, byte_fallback: bool =
     return b"".join([*parts, _field(2, trainer), _field(3, normalizer)])
 
 
+def with_pieces(data: bytes, kept: Sequence[int]) -> bytes:
+    """A model file with these pieces alone, in this order, and everything else as it stands in `data`, but
+    for the size of the vocabulary that it tells and samples that were to test all pieces.
+
+    Raises:
+        ValueError: the bytes are not a SentencePiece model.
+    """
+    pieces: list[bytes] = []
+    others: list[bytes] = []
+    for number, value in _fields(data):
+        if number == 1:
+            pieces.append(_field(1, _message(value)))
+        elif number == 2:
+            others.append(_field(2, _resized(_message(value), len(kept))))
+        elif number == 3:
+            others.append(_field(3, _message(value)))
+        elif number == 5:
+            others.append(_field(5, _message(value)))
+    return b"".join([*(pieces[i] for i in kept), *others])
+
+
+def _resized(trainer: bytes, size: int) -> bytes:
+    """A TrainerSpec whose vocabulary (field 4) has another size."""
+    parts = []
+    for number, raw in _raw_fields(trainer):
+        parts.append(b"\x20" + _encode_varint(size) if number == 4 else raw)
+    return b"".join(parts)
+
+
+def _raw_fields(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Field numbers, and each field as it is written, its key included."""
+    at = 0
+    while at < len(data):
+        begin = at
+        key, at = _varint(data, at)
+        wire = key & 7
+        if wire == 0:
+            _, at = _varint(data, at)
+        elif wire == 2:
+            size, at = _varint(data, at)
+            at += size
+        else:
+            at += 8 if wire == 1 else 4
+        yield key >> 3, data[begin:at]
+
+
 def _field(number: int, data: bytes) -> bytes:
     return _encode_varint(number << 3 | 2) + _encode_varint(len(data)) + data
 

@@ -16,9 +16,9 @@ TIMINGS = ("elapsed", "tokens_per_second")
 """The only keys of a metrics line that differ between a resumed run and one that was never interrupted."""
 
 
-COUNTED = {"ponder": "mean_steps"}
+COUNTED = {"ponder": "mean_steps", "soft": "agreement"}
 """What the second number of a part is, over its count, where it is not how many were right."""
-PENALTIES = frozenset({"jacobian"})
+PENALTIES = frozenset({"jacobian", "hidden", "attention"})
 """Parts of a loss that predict nothing, so that none of it is right or wrong."""
 
 

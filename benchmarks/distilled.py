@@ -1,0 +1,224 @@
+"""What a student of two depths keeps of a released model's scores, and how much faster it is.
+
+    albertine prepare TEXT --output corpora/en --tokenizer albertine-mini-en
+    albertine distill albertine-mini-en corpora/en --config recipes/distilled-mini-en.yaml -o runs/student-en
+    python -m benchmarks.distilled en runs/student-en --shared ../shared/data --corpus corpora/en --save
+
+For every task and seed the teacher is tuned on the labels, and the student on the labels and on what its
+tuned teacher says of the same rows (`training.teacher`); both have the same steps, rate and batch, and are
+judged once, at the end. Beside them stand `cut`, the teacher's first and third depth as they are, tuned on
+the labels alone, and on request `untrained`, a student's shape with random weights. `kept` is the student's
+score over its teacher's of the same seed. Runs that are done are not done again; the same command goes on
+where it was stopped. Without --save on a quiet machine the speeds mean little; the file says how busy it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import albertine
+from albertine.bench.contest import compete
+from albertine.bench.inputs import inputs, lengths_of
+from albertine.bench.machine import describe, save_result
+from albertine.cores import usable_cores
+from albertine.interop.places import model_folder
+from albertine.model.model import Model
+from albertine.pretraining.data import held_out_batches
+from albertine.pretraining.held_out import judge
+from albertine.pretraining.settings import ObjectiveChoice
+from albertine.pretraining.student import Student, student_of
+from albertine.settings import resolve
+from albertine.tasks.finetune import finetune
+from albertine.tasks.settings import FinetuneSettings
+from albertine.training.progress import Reporter
+from benchmarks.intervals import interval
+from benchmarks.markdown import table
+from benchmarks.tuned.tasks import TASKS, Files, Task
+
+SICK = Task(
+    "en",
+    "accuracy",
+    {
+        "train": "sick/SICK_train.txt.xz",
+        "dev": "sick/SICK_test_annotated.txt.xz",
+        "text": "sentence_A",
+        "pair": "sentence_B",
+        "label": "entailment_judgment",
+        "max_length": 64,
+    },
+    note="SICK's entailment, judged by its 4,927 test rows; always NEUTRAL is right in 56.7 %",
+)
+CHOSEN = {name: TASKS[name] for name in ("sst-2", "sts-b", "tnews", "lcqmc", "chnsenticorp")} | {"sick": SICK}
+STEPS = {"sst-2": 800, "sts-b": 600, "sick": 800, "tnews": 800, "lcqmc": 500, "chnsenticorp": 200}
+"""Of tuning, for teacher and student alike: a third to a half of what benchmarks/tuned gives a task."""
+UNTAUGHT = ("sts-b",)
+"""Their head is no layer of classes: the student has the labels alone."""
+SHAPES = {"32 texts of up to 64": (32, 64, 0.6), "one text of 32": (1, 32, 1.0)}
+DEPTH = 2
+
+
+def tuned(task: str, who: str, encoder: Path, seed: int, files: Files, work: Path, **training: Any) -> Any:
+    """One run of fine-tuning, or its record where it is done."""
+    asked = CHOSEN[task]
+    settings = resolve(
+        FinetuneSettings,
+        {
+            "name": f"{task}-{who}-{seed}",
+            "output": work / "runs",
+            "seed": seed,
+            "task": files.task(asked, 512),
+            "encoder": {"folder": encoder},
+            "training": {
+                "steps": STEPS[task],
+                "batch_size": asked.batch,
+                "optimizer": asked.optimizer,
+                "learning_rate": asked.rate,
+                "threads": 1,
+                **training,
+            },
+            "watching": {"evaluations": 1, "log_every": 50, "tensorboard": False, "report": False},
+        },
+    )
+    found = finetune(settings, reporter=Reporter(quiet=True))
+    if not found.outcome.done:
+        raise SystemExit(found.outcome.exit_code)
+    print(f"{settings.name}: {asked.metric} {found.scores[asked.metric]:.4f}", flush=True)
+    return found
+
+
+def contest(
+    language: str, who: dict[str, Path], tasks: list[str], seeds: int, files: Files, work: Path
+) -> list[dict[str, Any]]:
+    """A row a task and seed: the scores of everyone, and what the student kept."""
+    rows = []
+    for seed in range(1, seeds + 1):
+        for task in tasks:
+            metric = CHOSEN[task].metric
+            teacher = tuned(task, "teacher", who["teacher"], seed, files, work)
+            row: dict[str, Any] = {"task": task, "seed": seed, "teacher": teacher.scores[metric]}
+            for name, folder in who.items():
+                if name != "teacher":
+                    lesson = {"teacher": teacher.folder} if name == "student" and task not in UNTAUGHT else {}
+                    row[name] = tuned(task, name, folder, seed, files, work, **lesson).scores[metric]
+            rows.append(row | {"kept": row["student"] / row["teacher"]})
+    return rows
+
+
+def others(teacher: Path, work: Path, words: Iterable[str]) -> dict[str, Path]:
+    """Folders of models that the student is measured against beside its teacher."""
+    found: dict[str, Path] = {}
+    whole, tokenizer = albertine.load(teacher), albertine.load_tokenizer(teacher)
+    cut = student_of(whole, Student(depth=DEPTH), seed=1)
+    for name in words:
+        folder = found[name] = work / name
+        if not (folder / "config.json").is_file():
+            model = cut if name == "cut" else Model(cut.config, cut.heads, seed=1)
+            albertine.save(model, tokenizer, folder)
+    return found
+
+
+def speed(teacher: Path, student: Path, rounds: int) -> dict[str, Any]:
+    """Milliseconds of both, in turn, for what a classifier of them reads: the states of all depths."""
+    models = {"teacher": albertine.load(teacher), "student": albertine.load(student)}
+    found = {}
+    for name, shape in SHAPES.items():
+        given = inputs(name, lengths_of(*shape), models["teacher"].config.vocab_size)
+        ways = {
+            who: lambda model=model, batch=given.packed: model.encoder(batch, all_depths=True)
+            for who, model in models.items()
+        }
+        with torch.inference_mode():
+            measured = compete(ways, rounds, usable_cores())
+        ratio = measured.ratios([("student", "teacher")])
+        found[name] = {**measured.told(), "tokens": given.tokens, "ratio": ratio}
+    return found
+
+
+def held_out(corpus: Path, models: dict[str, Path]) -> dict[str, Any]:
+    """What each says of hidden words of documents that the student did not learn from; and any two depths of
+    the teacher, which a student may begin with."""
+    objective = ObjectiveChoice.model_validate({"masking": {"ngram": 1, "whole_word": False}})
+    batches = held_out_batches(corpus, objective, sequences=256)
+    found = {name: judge(albertine.load(folder), batches) for name, folder in models.items()}
+    teacher = albertine.load(models["teacher"])
+    for depths in combinations(range(teacher.config.num_hidden_layers), DEPTH):
+        found[f"depths {depths}"] = judge(student_of(teacher, Student(depths=depths), seed=1), batches)
+    return found
+
+
+def in_markdown(rows: list[dict[str, Any]], speeds: dict[str, Any]) -> str:
+    """A row a task; with several seeds the mean and half the width of its 95 % interval."""
+    everyone = [name for name in rows[0] if name not in ("task", "seed", "kept")]
+
+    def cell(task: str, name: str) -> str:
+        mean, half = interval([100 * row[name] for row in rows if row["task"] == task])
+        return f"{mean:.1f}" if half != half else f"{mean:.1f} ± {half:.1f}"
+
+    tasks = list(dict.fromkeys(row["task"] for row in rows))
+    lines = [
+        [task, CHOSEN[task].metric, *(cell(task, name) for name in everyone), cell(task, "kept")]
+        for task in tasks
+    ]
+    text = table(["task", "metric", *everyone, "kept, %"], lines)
+    notes = [f"\n- {task}: {CHOSEN[task].note}." for task in tasks if CHOSEN[task].note]
+    for name, told in speeds.items():
+        each = ", ".join(f"{who} {run['median_ms']:.1f} ms" for who, run in told["runs"].items())
+        busy = "" if told["quiet"] else "; the machine was busy with other programs, so no ratio"
+        ratio = "".join(f", {x:.2f} times as fast" for x in told["ratio"].values())
+        notes.append(f"\n- {name}: {each}{ratio}{busy}.")
+    return text + "".join(notes) + "\n"
+
+
+def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("language", choices=("en", "zh"))
+    parser.add_argument("student", type=Path, help="folder of the student's model or run")
+    parser.add_argument("--teacher", help="default: the released model of the language")
+    parser.add_argument("--shared", type=Path, default=Path("../shared/data"), help="folder of the data sets")
+    parser.add_argument("--corpus", type=Path, help="to judge both on its held-out documents")
+    parser.add_argument("--tasks", nargs="+", choices=tuple(CHOSEN), help="default: those of the language")
+    parser.add_argument("--beside", nargs="*", choices=("cut", "untrained"), default=["cut"])
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=30, help="of the measurement of speed")
+    parser.add_argument("--work", type=Path, help="default: runs/distilled-LANGUAGE")
+    parser.add_argument("--save", action="store_true", help="write the result under benchmarks/results")
+    return parser.parse_args(arguments)
+
+
+def main(words: list[str] | None = None) -> None:
+    asked = parsed(words)
+    teacher = model_folder(asked.teacher or f"albertine-mini-{asked.language}")
+    student = model_folder(asked.student)
+    work = asked.work or Path("runs") / f"distilled-{asked.language}"
+    tasks = asked.tasks or [name for name, task in CHOSEN.items() if task.language == asked.language]
+    who = {"teacher": teacher, "student": student, **others(teacher, work, asked.beside)}
+    torch.set_num_threads(1)
+    rows = contest(asked.language, who, tasks, asked.seeds, Files(asked.shared, work / "data"), work)
+    speeds = speed(teacher, student, asked.rounds)
+    text = in_markdown(rows, speeds)
+    print(text)
+    if asked.save:
+        told: dict[str, Any] = {
+            "machine": describe(),
+            "depths": DEPTH,
+            "steps": {task: STEPS[task] for task in tasks},
+            "runs": rows,
+            "speed": speeds,
+        }
+        if asked.corpus is not None:
+            told["held_out"] = held_out(asked.corpus, {"teacher": teacher, "student": student})
+        path = save_result(f"distilled-{asked.language}", told)
+        path.with_suffix(".md").write_text(text, encoding="utf-8")
+        print(f"written: {path}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""`albertine prune`: a model with the pieces that a text needs."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from albertine.cli import show
+from albertine.cli.options import Encoding, Json, Language, TextField, TextFormat
+
+if TYPE_CHECKING:
+    from albertine.cli.source import Source
+    from albertine.inference.pruning import Pruned
+
+
+def prune(
+    model: Annotated[
+        Path,
+        typer.Argument(
+            metavar="MODEL", help="Model or run folder, released model, or OWNER/NAME[@REVISION] of the hub."
+        ),
+    ],
+    text: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="TEXT...",
+            help="What its pieces are to be good for: files and folders of text, or one corpus that was "
+            "prepared with the model's tokenizer.",
+        ),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the smaller model.")],
+    keep: Annotated[
+        int | None, typer.Option("--keep", min=1, help="How many pieces stay, the most frequent ones.")
+    ] = None,
+    coverage: Annotated[
+        float | None,
+        typer.Option(
+            "--coverage",
+            min=0,
+            max=1,
+            help="Share of the text's tokens that stay what they are; default: 1, every piece of the text.",
+        ),
+    ] = None,
+    language: Annotated[Language, typer.Option("--language", help="Whose sentences.")] = Language.auto,
+    format: TextFormat = "auto",
+    text_field: TextField = "text",
+    encoding: Encoding = "utf-8",
+    workers: Annotated[int | None, typer.Option(min=1, help="Default: one a processor.")] = None,
+    json: Json = False,
+) -> None:
+    """Leave out the pieces that a text does not need.
+
+    Their rows in the model go with them. Special pieces stay, and every character by which a piece of the
+    text can be spelled. What has only pieces that stay is cut and encoded exactly as before; how much of the
+    text that is, is told. A command that was stopped goes on."""
+    from albertine.cli.source import Source
+    from albertine.errors import ModelError, SettingsError
+    from albertine.inference.pruning import prune as run
+    from albertine.interop.places import model_folder
+
+    if keep is not None and coverage is not None:
+        raise SettingsError("--keep and --coverage both say how many pieces stay", remedy="Give one of them")
+    source = model_folder(model)
+    if source.resolve() == output.resolve():
+        raise ModelError("is both read and written", where=source, remedy="Name another folder to write")
+    given = Source(text, format, text_field, encoding)
+    corpus = _named_corpus(text) or _prepared(given, source, output, language.value, workers)
+    with show.progress("sentences") as update:
+        told = run(
+            source, corpus, output, keep=keep, share=1.0 if coverage is None else coverage, progress=update
+        )
+    if corpus == _beside(output):
+        shutil.rmtree(corpus)
+    show.notes(given.passed_over())
+    if json:
+        show.as_json(told.plain())
+    else:
+        show.facts(f"{output}: written", _in_words(told))
+
+
+def _named_corpus(text: list[Path]) -> Path | None:
+    """The corpus that was named, if it was one and no text."""
+    from albertine.corpus.manifest import NAME
+
+    return text[0] if len(text) == 1 and (text[0] / NAME).is_file() else None
+
+
+def _beside(output: Path) -> Path:
+    return output.with_name(f"{output.name}.corpus")
+
+
+def _prepared(source: Source, model: Path, output: Path, language: str, workers: int | None) -> Path:
+    """A corpus of all of the text beside the output, where a command that was stopped goes on."""
+    from albertine.corpus.prepare import prepare
+    from albertine.text.load import load_tokenizer
+
+    folder = _beside(output)
+    with show.progress("bytes of text") as update:
+        prepare(
+            source.paths,
+            folder,
+            load_tokenizer(model),
+            source.language(language),
+            format=source.format,
+            text_field=source.text_field,
+            encoding=source.encoding,
+            workers=workers,
+            min_characters=0,
+            held_out=0.0,
+            deduplicate=False,
+            progress=lambda now: update(now.bytes_read, now.bytes_total),
+            on_file=source.note,
+        )
+    return folder
+
+
+def _in_words(told: Pruned) -> dict[str, object]:
+    loss = told.coverage
+    (pieces, fewer), (parameters, less) = told.pieces, told.parameters
+    return {
+        "pieces": f"{fewer:,} of {pieces:,}",
+        "parameters": f"{less:,} of {parameters:,} ({less / parameters:.1%})",
+        "tokens kept": f"{loss.tokens_kept / max(1, loss.tokens):.3%} of {loss.tokens:,}",
+        "sentences cut anew": f"{loss.sentences_changed / max(1, loss.sentences):.2%} of {loss.sentences:,}",
+        "tokens now": f"{loss.tokens_after:,} ({loss.tokens_after / max(1, loss.tokens) - 1:+.2%})",
+        "unknown": f"{loss.unknown_after / max(1, loss.tokens_after):.4%} of the tokens, "
+        f"before {loss.unknown / max(1, loss.tokens):.4%}",
+    }

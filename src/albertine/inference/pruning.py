@@ -1,0 +1,115 @@
+"""A model folder with the pieces that a corpus needs, and what the corpus loses by it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from albertine.corpus.manifest import NAME as MANIFEST
+from albertine.corpus.reader import Corpus
+from albertine.corpus.usage import Coverage, coverage_of, piece_counts
+from albertine.errors import CorpusError
+from albertine.inference.whitening import FILE as WHITENING
+from albertine.inference.whitening import read_whitening
+from albertine.interop.heads import carried_config
+from albertine.interop.huggingface import read_folder, save_model, written_type
+from albertine.model.model import Model
+from albertine.model.piece_rows import with_pieces
+from albertine.text.load import check_tokenizer, load_tokenizer
+from albertine.text.pruning import kept_pieces, pruned, same_pieces
+
+RECORD = "pruning.json"
+"""File of the smaller model's folder that tells what was left out, and by which corpus."""
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """What became of a model.
+
+    Attributes:
+        pieces, parameters: before and after. coverage: what of the corpus stays as it was.
+        corpus: SHA-256 of its table of contents.
+    """
+
+    pieces: tuple[int, int]
+    parameters: tuple[int, int]
+    coverage: Coverage
+    corpus: str
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON has it."""
+        pairs = {"pieces": self.pieces, "parameters": self.parameters}
+        both = {name: {"before": before, "after": after} for name, (before, after) in pairs.items()}
+        return {**both, "coverage": vars(self.coverage), "corpus": self.corpus}
+
+
+def prune(
+    model: Path,
+    corpus: Path,
+    output: Path,
+    *,
+    keep: int | None = None,
+    share: float = 1.0,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Pruned:
+    """Write a model with the pieces that a corpus needs into a folder, whole or not at all.
+
+    A head, a whitening and what config.json says of a task go along: hidden states do not change. Weights
+    that were stored in 16 bits are stored so again.
+
+    Args:
+        model: its folder. corpus: prepared with its tokenizer.
+        keep, share: as `kept_pieces` has them, `share` being its coverage.
+        progress: called with sentences seen and sentences in all.
+
+    Raises:
+        CorpusError: the corpus was prepared with another tokenizer.
+        ModelError, TokenizerError, SettingsError: the model cannot be read, or not so many pieces can be left
+            out.
+    """
+    found, before = read_folder(model), load_tokenizer(model)
+    check_tokenizer(found.model.config, before, model)
+    if not same_pieces(before, Corpus(corpus).tokenizer()):
+        raise CorpusError(
+            "was prepared with another tokenizer than the model's, whose pieces it cannot count",
+            where=corpus,
+            remedy=f"Prepare the text again with --tokenizer {model}, or name the text itself",
+        )
+    kept = kept_pieces(before, piece_counts(corpus), keep=keep, coverage=share)
+    after = pruned(before, kept)
+    small = with_pieces(found.model, torch.from_numpy(kept), after.pad_id)
+    told = Pruned(
+        (before.vocab_size, after.vocab_size),
+        (_parameters(found.model), _parameters(small)),
+        coverage_of(corpus, before, after, kept, progress),
+        hashlib.sha256((corpus / MANIFEST).read_bytes()).hexdigest(),
+    )
+    files = {RECORD: (json.dumps(told.plain(), indent=2) + "\n").encode()}
+    config = found.model.config
+    if (whitening := read_whitening(model, config.hidden_size, config.plan.depth)) is not None:
+        files[WHITENING] = whitening.to_bytes()
+    save_model(
+        small,
+        after,
+        output,
+        extra_tensors=found.extra,
+        extra_config=carried_config(found, written_type(small.config)),
+        extra_files=files,
+        stored="float16" if _fits_float16(small) else "float32",
+    )
+    return told
+
+
+def _parameters(model: Model) -> int:
+    return sum(p.numel() for p in model.parameters())
+
+
+def _fits_float16(model: Model) -> bool:
+    """Whether all weights are the same to the bit in 16 bits, as those of a file that stored them so are."""
+    return all(torch.equal(x.half().float(), x) for x in model.state_dict().values())

@@ -1,0 +1,101 @@
+"""How alike two encoders attend: their attention maps head by head, or relations among the rows of one kind,
+which exist whatever the numbers of heads are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from albertine.errors import SettingsError
+from albertine.layout import Packed
+from albertine.model.block import AttentionBlock
+from albertine.model.config import QK_SCALE, EncoderConfig
+from albertine.model.depth_parameters import DepthParameters
+from albertine.model.encoder import Encoder
+from albertine.model.rows import Rows
+
+
+class Attended(NamedTuple):
+    """What one depth attends with, by heads, each (T, N, D): queries and keys are turned where positions are
+    rotary, values are as they are."""
+
+    queries: Tensor
+    keys: Tensor
+    values: Tensor
+
+
+def check_attends_plainly(config: EncoderConfig, who: str) -> None:
+    """Refuse an encoder whose attention is not softmax(q·kᵀ/√D) of the states between its depths.
+
+    Raises:
+        SettingsError: it names `who` and why.
+    """
+    reasons = {
+        "relative positions": config.positions == "relative",
+        "signals before every step": (config.position_signal, config.step_signal) != ("none", "none"),
+        "an input injection": config.input_injection or "injection" in config.plan.own,
+    }
+    if found := next((name for name, there in reasons.items() if there), None):
+        raise SettingsError(
+            f"{who} has {found}, and attention cannot be compared there",
+            where="objective.distillation.attention",
+            remedy="Set it to 0; soft targets and hidden states are compared all the same",
+        )
+
+
+def attended(encoder: Encoder, packed: Packed, states: Sequence[Tensor], d: int) -> Attended:
+    """What depth `d` attends with, computed once more from its input `states[d]` (T, H).
+
+    That is a quarter of a depth, and only for the depths that are compared; a kernel that mixes values never
+    hands out its weights.
+    """
+    attention = cast(AttentionBlock, encoder.attention[encoder.config.plan.attention[d]])
+    own = None if encoder.own is None else cast(DepthParameters, encoder.own[d]).attention
+    x_TH = states[d]
+    rows = encoder.turned(Rows.of(packed), x_TH.dtype)
+    _, q_TND, k_TND, v_TND = attention.projected(x_TH, x_TH, rows, rows, own)
+    if attention.qk_norm:
+        q_TND, k_TND = (F.rms_norm(y, y.shape[-1:]) for y in (q_TND, k_TND))
+        q_TND = q_TND * (QK_SCALE * attention.head_size**0.5)
+    if rows.rotation is not None:
+        q_TND, k_TND = rows.rotation.turn(q_TND), rows.rotation.turn(k_TND)
+    return Attended(q_TND, k_TND, v_TND)
+
+
+def map_divergence(student: Attended, teacher: Attended, lengths: Sequence[int]) -> Tensor:
+    """KL divergence of the student's attention weights from the teacher's, mean over heads, summed over the
+    tokens that ask, float32 scalar (MiniLM, Wang et al. 2020, section 3.1). Both have N heads."""
+    pairs = (student.queries, student.keys), (teacher.queries, teacher.keys)
+    return _divergence(*pairs, lengths)
+
+
+def relation_divergence(student: Attended, teacher: Attended, lengths: Sequence[int], heads: int) -> Tensor:
+    """The same of the relations of queries with queries, keys with keys and values with values, the mean of
+    the three; each is the heads of all side by side, cut into `heads` new ones (MiniLMv2, Wang et al. 2021,
+    section 3.1)."""
+    found = torch.zeros((), device=student.queries.device)
+    for mine, its in zip(student, teacher, strict=True):
+        one, other = (x.reshape(len(x), heads, -1) for x in (mine, its))
+        found = found + _divergence((one, one), (other, other), lengths)
+    return found / len(student)
+
+
+Pair = tuple[Tensor, Tensor]
+
+
+def _divergence(student: Pair, teacher: Pair, lengths: Sequence[int]) -> Tensor:
+    total = torch.zeros((), device=student[0].device)
+    for mine_NLL, its_NLL in zip(_log_weights(student, lengths), _log_weights(teacher, lengths), strict=True):
+        total = total + F.kl_div(mine_NLL, its_NLL, reduction="sum", log_target=True) / len(mine_NLL)
+    return total
+
+
+def _log_weights(pair: Pair, lengths: Sequence[int]) -> Iterator[Tensor]:
+    """log softmax(a·bᵀ/√D) of every sequence, (N, L, L) float32."""
+    for a_LND, b_LND in zip(*(torch.split(x_TND, list(lengths)) for x_TND in pair), strict=True):
+        scores_NLL = a_LND.float().transpose(0, 1) @ b_LND.float().permute(1, 2, 0)
+        yield F.log_softmax(scores_NLL / a_LND.shape[-1] ** 0.5, dim=-1)

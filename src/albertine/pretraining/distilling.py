@@ -1,0 +1,64 @@
+"""The settings of a distillation by a few words: teacher, corpus, and what is to be smaller."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from albertine.interop.huggingface import load_model
+from albertine.interop.places import model_folder
+from albertine.model.model import Model
+from albertine.pretraining.settings import PretrainingSettings
+from albertine.settings import merged, override, read_yaml, resolve
+
+USUAL: Mapping[str, Any] = {
+    "objective": {"max_length": 128, "masking": {"ngram": 1, "whole_word": False}},
+    "training": {"batch_size": 24, "optimizer": "muon", "learning_rate": 0.01, "warmup": 0.02},
+}
+"""Where neither a recipe nor the person says otherwise. One masked token is as good a question as another;
+words need not be hidden whole to ask a teacher."""
+STEPS = 2000
+
+
+def distillation_settings(
+    teacher: Path,
+    corpus: Path,
+    run: Path | None = None,
+    student: Mapping[str, Any] | None = None,
+    config: Path | None = None,
+    assignments: Iterable[str] = (),
+) -> PretrainingSettings:
+    """The settings of a run in which a student learns from a teacher whose weights it begins with.
+
+    Args:
+        run: folder of the run; default `runs/TEACHER-student`.
+        student: as `model.student` has it, such as {"depth": 2}; default: half of the teacher's depths.
+        config: a recipe. assignments: `key.sub=value`, which win over all else.
+
+    Raises:
+        AlbertineError: there is no such teacher, or a setting is wrong.
+    """
+    tree = override(read_yaml(config) if config else {}, assignments)
+    found = load_model(model_folder(teacher))
+    asked = {name: value for name, value in (student or {}).items() if value is not None}
+    if not asked and "student" not in tree.get("model", {}):
+        asked = {"depth": max(1, found.config.num_hidden_layers // 2)}
+    length = tree.get("training", {})
+    known: dict[str, Any] = {
+        "objective": {"pairs": _pairs(found), "distillation": {"teacher": teacher}},
+        "training": {} if {"steps", "minutes"} & length.keys() else {"steps": STEPS},
+    }
+    folder = run or Path("runs") / f"{teacher.name}-student"
+    said: dict[str, Any] = {
+        "corpus": corpus,
+        "model": {"start_from": teacher, **({"student": asked} if asked else {})},
+        "objective": {"distillation": {"teacher": teacher}},
+        **({"name": folder.name, "output": folder.parent} if run or "name" not in tree else {}),
+    }
+    return resolve(PretrainingSettings, merged(USUAL, known, tree, said))
+
+
+def _pairs(teacher: Model) -> str:
+    """The sentence task that the teacher has a head for, which its student keeps."""
+    return teacher.sentence_objective or "none"

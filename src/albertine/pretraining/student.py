@@ -1,0 +1,105 @@
+"""A smaller model than the one it begins with: fewer depths, other sharing, narrower; its first weights are
+those of the other wherever they have the same shape."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+import torch
+from pydantic import Field, model_validator
+
+from albertine.errors import SettingsError
+from albertine.model.config import MAX_DEPTH, EncoderConfig
+from albertine.model.model import Model
+from albertine.model.plan import SharingPlan
+from albertine.model.presets import SHARING
+from albertine.model.replan import replan
+from albertine.settings import Settings
+
+WIDTHS = ("hidden_size", "num_attention_heads", "intermediate_size", "embedding_size")
+
+
+class Student(Settings):
+    """What of a model is to be smaller; None: as it is there."""
+
+    depth: int | None = Field(
+        None, ge=1, le=MAX_DEPTH, description="depths of the student, each begun with one of the model's"
+    )
+    depths: tuple[int, ...] | None = Field(
+        None, description="which depths those are, from 0; default: the first of as many equal parts"
+    )
+    sharing: Literal["all", "attention", "ffn", "none"] | None = Field(
+        None, description="what its depths share; a block for several depths begins with their mean"
+    )
+    hidden_size: int | None = Field(None, ge=1)
+    num_attention_heads: int | None = Field(None, ge=1)
+    intermediate_size: int | None = Field(None, ge=1)
+    embedding_size: int | None = Field(None, ge=1)
+
+    @model_validator(mode="after")
+    def _smaller(self) -> Student:
+        if self.depth is not None and self.depths is not None and len(self.depths) != self.depth:
+            raise ValueError(f"depth is {self.depth} and depths names {len(self.depths)}; leave one out")
+        if all(value is None for value in self.__dict__.values()):
+            raise ValueError("nothing differs; set depth, sharing or a width, or leave model.student out")
+        return self
+
+    @property
+    def widths(self) -> dict[str, int]:
+        """The sizes that differ, as `EncoderConfig` names them."""
+        return {name: value for name in WIDTHS if (value := getattr(self, name)) is not None}
+
+
+def kept_depths(count: int, depth: int) -> tuple[int, ...]:
+    """The first depth of each of `count` equal parts of `depth`; from the start again where there are more.
+
+    The early depths hold most of what a small encoder knows of a text (docs/decisions/018), so a part is
+    begun with its first one.
+    """
+    if count > depth:
+        return tuple(d % depth for d in range(count))
+    return tuple(d * depth // count for d in range(count))
+
+
+def student_of(model: Model, choice: Student, seed: int) -> Model:
+    """The model that `choice` describes, with the weights of `model` where the shapes permit and new ones, a
+    function of the seed, elsewhere.
+
+    Raises:
+        SettingsError: depths that `model` has not, or sizes that do not fit together.
+    """
+    whole = model.config.num_hidden_layers
+    source = choice.depths or kept_depths(choice.depth or whole, whole)
+    if beyond := [d for d in source if not 0 <= d < whole]:
+        raise SettingsError(
+            f"names depth {beyond[0]}, and the model has 0 to {whole - 1}", where="model.student.depths"
+        )
+    shallow = replan(model, _plan(model.config, choice, source), source=source, merge="mean")
+    if not choice.widths:
+        return shallow
+    narrow = Model(_narrowed(shallow.config, choice), shallow.heads, seed=seed)
+    own = narrow.state_dict()
+    with torch.no_grad():
+        for name, tensor in shallow.state_dict().items():
+            if own[name].shape == tensor.shape:
+                own[name].copy_(tensor)
+    return narrow.train(model.training)
+
+
+def _plan(config: EncoderConfig, choice: Student, source: Sequence[int]) -> SharingPlan:
+    plan = config.plan
+    if choice.sharing is not None:
+        blocks = SHARING[choice.sharing](len(source))
+        return replace(blocks, own=plan.own, low_rank=plan.low_rank)
+    attention, feed_forward = ([part[d] for d in source] for part in (plan.attention, plan.feed_forward))
+    return replace(plan, attention=tuple(attention), feed_forward=tuple(feed_forward))
+
+
+def _narrowed(config: EncoderConfig, choice: Student) -> EncoderConfig:
+    """Where embeddings were as wide as the states, so are those of another width."""
+    widths = choice.widths
+    if config.embedding_size == config.hidden_size and "hidden_size" in widths:
+        widths = {"embedding_size": widths["hidden_size"], **widths}
+    return replace(config, **widths)  # type: ignore[arg-type]

@@ -1,0 +1,155 @@
+"""A task learned from a tuned model as well: what it says of every training row, beside the labels."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from albertine.errors import ModelError
+from albertine.interop.huggingface import read_folder
+from albertine.interop.places import model_folder
+from albertine.model.task_model import TaskModel
+from albertine.objectives.distillation import soft_target_loss
+from albertine.objectives.losses import IGNORED, Part
+from albertine.tasks.choose import Choose
+from albertine.tasks.classify import Classify
+from albertine.tasks.encoded import TaskBatch
+from albertine.tasks.families import family_of, in_words, tuned_model
+from albertine.tasks.family import Family, OneLayer
+from albertine.tasks.tag import Tag
+from albertine.text.load import has_vocabulary, load_tokenizer
+from albertine.text.pruning import same_pieces
+from albertine.text.tokenizer import Tokenizer
+
+Losses = Callable[[Any, Any], dict[str, Part]]
+
+
+@dataclass(frozen=True)
+class TaskTeacher:
+    """A tuned model that a student of the same task is asked to agree with.
+
+    Attributes:
+        family: its own, whose labels are those of the task. model: frozen, in evaluation mode.
+    """
+
+    family: OneLayer
+    model: TaskModel
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of its weights, head included."""
+        content = hashlib.sha256()
+        for name, tensor in sorted(self.model.state_dict().items()):
+            content.update(name.encode())
+            content.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        return content.hexdigest()
+
+    def losses(self, weight: float, temperature: float) -> Losses:
+        """The loss function of a student: "task" by the labels, and "soft", `weight` times what it says
+        otherwise than this teacher; its `correct` are the rows of which both say the same.
+
+        A row is a text, of entities a token, of multiple choice an example, of a passage a window.
+        """
+        family = self.family
+
+        def parts(model: Any, batch: TaskBatch) -> dict[str, Part]:
+            mine = model(batch.packed)
+            with torch.no_grad():
+                its = self.model(batch.packed)
+            loss, agreed = disagreement(family, mine, its, batch, temperature)
+            return {"task": family.loss(mine, batch), "soft": Part(weight * loss, batch.predictions, agreed)}
+
+        return parts
+
+
+def open_task_teacher(name: Path, family: Family, tokenizer: Tokenizer) -> TaskTeacher:
+    """The tuned model of a folder as a teacher of `family`.
+
+    Raises:
+        ModelError: it was tuned for something else, has other classes or another vocabulary, or what it says
+            of a text is not so many numbers that another model could say too.
+    """
+    folder = model_folder(name)
+    found = read_folder(folder)
+    vocabulary = load_tokenizer(folder) if has_vocabulary(folder) else tokenizer
+    its = family_of(found, vocabulary, folder)
+    if not same_pieces(vocabulary, tokenizer):
+        raise ModelError(
+            "has another vocabulary than the student, and both read the same rows of tokens",
+            where=name,
+            remedy="Begin with a model of the teacher's vocabulary, such as one of `albertine distill`",
+        )
+    if type(its) is not type(family):
+        raise ModelError(
+            f"was tuned to {in_words(its.task)}, and this task is to {in_words(family.task)}",
+            where=name,
+            remedy="Name a teacher that was tuned for this task",
+        )
+    crf = any(isinstance(one, Tag) and one.crf for one in (family, its))
+    if crf or not isinstance(its, OneLayer):
+        what = "a CRF, which judges whole sequences" if crf else "no layer of classes"
+        raise ModelError(
+            f"cannot teach a task of this kind: its head is {what}",
+            where=name,
+            remedy="Leave out training.teacher; `albertine distill` teaches the encoder",
+        )
+    if (its.labels, its.outputs) != (family.labels, getattr(family, "outputs", None)):
+        raise ModelError(
+            f"tells {_few(its.labels)}, and this task {_few(family.labels)}",
+            where=name,
+            remedy="Name a teacher that was tuned on the same classes in the same order",
+        )
+    assert isinstance(family, OneLayer)
+    model = tuned_model(found, its, folder).requires_grad_(False)
+    return TaskTeacher(family, model)
+
+
+def disagreement(
+    family: OneLayer, mine: Tensor, its: Tensor, batch: TaskBatch, temperature: float
+) -> tuple[Tensor, Tensor]:
+    """How far two models' numbers for the rows of a batch are from each other, summed over what is predicted:
+    the soft target loss of classes, of each of several classes (their mean), of options, of the tags of
+    tokens, and the mean of that of the two ends of an answer; of scores half the squared error.
+
+    Returns:
+        The sum, float32 with gradient, and how often both say the same, int64.
+    """
+    if isinstance(family, Classify) and family.kind == "score":
+        gap = (mine - its).squeeze(-1)
+        return gap.square().sum() / 2, (gap.abs() < 0.5).sum()
+    if isinstance(family, Classify) and family.kind == "multi":
+        both = [torch.stack([x, torch.zeros_like(x)], -1).flatten(0, 1) for x in (mine, its)]
+        loss = soft_target_loss(both[0], both[1], temperature) / mine.shape[1]
+        return loss, ((mine > 0) == (its > 0)).all(-1).sum()
+    if isinstance(family, Choose):
+        # Where an example has fewer options than others, the rest has no chance in both.
+        mine, its = (
+            pad_sequence(torch.split(x.squeeze(-1), list(batch.rows)), True, -1e4) for x in (mine, its)
+        )
+    elif isinstance(family, Tag):
+        mine, its = (x[batch.targets != IGNORED] for x in (mine, its))
+    elif family.per_token:
+        return _ends(mine, its, batch, temperature)
+    return soft_target_loss(mine, its, temperature), (mine.argmax(-1) == its.argmax(-1)).sum()
+
+
+def _ends(mine: Tensor, its: Tensor, batch: TaskBatch, temperature: float) -> tuple[Tensor, Tensor]:
+    """Of the first and the last token of an answer, chances over the tokens of each window."""
+    loss, agreed = torch.zeros((), device=mine.device), torch.zeros((), dtype=torch.int64, device=mine.device)
+    windows = (torch.split(x, list(batch.packed.lengths)) for x in (mine, its))
+    for one_L2, other_L2 in zip(*windows, strict=True):
+        loss = loss + soft_target_loss(one_L2.T, other_L2.T, temperature) / 2
+        agreed = agreed + (one_L2.argmax(0) == other_L2.argmax(0)).all()
+    return loss, agreed
+
+
+def _few(labels: tuple[str, ...]) -> str:
+    return f"{len(labels)} classes ({', '.join(labels[:4])}{', …' if len(labels) > 4 else ''})"

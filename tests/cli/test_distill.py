@@ -1,0 +1,107 @@
+"""`albertine distill` and `prune`: what their words come to, and what they say of wrong ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import albertine.training.launch as launch
+from albertine.cli.app import build
+from albertine.corpus.prepare import prepare
+from albertine.interop.huggingface import load_model, save_model
+from albertine.model.config import EncoderConfig
+from albertine.model.model import Model
+from albertine.model.plan import SharingPlan
+from albertine.text.load import load_tokenizer
+from tests.cli.conftest import Command
+from tests.toy import toy_vocabulary
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus and a model of four depths."""
+    folder = tmp_path_factory.mktemp("distill")
+    text, vocabulary = toy_vocabulary(folder, 60_000)
+    tokenizer = load_tokenizer(vocabulary)
+    prepare([text], folder / "corpus", tokenizer, "en", workers=1, held_out=0.3)
+    config = EncoderConfig(
+        vocab_size=tokenizer.vocab_size,
+        embedding_size=8,
+        hidden_size=16,
+        num_attention_heads=2,
+        intermediate_size=20,
+        max_position_embeddings=64,
+        plan=SharingPlan.unshared(4),
+    )
+    save_model(Model(config, {"mlm", "sop"}), tokenizer, folder / "big")
+    return folder
+
+
+def test_what_the_words_come_to(albertine: Command, place: Path) -> None:
+    words = ["distill", str(place / "big"), str(place / "corpus"), "--sharing", "all", "--dry-run", "seed=3"]
+    told = yaml.safe_load(albertine(*words, "--hidden-size", "8", "training.minutes=2").out)
+    student = {name: value for name, value in told["model"]["student"].items() if value is not None}
+    assert student == {"sharing": "all", "hidden_size": 8}
+    assert told["objective"]["distillation"]["teacher"] == told["model"]["start_from"] == str(place / "big")
+    assert (told["name"], told["seed"], told["training"]["steps"]) == ("big-student", 3, None)
+    halved = yaml.safe_load(albertine(*words[:3], "--dry-run").out)
+    assert halved["model"]["student"]["depth"] == 2 and halved["training"]["steps"] == 2000
+
+
+def test_a_run_of_the_command(albertine: Command, place: Path, tmp_path: Path) -> None:
+    small = ["training.steps=2", "training.batch_size=4", "objective.max_length=32", "training.workers=0"]
+    small += ["watching.evaluate_sequences=4", "watching.tensorboard=false"]
+    out = tmp_path / "runs" / "small"
+    words = ["distill", str(place / "big"), str(place / "corpus"), *small, "--depth=1", "-o", str(out)]
+    assert "Done after 2 steps" in albertine(*words).out
+    assert load_model(out / "final").config.num_hidden_layers == 1
+    assert "Done after 2 steps" in albertine(*words).out  # and is not done again
+
+
+def test_other_processes_get_the_same_words(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+
+    @contextmanager
+    def stop_here(processes: int, words: list[str]) -> Iterator[None]:
+        seen.append((processes, words))
+        raise SystemExit(0)
+        yield
+
+    monkeypatch.setattr(launch, "together", stop_here)
+    words = ["distill", str(place / "big"), str(place / "corpus"), "seed=3", "--depth=2", "--output=runs/x"]
+    with pytest.raises(SystemExit):
+        build()([*words, "--processes=2"])
+    given = ["distill", str(place / "big"), str(place / "corpus"), "seed=3", "--output=runs/x", "--depth=2"]
+    assert seen == [(2, [*given, "--resume=auto", "--processes=2"])]
+
+
+def test_wrong_words(albertine: Command, place: Path, tmp_path: Path) -> None:
+    nobody = albertine("distill", "nobody", str(place / "corpus"))
+    assert nobody.code == 2 and "neither a folder nor a released model" in nobody.err
+    near = albertine("distill", str(place / "big"), str(place / "corpus"), "--hiden-size=8")
+    assert near.code == 2 and "Did you mean --hidden-size" in near.err
+    both = albertine(
+        "prune",
+        str(place / "big"),
+        str(place / "corpus"),
+        "-o",
+        str(tmp_path / "out"),
+        "--keep=300",
+        "--coverage=0.9",
+    )
+    assert both.code == 2 and "both say how many pieces stay" in both.err
+    same = albertine("prune", str(place / "big"), str(place / "corpus"), "-o", str(place / "big"))
+    assert same.code == 2 and "is both read and written" in same.err
+
+
+def test_pruning_by_a_corpus(albertine: Command, place: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    told = albertine("prune", str(place / "big"), str(place / "corpus"), "-o", str(out), "--keep", "400").out
+    assert "pieces" in told and "400 of 500" in told and "unknown" in told
+    assert load_model(out).config.vocab_size == 400 == load_tokenizer(out).vocab_size
+    assert (place / "corpus" / "manifest.json").is_file()  # a corpus that was named is not tidied away

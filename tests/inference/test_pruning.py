@@ -1,0 +1,186 @@
+"""Models with fewer pieces: the same answers where all pieces stay, and what is told of the rest."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from albertine.corpus.prepare import prepare
+from albertine.corpus.reader import Corpus
+from albertine.corpus.usage import coverage_of, piece_counts
+from albertine.errors import AlbertineError, CorpusError
+from albertine.inference.pruning import prune
+from albertine.interop.heads import head_config
+from albertine.interop.huggingface import load_model, read_folder, save_model
+from albertine.layout import pack
+from albertine.model.config import EncoderConfig
+from albertine.model.model import Model
+from albertine.model.plan import SharingPlan
+from albertine.text.load import load_tokenizer
+from albertine.text.pruning import kept_pieces, pruned
+from tests.crashes import dies_while
+from tests.toy import toy_vocabulary
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Text, a corpus of a part of it, and a model with random weights and a classifier."""
+    folder = tmp_path_factory.mktemp("pruning")
+    text, vocabulary = toy_vocabulary(folder, 120_000)
+    tokenizer = load_tokenizer(vocabulary)
+    some = folder / "some.txt"
+    some.write_text(next(p for p in sorted(text.rglob("*.txt"))).read_text(encoding="utf-8")[:6000])
+    prepare([some], folder / "corpus", tokenizer, "en", workers=1, held_out=0.0, min_characters=0)
+    config = EncoderConfig(
+        vocab_size=tokenizer.vocab_size + 3,  # more rows than pieces, as padded tables have
+        embedding_size=8,
+        hidden_size=16,
+        num_attention_heads=2,
+        intermediate_size=20,
+        max_position_embeddings=64,
+        initializer_range=0.3,
+        plan=SharingPlan.shared(2),
+    )
+    model = Model(config, {"mlm", "sop"}, seed=1)
+    assert model.mlm is not None
+    with torch.no_grad():
+        model.mlm.bias.copy_(torch.arange(config.vocab_size) / 100)
+    head = {"classifier.weight": torch.randn(2, 16), "classifier.bias": torch.zeros(2)}
+    told = head_config("albert", "classify", 0.1, names=("a", "b"), max_length=64)
+    save_model(model, tokenizer, folder / "model", extra_tensors=head, extra_config=told)
+    return folder
+
+
+def test_hidden_states_are_the_same_to_the_bit(place: Path, tmp_path: Path) -> None:
+    told = prune(place / "model", place / "corpus", tmp_path / "small")
+    before, after = read_folder(place / "model"), read_folder(tmp_path / "small")
+    old, new = load_tokenizer(place / "model"), load_tokenizer(tmp_path / "small")
+    kept = torch.tensor([old.piece_to_id(new.id_to_piece(i)) for i in range(new.vocab_size)])
+    assert told.pieces == (500, new.vocab_size) and new.vocab_size == after.model.config.vocab_size < 500
+    assert after.model.config.pad_token_id == new.pad_id
+    text = (place / "some.txt").read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if line.strip()][:20]
+    rows = [pack([t.layout(t.encode(line), max_length=64)[0] for line in lines]) for t in (old, new)]
+    with torch.no_grad():
+        states = [
+            m.encoder(r, all_depths=True).hidden_states
+            for m, r in zip((before.model, after.model), rows, strict=True)
+        ]
+        logits = [
+            m.pretraining_forward(r, torch.arange(9))[0]
+            for m, r in zip((before.model, after.model), rows, strict=True)
+        ]
+    for one, other in zip(*states, strict=True):
+        assert torch.equal(one, other)
+    torch.testing.assert_close(logits[1], logits[0][:, kept], rtol=1e-6, atol=1e-6)
+    assert torch.equal(after.extra["classifier.weight"], before.extra["classifier.weight"])
+    assert after.config["id2label"] == {"0": "a", "1": "b"}
+    rows_gone = 503 - new.vocab_size
+    assert told.parameters[0] - told.parameters[1] == rows_gone * (8 + 1)
+
+
+def test_what_is_told_is_what_a_person_would_count(place: Path, tmp_path: Path) -> None:
+    corpus = Corpus(place / "corpus")
+    old = corpus.tokenizer()
+    sentences = [corpus.sentence_tokens(i).tolist() for i in range(corpus.num_sentences)]
+    counts = piece_counts(place / "corpus")
+    assert counts.tolist() == np.bincount([i for s in sentences for i in s], minlength=500).tolist()
+    kept = kept_pieces(old, counts, coverage=0.9)
+    new = pruned(old, kept)
+    told, stays = coverage_of(place / "corpus", old, new, kept), set(kept.tolist())
+    changed = [s for s in sentences if not stays.issuperset(s)]
+    assert (told.sentences, told.sentences_changed) == (len(sentences), len(changed)) and changed
+    assert told.tokens == sum(map(len, sentences))
+    assert told.tokens_kept == sum(i in stays for s in sentences for i in s)
+    assert 0.9 <= told.tokens_kept / told.tokens < 0.91 or told.tokens_kept == told.tokens
+    again = sum(len(new.encode(old.decode(s))) for s in changed)
+    assert told.tokens_after == told.tokens - sum(map(len, changed)) + again > told.tokens
+    assert told.unknown == told.unknown_after == 0
+    written = prune(place / "model", place / "corpus", tmp_path / "small", share=0.9)
+    record = json.loads((tmp_path / "small" / "pruning.json").read_text())
+    assert record["coverage"] == vars(told) == vars(written.coverage)
+    assert record["pieces"] == {"before": 500, "after": len(kept)}
+
+
+def test_unknown_characters_are_counted(place: Path, tmp_path: Path) -> None:
+    """Where the vocabulary is forced to lose the characters too."""
+    old = load_tokenizer(place / "model")
+    counts = piece_counts(place / "corpus")
+    stays = kept_pieces(old, counts)
+    letter = old.piece_to_id("e")
+    kept = stays[[not (i not in old.special_ids and "e" in old.id_to_piece(i)) for i in stays.tolist()]]
+    assert letter not in kept
+    told = coverage_of(place / "corpus", old, pruned(old, kept), kept)
+    assert told.unknown == 0 < told.unknown_after
+
+
+def test_weights_of_16_bits_stay_so(place: Path, tmp_path: Path) -> None:
+    found = read_folder(place / "model")
+    save_model(found.model, load_tokenizer(place / "model"), tmp_path / "half", stored="float16")
+    prune(tmp_path / "half", place / "corpus", tmp_path / "small")
+    size = (tmp_path / "small" / "model.safetensors").stat().st_size
+    assert size < (tmp_path / "half" / "model.safetensors").stat().st_size
+    old, new = load_model(tmp_path / "half"), load_model(tmp_path / "small")
+    assert torch.equal(old.encoder.attention[0].query.weight, new.encoder.attention[0].query.weight)
+
+
+def test_a_corpus_of_another_tokenizer_is_refused(place: Path, tmp_path: Path) -> None:
+    text, vocabulary = toy_vocabulary(tmp_path, 40_000)
+    prepare([text], tmp_path / "corpus", load_tokenizer(vocabulary), "en", workers=1)
+    with pytest.raises(CorpusError, match=r"another tokenizer.*--tokenizer"):
+        prune(place / "model", tmp_path / "corpus", tmp_path / "small")
+    with pytest.raises(AlbertineError, match="special or spell"):
+        prune(place / "model", place / "corpus", tmp_path / "small", keep=7)
+    assert not (tmp_path / "small").exists()
+
+
+def test_killed_anywhere_nothing_is_half_written(place: Path, tmp_path: Path) -> None:
+    whole = tmp_path / "whole"
+    prune(place / "model", place / "corpus", whole)
+    names = sorted(path.name for path in whole.iterdir())
+    at, died = 1, True
+    while died:
+        out = tmp_path / f"out-{at}"
+        died = dies_while(lambda: prune(place / "model", place / "corpus", out) and None, at)  # noqa: B023
+        if out.exists():
+            assert sorted(path.name for path in out.iterdir()) == names
+        prune(place / "model", place / "corpus", out)
+        assert all((out / name).read_bytes() == (whole / name).read_bytes() for name in names)
+        at += 4
+    assert at > 9
+
+
+def test_the_command_goes_on_with_its_text_after_a_kill(place: Path, tmp_path: Path) -> None:
+    words = [
+        sys.executable,
+        "-m",
+        "albertine",
+        "prune",
+        str(place / "model"),
+        str(place / "text"),
+        "--workers=1",
+    ]
+    straight, out = tmp_path / "straight", tmp_path / "out"
+    done = subprocess.run([*words, "-o", str(straight)], capture_output=True, text=True, check=True)
+    assert "tokens kept" in done.stdout and "100.000%" in done.stdout
+    assert not (tmp_path / "straight.corpus").exists()
+    process = subprocess.Popen([*words, "-o", str(out)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    since = time.monotonic()
+    while not (tmp_path / "out.corpus").is_dir():
+        assert process.poll() is None and time.monotonic() - since < 120
+        time.sleep(0.002)
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL and not out.exists()
+    subprocess.run([*words, "-o", str(out)], capture_output=True, check=True)
+    assert not (tmp_path / "out.corpus").exists()
+    for name in ("spiece.model", "model.safetensors", "config.json"):
+        assert (out / name).read_bytes() == (straight / name).read_bytes()

@@ -1,0 +1,268 @@
+"""Each loss of a student against its definition written out, and what has a gradient of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from albertine.errors import SettingsError
+from albertine.layout import Packed, pack
+from albertine.model.block import AttentionBlock, FeedForwardBlock
+from albertine.model.config import EncoderConfig
+from albertine.model.model import Model
+from albertine.model.plan import SharingPlan
+from albertine.objectives.attention_relations import Attended, attended, map_divergence, relation_divergence
+from albertine.objectives.batch import PretrainingBatch
+from albertine.objectives.distillation import (
+    DistillationLosses,
+    Lessons,
+    hidden_loss,
+    mapped_depths,
+    soft_target_loss,
+)
+from albertine.objectives.losses import pretraining_losses
+
+LENGTHS = (5, 1, 9)
+
+
+def config_of(depth: int = 2, *, hidden: int = 16, heads: int = 2, **changes: object) -> EncoderConfig:
+    config = EncoderConfig(
+        vocab_size=50,
+        embedding_size=8,
+        hidden_size=hidden,
+        num_attention_heads=heads,
+        intermediate_size=20,
+        max_position_embeddings=32,
+        initializer_range=0.5,
+        plan=SharingPlan.unshared(depth),
+    )
+    return replace(config, **changes)  # type: ignore[arg-type]
+
+
+def packed_of(lengths: tuple[int, ...] = LENGTHS, first: int = 0) -> Packed:
+    """Sequences whose tokens are named by their number, from `first`, and by their places."""
+    return pack([[(7 * i + 3 * j) % 45 + 5 for j in range(n)] for i, n in enumerate(lengths, first)])
+
+
+def batch_of(lessons: Lessons, lengths: tuple[int, ...] = LENGTHS, first: int = 0) -> PretrainingBatch:
+    """Every second token is predicted, every pair is in order."""
+    packed = packed_of(lengths, first)
+    rows, count = torch.arange(0, packed.num_tokens, 2), len(lengths)
+    samples, labels = torch.zeros(count, 2, dtype=torch.int64), torch.zeros(count, dtype=torch.int64)
+    return PretrainingBatch(packed, rows, rows % 50, labels, count, samples, lessons=lessons.names)
+
+
+def losses_of(student: EncoderConfig, teacher: EncoderConfig, lessons: Lessons) -> DistillationLosses:
+    heads = {"mlm", "sop"}
+    return DistillationLosses(Model(student, heads, seed=1), Model(teacher, heads, seed=2), lessons, seed=3)
+
+
+def kl(of: Tensor, given: Tensor) -> float:
+    """Σ p·log(p / q) of two lists of chances, p being `given`."""
+    return sum(float(p * (p / q).log()) for p, q in zip(given.double(), of.double(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("student", "teacher", "followed"),
+    [
+        (2, 4, (0, 2, 4)),
+        (4, 12, (0, 3, 6, 9, 12)),
+        (3, 4, (0, 1, 3, 4)),
+        (6, 24, (0, 4, 8, 12, 16, 20, 24)),
+        (4, 2, (0, 1, 1, 2, 2)),
+        (1, 5, (0, 5)),
+    ],
+)
+def test_depths_are_mapped_evenly(student: int, teacher: int, followed: tuple[int, ...]) -> None:
+    assert mapped_depths(student, teacher) == followed
+
+
+def test_soft_targets_by_their_definition() -> None:
+    torch.manual_seed(0)
+    mine, its = torch.randn(4, 7) * 3, torch.randn(4, 7) * 3
+    expected = 4.0 * sum(
+        kl((x / 2).softmax(0), (y / 2).softmax(0)) for x, y in zip(mine.double(), its.double(), strict=True)
+    )
+    assert soft_target_loss(mine, its, 2.0).item() == pytest.approx(expected, rel=1e-5)
+    assert soft_target_loss(its, its, 2.0).item() == pytest.approx(0.0, abs=1e-6)
+    # In the limit of a high temperature the gradient is that of half the squared error of centred logits over
+    # the classes, whatever the temperature: this is what T² is for.
+    leaf = mine.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(soft_target_loss(leaf, its, 1000.0), leaf)
+    centred = (mine - mine.mean(1, keepdim=True)) - (its - its.mean(1, keepdim=True))
+    torch.testing.assert_close(gradient, centred / 7, rtol=1e-2, atol=1e-3)
+
+
+def test_hidden_states_by_their_definition() -> None:
+    torch.manual_seed(0)
+    mine, its = torch.randn(3, 4), torch.randn(3, 4) * 9
+    expected = sum(
+        float(((x - y) ** 2).sum() / (y**2).sum()) for x, y in zip(mine.double(), its.double(), strict=True)
+    )
+    assert hidden_loss(mine, its).item() == pytest.approx(expected, rel=1e-5)
+
+
+KINDS = {
+    "learned": {},
+    "rotary": {"positions": "rotary"},
+    "pre-norm": {"positions": "rotary", "norm": "pre", "biases": False},
+    "queries and keys normed": {"qk_norm": True},
+    "norms of each depth": {
+        "plan": SharingPlan((0, 0), (0, 0), own=("norms", "residuals")),
+    },
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_compared_is_what_a_depth_attends_with(kind: str) -> None:
+    """From queries, keys and values, by a loop over sequences, the next states come out."""
+    model = Model(config_of(**KINDS[kind]), {"mlm"}, seed=4).eval()  # type: ignore[arg-type]
+    encoder, packed = model.encoder, packed_of()
+    with torch.no_grad():
+        states = encoder(packed, all_depths=True).hidden_states
+        assert states is not None
+        for d in range(2):
+            q, k, v = (x.split(LENGTHS) for x in attended(encoder, packed, states, d))
+            mixed = []
+            for q_LND, k_LND, v_LND in zip(q, k, v, strict=True):
+                weights = (torch.einsum("lnd,mnd->nlm", q_LND, k_LND) / 8**0.5).softmax(-1)
+                mixed.append(torch.einsum("nlm,mnd->lnd", weights, v_LND).flatten(1))
+            attention = encoder.attention[encoder.config.plan.attention[d]]
+            feed_forward = encoder.feed_forward[encoder.config.plan.feed_forward[d]]
+            assert isinstance(attention, AttentionBlock) and isinstance(feed_forward, FeedForwardBlock)
+            own = None if encoder.own is None else encoder.own[d]
+            parts = (None, None) if own is None else (own.attention, own.feed_forward)
+            x = attention.added(attention.output, torch.cat(mixed), states[d], states[d], parts[0])
+            after = feed_forward(x, parts[1])
+            if d == 1 and encoder.final_norm is not None:
+                after = encoder.final_norm(after)
+            torch.testing.assert_close(after, states[d + 1], rtol=1e-4, atol=1e-4)
+
+
+def attended_of(heads: int, size: int, seed: int) -> Attended:
+    torch.manual_seed(seed)
+    return Attended(*(torch.randn(sum(LENGTHS), heads, size) for _ in range(3)))
+
+
+def by_definition(mine: tuple[Tensor, Tensor], its: tuple[Tensor, Tensor]) -> float:
+    """The mean over heads of the summed divergence, one query at a time."""
+    total, first, heads = 0.0, 0, mine[0].shape[1]
+    for length in LENGTHS:
+        rows = range(first, first + length)
+        for head in range(heads):
+            for i in rows:
+                chances = [
+                    torch.stack([a[i, head] @ b[j, head] for j in rows]).double() / a.shape[2] ** 0.5
+                    for a, b in (mine, its)
+                ]
+                total += kl(chances[0].softmax(0), chances[1].softmax(0))
+        first += length
+    return total / heads
+
+
+def test_attention_maps_by_their_definition() -> None:
+    mine, its = attended_of(2, 4, 0), attended_of(2, 8, 1)  # as many heads, of another size
+    expected = by_definition((mine.queries, mine.keys), (its.queries, its.keys))
+    assert map_divergence(mine, its, LENGTHS).item() == pytest.approx(expected, rel=1e-4)
+
+
+def test_relations_by_their_definition() -> None:
+    mine, its = attended_of(2, 6, 0), attended_of(4, 8, 1)  # 12 and 32 numbers a row, cut into 4 heads
+    cut = [[x.flatten(1).view(-1, 4, x[0].numel() // 4) for x in one] for one in (mine, its)]
+    expected = sum(by_definition((a, a), (b, b)) for a, b in zip(*cut, strict=True)) / 3
+    assert relation_divergence(mine, its, LENGTHS, 4).item() == pytest.approx(expected, rel=1e-4)
+
+
+def test_parts_are_those_that_a_batch_counts_and_no_others() -> None:
+    for lessons in (Lessons(), Lessons(soft=0), Lessons(hidden=0, attention=0), Lessons(1, 0, 1)):
+        losses, batch = losses_of(config_of(), config_of(4), lessons), batch_of(lessons)
+        parts = losses(losses.trained, batch)
+        assert {name: part.count for name, part in parts.items()} == batch.counts
+    assert batch_of(Lessons()).counts == {"mlm": 8, "sentence": 3, "soft": 8, "hidden": 15, "attention": 15}
+
+
+@pytest.mark.parametrize("hidden", [16, 12])
+def test_a_batch_may_be_cut_anywhere(hidden: int) -> None:
+    lessons = Lessons()
+    losses = losses_of(config_of(hidden=hidden), config_of(4), lessons)
+    cuts = ((4, 6, 2, 8), 0), ((4, 6), 0), ((2, 8), 2)
+    whole, *halves = (losses(losses.trained, batch_of(lessons, *cut)) for cut in cuts)
+    for name in lessons.names:
+        together = sum(half[name].loss_sum.item() for half in halves)
+        assert whole[name].loss_sum.item() == pytest.approx(together, rel=1e-4) and together > 0
+
+
+@pytest.mark.parametrize("hidden", [16, 12])
+def test_gradients_reach_only_the_student_and_its_maps(hidden: int) -> None:
+    losses = losses_of(config_of(hidden=hidden), config_of(4), Lessons())
+    losses.trained.train()
+    parts = losses(losses.trained, batch_of(Lessons()))
+    assert not losses.teacher.training
+    torch.stack([part.loss_sum for part in parts.values()]).sum().backward()
+    assert all(p.grad is None and not p.requires_grad for p in losses.teacher.parameters())
+    named = dict(losses.trained.named_parameters())
+    assert all(p.grad is not None and bool(p.grad.any()) for n, p in named.items() if "key.bias" not in n)
+    assert [n for n in named if n.startswith("maps.")] == (
+        [] if hidden == 16 else [f"maps.{i}.weight" for i in range(3)]
+    )
+
+
+@pytest.mark.parametrize("lesson", ["soft", "hidden", "attention"])
+def test_the_gradient_is_that_of_plain_torch(lesson: str) -> None:
+    """Kernels sum the gradients of a weight inside its products; the second use of queries counts."""
+    only = {"soft": 0.0, "hidden": 0.0, "attention": 0.0, lesson: 1.0}
+    gradients = []
+    for backend in ("auto", "plain"):
+        losses = losses_of(config_of(positions="rotary"), config_of(4, positions="rotary"), Lessons(**only))
+        losses.student.encoder.backend = backend
+        loss = losses(losses.trained, batch_of(losses.lessons))[lesson].loss_sum
+        wanted = [p for n, p in losses.student.named_parameters() if "attention.0." in n]
+        gradients.append(torch.autograd.grad(loss, wanted, allow_unused=True))
+    for one, other in zip(*gradients, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None and other is not None:
+            torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+
+
+def test_a_student_that_is_its_teacher_has_nothing_to_learn() -> None:
+    model, lessons = Model(config_of(), {"mlm", "sop"}, seed=2).eval(), Lessons()
+    twin = Model(config_of(), {"mlm", "sop"}, seed=2).eval()
+    parts = DistillationLosses(model, twin, lessons)(model, batch_of(lessons))
+    for name in lessons.names:
+        assert parts[name].loss_sum.item() == pytest.approx(0.0, abs=1e-4)
+    assert int(parts["soft"].correct) == parts["soft"].count
+
+
+def test_the_student_is_asked_once_and_its_hard_labels_are_as_ever() -> None:
+    lessons = Lessons()
+    losses = losses_of(config_of(), config_of(4), lessons)
+    batch = batch_of(lessons)
+    mine, usual = losses(losses.trained, batch), pretraining_losses(losses.student, batch)
+    for name in ("mlm", "sentence"):
+        assert mine[name].loss_sum.item() == pytest.approx(usual[name].loss_sum.item(), rel=1e-5)
+        assert int(mine[name].correct) == int(usual[name].correct)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"positions": "relative", "type_vocab_size": 0, "embedding_norm": False}, "relative positions"),
+        ({"step_signal": "learned", "plan": SharingPlan.shared(2)}, "signals before every step"),
+        ({"input_injection": True, "plan": SharingPlan.shared(2)}, "an input injection"),
+    ],
+)
+def test_attention_of_another_kind_is_refused(changes: dict[str, object], said: str) -> None:
+    odd = config_of(**changes)  # type: ignore[arg-type]
+    with pytest.raises(SettingsError, match=f"the teacher has {said}"):
+        losses_of(config_of(), odd, Lessons())
+    losses = losses_of(config_of(), odd, Lessons(attention=0))
+    assert losses(losses.trained, batch_of(losses.lessons))["hidden"].loss_sum.item() > 0
+
+
+def test_relation_heads_fit_both_widths() -> None:
+    losses = losses_of(config_of(hidden=18, heads=3), config_of(hidden=24, heads=4), Lessons())
+    assert losses.relation_heads == 2
+    assert losses_of(config_of(hidden=12), config_of(), Lessons()).relation_heads is None
