@@ -5,7 +5,6 @@ of its variables."""
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,12 +16,10 @@ from torch import Tensor
 
 from albertine.errors import ModelError, SettingsError
 from albertine.files import replaced_folder
-from albertine.interop.google_config import google_json, read_google, written_kind
+from albertine.interop.google_config import google_json, read_google
 from albertine.interop.google_names import (
     BACKBONE,
     HEADS,
-    SECOND,
-    WORDS,
     Kind,
     heads_in,
     keymap,
@@ -33,6 +30,7 @@ from albertine.interop.huggingface_config import config_json, inner_blocks, our_
 from albertine.interop.keymap import check, to_ours, to_theirs
 from albertine.interop.model_folder import ModelFolder
 from albertine.interop.tensorflow_bundle import INDEX, open_bundle, write_bundle
+from albertine.interop.tensorflow_layouts import written_kind
 from albertine.interop.weights import OpenWeights, read_json
 from albertine.interop.writing import SavableTokenizer
 from albertine.model.config import EncoderConfig
@@ -40,15 +38,13 @@ from albertine.model.model import Model
 
 CONFIGS: dict[Kind, str] = {
     "albert": "albert_config.json",
+    "unshared": "albert_config.json",
     "bert": "bert_config.json",
     "brightmart": "albert_config.json",
     "xlnet": "xlnet_config.json",
 }
 NAME = "model.ckpt-best"
 """Of the checkpoint that we write, as in Google's own archives."""
-MAX_PRODUCT = 1 << 28
-"""Numbers in brightmart's word embeddings; its largest model has 86 million. Two narrow factors in a small
-file must not ask for more memory than there is."""
 SEGMENTS = "model/transformer/seg_embed"
 MASK_EMBEDDING = "model/transformer/mask_emb/mask_emb"
 _CHOSEN = re.compile(r'^model_checkpoint_path:\s*"([^"]+)"', re.MULTILINE)
@@ -111,11 +107,7 @@ def read_checkpoint(folder: Path, prefix: Path) -> ModelFolder:
     """
     with open_bundle(prefix) as weights:
         kind, tree, config = _configured(folder, prefix, weights)
-        notes = []
-        if kind == "brightmart":
-            weights, note = _multiplied(weights, prefix)
-            notes.append(note)
-        return _assembled(kind, tree, config, weights, prefix, tuple(notes))
+        return _assembled(kind, tree, config, weights, prefix)
 
 
 def _configured(
@@ -156,45 +148,12 @@ def _config_file(folder: Path, kind: Kind) -> Path:
     return found[0]
 
 
-def _multiplied(weights: OpenWeights, prefix: Path) -> tuple[OpenWeights, str]:
-    """brightmart's checkpoint with one table of words, H wide: there the product of two factors is what
-    positions and segments of width H are added to, which is no factorisation of ours (albert_family.md 1.12).
-    """
-    one, other = weights.shapes.get(WORDS, ()), weights.shapes.get(SECOND, ())
-    if len(one) != 2 or len(other) != 2 or one[1] != other[0]:
-        raise ModelError(
-            f"has no {WORDS} and {SECOND} that can be multiplied, but {list(one)} and {list(other)}",
-            where=prefix.with_name(prefix.name + INDEX),
-        )
-    product = (one[0], other[1])
-    if math.prod(product) > MAX_PRODUCT:
-        raise ModelError(
-            f"has word embeddings whose product would be {list(product)}, more than any such model has",
-            where=prefix.with_name(prefix.name + INDEX),
-        )
-
-    def read(name: str) -> Tensor:
-        if name != WORDS:
-            return weights.read(name)
-        # In float64, so that every machine finds the same product.
-        return (weights.read(WORDS).double() @ weights.read(SECOND).double()).float()
-
-    shapes = {name: shape for name, shape in weights.shapes.items() if name != SECOND} | {WORDS: product}
-    before, after = one[0] * one[1] + other[0] * other[1], product[0] * product[1]
-    note = (
-        f"Its word embeddings are the product of two factors, and are written multiplied: {after:,} numbers "
-        f"instead of {before:,}, for the same outputs."
-    )
-    return OpenWeights(shapes, read), note
-
-
 def _assembled(
     kind: Kind,
     tree: dict[str, Any],
     config: EncoderConfig,
     weights: OpenWeights,
     prefix: Path,
-    notes: tuple[str, ...],
 ) -> ModelFolder:
     where = prefix.with_name(prefix.name + INDEX)
     names = without_slots(weights.shapes)
@@ -223,7 +182,7 @@ def _assembled(
             rest = [name for name in rest if name not in pair]
             told = _with_head(told, our_flags(tree).get("head"))
     aside = tuple(name for name in rest if weights.shapes[name])  # what has no shape is the state of a run
-    return ModelFolder(model.requires_grad_(True).eval(), told, extra, aside, notes)
+    return ModelFolder(model.requires_grad_(True).eval(), told, extra, aside)
 
 
 def _with_head(told: dict[str, Any], head: object) -> dict[str, Any]:
@@ -248,7 +207,8 @@ def save_checkpoint(
     and vocabulary.
 
     Args:
-        wanted: "google" or "xlnet-tf". extra_tensors: other heads, by the names that transformers gives them.
+        wanted: "google", "bert4keras", "brightmart" or "xlnet-tf". extra_tensors: other heads, by the names
+            that transformers gives them.
         extra_config: what config.json would say of them, such as the names of classes.
 
     Returns:
@@ -270,7 +230,8 @@ def save_checkpoint(
             for part, name in zip(_PARTS, pair, strict=True):
                 if (tensor := extra.pop(f"{head}.{part}", None)) is not None:
                     tensors[name] = tensor.detach().float().cpu().contiguous()
-    tree = google_json(kind, model, int(getattr(tokenizer, "pad_id", model.config.pad_token_id)))
+    pad = int(getattr(tokenizer, "pad_id", model.config.pad_token_id))
+    tree = google_json(kind, model, pad, keras=wanted == "bert4keras")
     tree["albertine"] |= {"head": dict(extra_config)} if extra_config else {}
     _write(folder, CONFIGS[kind], tree, tensors, tokenizer)
     return tuple(sorted(extra))

@@ -199,10 +199,12 @@ def _without_identity(model: Model) -> Model:
 
 def written_type(config: EncoderConfig, layout: Layout | None = None) -> ModelType:
     """The model_type that `save_model` writes. Raises SettingsError as it does."""
-    return model_type(config if layout is None else _written(config, layout))
+    return "albertine" if layout == "albertine" else model_type(_written(config, layout))
 
 
-def _written(config: EncoderConfig, layout: Layout) -> EncoderConfig:
+def _written(config: EncoderConfig, layout: Layout | None) -> EncoderConfig:
+    if layout is None or layout == "albertine":
+        return config
     known = layout == "transformers" and model_type(config) != "albertine"
     return config if known else copied_config(config, layout)
 
@@ -222,12 +224,12 @@ def save_model(
 
     Args:
         layout: one of transformers' that knows no sharing: then every depth is written as a copy, and
-            `read_folder` folds the copies together again. By default nothing is written twice.
+            `read_folder` folds the copies together again; or "albertine", our own names. By default nothing
+            is written twice, by transformers' names where it has some.
         tokenizer: anything with save(folder); its special ids go into config.json.
         extra_tensors, extra_config: other heads by their foreign names, and what config.json says of them;
             they win over our values, so a task can name its own architecture.
         extra_files: more files, by their path in the folder.
-
         stored: number format of the weights in the file; who loads them computes in float32 all the same.
 
     Raises:
@@ -245,10 +247,10 @@ def save_model(
     shared = model
     if layout is not None and _written(model.config, layout) != model.config:
         model = copied(shared, layout)
-    kind = model_type(model.config)
+    kind = written_type(model.config, "albertine" if layout == "albertine" else None)
     extra = {k: v.detach().cpu().contiguous() for k, v in (extra_tensors or {}).items()}
     told = dict(extra_config or {})
-    tree = config_json(model, tokenizer)
+    tree = config_json(model, tokenizer, kind)
     if model.config != shared.config:
         extra |= kept_beside(shared, model)
         tree["albertine"] |= {"encoder": shared.config.to_dict()}

@@ -123,9 +123,15 @@ def obstacles(config: EncoderConfig, kind: str) -> list[str]:
     return found
 
 
-def config_json(model: Model, tokenizer: SavableTokenizer | None = None) -> dict[str, Any]:
-    """The config.json of a model."""
-    config, kind = model.config, model_type(model.config)
+def config_json(
+    model: Model, tokenizer: SavableTokenizer | None = None, kind: ModelType | None = None
+) -> dict[str, Any]:
+    """The config.json of a model.
+
+    Args:
+        kind: "albertine" to say it in our own words even where transformers has some.
+    """
+    config, kind = model.config, kind or model_type(model.config)
     if kind == "albertine":
         return {"model_type": kind, "encoder": config.to_dict(), "albertine": written_flags(model)}
     said = {"model_type": kind, "architectures": [_architecture(kind, model)]}

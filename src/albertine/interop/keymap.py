@@ -79,11 +79,11 @@ class KeyMap:
 
     Attributes:
         rules: every parameter that a model can have, each of our names once.
-        fields: (our block number, inner blocks of a group) → the numbers in the foreign name of that block.
+        fields: (our block number, inner blocks of a group) → what tells that block in its foreign name.
     """
 
     rules: tuple[Rule, ...]
-    fields: Callable[[int, int], dict[str, int]]
+    fields: Callable[[int, int], Mapping[str, int | str]]
 
     def entries(self, names: Iterable[str], inner: int = 1) -> dict[str, Rule]:
         """For each of our `names` its rule, foreign name filled in; KeyError if the format has no such part.
