@@ -27,7 +27,7 @@ from albertine.interop.google_names import (
     without_slots,
 )
 from albertine.interop.huggingface_config import config_json, inner_blocks, our_flags
-from albertine.interop.keymap import check, to_ours, to_theirs
+from albertine.interop.keymap import check, refuse_unexpected, to_ours, to_theirs
 from albertine.interop.model_folder import ModelFolder
 from albertine.interop.tensorflow_bundle import INDEX, open_bundle, write_bundle
 from albertine.interop.tensorflow_layouts import written_kind
@@ -163,14 +163,7 @@ def _assembled(
     rules = keymap(kind, config).entries(state, inner_blocks(tree) if kind == "albert" else 1)
     check(rules, state, {name: weights.shapes[name] for name in names}, where, heads)
     rest = sorted(names - {rule.theirs for rule in rules.values()} - {MASK_EMBEDDING})
-    if odd := [name for name in rest if name.startswith(BACKBONE)]:
-        raise ModelError(
-            f"has {odd[0]}"
-            + (f" and {len(odd) - 1} more variables" if len(odd) > 1 else "")
-            + " that its configuration has no place for",
-            where=where,
-            remedy="Use the configuration that belongs to this checkpoint",
-        )
+    refuse_unexpected([name for name in rest if name.startswith(BACKBONE)], "variables", where)
     model.load_state_dict(to_ours(rules, weights.read, where, heads), assign=True)
     extra: dict[str, Tensor] = {}
     told = config_json(model)

@@ -23,7 +23,7 @@ ROFORMER_BASE = 10000.0
 
 def read_model_type(tree: Mapping[str, Any]) -> ModelType:
     kind = tree.get("model_type")
-    if kind is None and "embedding_size" in tree and "inner_group_num" in tree:
+    if kind is None and "embedding_size" in tree and ("inner_group_num" in tree or "ln_type" in tree):
         return "albert"  # the files of 2019 did not say
     for known in KINDS:
         if kind == known:
@@ -42,8 +42,10 @@ def read_config(kind: ModelType, tree: Mapping[str, Any]) -> EncoderConfig:
     if kind == "xlnet":
         return read_xlnet(tree)
     refused = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
-    refuse_other(tree, refused | ({"rotary_value": False} if kind == "roformer" else {}))
-    flags = our_flags(tree)
+    refuse_other(tree, refused | ({"rotary_value": False} if kind == "roformer" else {"ln_type": "postln"}))
+    # The one word by which brightmart's configurations are known, in whose encoder words alone are mapped.
+    words = {"embedding_mapping": "words"} if kind == "albert" and "ln_type" in tree else {}
+    flags = words | our_flags(tree)
     act = tree.get("hidden_act", "gelu_new" if kind == "albert" else "gelu")
     hidden_dropout = tree.get("hidden_dropout_prob", 0.0 if kind == "albert" else 0.1)
     dropout = tree.get("classifier_dropout_prob" if kind == "albert" else "classifier_dropout")

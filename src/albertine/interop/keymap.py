@@ -145,6 +145,24 @@ def check(
             )
 
 
+def refuse_unexpected(odd: list[str], noun: str, where: object) -> None:
+    """Refuse tensors of the encoder or of the heads of pretraining that the configuration has no place for.
+
+    Args:
+        odd: their foreign names. noun: what the format calls them, in the plural.
+
+    Raises:
+        ModelError: there is one.
+    """
+    if odd:
+        more = f" and {len(odd) - 1} more {noun}" if len(odd) > 1 else ""
+        raise ModelError(
+            f"has {odd[0]}{more} that its configuration has no place for",
+            where=where,
+            remedy="Use the configuration that was saved with these weights",
+        )
+
+
 def to_ours(
     entries: Mapping[str, Rule], read: Callable[[str], Tensor], where: object, heads: int = 1
 ) -> dict[str, Tensor]:

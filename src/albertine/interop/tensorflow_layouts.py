@@ -55,7 +55,7 @@ _ERF = "hidden_act gelu, the erf form, where its code computes the tanh form"
 
 
 def _in_the_way(model: Model, wanted: str) -> dict[str, bool]:
-    """What of a model a layout of TensorFlow has no place for, and whether `nearest.fitted` can give it up."""
+    """What of a model a layout has no place for, and whether `nearest.fitted` can give it up."""
     config, found, xlnet = model.config, dict[str, bool](), wanted == "xlnet-tf"
     if config.architecture not in _WHOSE[wanted]:
         mended = config.architecture == "brightmart" and not xlnet
