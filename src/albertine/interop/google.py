@@ -14,8 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from albertine.errors import ModelError, SettingsError
+from albertine.errors import ModelError
 from albertine.files import replaced_folder
+from albertine.interop.config_values import usable
 from albertine.interop.google_config import google_json, read_google
 from albertine.interop.google_names import (
     BACKBONE,
@@ -27,7 +28,7 @@ from albertine.interop.google_names import (
     without_slots,
 )
 from albertine.interop.huggingface_config import config_json, inner_blocks, our_flags
-from albertine.interop.keymap import check, refuse_unexpected, to_ours, to_theirs
+from albertine.interop.keymap import check, refuse_too_deep, refuse_unexpected, to_ours, to_theirs
 from albertine.interop.model_folder import ModelFolder
 from albertine.interop.tensorflow_bundle import INDEX, open_bundle, write_bundle
 from albertine.interop.tensorflow_layouts import written_kind
@@ -121,14 +122,12 @@ def _configured(
             remedy="Read are checkpoints by Google's names, such as bert/embeddings/word_embeddings",
         )
     file = _config_file(folder, kind)
-    try:
+    with usable(file):
         tree = read_json(file)
         config = read_google(kind, tree)
         if kind == "xlnet" and SEGMENTS not in weights.shapes:  # its graph had no segments to tell apart
             config = replace(config, type_vocab_size=0)
         return kind, tree, config
-    except (SettingsError, TypeError, ValueError) as error:
-        raise ModelError(f"cannot be used: {error}", where=file) from error
 
 
 def _config_file(folder: Path, kind: Kind) -> Path:
@@ -157,6 +156,7 @@ def _assembled(
 ) -> ModelFolder:
     where = prefix.with_name(prefix.name + INDEX)
     names = without_slots(weights.shapes)
+    refuse_too_deep(config.plan, len(names), where)
     with torch.device("meta"):
         model = Model(config, heads_in(kind, names, our_flags(tree).get("sentence_objective")))
     state, heads = model.state_dict(), config.num_attention_heads

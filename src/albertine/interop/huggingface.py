@@ -16,7 +16,7 @@ from torch import Tensor
 
 from albertine.errors import ModelError, SettingsError
 from albertine.files import standing
-from albertine.interop.config_values import number
+from albertine.interop.config_values import number, usable
 from albertine.interop.copies import KEPT, Layout, copied, copied_config, folded, kept_beside
 from albertine.interop.google import checkpoint_in, read_checkpoint, told_config
 from albertine.interop.huggingface_config import (
@@ -39,11 +39,11 @@ from albertine.interop.huggingface_names import (
     is_tied,
     other_head,
 )
-from albertine.interop.keymap import check, refuse_unexpected, to_ours, to_theirs
+from albertine.interop.keymap import check, refuse_too_deep, refuse_unexpected, to_ours, to_theirs
 from albertine.interop.lonepatient_names import PROJECTION, layout_of, lonepatient_plan, spare_tensors
 from albertine.interop.model_folder import ModelFolder as ModelFolder
 from albertine.interop.positions import sinusoids
-from albertine.interop.weights import OpenWeights, open_weights, read_json
+from albertine.interop.weights import OpenWeights, open_weights, read_json, refuse_keras
 from albertine.interop.writing import SavableTokenizer, write_folder
 from albertine.interop.xlnet_names import MASK_EMBEDDING, our_head_name, their_head_name
 from albertine.model.config import EncoderConfig
@@ -80,12 +80,11 @@ def read_folder(folder: str | Path) -> ModelFolder:
         raise ModelError("is not a folder", where=folder, remedy="Name the folder that holds config.json")
     if (prefix := checkpoint_in(folder)) is not None:
         return read_checkpoint(folder, prefix)
+    refuse_keras(folder)
     tree = read_json(folder / "config.json")
-    try:
+    with usable(folder / "config.json"):
         kind = read_model_type(tree)
         config = read_config(kind, tree)
-    except (SettingsError, TypeError, ValueError) as error:
-        raise ModelError(f"cannot be used: {error}", where=folder / "config.json") from error
     with open_weights(folder) as weights:
         try:
             return _assemble(kind, config, tree, weights, folder)
@@ -111,6 +110,7 @@ def _assemble(
     files = canonical(names, weights.shapes)
     if names == "albert" and config.embedding_size == config.hidden_size:
         config = replace(config, embedding_mapping="always")
+    refuse_too_deep(config.plan, len(files), folder)
     found_heads = heads_in(names, files, our_flags(tree)) - _untied(names, files, weights)
     with torch.device("meta"):
         model = Model(config, found_heads)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from albertine.errors import ModelError
+from albertine.model.plan import SharingPlan
 
 BLOCK = re.compile(r"^(encoder\.(?:attention|feed_forward)\.)(\d+)\.")
 ATTENTION = "encoder.attention.{n}."
@@ -143,6 +144,22 @@ def check(
                 where=where,
                 remedy="Use the config.json that was saved with these weights",
             )
+
+
+def refuse_too_deep(plan: SharingPlan, tensors: int, where: object) -> None:
+    """Refuse a configuration that names more blocks than the file has tensors, before thousands of them are
+    made to be compared with it.
+
+    Raises:
+        ModelError: it does.
+    """
+    blocks = plan.num_attention_blocks + plan.num_feed_forward_blocks
+    if blocks > tensors:
+        raise ModelError(
+            f"has {tensors:,} tensors, and its configuration names {plan.depth:,} layers",
+            where=where,
+            remedy="The configuration and the weights do not belong together, or the file is incomplete",
+        )
 
 
 def refuse_unexpected(odd: list[str], noun: str, where: object) -> None:
