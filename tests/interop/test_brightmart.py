@@ -24,6 +24,7 @@ from albertine.interop import copies
 from albertine.interop.copies import KEPT
 from albertine.interop.google import NAME, save_checkpoint
 from albertine.interop.google_names import SECOND, WORDS, keymap, kind_of
+from albertine.interop.heads import usual_pooling
 from albertine.interop.huggingface import Layout, read_folder, save_model
 from albertine.interop.tensorflow_bundle import open_bundle, read_index, write_bundle
 from albertine.interop.weights import open_weights, read_json
@@ -31,6 +32,7 @@ from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.model.presets import preset
+from albertine.precision import InferencePrecision
 from tests.interop.test_roformer import assert_same_model
 from tests.model import builders
 
@@ -244,3 +246,31 @@ def test_a_folder_without_a_sentence_head(tmp_path: Path) -> None:
     found = read_folder(tmp_path)
     assert_same_model(found.model, model)
     assert not found.extra and not found.left_aside
+
+
+def test_a_classifier_on_it_looks_where_that_of_its_own_code_does() -> None:
+    assert usual_pooling(preset("brightmart-tiny-zh")) == usual_pooling(preset("albert-tiny-zh")) == "cls"
+    partly = preset("brightmart-tiny-zh").with_plan(SharingPlan.attention_only(4))
+    assert usual_pooling(partly) == "depths"
+
+
+@pytest.mark.parametrize("positions", ["learned", "rotary", "relative"])
+def test_training_reaches_both_factors(positions: str) -> None:
+    """Through the embeddings and through the head; positions of every kind."""
+    model = brightmart(positions=positions).train()
+    logits, _ = model.pretraining_forward(builders.packed([5, 7]), torch.tensor([1, 3, 8]))
+    logits.square().sum().backward()
+    mapping, word = model.encoder.embeddings.mapping, model.encoder.embeddings.word.weight
+    assert mapping is not None and mapping.bias is None and mapping.weight.grad is not None
+    assert word.grad is not None and bool(word.grad.any(1).all())  # every row is an output too
+    assert bool(mapping.weight.grad.any(1).all())
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("precision", "bound"), [("bfloat16", 0.1), ("int8", 0.25)])
+def test_narrower_formats(precision: InferencePrecision, bound: float) -> None:
+    model, ids = brightmart(), torch.arange(1, 13).view(2, 6)
+    exact = model(ids).last_hidden_state
+    model.precision = precision
+    off = (model(ids).last_hidden_state.float() - exact).abs().max()
+    assert 0 < off < bound

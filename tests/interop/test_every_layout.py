@@ -89,11 +89,8 @@ def reads_of_keras_xlnet(config: EncoderConfig) -> dict[str, tuple[int, ...]]:
     for i in range(depth):
         layer = f"{root}/layer_{i}"
         found |= {f"{layer}/rel_attn/{part}/kernel": (hidden, *heads) for part in "qkvro"}
-        found |= {
-            f"{layer}/{part}/LayerNorm/{x}": (hidden,)
-            for part in ("rel_attn", "ff")
-            for x in ("gamma", "beta")
-        }
+        for part in ("rel_attn", "ff"):
+            found |= {f"{layer}/{part}/LayerNorm/{x}": (hidden,) for x in ("gamma", "beta")}
         found |= {f"{layer}/ff/layer_1/kernel": (hidden, inner), f"{layer}/ff/layer_1/bias": (inner,)}
         found |= {f"{layer}/ff/layer_2/kernel": (inner, hidden), f"{layer}/ff/layer_2/bias": (hidden,)}
     return found
