@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -90,3 +92,67 @@ def test_keras_beside_safetensors_is_no_matter(sound: dict[str, Path], tmp_path:
     shutil.copytree(sound["albert"], tmp_path / "m")
     (tmp_path / "m" / "tf_model.h5").write_bytes(b"x")
     albertine.load(tmp_path / "m")
+
+
+WORD = "albert.embeddings.word_embeddings.weight"
+
+
+def _headed(change: Callable[[dict[str, Any]], None], length: int | None = None) -> Callable[[Path], None]:
+    """The file with another header, of which its first eight bytes may say another length."""
+
+    def damage(folder: Path) -> None:
+        path = folder / "model.safetensors"
+        data = path.read_bytes()
+        size = int.from_bytes(data[:8], "little")
+        head = json.loads(data[8 : 8 + size])
+        change(head)
+        text = json.dumps(head).encode()
+        told = len(text) if length is None else length
+        path.write_bytes(told.to_bytes(8, "little") + text + data[8 + size :])
+
+    return damage
+
+
+def _replaced(name: str, data: bytes) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        (folder / name).write_bytes(data)
+
+    return damage
+
+
+def _over_each_other(head: dict[str, Any]) -> None:
+    first, second = sorted(n for n in head if n != "__metadata__")[:2]
+    head[second] = dict(head[first])
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (_headed(_over_each_other), "not a whole safetensors file"),
+        (_headed(lambda head: head[WORD].update(shape=[1 << 40, 1 << 40])), "not a whole safetensors file"),
+        (_headed(lambda head: head[WORD].update(shape=[-53, -8])), "not a whole safetensors file"),
+        (_headed(lambda head: head[WORD].update(shape=[8, 53])), r"has shape \[8, 53\]"),
+        (_headed(lambda head: head[WORD].update(dtype="I32")), "is stored as I32"),
+        (_headed(lambda head: None, length=1 << 62), "not a whole safetensors file"),
+        (_headed(lambda head: None, length=0), "not a whole safetensors file"),
+        (
+            lambda folder: (folder / "model.safetensors").write_bytes(b"PK\3\4" * 20),
+            "not a whole safetensors",
+        ),
+        (
+            lambda folder: (folder / "model.safetensors").write_bytes(bytes(1 << 20)),
+            "not a whole safetensors",
+        ),
+        (lambda folder: (folder / "config.json").write_bytes(b" " * (20 << 20)), "too large"),
+    ],
+)
+def test_safetensors_that_lie_are_refused(
+    damage: Callable[[Path], None], says: str, sound: dict[str, Path], tmp_path: Path
+) -> None:
+    """In less than a second of the processor."""
+    shutil.copytree(sound["albert"], tmp_path / "m")
+    damage(tmp_path / "m")
+    start = time.process_time()
+    with pytest.raises(ModelError, match=says) as caught:
+        albertine.load(tmp_path / "m")
+    assert time.process_time() - start < 1 and len(str(caught.value)) < 500

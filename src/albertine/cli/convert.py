@@ -191,7 +191,7 @@ def _checkpoint(
     task = carried_config(found, written_kind(model, to)) if extra else {}
     left = save_checkpoint(model, tokenizer, target, to, extra_tensors=extra, extra_config=task)
     if out := sorted({*left, *found.extra.keys() - extra.keys()}):
-        typer.echo(f"Left out: {', '.join(out)}, which Google's code has no place for.")
+        typer.echo(f"Left out: {', '.join(out)}, which the layout {to} has no place for.")
     if told:
         typer.echo(" ".join(told))
         rows = random_rows(model) if text is None else text
