@@ -82,6 +82,20 @@ def test_brightmarts_factors_and_what_their_product_costs(albertine: Command, tm
     assert "brightmart" in albertine("info", tmp_path / "b").out
 
 
+@pytest.mark.parametrize("to", ["bert4keras", "brightmart", "hf", "albertine"])
+def test_vocabularies_go_along(albertine: Command, tmp_path: Path, to: str) -> None:
+    """A Chinese one is WordPiece by its file, whatever the layout."""
+    changes = {"embedding_mapping": "words"} if to == "brightmart" else {}
+    package.save(builders.model(**changes), WordPieceTokenizer(PIECES), tmp_path / "m")
+    outcome = albertine("convert", tmp_path / "m", tmp_path / "x", "--to", to)
+    assert outcome.code == 0 and "with its tokenizer" in outcome.out
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / "x" / file).unlink(missing_ok=True)
+    found = package.load_tokenizer(tmp_path / "x")
+    assert found.kind == "wordpiece"
+    assert found.encode("北京ab") == WordPieceTokenizer(PIECES).encode("北京ab")
+
+
 def test_our_own_names_where_transformers_has_some(albertine: Command, folder: Path, tmp_path: Path) -> None:
     assert albertine("convert", folder, tmp_path / "own", "--to", "albertine").code == 0
     assert '"model_type": "albertine"' in (tmp_path / "own" / "config.json").read_text()
