@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,11 +13,13 @@ import albertine as package
 from albertine.interop.google import save_checkpoint
 from albertine.interop.heads import head_config, labels_in, length_of
 from albertine.interop.huggingface import read_folder, save_model
+from albertine.interop.nearest import greatest_difference, random_rows
 from albertine.model.plan import SharingPlan
 from albertine.model.pooling import Pooling
 from albertine.text.wordpiece import WordPieceTokenizer
 from tests.cli.conftest import Command, albertine
-from tests.interop.test_google import PIECES, brightmart
+from tests.interop.test_brightmart import brightmart
+from tests.interop.test_google import PIECES
 from tests.interop.test_roformer import assert_same_model
 from tests.interop.test_xlnet import our_model as xlnet_model
 from tests.model import builders
@@ -56,10 +59,116 @@ def test_info(albertine: Command, folder: Path) -> None:
     assert damaged.code == 2 and "the checksum of" in damaged.err
 
 
-def test_brightmarts_loss_of_size_is_said(albertine: Command, tmp_path: Path) -> None:
-    brightmart(tmp_path / "b")
-    outcome = albertine("convert", tmp_path / "b", tmp_path / "out")
-    assert outcome.code == 0 and "1,272 numbers instead of 462" in " ".join(outcome.out.split())
+def said(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_brightmarts_factors_and_what_their_product_costs(albertine: Command, tmp_path: Path) -> None:
+    model = brightmart()
+    size = sum(x.numel() for x in model.parameters())
+    save_checkpoint(model, None, tmp_path / "b", "brightmart")
+    own = albertine("convert", tmp_path / "b", tmp_path / "own")
+    assert own.code == 0 and "multiplied" not in own.out
+    for name in ("hf", "transformers"):
+        outcome = albertine("convert", tmp_path / "b", tmp_path / name, "--to", name)
+        assert outcome.code == 0
+        more = 53 * 24 - (53 * 8 + 8 * 24)
+        cost = f"{size + more:,} numbers instead of {size:,}, for the same outputs; both factors are kept"
+        assert cost in said(outcome.out)
+        back = tmp_path / f"{name} back"
+        assert albertine("convert", tmp_path / name, back, "--to", "brightmart").code == 0
+        assert_same_model(package.load(back), model)
+    assert "numbers" not in albertine("convert", tmp_path / "b", tmp_path / "a", "--to", "albertine").out
+    assert "brightmart" in albertine("info", tmp_path / "b").out
+
+
+@pytest.mark.parametrize("to", ["bert4keras", "brightmart", "hf", "albertine"])
+def test_vocabularies_go_along(albertine: Command, tmp_path: Path, to: str) -> None:
+    """A Chinese one is WordPiece by its file, whatever the layout."""
+    changes = {"embedding_mapping": "words"} if to == "brightmart" else {}
+    package.save(builders.model(**changes), WordPieceTokenizer(PIECES), tmp_path / "m")
+    outcome = albertine("convert", tmp_path / "m", tmp_path / "x", "--to", to)
+    assert outcome.code == 0 and "with its tokenizer" in outcome.out
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / "x" / file).unlink(missing_ok=True)
+    found = package.load_tokenizer(tmp_path / "x")
+    assert found.kind == "wordpiece"
+    assert found.encode("北京ab") == WordPieceTokenizer(PIECES).encode("北京ab")
+
+
+def test_our_own_names_where_transformers_has_some(albertine: Command, folder: Path, tmp_path: Path) -> None:
+    assert albertine("convert", folder, tmp_path / "own", "--to", "albertine").code == 0
+    assert '"model_type": "albertine"' in (tmp_path / "own" / "config.json").read_text()
+    assert_same_model(package.load(tmp_path / "own"), package.load(folder))
+    assert (tmp_path / "own" / "vocab.txt").is_file()
+
+
+@pytest.mark.parametrize(
+    ("changes", "to", "says"),
+    [
+        ({"hidden_act": "gelu"}, "google", "written as the tanh form of GELU"),
+        ({"layer_norm_eps": 1e-3}, "google", "LayerNorms becomes 1e-12; it was made with 0.001"),
+        ({"plan": SharingPlan.attention_only(3)}, "google", "Every depth is written as a block of its own"),
+        ({"plan": SharingPlan.grouped(4, 2)}, "bert4keras", "numbers instead of"),
+        ({"plan": SharingPlan.feed_forward_only(3), "hidden_act": "gelu"}, "bert4keras", "block of its own"),
+        ({"embedding_mapping": "words"}, "google", "written multiplied"),
+        ({"embedding_mapping": "words", "hidden_act": "gelu"}, "brightmart", "the tanh form"),
+    ],
+)
+def test_losses_are_asked_for_and_told(
+    albertine: Command, tmp_path: Path, changes: dict[str, Any], to: str, says: str
+) -> None:
+    """Refused first, with the way out; then written, and the greatest difference is that of the outputs."""
+    model = builders.model(**changes)
+    package.save(model, None, tmp_path / "m")
+    refused = albertine("convert", tmp_path / "m", tmp_path / "x", "--to", to)
+    assert refused.code == 2 and "dd --lossy" in said(refused.err) and not (tmp_path / "x").exists()
+    outcome = albertine("convert", tmp_path / "m", tmp_path / "x", "--to", to, "--lossy")
+    assert outcome.code == 0 and says in said(outcome.out)
+    told = float(said(outcome.out).split("differ by at most ")[1].split(",")[0])
+    rows = random_rows(model)
+    off, _ = greatest_difference(model, package.load(tmp_path / "x"), rows)
+    assert off == pytest.approx(told, rel=0.1, abs=1e-5)
+    computed_otherwise = ("hidden_act" in changes and to != "bert4keras") or "layer_norm_eps" in changes
+    assert (off > 1e-5) == computed_otherwise
+    assert "On 16 rows of random pieces" in said(outcome.out)
+
+
+@pytest.mark.parametrize("biases", ["block", "tied"])
+def test_a_shared_xlnet_written_out(albertine: Command, tmp_path: Path, biases: Any) -> None:
+    model = xlnet_model({"lm"}, plan=SharingPlan.shared(3), relative_biases=biases)
+    package.save(model, None, tmp_path / "m")
+    refused = albertine("convert", tmp_path / "m", tmp_path / "x", "--to", "xlnet-tf")
+    assert refused.code == 2 and "shared weights. Add --lossy" in said(refused.err)
+    outcome = albertine("convert", tmp_path / "m", tmp_path / "x", "--to", "xlnet-tf", "--lossy")
+    assert outcome.code == 0 and "Every depth is written as a block of its own" in said(outcome.out)
+    off, most = greatest_difference(model, package.load(tmp_path / "x"), random_rows(model))
+    assert off < 1e-5 < most
+
+
+def test_a_loss_on_a_sample_of_text(albertine: Command, tmp_path: Path) -> None:
+    package.save(builders.model(hidden_act="gelu"), WordPieceTokenizer(PIECES), tmp_path / "m")
+    (tmp_path / "text.txt").write_text("a b c\n\nd e\n")
+    sample = ("--lossy", "--sample", tmp_path / "text.txt")
+    outcome = albertine("convert", tmp_path / "m", tmp_path / "x", "--to", "google", *sample)
+    assert outcome.code == 0 and "On 2 lines its outputs differ" in said(outcome.out)
+
+
+def test_nothing_given_up_is_not_told(albertine: Command, folder: Path, tmp_path: Path) -> None:
+    outcome = albertine("convert", folder, tmp_path / "x", "--to", "google", "--lossy")
+    assert outcome.code == 0 and "differ" not in outcome.out
+
+
+def test_folders_of_transformers_lose_nothing(albertine: Command, folder: Path, tmp_path: Path) -> None:
+    outcome = albertine("convert", folder, tmp_path / "x", "--to", "hf", "--lossy")
+    assert outcome.code == 2 and "--lossy belongs to --to google" in said(outcome.err)
+
+
+def test_what_no_flag_makes_fit(albertine: Command, tmp_path: Path) -> None:
+    package.save(builders.model(positions="rotary", hidden_act="gelu"), None, tmp_path / "m")
+    outcome = albertine("convert", tmp_path / "m", tmp_path / "x", "--to", "google", "--lossy")
+    assert outcome.code == 2 and "the block of roformer" in outcome.err
+    assert "Leave --to out" in said(outcome.err) and not (tmp_path / "x").exists()
 
 
 def test_xlnet(albertine: Command, tmp_path: Path) -> None:
@@ -117,7 +226,7 @@ def test_a_classifier_goes_along_with_the_names_of_its_classes(
     save_model(builders.model(), None, tmp_path / "hf", extra_tensors=head, extra_config=told)
     first = albertine("convert", tmp_path / "hf", tmp_path / "g", "--to", "google")
     assert albertine("convert", tmp_path / "g", tmp_path / "back").code == 0
-    left = "Left out: classifier.bias, classifier.weight, which Google's code has no place for." in first.out
+    left = "Left out: classifier.bias, classifier.weight, which the layout google has" in said(first.out)
     assert left == (pooling == "mean")
     back = read_folder(tmp_path / "back")
     assert all(torch.equal(back.extra[name], x) for name, x in head.items()) if not left else not back.extra

@@ -76,11 +76,11 @@ def training_flops_per_token(config: EncoderConfig, length: int, masked: float =
     6·L·(4h²+2hf) + 12·L·h·s + 6·E·h + 6·m·(hE+EV), with L the depth (sharing saves none), s the sequence
     length and m the share of masked positions, which alone pass the masked-LM head; 6·E·h only where there
     is a mapping. A gated feed-forward has 3hf, low-rank additions 4hr more a depth, and the head of a
-    pre-norm encoder h² more; XLNet's has no hE. Relative positions double the products of attention: a query
-    meets 2s distances. Input injection has 3h² once.
+    pre-norm encoder or of brightmart's h² more; XLNet's has no hE. Relative positions double the products of
+    attention: a query meets 2s distances. Input injection has 3h² once.
     """
     hidden, embedding = config.hidden_size, config.embedding_size
-    wide = hidden**2 if config.norm == "pre" and config.has_mapping else 0
+    wide = hidden**2 if config.mapped != "normed" and config.has_mapping else 0
     dense = 0 if config.architecture == "xlnet" else hidden * embedding
     head = masked * (dense + embedding * config.vocab_size + wide)
     return 3 * inference_flops_per_token(config, length) + 6 * head

@@ -1,7 +1,8 @@
-"""`albertine convert`: read a model folder, write it as a Hugging Face folder."""
+"""`albertine convert`: read a model in any layout, write it in another."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -12,16 +13,27 @@ from albertine.cli import show
 
 if TYPE_CHECKING:
     from albertine.interop.model_folder import ModelFolder
+    from albertine.layout import Packed
     from albertine.model.model import Model
     from albertine.text.tokenizer import Tokenizer
 
 SAMPLES = 64
 Stored = Literal["float32", "bfloat16", "float16"]
-Target = Literal["transformers", "roformer", "modernbert", "xlnet", "google", "xlnet-tf"]
-"""Layouts of transformers that hold a copy of shared weights for every depth, of which the first is the one
-that fits; and two of TensorFlow."""
-_HEADS = {"classify": "classifier.", "answer": "qa_outputs."}
-"""Heads that Google's code has too, by task."""
+Target = Literal[
+    "hf",
+    "transformers",
+    "roformer",
+    "modernbert",
+    "xlnet",
+    "albertine",
+    "google",
+    "bert4keras",
+    "brightmart",
+    "xlnet-tf",
+]
+"""Layouts of transformers that hold a copy of shared weights for every depth, of which the first two are the
+one that fits; our own; and those of TensorFlow."""
+_TENSORFLOW = ("google", "bert4keras", "brightmart", "xlnet-tf")
 
 
 def convert(
@@ -30,7 +42,7 @@ def convert(
         typer.Argument(
             metavar="FROM",
             help="Model or run folder to read, one with a checkpoint of TensorFlow, released model, or "
-            "OWNER/NAME of the Hugging Face hub.",
+            "OWNER/NAME of the Hugging Face hub. Its layout is told by its files.",
         ),
     ],
     target: Annotated[
@@ -44,11 +56,20 @@ def convert(
         Target | None,
         typer.Option(
             "--to",
-            help="A layout of transformers, with a copy of shared weights for every depth; or a TensorFlow "
-            "checkpoint of Google's ALBERT and BERT (google) or XLNet (xlnet-tf). By default a folder that "
-            "transformers loads, nothing written twice.",
+            help="A layout of transformers, with a copy of shared weights for every depth (hf: the one that "
+            "fits); our own (albertine); or a TensorFlow checkpoint by the names of Google's ALBERT and BERT "
+            "(google), of bert4keras, of brightmart's albert_zh or of XLNet (xlnet-tf). By default a folder "
+            "that transformers loads, nothing written twice.",
         ),
     ] = None,
+    lossy: Annotated[
+        bool,
+        typer.Option(
+            "--lossy",
+            help="With a TensorFlow layout: write also what it holds only in part, and tell what is lost and "
+            "how far outputs change.",
+        ),
+    ] = False,
     stored: Annotated[
         Stored,
         typer.Option(
@@ -70,45 +91,45 @@ def convert(
     ] = None,
     sample: Annotated[
         Path | None,
-        typer.Option("--sample", help=f"With --share: compare outputs on a text's first {SAMPLES} lines."),
+        typer.Option(
+            "--sample", help=f"With --share or --lossy: compare outputs on a text's first {SAMPLES} lines."
+        ),
     ] = None,
 ) -> None:
-    """Write a model as transformers or Google's code loads it.
+    """Write a model in another layout: as transformers, Google's code or bert4keras loads it.
 
     For transformers that is a folder with config.json, safetensors and tokenizer."""
     import albertine
     from albertine.errors import ModelError, SettingsError
-    from albertine.interop.heads import carried_config
-    from albertine.interop.huggingface import read_folder, save_model, written_type
+    from albertine.interop.huggingface import read_folder
     from albertine.interop.places import model_folder
     from albertine.text.load import has_vocabulary
 
     source = model_folder(source)
     if source.resolve() == target.resolve():
         raise ModelError("is both read and written", where=source, remedy="Name another folder to write")
-    if sample is not None and not share:
-        raise SettingsError("--sample belongs to --share", remedy="Add --share, or leave it out")
+    if sample is not None and not (share or lossy):
+        raise SettingsError("--sample belongs to --share or --lossy", remedy="Add one, or leave it out")
+    if lossy and to not in _TENSORFLOW:
+        raise SettingsError(
+            f"--lossy belongs to --to {', '.join(_TENSORFLOW)}",
+            remedy="Leave it out: folders of transformers lose nothing, or are refused",
+        )
     if depth is not None and not whiten:
         raise SettingsError("--depth belongs to --whiten", remedy="Add --whiten, or leave it out")
     found = read_folder(source)
     # A damaged tokenizer must not pass for an absent one.
     tokenizer = albertine.load_tokenizer(source) if has_vocabulary(source) else None
-    model = _shared(found.model, tokenizer, sample) if share else found.model
-    if to == "google" or to == "xlnet-tf":
-        _checkpoint(model, tokenizer, found, target, to, stored, whiten)
+    text = None if sample is None else _rows(sample, found.model, tokenizer)
+    model = _shared(found.model, text) if share else found.model
+    if to is not None and to in _TENSORFLOW:
+        if stored != "float32" or whiten:
+            what = "--whiten" if whiten else f"--dtype {stored}"
+            raise SettingsError(f"{what} has no place in the layout {to}", remedy="Leave it out")
+        _checkpoint(replace(found, model=model), tokenizer, target, to, text, lossy=lossy)
     else:
         files = _whitening(source, model, tokenizer, whiten, 1 if depth is None else depth, not share)
-        task = carried_config(found, written_type(model.config, to))
-        save_model(
-            model,
-            tokenizer,
-            target,
-            extra_tensors=found.extra,
-            extra_config=task,
-            extra_files=files,
-            layout=to,
-            stored=stored,
-        )
+        _folder(replace(found, model=model), tokenizer, target, to, files, stored)
     for note in found.notes:
         typer.echo(note)
     if found.left_aside:
@@ -118,31 +139,66 @@ def convert(
     )
 
 
-def _checkpoint(
-    model: Model,
-    tokenizer: Tokenizer | None,
+def _folder(
     found: ModelFolder,
+    tokenizer: Tokenizer | None,
+    target: Path,
+    to: str | None,
+    files: dict[str, bytes],
+    stored: Stored,
+) -> None:
+    """Write a folder with config.json and safetensors."""
+    from albertine.interop.copies import LAYOUTS, copied, in_numbers
+    from albertine.interop.heads import carried_config
+    from albertine.interop.huggingface import save_model, written_type
+
+    layout = None if to is None else LAYOUTS[to]
+    save_model(
+        found.model,
+        tokenizer,
+        target,
+        extra_tensors=found.extra,
+        extra_config=carried_config(found, written_type(found.model.config, layout)),
+        extra_files=files,
+        layout=layout,
+        stored=stored,
+    )
+    if layout is not None and layout != "albertine" and found.model.config.mapped == "words":
+        numbers = in_numbers(found.model, copied(found.model, layout))
+        typer.echo(f"Its word embeddings are written multiplied: {numbers}; both factors are kept beside.")
+
+
+def _checkpoint(
+    found: ModelFolder,
+    tokenizer: Tokenizer | None,
     target: Path,
     to: str,
-    stored: Stored,
-    whiten: list[Path] | None,
+    text: Packed | None,
+    *,
+    lossy: bool,
 ) -> None:
     """Write a checkpoint of TensorFlow, which holds float32 and what its code computes."""
-    from albertine.errors import SettingsError
     from albertine.interop.google import save_checkpoint
-    from albertine.interop.google_config import written_kind
     from albertine.interop.heads import carried_config, pooling_of, task_of
+    from albertine.interop.nearest import fitted, greatest_difference, random_rows
+    from albertine.interop.tensorflow_layouts import written_kind
 
-    if stored != "float32" or whiten:
-        what = "--whiten" if whiten else f"--dtype {stored}"
-        raise SettingsError(f"{what} has no place in the layout {to}", remedy="Leave it out")
+    model, told = fitted(found.model, to) if lossy else (found.model, ())
     # Its classifier looks at [CLS] alone, and other heads of a layer have the names of none there.
-    head = _HEADS.get(str(task_of(found))) if pooling_of(found) == "cls" else None
+    heads = {"classify": "classifier.", "answer": "qa_outputs."}
+    head = heads.get(str(task_of(found))) if pooling_of(found) == "cls" else None
     extra = {name: x for name, x in found.extra.items() if head and name.startswith(head)}
     task = carried_config(found, written_kind(model, to)) if extra else {}
     left = save_checkpoint(model, tokenizer, target, to, extra_tensors=extra, extra_config=task)
     if out := sorted({*left, *found.extra.keys() - extra.keys()}):
-        typer.echo(f"Left out: {', '.join(out)}, which Google's code has no place for.")
+        typer.echo(f"Left out: {', '.join(out)}, which the layout {to} has no place for.")
+    if told:
+        typer.echo(" ".join(told))
+        rows = random_rows(model) if text is None else text
+        off, most = greatest_difference(found.model, model, rows)
+        where = "rows of random pieces (--sample takes a text)" if text is None else "lines"
+        far = f"its outputs differ by at most {off:.2g}, where the greatest is {most:.2g}"
+        typer.echo(f"On {rows.num_sequences} {where} {far}.")
 
 
 def _whitening(
@@ -166,12 +222,25 @@ def _whitening(
     return {} if found is None else {FILE: found.to_bytes()}
 
 
-def _shared(model: Model, tokenizer: Tokenizer | None, sample: Path | None) -> Model:
-    """The model with one block for all depths; how far each depth was from it is printed."""
+def _rows(sample: Path, model: Model, tokenizer: Tokenizer | None) -> Packed:
+    """The first lines of a text, as a model reads them."""
     from albertine.errors import DataError, ModelError
     from albertine.layout import pack
-    from albertine.model.replan import distances, output_change, shared_again
     from albertine.tasks.readers.files import text_lines
+
+    if tokenizer is None:
+        raise ModelError("cannot read the sample: the model has no tokenizer", where=sample)
+    limit = model.config.max_position_embeddings
+    lines = islice((line for _, line in text_lines(sample, prefix=None) if line.strip()), SAMPLES)
+    rows = [tokenizer.layout(tokenizer.encode(line), max_length=limit) for line in lines]
+    if not rows:
+        raise DataError("has no line with text", where=sample)
+    return pack([ids for ids, _ in rows], [types for _, types in rows])
+
+
+def _shared(model: Model, text: Packed | None) -> Model:
+    """The model with one block for all depths; how far each depth was from it is printed."""
+    from albertine.model.replan import distances, output_change, shared_again
 
     shared = shared_again(model)
     apart = distances(model, shared)
@@ -180,14 +249,7 @@ def _shared(model: Model, tokenizer: Tokenizer | None, sample: Path | None) -> M
         [(str(d), *(f"{x:.4f}" for x in row)) for d, row in enumerate(zip(*apart.values(), strict=True))],
     )
     typer.echo("Distance from the mean over the mean's norm, in the Frobenius norm.")
-    if sample is not None:
-        if tokenizer is None:
-            raise ModelError("cannot read the sample: the model has no tokenizer", where=sample)
-        limit = model.config.max_position_embeddings
-        lines = islice((line for _, line in text_lines(sample, prefix=None) if line.strip()), SAMPLES)
-        rows = [tokenizer.layout(tokenizer.encode(line), max_length=limit) for line in lines]
-        if not rows:
-            raise DataError("has no line with text", where=sample)
-        change = output_change(model, shared, pack([ids for ids, _ in rows], [types for _, types in rows]))
-        typer.echo(f"Outputs on {len(rows)} lines change by {change:.4f} of their norm.")
+    if text is not None:
+        change = output_change(model, shared, text)
+        typer.echo(f"Outputs on {text.num_sequences} lines change by {change:.4f} of their norm.")
     return shared

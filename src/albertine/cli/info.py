@@ -34,6 +34,7 @@ _OWN = {"norms": "LayerNorms", "residuals": "residual factors", "injection": "sh
 _WHOSE = {
     "bert": "BERT and ALBERT",
     "albert": "BERT and ALBERT",
+    "brightmart": "BERT and ALBERT, below it brightmart's mapping of words alone",
     "roformer": "RoFormer",
     "modernbert": "ModernBERT",
     "xlnet": "XLNet",

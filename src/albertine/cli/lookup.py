@@ -113,13 +113,15 @@ def corpus_facts(manifest: Manifest) -> dict[str, Any]:
 
 
 def _file(path: Path) -> EncoderConfig | NoModel:
+    from albertine.interop.config_values import usable
     from albertine.interop.huggingface_config import read_config, read_model_type
     from albertine.interop.weights import read_json
 
     if path.suffix in (".yaml", ".yml"):
         return _recipe(path)
     tree = read_json(path)
-    return read_config(read_model_type(tree), tree)
+    with usable(path):
+        return read_config(read_model_type(tree), tree)
 
 
 def _recipe(path: Path) -> EncoderConfig:

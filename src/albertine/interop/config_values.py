@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from albertine.errors import SettingsError
+from albertine.errors import ModelError, SettingsError
 from albertine.model.config import Activation
 
 if TYPE_CHECKING:
     from albertine.interop.writing import SavableTokenizer
+
+
+@contextmanager
+def usable(file: Path) -> Iterator[None]:
+    """While the words of a configuration are read and a model is made by them.
+
+    Raises:
+        ModelError: a word that is missing, impossible, not supported, or of another kind than it has to be:
+            a list for a number, say, of which nobody can check every one.
+    """
+    try:
+        yield
+    except SettingsError as error:
+        raise ModelError(f"cannot be used: {error}", where=file) from error
+    except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
+        what = f"cannot be used: a word has a value of the wrong kind ({error})"
+        raise ModelError(what, where=file) from error
+
 
 TANH_GELUS = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_accurate")
 

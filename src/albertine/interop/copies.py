@@ -1,25 +1,31 @@
-"""A model whose depths share weights, as a copy for every depth: what layouts that know no sharing hold, and
-what is folded together again when it is read."""
+"""A model whose depths share weights, as a copy for every depth, and one whose word embeddings are a product,
+as one table: what layouts that know neither hold, and what is folded together again when it is read."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 from albertine.errors import SettingsError
-from albertine.interop.huggingface_config import obstacles
+from albertine.interop.huggingface_config import model_type, obstacles
 from albertine.interop.keymap import OURS
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.model.replan import replan
 
-Layout = Literal["transformers", "roformer", "modernbert", "xlnet"]
+Layout = Literal["transformers", "roformer", "modernbert", "xlnet", "albertine"]
+"""Of folders with config.json and safetensors: transformers' (the first is the nearest of them), and ours."""
+MAX_PRODUCT = 1 << 28
+"""Numbers in a table of words that is multiplied out; that of the largest model has 123 million. Two narrow
+factors in a small file must not ask for more memory than there is."""
+LAYOUTS: dict[str, Layout] = {name: name for name in get_args(Layout)} | {"hf": "transformers"}
+"""By the names that a person gives them."""
 KEPT = f"{OURS}kept."
 """What the names of our parameters begin with that no copy gives back exactly."""
 
@@ -86,15 +92,61 @@ def copied_config(config: EncoderConfig, layout: Layout = "transformers") -> Enc
             f"the layout of {layout} has no place for {', '.join(found)}",
             remedy="Leave the layout out, and the model is written in Albertine's own",
         )
-    plain = replace(config, plan=SharingPlan.unshared(config.plan.depth), relative_biases="block")
-    if config.norm == "post":
-        return plain
-    return replace(plain, embedding_size=config.hidden_size, embedding_mapping="if_needed")
+    config = one_table_config(config)
+    if layout == "transformers" and model_type(config) == "albert":
+        return config
+    return replace(config, plan=SharingPlan.unshared(config.plan.depth), relative_biases="block")
+
+
+def one_table_config(config: EncoderConfig) -> EncoderConfig:
+    """The configuration of `one_table`.
+
+    Raises:
+        SettingsError: the table would be larger than that of any model.
+    """
+    if config.mapped == "normed" or not config.has_mapping:
+        return config
+    if (numbers := config.vocab_size * config.hidden_size) > MAX_PRODUCT:
+        raise SettingsError(f"a table of {numbers:,} numbers for the words is more than any such model has")
+    return replace(config, embedding_size=config.hidden_size, embedding_mapping="if_needed")
+
+
+def one_table(model: Model) -> Model:
+    """The same model with the product of both factors as its word embeddings, (V, H), where they are mapped
+    before the LayerNorm; else the model itself. Its outputs are the same up to rounding.
+
+    Raises:
+        SettingsError: as `one_table_config`.
+    """
+    if (config := one_table_config(model.config)) == model.config:
+        return model
+    return _with_state(config, model, _multiplied(model.state_dict()))
+
+
+def _multiplied(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    # In float64, so that every machine finds the same product.
+    word, mapping = state[_WORD], state[_MAPPING]
+    product = (word.cpu().double() @ mapping.cpu().double().T).float().to(word.device)
+    return {name: x for name, x in state.items() if name != _MAPPING} | {_WORD: product}
+
+
+def _with_state(config: EncoderConfig, like: Model, state: Mapping[str, Tensor]) -> Model:
+    with torch.device("meta"):
+        result = Model(config, like.heads, precision=like.precision)
+    result.load_state_dict(state, assign=True)
+    return result.requires_grad_(True).train(like.training)
+
+
+def in_numbers(model: Model, copies: Model) -> str:
+    """What a model costs as `copies` of it."""
+    before, after = (sum(x.numel() for x in m.state_dict().values()) for m in (model, copies))
+    return f"{after:,} numbers instead of {before:,}, for the same outputs"
 
 
 def copied(model: Model, layout: Layout = "transformers") -> Model:
-    """The same model with a block of its own for every depth, and for ModernBERT with embeddings as wide as
-    the hidden states, the product of the two factors. Its outputs are the same up to rounding.
+    """The same model with a block of its own for every depth, and for ModernBERT and brightmart's with
+    embeddings as wide as the hidden states, the product of the two factors (which is all of it where the
+    layout knows the sharing). Its outputs are the same up to rounding.
 
     Raises:
         SettingsError: as `copied_config`.
@@ -107,17 +159,12 @@ def copied(model: Model, layout: Layout = "transformers") -> Model:
         for d in range(1, config.num_hidden_layers):
             state |= {n.replace(_FIRST, f"encoder.attention.{d}."): state[n].clone() for n in tied}
     if config.has_mapping != model.config.has_mapping:
-        # In float64, so that every machine finds the same product.
-        word, mapping = state[_WORD], state.pop(_MAPPING)
-        state[_WORD] = (word.cpu().double() @ mapping.cpu().double().T).float().to(word.device)
+        state = _multiplied(state)
     if config.norm == "pre":  # what no output depends on is as in a model that is read
         for name in state:
             if name.startswith("encoder.attention.0.layer_norm."):
                 state[name] = torch.full_like(state[name], float(name.endswith("weight")))
-    with torch.device("meta"):
-        result = Model(config, model.heads, precision=model.precision)
-    result.load_state_dict(state, assign=True)
-    return result.requires_grad_(True).train(model.training)
+    return _with_state(config, model, state)
 
 
 def kept_beside(model: Model, copies: Model) -> dict[str, Tensor]:
@@ -166,8 +213,9 @@ def _told(copies: Model, config: EncoderConfig, shapes: Mapping[str, torch.Size]
     """Those parameters of a model that its copies agree about."""
     state = {name: x.detach() for name, x in copies.state_dict().items()}
     told = {}
+    written_out = config.mapped != "words" or copies.config.plan != config.plan
     for name, shape in shapes.items():
-        if (block := _BLOCK.match(name)) is not None:
+        if written_out and (block := _BLOCK.match(name)) is not None:
             values = _values(state, config, block[1], int(block[2]), block[3])
         elif (own := _OWN_NORM.match(name)) is not None:
             values = [state.get(f"encoder.{own[2]}.{own[1]}.{own[3]}")]

@@ -5,7 +5,6 @@ of its variables."""
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,14 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from albertine.errors import ModelError, SettingsError
+from albertine.errors import ModelError
 from albertine.files import replaced_folder
-from albertine.interop.google_config import google_json, read_google, written_kind
+from albertine.interop.config_values import usable
+from albertine.interop.google_config import google_json, read_google
 from albertine.interop.google_names import (
     BACKBONE,
     HEADS,
-    SECOND,
-    WORDS,
     Kind,
     heads_in,
     keymap,
@@ -30,9 +28,10 @@ from albertine.interop.google_names import (
     without_slots,
 )
 from albertine.interop.huggingface_config import config_json, inner_blocks, our_flags
-from albertine.interop.keymap import check, to_ours, to_theirs
+from albertine.interop.keymap import check, refuse_too_deep, refuse_unexpected, to_ours, to_theirs
 from albertine.interop.model_folder import ModelFolder
 from albertine.interop.tensorflow_bundle import INDEX, open_bundle, write_bundle
+from albertine.interop.tensorflow_layouts import written_kind
 from albertine.interop.weights import OpenWeights, read_json
 from albertine.interop.writing import SavableTokenizer
 from albertine.model.config import EncoderConfig
@@ -40,15 +39,13 @@ from albertine.model.model import Model
 
 CONFIGS: dict[Kind, str] = {
     "albert": "albert_config.json",
+    "unshared": "albert_config.json",
     "bert": "bert_config.json",
     "brightmart": "albert_config.json",
     "xlnet": "xlnet_config.json",
 }
 NAME = "model.ckpt-best"
 """Of the checkpoint that we write, as in Google's own archives."""
-MAX_PRODUCT = 1 << 28
-"""Numbers in brightmart's word embeddings; its largest model has 86 million. Two narrow factors in a small
-file must not ask for more memory than there is."""
 SEGMENTS = "model/transformer/seg_embed"
 MASK_EMBEDDING = "model/transformer/mask_emb/mask_emb"
 _CHOSEN = re.compile(r'^model_checkpoint_path:\s*"([^"]+)"', re.MULTILINE)
@@ -111,11 +108,7 @@ def read_checkpoint(folder: Path, prefix: Path) -> ModelFolder:
     """
     with open_bundle(prefix) as weights:
         kind, tree, config = _configured(folder, prefix, weights)
-        notes = []
-        if kind == "brightmart":
-            weights, note = _multiplied(weights, prefix)
-            notes.append(note)
-        return _assembled(kind, tree, config, weights, prefix, tuple(notes))
+        return _assembled(kind, tree, config, weights, prefix)
 
 
 def _configured(
@@ -129,14 +122,12 @@ def _configured(
             remedy="Read are checkpoints by Google's names, such as bert/embeddings/word_embeddings",
         )
     file = _config_file(folder, kind)
-    try:
+    with usable(file):
         tree = read_json(file)
         config = read_google(kind, tree)
         if kind == "xlnet" and SEGMENTS not in weights.shapes:  # its graph had no segments to tell apart
             config = replace(config, type_vocab_size=0)
         return kind, tree, config
-    except (SettingsError, TypeError, ValueError) as error:
-        raise ModelError(f"cannot be used: {error}", where=file) from error
 
 
 def _config_file(folder: Path, kind: Kind) -> Path:
@@ -156,62 +147,23 @@ def _config_file(folder: Path, kind: Kind) -> Path:
     return found[0]
 
 
-def _multiplied(weights: OpenWeights, prefix: Path) -> tuple[OpenWeights, str]:
-    """brightmart's checkpoint with one table of words, H wide: there the product of two factors is what
-    positions and segments of width H are added to, which is no factorisation of ours (albert_family.md 1.12).
-    """
-    one, other = weights.shapes.get(WORDS, ()), weights.shapes.get(SECOND, ())
-    if len(one) != 2 or len(other) != 2 or one[1] != other[0]:
-        raise ModelError(
-            f"has no {WORDS} and {SECOND} that can be multiplied, but {list(one)} and {list(other)}",
-            where=prefix.with_name(prefix.name + INDEX),
-        )
-    product = (one[0], other[1])
-    if math.prod(product) > MAX_PRODUCT:
-        raise ModelError(
-            f"has word embeddings whose product would be {list(product)}, more than any such model has",
-            where=prefix.with_name(prefix.name + INDEX),
-        )
-
-    def read(name: str) -> Tensor:
-        if name != WORDS:
-            return weights.read(name)
-        # In float64, so that every machine finds the same product.
-        return (weights.read(WORDS).double() @ weights.read(SECOND).double()).float()
-
-    shapes = {name: shape for name, shape in weights.shapes.items() if name != SECOND} | {WORDS: product}
-    before, after = one[0] * one[1] + other[0] * other[1], product[0] * product[1]
-    note = (
-        f"Its word embeddings are the product of two factors, and are written multiplied: {after:,} numbers "
-        f"instead of {before:,}, for the same outputs."
-    )
-    return OpenWeights(shapes, read), note
-
-
 def _assembled(
     kind: Kind,
     tree: dict[str, Any],
     config: EncoderConfig,
     weights: OpenWeights,
     prefix: Path,
-    notes: tuple[str, ...],
 ) -> ModelFolder:
     where = prefix.with_name(prefix.name + INDEX)
     names = without_slots(weights.shapes)
+    refuse_too_deep(config.plan, len(names), where)
     with torch.device("meta"):
         model = Model(config, heads_in(kind, names, our_flags(tree).get("sentence_objective")))
     state, heads = model.state_dict(), config.num_attention_heads
     rules = keymap(kind, config).entries(state, inner_blocks(tree) if kind == "albert" else 1)
     check(rules, state, {name: weights.shapes[name] for name in names}, where, heads)
     rest = sorted(names - {rule.theirs for rule in rules.values()} - {MASK_EMBEDDING})
-    if odd := [name for name in rest if name.startswith(BACKBONE)]:
-        raise ModelError(
-            f"has {odd[0]}"
-            + (f" and {len(odd) - 1} more variables" if len(odd) > 1 else "")
-            + " that its configuration has no place for",
-            where=where,
-            remedy="Use the configuration that belongs to this checkpoint",
-        )
+    refuse_unexpected([name for name in rest if name.startswith(BACKBONE)], "variables", where)
     model.load_state_dict(to_ours(rules, weights.read, where, heads), assign=True)
     extra: dict[str, Tensor] = {}
     told = config_json(model)
@@ -223,7 +175,7 @@ def _assembled(
             rest = [name for name in rest if name not in pair]
             told = _with_head(told, our_flags(tree).get("head"))
     aside = tuple(name for name in rest if weights.shapes[name])  # what has no shape is the state of a run
-    return ModelFolder(model.requires_grad_(True).eval(), told, extra, aside, notes)
+    return ModelFolder(model.requires_grad_(True).eval(), told, extra, aside)
 
 
 def _with_head(told: dict[str, Any], head: object) -> dict[str, Any]:
@@ -248,7 +200,8 @@ def save_checkpoint(
     and vocabulary.
 
     Args:
-        wanted: "google" or "xlnet-tf". extra_tensors: other heads, by the names that transformers gives them.
+        wanted: "google", "bert4keras", "brightmart" or "xlnet-tf". extra_tensors: other heads, by the names
+            that transformers gives them.
         extra_config: what config.json would say of them, such as the names of classes.
 
     Returns:
@@ -270,7 +223,8 @@ def save_checkpoint(
             for part, name in zip(_PARTS, pair, strict=True):
                 if (tensor := extra.pop(f"{head}.{part}", None)) is not None:
                     tensors[name] = tensor.detach().float().cpu().contiguous()
-    tree = google_json(kind, model, int(getattr(tokenizer, "pad_id", model.config.pad_token_id)))
+    pad = int(getattr(tokenizer, "pad_id", model.config.pad_token_id))
+    tree = google_json(kind, model, pad, keras=wanted == "bert4keras")
     tree["albertine"] |= {"head": dict(extra_config)} if extra_config else {}
     _write(folder, CONFIGS[kind], tree, tensors, tokenizer)
     return tuple(sorted(extra))

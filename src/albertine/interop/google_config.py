@@ -29,6 +29,8 @@ _KEPT = (
     "pad_token_id",
     "sentence_dropout",
 )
+_KERAS_GELUS = {"gelu_tanh": "gelu_new", "gelu_erf": "gelu"}
+"""Words of bert4keras; its own `gelu` is whatever `set_gelu` said last."""
 _XLNET_PAD = 5
 """Of every vocabulary of XLNet (albert_family.md 1.6)."""
 _IGNORED = {"net_structure_type": 0, "gap_size": 0, "num_memory_blocks": 0, "down_scale_factor": 1}
@@ -44,12 +46,22 @@ def read_google(kind: Kind, tree: Mapping[str, Any]) -> EncoderConfig:
     """
     if kind == "xlnet":
         return _read_xlnet(tree)
-    refuse_other(tree, {"ln_type": "postln", "hierarchical_position": False})
+    refuse_other(tree, {"hierarchical_position": False})
+    if kind == "brightmart" and tree.get("ln_type", "postln") not in ("postln", None):
+        raise SettingsError(
+            f"ln_type `{tree['ln_type']}` is brightmart's pre-norm encoder, which normalises what its first "
+            "layer reads twice and what its last one gives never; Albertine computes its post-norm one"
+        )
     flags, hidden = our_flags(tree), number(tree, "hidden_size")
     layers = number(tree, "num_hidden_layers", MAX_DEPTH)
+    # Google's BERT has no such word; bert4keras may narrow the embeddings of its own by it.
+    told = dict(tree) if kind == "bert" else {"embedding_size": None} | dict(tree)
+    own = {name: flags[name] for name in _KEPT if name in flags}
+    if kind == "brightmart":
+        own["embedding_mapping"] = "words"
     return EncoderConfig(
         vocab_size=number(tree, "vocab_size"),
-        embedding_size=number(tree, "embedding_size") if kind == "albert" else hidden,
+        embedding_size=number({"embedding_size": hidden} | told, "embedding_size"),
         hidden_size=hidden,
         num_attention_heads=number(tree, "num_attention_heads"),
         intermediate_size=number(tree, "intermediate_size"),
@@ -58,20 +70,22 @@ def read_google(kind: Kind, tree: Mapping[str, Any]) -> EncoderConfig:
         hidden_dropout_prob=tree.get("hidden_dropout_prob", 0.1),
         attention_probs_dropout_prob=tree.get("attention_probs_dropout_prob", 0.1),
         max_position_embeddings=tree.get("max_position_embeddings", 512),
-        type_vocab_size=tree.get("type_vocab_size", 2 if kind == "albert" else 16),
+        type_vocab_size=tree.get("type_vocab_size", 16 if kind in ("bert", "brightmart") else 2),
         initializer_range=tree.get("initializer_range", 0.02),
         layer_norm_eps=EPSILON,
-        **{name: flags[name] for name in _KEPT if name in flags},
+        **own,
     )
 
 
 def _activation(tree: Mapping[str, Any], word: str) -> Any:
     name = tree.get(word, "gelu")
+    if name in _KERAS_GELUS:
+        return _KERAS_GELUS[name]
     return "gelu_new" if name == "gelu" and "model_type" not in tree else activation(name)
 
 
 def _plan(kind: Kind, tree: Mapping[str, Any], layers: int) -> SharingPlan:
-    if kind == "bert":
+    if kind in ("bert", "unshared"):
         return SharingPlan.unshared(layers)
     if kind == "brightmart":
         return SharingPlan.shared(layers)
@@ -92,15 +106,18 @@ def _read_xlnet(tree: Mapping[str, Any]) -> EncoderConfig:
     return replace(read_xlnet(told), relative_biases=biases, layer_norm_eps=EPSILON, **own)
 
 
-def google_json(kind: Kind, model: Model, pad: int) -> dict[str, Any]:
+def google_json(kind: Kind, model: Model, pad: int, *, keras: bool = False) -> dict[str, Any]:
     """The configuration of a model.
 
     Args:
-        pad: the id that fills up rows.
+        pad: the id that fills up rows. keras: whether bert4keras is to read it.
     """
     config = model.config
     flags = written_flags(model) | {name: getattr(config, name) for name in _KEPT} | {"pad_token_id": pad}
-    act = "gelu" if config.hidden_act == "gelu_new" else config.hidden_act
+    act: str = "gelu" if config.hidden_act == "gelu_new" else config.hidden_act
+    if keras:
+        words: dict[str, str] = {ours: theirs for theirs, ours in _KERAS_GELUS.items()}
+        act = words.get(config.hidden_act, act)
     if kind == "xlnet":
         return {
             "d_head": config.head_size,
@@ -134,53 +151,8 @@ def google_json(kind: Kind, model: Model, pad: int) -> dict[str, Any]:
         layers, groups, inner = config.plan.groups() or (0, 0, 0)
         shape = {"num_hidden_layers": layers, "num_hidden_groups": groups, "inner_group_num": inner}
         tree |= {"embedding_size": config.embedding_size, **shape, **_IGNORED}
+    elif kind == "brightmart":
+        tree |= {"embedding_size": config.embedding_size, "ln_type": "postln"}
+    elif config.embedding_size != config.hidden_size:  # bert4keras alone has such a BERT
+        tree |= {"embedding_size": config.embedding_size}
     return tree
-
-
-def written_kind(model: Model, wanted: str) -> Kind:
-    """Which of Google's codes computes what a model computes.
-
-    Args:
-        wanted: "google" for ALBERT or BERT, or "xlnet-tf".
-
-    Raises:
-        SettingsError: none does, with everything that is in the way.
-    """
-    config, found = model.config, list[str]()
-    xlnet = wanted == "xlnet-tf"
-    if xlnet != (config.architecture == "xlnet") or config.architecture not in ("albert", "bert", "xlnet"):
-        found.append(f"the block of {config.architecture or 'no published model'}")
-    elif xlnet:
-        found += _in_xlnets_way(config)
-    elif config.plan != config.plan.blocks or not config.plan.groups():
-        found.append("a plan other than groups of whole blocks")
-    if config.has_mapping and config.embedding_size == config.hidden_size:
-        found.append("a mapping of embeddings that are as wide as the hidden states")
-    if config.layer_norm_eps != EPSILON:
-        found.append(f"layer_norm_eps {config.layer_norm_eps:g}, where its code has {EPSILON:g}")
-    if config.hidden_act == "gelu":
-        found.append("hidden_act gelu, the erf form, where its code computes the tanh form")
-    foreign = model.heads & ({"mlm", "sop", "nsp"} if xlnet else {"lm"})
-    found += [f"the head {name}" for name in sorted(foreign)]
-    if found:
-        remedy = "Leave --to out, and the model is written as it stands"
-        if config.hidden_act == "gelu" and len(found) == 1:
-            remedy = (
-                'Say "hidden_act": "gelu_new" in its config.json if Google trained it: its own models are '
-                "of the tanh form, and transformers' files of them say gelu"
-            )
-        raise SettingsError(f"the layout {wanted} has no place for {', '.join(found)}", remedy=remedy)
-    return "xlnet" if xlnet else "bert" if config.is_bert else "albert"
-
-
-def _in_xlnets_way(config: EncoderConfig) -> list[str]:
-    found = []
-    if config.plan != SharingPlan.unshared(config.plan.depth):
-        found.append("shared weights")
-    if config.has_mapping:
-        found.append("a mapping of embeddings")
-    if not config.type_vocab_size:
-        found.append("segments that are not told apart")
-    if config.clamp_positions:
-        found.append("clamp_positions, which is a setting of its runs")
-    return found

@@ -1,5 +1,5 @@
-"""The names of variables in the checkpoints of Google's ALBERT and BERT, and of brightmart's albert_zh
-(albert_family.md 2.1, 2.2 and 2.4); those of XLNet stand in `xlnet_names.py`.
+"""The names of variables in the checkpoints of Google's ALBERT and BERT, of brightmart's albert_zh and of
+bert4keras (albert_family.md 2.1, 2.2 and 2.4); those of XLNet stand in `xlnet_names.py`.
 
 Kernels of dense layers are stored the other way round; tables, `output_weights` and vectors are not.
 """
@@ -7,20 +7,23 @@ Kernels of dense layers are stored the other way round; tables, `output_weights`
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Literal
 
 from albertine.interop.keymap import ATTENTION, FEED_FORWARD, KeyMap, Rule, dense, norm
 from albertine.interop.xlnet_names import xlnet_tf
 from albertine.model.config import EncoderConfig
 
-Kind = Literal["albert", "bert", "brightmart", "xlnet"]
+Kind = Literal["albert", "unshared", "bert", "brightmart", "xlnet"]
+"""What a checkpoint holds; "unshared" is what bert4keras saves of its ALBERT_Unshared."""
 _MARKS: dict[Kind, str] = {
+    "unshared": "bert/encoder/transformer/group_0/inner_group_0/attention_1/self/query/kernel_1",
     "albert": "bert/encoder/transformer/group_0/",
     "brightmart": "bert/encoder/layer_shared/",
     "bert": "bert/encoder/layer_0/",
     "xlnet": "model/transformer/layer_0/",
 }
-"""What the name of some variable begins with, in checkpoints of this kind alone."""
+"""What the name of some variable begins with, in checkpoints of this kind; the first that fits is meant."""
 WORDS = "bert/embeddings/word_embeddings"
 SECOND = f"{WORDS}_2"
 """The other factor of brightmart's word embeddings, (E, H)."""
@@ -90,14 +93,32 @@ def _bert(layer: str) -> KeyMap:
 
 
 BERT_TF = _bert("bert/encoder/layer_{layer}")
-BRIGHTMART = _bert("bert/encoder/layer_shared")
+BRIGHTMART = replace(
+    _bert("bert/encoder/layer_shared"),
+    rules=(
+        *(rule for rule in _bert("bert/encoder/layer_shared").rules if ".mapping." not in rule.ours),
+        Rule("encoder.embeddings.mapping.weight", SECOND, transposed=True),
+    ),
+)
+UNSHARED = KeyMap(
+    tuple(
+        replace(rule, theirs=rule.theirs.format(group=0, inner=0) + "{copy}")
+        if "{group}" in rule.theirs
+        else rule
+        for rule in ALBERT_TF.rules
+    ),
+    lambda block, inner: {"copy": f"_{block}" if block else ""},
+)
+"""bert4keras gives the variables of all its layers one name, and TensorFlow counts them: kernel, kernel_1, …
+(measured: bert4keras 0.11.5, `save_weights_as_checkpoint`)."""
 
 
 def keymap(kind: Kind, config: EncoderConfig) -> KeyMap:
     """The names in checkpoints of a kind, for an encoder."""
     if kind == "xlnet":
         return xlnet_tf(config.num_hidden_layers, tied=config.relative_biases == "tied")
-    return {"albert": ALBERT_TF, "bert": BERT_TF, "brightmart": BRIGHTMART}[kind]
+    maps = {"albert": ALBERT_TF, "unshared": UNSHARED, "bert": BERT_TF, "brightmart": BRIGHTMART}
+    return maps[kind]
 
 
 def kind_of(names: Iterable[str]) -> Kind | None:

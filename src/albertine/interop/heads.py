@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from albertine.errors import ModelError
@@ -61,8 +61,10 @@ class ClassifierHead:
 
 def usual_pooling(config: EncoderConfig) -> Pooling:
     """What a new classifier looks at: the first token where transformers has a classifier of that layout that
-    computes the same, as for BERT and ALBERT; else the mean over tokens and depths, from which small encoders
-    learn sooner (docs/decisions/018)."""
+    computes the same, as for BERT, ALBERT and what brightmart's would be with one table of words; else the
+    mean over tokens and depths, from which small encoders learn sooner (docs/decisions/018)."""
+    if config.architecture == "brightmart":
+        config = replace(config, embedding_size=config.hidden_size, embedding_mapping="if_needed")
     return "cls" if _same_in_transformers(model_type(config), "classify") else "depths"
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from albertine.errors import ModelError, SettingsError
 from albertine.files import standing
+from albertine.interop.config_values import number
 from albertine.interop.copies import KEPT, Layout, copied, copied_config, folded, kept_beside
 from albertine.interop.google import checkpoint_in, read_checkpoint, told_config
 from albertine.interop.huggingface_config import (
@@ -37,14 +38,16 @@ from albertine.interop.huggingface_names import (
     is_tied,
     other_head,
 )
-from albertine.interop.keymap import check, to_ours, to_theirs
+from albertine.interop.keymap import check, refuse_too_deep, refuse_unexpected, to_ours, to_theirs
+from albertine.interop.lonepatient_names import PROJECTION, layout_of, lonepatient_plan, spare_tensors
 from albertine.interop.model_folder import ModelFolder as ModelFolder
 from albertine.interop.positions import sinusoids
-from albertine.interop.weights import OpenWeights, open_weights, read_json
+from albertine.interop.weights import OpenWeights, open_weights, read_json, refuse_keras
 from albertine.interop.writing import SavableTokenizer, write_folder
 from albertine.interop.xlnet_names import MASK_EMBEDDING, our_head_name, their_head_name
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
+from albertine.model.plan import SharingPlan
 
 POSITIONS = "roformer.encoder.embed_positions.weight"
 HALF_PRECISION = 0.01
@@ -76,6 +79,7 @@ def read_folder(folder: str | Path) -> ModelFolder:
         raise ModelError("is not a folder", where=folder, remedy="Name the folder that holds config.json")
     if (prefix := checkpoint_in(folder)) is not None:
         return read_checkpoint(folder, prefix)
+    refuse_keras(folder)
     tree = read_json(folder / "config.json")
     kind, config = encoder_in(tree, folder / "config.json")
     with open_weights(folder) as weights:
@@ -98,50 +102,63 @@ def folder_config(folder: Path) -> dict[str, Any]:
 def _assemble(
     kind: ModelType, config: EncoderConfig, tree: dict[str, Any], weights: OpenWeights, folder: Path
 ) -> ModelFolder:
-    files = canonical(kind, weights.shapes)
-    if kind == "albert" and config.embedding_size == config.hidden_size:
+    names: str = (layout_of(weights.shapes) if kind == "albert" else None) or kind
+    config = _as_computed(names, config, tree)
+    files = canonical(names, weights.shapes)
+    if names == "albert" and config.embedding_size == config.hidden_size:
         config = replace(config, embedding_mapping="always")
+    refuse_too_deep(config.plan, len(files), folder)
+    found_heads = heads_in(names, files, our_flags(tree)) - _untied(names, files, weights)
     with torch.device("meta"):
-        model = Model(config, heads_in(kind, files, our_flags(tree)))
+        model = Model(config, found_heads)
     kept = {name: files.pop(name) for name in list(files) if name.startswith(KEPT)}
-    rules = entries(kind, model.state_dict(), inner_blocks(tree))
+    rules = entries(names, model.state_dict(), inner_blocks(tree))
     found = {name: weights.shapes[file] for name, file in files.items()}
     check(rules, model.state_dict(), found, folder, config.num_attention_heads)
     known = {rule.theirs for rule in rules.values()}
-    others = [name for name in files if name not in known and not is_tied(kind, name)]
-    _refuse_unexpected(kind, others, folder)
+    spare = spare_tensors(names, mapped=config.has_mapping, mlm=model.mlm is not None)
+    others = [n for n in files if n not in known and not is_tied(names, n) and not n.startswith(spare)]
+    aside = other_head(names, others, model.heads)
+    odd = [name for name in others if belongs(names, name) and name not in aside]
+    refuse_unexpected(odd, "tensors", folder)
     state = to_ours(rules, lambda name: weights.read(files[name]), folder, config.num_attention_heads)
     if kind == "modernbert":
         state[UNUSED_NORM] = torch.ones(config.hidden_size)
     if kind == "roformer":
         _check_positions(config, weights, folder)
-    _check_tied(kind, files, weights, state, folder)
+    _check_tied(names, files, weights, state, folder)
     model.load_state_dict(state, assign=True)
     if our_flags(tree).get("embedding_mapping") == "if_needed":
         model = _without_identity(model)
     if isinstance(written := our_flags(tree).get("encoder"), dict) and kind != "albertine":
         tensors = {name: weights.read(file) for name, file in kept.items()}
         model = folded(model, EncoderConfig.from_dict(written), tensors) or model
-    aside = other_head(kind, others)
     extra = {our_head_name(name): weights.read(files[name]).clone() for name in others if name not in aside}
     return ModelFolder(model.requires_grad_(True).eval(), tree, extra, aside)
 
 
-def _refuse_unexpected(kind: ModelType, names: list[str], folder: Path) -> None:
-    """Tensors of the backbone or the pretraining heads that the configuration has no place for."""
-    odd = [name for name in names if belongs(kind, name)]
-    if odd:
-        raise ModelError(
-            f"has {odd[0]}"
-            + (f" and {len(odd) - 1} more tensors" if len(odd) > 1 else "")
-            + " that its configuration has no place for",
-            where=folder,
-            remedy="Use the config.json that was saved with these weights",
-        )
+def _as_computed(names: str, config: EncoderConfig, tree: Mapping[str, Any]) -> EncoderConfig:
+    """The encoder as the code computes it by whose names its parameters are called."""
+    if names == "bright":
+        return replace(config, embedding_mapping="words", plan=SharingPlan.shared(config.plan.depth))
+    if names == "lonepatient":
+        layers, groups = number(tree, "num_hidden_layers"), tree.get("num_hidden_groups", 1)
+        return config.with_plan(lonepatient_plan(layers, groups, inner_blocks(tree)))
+    return config
+
+
+def _untied(names: str, files: Mapping[str, str], weights: OpenWeights) -> set[str]:
+    """The masked-LM head of "bright" where its last projection is one of its own, which ours has not."""
+    if PROJECTION not in files or names != "bright":
+        return set()
+    factor = files.get("bert.embeddings.word_embeddings_2.weight")
+    if factor is None:  # which will be said
+        return set()
+    return set() if torch.equal(weights.read(files[PROJECTION]).T, weights.read(factor)) else {"mlm"}
 
 
 def _check_tied(
-    kind: ModelType,
+    kind: str,
     actual: Mapping[str, str],
     weights: OpenWeights,
     state: Mapping[str, Tensor],
@@ -194,10 +211,12 @@ def _without_identity(model: Model) -> Model:
 
 def written_type(config: EncoderConfig, layout: Layout | None = None) -> ModelType:
     """The model_type that `save_model` writes. Raises SettingsError as it does."""
-    return model_type(config if layout is None else _written(config, layout))
+    return "albertine" if layout == "albertine" else model_type(_written(config, layout))
 
 
-def _written(config: EncoderConfig, layout: Layout) -> EncoderConfig:
+def _written(config: EncoderConfig, layout: Layout | None) -> EncoderConfig:
+    if layout is None or layout == "albertine":
+        return config
     known = layout == "transformers" and model_type(config) != "albertine"
     return config if known else copied_config(config, layout)
 
@@ -217,12 +236,12 @@ def save_model(
 
     Args:
         layout: one of transformers' that knows no sharing: then every depth is written as a copy, and
-            `read_folder` folds the copies together again. By default nothing is written twice.
+            `read_folder` folds the copies together again; or "albertine", our own names. By default nothing
+            is written twice, by transformers' names where it has some.
         tokenizer: anything with save(folder); its special ids go into config.json.
         extra_tensors, extra_config: other heads by their foreign names, and what config.json says of them;
             they win over our values, so a task can name its own architecture.
         extra_files: more files, by their path in the folder.
-
         stored: number format of the weights in the file; who loads them computes in float32 all the same.
 
     Raises:
@@ -240,10 +259,10 @@ def save_model(
     shared = model
     if layout is not None and _written(model.config, layout) != model.config:
         model = copied(shared, layout)
-    kind = model_type(model.config)
+    kind = written_type(model.config, "albertine" if layout == "albertine" else None)
     extra = {k: v.detach().cpu().contiguous() for k, v in (extra_tensors or {}).items()}
     told = dict(extra_config or {})
-    tree = config_json(model, tokenizer)
+    tree = config_json(model, tokenizer, kind)
     if model.config != shared.config:
         extra |= kept_beside(shared, model)
         tree["albertine"] |= {"encoder": shared.config.to_dict()}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from albertine.errors import ModelError, SettingsError
-from albertine.interop.config_values import activation, number, refuse_other, tokenizer_class
+from albertine.errors import SettingsError
+from albertine.interop.config_values import activation, number, refuse_other, tokenizer_class, usable
 from albertine.interop.config_values import our_flags as our_flags
 from albertine.interop.huggingface_names import huggingface_plan
 from albertine.interop.modernbert import modernbert_json, read_modernbert
@@ -25,7 +26,7 @@ ROFORMER_BASE = 10000.0
 
 def read_model_type(tree: Mapping[str, Any]) -> ModelType:
     kind = tree.get("model_type")
-    if kind is None and "embedding_size" in tree and "inner_group_num" in tree:
+    if kind is None and "embedding_size" in tree and ("inner_group_num" in tree or "ln_type" in tree):
         return "albert"  # the files of 2019 did not say
     for known in KINDS:
         if kind == known:
@@ -44,8 +45,10 @@ def read_config(kind: ModelType, tree: Mapping[str, Any]) -> EncoderConfig:
     if kind == "xlnet":
         return read_xlnet(tree)
     refused = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
-    refuse_other(tree, refused | ({"rotary_value": False} if kind == "roformer" else {}))
-    flags = our_flags(tree)
+    refuse_other(tree, refused | ({"rotary_value": False} if kind == "roformer" else {"ln_type": "postln"}))
+    # The one word by which brightmart's configurations are known, in whose encoder words alone are mapped.
+    words = {"embedding_mapping": "words"} if kind == "albert" and "ln_type" in tree else {}
+    flags = words | our_flags(tree)
     act = tree.get("hidden_act", "gelu_new" if kind == "albert" else "gelu")
     hidden_dropout = tree.get("hidden_dropout_prob", 0.0 if kind == "albert" else 0.1)
     dropout = tree.get("classifier_dropout_prob" if kind == "albert" else "classifier_dropout")
@@ -78,17 +81,15 @@ def read_config(kind: ModelType, tree: Mapping[str, Any]) -> EncoderConfig:
     )
 
 
-def encoder_in(tree: Mapping[str, Any], where: object) -> tuple[ModelType, EncoderConfig]:
+def encoder_in(tree: Mapping[str, Any], where: Path) -> tuple[ModelType, EncoderConfig]:
     """The type and the shape of the encoder that a config.json describes.
 
     Raises:
         ModelError: of a kind we cannot compute, or contradictory.
     """
-    try:
+    with usable(where):
         kind = read_model_type(tree)
         return kind, read_config(kind, tree)
-    except (SettingsError, TypeError, ValueError) as error:
-        raise ModelError(f"cannot be used: {error}", where=where) from error
 
 
 def _plan(kind: ModelType, tree: Mapping[str, Any]) -> SharingPlan:
@@ -138,9 +139,15 @@ def obstacles(config: EncoderConfig, kind: str) -> list[str]:
     return found
 
 
-def config_json(model: Model, tokenizer: SavableTokenizer | None = None) -> dict[str, Any]:
-    """The config.json of a model."""
-    config, kind = model.config, model_type(model.config)
+def config_json(
+    model: Model, tokenizer: SavableTokenizer | None = None, kind: ModelType | None = None
+) -> dict[str, Any]:
+    """The config.json of a model.
+
+    Args:
+        kind: "albertine" to say it in our own words even where transformers has some.
+    """
+    config, kind = model.config, kind or model_type(model.config)
     if kind == "albertine":
         return {"model_type": kind, "encoder": config.to_dict(), "albertine": written_flags(model)}
     said = {"model_type": kind, "architectures": [_architecture(kind, model)]}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from albertine.errors import SettingsError
 from albertine.interop.keymap import ATTENTION, FEED_FORWARD, OURS, KeyMap, Rule, dense, norm
+from albertine.interop.lonepatient_names import BRIGHT, LONEPATIENT
 from albertine.interop.xlnet_names import MASK_EMBEDDING, XLNET
 from albertine.model.plan import SharingPlan
 
@@ -143,6 +144,8 @@ KEYMAPS: dict[str, KeyMap] = {
     "roformer": ROFORMER,
     "modernbert": MODERNBERT,
     "xlnet": XLNET,
+    "lonepatient": LONEPATIENT,
+    "bright": BRIGHT,
 }
 _BERT_TIED = ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias")
 TIED = {
@@ -151,6 +154,8 @@ TIED = {
     "roformer": _BERT_TIED,
     "modernbert": ("decoder.weight",),
     "xlnet": ("lm_loss.weight",),
+    "lonepatient": (_BERT_TIED[0],),
+    "bright": (_BERT_TIED[0],),
 }
 _BACKBONE = {
     "albert": ("albert.", ("embeddings.", "encoder.", "pooler.")),
@@ -158,6 +163,8 @@ _BACKBONE = {
     "roformer": ("roformer.", ("embeddings.", "embeddings_project.", "encoder.")),
     "modernbert": ("model.", ("embeddings.", "layers.", "final_norm.")),
     "xlnet": ("transformer.", ("word_embedding.", "mask_emb", "layer.")),
+    "lonepatient": ("bert.", ("embeddings.", "encoder.", "pooler.")),
+    "bright": ("bert.", ("embeddings.", "encoder.", "pooler.")),
 }
 """What the names of the backbone begin with in a whole model, and what in a file of the backbone alone."""
 _OTHER_HEADS = {
@@ -205,10 +212,16 @@ def belongs(kind: str, name: str) -> bool:
     return name.startswith(ours if kind == "albertine" else (_BACKBONE[kind][0], *heads, OURS))
 
 
-def other_head(kind: str, names: Iterable[str]) -> tuple[str, ...]:
-    """The tensors of a task's head that computes otherwise than ours: RoFormer's and ModernBERT's have a
-    layer of their own below the classifier."""
+def other_head(kind: str, names: Iterable[str], heads: Collection[str] = ()) -> tuple[str, ...]:
+    """The tensors of a head that computes otherwise than ours: for tasks RoFormer's and ModernBERT's have a
+    layer of their own below the classifier, and "bright" may have a masked-LM head that is not tied.
+
+    Args:
+        heads: those of the model that is read.
+    """
     names = list(names)
+    if kind == "bright" and "mlm" not in heads:
+        return tuple(sorted(name for name in names if name.startswith("cls.predictions.")))
     marks = _OTHER_HEADS.get(kind, ())
     if not any(name.startswith(marks) for name in names):
         return ()
@@ -231,5 +244,5 @@ def heads_in(kind: str, names: Mapping[str, str], flags: Mapping[str, Any]) -> s
 
 
 def is_tied(kind: str, name: str) -> bool:
-    """Whether a tensor only repeats another."""
+    """Whether a tensor only repeats another, or nothing is computed with it."""
     return name in TIED.get(kind, ())

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from albertine.errors import ModelError
+from albertine.model.plan import SharingPlan
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -80,11 +81,11 @@ class KeyMap:
 
     Attributes:
         rules: every parameter that a model can have, each of our names once.
-        fields: (our block number, inner blocks of a group) → the numbers in the foreign name of that block.
+        fields: (our block number, inner blocks of a group) → what tells that block in its foreign name.
     """
 
     rules: tuple[Rule, ...]
-    fields: Callable[[int, int], dict[str, int]]
+    fields: Callable[[int, int], Mapping[str, int | str]]
 
     def entries(self, names: Iterable[str], inner: int = 1) -> dict[str, Rule]:
         """For each of our `names` its rule, foreign name filled in; KeyError if the format has no such part.
@@ -144,6 +145,40 @@ def check(
                 where=where,
                 remedy="Use the config.json that was saved with these weights",
             )
+
+
+def refuse_too_deep(plan: SharingPlan, tensors: int, where: object) -> None:
+    """Refuse a configuration that names more blocks than the file has tensors, before thousands of them are
+    made to be compared with it.
+
+    Raises:
+        ModelError: it does.
+    """
+    blocks = plan.num_attention_blocks + plan.num_feed_forward_blocks
+    if blocks > tensors:
+        raise ModelError(
+            f"has {tensors:,} tensors, and its configuration names {plan.depth:,} layers",
+            where=where,
+            remedy="The configuration and the weights do not belong together, or the file is incomplete",
+        )
+
+
+def refuse_unexpected(odd: list[str], noun: str, where: object) -> None:
+    """Refuse tensors of the encoder or of the heads of pretraining that the configuration has no place for.
+
+    Args:
+        odd: their foreign names. noun: what the format calls them, in the plural.
+
+    Raises:
+        ModelError: there is one.
+    """
+    if odd:
+        more = f" and {len(odd) - 1} more {noun}" if len(odd) > 1 else ""
+        raise ModelError(
+            f"has {odd[0]}{more} that its configuration has no place for",
+            where=where,
+            remedy="Use the configuration that was saved with these weights",
+        )
 
 
 def to_ours(

@@ -4,6 +4,7 @@ model."""
 from __future__ import annotations
 
 import json
+import os.path
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -19,8 +20,11 @@ if TYPE_CHECKING:
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 MAX_JSON = 20_000_000
+SHOWN = 200
+"""Characters of a name out of a file that is not to be trusted."""
 FLOATS = frozenset({"F16", "BF16", "F32", "F64"})
-PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".h5")
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+KERAS = (".h5", ".hdf5", ".keras")
 
 
 @dataclass(frozen=True)
@@ -121,10 +125,27 @@ def weight_files(folder: Path) -> list[Path]:
     raise ModelError(f"holds no {SINGLE}", where=folder, remedy="Fetch the missing file")
 
 
+def refuse_keras(folder: Path) -> None:
+    """Say of a folder that has its weights in a file of Keras alone how they get out of it.
+
+    Raises:
+        ModelError: it is one.
+    """
+    files = sorted(path for path in folder.iterdir() if path.suffix in KERAS)
+    if files and not any(path.suffix in (".safetensors", *PICKLES) for path in folder.iterdir()):
+        raise ModelError(
+            f"holds its weights only as {files[0].name}, a file of Keras, by the names of its layers",
+            where=folder,
+            remedy="Save them in bert4keras with save_weights_as_checkpoint, in transformers as safetensors; "
+            "keras-xlnet has no other form, its models come from a checkpoint of XLNet, which is read",
+        )
+
+
 def _shard(folder: Path, name: str) -> Path:
     # A name with a folder in it could point anywhere on the machine.
     if Path(name).name != name:
-        raise ModelError(f"the index names a file outside the folder: {name}", where=folder)
-    if not (folder / name).is_file():
-        raise ModelError("is missing, the index names it", where=folder / name, remedy="Fetch every shard")
+        raise ModelError(f"the index names a file outside the folder: {name[:SHOWN]}", where=folder)
+    if not os.path.isfile(folder / name):  # which, unlike Path.is_file, takes any name
+        where = folder / name[:SHOWN]
+        raise ModelError("is missing, the index names it", where=where, remedy="Fetch every shard")
     return folder / name

@@ -10,7 +10,8 @@ from albertine.errors import SettingsError
 from albertine.model.plan import SharingPlan
 
 Activation = Literal["gelu_new", "gelu", "relu"]
-Mapping = Literal["if_needed", "always"]
+Mapping = Literal["if_needed", "always", "words"]
+Mapped = Literal["words", "sum", "normed"]
 Initialization = Literal["truncated_normal", "normal"]
 Positions = Literal["learned", "rotary", "relative", "none"]
 RelativeBiasesOf = Literal["block", "tied"]
@@ -22,18 +23,18 @@ Norm = Literal["post", "pre"]
 FeedForward = Literal["plain", "gated"]
 Summary = Literal["first", "last"]
 Solver = Literal["none", "anderson", "broyden"]
-Architecture = Literal["bert", "albert", "roformer", "modernbert", "xlnet"]
+Architecture = Literal["bert", "albert", "brightmart", "roformer", "modernbert", "xlnet"]
 Pooling = Literal["mean", "cls", "depths"]
 """Of the last depth the mean over all tokens of a sequence, special ones included, or its [CLS]; or the
 mean over all tokens of all depths, the embeddings included."""
 SUBJECT_POWER, OBJECT_POWER = 2, 4
 """Of the sigmoids of pointers (`model.relation_head`)."""
 
-FORMAT = 3
+FORMAT = 4
 """Of `EncoderConfig.to_dict`; goes up with every field that an older version would compute wrongly without.
 Folders from before there was a number have format 1; 2 has positions, norm, feed_forward, biases, qk_norm,
 and what each depth has of its own in the plan; 3 has relative positions, `summary`, signals, halting, and
-the solver of a fixed point with input injection."""
+the solver of a fixed point with input injection; 4 has the embedding_mapping "words"."""
 
 _SINCE_2 = {"positions", "rotary_base", "norm", "feed_forward", "biases", "qk_norm"}
 _RELATIVE = {"clamp_positions", "relative_biases", "embedding_norm", "summary"}
@@ -62,6 +63,8 @@ class EncoderConfig:
             exact erf form.
         classifier_dropout_prob: dropout before a classifier, separate from the hidden dropout.
         embedding_mapping: "if_needed" makes the E→H mapping only where E ≠ H; transformers makes it "always".
+            "words" maps the word embeddings alone, without a bias, before positions and segments, which are H
+            wide, are added; the masked-LM head is H wide too: brightmart's albert_zh (section 1.12).
         feed_forward_dropout: whether hidden dropout applies to the feed-forward output; transformers' ALBERT
             forgets it.
         sentence_dropout: whether the sentence head has `classifier_dropout_prob`, as in transformers' ALBERT.
@@ -181,6 +184,11 @@ class EncoderConfig:
             )
         self._check_relative()
         self._check_halting()
+        if self.embedding_mapping == "words" and self.norm == "pre":
+            raise SettingsError(
+                "a pre-norm encoder maps the sum of its embeddings, not the words alone",
+                remedy="Set embedding_mapping=if_needed, or norm=post",
+            )
         if self.solves:
             self._check_equilibrium()
 
@@ -281,8 +289,16 @@ class EncoderConfig:
 
     @property
     def has_mapping(self) -> bool:
-        """Whether there is a dense layer from E to H after the embeddings."""
-        return self.embedding_mapping == "always" or self.embedding_size != self.hidden_size
+        """Whether there is a linear map from E to H."""
+        return self.embedding_mapping != "if_needed" or self.embedding_size != self.hidden_size
+
+    @property
+    def mapped(self) -> Mapped:
+        """What that map is applied to: the embeddings of words alone, the sum of all embeddings, or the sum
+        after its LayerNorm. What comes before it is E wide, what comes after it H."""
+        if self.embedding_mapping == "words":
+            return "words"
+        return "sum" if self.norm == "pre" else "normed"
 
     @property
     def longest_sequence(self) -> int | None:
@@ -315,7 +331,7 @@ class EncoderConfig:
             return replace(self, initialization="normal")
         return replace(
             self,
-            embedding_mapping="always",
+            embedding_mapping="words" if self.embedding_mapping == "words" else "always",
             feed_forward_dropout=False,
             sentence_dropout=True,
             initialization="normal",
@@ -335,6 +351,9 @@ class EncoderConfig:
         if (self.position_signal, self.step_signal) != ("none", "none"):
             return None
         block = self.positions, self.norm, self.feed_forward, self.biases
+        if self.embedding_mapping == "words":
+            known = block == ("learned", "post", "plain", True) and self.embedding_norm
+            return "brightmart" if known and self.summary == "first" and self.type_vocab_size else None
         if not self.embedding_norm:
             return "xlnet" if block == ("relative", "post", "plain", True) else None
         if self.summary == "last":  # which transformers has for XLNet alone
@@ -376,6 +395,8 @@ class EncoderConfig:
         """Plain data that `from_dict` reads back: the fields, and the number of the oldest format that has
         them."""
         tree = self.plain()
+        if self.embedding_mapping == "words":
+            return {"format": 4, **tree}
         if self.positions in ("relative", "none") or not _SINCE_3.isdisjoint(tree):
             return {"format": 3, **tree}
         new = not _SINCE_2.isdisjoint(tree) or self.plan != self.plan.blocks or not self.type_vocab_size

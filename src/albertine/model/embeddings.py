@@ -1,4 +1,4 @@
-"""Word, position and segment embeddings of width E, and the mapping to H."""
+"""Word, position and segment embeddings, and the mapping of width E to H."""
 
 from __future__ import annotations
 
@@ -22,41 +22,46 @@ class Embeddings(nn.Module):
     """Sum of the embeddings of width E → LayerNorm(E) → dropout → dense E→H (reference section 1.1).
 
     The dense mapping has nothing after it, and exists only where the configuration says so. A pre-norm
-    encoder's embeddings are mapped first, and normalised when they are H wide.
+    encoder's sum is mapped first, and normalised when it is H wide; brightmart maps the words alone (1.12).
 
     Attributes:
+        mapped: what the mapping is applied to, as in `EncoderConfig`.
         position, token_type: None where positions and segments are not told here.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        width = config.embedding_size
-        self.map_first, self.longest = config.norm == "pre", config.longest_sequence
+        width, hidden = config.embedding_size, config.hidden_size
+        self.mapped, self.longest = config.mapped, config.longest_sequence
         self.dropout = config.hidden_dropout_prob
         self.word = _table(config.vocab_size, width)
+        added = hidden if self.mapped == "words" else width
         learned = config.positions == "learned"
-        self.position = _table(config.max_position_embeddings, width) if learned else None
+        self.position = _table(config.max_position_embeddings, added) if learned else None
         told_apart = config.type_vocab_size and config.positions != "relative"
-        self.token_type = _table(config.type_vocab_size, width) if told_apart else None
-        normed = config.hidden_size if self.map_first else width
+        self.token_type = _table(config.type_vocab_size, added) if told_apart else None
+        normed = width if self.mapped == "normed" else hidden
         norm = nn.LayerNorm(normed, config.layer_norm_eps, bias=config.biases)
         self.layer_norm = norm if config.embedding_norm else nn.Identity()
-        self.mapping = Linear(width, config.hidden_size, config.biases) if config.has_mapping else None
+        biases = config.biases and self.mapped != "words"
+        self.mapping = Linear(width, hidden, biases) if config.has_mapping else None
 
     def forward(self, packed: Packed, dtype: torch.dtype) -> Tensor:
         """(T, H) in `dtype`. The sum and its LayerNorm keep the format of the parameters, float32: they are
         narrow, and everything rests on them."""
-        x_TE = self.word(packed.input_ids)
+        x = self.word(packed.input_ids)  # (T, E), and (T, H) from the mapping on
+        if self.mapped == "words":
+            x = self._to_hidden(x.to(dtype)).to(x.dtype)
         if self.token_type is not None:
-            x_TE = x_TE + self.token_type(packed.token_type_ids)
+            x = x + self.token_type(packed.token_type_ids)
         if self.position is not None:
-            x_TE = x_TE + self.position(packed.position_ids)
-        if self.map_first:
-            x_TH = self._mapped(x_TE.to(dtype)).to(x_TE.dtype)
-            return F.dropout(self.layer_norm(x_TH), self.dropout, self.training).to(dtype)
-        return self._mapped(F.dropout(self.layer_norm(x_TE), self.dropout, self.training).to(dtype))
+            x = x + self.position(packed.position_ids)
+        if self.mapped == "sum":
+            x = self._to_hidden(x.to(dtype)).to(x.dtype)
+        x = F.dropout(self.layer_norm(x), self.dropout, self.training).to(dtype)
+        return self._to_hidden(x) if self.mapped == "normed" else x
 
-    def _mapped(self, x_TE: Tensor) -> Tensor:
+    def _to_hidden(self, x_TE: Tensor) -> Tensor:
         return x_TE if self.mapping is None else self.mapping(x_TE)  # type: ignore[no-any-return]
 
     @property

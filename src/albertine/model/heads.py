@@ -30,14 +30,15 @@ class MaskedLMHead(nn.Module):
     """Dense H→E, activation, LayerNorm(E), then the word embeddings transposed and a bias (reference section
     1.1).
 
-    With E = H this is BERT's head. A pre-norm encoder's head is H wide as ModernBERT's, and its rows go back
-    to E through the transposed mapping: it is tied to both factors of the embeddings.
+    With E = H this is BERT's head. Where words are mapped before the LayerNorm (ModernBERT's order, and
+    brightmart's), the head is H wide and its rows go back to E through the transposed mapping: it is tied to
+    both factors of the embeddings.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.activation = config.hidden_act
-        width = config.hidden_size if config.norm == "pre" else config.embedding_size
+        width = config.embedding_size if config.mapped == "normed" else config.hidden_size
         self.dense = Linear(config.hidden_size, width, config.biases)
         self.layer_norm = LayerNorm(width, config.layer_norm_eps, bias=config.biases)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
@@ -47,7 +48,7 @@ class MaskedLMHead(nn.Module):
         """(P, H) wanted rows to logits (P, V), tied to the embeddings, in the format of the rows."""
         ops = current()
         x_PE = self.layer_norm(ops.activated(self.dense, rows_PH, self.activation))
-        if embeddings.map_first and embeddings.mapping is not None:
+        if embeddings.mapped != "normed" and embeddings.mapping is not None:
             x_PE = x_PE @ ops.cast(embeddings.mapping.weight, x_PE.dtype)
         return ops.tied(x_PE, embeddings.word.weight, self.bias)
 

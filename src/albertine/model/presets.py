@@ -32,6 +32,11 @@ def _chinese(
     return replace(config, hidden_act=activation, initializer_range=init)
 
 
+def _brightmart(hidden: int, depth: int, heads: int) -> EncoderConfig:
+    """albert_zh's own architecture: words mapped before positions and segments are added (section 1.12)."""
+    return replace(_chinese(hidden, depth, heads, "gelu_new"), embedding_mapping="words")
+
+
 def _bert(hidden: int, depth: int, heads: int, vocab: int) -> EncoderConfig:
     config = _encoder(hidden, depth, heads, vocab=vocab, embedding=hidden, dropout=0.1)
     # Google's BERT code, like its ALBERT code, calls the tanh approximation "gelu"; transformers reads that
@@ -81,6 +86,11 @@ def _presets() -> dict[str, EncoderConfig]:
         "albert-xlarge-zh": _chinese(2048, 24, 16, "relu", init=0.014),
         # 16 heads of size 256 here, unlike the English xxlarge.
         "albert-xxlarge-zh": _chinese(4096, 12, 16, "relu", init=0.01),
+        # brightmart's own architecture; its xxlarge is a pre-norm encoder of another kind.
+        "brightmart-tiny-zh": _brightmart(312, 4, 12),
+        "brightmart-base-zh": _brightmart(768, 12, 12),
+        "brightmart-large-zh": _brightmart(1024, 24, 16),
+        "brightmart-xlarge-zh": _brightmart(2048, 24, 32),
         "bert-base": _bert(768, 12, 12, 30522),
         "bert-large": _bert(1024, 24, 16, 30522),
         "bert-base-zh": _bert(768, 12, 12, 21128),

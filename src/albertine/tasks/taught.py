@@ -132,7 +132,7 @@ def disagreement(
     if isinstance(family, Choose):
         # Where an example has fewer options than others, the rest has no chance in both.
         mine, its = (
-            pad_sequence(torch.split(x.squeeze(-1), list(batch.rows)), True, -1e4) for x in (mine, its)
+            pad_sequence(list(torch.split(x.squeeze(-1), list(batch.rows))), True, -1e4) for x in (mine, its)
         )
     elif isinstance(family, Tag):
         mine, its = (x[batch.targets != IGNORED] for x in (mine, its))

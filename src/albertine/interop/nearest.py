@@ -1,0 +1,70 @@
+"""What a model gives up to be written in a layout of TensorFlow that has no place for all of it: done only
+where a person asks for it, and told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from albertine.interop.copies import in_numbers, one_table
+from albertine.interop.google_config import EPSILON
+from albertine.interop.tensorflow_layouts import holds_plan
+from albertine.layout import Packed, pack
+from albertine.model.config import EncoderConfig
+from albertine.model.model import Model, evaluating
+from albertine.model.plan import SharingPlan
+from albertine.model.replan import replan
+from albertine.randomness import generator
+
+ROWS, LENGTH = 16, 64
+
+
+def fitted(model: Model, wanted: str) -> tuple[Model, tuple[str, ...]]:
+    """The nearest model that a layout has a place for, as far as there is one, and a sentence for everything
+    given up. What stands in the way for other reasons stays; writing refuses it.
+
+    Args:
+        wanted: "google", "bert4keras", "brightmart" or "xlnet-tf".
+    """
+    told: list[str] = []
+    if model.config.architecture is None:
+        return model, ()
+    if wanted != "brightmart" and (other := one_table(model)) is not model:
+        told.append(f"Its word embeddings are written multiplied: {in_numbers(model, other)}.")
+        model = other
+    plan = model.config.plan
+    if not holds_plan(plan, wanted) and wanted != "brightmart":
+        other = replan(model, SharingPlan.unshared(plan.depth))
+        told.append(f"Every depth is written as a block of its own: {in_numbers(model, other)}.")
+        model = other
+    if model.config.hidden_act == "gelu" and wanted != "bert4keras":
+        told.append("Its activation is written as the tanh form of GELU; it was made with the erf form.")
+        model = _with(model, replace(model.config, hidden_act="gelu_new"))
+    if (epsilon := model.config.layer_norm_eps) != EPSILON:
+        told.append(f"The epsilon of its LayerNorms becomes {EPSILON:g}; it was made with {epsilon:g}.")
+        model = _with(model, replace(model.config, layer_norm_eps=EPSILON))
+    return model, tuple(told)
+
+
+def _with(model: Model, config: EncoderConfig) -> Model:
+    """The same weights, computed otherwise."""
+    with torch.device("meta"):
+        other = Model(config, model.heads, precision=model.precision)
+    other.load_state_dict(model.state_dict(), assign=True)
+    return other.requires_grad_(True).train(model.training)
+
+
+def random_rows(model: Model) -> Packed:
+    """What outputs are compared on where there is no text: rows of random pieces."""
+    limit = model.config.max_position_embeddings
+    pieces = generator(0, "interop/sample").integers(0, model.config.vocab_size, (ROWS, min(LENGTH, limit)))
+    return pack(list(pieces))
+
+
+@torch.no_grad()
+def greatest_difference(model: Model, other: Model, packed: Packed) -> tuple[float, float]:
+    """The greatest difference of any number of two models' last hidden states, and their greatest number."""
+    with evaluating(model), evaluating(other):
+        mine, theirs = (m.encoder(packed).last_hidden.float() for m in (model, other))
+    return float((theirs - mine).abs().max()), float(mine.abs().max())

@@ -1,0 +1,158 @@
+"""Damaged folders of every layout: an error of ours, soon; and what fuzzing once found."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import albertine
+from albertine.cli.lookup import look_up_model
+from albertine.errors import ModelError
+from tests.interop.folder_mutations import mutated, originals
+
+CASES = 260
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return originals(tmp_path_factory.mktemp("sound"))
+
+
+def test_what_is_damaged_is_sound_before(sound: dict[str, Path]) -> None:
+    """Else the cases would end at the first check."""
+    for folder in sound.values():
+        albertine.load(folder)
+
+
+def test_damage_is_refused_or_read(sound: dict[str, Path], tmp_path: Path) -> None:
+    names, read = list(sound), Counter[bool]()
+    for case in range(CASES):
+        read[mutated(sound[names[case % len(names)]], case, tmp_path / "m")] += 1
+    assert min(read[True], read[False]) > CASES // 20
+
+
+def _words(file: str, **changes: object) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        tree = json.loads((folder / file).read_text()) | changes
+        (folder / file).write_text(json.dumps(tree))
+
+    return change
+
+
+def _long_shard(folder: Path) -> None:
+    file = folder / "model.safetensors.index.json"
+    file.write_text(json.dumps({"weight_map": {"x": "y" * 5000}}))
+
+
+@pytest.mark.parametrize(
+    ("layout", "damage", "says"),
+    [
+        ("modernbert", _words("config.json", rope_parameters=[1]), "a word has a value of the wrong kind"),
+        ("bert", _words("config.json", num_hidden_layers=4096), "46 tensors, and .* names 4,096 layers"),
+        (
+            "google",
+            _words("albert_config.json", num_hidden_layers=4096, num_hidden_groups=4096),
+            "4,096 layers",
+        ),
+        ("shards", _long_shard, "is missing, the index names it"),
+    ],
+)
+def test_what_fuzzing_found(
+    layout: str, damage: Callable[[Path], None], says: str, sound: dict[str, Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "m"
+    shutil.copytree(sound[layout], folder)
+    damage(folder)
+    with pytest.raises(ModelError, match=says) as caught:
+        albertine.load(folder)
+    assert len(str(caught.value)) < 1000
+    if says.startswith("a word"):
+        with pytest.raises(ModelError, match=says):
+            look_up_model(str(folder))
+
+
+@pytest.mark.parametrize("name", ["tf_model.h5", "best_model.weights", "model.keras"])
+def test_files_of_keras_are_named(name: str, tmp_path: Path) -> None:
+    """What gets the weights out of them is said; a file of any other kind is none of them."""
+    (tmp_path / name).write_bytes(b"\x89HDF\r\n\x1a\n")
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(ModelError) as caught:
+        albertine.load(tmp_path)
+    assert ("save_weights_as_checkpoint" in str(caught.value)) == (name != "best_model.weights")
+
+
+def test_keras_beside_safetensors_is_no_matter(sound: dict[str, Path], tmp_path: Path) -> None:
+    shutil.copytree(sound["albert"], tmp_path / "m")
+    (tmp_path / "m" / "tf_model.h5").write_bytes(b"x")
+    albertine.load(tmp_path / "m")
+
+
+WORD = "albert.embeddings.word_embeddings.weight"
+
+
+def _headed(change: Callable[[dict[str, Any]], None], length: int | None = None) -> Callable[[Path], None]:
+    """The file with another header, of which its first eight bytes may say another length."""
+
+    def damage(folder: Path) -> None:
+        path = folder / "model.safetensors"
+        data = path.read_bytes()
+        size = int.from_bytes(data[:8], "little")
+        head = json.loads(data[8 : 8 + size])
+        change(head)
+        text = json.dumps(head).encode()
+        told = len(text) if length is None else length
+        path.write_bytes(told.to_bytes(8, "little") + text + data[8 + size :])
+
+    return damage
+
+
+def _replaced(name: str, data: bytes) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        (folder / name).write_bytes(data)
+
+    return damage
+
+
+def _over_each_other(head: dict[str, Any]) -> None:
+    first, second = sorted(n for n in head if n != "__metadata__")[:2]
+    head[second] = dict(head[first])
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (_headed(_over_each_other), "not a whole safetensors file"),
+        (_headed(lambda head: head[WORD].update(shape=[1 << 40, 1 << 40])), "not a whole safetensors file"),
+        (_headed(lambda head: head[WORD].update(shape=[-53, -8])), "not a whole safetensors file"),
+        (_headed(lambda head: head[WORD].update(shape=[8, 53])), r"has shape \[8, 53\]"),
+        (_headed(lambda head: head[WORD].update(dtype="I32")), "is stored as I32"),
+        (_headed(lambda head: None, length=1 << 62), "not a whole safetensors file"),
+        (_headed(lambda head: None, length=0), "not a whole safetensors file"),
+        (
+            lambda folder: (folder / "model.safetensors").write_bytes(b"PK\3\4" * 20),
+            "not a whole safetensors",
+        ),
+        (
+            lambda folder: (folder / "model.safetensors").write_bytes(bytes(1 << 20)),
+            "not a whole safetensors",
+        ),
+        (lambda folder: (folder / "config.json").write_bytes(b" " * (20 << 20)), "too large"),
+    ],
+)
+def test_safetensors_that_lie_are_refused(
+    damage: Callable[[Path], None], says: str, sound: dict[str, Path], tmp_path: Path
+) -> None:
+    """In less than a second of the processor."""
+    shutil.copytree(sound["albert"], tmp_path / "m")
+    damage(tmp_path / "m")
+    start = time.process_time()
+    with pytest.raises(ModelError, match=says) as caught:
+        albertine.load(tmp_path / "m")
+    assert time.process_time() - start < 1 and len(str(caught.value)) < 500

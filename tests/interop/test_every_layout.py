@@ -1,0 +1,109 @@
+"""All layouts against each other: what one can hold goes through the others without a changed bit, and `info`
+reads each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import albertine
+from albertine.analysis.parameters import parameters_by_part
+from albertine.cli.lookup import look_up_model
+from albertine.interop.google import save_checkpoint
+from albertine.interop.google_names import keymap
+from albertine.interop.huggingface import save_model
+from albertine.interop.tensorflow_layouts import written_kind
+from albertine.model.config import EncoderConfig
+from albertine.model.model import Model
+from albertine.model.plan import SharingPlan
+from albertine.model.presets import preset
+from tests.interop.folder_mutations import originals
+from tests.interop.test_roformer import assert_same_model
+from tests.interop.test_xlnet import our_model as xlnet_model
+from tests.model import builders
+
+TENSORFLOW = ("google", "bert4keras", "brightmart", "xlnet-tf")
+CHAINS = {
+    "shared": (SharingPlan.shared(3), {}, ("google", "bert4keras", "transformers", "albertine", "hf")),
+    "unshared": (SharingPlan.unshared(3), {}, ("bert4keras", "google", "transformers", "albertine")),
+    "BERT": (SharingPlan.unshared(3), {"embedding_size": 24}, ("bert4keras", "google", "transformers")),
+    "groups": (SharingPlan.grouped(4, 2, 2), {}, ("google", "albertine", "transformers", "google")),
+    "partly shared": (SharingPlan.attention_only(3), {}, ("transformers", "albertine", "transformers")),
+    "brightmart": (
+        SharingPlan.shared(3),
+        {"embedding_mapping": "words"},
+        ("brightmart", "transformers", "albertine", "brightmart"),
+    ),
+    "erf": (SharingPlan.shared(3), {"hidden_act": "gelu"}, ("bert4keras", "transformers", "albertine")),
+}
+
+
+def written(model: Model, folder: Path, to: str) -> Model:
+    if to in TENSORFLOW:
+        save_checkpoint(model, None, folder, to)
+    else:
+        save_model(model, None, folder, layout="transformers" if to == "hf" else to)  # type: ignore[arg-type]
+    return albertine.load(folder)
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_through_every_layout_and_back(name: str, tmp_path: Path) -> None:
+    plan, changes, chain = CHAINS[name]
+    model = builders.model(plan, **changes)
+    found = model
+    for i, to in enumerate((*chain, chain[0])):
+        found = written(found, tmp_path / str(i), to)
+        assert_same_model(found, model)
+
+
+def test_xlnet_through_every_layout(tmp_path: Path) -> None:
+    model = found = xlnet_model({"lm", "pooler"}, plan=SharingPlan.unshared(3))
+    for i, to in enumerate(("xlnet-tf", "transformers", "albertine", "xlnet", "xlnet-tf")):
+        found = written(found, tmp_path / str(i), to)
+        assert_same_model(found, model)
+
+
+def test_info_reads_every_layout(tmp_path: Path) -> None:
+    """The parameters that a model has when it is loaded; of copies, those that stand there."""
+    for name, folder in originals(tmp_path).items():
+        told, found = look_up_model(str(folder)), albertine.load(folder).config
+        if name in ("copies", "roformer", "modernbert", "xlnet", "product"):
+            assert told.num_hidden_layers == found.num_hidden_layers
+        else:
+            assert parameters_by_part(told) == parameters_by_part(found), name
+
+
+def reads_of_keras_xlnet(config: EncoderConfig) -> dict[str, tuple[int, ...]]:
+    """What its loader reads of a checkpoint for the masked-LM model, and the numbers that it reshapes."""
+    depth, hidden, inner = config.num_hidden_layers, config.hidden_size, config.intermediate_size
+    root, heads = "model/transformer", (config.num_attention_heads, config.head_size)
+    found: dict[str, tuple[int, ...]] = {
+        f"{root}/word_embedding/lookup_table": (config.vocab_size, hidden),
+        f"{root}/mask_emb/mask_emb": (1, 1, hidden),
+        "model/lm_loss/bias": (config.vocab_size,),
+        f"{root}/seg_embed": (depth, 2, *heads),
+        **{f"{root}/{name}": (depth, *heads) for name in ("r_w_bias", "r_r_bias", "r_s_bias")},
+    }
+    for i in range(depth):
+        layer = f"{root}/layer_{i}"
+        found |= {f"{layer}/rel_attn/{part}/kernel": (hidden, *heads) for part in "qkvro"}
+        for part in ("rel_attn", "ff"):
+            found |= {f"{layer}/{part}/LayerNorm/{x}": (hidden,) for x in ("gamma", "beta")}
+        found |= {f"{layer}/ff/layer_1/kernel": (hidden, inner), f"{layer}/ff/layer_1/bias": (inner,)}
+        found |= {f"{layer}/ff/layer_2/kernel": (inner, hidden), f"{layer}/ff/layer_2/bias": (hidden,)}
+    return found
+
+
+def test_keras_xlnet_finds_all_it_reads() -> None:
+    """Nothing more is written of the base model, and nothing less (CyberZHG/keras-xlnet, loader.py)."""
+    config = preset("xlnet-base")
+    with torch.device("meta"):
+        model = Model(config, {"lm"})
+    assert written_kind(model, "xlnet-tf") == "xlnet"
+    state = model.state_dict()
+    rules, shapes = keymap("xlnet", config).entries(state), dict[str, tuple[int, ...]]()
+    for name, rule in rules.items():
+        shapes[rule.theirs] = rule.shape(tuple(state[name].shape), config.num_attention_heads)
+    assert shapes == reads_of_keras_xlnet(config)

@@ -1,0 +1,141 @@
+"""Folders of lonePatient's albert_pytorch: known by their names, computed as its own code computes them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+import albertine
+from albertine.analysis.parameters import parameters_by_part
+from albertine.cli.lookup import look_up_model
+from albertine.errors import ModelError, SettingsError
+from albertine.interop.huggingface import read_folder, save_model
+from albertine.interop.lonepatient_names import layout_of, lonepatient_plan
+from albertine.model.plan import SharingPlan
+from tests.interop.test_roformer import assert_same_model
+
+HERE = Path(__file__).with_name("lonepatient")
+GROUP = "bert.encoder.transformer.group"
+PROJECTION = "cls.predictions.project_layer.weight"
+
+
+@pytest.fixture
+def changed(tmp_path: Path) -> Callable[..., Path]:
+    """A folder that is kept here, with other tensors or words."""
+
+    def change(name: str, tensors: dict[str, Tensor | None], **words: object) -> Path:
+        folder = tmp_path / name
+        shutil.copytree(HERE / name, folder)
+        state: dict[str, Tensor | None] = dict(load_file(folder / "model.safetensors")) | tensors
+        save_file({n: x for n, x in state.items() if x is not None}, folder / "model.safetensors")
+        tree = json.loads((folder / "config.json").read_text()) | words
+        (folder / "config.json").write_text(json.dumps(tree))
+        return folder
+
+    return change
+
+
+@pytest.mark.parametrize(("name", "layout"), [("groups", "lonepatient"), ("bright", "bright")])
+@torch.no_grad()
+def test_outputs_of_the_original_code(name: str, layout: str) -> None:
+    found, stored = read_folder(HERE / name), np.load(HERE / name / "outputs.npz")
+    assert layout_of(load_file(HERE / name / "model.safetensors")) == layout
+    model, wanted = found.model, {part: torch.from_numpy(stored[part]) for part in stored.files}
+    assert model.heads == {"pooler", "mlm", "sop"} and not found.left_aside and not found.extra
+    out = model(wanted["ids"], wanted["mask"], wanted["segments"])
+    real, bound = wanted["mask"].bool(), {"atol": 1e-5, "rtol": 1e-5}
+    torch.testing.assert_close(out.last_hidden_state[real], wanted["sequence"][real], **bound)
+    torch.testing.assert_close(out.pooler_output, wanted["pooled"], **bound)
+    with model.encoder.computing():
+        logits = model.mlm_logits(out.last_hidden_state[real])
+    torch.testing.assert_close(logits, wanted["mlm"][real], **bound)
+    assert model.sentence is not None
+    torch.testing.assert_close(model.sentence(out.pooler_output), wanted["sentence"], **bound)
+
+
+def test_what_they_are_is_told_by_their_files() -> None:
+    """Its `gelu` is the erf form, where brightmart's own code has the tanh form under that name."""
+    groups, bright = (albertine.load(HERE / name).config for name in ("groups", "bright"))
+    assert groups.plan == SharingPlan.grouped(4, 2, 2) and groups.embedding_mapping == "if_needed"
+    assert bright.plan == SharingPlan.shared(4) and bright.embedding_mapping == "words"
+    assert (groups.hidden_act, bright.hidden_act) == ("gelu_new", "gelu")
+    for name, config in (("groups", groups), ("bright", bright)):
+        told = parameters_by_part(look_up_model(str(HERE / name)))
+        assert told == parameters_by_part(config)
+
+
+@pytest.mark.parametrize("name", ["groups", "bright"])
+def test_every_bit_is_kept_in_our_folders(name: str, tmp_path: Path) -> None:
+    model = albertine.load(HERE / name)
+    save_model(model, None, tmp_path)
+    assert_same_model(albertine.load(tmp_path), model)
+
+
+def test_a_projection_of_its_own_is_left_out(changed: Callable[..., Path]) -> None:
+    """As after its conversion, which gives the head random numbers; then the head computes otherwise."""
+    found = read_folder(changed("bright", {PROJECTION: torch.ones(6, 8)}))
+    assert found.model.heads == {"pooler", "sop"} and PROJECTION in found.left_aside
+    assert "cls.predictions.bias" in found.left_aside and not found.extra
+
+
+def test_bright_without_its_word(changed: Callable[..., Path]) -> None:
+    """The names tell it too."""
+    folder = changed("bright", {}, ln_type="postln", inner_group_num=1)
+    tree = json.loads((folder / "config.json").read_text())
+    del tree["ln_type"]
+    (folder / "config.json").write_text(json.dumps(tree))
+    assert_same_model(albertine.load(folder), albertine.load(HERE / "bright"))
+
+
+def test_a_mapping_that_nothing_is_computed_with(changed: Callable[..., Path]) -> None:
+    """It stands in every checkpoint, also where E = H."""
+    wide = {
+        name: x.new_ones(*x.shape[:-1], 8)
+        for name, x in load_file(HERE / "groups" / "model.safetensors").items()
+        if "embeddings" in name or name.startswith("cls.predictions.transform.Layer") or "decoder" in name
+    }
+    wide |= {
+        f"cls.predictions.transform.dense.{n}": torch.ones(s) for n, s in (("weight", (8, 8)), ("bias", (8,)))
+    }
+    wide["bert.encoder.embedding_hidden_mapping_in.weight"] = torch.ones(8, 8)
+    found = read_folder(changed("groups", wide, embedding_size=8))
+    assert found.model.encoder.embeddings.mapping is None and not found.extra and not found.left_aside
+
+
+@pytest.mark.parametrize(
+    ("tensors", "words", "says"),
+    [
+        (
+            {f"{GROUP}.7.inner_group.0.LayerNorm.bias": torch.ones(8)},
+            {},
+            "no place for",
+        ),
+        ({"bert.pooler.dense.bias": None}, {}, "has no bert.pooler.dense.bias"),
+        ({"cls.predictions.decoder.weight": torch.ones(21, 6)}, {}, "is not tied"),
+        ({}, {"num_hidden_layers": 22, "num_hidden_groups": 22}, "leaves some out"),
+        ({}, {"hidden_size": 16}, "has shape"),
+        ({}, {"ln_type": "preln"}, "ln_type `preln`"),
+        ({}, {"num_hidden_groups": "two"}, "two groups of 2"),
+    ],
+)
+def test_what_does_not_belong_together_is_refused(
+    changed: Callable[..., Path], tensors: dict[str, Tensor | None], words: dict[str, object], says: str
+) -> None:
+    with pytest.raises(ModelError, match=says):
+        albertine.load(changed("groups", tensors, **words))
+
+
+def test_groups_are_picked_as_its_code_picks_them() -> None:
+    """In floating point, but not in transformers' order: of 14 groups in 18 layers, 9 has group 7."""
+    assert lonepatient_plan(4, 2, 2) == SharingPlan.grouped(4, 2, 2)
+    assert lonepatient_plan(18, 14, 1).attention[9] == 7
+    with pytest.raises(SettingsError, match="leaves some out"):
+        lonepatient_plan(22, 22, 1)
