@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SAMPLES = 64
 Stored = Literal["float32", "bfloat16", "float16"]
-Target = Literal["transformers", "roformer", "modernbert", "xlnet", "google", "xlnet-tf"]
+Target = Literal["transformers", "bert", "electra", "roformer", "modernbert", "xlnet", "google", "xlnet-tf"]
 """Layouts of transformers that hold a copy of shared weights for every depth, of which the first is the one
 that fits; and two of TensorFlow."""
 _HEADS = {"classify": "classifier.", "answer": "qa_outputs."}
