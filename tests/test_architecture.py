@@ -20,6 +20,7 @@ ROOMS = (
     "bench",
     "serving",
     "experiments",
+    "export",
     "pretraining",
     "tasks",
     "evaluation",

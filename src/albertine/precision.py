@@ -54,7 +54,7 @@ def fast_bfloat16(device: torch.device) -> bool:
     """Whether bfloat16 products run in hardware there. An AVX2-only CPU emulates them, eight times slower."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    flags = _cpu_flags() if device.type == "cpu" else frozenset[str]()
+    flags = cpu_flags() if device.type == "cpu" else frozenset[str]()
     return bool(flags & {"avx512_bf16", "amx_bf16", "bf16"})
 
 
@@ -124,7 +124,8 @@ def own_precision(method: M) -> M:
 
 
 @cache  # asked in every forward pass
-def _cpu_flags() -> frozenset[str]:
+def cpu_flags() -> frozenset[str]:
+    """What the processor can do, as Linux names it; empty where it is not told."""
     try:
         with open("/proc/cpuinfo", encoding="ascii", errors="replace") as lines:
             for line in lines:

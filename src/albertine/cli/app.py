@@ -25,6 +25,7 @@ from albertine.cli import (
     doctor,
     ensemble,
     evaluate,
+    export,
     finetune,
     info,
     predict,
@@ -42,7 +43,7 @@ VERBS = (
     *(info, demo, doctor),
     *(tokenizer, prepare, pretrain, score, suite),
     *(finetune, evaluate, ensemble, report),
-    *(predict, analyze, convert, bench),
+    *(predict, analyze, convert, export, bench),
 )
 """Each a module of the verb's name, in the order in which a reader of `--help` meets them. Its function of
 that name is the command, made with `HOW`; or its `COMMANDS` are those of a group."""

@@ -88,4 +88,4 @@ class Relations(TaskModel):
         plain_RH = F.layer_norm(x_RH, (width,), eps=self.base.config.layer_norm_eps)
         y_RH = F.dropout(plain_RH * scale_RH + shift_RH, self.dropout, self.training)
         objects: Tensor = self.object(y_RH)
-        return objects.float().view(len(x_RH), -1, 2)
+        return objects.float().view(x_RH.shape[0], -1, 2)

@@ -12,14 +12,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from albertine.model.rotation import frequencies
+
 if TYPE_CHECKING:
     from albertine.model.rows import Rows
 
 
 def sinusoids_of(distances: Tensor, width: int) -> Tensor:
     """φ: the sines of a distance at width/2 frequencies, then the cosines, float32 (P, width)."""
-    slowing = 10000 ** -(torch.arange(0, width, 2, device=distances.device) / width)
-    angles = distances[:, None] * slowing
+    return sinusoids_by(distances, frequencies(width, 10000, distances.device))
+
+
+def sinusoids_by(distances: Tensor, frequencies_C: Tensor) -> Tensor:
+    """The same, of frequencies that are known already."""
+    angles = distances[:, None] * frequencies_C
     return torch.cat([angles.sin(), angles.cos()], 1)
 
 

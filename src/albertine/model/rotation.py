@@ -9,6 +9,11 @@ import torch
 from torch import Tensor
 
 
+def frequencies(head_size: int, base: float, device: torch.device | None = None) -> Tensor:
+    """By how much each pair of coordinates turns from place to place, float32 (D/2,)."""
+    return base ** -(torch.arange(0, head_size, 2, device=device) / head_size)  # type: ignore[no-any-return]
+
+
 class Rotation(NamedTuple):
     """The turns of R rows.
 
@@ -25,8 +30,12 @@ class Rotation(NamedTuple):
     @classmethod
     def of(cls, positions_R: Tensor, head_size: int, base: float, dtype: torch.dtype) -> Rotation:
         """For rows at these places, int64 (R,); angles are computed in float32."""
-        half = torch.arange(0, head_size, 2, device=positions_R.device)
-        angles = positions_R[:, None] * base ** -(half / head_size)
+        return cls.by(positions_R, frequencies(head_size, base, positions_R.device), dtype)
+
+    @classmethod
+    def by(cls, positions_R: Tensor, frequencies_C: Tensor, dtype: torch.dtype) -> Rotation:
+        """The same, of frequencies that are known already."""
+        angles = positions_R[:, None] * frequencies_C
         cos, sin = angles.cos(), angles.sin()
         return cls(torch.cat([cos, cos], 1)[:, None].to(dtype), torch.cat([-sin, sin], 1)[:, None].to(dtype))
 

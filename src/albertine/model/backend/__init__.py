@@ -37,15 +37,21 @@ _current = _Current()
 
 def current() -> Backend:
     """The backend of the forward pass under way in this thread; plain torch outside of any."""
-    if torch.compiler.is_compiling():  # the compiler takes plain operations apart itself
+    if _compiling():
         return _traced()
     return _current.backend or PLAIN
+
+
+def _compiling() -> bool:
+    """Whether torch's compiler is at work, which takes plain operations apart itself. An export asks for the
+    same, and is traced with the backend that it was given."""
+    return torch.compiler.is_compiling() and not torch.compiler.is_exporting()
 
 
 @contextmanager
 def computing(owner: object, make: Callable[[], Backend]) -> Iterator[Backend]:
     """A pass of `owner`: the one under way, or a new one with the backend that `make` gives."""
-    if torch.compiler.is_compiling():
+    if _compiling():
         yield make()
     elif _current.owner is owner and _current.backend is not None:
         yield _current.backend
@@ -76,7 +82,7 @@ def backend_for(name: str, form: Format, device: torch.device, *, whole: bool, c
         name = "onednn" if device.type == "cpu" else "cuda"
     if form.int8 and name != "onednn":
         raise SettingsError("int8 is for processors", remedy="Use precision auto or float32")
-    if torch.compiler.is_compiling() or not (whole or name == "plain"):
+    if _compiling() or not (whole or name == "plain"):
         return _traced(form)
     if name == "onednn" and form.dtype in (torch.float32, torch.bfloat16):
         from albertine.model.backend.onednn import Inference, Training

@@ -1,0 +1,62 @@
+"""`albertine export`: write a model for another runtime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def export(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="Model or run folder, released model, or OWNER/NAME of the Hugging Face hub.",
+        ),
+    ],
+    output: Annotated[Path, typer.Argument(metavar="OUT", help="New folder to write.")],
+    to: Annotated[
+        list[str] | None,
+        typer.Option("--to", metavar="FORMAT", help="Format to write (default: onnx); may be repeated."),
+    ] = None,
+    head: Annotated[
+        str,
+        typer.Option(
+            "--head",
+            metavar="HEAD",
+            help="What the graph answers: task (that of the model, or the words under a mask), fill-mask, "
+            "embed or features.",
+        ),
+    ] = "task",
+    int8: Annotated[
+        bool,
+        typer.Option(
+            "--int8", help="Write it in 8-bit integers too; refused where that is not what comes out."
+        ),
+    ] = False,
+    packed: Annotated[
+        bool,
+        typer.Option(
+            "--packed", help="Write the graph of packed batches, without padding, beside the padded one."
+        ),
+    ] = False,
+    opset: Annotated[
+        int | None, typer.Option("--opset", metavar="N", help="Operators of ONNX to use (default: 20).")
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Take the place of an earlier export.")
+    ] = False,
+) -> None:
+    """Write a model for another runtime, such as ONNX Runtime.
+
+    What was written is asked about a dozen batches and compared with the model before it stands."""
+    from albertine.export.formats import ExportOptions
+    from albertine.export.make import export as run
+
+    options = ExportOptions(opset=opset, int8=int8, packed=packed)
+    done = run(model, output, to or ["onnx"], head=head, overwrite=overwrite, options=options)
+    for line in done.lines:
+        typer.echo(line)
+    typer.echo(f"{done.folder}: written and verified")

@@ -1,0 +1,81 @@
+"""The formats that a model can be exported to.
+
+A format is a module of `albertine.export` with `NEEDS` (modules that must be there), `EXTRA` (the extra of
+the package that brings them) and
+
+    write(source: Opened, folder: Path, options: ExportOptions) -> list[ExportedFile]
+
+which fills a new folder. To add one is to write that module and to name it here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Protocol
+
+from albertine.errors import RunError, SettingsError
+from albertine.export.opened import Opened
+from albertine.export.verify import Run
+
+FORMATS = {"onnx": "albertine.export.onnx"}
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """What a person asks of an export.
+
+    Attributes:
+        opset: of ONNX; None: `onnx.OPSET`. int8: also in 8-bit integers. packed: also the graph of packed
+            batches.
+    """
+
+    opset: int | None = None
+    int8: bool = False
+    packed: bool = False
+
+
+@dataclass(frozen=True)
+class ExportedFile:
+    """One file (or what belongs to one) that a format has written, not yet verified.
+
+    Attributes:
+        name: its path in the exported folder. precision: float32, bfloat16 or int8.
+        run: asks it by its runtime. packed: whether it reads packed batches.
+        facts: what export.json says of it, besides the verification.
+    """
+
+    name: str
+    precision: str
+    run: Run
+    packed: bool = False
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+class ExportFormat(Protocol):
+    """What a module of a format has."""
+
+    NEEDS: tuple[str, ...]
+    EXTRA: str
+
+    def write(self, source: Opened, folder: Path, options: ExportOptions) -> list[ExportedFile]: ...
+
+
+def format_of(name: str) -> ExportFormat:
+    """The format of that name, whose libraries are there.
+
+    Raises:
+        SettingsError: there is none. RunError: a library is missing.
+    """
+    if name not in FORMATS:
+        raise SettingsError(f"there is no format `{name}`", remedy=f"Use one of {', '.join(FORMATS)}")
+    found: ExportFormat = import_module(FORMATS[name])  # type: ignore[assignment]
+    if missing := [module for module in found.NEEDS if find_spec(module) is None]:
+        raise RunError(
+            f"an export to {name} needs {' and '.join(missing)}",
+            remedy=f"pip install 'albertine[{found.EXTRA}]'",
+        )
+    return found

@@ -1,0 +1,265 @@
+"""The model that a runtime gets: the blocks of the encoder as they are, over a table of sequences in place of
+a packed batch (docs/decisions/026).
+
+    padded  input_ids, attention_mask, token_type_ids, int64 (B, L)
+    packed  input_ids, token_type_ids, int64 (T,), cu_seqlens, int64 (S + 1,)
+
+Products, norms and activations are the plain backend's; attention is written out, since kernels for packed
+batches have no place in a graph. A head that is asked about subjects takes `subjects`, int64 (M, 3), too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from albertine.export.outputs import Head
+from albertine.export.tables import PackedTable, PaddedTable, Table
+from albertine.layout import pack
+from albertine.model.backend import computing
+from albertine.model.backend.base import Backend
+from albertine.model.config import EncoderConfig
+from albertine.model.depths import EncoderOutput
+from albertine.model.encoder import Encoder
+from albertine.model.relative_positions import Distances, EqualSequences, KeysSeen, sinusoids_by
+from albertine.model.rotation import Rotation, frequencies
+from albertine.model.rows import Rows
+from albertine.precision import Format
+
+UNSEEN = -1e30
+"""Added to the score of a key that is padding; its exponential is 0, and that of no finite score is not a
+number."""
+Axes = tuple[str | int, ...]
+"""Of an input or output: the name of a size that is left open, or the size."""
+
+
+class Graph(nn.Module):
+    """An encoder with a head, as a function of tensors alone.
+
+    Attributes:
+        head: what is computed from the encoder's states.
+        frequencies: of rotary or relative positions, else empty. A constant: a runtime that computed these
+            powers itself would round them otherwise, and a place multiplies the difference.
+        inputs: names, in the order of the arguments, with their axes. outputs: likewise.
+    """
+
+    inputs: dict[str, Axes]
+    frequencies: Tensor
+
+    def __init__(self, head: Head) -> None:
+        super().__init__()
+        self.model, self.head = head.model, head
+        self.register_buffer("frequencies", _frequencies(head.base.config), persistent=False)
+        self.outputs: dict[str, Axes] = {
+            name: tuple(part for axis in axes for part in self.opened(axis))
+            for name, axes in head.axes.items()
+        }
+
+    def opened(self, axis: str | int) -> Axes:
+        """An axis of a head as one or two of this layout."""
+        raise NotImplementedError
+
+    def example(self) -> tuple[Tensor, ...]:
+        """Arguments to trace it with: no size is one that an open size could be taken for."""
+        raise NotImplementedError
+
+    def answers(self, table: Table, subjects: Tensor | None) -> tuple[Tensor, ...]:
+        """The outputs, in the order of `outputs`."""
+        encoder = self.head.encoder
+        with computing(encoder, lambda: TableBackend(table)):
+            return self.head.traced(table, encoded(encoder, table, self.head, self.frequencies), subjects)
+
+    def asked(self) -> dict[str, Axes]:
+        """The further input of a head that is asked about subjects."""
+        return {"subjects": ("subjects", 3)} if self.head.of_subjects else {}
+
+
+class PaddedGraph(Graph):
+    """From a padded batch; where a mask has no 1 in a row, that row's answers mean nothing."""
+
+    def __init__(self, head: Head) -> None:
+        super().__init__(head)
+        names = ("input_ids", "attention_mask", "token_type_ids")
+        self.inputs = dict.fromkeys(names, ("batch", "length")) | self.asked()
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        token_type_ids: Tensor,
+        subjects: Tensor | None = None,
+    ) -> tuple[Tensor, ...]:
+        return self.answers(PaddedTable(input_ids, token_type_ids, attention_mask != 0), subjects)
+
+    def opened(self, axis: str | int) -> Axes:
+        return ("batch", "length") if axis == "tokens" else (axis,)
+
+    def example(self) -> tuple[Tensor, ...]:
+        ids, mask = torch.full((3, 7), 5), torch.ones(3, 7, dtype=torch.long)
+        mask[1, 4:] = 0
+        types = torch.zeros_like(ids)
+        types[:, 3:] = 1
+        return ids, mask, types, *_subjects(self.head)
+
+
+class PackedGraph(Graph):
+    """From a packed batch."""
+
+    def __init__(self, head: Head) -> None:
+        super().__init__(head)
+        tokens: dict[str, Axes] = dict.fromkeys(("input_ids", "token_type_ids"), ("tokens",))
+        self.inputs = {**tokens, "cu_seqlens": ("offsets",)} | self.asked()
+
+    def forward(
+        self, input_ids: Tensor, token_type_ids: Tensor, cu_seqlens: Tensor, subjects: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
+        return self.answers(PackedTable(input_ids, token_type_ids, cu_seqlens), subjects)
+
+    def opened(self, axis: str | int) -> Axes:
+        return ("sequences" if axis == "batch" else axis,)
+
+    def example(self) -> tuple[Tensor, ...]:
+        batch = pack([[5] * 7, [5] * 4, [5] * 6], [[0, 1] * 3 + [1], [0] * 4, [0, 1] * 3])
+        return batch.input_ids, batch.token_type_ids, batch.cu_seqlens.long(), *_subjects(self.head)
+
+
+def _subjects(head: Head) -> tuple[Tensor, ...]:
+    return (torch.tensor([[0, 1, 2], [2, 1, 1]]),) if head.of_subjects else ()
+
+
+def _frequencies(config: EncoderConfig) -> Tensor:
+    if config.positions == "rotary":
+        return frequencies(config.head_size, config.rotary_base)
+    return frequencies(config.hidden_size, 10000) if config.positions == "relative" else torch.empty(0)
+
+
+def encoded(encoder: Encoder, table: Table, head: Head, known: Tensor) -> EncoderOutput:
+    """The states of all rows: `Encoder.forward` without what needs numbers of the batch.
+
+    Args:
+        known: the frequencies of the positions.
+    """
+    batch = table.rows
+    x_TH = encoder.embeddings(batch, torch.float32)
+    rows = Rows(batch.cu_seqlens, None, 0, batch.position_ids, batch.token_type_ids)
+    if encoder.config.positions == "relative":
+        rows = replace(rows, distances=_distances(encoder, table, known))
+    elif encoder.config.positions == "rotary":
+        rows = replace(rows, rotation=Rotation.by(rows.positions, known, torch.float32))
+    every = encoder.injected(rows, x_TH)
+    depth = encoder.config.plan.depth if head.depth is None else head.depth
+    out = encoder.depths.run(encoder.stepping(x_TH), x_TH, every, depth, None, head.all_depths)
+    return out.normed(encoder.final_norm) if encoder.final_norm is not None and depth else out
+
+
+class TableBackend(Backend):
+    """Plain operations, with attention among the sequences of a table.
+
+    Attributes:
+        unseen_S11L: `UNSEEN` at keys that are padding, else 0, float32 (S, 1, 1, L).
+    """
+
+    def __init__(self, table: Table) -> None:
+        super().__init__(Format(torch.float32))
+        self.table = table
+        self.unseen_S11L = torch.where(table.real, 0.0, UNSEEN)[:, None, None]
+
+    def attend(
+        self, q_RND: Tensor, k_TND: Tensor, v_TND: Tensor, queries: Rows, keys: Rows, dropout: float
+    ) -> Tensor:
+        # Scaled before the product: a smaller tensor than the scores.
+        q, k, v = (
+            self.table.table(y).transpose(1, 2) for y in (q_RND * q_RND.shape[2] ** -0.5, k_TND, v_TND)
+        )
+        weights_SNLM = (q @ k.transpose(2, 3) + self.unseen_S11L).softmax(-1)
+        return self.table.flat((weights_SNLM @ v).transpose(1, 2))
+
+    def attend_scored(
+        self,
+        q_SNLD: Tensor,
+        k_SNMD: Tensor,
+        v_SNMD: Tensor,
+        added_SNLM: Tensor,
+        seen: KeysSeen | None,
+        dropout: float,
+    ) -> Tensor:
+        scores_SNLM = q_SNLD @ k_SNMD.transpose(2, 3) + added_SNLM + self.unseen_S11L
+        return scores_SNLM.softmax(-1) @ v_SNMD
+
+
+@dataclass(frozen=True, eq=False)
+class TableDistances(Distances):
+    """Distances in a padded table, whose sequences are one group of equal shape.
+
+    Attributes:
+        every: that group.
+    """
+
+    every: tuple[EqualSequences, ...] = ()
+
+    def groups(self, queries: Rows, keys: Rows) -> list[EqualSequences]:
+        return list(self.every)
+
+
+@dataclass(frozen=True, eq=False)
+class TableSequences(EqualSequences):
+    """All sequences of a padded table."""
+
+    @property  # type: ignore[override]
+    def segments(self) -> tuple[Tensor, Tensor]:
+        """As in `EqualSequences`, for segments 0 to 7: a graph cannot ask which there are."""
+        kinds = torch.arange(8)
+        rows = (self.q_types, self.queries), (self.k_types, self.keys)
+        asked, looked_at = ((types.view(self.count, 1, n, 1) == kinds).to(torch.int64) for types, n in rows)
+        return asked, looked_at
+
+
+def _distances(encoder: Encoder, table: Table, known: Tensor) -> Distances:
+    """Relative positions: each score is looked up, because a graph knows no views with strides of their
+    own."""
+    assert isinstance(table, PaddedTable)
+    batch, length = table.input_ids.shape
+    near = torch.arange(length, -length - 1, -1)
+    if clamp := encoder.config.clamp_positions:
+        near = near.clamp(-clamp, clamp)
+    places = torch.arange(length)
+    columns = (length - (places[:, None] - places)).expand(batch, length, length)
+    types = table.token_type_ids.flatten()
+    group = TableSequences(batch, length, length, False, 0, length, columns, None, types, types)
+    return TableDistances(sinusoids_by(near, known), length, every=(group,))
+
+
+def open_axes(graph: Graph) -> tuple[dict[int, Any], ...]:
+    """The open sizes of each input, as torch.export takes them."""
+    sizes: dict[str, Any] = {}
+    return tuple(
+        {
+            i: sizes.setdefault(axis, torch.export.Dim(axis))
+            for i, axis in enumerate(axes)
+            if isinstance(axis, str)
+        }
+        for axes in graph.inputs.values()
+    )
+
+
+def example_of(graph: Graph) -> tuple[Tensor, ...]:
+    """Arguments to trace with, after the graph has computed them once: what the model keeps from pass to pass
+    is then made of numbers and not of symbols."""
+    arguments = graph.example()
+    with torch.no_grad():
+        graph(*arguments)
+    return arguments
+
+
+def graph_of(head: Head, packed: bool = False) -> Graph:
+    """The traceable model of a head, in evaluation mode."""
+    return (PackedGraph if packed else PaddedGraph)(head).eval()
+
+
+def named(graph: Graph, found: Sequence[Tensor]) -> Mapping[str, Tensor]:
+    """The outputs of a call by their names."""
+    return dict(zip(graph.outputs, found, strict=True))

@@ -1,0 +1,157 @@
+"""ONNX: a graph that any ONNX runtime computes, with one copy of every weight however many depths share it.
+
+torch traces the graph with its sizes left open (`torch.onnx.export(dynamo=True)`). Products with a weight
+are Gemm of rows, which name the weight as it is stored; so a shared weight stands once among the
+initialisers, and the table of words once for the embeddings and for the logits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from albertine.errors import ModelError, SettingsError
+from albertine.export.formats import ExportOptions, ExportedFile
+from albertine.export.graph import Graph, example_of, graph_of, open_axes
+from albertine.export.opened import Opened, parameters
+from albertine.export.verify import Arrays, Run
+
+NEEDS = ("onnx", "onnxscript", "onnxruntime")
+EXTRA = "export"
+OPSET, OPSETS = 20, range(18, 24)
+"""The default is the first with an operator for GELU."""
+SPARE = 0.02
+"""How much larger than its parameters a float32 graph may be: nodes and names, and constants of the trace."""
+SMALL = 200_000
+"""Bytes of that, whatever the model's size."""
+
+
+def write(source: Opened, folder: Path, options: ExportOptions) -> list[ExportedFile]:
+    """Write `onnx/model.onnx`, on request also the graph of packed batches and both in 8-bit integers.
+
+    Raises:
+        SettingsError: an opset that is not known, or a packed graph of relative positions. ModelError: the
+            8-bit graph is none.
+    """
+    opset = OPSET if options.opset is None else options.opset
+    if opset not in OPSETS:
+        raise SettingsError(
+            f"opset {opset} is not supported", remedy=f"Use one of {OPSETS[0]} to {OPSETS[-1]}"
+        )
+    if options.packed and source.head.base.config.positions == "relative":
+        raise SettingsError("relative positions have a padded graph only", remedy="Leave out --packed")
+    (folder / "onnx").mkdir(exist_ok=True)
+    written = []
+    for packed in (False, True) if options.packed else (False,):
+        name = f"onnx/model{'_packed' if packed else ''}.onnx"
+        graph = graph_of(source.head, packed)
+        save_graph(graph, folder / name, opset)
+        _check_size(folder / name, source)
+        facts = _facts(graph, folder / name, opset)
+        written.append(ExportedFile(name, "float32", runner(folder / name), packed, facts))
+        if options.int8:
+            from albertine.export.quantized import quantized
+
+            small = f"{name.removesuffix('.onnx')}_int8.onnx"
+            told = quantized(folder / name, folder / small)
+            facts = _facts(graph, folder / small, opset) | told
+            written.append(ExportedFile(small, "int8", runner(folder / small), packed, facts))
+    return written
+
+
+def save_graph(graph: Graph, file: Path, opset: int) -> None:
+    """Trace a graph and write it, its weights inside."""
+    import onnx
+
+    with _quiet(), torch.no_grad():
+        program = torch.onnx.export(
+            graph,
+            example_of(graph),
+            dynamo=True,
+            opset_version=opset,
+            input_names=list(graph.inputs),
+            output_names=list(graph.outputs),
+            dynamic_shapes=open_axes(graph),
+            verbose=False,
+        )
+    assert program is not None
+    model = program.model_proto
+    for value in (*model.graph.input, *model.graph.output):
+        axes = {**graph.inputs, **graph.outputs}[value.name]
+        for size, axis in zip(value.type.tensor_type.shape.dim, axes, strict=True):
+            if isinstance(axis, str):  # the trace names sizes by how it found them
+                size.dim_param = axis
+    model.producer_name, model.producer_version = "albertine", version("albertine")
+    onnx.save(model, file)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what the exporter says of itself; its errors are raised."""
+    log = logging.getLogger("torch.onnx")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        log.setLevel(before)
+
+
+def _check_size(file: Path, source: Opened) -> None:
+    """Refuse a graph that holds a weight twice."""
+    wanted = sum(x.numel() * x.element_size() for x in parameters(source.head).values())
+    found = file.stat().st_size
+    if found > wanted * (1 + SPARE) + SMALL:
+        raise ModelError(
+            f"the graph has {found:,} bytes and its weights {wanted:,}: some are written more than once",
+            where=source.path,
+            remedy="Please report this with the model's config.json",
+        )
+
+
+def _facts(graph: Graph, file: Path, opset: int) -> dict[str, Any]:
+    return {
+        "layout": "packed" if "cu_seqlens" in graph.inputs else "padded",
+        "opset": opset,
+        "inputs": {name: list(axes) for name, axes in graph.inputs.items()},
+        "outputs": {name: list(axes) for name, axes in graph.outputs.items()},
+        "bytes": file.stat().st_size,
+    }
+
+
+def runner(file: Path, threads: int = 0) -> Run:
+    """Asks a graph with ONNX Runtime on the processor; its session is made at the first question.
+
+    Args:
+        threads: inside one operation; 0: as many as the processor has cores.
+    """
+    session: Any = None
+
+    def run(inputs: Arrays) -> Arrays:
+        nonlocal session
+        if session is None:
+            session = session_of(file, threads)
+        known = {one.name for one in session.get_inputs()}
+        found = session.run(None, {name: x for name, x in inputs.items() if name in known})
+        return dict(zip((one.name for one in session.get_outputs()), found, strict=True))
+
+    return run
+
+
+def session_of(file: Path, threads: int = 0) -> Any:
+    """A session of ONNX Runtime on the processor."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    return onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])

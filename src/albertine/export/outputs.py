@@ -1,0 +1,226 @@
+"""What an exported model answers, by the head of its task: computed in the graph over a table of sequences,
+and by the source model over a packed batch, which the verification compares.
+
+Outputs have the names that transformers and Optimum give them. Their axes are "batch" (or sequences),
+"tokens" (batch and length, where the batch is padded) and numbers.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from albertine.export.tables import Table
+from albertine.inference.whitening import Whitening
+from albertine.layout import Packed
+from albertine.model.depths import EncoderOutput
+from albertine.model.encoder import Encoder
+from albertine.model.model import Model
+from albertine.model.pooling import Pooling, text_vectors
+from albertine.model.relation_head import Relations
+from albertine.model.task_model import Classifier
+
+Outputs = tuple[Tensor, ...]
+
+
+class Head(ABC):
+    """What is computed from the states of an encoder.
+
+    Attributes:
+        model: encoder and head, whose parameters the graph holds. base: the encoder and its own heads.
+        axes: the outputs by their names. integers: those of them that hold places, int64.
+        depth: how many depths are computed; None: all. all_depths: the states of each are looked at.
+        of_subjects: whether there is an input `subjects`, int64 (M, 3): sequence, first and last place.
+    """
+
+    axes: Mapping[str, tuple[str | int, ...]]
+    integers: frozenset[str] = frozenset()
+    depth: int | None = None
+    all_depths = of_subjects = False
+
+    def __init__(self, model: nn.Module, base: Model) -> None:
+        self.model, self.base = model, base
+
+    @property
+    def encoder(self) -> Encoder:
+        return self.base.encoder
+
+    @abstractmethod
+    def traced(self, table: Table, out: EncoderOutput, subjects: Tensor | None) -> Outputs:
+        """The outputs in the graph."""
+
+    @abstractmethod
+    def source(self, packed: Packed, subjects: Tensor | None) -> Outputs:
+        """The same by the source model, those of tokens as rows (T, …)."""
+
+    def summary(self, table: Table, x_RH: Tensor) -> Tensor:
+        """The states that stand for their sequences, (S, H)."""
+        return x_RH[table.first if self.base.config.summary == "first" else table.last]
+
+
+class Hidden(Head):
+    """No head: the last states, and the pooler's output where there is one."""
+
+    def __init__(self, base: Model) -> None:
+        super().__init__(base, base)
+        hidden = base.config.hidden_size
+        self.axes = {"last_hidden_state": ("tokens", hidden)}
+        if base.pooler is not None:
+            self.axes |= {"pooler_output": ("batch", hidden)}
+
+    def traced(self, table: Table, out: EncoderOutput, subjects: Tensor | None) -> Outputs:
+        x_RH = out.last_hidden
+        pooled = () if self.base.pooler is None else (self.base.pooled(self.summary(table, x_RH)),)
+        return table.shown(x_RH), *pooled
+
+    def source(self, packed: Packed, subjects: Tensor | None) -> Outputs:
+        x_TH = self.encoder(packed).last_hidden
+        pooled = () if self.base.pooler is None else (self.base.pooled(x_TH[self.base.summary_rows(packed)]),)
+        return x_TH, *pooled
+
+
+class Words(Head):
+    """The masked-LM head: logits of every token over the vocabulary."""
+
+    def __init__(self, base: Model) -> None:
+        super().__init__(base, base)
+        self.axes = {"logits": ("tokens", base.config.vocab_size)}
+
+    def traced(self, table: Table, out: EncoderOutput, subjects: Tensor | None) -> Outputs:
+        return (table.shown(self.base.mlm_logits(out.last_hidden)),)
+
+    def source(self, packed: Packed, subjects: Tensor | None) -> Outputs:
+        return (self.base.mlm_logits(self.encoder(packed).last_hidden),)
+
+
+class TextVector(Head):
+    """One vector a text, as `albertine predict embed` gives it: by a pooling or a whitening.
+
+    Where all depths are computed anyway, the last states are an output too, which the modules of
+    sentence-transformers pool themselves.
+    """
+
+    def __init__(
+        self, base: Model, pooling: Pooling, normalize: bool, whitening: Whitening | None = None
+    ) -> None:
+        super().__init__(base, base)
+        self.pooling, self.normalize, self.whitening = pooling, normalize, whitening
+        hidden = base.config.hidden_size
+        size = hidden if whitening is None else whitening.matrix.shape[1]
+        self.depth = None if whitening is None else whitening.depth
+        self.all_depths = whitening is None and pooling == "depths"
+        states = {"last_hidden_state": ("tokens", hidden)} if whitening is None else {}
+        self.axes = {**states, "sentence_embedding": ("batch", size)}
+
+    def traced(self, table: Table, out: EncoderOutput, subjects: Tensor | None) -> Outputs:
+        if self.whitening is not None:
+            x_SH = mean_of_table(table, out.last_hidden)
+            return (self._long((x_SH - self.whitening.mean) @ self.whitening.matrix),)
+        return table.shown(out.last_hidden), self._long(pooled_table(self, table, out, self.pooling))
+
+    def source(self, packed: Packed, subjects: Tensor | None) -> Outputs:
+        if self.whitening is not None:
+            return (self._long(self.whitening(self.base, packed)),)
+        vectors = text_vectors(self.base, packed, self.pooling)
+        return self.encoder(packed).last_hidden, self._long(vectors)
+
+    def _long(self, x_SH: Tensor) -> Tensor:
+        return F.normalize(x_SH, dim=-1) if self.normalize else x_SH
+
+
+class Classes(Head):
+    """One layer over a row of every sequence, or over every token: classes, scores, options, tags."""
+
+    def __init__(self, model: Classifier) -> None:
+        super().__init__(model, model.base)
+        self.classifier = model
+        self.layer = model.get_submodule(model.name)
+        outputs = int(self.layer.weight.shape[0])  # type: ignore[union-attr,arg-type,index,call-overload]
+        self.all_depths = not model.per_token and model.pooling == "depths"
+        self.axes = {"logits": ("tokens" if model.per_token else "batch", outputs)}
+
+    def traced(self, table: Table, out: EncoderOutput, subjects: Tensor | None) -> Outputs:
+        if self.classifier.per_token:
+            return (table.shown(self.layer(out.last_hidden)),)
+        pooling = self.classifier.pooling
+        x_SH = pooled_table(self, table, out, pooling)
+        return (self.layer(self.base.pooled(x_SH) if pooling == "cls" else x_SH),)
+
+    def source(self, packed: Packed, subjects: Tensor | None) -> Outputs:
+        return (self.classifier(packed),)
+
+
+class Span(Classes):
+    """Two numbers a token: the span that answers begins there, and it ends there (SQuAD v1.1)."""
+
+    def __init__(self, model: Classifier) -> None:
+        super().__init__(model)
+        self.axes = {"start_logits": ("tokens",), "end_logits": ("tokens",)}
+
+    def traced(self, table: Table, out: EncoderOutput, subjects: Tensor | None) -> Outputs:
+        (logits,) = super().traced(table, out, subjects)
+        return logits.unbind(-1)
+
+    def source(self, packed: Packed, subjects: Tensor | None) -> Outputs:
+        starts, ends = self.classifier(packed).unbind(-1)
+        return starts, ends
+
+
+class Pointers(Head):
+    """Pointers to subjects, and to the objects of the subjects that are asked about (`model.relation_head`).
+
+    Whoever asks gives no subjects first (M = 0), finds some in `subject_logits`, and then asks about all of
+    them in one more call.
+    """
+
+    of_subjects = True
+
+    def __init__(self, model: Relations) -> None:
+        super().__init__(model, model.base)
+        self.relations = model
+        predicates = model.object.out_features // 2
+        self.axes = {
+            "subject_logits": ("tokens", 2),
+            "object_logits": ("subjects", "longest", predicates, 2),
+        }
+
+    def traced(self, table: Table, out: EncoderOutput, subjects: Tensor | None) -> Outputs:
+        assert subjects is not None
+        return (
+            table.shown(self.relations.subjects(out.last_hidden)),
+            self._objects(table.table(out.last_hidden), subjects),
+        )
+
+    def _objects(self, x_SLH: Tensor, subjects: Tensor) -> Tensor:
+        """(M, L, predicates, 2)."""
+        asked, first, last = subjects.unbind(1)
+        ends_M2H = torch.stack([x_SLH[asked, first], x_SLH[asked, last]], 1)
+        x_MLH = x_SLH[asked]
+        owners = torch.arange(x_MLH.shape[0])[:, None].expand(-1, x_MLH.shape[1])
+        found = self.relations.objects(x_MLH.flatten(0, 1), ends_M2H, owners.flatten())
+        return found.view(*owners.shape, -1, 2)
+
+    def source(self, packed: Packed, subjects: Tensor | None) -> Outputs:
+        assert subjects is not None
+        x_TH = self.encoder(packed).last_hidden
+        x_SLH = pad_sequence(list(x_TH.split(list(packed.lengths))), True)
+        return self.relations.subjects(x_TH), self._objects(x_SLH, subjects)
+
+
+def pooled_table(head: Head, table: Table, out: EncoderOutput, pooling: Pooling) -> Tensor:
+    """`model.pooling.text_vectors` of a table, (S, H)."""
+    if pooling == "cls":
+        return head.summary(table, out.last_hidden)
+    states = out.hidden_states if pooling == "depths" and out.hidden_states else (out.last_hidden,)
+    return torch.stack([mean_of_table(table, x_RH) for x_RH in states]).mean(0)
+
+
+def mean_of_table(table: Table, x_RH: Tensor) -> Tensor:
+    """The mean over the tokens of each sequence, (S, H)."""
+    counted = table.real[..., None].to(x_RH.dtype)
+    return (table.table(x_RH) * counted).sum(1) / table.lengths[:, None]

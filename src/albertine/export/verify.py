@@ -1,0 +1,221 @@
+"""Whether an exported model says what its source says: both are asked about the same batches, and the
+differences are kept beside the export.
+
+A runtime is a callable from inputs to outputs by their names, as arrays; every format is verified by the same
+code. What padding holds is compared with nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from albertine.errors import ModelError
+from albertine.export.outputs import Head
+from albertine.layout import from_padded
+from albertine.model.config import EncoderConfig
+from albertine.model.model import evaluating
+from albertine.randomness import generator
+
+Arrays = dict[str, NDArray[Any]]
+Run = Callable[[Arrays], Arrays]
+LEAST_SHAPES = 12
+EXACT = 1e-5
+"""The greatest difference of float32, for numbers up to 1; for larger ones in proportion."""
+AMPLE = 8.0
+"""By how much a difference may exceed the greatest one between the source in float32 and in float64: where a
+sharp attention hangs between two tokens, any other order of additions tips it."""
+ALIKE = 0.999
+"""The least cosine of a coarser format."""
+_LENGTHS = (1, 2, 3, 5, 7, 8, 13, 16, 33, 64, 128)
+_BATCHES = (1, 3, 2, 4)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One batch.
+
+    Attributes:
+        batch, length: its shape. tokens: how many of its batch · length places are no padding.
+        difference: the greatest absolute one of any number. largest: absolute number of the source.
+        cosine: the least of the outputs, each taken as one vector; 1 where the source says 0 throughout.
+        places: share of equal numbers in outputs that hold places; 1 without such.
+    """
+
+    batch: int
+    length: int
+    tokens: int
+    difference: float
+    largest: float
+    cosine: float
+    places: float
+
+    def exact(self, rounding: float = 0.0) -> bool:
+        """Whether the difference is no more than float32 rounds.
+
+        Args:
+            rounding: what `rounding_of` found.
+        """
+        return self.difference <= max(EXACT * max(1.0, self.largest), AMPLE * rounding)
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What was found over all batches."""
+
+    shapes: tuple[Compared, ...]
+
+    @property
+    def difference(self) -> float:
+        return max(one.difference for one in self.shapes)
+
+    @property
+    def cosine(self) -> float:
+        return min(one.cosine for one in self.shapes)
+
+    def exact(self, rounding: float = 0.0) -> bool:
+        """Whether every batch is as exact as float32 is."""
+        return all(one.exact(rounding) for one in self.shapes)
+
+    def as_data(self) -> dict[str, Any]:
+        """For export.json."""
+        return {
+            "greatest_difference": self.difference,
+            "least_cosine": self.cosine,
+            "shapes": [asdict(one) for one in self.shapes],
+        }
+
+    def lines(self) -> list[str]:
+        """One line a batch."""
+        return [
+            f"{one.batch} x {one.length} ({one.tokens} tokens): greatest difference {one.difference:.1e}, "
+            f"cosine {one.cosine:.6f}"
+            for one in self.shapes
+        ]
+
+
+def shapes_for(config: EncoderConfig) -> list[tuple[int, int]]:
+    """At least twelve shapes (batch, length), from one token to the longest text that the model reads."""
+    longest = config.longest_sequence or config.max_position_embeddings
+    lengths = [n for n in _LENGTHS if n < longest] + [longest]
+    shapes: dict[tuple[int, int], None] = {}
+    turn = 0
+    while len(shapes) < LEAST_SHAPES:
+        for i, length in enumerate(lengths):
+            # The longest costs the most: its first batch is of one.
+            batch = _BATCHES[(i + turn) % len(_BATCHES)] + turn // len(_BATCHES) * len(_BATCHES)
+            shapes[1 if length == longest and turn == 0 else batch, length] = None
+        turn += 1
+    return list(shapes)
+
+
+def batches(config: EncoderConfig) -> Iterator[Arrays]:
+    """A batch for every shape: any pieces of the vocabulary, of which all rows but the first are padded on
+    the right, the second half of each in segment 1. The same ones every time."""
+    for number, (batch, length) in enumerate(shapes_for(config)):
+        draws = generator(0, "batches of a verification", number)
+        sizes = draws.integers(1, length, batch, endpoint=True)
+        sizes[0] = length
+        columns = np.arange(length)
+        real = columns < sizes[:, None]
+        ids = np.where(real, draws.integers(0, config.vocab_size, (batch, length)), config.pad_token_id)
+        second = real & (columns >= (sizes[:, None] + 1) // 2) & (config.type_vocab_size != 1)
+        yield {
+            "input_ids": ids.astype(np.int64),
+            "attention_mask": real.astype(np.int64),
+            "token_type_ids": second.astype(np.int64),
+        }
+
+
+def packed_inputs(padded: Arrays) -> Arrays:
+    """A padded batch as the packed graph takes it."""
+    real = padded["attention_mask"] != 0
+    offsets = np.concatenate([[0], real.sum(1).cumsum()]).astype(np.int64)
+    return {name: padded[name][real] for name in ("input_ids", "token_type_ids")} | {"cu_seqlens": offsets}
+
+
+def _subjects(padded: Arrays) -> NDArray[np.int64]:
+    """One subject a row: its first token and its middle one."""
+    sizes = padded["attention_mask"].sum(1)
+    return np.stack([np.arange(len(sizes)), np.zeros_like(sizes), (sizes - 1) // 2], 1)
+
+
+def verify(head: Head, run: Run, *, packed: bool = False) -> Verified:
+    """Ask an exported model and its source about the same batches.
+
+    Args:
+        run: from inputs to outputs by name. packed: the inputs are those of the packed graph.
+
+    Raises:
+        ModelError: the outputs of the exported model have other names, or other shapes, or are no numbers.
+    """
+    return Verified(tuple(_compared(head, run, padded, packed) for padded in batches(head.base.config)))
+
+
+@torch.no_grad()
+def rounding_of(head: Head) -> float:
+    """The greatest difference between what the source says in float32 and in float64: how far its numbers are
+    certain at all."""
+    found = []
+    for double in (False, True):
+        head.model.double() if double else head.model.float()
+        with evaluating(head.model):
+            found.append([_asked(head, padded) for padded in batches(head.base.config)])
+    head.model.float()  # which every float32 survives
+    pairs = (pair for both in zip(*found, strict=True) for pair in zip(*both, strict=True))
+    apart = (np.abs(b.astype(np.float64) - a)[np.isfinite(a)] for a, b in pairs if a.dtype.kind == "f")
+    return max((float(x.max(initial=0.0)) for x in apart), default=0.0)
+
+
+def _asked(head: Head, padded: Arrays) -> list[NDArray[Any]]:
+    """What the source says."""
+    batch, _ = from_padded(*(torch.from_numpy(x) for x in padded.values()))
+    subjects = torch.from_numpy(_subjects(padded)) if head.of_subjects else None
+    return [x.numpy() for x in head.source(batch, subjects)]
+
+
+@torch.no_grad()
+def _compared(head: Head, run: Run, padded: Arrays, packed: bool) -> Compared:
+    real = padded["attention_mask"] != 0
+    further: Arrays = {"subjects": _subjects(padded)} if head.of_subjects else {}
+    with evaluating(head.model):
+        right = _asked(head, padded)
+    found = run((packed_inputs(padded) if packed else dict(padded)) | further)
+    differences, largest, cosines, places = [0.0], [0.0], [1.0], [1.0]
+    for (name, axes), expected in zip(head.axes.items(), right, strict=True):
+        got = _output(found, name)
+        if "tokens" in axes and not packed:
+            got = got[real] if got.shape[:2] == real.shape else got
+        if got.shape != expected.shape:
+            raise ModelError(
+                f"the export answers `{name}` of shape {list(got.shape)}, its source {list(expected.shape)}"
+            )
+        if name in head.integers:
+            places.append(float((got == expected).mean()))
+        else:
+            known = np.isfinite(expected)
+            if not np.array_equal(known, np.isfinite(got)):
+                raise ModelError(f"the export answers `{name}` with what is no number")
+            got, expected = got[known].astype(np.float64), expected[known].astype(np.float64)
+            differences.append(float(np.abs(got - expected).max(initial=0.0)))
+            largest.append(float(np.abs(expected).max(initial=0.0)))
+            cosines.append(cosine(got, expected))
+    size, tokens = len(real), int(real.sum())
+    return Compared(size, real.shape[1], tokens, max(differences), max(largest), min(cosines), min(places))
+
+
+def _output(found: Arrays, name: str) -> NDArray[Any]:
+    if name not in found:
+        raise ModelError(f"the export has no output `{name}`; it has {', '.join(found)}")
+    return np.asarray(found[name])
+
+
+def cosine(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
+    """That of two arrays as vectors; 1 where both are zero."""
+    sizes = float(np.linalg.norm(a) * np.linalg.norm(b))
+    return float((a * b).sum() / sizes) if sizes else float(not a.any() and not b.any())
