@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from albertine.errors import ModelError
-from albertine.export.formats import Options, Written
+from albertine.export.formats import ExportedFile, ExportOptions
 from albertine.export.llama_vocabulary import unlike, vocabulary
 from albertine.export.opened import Opened
 from albertine.export.outputs import Classes, Head, Hidden, Outputs, TextVector
@@ -42,23 +42,18 @@ from albertine.model.replan import replan
 
 NEEDS: tuple[str, ...] = ()
 EXTRA = "export"
+OPTIONS = frozenset[str]()
 FILE = "model.gguf"
 _POOLINGS: Mapping[str, int] = {"none": 0, "mean": 1, "cls": 2, "rank": 4}
 _MOST_LAYERS = 512
 
 
-def write(source: Opened, folder: Path, options: Options) -> list[Written]:
+def write(source: Opened, folder: Path, options: ExportOptions) -> list[ExportedFile]:
     """Write `model.gguf`.
 
     Raises:
         ModelError: no architecture of llama.cpp is this encoder, or it has no such head or tokenizer.
     """
-    if options.int8 or options.packed:
-        raise ModelError(
-            "has no 8-bit and no packed GGUF here",
-            where=source.path,
-            remedy="Leave --int8 and --packed out; llama-quantize narrows the file",
-        )
     if source.tokenizer is None:
         raise ModelError("has no tokenizer, without which llama.cpp loads nothing", where=source.path)
     asked = _asked(source)
@@ -81,7 +76,7 @@ def write(source: Opened, folder: Path, options: Options) -> list[Written]:
     facts = {"architecture": kind, "bytes": (folder / FILE).stat().st_size}
     notes = ["llama.cpp takes every token for one of the first segment: give it single texts"]
     facts |= {"notes": notes + unlike(source.tokenizer)}
-    return [Written(FILE, "float32", runner(folder / FILE), facts=facts, head=asked)]
+    return [ExportedFile(FILE, "float32", runner(folder / FILE), facts=facts, head=asked)]
 
 
 def _asked(source: Opened) -> LlamaHead:

@@ -26,6 +26,7 @@ from albertine.export.verify import Arrays, Run
 
 NEEDS = ("onnx", "onnxscript", "onnxruntime")
 EXTRA = "export"
+OPTIONS = frozenset({"opset", "int8", "packed"})
 OPSET, OPSETS = 20, range(18, 24)
 """The default is the first with an operator for GELU."""
 SPARE = 0.02
@@ -41,11 +42,7 @@ def write(source: Opened, folder: Path, options: ExportOptions) -> list[Exported
         SettingsError: an opset that is not known, or a packed graph of relative positions. ModelError: the
             8-bit graph is none.
     """
-    opset = OPSET if options.opset is None else options.opset
-    if opset not in OPSETS:
-        raise SettingsError(
-            f"opset {opset} is not supported", remedy=f"Use one of {OPSETS[0]} to {OPSETS[-1]}"
-        )
+    opset = check_opset(OPSET if options.opset is None else options.opset)
     if options.packed and source.head.base.config.positions == "relative":
         raise SettingsError("relative positions have a padded graph only", remedy="Leave out --packed")
     (folder / "onnx").mkdir(exist_ok=True)
@@ -65,6 +62,19 @@ def write(source: Opened, folder: Path, options: ExportOptions) -> list[Exported
             facts = _facts(graph, folder / small, opset) | told
             written.append(ExportedFile(small, "int8", runner(folder / small), packed, facts))
     return written
+
+
+def check_opset(opset: int) -> int:
+    """An opset that is known.
+
+    Raises:
+        SettingsError: it is not.
+    """
+    if opset not in OPSETS:
+        raise SettingsError(
+            f"opset {opset} is not supported", remedy=f"Use one of {OPSETS[0]} to {OPSETS[-1]}"
+        )
+    return opset
 
 
 def save_graph(graph: Graph, file: Path, opset: int) -> None:
