@@ -13,11 +13,16 @@ from albertine.model.depths import EncoderOutput
 from albertine.model.joint import ENDS, OUTSIDE, STARTS, Beam, JointAnswer
 
 
+LEAST = OUTSIDE / 2
+"""No place that an answer may have is so unlikely."""
+
+
 class JointSpan(Head):
     """The joint head of SQuAD v2.0, with the outputs of XLNetForQuestionAnswering of transformers: the best
     starts, for each of them the best ends, and the logit that there is no answer.
 
-    As there, the second axis of `end_top_*` runs over the starts fastest: e·STARTS + s.
+    As there, the second axis of `end_top_*` runs over the starts fastest: e·STARTS + s. Where a text has fewer
+    places than are wanted, the rest have the log-probability `OUTSIDE` and the place 0.
     """
 
     integers = frozenset({"start_top_index", "end_top_index"})
@@ -49,11 +54,11 @@ class JointSpan(Head):
             logits = self._ends(table, tokens_RH, x_SLH[every, place])
             best = self._log_softmax(table, logits, inside_SL).topk(ENDS)
             ends.append(best.indices)
-            scores.append(best.values)
+            scores.append(torch.where(starts.values[:, rank, None] > LEAST, best.values, OUTSIDE))
         expected = (begins[:, : x_SLH.shape[1], None].exp() * x_SLH).sum(1)
         none = head.answer_class(expected, self.summary(table, x_RH), 0.0)
         both = torch.stack(scores, 2).flatten(1), torch.stack(ends, 2).flatten(1)
-        return starts.values, starts.indices, *both, none
+        return *_there(starts.values, starts.indices), *_there(*both), none
 
     def _ends(self, table: Table, tokens_RH: Tensor, start_SH: Tensor) -> Tensor:
         """Logits (R,) that the span ends there, if it begins at the start."""
@@ -86,5 +91,13 @@ class JointSpan(Head):
         begins = self.joint.learn(packed, torch.zeros_like(packed.first_tokens)).starts
         begins = F.pad(begins, (0, STARTS), value=float("-inf")).gather(1, starts)
         ends, scores = (x.view(-1, STARTS, ENDS).mT.flatten(1) for x in (beam.ends, beam.scores))
-        known = torch.where(begins.isfinite(), begins, 0.0).repeat(1, ENDS)
-        return begins, starts, scores - known, ends, beam.impossible
+        each = begins.repeat(1, ENDS)
+        scores = torch.where(each > LEAST, scores - each, OUTSIDE)
+        return *_there(begins, starts), *_there(scores, ends), beam.impossible
+
+
+def _there(values: Tensor, places: Tensor) -> Outputs:
+    """Log-probabilities and places, those that no answer can have made alike: which of them are found is
+    left to chance."""
+    there = values > LEAST
+    return torch.where(there, values, OUTSIDE), torch.where(there, places, 0)

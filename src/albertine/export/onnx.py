@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from albertine.errors import ModelError, SettingsError
-from albertine.export.formats import ExportOptions, ExportedFile
+from albertine.export.formats import ExportedFile, ExportOptions
 from albertine.export.graph import Graph, example_of, graph_of, open_axes
 from albertine.export.opened import Opened, parameters
 from albertine.export.verify import Arrays, Run

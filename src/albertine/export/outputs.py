@@ -20,6 +20,7 @@ from albertine.inference.whitening import Whitening
 from albertine.layout import Packed
 from albertine.model.depths import EncoderOutput
 from albertine.model.encoder import Encoder
+from albertine.model.joint import OUTSIDE
 from albertine.model.model import Model
 from albertine.model.pooling import Pooling, text_vectors
 from albertine.model.relation_head import Relations
@@ -193,23 +194,25 @@ class Pointers(Head):
         assert subjects is not None
         return (
             table.shown(self.relations.subjects(out.last_hidden)),
-            self._objects(table.table(out.last_hidden), subjects),
+            self._objects(table.table(out.last_hidden), table.real, subjects),
         )
 
-    def _objects(self, x_SLH: Tensor, subjects: Tensor) -> Tensor:
-        """(M, L, predicates, 2)."""
+    def _objects(self, x_SLH: Tensor, real_SL: Tensor, subjects: Tensor) -> Tensor:
+        """(M, L, predicates, 2); `OUTSIDE` at padding, where nothing can be pointed to."""
         asked, first, last = subjects.unbind(1)
         ends_M2H = torch.stack([x_SLH[asked, first], x_SLH[asked, last]], 1)
         x_MLH = x_SLH[asked]
         owners = torch.arange(x_MLH.shape[0])[:, None].expand(-1, x_MLH.shape[1])
         found = self.relations.objects(x_MLH.flatten(0, 1), ends_M2H, owners.flatten())
-        return found.view(*owners.shape, -1, 2)
+        return torch.where(real_SL[asked][..., None, None], found.view(*owners.shape, -1, 2), OUTSIDE)
 
     def source(self, packed: Packed, subjects: Tensor | None) -> Outputs:
         assert subjects is not None
         x_TH = self.encoder(packed).last_hidden
         x_SLH = pad_sequence(list(x_TH.split(list(packed.lengths))), True)
-        return self.relations.subjects(x_TH), self._objects(x_SLH, subjects)
+        lengths = torch.tensor(packed.lengths)
+        real_SL = torch.arange(x_SLH.shape[1]) < lengths[:, None]
+        return self.relations.subjects(x_TH), self._objects(x_SLH, real_SL, subjects)
 
 
 def pooled_table(head: Head, table: Table, out: EncoderOutput, pooling: Pooling) -> Tensor:

@@ -1,0 +1,98 @@
+"""The traced model, asked by torch: equal to its source for every head, and for every kind of encoder."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from albertine.export.graph import graph_of, named
+from albertine.export.verify import Arrays, Run, batches, packed_inputs, shapes_for, verify
+from albertine.layout import from_padded
+from tests.export.heads import HEADS, PLANS, head_of
+from tests.model.builders import config, model
+
+
+def asked(name: str, packed: bool, **changes: object) -> tuple[object, Run]:
+    head = head_of(name, model(**changes))  # type: ignore[arg-type]
+    graph = graph_of(head, packed)
+
+    @torch.no_grad()
+    def run(inputs: Arrays) -> Arrays:
+        found = graph(*(torch.from_numpy(inputs[name]) for name in graph.inputs))
+        return {name: x.numpy() for name, x in named(graph, found).items()}
+
+    return head, run
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["padded", "packed"])
+@pytest.mark.parametrize("name", HEADS)
+def test_every_head_answers_as_its_source(name: str, packed: bool) -> None:
+    head, run = asked(name, packed)
+    found = verify(head, run, packed=packed)  # type: ignore[arg-type]
+    assert found.exact(), found.lines()
+    assert all(one.places == 1 for one in found.shapes)
+
+
+@pytest.mark.parametrize("name", ["features", "classify", "answer or not", "fill-mask"])
+@pytest.mark.parametrize("plan", PLANS)
+def test_every_encoder_computes_as_its_source(plan: str, name: str) -> None:
+    head, run = asked(name, False, **PLANS[plan])
+    assert verify(head, run).exact()  # type: ignore[arg-type]
+    if PLANS[plan].get("positions") != "relative":
+        head, run = asked(name, True, **PLANS[plan])
+        assert verify(head, run, packed=True).exact()  # type: ignore[arg-type]
+
+
+def test_padding_may_stand_on_the_left() -> None:
+    """transformers pads XLNet there; the row that stands for a text is then not in the first column."""
+    base = model()
+    head = head_of("features", base)
+    mask = torch.tensor([[0, 0, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0]])
+    ids, types = torch.arange(12).view(2, 6) + 1, torch.zeros(2, 6, dtype=torch.long)
+    with torch.no_grad():
+        states, pooled = graph_of(head)(ids, mask, types)
+        packed, _ = from_padded(ids, mask, types)
+        expected, expected_pooled = head.source(packed, None)
+    torch.testing.assert_close(states[mask == 1], expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(pooled, expected_pooled, atol=1e-5, rtol=0)
+
+
+def test_what_padding_holds_changes_nothing() -> None:
+    """A mutant that leaves the mask out of attention passes where padding is what training had there."""
+    head, run = asked("classify", False)
+    for batch in batches(head.base.config):  # type: ignore[attr-defined]
+        other = dict(batch)
+        other["input_ids"] = np.where(batch["attention_mask"] == 1, batch["input_ids"], 7)
+        np.testing.assert_allclose(run(batch)["logits"], run(other)["logits"], atol=1e-6)
+
+
+@pytest.mark.parametrize("positions", [1, 8, 32, 512])
+def test_shapes_are_a_dozen_from_one_token_to_the_longest(positions: int) -> None:
+    shapes = shapes_for(config(max_position_embeddings=positions))
+    assert len(shapes) == len(set(shapes)) >= 12
+    assert min(length for _, length in shapes) == 1
+    assert max(length for _, length in shapes) == positions
+
+
+def test_batches_have_padding_and_both_segments() -> None:
+    made = list(batches(config()))
+    assert any((batch["attention_mask"] == 0).any() for batch in made)
+    assert any((batch["token_type_ids"] == 1).any() for batch in made)
+    assert all((batch["attention_mask"].sum(1) >= 1).all() for batch in made)
+    one_kind = replace(config(), type_vocab_size=1)
+    assert not any(batch["token_type_ids"].any() for batch in batches(one_kind))
+
+
+def test_packed_inputs_are_the_tokens_end_to_end() -> None:
+    padded = {
+        "input_ids": np.array([[5, 6, 0], [7, 8, 9]]),
+        "attention_mask": np.array([[1, 1, 0], [1, 1, 1]]),
+        "token_type_ids": np.array([[0, 1, 0], [0, 0, 1]]),
+    }
+    found = packed_inputs(padded)
+    assert found["input_ids"].tolist() == [5, 6, 7, 8, 9]
+    assert found["token_type_ids"].tolist() == [0, 1, 0, 0, 1]
+    assert found["cu_seqlens"].tolist() == [0, 2, 5]
