@@ -88,7 +88,7 @@ class OtherProcess:
         assert process.stdin is not None and process.stdout is not None
         with TemporaryDirectory() as beside:
             asked, answered = Path(beside) / "asked.npz", Path(beside) / "answered.npz"
-            np.savez(asked, **inputs)
+            np.savez(asked, **inputs)  # type: ignore[arg-type]
             process.stdin.write(f"{asked}\t{answered}\n")
             process.stdin.flush()
             said = process.stdout.readline().strip()

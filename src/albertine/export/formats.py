@@ -10,7 +10,7 @@ which fills a new folder. To add one is to write that module and to name it here
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from importlib import import_module
 from importlib.util import find_spec
@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from albertine.errors import RunError, SettingsError
 from albertine.export.opened import Opened
 from albertine.export.outputs import Head
-from albertine.export.verify import Run
+from albertine.export.verify import Arrays, Run
 
 FORMATS = {
     "onnx": "albertine.export.onnx",
@@ -54,7 +54,8 @@ class ExportedFile:
         name: its path in the exported folder. precision: float32, bfloat16 or int8.
         run: asks it by its runtime. packed: whether it reads packed batches.
         facts: what export.json says of it, besides the verification; "notes" are lines for a person.
-        head: what it answers, where that is not all that its source does.
+        head: what it answers, where that is not all that its source does. asked: batches to verify it with,
+            where those of any pieces are not what it is for.
     """
 
     name: str
@@ -63,6 +64,7 @@ class ExportedFile:
     packed: bool = False
     facts: Mapping[str, Any] = field(default_factory=dict)
     head: Head | None = None
+    asked: Sequence[Arrays] | None = None
 
 
 class ExportFormat(Protocol):
@@ -86,7 +88,8 @@ def check_options(options: ExportOptions, chosen: Mapping[str, ExportFormat]) ->
         if getattr(options, option.name) != option.default and option.name not in known:
             has = [name for name in FORMATS if option.name in format_of(name).OPTIONS]
             raise SettingsError(
-                f"--{option.name} belongs to {' and '.join(has)}", remedy=f"Add --to {has[0]}, or leave it out"
+                f"--{option.name} belongs to {' and '.join(has)}",
+                remedy=f"Add --to {has[0]}, or leave it out",
             )
 
 

@@ -56,8 +56,9 @@ def write(source: Opened, folder: Path, options: ExportOptions) -> list[Exported
     """
     if source.tokenizer is None:
         raise ModelError("has no tokenizer, without which llama.cpp loads nothing", where=source.path)
-    asked = _asked(source)
-    base = source.head.base
+    asked, base = _asked(source), source.head.base
+    if asked.pooling == "rank" and nearest(base.config) != "bert":
+        raise ModelError("has a classifier, which llama.cpp has for BERT's block alone", where=source.path)
     if found := in_llamas_way(base.config):
         raise ModelError(
             f"is none of llama.cpp's encoders: it has {'; '.join(found)}",
@@ -73,9 +74,12 @@ def write(source: Opened, folder: Path, options: ExportOptions) -> list[Exported
     except ModelError as error:
         raise ModelError(error.what, where=source.path) from error
     write_gguf(folder / FILE, values, _tensors(kind, base, asked))
-    facts = {"architecture": kind, "bytes": (folder / FILE).stat().st_size}
     notes = ["llama.cpp takes every token for one of the first segment: give it single texts"]
-    facts |= {"notes": notes + unlike(source.tokenizer)}
+    facts = {
+        "architecture": kind,
+        "bytes": (folder / FILE).stat().st_size,
+        "notes": notes + unlike(source.tokenizer),
+    }
     return [ExportedFile(FILE, "float32", runner(folder / FILE), facts=facts, head=asked)]
 
 
@@ -87,9 +91,8 @@ def _asked(source: Opened) -> LlamaHead:
     if isinstance(head, TextVector) and head.whitening is None and head.pooling != "depths":
         plain = TextVector(head.base, head.pooling, normalize=False)  # which the programs do themselves
         return LlamaHead(plain, head.pooling, ("last_hidden_state", "sentence_embedding"))
-    if type(head) is Classes and not head.classifier.per_token and head.classifier.pooling == "cls":
-        if nearest(head.base.config) == "bert":
-            return LlamaHead(head, "rank", ("logits",))
+    if type(head) is Classes and (head.classifier.per_token, head.classifier.pooling) == (False, "cls"):
+        return LlamaHead(head, "rank", ("logits",))
     raise ModelError(
         f"answers `{source.answers}`, for which llama.cpp has no head",
         where=source.path,

@@ -107,7 +107,7 @@ def _verified(source: Opened, one: ExportedFile) -> Verified:
         ModelError: float32 that is not exact, or a coarser format below the least cosine.
     """
     head = one.head or source.head
-    found = verify(head, one.run, packed=one.packed)
+    found = verify(head, one.run, packed=one.packed, asked=one.asked)
     exact = one.precision != "float32" or found.exact() or found.exact(rounding_of(head))
     if not exact:
         worst = max(found.shapes, key=lambda shape: shape.difference)

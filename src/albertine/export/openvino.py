@@ -12,6 +12,7 @@ bfloat16 is therefore two things, and the report says which was measured: weight
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,7 +23,7 @@ from albertine.export.formats import ExportedFile, ExportOptions
 from albertine.export.graph import Axes, graph_of
 from albertine.export.onnx import OPSET, check_opset, save_graph
 from albertine.export.opened import Opened
-from albertine.export.verify import Arrays
+from albertine.export.verify import Arrays, text_batches
 
 NEEDS = ("onnx", "onnxscript", "openvino")
 EXTRA = "export,openvino"
@@ -62,8 +63,11 @@ def write(source: Opened, folder: Path, options: ExportOptions) -> list[Exported
         from albertine.export.calibrated import calibration, quantized
 
         small = plain.with_stem(f"{plain.stem}_int8")
-        told = quantized(plain, small, calibration(source, options.sample))
-        written.append(_file(small, "int8", described, told))
+        rows = calibration(source, options.sample)
+        told = quantized(plain, small, rows[::2])
+        # The ranges are those of text, and say little of any pieces in a row: asked are the other sentences.
+        text = list(text_batches(source.head.base.config, rows[1::2] or rows))
+        written.append(replace(_file(small, "int8", described, told), asked=text))
     return written
 
 
@@ -148,16 +152,22 @@ def _file(
 ) -> ExportedFile:
     asked = Asked(file, "bf16" if precision == "bfloat16" else "f32")
     sizes = (file.stat().st_size, file.with_suffix(".bin").stat().st_size)
-    facts = {part: {name: list(axes) for name, axes in one.items()} for part, one in described.items()}
     executed = asked.products()
-    facts |= {"layout": "padded", "bytes": sum(sizes), "executed": dict(executed), **(told or {})}  # type: ignore[dict-item]
-    facts |= {"notes": [_said(precision, executed)]}  # type: ignore[dict-item]
+    facts: dict[str, Any] = {
+        part: {name: list(axes) for name, axes in one.items()} for part, one in described.items()
+    }
+    facts |= {"layout": "padded", "bytes": sum(sizes), "executed": dict(executed), **(told or {})}
+    facts["notes"] = [_said(precision, executed)]
     return ExportedFile(f"{FOLDER}/{file.name}", precision, asked, facts=facts)
 
 
 def _said(precision: str, executed: Counter[str]) -> str:
     what = ", ".join(f"{count} in {kind}" for kind, count in sorted(executed.items()))
-    how = "with INFERENCE_PRECISION_HINT bf16" if precision == "bfloat16" else "with INFERENCE_PRECISION_HINT f32"
+    how = (
+        "with INFERENCE_PRECISION_HINT bf16"
+        if precision == "bfloat16"
+        else "with INFERENCE_PRECISION_HINT f32"
+    )
     return f"matrix products on this processor, {how}: {what}"
 
 
@@ -194,5 +204,3 @@ class Asked:
         nodes = (node.get_rt_info() for node in self.compiled.get_runtime_model().get_ops())
         kinds = ((info["layerType"].astype(str), info["runtimePrecision"].astype(str)) for info in nodes)
         return Counter(precision for kind, precision in kinds if kind in _PRODUCTS)
-
-

@@ -7,7 +7,7 @@ code. What padding holds is compared with nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -135,6 +135,17 @@ def batches(config: EncoderConfig) -> Iterator[Arrays]:
         }
 
 
+def text_batches(config: EncoderConfig, rows: Sequence[Arrays]) -> Iterator[Arrays]:
+    """The same shapes, filled with the tokens of these rows one after another, all in the first segment."""
+    ids = np.concatenate([row["input_ids"][0] for row in rows])
+    at = 0
+    for padded in batches(config):
+        real = padded["attention_mask"] != 0
+        padded["input_ids"][real] = ids[(at + np.arange(real.sum())) % len(ids)]
+        at += int(real.sum())
+        yield padded | {"token_type_ids": np.zeros_like(padded["token_type_ids"])}
+
+
 def packed_inputs(padded: Arrays) -> Arrays:
     """A padded batch as the packed graph takes it."""
     real = padded["attention_mask"] != 0
@@ -148,16 +159,18 @@ def _subjects(padded: Arrays) -> NDArray[np.int64]:
     return np.stack([np.arange(len(sizes)), np.zeros_like(sizes), (sizes - 1) // 2], 1)
 
 
-def verify(head: Head, run: Run, *, packed: bool = False) -> Verified:
+def verify(head: Head, run: Run, *, packed: bool = False, asked: Iterable[Arrays] | None = None) -> Verified:
     """Ask an exported model and its source about the same batches.
 
     Args:
         run: from inputs to outputs by name. packed: the inputs are those of the packed graph.
+        asked: padded batches; by default `batches`.
 
     Raises:
         ModelError: the outputs of the exported model have other names, or other shapes, or are no numbers.
     """
-    return Verified(tuple(_compared(head, run, padded, packed) for padded in batches(head.base.config)))
+    asked = batches(head.base.config) if asked is None else asked
+    return Verified(tuple(_compared(head, run, padded, packed) for padded in asked))
 
 
 @torch.no_grad()

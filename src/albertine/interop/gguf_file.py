@@ -106,8 +106,8 @@ def read_gguf(path: Path) -> GgufFile:
         ModelError: not a file of this version, cut short, or with tensors that are not float32.
     """
     try:
-        data = np.memmap(path, np.uint8, "r")
-        return _read(_Cursor(memoryview(data)), data)
+        data: NDArray[np.uint8] = np.memmap(path, np.uint8, "r")
+        return _read(_Cursor(data.data), data)
     except (struct.error, ValueError, UnicodeDecodeError, OSError) as error:
         raise ModelError(f"is not a whole GGUF file ({error})", where=path) from error
 
@@ -143,7 +143,9 @@ class _Cursor:
         kind, count = self.take("<IQ")
         if kind == _STRING:
             return [self.string() for _ in range(_bounded(count))]
-        dtype = np.dtype(_ITEMS[kind] if kind in _ITEMS else "V")
+        if kind not in _ITEMS:
+            raise ValueError(f"an array of type {kind} is not read")
+        dtype = np.dtype(_ITEMS[kind])
         return np.frombuffer(self.bytes(_bounded(count) * dtype.itemsize), dtype)
 
 
