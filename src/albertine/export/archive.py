@@ -26,7 +26,7 @@ from albertine.export.verify import Arrays
 
 NEEDS = ("torch",)
 EXTRA = "export"
-OPTIONS = frozenset({"packed"})
+OPTIONS = frozenset[str]()
 FOLDER = "torch"
 
 _READER = """
@@ -44,22 +44,19 @@ for line in sys.stdin:
 
 
 def write(source: Opened, folder: Path, options: ExportOptions) -> list[ExportedFile]:
-    """Write `torch/model.pt2`, on request also `model_packed.pt2`."""
+    """Write `torch/model.pt2`."""
     (folder / FOLDER).mkdir(exist_ok=True)
-    written = []
-    for packed in (False, True) if options.packed else (False,):
-        graph = graph_of(source.head, packed)
-        name = f"{FOLDER}/model{'_packed' if packed else ''}.pt2"
-        save_program(graph, folder / name)
-        facts: dict[str, Any] = {
-            "layout": "packed" if packed else "padded",
-            "inputs": {name: list(axes) for name, axes in graph.inputs.items()},
-            "outputs": {name: list(axes) for name, axes in graph.outputs.items()},
-            "bytes": (folder / name).stat().st_size,
-        }
-        asked = OtherProcess(folder / name, tuple(graph.inputs), tuple(graph.outputs))
-        written.append(ExportedFile(name, "float32", asked, packed, facts))
-    return written
+    graph = graph_of(source.head)
+    name = f"{FOLDER}/model.pt2"
+    save_program(graph, folder / name)
+    facts: dict[str, Any] = {
+        "layout": "padded",
+        "inputs": {name: list(axes) for name, axes in graph.inputs.items()},
+        "outputs": {name: list(axes) for name, axes in graph.outputs.items()},
+        "bytes": (folder / name).stat().st_size,
+    }
+    asked = OtherProcess(folder / name, tuple(graph.inputs), tuple(graph.outputs))
+    return [ExportedFile(name, "float32", asked, facts=facts)]
 
 
 def save_program(graph: Graph, file: Path) -> None:
