@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from albertine.interop.heads import head_config
 from albertine.interop.huggingface import save_model
 from albertine.interop.sentence_transformers import sentence_files
@@ -38,9 +40,19 @@ def model(**changes: Any) -> Model:
     return builders.model(**({"vocab_size": len(PIECES) + 2} | changes))
 
 
-def embedder(folder: Path, pooling: Pooling = "mean", normalize: bool = False, **changes: Any) -> Path:
-    """A model that was tuned to embed."""
+def embedder(
+    folder: Path, pooling: Pooling = "mean", normalize: bool = False, sharp: float = 1.0, **changes: Any
+) -> Path:
+    """A model that was tuned to embed.
+
+    Args:
+        sharp: what its queries and keys are multiplied by; attention of small weights looks at everything.
+    """
     base = model(**changes)
+    with torch.no_grad():
+        for block in base.encoder.attention:
+            for layer in (block.query, block.key):
+                layer.weight *= sharp  # type: ignore[union-attr,operator]
     files = sentence_files(Embedder(base, pooling, normalize))
     said = head_config("albert", "embed", 0.1, pooling=pooling)
     save_model(base, tokenizer(), folder, extra_config=said, extra_files=files)

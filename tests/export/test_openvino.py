@@ -19,7 +19,7 @@ from albertine.export.verify import LEAST_SHAPES, text_batches
 from tests.export import saved
 
 openvino = pytest.importorskip("openvino")
-FAR = 0.1
+FAR = 0.05  # 0.016 as it is, 0.10 without the marks
 MILD = {"initializer_range": 0.03, "hidden_size": 64, "intermediate_size": 160, "embedding_size": 64}
 
 
@@ -28,7 +28,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An embedding model with rotary positions, in all three precisions."""
     room = tmp_path_factory.mktemp("openvino")
     (room / "text.txt").write_text(saved.TEXT, encoding="utf-8")
-    source = saved.embedder(room / "source", positions="rotary", max_position_embeddings=600, **MILD)
+    source = saved.embedder(
+        room / "source", positions="rotary", max_position_embeddings=600, sharp=8.0, **MILD
+    )
     options = ExportOptions(int8=True, bfloat16=True, sample=(room / "text.txt",))
     return export(source, room / "out", ["openvino"], options=options).folder
 
