@@ -22,6 +22,8 @@ Stored = Literal["float32", "bfloat16", "float16"]
 Target = Literal[
     "hf",
     "transformers",
+    "bert",
+    "electra",
     "roformer",
     "modernbert",
     "xlnet",

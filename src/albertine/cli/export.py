@@ -19,7 +19,11 @@ def export(
     output: Annotated[Path, typer.Argument(metavar="OUT", help="New folder to write.")],
     to: Annotated[
         list[str] | None,
-        typer.Option("--to", metavar="FORMAT", help="Format to write (default: onnx); may be repeated."),
+        typer.Option(
+            "--to",
+            metavar="FORMAT",
+            help="Format to write: onnx (the default), openvino, torch or gguf; may be repeated.",
+        ),
     ] = None,
     head: Annotated[
         str,
@@ -45,6 +49,17 @@ def export(
     opset: Annotated[
         int | None, typer.Option("--opset", metavar="N", help="Operators of ONNX to use (default: 20).")
     ] = None,
+    bfloat16: Annotated[
+        bool, typer.Option("--bfloat16", help="Write it in bfloat16 too (--to openvino).")
+    ] = False,
+    sample: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--sample",
+            metavar="TEXT",
+            help="Measure activations by the lines of this text (--to openvino --int8); may be repeated.",
+        ),
+    ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Take the place of an earlier export.")
     ] = False,
@@ -55,7 +70,7 @@ def export(
     from albertine.export.formats import ExportOptions
     from albertine.export.make import export as run
 
-    options = ExportOptions(opset=opset, int8=int8, packed=packed)
+    options = ExportOptions(opset, int8, packed, bfloat16, tuple(sample or ()))
     done = run(model, output, to or ["onnx"], head=head, overwrite=overwrite, options=options)
     for line in done.lines:
         typer.echo(line)

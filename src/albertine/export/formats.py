@@ -1,7 +1,7 @@
 """The formats that a model can be exported to.
 
 A format is a module of `albertine.export` with `NEEDS` (modules that must be there), `EXTRA` (the extra of
-the package that brings them) and
+the package that brings them), `OPTIONS` (those that it knows) and
 
     write(source: Opened, folder: Path, options: ExportOptions) -> list[ExportedFile]
 
@@ -10,8 +10,8 @@ which fills a new folder. To add one is to write that module and to name it here
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,9 +19,15 @@ from typing import Any, Protocol
 
 from albertine.errors import RunError, SettingsError
 from albertine.export.opened import Opened
-from albertine.export.verify import Run
+from albertine.export.outputs import Head
+from albertine.export.verify import Arrays, Run
 
-FORMATS = {"onnx": "albertine.export.onnx"}
+FORMATS = {
+    "onnx": "albertine.export.onnx",
+    "openvino": "albertine.export.openvino",
+    "torch": "albertine.export.archive",
+    "gguf": "albertine.export.gguf",
+}
 
 
 @dataclass(frozen=True)
@@ -30,12 +36,14 @@ class ExportOptions:
 
     Attributes:
         opset: of ONNX; None: `onnx.OPSET`. int8: also in 8-bit integers. packed: also the graph of packed
-            batches.
+            batches. bfloat16: also in that format. sample: texts by which activations are measured.
     """
 
     opset: int | None = None
     int8: bool = False
     packed: bool = False
+    bfloat16: bool = False
+    sample: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -45,7 +53,9 @@ class ExportedFile:
     Attributes:
         name: its path in the exported folder. precision: float32, bfloat16 or int8.
         run: asks it by its runtime. packed: whether it reads packed batches.
-        facts: what export.json says of it, besides the verification.
+        facts: what export.json says of it, besides the verification; "notes" are lines for a person.
+        head: what it answers, where that is not all that its source does. asked: batches to verify it with,
+            where those of any pieces are not what it is for.
     """
 
     name: str
@@ -53,6 +63,8 @@ class ExportedFile:
     run: Run
     packed: bool = False
     facts: Mapping[str, Any] = field(default_factory=dict)
+    head: Head | None = None
+    asked: Sequence[Arrays] | None = None
 
 
 class ExportFormat(Protocol):
@@ -60,8 +72,25 @@ class ExportFormat(Protocol):
 
     NEEDS: tuple[str, ...]
     EXTRA: str
+    OPTIONS: frozenset[str]
 
     def write(self, source: Opened, folder: Path, options: ExportOptions) -> list[ExportedFile]: ...
+
+
+def check_options(options: ExportOptions, chosen: Mapping[str, ExportFormat]) -> None:
+    """Refuse what none of the chosen formats knows.
+
+    Raises:
+        SettingsError: there is such an option.
+    """
+    known = frozenset[str]().union(*(module.OPTIONS for module in chosen.values()))
+    for option in fields(options):
+        if getattr(options, option.name) != option.default and option.name not in known:
+            has = [name for name in FORMATS if option.name in format_of(name).OPTIONS]
+            raise SettingsError(
+                f"--{option.name} belongs to {' and '.join(has)}",
+                remedy=f"Add --to {has[0]}, or leave it out",
+            )
 
 
 def format_of(name: str) -> ExportFormat:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from albertine.errors import ModelError, SettingsError
-from albertine.export.formats import ExportedFile, ExportOptions, format_of
+from albertine.export.formats import ExportedFile, ExportOptions, check_options, format_of
 from albertine.export.opened import Opened, opened
 from albertine.export.verify import ALIKE, Verified, rounding_of, verify
 from albertine.files import explained, replaced_folder
@@ -65,6 +65,7 @@ def export(
     chosen = {name: format_of(name) for name in dict.fromkeys(to)}
     if not chosen:
         raise SettingsError("an export needs a format", remedy="Say --to onnx")
+    check_options(options, chosen)
     _check_output(folder, model_folder(model), overwrite)
     source = opened(model, head)
     with explained(folder), replaced_folder(folder) as beside:
@@ -105,9 +106,10 @@ def _verified(source: Opened, one: ExportedFile) -> Verified:
     Raises:
         ModelError: float32 that is not exact, or a coarser format below the least cosine.
     """
-    found = verify(source.head, one.run, packed=one.packed)
+    head = one.head or source.head
+    found = verify(head, one.run, packed=one.packed, asked=one.asked)
     if one.precision == "float32" and not found.exact:
-        found = replace(found, rounding=rounding_of(source.head))
+        found = replace(found, rounding=rounding_of(head))
     if one.precision == "float32" and not found.exact:
         worst = max(found.shapes, key=lambda shape: shape.difference)
         raise ModelError(
@@ -116,9 +118,10 @@ def _verified(source: Opened, one: ExportedFile) -> Verified:
             where=source.path,
             remedy="Please report this with the model's config.json; nothing was written",
         )
-    if one.precision != "float32" and found.cosine < ALIKE:
+    if one.precision != "float32" and found.cosine < ALIKE[one.precision]:
         raise ModelError(
-            f"its export {one.name} is another model: least cosine {found.cosine:.4f}, wanted {ALIKE}",
+            f"its export {one.name} is another model: least cosine {found.cosine:.4f}, wanted "
+            f"{ALIKE[one.precision]}",
             where=source.path,
             remedy=f"Export it without {one.precision}; nothing was written",
         )
@@ -163,5 +166,6 @@ def _lines(written: Sequence[ExportedFile], found: dict[str, Verified]) -> list[
         )
         if "products" in one.facts:
             lines.append(f"  {one.facts['quantised']} of {one.facts['products']} matrix products in int8")
+        lines += [f"  {note}" for note in one.facts.get("notes", ())]
         lines += [f"  {line}" for line in said.lines()]
     return lines

@@ -28,6 +28,7 @@ from albertine.export.verify import Arrays, Run
 
 NEEDS = ("onnx", "onnxscript", "onnxruntime")
 EXTRA = "export"
+OPTIONS = frozenset({"opset", "int8", "packed"})
 OPSET, OPSETS = 20, range(18, 24)
 """The default is the first with an operator for GELU."""
 LARGEST = 2_000_000_000
@@ -43,11 +44,7 @@ def write(source: Opened, folder: Path, options: ExportOptions) -> list[Exported
         SettingsError: an opset that is not known, or a packed graph of relative positions. ModelError: the
             8-bit graph is none.
     """
-    opset = OPSET if options.opset is None else options.opset
-    if opset not in OPSETS:
-        raise SettingsError(
-            f"opset {opset} is not supported", remedy=f"Use one of {OPSETS[0]} to {OPSETS[-1]}"
-        )
+    opset = check_opset(OPSET if options.opset is None else options.opset)
     if options.packed and source.head.base.config.positions == "relative":
         raise SettingsError("relative positions have a padded graph only", remedy="Leave out --packed")
     weights = sum(x.numel() * x.element_size() for x in source.head.model.parameters())
@@ -74,6 +71,19 @@ def write(source: Opened, folder: Path, options: ExportOptions) -> list[Exported
             facts = _facts(graph, folder / small, opset) | told
             written.append(ExportedFile(small, "int8", runner(folder / small), packed, facts))
     return written
+
+
+def check_opset(opset: int) -> int:
+    """An opset that is known.
+
+    Raises:
+        SettingsError: it is not.
+    """
+    if opset not in OPSETS:
+        raise SettingsError(
+            f"opset {opset} is not supported", remedy=f"Use one of {OPSETS[0]} to {OPSETS[-1]}"
+        )
+    return opset
 
 
 def save_graph(graph: Graph, file: Path, opset: int) -> None:

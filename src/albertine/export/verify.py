@@ -7,7 +7,7 @@ code. What padding holds is compared with nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -32,8 +32,9 @@ FAR = 1e29
 AMPLE = 8.0
 """By how much a difference may exceed the greatest one between the source in float32 and in float64: where a
 sharp attention hangs between two tokens, any other order of additions tips it."""
-ALIKE = 0.999
-"""The least cosine of a coarser format."""
+ALIKE = {"int8": 0.999, "bfloat16": 0.99}
+"""The least cosine of a coarser format. bfloat16 has eight bits of a number, in any program: our own says
+0.9989 of the English model's whitened vectors, for a text of one random piece."""
 _LENGTHS = (1, 2, 3, 5, 7, 8, 13, 16, 33, 64, 128)
 _BATCHES = (1, 3, 2, 4)
 
@@ -145,6 +146,17 @@ def batches(config: EncoderConfig) -> Iterator[Arrays]:
         }
 
 
+def text_batches(config: EncoderConfig, rows: Sequence[Arrays]) -> Iterator[Arrays]:
+    """The same shapes, filled with the tokens of these rows one after another, all in the first segment."""
+    ids = np.concatenate([row["input_ids"][0] for row in rows])
+    at = 0
+    for padded in batches(config):
+        real = padded["attention_mask"] != 0
+        padded["input_ids"][real] = ids[(at + np.arange(real.sum())) % len(ids)]
+        at += int(real.sum())
+        yield padded | {"token_type_ids": np.zeros_like(padded["token_type_ids"])}
+
+
 def packed_inputs(padded: Arrays) -> Arrays:
     """A padded batch as the packed graph takes it."""
     real = padded["attention_mask"] != 0
@@ -158,16 +170,18 @@ def _subjects(padded: Arrays) -> NDArray[np.int64]:
     return np.stack([np.arange(len(sizes)), np.zeros_like(sizes), (sizes - 1) // 2], 1)
 
 
-def verify(head: Head, run: Run, *, packed: bool = False) -> Verified:
+def verify(head: Head, run: Run, *, packed: bool = False, asked: Iterable[Arrays] | None = None) -> Verified:
     """Ask an exported model and its source about the same batches.
 
     Args:
         run: from inputs to outputs by name. packed: the inputs are those of the packed graph.
+        asked: padded batches; by default `batches`.
 
     Raises:
         ModelError: the outputs of the exported model have other names, or other shapes, or are no numbers.
     """
-    return Verified(tuple(_compared(head, run, padded, packed) for padded in batches(head.base.config)))
+    asked = batches(head.base.config) if asked is None else asked
+    return Verified(tuple(_compared(head, run, padded, packed) for padded in asked))
 
 
 @torch.no_grad()

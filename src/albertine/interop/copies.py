@@ -19,7 +19,7 @@ from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.model.replan import replan
 
-Layout = Literal["transformers", "roformer", "modernbert", "xlnet", "albertine"]
+Layout = Literal["transformers", "bert", "electra", "roformer", "modernbert", "xlnet", "albertine"]
 """Of folders with config.json and safetensors: transformers' (the first is the nearest of them), and ours."""
 MAX_PRODUCT = 1 << 28
 """Numbers in a table of words that is multiplied out; that of the largest model has 123 million. Two narrow
@@ -42,8 +42,11 @@ _FREE = (
 )
 """What a person may change in the config.json of copies without making another model of them."""
 _ELSE = {"embedding_norm": True, "summary": "first"}
+_BERT = {"positions": "learned", "norm": "post", "feed_forward": "plain", "biases": True, **_ELSE}
 _BLOCKS: Mapping[str, Mapping[str, object]] = {
-    "bert": {"positions": "learned", "norm": "post", "feed_forward": "plain", "biases": True, **_ELSE},
+    "albert": _BERT,
+    "bert": _BERT,
+    "electra": _BERT,
     "roformer": {"positions": "rotary", "norm": "post", "feed_forward": "plain", "biases": True, **_ELSE},
     "modernbert": {"positions": "rotary", "norm": "pre", "feed_forward": "gated", "biases": False, **_ELSE},
     "xlnet": {
@@ -58,7 +61,7 @@ _BLOCKS: Mapping[str, Mapping[str, object]] = {
 
 def in_the_way(config: EncoderConfig, layout: Layout) -> list[str]:
     """What of an encoder a layout has no place for; "transformers" is the nearest of its layouts."""
-    nearest = {"rotary": "roformer", "relative": "xlnet"}.get(config.positions, "bert")
+    nearest = {"rotary": "roformer", "relative": "xlnet"}.get(config.positions, "albert")
     nearest = "modernbert" if config.norm == "pre" else nearest
     kind = nearest if layout == "transformers" else layout
     found = [

@@ -33,12 +33,14 @@ _SIMPLE = "ForQuestionAnsweringSimple"
 """XLNet's two numbers a token; what transformers calls XLNetForQuestionAnswering is the joint head."""
 _ALIKE: dict[str, tuple[str, frozenset[Task]]] = {
     **{kind: (name, frozenset(_HEADS)) for kind, name in _ENCODERS.items()},
+    "electra": ("Electra", frozenset({"tag", "answer"})),
     "roformer": ("RoFormer", frozenset({"tag", "answer", "generate"})),
     "modernbert": ("ModernBert", frozenset({"generate"})),
     "xlnet": ("XLNet", frozenset({"classify", "choose", "tag", "answer"})),
 }
-"""Encoders by model_type, with those of their heads in transformers that compute what ours do. RoFormer's
-classifier has no pooler's tanh, and its choice reads the last token; ModernBERT's have one more layer."""
+"""Encoders by model_type, with those of their heads in transformers that compute what ours do. ELECTRA's
+and RoFormer's classifiers have no pooler's tanh, and their choices read other tokens; ModernBERT's have one
+more layer."""
 
 
 _DROPOUTS = {"albert": "classifier_dropout_prob", "xlnet": "summary_last_dropout"}

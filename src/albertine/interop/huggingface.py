@@ -1,5 +1,5 @@
-"""Model folders in the layout of Hugging Face: read and written for ALBERT, BERT, RoFormer, ModernBERT and
-XLNet, whole or backbone only.
+"""Model folders in the layout of Hugging Face: read and written for ALBERT, BERT, ELECTRA, RoFormer,
+ModernBERT and XLNet, whole or backbone only.
 
 A plan that transformers cannot express is written with model_type "albertine" and our own names.
 """
@@ -23,6 +23,7 @@ from albertine.interop.huggingface_config import (
     ModelType,
     config_json,
     encoder_in,
+    generates,
     inner_blocks,
     model_type,
     our_flags,
@@ -34,6 +35,7 @@ from albertine.interop.huggingface_names import (
     canonical,
     entries,
     heads_in,
+    hidden_generator,
     huggingface_plan,
     is_tied,
     other_head,
@@ -166,6 +168,7 @@ def _check_tied(
 ) -> None:
     word = "encoder.embeddings.word.weight"
     twins = {"decoder.weight": word, "lm_loss.weight": word, "decoder.bias": "mlm.bias"}
+    twins["generator_lm_head.weight"] = word
     for name in TIED.get(kind, ()):
         ours = twins[".".join(name.split(".")[-2:])]
         if (
@@ -211,7 +214,11 @@ def _without_identity(model: Model) -> Model:
 
 def written_type(config: EncoderConfig, layout: Layout | None = None) -> ModelType:
     """The model_type that `save_model` writes. Raises SettingsError as it does."""
-    return "albertine" if layout == "albertine" else model_type(_written(config, layout))
+    if layout == "albertine":
+        return "albertine"
+    written = _written(config, layout)
+    # Its plan and block are also those of an ALBERT that shares nothing.
+    return "electra" if layout == "electra" else model_type(written)
 
 
 def _written(config: EncoderConfig, layout: Layout | None) -> EncoderConfig:
@@ -259,7 +266,7 @@ def save_model(
     shared = model
     if layout is not None and _written(model.config, layout) != model.config:
         model = copied(shared, layout)
-    kind = written_type(model.config, "albertine" if layout == "albertine" else None)
+    kind = written_type(model.config, layout)
     extra = {k: v.detach().cpu().contiguous() for k, v in (extra_tensors or {}).items()}
     told = dict(extra_config or {})
     tree = config_json(model, tokenizer, kind)
@@ -296,6 +303,8 @@ def _tensors(kind: ModelType, model: Model) -> dict[str, Tensor]:
     tensors = to_theirs(entries(kind, state, inner), state, model.config.num_attention_heads)
     if kind == "xlnet" and model.lm is None:  # a parameter of every XLNet, though nothing reads it
         tensors[MASK_EMBEDDING] = torch.zeros(1, 1, model.config.hidden_size)
+    if kind == "electra" and not generates(model.config):
+        tensors = hidden_generator(tensors)
     if kind == "roformer":  # its table is a parameter, which transformers would report as missing
         tensors[POSITIONS] = sinusoids(model.config.max_position_embeddings, model.config.head_size)
     return tensors

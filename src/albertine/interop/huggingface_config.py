@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from albertine.interop.writing import SavableTokenizer
     from albertine.model.model import Model
 
-ModelType = Literal["albert", "bert", "roformer", "modernbert", "xlnet", "albertine"]
+ModelType = Literal["albert", "bert", "electra", "roformer", "modernbert", "xlnet", "albertine"]
 KINDS: tuple[ModelType, ...] = get_args(ModelType)
 ROFORMER_BASE = 10000.0
 
@@ -33,7 +33,7 @@ def read_model_type(tree: Mapping[str, Any]) -> ModelType:
             return known
     raise SettingsError(
         f"model_type `{kind}` is not supported",
-        remedy="Use an ALBERT, BERT, RoFormer, ModernBERT or XLNet folder",
+        remedy="Use an ALBERT, BERT, ELECTRA, RoFormer, ModernBERT or XLNet folder",
     )
 
 
@@ -54,7 +54,9 @@ def read_config(kind: ModelType, tree: Mapping[str, Any]) -> EncoderConfig:
     dropout = tree.get("classifier_dropout_prob" if kind == "albert" else "classifier_dropout")
     if dropout is None:  # what transformers takes then
         dropout = 0.1 if kind == "albert" else hidden_dropout
-    own_width = kind == "albert" or (kind == "roformer" and tree.get("embedding_size") is not None)
+    own_width = kind == "albert" or (
+        kind in ("electra", "roformer") and tree.get("embedding_size") is not None
+    )
     return EncoderConfig(
         vocab_size=number(tree, "vocab_size"),
         embedding_size=number(tree, "embedding_size" if own_width else "hidden_size"),
@@ -127,6 +129,17 @@ def model_type(config: EncoderConfig) -> ModelType:
 def obstacles(config: EncoderConfig, kind: str) -> list[str]:
     """What of an encoder of this architecture, beside its sharing, has no place in transformers' layout."""
     found = []
+    if kind in ("bert", "electra") and config.has_mapping:
+        same = config.embedding_size == config.hidden_size
+        if kind == "bert" and not same:
+            # BERT's LayerNorm stands behind its tables, whose rows it divides by what each token measures:
+            # no table of H wide rows gives what a linear map of already normalised rows gives.
+            found.append(
+                f"embeddings of {config.embedding_size} that are normalised and then mapped to "
+                f"{config.hidden_size}, where BERT normalises last (electra has that mapping)"
+            )
+        elif same:
+            found.append("a mapping of embeddings that are as wide as the hidden states")
     if kind == "roformer":
         if config.rotary_base != ROFORMER_BASE:
             found.append(f"rotary_base {config.rotary_base:g}, where RoFormer has {ROFORMER_BASE:g}")
@@ -142,15 +155,11 @@ def obstacles(config: EncoderConfig, kind: str) -> list[str]:
 def config_json(
     model: Model, tokenizer: SavableTokenizer | None = None, kind: ModelType | None = None
 ) -> dict[str, Any]:
-    """The config.json of a model.
-
-    Args:
-        kind: "albertine" to say it in our own words even where transformers has some.
-    """
+    """The config.json of a model, of the model_type `kind`; by default of the one that fits."""
     config, kind = model.config, kind or model_type(model.config)
     if kind == "albertine":
         return {"model_type": kind, "encoder": config.to_dict(), "albertine": written_flags(model)}
-    said = {"model_type": kind, "architectures": [_architecture(kind, model)]}
+    said: dict[str, Any] = {"model_type": kind, "architectures": [_architecture(kind, model)]}
     if kind == "modernbert":
         return said | modernbert_json(config, tokenizer) | {"albertine": written_flags(model)}
     if kind == "xlnet":
@@ -190,11 +199,18 @@ def config_json(
             tree["tokenizer_class"] = "BertTokenizer"  # else transformers takes SentencePiece for any ALBERT
     else:
         tree["classifier_dropout"] = config.classifier_dropout_prob
-    if kind == "roformer":
+    if kind in ("electra", "roformer"):
         # Without its class transformers would take RoFormer's own tokenizer, which parts Chinese words.
-        tree |= {"embedding_size": config.embedding_size, "rotary_value": False}
-        tree |= {"tokenizer_class": tokenizer_class(tokenizer)}
+        tree |= {"embedding_size": config.embedding_size, "tokenizer_class": tokenizer_class(tokenizer)}
+    if kind == "roformer":
+        tree["rotary_value"] = False
     return tree | {"albertine": written_flags(model)}
+
+
+def generates(config: EncoderConfig) -> bool:
+    """Whether ELECTRA's generator computes what our masked-LM head does: it has the erf form of GELU whatever
+    its encoder has."""
+    return config.hidden_act == "gelu"
 
 
 def written_flags(model: Model) -> dict[str, Any]:
@@ -211,8 +227,14 @@ def written_flags(model: Model) -> dict[str, Any]:
 def _architecture(kind: str, model: Model) -> str:
     if kind == "xlnet":
         return "XLNetModel" if model.lm is None else "XLNetLMHeadModel"
-    name = {"albert": "Albert", "bert": "Bert", "roformer": "RoFormer", "modernbert": "ModernBert"}[kind]
-    if model.mlm is None:
+    name = {
+        "albert": "Albert",
+        "bert": "Bert",
+        "electra": "Electra",
+        "roformer": "RoFormer",
+        "modernbert": "ModernBert",
+    }[kind]
+    if model.mlm is None or (kind == "electra" and not generates(model.config)):
         return f"{name}Model"
     both = model.sentence is not None and kind in ("albert", "bert")
     return f"{name}ForPreTraining" if both else f"{name}ForMaskedLM"

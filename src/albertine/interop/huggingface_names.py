@@ -1,4 +1,5 @@
-"""The names that transformers gives the parameters of ALBERT, BERT, RoFormer, ModernBERT and XLNet."""
+"""The names that transformers gives the parameters of ALBERT, BERT, ELECTRA, RoFormer, ModernBERT and
+XLNet."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ OUR_HEADS = (
     *dense("pooler.dense", f"{OURS}pooler.dense."),
     *dense("sentence.classifier", f"{OURS}sentence.classifier."),
 )
-"""The heads of pretraining that RoFormer and ModernBERT have no word for."""
+"""The heads of pretraining that ELECTRA, RoFormer and ModernBERT have no word for."""
 
 _ALBERT_BLOCK = "albert.encoder.albert_layer_groups.{group}.albert_layers.{inner}."
 
@@ -101,6 +102,23 @@ BERT = KeyMap(
     lambda block, inner: {"layer": block},
 )
 
+ELECTRA = KeyMap(
+    (
+        *_embeddings("electra"),
+        *dense("encoder.embeddings.mapping", "electra.embeddings_project."),
+        *_block("electra", neighbours=False),
+        *dense("mlm.dense", "generator_predictions.dense."),
+        *norm("mlm.layer_norm", "generator_predictions.LayerNorm."),
+        Rule("mlm.bias", "generator_lm_head.bias"),
+        *OUR_HEADS,
+    ),
+    lambda block, inner: {"layer": block},
+)
+GENERATOR = ("generator_predictions.", "generator_lm_head.")
+"""What the names of ELECTRA's masked-LM head begin with."""
+_OUR_GENERATOR = tuple(OURS + name for name in GENERATOR)
+"""And where transformers would compute that head with another activation than ours, and must not find it."""
+
 ROFORMER = KeyMap(
     (
         *_embeddings("roformer", positions=False),
@@ -141,6 +159,7 @@ as it began."""
 KEYMAPS: dict[str, KeyMap] = {
     "albert": ALBERT,
     "bert": BERT,
+    "electra": ELECTRA,
     "roformer": ROFORMER,
     "modernbert": MODERNBERT,
     "xlnet": XLNET,
@@ -151,6 +170,7 @@ _BERT_TIED = ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias")
 TIED = {
     "albert": ("predictions.decoder.weight", "predictions.decoder.bias"),
     "bert": _BERT_TIED,
+    "electra": ("generator_lm_head.weight",),
     "roformer": _BERT_TIED,
     "modernbert": ("decoder.weight",),
     "xlnet": ("lm_loss.weight",),
@@ -160,6 +180,7 @@ TIED = {
 _BACKBONE = {
     "albert": ("albert.", ("embeddings.", "encoder.", "pooler.")),
     "bert": ("bert.", ("embeddings.", "encoder.", "pooler.")),
+    "electra": ("electra.", ("embeddings.", "embeddings_project.", "encoder.")),
     "roformer": ("roformer.", ("embeddings.", "embeddings_project.", "encoder.")),
     "modernbert": ("model.", ("embeddings.", "layers.", "final_norm.")),
     "xlnet": ("transformer.", ("word_embedding.", "mask_emb", "layer.")),
@@ -168,6 +189,12 @@ _BACKBONE = {
 }
 """What the names of the backbone begin with in a whole model, and what in a file of the backbone alone."""
 _OTHER_HEADS = {
+    "electra": (
+        "classifier.dense.",
+        "classifier.out_proj.",
+        "sequence_summary.",
+        "discriminator_predictions.",
+    ),
     "roformer": ("classifier.dense.", "classifier.out_proj.", "sequence_summary."),
     "modernbert": ("head.",),
 }
@@ -191,6 +218,7 @@ def canonical(kind: str, names: Iterable[str]) -> dict[str, str]:
     result: dict[str, str] = {}
     for name in names:
         full = name if whole or not name.startswith(alone) else base + name
+        full = full.removeprefix(OURS) if full.startswith(_OUR_GENERATOR) else full
         full = full.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
         if not full.endswith(_COMPUTED):
             result[full] = name
@@ -200,7 +228,12 @@ def canonical(kind: str, names: Iterable[str]) -> dict[str, str]:
     return result
 
 
-_PRETRAINING_HEADS = {"modernbert": ("decoder.",), "xlnet": ("lm_loss.",)}
+_PRETRAINING_HEADS = {"electra": GENERATOR, "modernbert": ("decoder.",), "xlnet": ("lm_loss.",)}
+
+
+def hidden_generator(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """The tensors of an ELECTRA, with a masked-LM head that transformers does not find."""
+    return {OURS + name if name.startswith(GENERATOR) else name: x for name, x in tensors.items()}
 
 
 def belongs(kind: str, name: str) -> bool:

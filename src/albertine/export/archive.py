@@ -1,0 +1,113 @@
+"""A torch.export archive: the graph and its weights in one .pt2, which torch alone loads and runs.
+
+    program = torch.export.load("torch/model.pt2").module()
+    program(input_ids, attention_mask, token_type_ids)
+
+Batch and length are open. The verification asks another process, in which nothing but torch is imported.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+
+from albertine.errors import RunError
+from albertine.export.formats import ExportedFile, ExportOptions
+from albertine.export.graph import Graph, example_of, graph_of, open_axes
+from albertine.export.opened import Opened
+from albertine.export.verify import Arrays
+
+NEEDS = ("torch",)
+EXTRA = "export"
+OPTIONS = frozenset[str]()
+FOLDER = "torch"
+
+_READER = """
+import sys
+import numpy, torch
+program = torch.export.load(sys.argv[1]).module()
+names = sys.argv[2].split(",")
+for line in sys.stdin:
+    asked, answered = line.split("\\t")
+    with numpy.load(asked) as inputs, torch.no_grad():
+        found = program(*(torch.from_numpy(inputs[name]) for name in names))
+    numpy.savez(answered.strip(), *(x.numpy() for x in found))
+    print("albertine" in sys.modules, flush=True)
+"""
+
+
+def write(source: Opened, folder: Path, options: ExportOptions) -> list[ExportedFile]:
+    """Write `torch/model.pt2`."""
+    (folder / FOLDER).mkdir(exist_ok=True)
+    graph = graph_of(source.head)
+    name = f"{FOLDER}/model.pt2"
+    save_program(graph, folder / name)
+    facts: dict[str, Any] = {
+        "layout": "padded",
+        "inputs": {name: list(axes) for name, axes in graph.inputs.items()},
+        "outputs": {name: list(axes) for name, axes in graph.outputs.items()},
+        "bytes": (folder / name).stat().st_size,
+    }
+    asked = OtherProcess(folder / name, tuple(graph.inputs), tuple(graph.outputs))
+    return [ExportedFile(name, "float32", asked, facts=facts)]
+
+
+def save_program(graph: Graph, file: Path) -> None:
+    """Trace a graph and write it, its weights inside."""
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = torch.export.export(graph, example_of(graph), dynamic_shapes=open_axes(graph))
+        program.example_inputs = None  # they would be written too
+        torch.export.save(program, file)
+
+
+class OtherProcess:
+    """Asks an archive in a process that imports torch and numpy, and nothing of ours; it starts at the first
+    question and ends with this object.
+
+    Raises:
+        RunError: the process ended, or something there imported this package.
+    """
+
+    def __init__(self, file: Path, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> None:
+        self.file, self.inputs, self.outputs = file, inputs, outputs
+        self._process: subprocess.Popen[str] | None = None
+
+    def __call__(self, inputs: Arrays) -> Arrays:
+        process = self._process or self._start()
+        assert process.stdin is not None and process.stdout is not None
+        with TemporaryDirectory() as beside:
+            asked, answered = Path(beside) / "asked.npz", Path(beside) / "answered.npz"
+            np.savez(asked, **inputs)  # type: ignore[arg-type]
+            process.stdin.write(f"{asked}\t{answered}\n")
+            process.stdin.flush()
+            said = process.stdout.readline().strip()
+            if said != "False":
+                _, why = process.communicate()
+                last = (why or "").strip().splitlines()[-1:]
+                raise RunError(
+                    "albertine was imported by it" if said == "True" else f"cannot be run ({''.join(last)})",
+                    where=self.file.name,
+                    remedy="Please report this with the model's config.json",
+                )
+            with np.load(answered) as found:
+                return dict(zip(self.outputs, (found[name] for name in found.files), strict=True))
+
+    def _start(self) -> subprocess.Popen[str]:
+        # -I: without PYTHONPATH and the folder that it is started in.
+        command = [sys.executable, "-I", "-c", _READER, str(self.file), ",".join(self.inputs)]
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+        return self._process
+
+    def __del__(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()

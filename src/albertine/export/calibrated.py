@@ -1,0 +1,124 @@
+"""8-bit integers of OpenVINO: NNCF measures activations over real sentences, and what comes out is counted.
+
+Weights are int8 per channel, activations 8 bits with a range that the sentences had. A product counts as
+quantised where both of its factors are; the two of attention are fused and stay float32, and count too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from albertine.errors import DataError, ModelError, SettingsError
+from albertine.export.opened import Opened
+from albertine.export.quantized import LEAST_SHARE
+from albertine.export.verify import Arrays
+from albertine.inference.whitening import sentences_of
+
+SENTENCES = 256
+"""Of a sample: one half is measured, the other asks what came out."""
+LONGEST = 128
+"""Tokens of a sentence that are looked at."""
+_PASSED = frozenset({"Reshape", "Transpose", "Convert", "Multiply", "Subtract", "Squeeze", "Unsqueeze"})
+"""Operations that hand on numbers without another product: how an int8 weight is widened, and its shape."""
+
+
+def calibration(source: Opened, texts: Sequence[Path]) -> list[Arrays]:
+    """Sentences of these texts as inputs, one each.
+
+    Raises:
+        SettingsError: there are no texts. ModelError: no tokenizer. DataError: no sentence in the texts.
+    """
+    if not texts:
+        raise SettingsError(
+            "8-bit integers of OpenVINO measure activations over text",
+            remedy="Add --sample TEXT, some hundred lines like those that the model is to read",
+        )
+    if source.tokenizer is None:
+        raise ModelError("has no tokenizer to read the sample with", where=source.path)
+    found = []
+    for sentence in sentences_of(texts, SENTENCES):
+        ids, types = source.tokenizer.layout(source.tokenizer.encode(sentence), max_length=LONGEST)
+        row = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": types}
+        found.append({name: np.array(x, np.int64)[None] for name, x in row.items()})
+    if not found:
+        raise DataError("has no sentence", where=texts[0])
+    return found
+
+
+def quantized(source: Path, target: Path, inputs: Sequence[Arrays]) -> dict[str, Any]:
+    """Quantise a float32 file.
+
+    Returns:
+        For the report: products, how many of them are quantised, sentences.
+
+    Raises:
+        ModelError: too few products are.
+    """
+    import openvino
+
+    from albertine.export.openvino import save
+
+    with _quiet():
+        import nncf
+
+        model = openvino.Core().read_model(source)
+        known = {name for one in model.inputs for name in one.get_names()}
+        rows = [{name: x for name, x in row.items() if name in known} for row in inputs]
+        dataset = nncf.Dataset(rows)
+        kind = nncf.ModelType.TRANSFORMER
+        small = nncf.quantize(model, dataset, model_type=kind, subset_size=len(rows))
+    total, integers = counted(small)
+    if integers < LEAST_SHARE * total:
+        raise ModelError(
+            f"only {integers} of {total} matrix products came out in 8-bit integers, and "
+            f"{LEAST_SHARE:.0%} is the least that may be called INT8",
+            where=target.name,
+            remedy="Export it without --int8; nothing was written",
+        )
+    save(small, target)
+    return {"products": total, "quantised": integers, "sentences": len(rows)}
+
+
+def counted(model: Any) -> tuple[int, int]:
+    """The matrix products of a model, those of fused attention among them, and how many have two quantised
+    factors."""
+    total = integers = 0
+    for node in model.get_ops():
+        kind = node.get_type_name()
+        if kind == "ScaledDotProductAttention":
+            total += 2
+        elif kind == "MatMul":
+            total += 1
+            integers += all(_narrow(value.get_source_output().get_node()) for value in node.inputs())
+    return total, integers
+
+
+def _narrow(node: Any) -> bool:
+    """Whether numbers come out of 8 bits: a measured range, or an int8 constant."""
+    while node.get_type_name() in _PASSED:
+        node = node.input(0).get_source_output().get_node()
+    if node.get_type_name() == "Constant":
+        return str(node.get_element_type().get_type_name()) in ("i8", "u8")
+    return bool(node.get_type_name() == "FakeQuantize")
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without bars and what NNCF tells of itself."""
+    logs = [logging.getLogger(name) for name in ("nncf", "")]
+    levels = [log.level for log in logs]
+    for log in logs:
+        log.setLevel(logging.ERROR)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        for log, level in zip(logs, levels, strict=True):
+            log.setLevel(level)

@@ -1,0 +1,149 @@
+"""A tokenizer of ours as llama.cpp has it (`src/llama-vocab.cpp`): WordPiece is its "bert", a unigram
+SentencePiece its "t5"."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from albertine.errors import ModelError
+from albertine.interop.gguf_file import Value
+from albertine.text.modelproto import SPACE, Piece, PieceType
+from albertine.text.sentencepiece import SentencePieceTokenizer
+from albertine.text.tokenizer import Tokenizer
+from albertine.text.wordpiece import WordPieceTokenizer
+
+_UNIGRAM = 1
+LEAST_SCORE = -10_000.0
+"""Of a piece that no text has."""
+_CONTINUES = "##"
+
+
+@dataclass(frozen=True)
+class LlamaPieces:
+    """A vocabulary: texts, types and scores of its pieces, and what else is told of it."""
+
+    texts: Sequence[str]
+    types: Sequence[int]
+    scores: Sequence[float]
+    told: Mapping[str, Value]
+
+
+def vocabulary(tokenizer: Tokenizer, rows: int) -> dict[str, Value]:
+    """The values under `tokenizer.ggml.` of a file.
+
+    Args:
+        rows: of the table of words; those that no piece has are filled up with unused ones.
+
+    Raises:
+        ModelError: llama.cpp has no such tokenizer.
+    """
+    if isinstance(tokenizer, WordPieceTokenizer):
+        found = _wordpiece(tokenizer)
+    elif isinstance(tokenizer, SentencePieceTokenizer):
+        found = _unigram(tokenizer)
+    else:
+        raise ModelError(f"has a tokenizer that llama.cpp does not know ({tokenizer.kind})")
+    spare = range(len(found.texts), rows)
+    texts = [*found.texts, *(f"[unused in row {i}]" for i in spare)]
+    if twice := [text for text, count in Counter(texts).items() if count > 1]:
+        raise ModelError(f"has pieces that llama.cpp does not tell apart: `{twice[0]}`")
+    told: dict[str, Value] = {
+        **found.told,
+        "tokens": texts,
+        "token_type": np.array([*found.types, *(PieceType.UNUSED for _ in spare)], np.int32),
+        "scores": np.array([*found.scores, *(LEAST_SCORE for _ in spare)], np.float32),
+        "bos_token_id": tokenizer.cls_id,
+        "eos_token_id": tokenizer.sep_id,
+        "unknown_token_id": tokenizer.unk_id,
+        "seperator_token_id": tokenizer.sep_id,  # sic
+        "padding_token_id": tokenizer.pad_id,
+        "cls_token_id": tokenizer.cls_id,
+        "mask_token_id": tokenizer.mask_id,
+    }
+    return {f"tokenizer.ggml.{name}": value for name, value in told.items()}
+
+
+def unlike(tokenizer: Tokenizer) -> list[str]:
+    """What llama.cpp does otherwise with a text than its own tokenizer, for a person to know."""
+    if not isinstance(tokenizer, SentencePieceTokenizer):
+        return []
+    cleaning = tokenizer.cleaning
+    steps = ["small letters"] * cleaning.lower + ["no accents"] * (not cleaning.keep_accents)
+    return [
+        f"llama.cpp does not clean texts for a SentencePiece vocabulary: give it {' and '.join(steps)}, "
+        "or the ids of albertine's tokenizer"
+    ][: len(steps)]
+
+
+def _wordpiece(tokenizer: WordPieceTokenizer) -> LlamaPieces:
+    if not tokenizer.chinese:
+        raise ModelError("has a tokenizer that keeps Chinese words whole, and llama.cpp cuts them")
+    lower, accents = tokenizer.lower, tokenizer.strip_accents
+    every = range(tokenizer.vocab_size)
+    told: dict[str, Value] = {
+        "model": "bert",
+        "pre": "default",
+        "normalizer.lowercase": lower,
+        "normalizer.strip_accents": lower if accents is None else accents,
+    }
+    texts, types = [_phantom(i, tokenizer) for i in every], [_type(i, tokenizer) for i in every]
+    return LlamaPieces(texts, types, [0.0] * len(texts), told)
+
+
+def _phantom(i: int, tokenizer: WordPieceTokenizer) -> str:
+    """A piece with the mark of SentencePiece at the beginning of a word, in place of WordPiece's inside."""
+    piece = tokenizer.pieces[i]
+    if i in tokenizer.special_ids:
+        return piece
+    return piece[2:] if piece.startswith(_CONTINUES) and len(piece) > 2 else SPACE + piece
+
+
+def _type(i: int, tokenizer: Tokenizer) -> PieceType:
+    if i == tokenizer.unk_id:
+        return PieceType.UNKNOWN
+    return PieceType.CONTROL if i in tokenizer.special_ids else PieceType.NORMAL
+
+
+def _unigram(tokenizer: SentencePieceTokenizer) -> LlamaPieces:
+    proto = tokenizer.proto
+    odd = {
+        "is no unigram model": proto.model_type != _UNIGRAM,
+        "falls back to bytes": proto.byte_fallback,
+        "has the mark of spaces behind words": proto.whitespace_suffix,
+        "keeps spaces as they are": not proto.escape_whitespaces,
+    }
+    if why := [what for what, so in odd.items() if so]:
+        raise ModelError(f"has a SentencePiece vocabulary that {why[0]}, which llama.cpp has no way to read")
+    told: dict[str, Value] = {
+        "model": "t5",
+        "pre": "default",
+        "add_space_prefix": proto.add_dummy_prefix,
+        "remove_extra_whitespaces": proto.remove_extra_whitespaces,
+        "add_bos_token": True,
+        "add_eos_token": True,
+    }
+    if proto.charsmap:
+        told["precompiled_charsmap"] = np.frombuffer(proto.charsmap, np.uint8)
+    types = [_unigram_type(i, tokenizer) for i in range(len(proto.pieces))]
+    return LlamaPieces([piece.text for piece in proto.pieces], types, _scores(proto.pieces), told)
+
+
+def _unigram_type(i: int, tokenizer: SentencePieceTokenizer) -> PieceType:
+    kind = tokenizer.proto.pieces[i].type
+    # llama.cpp cuts a text at its user-defined pieces before all else, and begins a word behind each.
+    plain = kind in (PieceType.NORMAL, PieceType.USER_DEFINED)
+    return _type(i, tokenizer) if plain else kind
+
+
+def _scores(pieces: Sequence[Piece]) -> list[float]:
+    """Of every piece; that of a user-defined one is what SentencePiece takes (`unigram_model.cc`), so that it
+    wins over every other way to write it."""
+    best = max((piece.score for piece in pieces if piece.type is PieceType.NORMAL), default=0.0)
+    return [
+        len(piece.text.encode()) * best - 0.1 if piece.type is PieceType.USER_DEFINED else piece.score
+        for piece in pieces
+    ]

@@ -1,0 +1,67 @@
+"""Small model folders to export."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from albertine.interop.heads import head_config
+from albertine.interop.huggingface import save_model
+from albertine.interop.sentence_transformers import sentence_files
+from albertine.model.model import Model
+from albertine.model.pooling import Pooling
+from albertine.model.task_model import Classifier, Embedder
+from albertine.text.wordpiece import WordPieceTokenizer
+from tests.model import builders
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+PIECES = [
+    *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
+    *LETTERS,
+    *(f"##{letter}" for letter in LETTERS),
+    *("the", "old", "man", "said", "##ing", "##er", "un", "北", "京", ".", ",", "!"),
+]
+TEXT = "\n".join(
+    f"{a} {b} said the {c}ing {d} of an old man, {b}{a}er and {c}un{d}. The {d}{b} {a}{c} ran to 北京!"
+    for a, b, c, d in zip(
+        LETTERS, LETTERS[3:] + LETTERS, LETTERS[7:] + LETTERS, LETTERS[11:] + LETTERS, strict=False
+    )
+)
+
+
+def tokenizer() -> WordPieceTokenizer:
+    return WordPieceTokenizer(PIECES)
+
+
+def model(**changes: Any) -> Model:
+    """A random model whose vocabulary is two rows larger than the tokenizer's."""
+    return builders.model(**({"vocab_size": len(PIECES) + 2} | changes))
+
+
+def embedder(
+    folder: Path, pooling: Pooling = "mean", normalize: bool = False, sharp: float = 1.0, **changes: Any
+) -> Path:
+    """A model that was tuned to embed.
+
+    Args:
+        sharp: what its queries and keys are multiplied by; attention of small weights looks at everything.
+    """
+    base = model(**changes)
+    with torch.no_grad():
+        for block in base.encoder.attention:
+            for layer in (block.query, block.key):
+                layer.weight *= sharp  # type: ignore[union-attr,operator]
+    files = sentence_files(Embedder(base, pooling, normalize))
+    said = head_config("albert", "embed", 0.1, pooling=pooling)
+    save_model(base, tokenizer(), folder, extra_config=said, extra_files=files)
+    return folder
+
+
+def classifier(folder: Path, pooling: Pooling = "cls", **changes: Any) -> Path:
+    """A model that was tuned to tell three classes apart."""
+    tuned = Classifier(model(**changes), 3, pooling=pooling, seed=3).eval()
+    said = head_config("albert", "classify", 0.1, names=("x", "y", "z"), kind="single", pooling=pooling)
+    save_model(tuned.base, tokenizer(), folder, extra_tensors=tuned.head, extra_config=said)
+    return folder

@@ -1,0 +1,74 @@
+"""A torch.export archive, asked in a process that knows nothing of this package."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from albertine.errors import RunError
+from albertine.export.archive import OtherProcess
+from albertine.export.make import export
+from albertine.export.opened import opened, parameters
+from albertine.layout import from_padded
+from tests.export import saved
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    room = tmp_path_factory.mktemp("archive")
+    source = saved.classifier(room / "source")
+    return export(source, room / "out", ["torch"]).folder
+
+
+def test_it_was_verified_in_another_process(folder: Path) -> None:
+    told = json.loads((folder / "export.json").read_text())["files"]
+    one = told["torch/model.pt2"]
+    assert one["greatest_difference"] < 1e-5 and len(one["shapes"]) >= 12
+
+
+def test_it_is_loaded_by_torch_alone(folder: Path) -> None:
+    """With sizes that it was not traced with."""
+    ids = np.arange(22).reshape(2, 11) + 5
+    mask, types = np.ones_like(ids), np.zeros_like(ids)
+    mask[1, 8:] = 0
+    np.savez(folder / "batch.npz", ids=ids, mask=mask, types=types)
+    code = (
+        "import sys, numpy, torch\n"
+        "program = torch.export.load('torch/model.pt2').module()\n"
+        "batch = numpy.load('batch.npz')\n"
+        "found = program(*(torch.from_numpy(batch[name]) for name in ('ids', 'mask', 'types')))\n"
+        "numpy.save('found.npy', found[0].detach().numpy())\n"
+        "sys.exit('albertine' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-I", "-c", code], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    packed, _ = from_padded(*(torch.from_numpy(x) for x in (ids, mask, types)))
+    head = opened(folder.parent / "source").head
+    with torch.no_grad():
+        (wanted,) = head.source(packed, None)
+    assert np.abs(np.load(folder / "found.npy") - wanted.numpy()).max() < 1e-5
+
+
+def test_weights_stand_once_and_no_example_is_kept(folder: Path) -> None:
+    wanted = sum(x.numel() * 4 for x in parameters(opened(folder.parent / "source").head).values())
+    file = folder / "torch" / "model.pt2"
+    with zipfile.ZipFile(file) as archive:
+        weights = sum(one.file_size for one in archive.infolist() if "/data/weights/" in one.filename)
+        examples = [name for name in archive.namelist() if "sample_inputs" in name]
+    assert wanted <= weights < 1.2 * wanted + 4096
+    assert not examples
+
+
+def test_a_file_that_is_none_is_told_by_its_reader(tmp_path: Path) -> None:
+    (tmp_path / "x.pt2").write_bytes(b"nothing")
+    with pytest.raises(RunError, match="cannot be run"):
+        OtherProcess(tmp_path / "x.pt2", ("input_ids",), ("logits",))(
+            {"input_ids": np.ones((1, 2), np.int64)}
+        )

@@ -1,0 +1,168 @@
+"""OpenVINO: precision, one copy of the weights, and 8 bits that are counted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from albertine.errors import ModelError, SettingsError
+from albertine.export import calibrated
+from albertine.export.formats import ExportOptions
+from albertine.export.make import export
+from albertine.export.opened import opened, parameters
+from albertine.export.openvino import Asked, narrowed, precise
+from albertine.export.verify import LEAST_SHAPES, text_batches
+from tests.export import saved
+
+openvino = pytest.importorskip("openvino")
+FAR = 0.05  # 0.016 as it is, 0.10 without the marks
+MILD = {"initializer_range": 0.03, "hidden_size": 64, "intermediate_size": 160, "embedding_size": 64}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An embedding model with rotary positions, in all three precisions."""
+    room = tmp_path_factory.mktemp("openvino")
+    (room / "text.txt").write_text(saved.TEXT, encoding="utf-8")
+    source = saved.embedder(
+        room / "source", positions="rotary", max_position_embeddings=600, sharp=8.0, **MILD
+    )
+    options = ExportOptions(int8=True, bfloat16=True, sample=(room / "text.txt",))
+    return export(source, room / "out", ["openvino"], options=options).folder
+
+
+@pytest.fixture(scope="module")
+def told(folder: Path) -> dict[str, Any]:
+    files: dict[str, Any] = json.loads((folder / "export.json").read_text())["files"]
+    return files
+
+
+def model_of(file: Path) -> Any:
+    return openvino.Core().read_model(file)
+
+
+def test_three_files_that_were_verified(folder: Path, told: dict[str, Any]) -> None:
+    names = [f"openvino/openvino_model{end}.xml" for end in ("", "_bf16", "_int8")]
+    assert list(told) == names
+    for name in names:
+        one = told[name]
+        assert len(one["shapes"]) >= LEAST_SHAPES
+        assert one["bytes"] == sum(
+            (folder / name).with_suffix(end).stat().st_size for end in (".xml", ".bin")
+        )
+    assert told[names[0]]["greatest_difference"] < 1e-5
+    assert told[names[1]]["least_cosine"] > 0.999
+    assert told[names[2]]["quantised"] == 18 and told[names[2]]["products"] == 24
+
+
+def test_shared_weights_stand_once(folder: Path) -> None:
+    wanted = sum(x.numel() * 4 for x in parameters(opened(folder.parent / "source").head).values())
+    sizes = [(folder / f"openvino/openvino_model{end}.bin").stat().st_size for end in ("", "_bf16", "_int8")]
+    assert sizes[0] < 1.05 * wanted  # three depths of one block
+    assert sizes[1] < 0.62 * wanted  # the mapping of angles and the norms are as they were
+    assert sizes[2] < 0.4 * wanted
+
+
+def test_what_the_runtime_computes_is_told(told: dict[str, Any]) -> None:
+    """In 8 bits all that is counted; in bfloat16 where the processor has it."""
+    plain, narrow, small = (one["executed"] for one in told.values())
+    assert plain == {"f32": 18}
+    able = "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    assert narrow == ({"bf16": 18} if able else {"f32": 18})
+    assert sum(small.get(kind, 0) for kind in ("u8", "i8")) == 18
+
+
+def test_places_stay_exact_where_the_processor_computes_in_bfloat16(folder: Path) -> None:
+    """Beyond 256 a place is no number of bfloat16: unmarked angles would turn the last words of a long text
+    elsewhere."""
+    file = folder / "openvino/openvino_model.xml"
+    if "BF16" not in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+        pytest.skip("this processor has no bfloat16")
+    length = 590
+    ids = np.arange(length)[None] % 40 + 5
+    batch = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
+
+    found = [Asked(file, hint)(batch)["last_hidden_state"] for hint in ("f32", "bf16")]
+    assert 0 < np.abs(found[1] - found[0]).max() < FAR
+
+
+def test_what_angles_are_made_of_is_found_and_kept(folder: Path) -> None:
+    model = model_of(folder / "openvino/openvino_model.xml")
+    kinds = {node.get_type_name() for node in precise(model)}
+    assert {"Sin", "Cos", "Convert", "Range"} <= kinds and "Parameter" not in kinds
+    kept = [node.get_name() for node in precise(model) if node.get_type_name() == "Constant"]
+    small = narrowed(model)
+    stored = {node.get_element_type().get_type_name() for node in small.get_ops() if _large(node)}
+    assert stored == {"bf16"}
+    angles = [node for node in small.get_ops() if node.get_name() in kept]
+    assert all(node.get_element_type().get_type_name() != "bf16" for node in angles)
+
+
+def _large(node: Any) -> bool:
+    return node.get_type_name() == "Constant" and np.prod(node.get_output_shape(0)) >= 4096
+
+
+def test_weights_of_bfloat16_are_rounded_and_not_cut(folder: Path) -> None:
+    import torch
+
+    source = opened(folder.parent / "source").head.base
+    wanted = source.encoder.embeddings.word.weight.detach().bfloat16().float().numpy()
+    model = model_of(folder / "openvino/openvino_model_bf16.xml")
+    tables = [
+        node
+        for node in model.get_ops()
+        if _large(node) and list(node.get_output_shape(0)) == list(wanted.shape)
+    ]
+    assert len(tables) == 1
+    bits = np.array(tables[0].get_data()).view(np.int16)
+    assert np.array_equal(torch.from_numpy(bits).view(torch.bfloat16).float().numpy(), wanted)
+
+
+def test_a_product_counts_where_both_factors_are_narrow(folder: Path) -> None:
+    assert calibrated.counted(model_of(folder / "openvino/openvino_model_int8.xml")) == (24, 18)
+    assert calibrated.counted(model_of(folder / "openvino/openvino_model.xml")) == (24, 0)
+    assert calibrated.counted(model_of(folder / "openvino/openvino_model_bf16.xml")) == (24, 0)
+
+
+def test_what_quantises_too_little_is_not_called_int8(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import nncf
+
+    monkeypatch.setattr(nncf, "quantize", lambda model, *_, **__: model)
+    with pytest.raises(ModelError, match="only 0 of 24 matrix products"):
+        calibrated.quantized(folder / "openvino/openvino_model.xml", folder / "x.xml", [])
+    assert not (folder / "x.xml").exists()
+
+
+def test_int8_needs_text(tmp_path: Path) -> None:
+    source = opened(saved.embedder(tmp_path / "m", **MILD))
+    with pytest.raises(SettingsError, match="measure activations over text"):
+        calibrated.calibration(source, [])
+    (tmp_path / "text.txt").write_text("the old man\n\nsaid a b c.", encoding="utf-8")
+    rows = calibrated.calibration(source, [tmp_path / "text.txt"])
+    tokenizer = saved.tokenizer()
+    assert rows[0]["input_ids"][0].tolist() == list(tokenizer.layout(tokenizer.encode("the old man"))[0])
+    asked = list(text_batches(source.head.base.config, rows))
+    assert len(asked) >= LEAST_SHAPES and not any(batch["token_type_ids"].any() for batch in asked)
+    known = set(np.concatenate([row["input_ids"][0] for row in rows]).tolist())
+    real = [batch["input_ids"][batch["attention_mask"] != 0] for batch in asked]
+    assert {int(token) for ids in real for token in ids} == known
+
+
+@pytest.mark.parametrize(
+    ("options", "to", "message"),
+    [
+        (ExportOptions(bfloat16=True), ["onnx"], "--bfloat16 belongs to openvino"),
+        (ExportOptions(int8=True), ["gguf"], "--int8 belongs to onnx and openvino"),
+        (ExportOptions(sample=(Path("x"),)), ["torch"], "--sample belongs to openvino"),
+        (ExportOptions(packed=True), ["openvino"], "--packed belongs to onnx"),
+    ],
+)
+def test_options_of_other_formats_are_refused(
+    options: ExportOptions, to: list[str], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(SettingsError, match=message):
+        export(tmp_path / "none", tmp_path / "out", to, options=options)
