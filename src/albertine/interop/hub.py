@@ -148,6 +148,6 @@ def _check_weights(name: str, files: list[str]) -> None:
     raise ModelError(
         f"has no weights in safetensors{only}",
         where=name,
-        remedy=f"If you want it all the same, `hf download {name} --local-dir FOLDER` and name that FOLDER: a "
-        f"{PICKLED} there is read in a process of its own, which runs nothing of it",
+        remedy=f"If you want it all the same, `hf download {name} --local-dir FOLDER` and name that FOLDER: "
+        f"its {PICKLED} is read in a process of its own, which runs nothing of it",
     )

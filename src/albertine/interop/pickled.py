@@ -38,7 +38,7 @@ def as_safetensors(files: Sequence[Path]) -> Iterator[list[Path]]:
     total = sum(file.stat().st_size for file in files)
     if total > MOST_BYTES:
         raise ModelError(
-            f"is pickled and has {total / 1e9:,.1f} GB, and at most {MOST_BYTES / 1e9:,.0f} GB of that are read",
+            f"is pickled and has {total / 1e9:,.1f} GB, of which at most {MOST_BYTES / 1e9:,.0f} are read",
             where=files[0],
             remedy="Save it as safetensors, for example with save_pretrained of a recent transformers",
         )
