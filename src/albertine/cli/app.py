@@ -20,6 +20,7 @@ from albertine import __version__
 from albertine.cli import (
     analyze,
     bench,
+    card,
     convert,
     demo,
     doctor,
@@ -42,7 +43,7 @@ VERBS = (
     *(info, demo, doctor),
     *(tokenizer, prepare, pretrain, score, suite),
     *(finetune, evaluate, ensemble, report),
-    *(predict, analyze, convert, bench),
+    *(predict, analyze, convert, card, bench),
 )
 """Each a module of the verb's name, in the order in which a reader of `--help` meets them. Its function of
 that name is the command, made with `HOW`; or its `COMMANDS` are those of a group."""
