@@ -199,7 +199,7 @@ RULES: dict[str, tuple[Rule, str | None, str]] = {
         None,
         "np.load(path, allow_pickle=True)\ntorch.load(p, weights_only=True)",
     ),
-    "only the hub is reached over the network": (network, "interop/hub.py", "import urllib.request"),
+    "only the hub is reached over the network": (network, "interop/hub", "import urllib.request"),
     "files and functions are small": (sizes, None, "def f():\n" + "    x = 1\n" * 61),
 }
 

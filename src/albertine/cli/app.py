@@ -31,6 +31,7 @@ from albertine.cli import (
     predict,
     prepare,
     pretrain,
+    push,
     report,
     score,
     suite,
@@ -43,7 +44,7 @@ VERBS = (
     *(info, demo, doctor),
     *(tokenizer, prepare, pretrain, score, suite),
     *(finetune, evaluate, ensemble, report),
-    *(predict, analyze, convert, card, bench),
+    *(predict, analyze, convert, card, push, bench),
 )
 """Each a module of the verb's name, in the order in which a reader of `--help` meets them. Its function of
 that name is the command, made with `HOW`; or its `COMMANDS` are those of a group."""
