@@ -200,13 +200,14 @@ def test_what_makes_no_sense_is_refused(said: Stated, tmp_path: Path) -> None:
 def test_the_card_of_an_earlier_version_goes() -> None:
     import torch
 
-    config = {"model_type": "albert", "architectures": ["AlbertModel"], "num_hidden_layers": 2, "hidden_size": 8,
-              "embedding_size": 4, "vocab_size": 30}  # fmt: skip
+    shape = {"num_hidden_layers": 2, "hidden_size": 8, "embedding_size": 4, "vocab_size": 30}
+    config = {"model_type": "albert", "architectures": ["AlbertModel"], **shape}
     tensors = {"a": torch.zeros(3)}
     old = (
         "---\nlibrary_name: albertine\ntags: [albertine, albert]\n---\n\n# AlbertModel\n\n"
         "A parameter-shared text encoder (albert): 3 parameters, 2 layers, hidden size 8, embedding size 4, "
-        'vocabulary 30.\n\n```python\nimport albertine\n\nmodel = albertine.load("path/to/this/folder")\n```\n\n'
+        'vocabulary 30.\n\n```python\nimport albertine\n\nmodel = albertine.load("path/to/this/folder")\n'
+        "```\n\n"
         "transformers loads the same folder with `AutoModel.from_pretrained`.\n"
     )
     new = model_card(config, tensors)

@@ -36,9 +36,10 @@ def card(
         typer.Option("--base-model", metavar="OWNER/NAME", help="On the Hub, what it was made from."),
     ] = None,
 ) -> None:
-    """Write or refresh a model's card from its run: data, settings, scores with intervals, limits, carbon.
+    """Write a model's card, README.md, from its run.
 
-    What a person wrote in README.md stays. Scores on data sets of the Hub also go to .eval_results."""
+    It tells data, settings, scores with intervals, limits, licence and carbon, as far as they are known. What
+    a person wrote there stays. Scores on data sets of the Hub also go to .eval_results."""
     from albertine.evaluation.run_card import write_card
     from albertine.evaluation.stated import Stated
     from albertine.interop.places import model_folder

@@ -28,10 +28,10 @@ def push(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Send a model to the Hugging Face hub, in one commit, once it is checked.
+    """Send a model to the Hugging Face hub.
 
-    It has to load, with its tokenizer and a card that states a licence. Weights, tokenizer, card and scores
-    are sent; checkpoints, logs, text and settings never are."""
+    It is checked first: it has to load, with its tokenizer and a card that states a licence. Weights,
+    tokenizer, card and scores are sent; checkpoints, logs, text and settings never are."""
     from albertine.interop.hub_upload import send, shipment
     from albertine.interop.places import model_folder
 
