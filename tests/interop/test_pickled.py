@@ -278,3 +278,11 @@ def test_a_file_that_is_cut_short(tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes()[:-100])
     with pytest.raises(ModelError, match="is damaged"), pickled.as_safetensors([file]):
         pass
+
+
+def test_files_changed_at_random_are_read_or_refused(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.interop.fuzz_pickled", "2", "16", str(tmp_path)]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=120, check=True)
+    found = json.loads(done.stdout)
+    assert found.keys() <= {"read", "refused"} and found["refused"] >= 3, done.stdout
