@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
+OLDEST := $(VENV)/oldest
 INSTALL := $(PY) -m pip --disable-pip-version-check --quiet install --constraint constraints.txt --editable
 
 # An editable install remembers where it was made, so a folder that was moved or copied is installed again.
@@ -10,12 +11,13 @@ ifneq "$(shell cat $(VENV)/.place 2>/dev/null)" "$(CURDIR)"
 MOVED := moved
 endif
 
-.PHONY: help demo test check nightly moved
+.PHONY: help demo test test-oldest check nightly moved
 .NOTPARALLEL:
 
 help:
 	@echo "make demo    raw text to a pretrained ALBERT in a few minutes"
 	@echo "make test    the whole test suite"
+	@echo "make test-oldest  a part of it beside the oldest transformers that is supported; make test runs it too"
 	@echo "make check   formatting, lint and types"
 	@echo "make nightly  speed against the results that are kept for this hardware; needs a quiet machine"
 
@@ -26,6 +28,13 @@ demo: $(VENV)/.installed-demo
 test: $(VENV)/.installed-dev
 	@OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false \
 		$(PY) -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile $(TESTS)
+	@$(if $(TESTS),,$(MAKE) --no-print-directory test-oldest)
+
+# The other half of a matrix of two: what is saved, beside the oldest releases. Of their own they have what
+# oldest.txt names, and borrow all else, torch too, from the first environment.
+test-oldest: $(OLDEST)/.installed
+	@OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false \
+		$(OLDEST)/bin/python -m pytest -p no:cacheprovider tests/interop/test_pipelines.py
 
 check: $(VENV)/.installed-dev
 	@$(PY) -m ruff format --check .
@@ -56,6 +65,15 @@ $(VENV)/.installed-dev: pyproject.toml constraints.txt $(VENV)/.created $(MOVED)
 	@$(INSTALL) '.[dev]'
 	@echo "$(CURDIR)" > $(VENV)/.place
 	@touch $(VENV)/.installed-demo $@
+
+$(OLDEST)/.installed: oldest.txt $(VENV)/.installed-dev
+	@echo "Installing the oldest releases that are supported into $(OLDEST), once; this takes some seconds."
+	@$(PY) -m venv --clear --without-pip $(OLDEST)
+	@$(PY) -m pip --disable-pip-version-check --quiet --python $(OLDEST)/bin/python install --no-deps \
+		--requirement oldest.txt
+	@$(PY) -c 'import sysconfig as s; print("import site; site.addsitedir(%r)" % s.get_path("purelib"))' \
+		> "$$($(OLDEST)/bin/python -c 'import sysconfig as s; print(s.get_path("purelib"))')/zz-first.pth"
+	@touch $@
 
 $(VENV)/.installed-bench: $(VENV)/.installed-dev
 	@echo "Installing the programs to compare with into $(VENV), once; this takes a few minutes."

@@ -26,6 +26,9 @@ from albertine.analysis.parameters import parameters_by_part
 from albertine.analysis.plots import save_curves
 from albertine.bench.machine import describe
 from albertine.inference import whitening
+from albertine.interop.card import Card
+from albertine.interop.card import text as card_text
+from albertine.interop.citations import citation
 from albertine.interop.huggingface import save_model
 from albertine.model.config import EncoderConfig
 from albertine.pretraining.curves import borders
@@ -106,80 +109,85 @@ def card(name: str, config: EncoderConfig, took: dict[str, Any], scores: dict[st
     masked, order, longer = scores["held_out"][0], scores["held_out_128"][1], scores["held_out_256"][1]
     passages, spans, overall = scores["held_out_passages"][0], masked["spans"], scores["suite"]
     count = sum(parameters_by_part(config).values())
-    lines = [
-        "---",
-        "library_name: albertine",
-        "license: apache-2.0",
-        f"language: {language}",
-        "tags: [albertine, roformer, fill-mask]",
-        "---",
-        "",
-        f"# {name}",
-        "",
-        f"A small text encoder, trained from nothing on processor cores: {count:,} parameters, "
-        f"{config.num_hidden_layers} depths of {config.hidden_size}, {config.vocab_size:,} pieces. Its "
-        "layout is RoFormer's, so transformers loads it too; weights are stored in float16.",
-        "",
-        "```python",
-        "import albertine",
-        "",
-        f'model = albertine.load("{name}")',
-        f'tokenizer = albertine.load_tokenizer("{name}")',
-        "```",
-        "",
-        f'`albertine predict fill-mask {name} "{EXAMPLES[language]}"`; fine-tune it with '
-        f"`encoder.folder={name}`.",
-        "",
-        "## How it was made",
-        "",
-        f"- Text: {TEXTS[language]}. 1 % of the documents are held out and were never trained on.",
-        f"- Run: `settings.yaml` in the environment of `environment.json`; {took['steps']:,} "
-        f"updates, {took['tokens'] / 1e6:.1f} million tokens, {took['minutes']:.0f} minutes by the clock on "
-        "one core of two, while other programs ran beside it. `curve.csv` is its curve.",
-        *(
-            f"- Until update {step:,} it was a shorter run, `settings-{number}.yaml`, which was gone on with "
-            "by `albertine pretrain --branch-from` its last checkpoint; minutes and tokens count both."
-            for number, step in enumerate(took["branches"], 1)
-        ),
-        f"- Command: `albertine pretrain --config recipes/{name}.yaml`"
-        + (", which is one run of fewer minutes" if took["branches"] else ""),
-        "",
-        "## Scores (`scores.json`)",
-        "",
-        "| what | score | without skill |",
-        "| --- | ---: | ---: |",
-        f"| hidden tokens right, all [MASK], samples of 64 | {masked['mask_accuracy']:.1%} "
-        f"| {masked['mask_baseline']:.1%} |",
-        *(
-            f"| the same, samples of {length} | {scores[f'held_out_{length}'][0]['mask_accuracy']:.1%} "
-            f"| {scores[f'held_out_{length}'][0]['mask_baseline']:.1%} |"
-            for length in (128, 256)
-        ),
-        f"| the same, passages of 128 in one segment | {passages['mask_accuracy']:.1%} "
-        f"| {passages['mask_baseline']:.1%} |",
-        f"| the same, samples of 64, in int8 | {scores['held_out_int8'][0]['mask_accuracy']:.1%} | |",
-        f"| their loss, samples of 64, nats | {masked['mask_loss']:.3f} "
-        f"| {masked['mask_baseline_loss']:.3f} |",
-        f"| 80/10/10 accuracy | {masked['accuracy']:.1%} | {masked['floor']:.1%} |",
-        f"| nats per character of fixed words | {spans['nats_per_character']:.3f} "
-        f"| {spans['unigram_nats_per_character']:.3f} |",
-        f"| whole words right | {spans['span_accuracy']:.1%} | |",
-        f"| sentence order, samples of 128 | {order['accuracy']:.1%} | {order['baseline']:.1%} |",
-        f"| the same, samples of 256 | {longer['accuracy']:.1%} | {longer['baseline']:.1%} |",
-        f"| a word looked up in a copy of its passage | {masked['copying']['right']:.1%} "
-        f"| {masked['copying']['without_copy']:.1%} |",
-        f"| {suite.upper()} ({overall['pairs']:,} pairs) | {overall['right']:.1%} | 50.0% |",
-        "",
-        "One seed. Nothing was chosen by these scores but the last checkpoint of the run.",
-        "",
-        "## What it is not",
-        "",
-        f"It has read {took['tokens'] / 1e6:.0f} million tokens of an encyclopedia and of old books. "
-        "It knows common words, some grammar and what goes together; it knows "
-        "few facts, and says what its texts said, their prejudices included.",
-        "",
-    ]
-    return "\n".join(lines)
+    parts: dict[str, list[str]] = {
+        "model": [
+            f"# {name}",
+            "",
+            f"A small text encoder, trained from nothing on processor cores: {count:,} parameters, "
+            f"{config.num_hidden_layers} depths of {config.hidden_size}, {config.vocab_size:,} pieces. Its "
+            "layout is RoFormer's, so transformers loads it too; weights are stored in float16.",
+            "",
+            "```python",
+            "import albertine",
+            "",
+            f'model = albertine.load("{name}")',
+            f'tokenizer = albertine.load_tokenizer("{name}")',
+            "```",
+            "",
+            f'`albertine predict fill-mask {name} "{EXAMPLES[language]}"`; fine-tune it with '
+            f"`encoder.folder={name}`.",
+        ],
+        "training": [
+            "## How it was made",
+            "",
+            f"- Text: {TEXTS[language]}. 1 % of the documents are held out and were never trained on.",
+            f"- Run: `settings.yaml` in the environment of `environment.json`; {took['steps']:,} "
+            f"updates, {took['tokens'] / 1e6:.1f} million tokens, {took['minutes']:.0f} minutes by the clock "
+            "on one core of two, while other programs ran beside it. `curve.csv` is its curve.",
+            *(
+                f"- Until update {step:,} it was a shorter run, `settings-{number}.yaml`, which was gone on "
+                "with by `albertine pretrain --branch-from` its last checkpoint; minutes and tokens count "
+                "both."
+                for number, step in enumerate(took["branches"], 1)
+            ),
+            f"- Command: `albertine pretrain --config recipes/{name}.yaml`"
+            + (", which is one run of fewer minutes" if took["branches"] else ""),
+        ],
+        "scores": [
+            "## Scores (`scores.json`)",
+            "",
+            "| what | score | without skill |",
+            "| --- | ---: | ---: |",
+            f"| hidden tokens right, all [MASK], samples of 64 | {masked['mask_accuracy']:.1%} "
+            f"| {masked['mask_baseline']:.1%} |",
+            *(
+                f"| the same, samples of {length} | {scores[f'held_out_{length}'][0]['mask_accuracy']:.1%} "
+                f"| {scores[f'held_out_{length}'][0]['mask_baseline']:.1%} |"
+                for length in (128, 256)
+            ),
+            f"| the same, passages of 128 in one segment | {passages['mask_accuracy']:.1%} "
+            f"| {passages['mask_baseline']:.1%} |",
+            f"| the same, samples of 64, in int8 | {scores['held_out_int8'][0]['mask_accuracy']:.1%} | |",
+            f"| their loss, samples of 64, nats | {masked['mask_loss']:.3f} "
+            f"| {masked['mask_baseline_loss']:.3f} |",
+            f"| 80/10/10 accuracy | {masked['accuracy']:.1%} | {masked['floor']:.1%} |",
+            f"| nats per character of fixed words | {spans['nats_per_character']:.3f} "
+            f"| {spans['unigram_nats_per_character']:.3f} |",
+            f"| whole words right | {spans['span_accuracy']:.1%} | |",
+            f"| sentence order, samples of 128 | {order['accuracy']:.1%} | {order['baseline']:.1%} |",
+            f"| the same, samples of 256 | {longer['accuracy']:.1%} | {longer['baseline']:.1%} |",
+            f"| a word looked up in a copy of its passage | {masked['copying']['right']:.1%} "
+            f"| {masked['copying']['without_copy']:.1%} |",
+            f"| {suite.upper()} ({overall['pairs']:,} pairs) | {overall['right']:.1%} | 50.0% |",
+            "",
+            "One seed. Nothing was chosen by these scores but the last checkpoint of the run.",
+        ],
+        "limits": [
+            "## What it is not",
+            "",
+            f"It has read {took['tokens'] / 1e6:.0f} million tokens of an encyclopedia and of old books. "
+            "It knows common words, some grammar and what goes together; it knows "
+            "few facts, and says what its texts said, their prejudices included.",
+        ],
+        "cite": ["## Citation", "", citation("roformer")],
+    }
+    head = {
+        "library_name": "albertine",
+        "license": "apache-2.0",
+        "language": [language],
+        "tags": ["albertine", "roformer", "fill-mask"],
+    }
+    return card_text(Card(head, {key: "\n".join(lines) for key, lines in parts.items()}))
 
 
 def main() -> None:

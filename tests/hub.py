@@ -3,6 +3,7 @@ does."""
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import os
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 COMMIT, OTHER = "0123456789abcdef0123456789abcdef01234567", "89abcdef0123456789abcdef0123456789abcdef"
 
@@ -46,6 +48,11 @@ class Hub:
         self.gated: set[str] = set()
         self.asked: list[str] = []
         self.url = ""
+        self.token = "hf_of_the_owner"
+        self.commits: list[dict[str, Any]] = []
+        self.private: set[str] = set()
+        self.branches: set[str] = set()
+        self._uploaded: dict[str, bytes] = {}
 
     def answer(self, path: str) -> tuple[int, bytes, dict[str, str]]:
         """Status, body and headers of a GET."""
@@ -79,6 +86,66 @@ class Hub:
         tag = hashlib.sha256(files[file]).hexdigest()
         return 200, files[file], {"ETag": f'"{tag}"', "X-Repo-Commit": COMMIT}
 
+    def take(self, path: str, body: bytes, token: str | None) -> tuple[int, bytes, dict[str, str]]:
+        """Status, body and headers of a POST or PUT, as a program of the hub that sends files makes them."""
+        if path.startswith("/storage/"):
+            self._uploaded[path.rpartition("/")[2]] = body
+            return 200, b"", {}
+        if token != self.token:
+            return 401, b'{"error": "Invalid credentials"}', {}
+        tree = {} if path.partition("/commit/")[1] else json.loads(body or b"{}")
+        if path == "/api/repos/create":
+            name = f"{tree['organization']}/{tree['name']}"
+            if not name.startswith("someone/"):
+                return 403, b'{"error": "You have no rights here"}', {}
+            if name in self.models:
+                return 409, json.dumps({"url": f"{self.url}/{name}"}).encode(), {}
+            self.models[name] = {}
+            if tree.get("visibility") == "private" or tree.get("private"):
+                self.private.add(name)
+            return 200, json.dumps({"url": f"{self.url}/{name}"}).encode(), {}
+        if path == "/api/validate-yaml":
+            return 200, b'{"errors": [], "warnings": []}', {}
+        if path.endswith("/info/lfs/objects/batch"):
+            objects = [
+                one | {"actions": {"upload": {"href": f"{self.url}/storage/{one['oid']}"}}}
+                for one in tree["objects"]
+            ]
+            return 200, json.dumps({"transfer": "basic", "objects": objects}).encode(), {}
+        words = path.removeprefix("/api/models/").split("/")
+        name, what, revision = "/".join(words[:2]), words[2], "/".join(words[3:])
+        if what == "branch":
+            self.branches.add(revision)
+            return 200, b"{}", {}
+        if what == "preupload":
+            large = (".safetensors", ".model", ".onnx", ".png")
+            told = [
+                {
+                    "path": one["path"],
+                    "uploadMode": "lfs" if one["path"].endswith(large) else "regular",
+                    "shouldIgnore": False,
+                }
+                for one in tree["files"]
+            ]
+            return 200, json.dumps({"files": told}).encode(), {}
+        return self._commit(name, revision, [json.loads(line) for line in body.splitlines()])
+
+    def _commit(
+        self, name: str, revision: str, rows: list[dict[str, Any]]
+    ) -> tuple[int, bytes, dict[str, str]]:
+        files = self.models[name]
+        for row in rows:
+            value = row["value"]
+            if row["key"] == "file":
+                files[value["path"]] = base64.b64decode(value["content"])
+            elif row["key"] == "lfsFile":
+                content = self._uploaded[value["oid"]]
+                assert hashlib.sha256(content).hexdigest() == value["oid"]
+                files[value["path"]] = content
+        self.commits.append({"name": name, "revision": revision, "rows": rows})
+        told = {"commitUrl": f"{self.url}/{name}/commit/{COMMIT}", "commitOid": COMMIT}
+        return 200, json.dumps(told).encode(), {}
+
 
 @contextmanager
 def serving(hub: Hub) -> Iterator[Hub]:
@@ -98,6 +165,29 @@ def serving(hub: Hub) -> Iterator[Hub]:
                 self.wfile.write(body)
 
         do_HEAD = do_GET
+
+        def do_POST(self) -> None:
+            body = self._body()
+            token = (self.headers.get("authorization") or "").removeprefix("Bearer ") or None
+            status, answer, headers = hub.take(self.path.partition("?")[0], body, token)
+            self.send_response(status)
+            kind = {"Content-Length": str(len(answer)), "Content-Type": "application/json"}
+            for key, value in {**kind, **headers}.items():
+                self.send_header(key, value)
+            self.end_headers()
+            self.wfile.write(answer)
+
+        do_PUT = do_POST
+
+        def _body(self) -> bytes:
+            if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
+                return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            parts = []
+            while size := int(self.rfile.readline(), 16):
+                parts.append(self.rfile.read(size))
+                self.rfile.readline()
+            self.rfile.readline()
+            return b"".join(parts)
 
         def log_message(self, *arguments: object) -> None: ...
 

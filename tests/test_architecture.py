@@ -55,6 +55,8 @@ KERNELS = (
 )
 DOOR = {"current", "computing", "backend_for", "tokens_per_pass", "choices"}
 PICKLES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
+CONFINED = "setrlimit"
+"""What is in the one file that reads tensors out of pickles: limits (`interop/pickled_worker.py`)."""
 NETWORK = {"requests", "httpx", "urllib.request", "urllib3", "http.client", "huggingface_hub", "aiohttp"}
 # Types and pure functions of the random modules that hold no state.
 STATELESS = {"np.random.Generator", "np.random.Philox"}
@@ -148,6 +150,14 @@ def code_in_data(here: str, source: str, tree: ast.AST) -> Iterator[str]:
         if name in PICKLES:
             yield f"line {line}: imports {name}"
     for line, name, call in calls(tree):
+        told = {k.arg: getattr(k.value, "value", None) for k in call.keywords}
+        if (
+            name == "torch.load"
+            and here == "interop"
+            and told.get("weights_only") is True
+            and CONFINED in source
+        ):
+            continue
         unsafe = {
             k.arg for k in call.keywords if not (isinstance(k.value, ast.Constant) and not k.value.value)
         }
@@ -188,8 +198,12 @@ RULES: dict[str, tuple[Rule, str | None, str]] = {
     ),
     "only interop knows foreign names": (foreign_names, None, "name = 'sop_classifier.weight'"),
     "only randomness.py makes generators": (generators, "randomness.py", "np.random.default_rng(0)"),
-    "no code in data": (code_in_data, None, "np.load(path, allow_pickle=True)"),
-    "only the hub is reached over the network": (network, "interop/hub.py", "import urllib.request"),
+    "no code in data": (
+        code_in_data,
+        None,
+        "np.load(path, allow_pickle=True)\ntorch.load(p, weights_only=True)",
+    ),
+    "only the hub is reached over the network": (network, "interop/hub", "import urllib.request"),
     "files and functions are small": (sizes, None, "def f():\n" + "    x = 1\n" * 61),
 }
 

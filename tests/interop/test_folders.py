@@ -420,7 +420,7 @@ def test_missing_files_are_named(saved, tmp_path):
     (saved / "model.safetensors").rename(saved / "kept")
     with pytest.raises(ModelError, match=r"model\.safetensors"):
         load_model(saved)
-    (saved / "pytorch_model.bin").write_bytes(b"\x80")
+    (saved / "model.pt").write_bytes(b"\x80")
     with pytest.raises(ModelError, match="run code"):
         load_model(saved)
     (saved / "config.json").unlink()

@@ -215,10 +215,10 @@ def test_weights_that_are_pickled_are_not_fetched(hub: Hub, kept: Path, files: d
     hub.models[NAME] = {"config.json": files["config.json"], "pytorch_model.bin": b"a pickle"}
     message = refused(NAME)
     assert "has no weights in safetensors, only pytorch_model.bin, a format that can run code" in message
-    assert f"AutoModelForPreTraining.from_pretrained('{NAME}').save_pretrained(FOLDER)" in message
+    assert f"`hf download {NAME} --local-dir FOLDER` and name that FOLDER" in message
     assert hub.asked == [] and not kept.exists()
     hub.models[NAME] = {"config.json": files["config.json"]}
-    assert "has no weights in safetensors. Write" in refused(NAME)
+    assert "has no weights in safetensors. If you" in refused(NAME)
 
 
 def test_what_the_hub_does_not_have(hub: Hub, files: dict[str, bytes]) -> None:

@@ -20,6 +20,7 @@ from albertine import __version__
 from albertine.cli import (
     analyze,
     bench,
+    card,
     convert,
     demo,
     distill,
@@ -33,6 +34,7 @@ from albertine.cli import (
     prepare,
     pretrain,
     prune,
+    push,
     report,
     score,
     suite,
@@ -45,7 +47,7 @@ VERBS = (
     *(info, demo, doctor),
     *(tokenizer, prepare, pretrain, distill, score, suite),
     *(finetune, evaluate, ensemble, report),
-    *(predict, analyze, convert, export, prune, bench),
+    *(predict, analyze, convert, export, prune, card, push, bench),
 )
 """Each a module of the verb's name, in the order in which a reader of `--help` meets them. Its function of
 that name is the command, made with `HOW`; or its `COMMANDS` are those of a group."""

@@ -1,44 +1,173 @@
-"""The short README.md of a model folder."""
+"""Model cards: README.md as the Hub wants it, a head of YAML and sections between marks.
+
+What stands between marks is ours and is written anew; what a person wrote outside of them, and what of the
+head we do not know, stays. A model that is saved gets the card that its config.json and its tensors tell;
+`evaluation.run_card` writes the long one, from a run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+import yaml
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+NAME = "README.md"
+RESULTS = ".eval_results"
+"""The folder in which the Hub looks for scores of a model."""
+_ABOUT_THE_RUN = ("model-index", "co2_eq_emissions", "pipeline_tag")
+_HEAD = re.compile(r"\A---\r?\n(.*?)\r?\n---\r?\n?", re.DOTALL)
+_SECTION = re.compile(r"<!-- albertine:(\w+) -->\n.*?<!-- /albertine -->\n*", re.DOTALL)
+_STATED = re.compile(r"<!-- albertine stated (\{.*?\}) -->")
+_OLD = re.compile(
+    r"# [\w.]+\n\nA parameter-shared text encoder \(\w+\): [\d,]+ parameters, .*?\n```\n\n"
+    r"(?:transformers loads the same folder with .*?|transformers has no name for its sharing plan.*?)\n",
+    re.DOTALL,
+)
+"""The card of versions that wrote no marks."""
 
-def model_card(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
-    """What the model is and how to load it, from its config.json and its tensors."""
-    kind = str(config["model_type"])
+
+@dataclass(frozen=True)
+class Card:
+    """What is said of a model.
+
+    Attributes:
+        head: of the YAML, as the Hub has it; what is None is left out.
+        sections: by key, in their order: Markdown that begins with its heading.
+        stated: what a person said and no file tells (licence, watts), kept in the card for the next time.
+    """
+
+    head: Mapping[str, Any]
+    sections: Mapping[str, str]
+    stated: Mapping[str, Any] = field(default_factory=dict)
+
+
+def model_card(config: Mapping[str, Any], tensors: Mapping[str, Tensor], before: str = "") -> str:
+    """The card of a model of which no more is known than its config.json and its tensors.
+
+    Args:
+        before: the card that stands there; a person's own parts of it are kept.
+    """
     count = sum(t.numel() for t in tensors.values())
+    card = Card(
+        {"library_name": "albertine", "tags": ["albertine", str(config["model_type"])]},
+        {"model": f"# {title(config)}\n\n{shape_in_words(config, count)}", "use": usage(config)},
+        stated(before),
+    )
+    return text(card, before)
+
+
+def title(config: Mapping[str, Any]) -> str:
+    """What a model is called where nobody named it."""
+    return str((config.get("architectures") or ["albertine.Model"])[0])
+
+
+def shape_in_words(config: Mapping[str, Any], count: int) -> str:
+    """A sentence on the size of an encoder.
+
+    Args:
+        count: of parameters.
+    """
+    kind = str(config["model_type"])
     shape = config.get("encoder", config)
     if kind == "xlnet":
         shape = {"num_hidden_layers": shape["n_layer"], "hidden_size": shape["d_model"], **shape}
     depth = shape.get("num_hidden_layers") or len(shape["plan"]["attention"])
-    architecture = (config.get("architectures") or ["albertine.Model"])[0]
-    lines = [
-        "---",
-        "library_name: albertine",
-        f"tags: [albertine, {kind}]",
-        "---",
-        "",
-        f"# {architecture}",
-        "",
+    return (
         f"A parameter-shared text encoder ({kind}): {count:,} parameters, {depth} layers, hidden size "
         f"{shape['hidden_size']}, embedding size {shape.get('embedding_size', shape['hidden_size'])}, "
-        f"vocabulary {shape['vocab_size']:,}.",
+        f"vocabulary {shape['vocab_size']:,}."
+    )
+
+
+def usage(config: Mapping[str, Any], name: str = "path/to/this/folder", more: Sequence[str] = ()) -> str:
+    """How to load a model.
+
+    Args:
+        more: lines of Python that ask it, in Albertine.
+    """
+    lines = ["## How to use it", "", "```python", "import albertine", ""]
+    lines += [f'model = albertine.load("{name}")', f'tokenizer = albertine.load_tokenizer("{name}")', *more]
+    lines += ["```", ""]
+    if config["model_type"] == "albertine":
+        return "\n".join([*lines, "transformers has no name for its sharing plan; Albertine loads it."])
+    auto = _auto(config)
+    lines += [
+        "transformers loads the same folder:" if auto != "AutoModel" else "transformers loads its encoder:",
         "",
         "```python",
-        "import albertine",
+        f"from transformers import {auto}, AutoTokenizer",
         "",
-        'model = albertine.load("path/to/this/folder")',
+        f'model = {auto}.from_pretrained("{name}")',
+        f'tokenizer = AutoTokenizer.from_pretrained("{name}")',
         "```",
-        "",
     ]
-    if kind != "albertine":
-        lines += ["transformers loads the same folder with `AutoModel.from_pretrained`.", ""]
-    else:
-        lines += ["transformers has no name for its sharing plan; Albertine loads it.", ""]
     return "\n".join(lines)
+
+
+_AUTO = {
+    "ForPreTraining": "AutoModelForPreTraining",
+    "ForMaskedLM": "AutoModelForMaskedLM",
+    "ForSequenceClassification": "AutoModelForSequenceClassification",
+    "ForTokenClassification": "AutoModelForTokenClassification",
+    "ForQuestionAnswering": "AutoModelForQuestionAnswering",
+    "ForQuestionAnsweringSimple": "AutoModelForQuestionAnswering",
+    "ForMultipleChoice": "AutoModelForMultipleChoice",
+}
+
+
+def _auto(config: Mapping[str, Any]) -> str:
+    name = title(config)
+    return next((auto for end, auto in _AUTO.items() if name.endswith(end)), "AutoModel")
+
+
+def text(card: Card, before: str = "") -> str:
+    """README.md of a card.
+
+    Args:
+        before: what stands in the file. It stays, but for what is between our marks and what of the head we
+            write; of a model that was here before, its scores and its carbon go too.
+    """
+    old, own = head_of(before), _SECTION.sub("", _HEAD.sub("", before))
+    if _SECTION.search(before):
+        old = {key: value for key, value in old.items() if key not in _ABOUT_THE_RUN}
+    own = _OLD.sub("", _STATED.sub("", own)).strip("\n")
+    new = {key: value for key, value in card.head.items() if value is not None}
+    tags = [*new.get("tags", ()), *(tag for tag in old.get("tags") or () if isinstance(tag, str))]
+    head = {**old, **new, **({"tags": list(dict.fromkeys(tags))} if tags else {})}
+    told = yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=10_000)
+    parts = [f"---\n{told}---\n"]
+    parts += [
+        f"<!-- albertine:{key} -->\n{body.strip()}\n<!-- /albertine -->\n"
+        for key, body in card.sections.items()
+    ]
+    parts += [own + "\n"] if own else []
+    if card.stated:
+        parts.append(f"<!-- albertine stated {json.dumps(dict(card.stated), ensure_ascii=False)} -->\n")
+    return "\n".join(parts)
+
+
+def head_of(card: str) -> dict[str, Any]:
+    """The YAML head of a README.md; empty where there is none, or none that can be read."""
+    found = _HEAD.match(card)
+    try:
+        tree = yaml.safe_load(found[1]) if found else {}
+    except yaml.YAMLError:
+        return {}
+    return tree if isinstance(tree, dict) else {}
+
+
+def stated(card: str) -> dict[str, Any]:
+    """What a person said when a card was written before."""
+    found = _STATED.search(card)
+    try:
+        tree = json.loads(found[1]) if found else {}
+    except ValueError:
+        return {}
+    return tree if isinstance(tree, dict) else {}

@@ -11,6 +11,7 @@ from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 
 from albertine.errors import ModelError
+from albertine.interop.pickled import PICKLED
 from albertine.interop.weights import INDEX, PICKLES, SINGLE, read_json, weight_files
 from albertine.released import meant
 
@@ -147,6 +148,6 @@ def _check_weights(name: str, files: list[str]) -> None:
     raise ModelError(
         f"has no weights in safetensors{only}",
         where=name,
-        remedy="Write them anew with transformers, as in AutoModelForPreTraining.from_pretrained"
-        f"({name!r}).save_pretrained(FOLDER), and the same of AutoTokenizer; name that folder",
+        remedy=f"If you want it all the same, `hf download {name} --local-dir FOLDER` and name that FOLDER: "
+        f"its {PICKLED} is read in a process of its own, which runs nothing of it",
     )

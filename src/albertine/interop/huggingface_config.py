@@ -31,6 +31,8 @@ def read_model_type(tree: Mapping[str, Any]) -> ModelType:
     for known in KINDS:
         if kind == known:
             return known
+    if kind is None and {"type_vocab_size", "intermediate_size", "num_attention_heads"} <= tree.keys():
+        return "bert"  # nor did those of 2018, when there was no other
     raise SettingsError(
         f"model_type `{kind}` is not supported",
         remedy="Use an ALBERT, BERT, ELECTRA, RoFormer, ModernBERT or XLNet folder",

@@ -199,6 +199,17 @@ _OTHER_HEADS = {
     "modernbert": ("head.",),
 }
 _COMPUTED = ("embeddings.position_ids", "encoder.embed_positions.weight")
+_RENAMED = (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias"))
+"""How names end in files of 2018, and now."""
+_AS_BERT = {
+    "albert": (
+        ("cls.predictions.transform.", "predictions."),
+        ("cls.predictions.", "predictions."),
+        ("cls.seq_relationship.", "sop_classifier.classifier."),
+    ),
+}
+"""What names begin with in files that were converted with BERT's heads for names, and in transformers; the
+first that fits."""
 
 
 def entries(kind: str, names: Iterable[str], inner: int = 1) -> dict[str, Rule]:
@@ -212,14 +223,18 @@ def entries(kind: str, names: Iterable[str], inner: int = 1) -> dict[str, Rule]:
 
 
 def canonical(kind: str, names: Iterable[str]) -> dict[str, str]:
-    """Name as in a whole model → name in the file: files of a backbone alone, the LayerNorm names of 2018."""
+    """Name as in a whole model → name in the file: files of a backbone alone, and names that have changed
+    since."""
     base, alone = _BACKBONE.get(kind, ("", ()))
     whole = any(n.startswith(base) for n in names)
     result: dict[str, str] = {}
     for name in names:
         full = name if whole or not name.startswith(alone) else base + name
         full = full.removeprefix(OURS) if full.startswith(_OUR_GENERATOR) else full
-        full = full.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
+        for old, new in _RENAMED:
+            full = full.removesuffix(old) + new if full.endswith(old) else full
+        for old, new in _AS_BERT.get(kind, ()):
+            full = new + full.removeprefix(old) if full.startswith(old) else full
         if not full.endswith(_COMPUTED):
             result[full] = name
     for tied, bias in ((t, t.replace("decoder.", "")) for t in TIED.get(kind, ()) if t.endswith("bias")):

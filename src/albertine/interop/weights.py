@@ -1,5 +1,5 @@
-"""Weight files: safetensors only, one or several shards, read with every check that costs less than a wrong
-model."""
+"""Weight files, one or several shards: safetensors, or pickles by way of `pickled`, read with every check
+that costs less than a wrong model."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from albertine.errors import ModelError
 from albertine.files import standing
+from albertine.interop.pickled import PICKLED, PICKLED_INDEX, as_safetensors
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -65,23 +66,31 @@ def read_json(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def open_weights(folder: Path) -> Iterator[OpenWeights]:
-    """Open the safetensors of a model folder, one file or shards.
+    """Open the weights of a model folder, one file or shards: its safetensors; where it has none, what
+    torch.save pickled, which another process reads first.
 
     Raises:
-        ModelError: no weights, only pickled ones, a damaged file, a shard that is missing, an integer tensor.
+        ModelError: no weights, a damaged file, a shard that is missing, an integer tensor, a pickle that asks
+            for more than tensors.
     """
     with ExitStack() as stack:
         shapes: dict[str, tuple[int, ...]] = {}
         readers: dict[str, Callable[[str], Tensor]] = {}
-        for path in weight_files(folder):
-            for name, shape, read in _open(path, stack):
+        pickled = _pickled_files(folder)
+        files = stack.enter_context(as_safetensors(pickled)) if pickled else weight_files(folder)
+        for number, path in enumerate(files):
+            told = pickled[number] if pickled else path
+            for name, shape, read in _open(path, stack, told):
                 if name in shapes:
-                    raise ModelError(f"{name} is in two shards", where=path)
+                    raise ModelError(f"{name} is in two shards", where=told)
                 shapes[name], readers[name] = shape, read
         yield OpenWeights(shapes, lambda name: readers[name](name))
 
 
-def _open(path: Path, stack: ExitStack) -> Iterator[tuple[str, tuple[int, ...], Callable[[str], Tensor]]]:
+def _open(
+    path: Path, stack: ExitStack, told: Path
+) -> Iterator[tuple[str, tuple[int, ...], Callable[[str], Tensor]]]:
+    """Name, shape and reader of every tensor of a file, which a message calls `told`."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -90,13 +99,13 @@ def _open(path: Path, stack: ExitStack) -> Iterator[tuple[str, tuple[int, ...], 
             piece = file.get_slice(name)
             if piece.get_dtype() not in FLOATS and not name.endswith("position_ids"):
                 raise ModelError(
-                    f"{name} is stored as {piece.get_dtype()}, weights are floating-point numbers", where=path
+                    f"{name} is stored as {piece.get_dtype()}, weights are floating-point numbers", where=told
                 )
             yield name, tuple(piece.get_shape()), file.get_tensor
     except (SafetensorError, OSError) as error:
         raise ModelError(
             f"is not a whole safetensors file ({error})",
-            where=path,
+            where=told,
             remedy="It is cut short or damaged; copy it again",
         ) from error
 
@@ -111,10 +120,7 @@ def weight_files(folder: Path) -> list[Path]:
     if single.is_file():
         return [single]
     if index.is_file():
-        table = read_json(index).get("weight_map")
-        if not isinstance(table, dict) or not all(isinstance(v, str) for v in table.values()):
-            raise ModelError("has no weight_map of names to files", where=index)
-        return [_shard(folder, name) for name in sorted(set(table.values()))]
+        return _shards(folder, index)
     pickled = sorted(p.name for p in folder.iterdir() if p.suffix in PICKLES)
     if pickled:
         raise ModelError(
@@ -139,6 +145,24 @@ def refuse_keras(folder: Path) -> None:
             remedy="Save them in bert4keras with save_weights_as_checkpoint, in transformers as safetensors; "
             "keras-xlnet has no other form, its models come from a checkpoint of XLNet, which is read",
         )
+
+
+def _pickled_files(folder: Path) -> list[Path]:
+    """The pickled weights of a folder that has no safetensors; empty where there are none."""
+    if any((folder / name).is_file() for name in (SINGLE, INDEX)):
+        return []
+    single, index = folder / PICKLED, folder / PICKLED_INDEX
+    if single.is_file():
+        return [single]
+    return _shards(folder, index) if index.is_file() else []
+
+
+def _shards(folder: Path, index: Path) -> list[Path]:
+    """The files that an index names."""
+    table = read_json(index).get("weight_map")
+    if not isinstance(table, dict) or not all(isinstance(v, str) for v in table.values()):
+        raise ModelError("has no weight_map of names to files", where=index)
+    return [_shard(folder, name) for name in sorted(set(table.values()))]
 
 
 def _shard(folder: Path, name: str) -> Path:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from albertine.errors import ModelError
 from albertine.files import replaced_folder
-from albertine.interop.card import model_card
+from albertine.interop.card import NAME as README
+from albertine.interop.card import RESULTS, model_card
 from albertine.interop.weights import INDEX, SINGLE
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 OURS = frozenset(
     {
         "config.json",
-        "README.md",
+        README,
         "spiece.model",
         "special_tokens_map.json",
         "tokenizer.json",
@@ -46,7 +47,8 @@ def write_folder(
 ) -> None:
     """Write beside, flush to the disk, then rename (`replaced_folder`).
 
-    Files of another kind in a model folder that is replaced are carried over.
+    Files of another kind in a model folder that is replaced are carried over, and a person's part of its
+    card; the scores of the model that was there are not.
 
     Raises:
         ModelError: `folder` is a file or holds no model, or the disk refuses.
@@ -68,7 +70,9 @@ def write_folder(
             (beside / "config.json").write_text(text, encoding="utf-8")
             # The library makes its file private; a model folder is as readable as any other.
             (beside / SINGLE).chmod((beside / "config.json").stat().st_mode)
-            (beside / "README.md").write_text(model_card(config, tensors), encoding="utf-8")
+            before = folder / README
+            told = before.read_text(encoding="utf-8", errors="replace") if before.is_file() else ""
+            (beside / README).write_text(model_card(config, tensors, told), encoding="utf-8")
             if tokenizer is not None:
                 tokenizer.save(beside)
                 if config["model_type"] == "modernbert":
@@ -95,7 +99,7 @@ def _carry_over(old: Path, new: Path) -> None:
     if not old.is_dir():
         return
     for path in old.iterdir():
-        if path.name in OURS or path.suffix == ".safetensors" or (new / path.name).exists():
+        if path.name in (*OURS, RESULTS) or path.suffix == ".safetensors" or (new / path.name).exists():
             continue
         if path.is_dir():
             shutil.copytree(path, new / path.name, symlinks=True)

@@ -1,0 +1,157 @@
+"""What the sections of a card say, from what is known of a model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from albertine.evaluation.hub_results import in_words
+from albertine.evaluation.run_facts import Facts, Score, public
+from albertine.interop.heads import length_of, task_in
+from albertine.interop.model_folder import ModelFolder
+
+
+def made(facts: Facts) -> str:
+    match facts.made:
+        case "pretrained":
+            return f"Pretrained from {facts.base}." if facts.base else "Pretrained from random weights."
+        case "tuned":
+            return f"Tuned on {facts.data}, from {facts.base}."
+        case "distilled":
+            return f"Distilled: a student of {facts.teacher}" + (
+                f", begun with {facts.base}." if facts.base else "."
+            )
+    return "Converted or saved by Albertine; no run lies beside it, so how it was trained is not told."
+
+
+def data(facts: Facts) -> list[str]:
+    if facts.corpus is not None:
+        corpus = facts.corpus
+        names = ", ".join(sorted({public(str(source["path"])) for source in corpus.sources}))
+        told = [f"- Text: {names}; language {corpus.language}."]
+        for split in corpus.splits:
+            counts = [
+                f"{corpus.count(what, split):,} {what}" for what in ("documents", "sentences", "tokens")
+            ]
+            told.append(
+                f"- {split}: {', '.join(counts)}." + (" Never trained on." if split == "heldout" else "")
+            )
+        dropped = ", ".join(f"{n:,} {why}" for why, n in corpus.dropped.items() if n)
+        return [
+            *told,
+            f"- Documents left out: {dropped or 'none'}. Unknown tokens: {corpus.unknown_share:.3%}.",
+        ]
+    if facts.data:
+        before = [f"- The encoder before it: {facts.pretraining}."] if facts.pretraining else []
+        return [f"- {facts.data}.", *(f"- {note}." for note in map(_clean, facts.notes)), *before]
+    if facts.settings:
+        return ["The corpus of the run is no longer where it was, so that its sources are not told."]
+    return ["Not known: no record of a run lies beside the model."]
+
+
+def _clean(note: str) -> str:
+    """A note without the paths of a machine."""
+    return re.sub(r"(?<!\S)(?:/[^\s,:]+)+", lambda path: public(path[0]), note).rstrip(".")
+
+
+def training(facts: Facts) -> list[str]:
+    if not facts.settings:
+        return ["Not known."]
+    training, objective = facts.settings.get("training") or {}, facts.settings.get("objective") or {}
+    took = [f"{facts.steps:,} updates"] if facts.steps else []
+    took += [f"{facts.tokens / 1e6:,.1f} million tokens"] if facts.tokens else []
+    took += [f"{facts.seconds / 3600:,.2f} hours by the clock"] if facts.seconds else []
+    told = [f"- {', '.join(took)}."] if took else []
+    wanted = ("optimizer", "learning_rate", "schedule", "batch_size", "epochs", "precision", "weight_decay")
+    chosen = [f"{key} {training[key]}" for key in wanted if training.get(key) is not None]
+    aims = [
+        f"{key} {objective[key]}" for key in ("kind", "pairs", "max_length") if objective.get(key) is not None
+    ]
+    told += [f"- {', '.join([*chosen, *aims])}; seed {facts.settings.get('seed', 0)}."]
+    machine = facts.environment
+    if machine:
+        versions = machine.get("versions") or {}
+        named = ", ".join(f"{name} {versions[name]}" for name in ("albertine", "torch") if versions.get(name))
+        device = machine.get("cpu") if machine.get("device") == "cpu" else machine.get("device")
+        told.append(
+            f"- On {device}, {machine.get('world_size', 1)} process(es) of {machine.get('threads')} thread(s)"
+            f"; {named}."
+        )
+    return [*told, "- All settings: `settings.yaml` of the run."]
+
+
+def scores(facts: Facts) -> list[str]:
+    if not facts.scores:
+        return ["None was measured."]
+    lines = ["| what | score | 95 % | without skill | examples |", "| --- | ---: | ---: | ---: | ---: |"]
+    lines += [_row(score) for score in facts.scores]
+    lines.append("")
+    if facts.seeds > 1:
+        lines.append(
+            f"Scores on dev are medians of {facts.seeds} seeds, with the lowest and the highest; these "
+            "weights are of one of them."
+        )
+    else:
+        lines.append("One seed: how far another would be from it was not measured.")
+    if any(score.split == "dev" for score in facts.scores):
+        lines.append("The best step was picked by the dev set, which flatters scores on it.")
+    hows = dict.fromkeys(score.interval.how for score in facts.scores if score.interval)
+    lines += [f"Intervals: {', '.join(hows)}; of the examples, not of other seeds."] if hows else []
+    if any(score.split == "held out" and score.interval for score in facts.scores):
+        lines.append(
+            "Hidden words of one passage hang together, so that those of held-out text are too narrow."
+        )
+    if any(score.interval is None and score.spread is None for score in facts.scores):
+        lines.append("A score without an interval could not be given one from what the run left.")
+    return lines
+
+
+def _row(score: Score) -> str:
+    what = f"{score.what}: " if score.what else ""
+    value = score.value if score.spread is None else score.spread.median
+    if score.spread is not None:
+        between = f"seeds {min(score.spread.values):.4f} to {max(score.spread.values):.4f}"
+    else:
+        between = f"{score.interval.low:.4f} to {score.interval.high:.4f}" if score.interval else ""
+    chance = "" if score.chance is None else f"{score.chance:.4f}"
+    count = "" if score.count is None else f"{score.count:,}"
+    told = f"{what}{score.metric.replace('_', ' ')}, {score.split}"
+    return f"| {told} | {value:.4f} | {between} | {chance} | {count} |"
+
+
+def limits(found: ModelFolder, facts: Facts, spoken: Sequence[str] | None) -> list[str]:
+    cut = [note for note in map(_clean, facts.notes) if " cut " in note]
+    own = (
+        f"It was trained on {' and '.join(spoken)}; of other languages"
+        if spoken
+        else "Its languages are not told; of those it was not trained on"
+    )
+    told = [
+        f"- {own} it knows at most what its vocabulary happens to hold.",
+        f"- It reads {length_of(found)} tokens of a text; what goes on after them is cut, or read in windows."
+        + (f" In its data: {'; '.join(cut)}." if cut else ""),
+        "- It says what its texts said, their prejudices included. Let it decide nothing about people alone.",
+    ]
+    if task_in(found.config) is None:
+        told.append("- It has no head of a task: it guesses hidden words or gives vectors until it is tuned.")
+    if facts.seeds == 1 and facts.scores:
+        told.append("- Its scores are of one seed.")
+    if not facts.scores:
+        told.append("- Nobody measured how good it is.")
+    small = [score for score in facts.scores if score.count is not None and score.count < 1000]
+    if small:
+        told.append(f"- Measured on few examples ({small[0].count:,}): {in_words(small[0], facts.seeds)}.")
+    return told
+
+
+def asked(task: str | None, vectors: bool) -> list[str]:
+    if vectors:
+        return ["", 'vectors = albertine.Predictor("path/to/this/folder").embed(["a text", "another"])']
+    calls = {
+        "classify": 'classify("a text")',
+        "tag": 'tag("a text")',
+        "answer": 'answer("a question", "a passage")',
+        "choose": 'choose("a passage", ["one option", "another"])',
+        "relate": 'relate("a text")',
+    }
+    return ["", f'albertine.Predictor("path/to/this/folder").{calls[task]}'] if task in calls else []

@@ -1,0 +1,115 @@
+"""A model's scores as the Hub keeps them: `.eval_results/*.yaml`, a file a benchmark, and `model-index`.
+
+The first is for data sets of the Hub (huggingface.co/docs/hub/eval-results; it shows those of them that are
+registered as benchmarks), so that it has those of our data sets that lie there. The second, its older form,
+takes any data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import yaml
+
+from albertine.evaluation.run_facts import Facts, Score
+
+
+class Place(NamedTuple):
+    """Where a data set lies on the Hub: its id, and which of its parts."""
+
+    dataset: str
+    task: str
+
+
+HUB: Mapping[str, Place] = {
+    **{
+        name: Place("nyu-mll/glue", task)
+        for name, task in {
+            "cola": "cola",
+            "sst-2": "sst2",
+            "mrpc": "mrpc",
+            "sts-b": "stsb",
+            "qqp": "qqp",
+            "mnli": "mnli_matched",
+            "mnli-mm": "mnli_mismatched",
+            "qnli": "qnli",
+            "rte": "rte",
+            "wnli": "wnli",
+        }.items()
+    },
+    **{
+        name: Place("clue/clue", name)
+        for name in ("afqmc", "tnews", "iflytek", "cmnli", "csl", "cmrc2018", "drcd", "chid", "c3")
+    },
+    "squad": Place("rajpurkar/squad", "plain_text"),
+    "squad2": Place("rajpurkar/squad_v2", "squad_v2"),
+    "race": Place("ehovy/race", "all"),
+    "race-middle": Place("ehovy/race", "middle"),
+    "race-high": Place("ehovy/race", "high"),
+}
+"""Our names of data sets, and theirs."""
+
+
+def result_files(facts: Facts) -> dict[str, bytes]:
+    """The files of `.eval_results`, by name; none where the data is not on the Hub.
+
+    The first metric alone: a benchmark ranks models by one number.
+    """
+    place = HUB.get(facts.data)
+    first = next(iter(_own(facts.scores)), None)
+    if place is None or first is None:
+        return {}
+    row = {
+        "dataset": {"id": place.dataset, "task_id": place.task},
+        "value": round(_value(first), 6),
+        "notes": in_words(first, facts.seeds),
+    }
+    return {f"{facts.data}.yaml": yaml.safe_dump([row], sort_keys=False, allow_unicode=True).encode()}
+
+
+def model_index(facts: Facts, name: str, pipeline: str | None) -> list[dict[str, Any]] | None:
+    """The scores for the YAML head of a card; None where there are none.
+
+    Args:
+        name: of the model. pipeline: its task, as the Hub calls it.
+    """
+    rows: dict[str, dict[str, Any]] = {}
+    for score in facts.scores:
+        what = facts.data or score.what or "text"
+        place = HUB.get(what)
+        # A score without a data set of the Hub is still one of something; type is what the Hub asks for.
+        kind = place.dataset if place else "".join(c if c.isalnum() else "-" for c in what.lower())
+        data = {"name": what, "type": kind, **({"config": place.task} if place else {})}
+        key = f"{what} {score.split}"
+        row = rows.setdefault(
+            key,
+            {
+                "task": {"type": pipeline or "feature-extraction"},
+                "dataset": {**data, "split": score.split.replace(" ", "-")},
+                "metrics": [],
+            },
+        )
+        row["metrics"].append(
+            {"type": score.metric, "value": round(_value(score), 6), "name": in_words(score, facts.seeds)}
+        )
+    return [{"name": name, "results": list(rows.values())}] if rows else None
+
+
+def in_words(score: Score, seeds: int) -> str:
+    """What a number is: `accuracy on dev, median of 5 seeds (0.91 to 0.93)`."""
+    said = f"{score.metric.replace('_', ' ')} on {score.split}"
+    if score.spread is not None:
+        low, high = min(score.spread.values), max(score.spread.values)
+        return f"{said}, median of {seeds} seeds ({low:.4f} to {high:.4f})"
+    said += ", one seed"
+    return f"{said}, 95 % {score.interval.low:.4f} to {score.interval.high:.4f}" if score.interval else said
+
+
+def _own(scores: Sequence[Score]) -> list[Score]:
+    """Those on the test file, else those on dev."""
+    return [score for score in scores if score.split == "test"] or list(scores)
+
+
+def _value(score: Score) -> float:
+    return score.value if score.spread is None else score.spread.median

@@ -1,0 +1,78 @@
+"""How far a score may be from what more examples would have shown: intervals of 95 %."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from albertine.evaluation.metrics import METRICS
+from albertine.randomness import generator
+
+Z = 1.959964
+"""Standard deviations of a normal distribution on either side of its mean that hold 95 % of it."""
+DRAWS, FEWEST, WORK = 1000, 200, 2_000_000
+"""Resamples: as many, fewer where examples are many, never fewer than FEWEST."""
+SAME = 5e-4
+
+
+@dataclass(frozen=True)
+class Interval:
+    """From `low` to `high`, and how it was found."""
+
+    low: float
+    high: float
+    how: str
+
+
+def of_share(share: float, count: int) -> Interval:
+    """Of a share of independent examples (Wilson, JASA 22, 1927); holds near 0 and 1 too.
+
+    Args:
+        share: in [0, 1]. count: examples, at least one.
+    """
+    middle = (share + Z * Z / (2 * count)) / (1 + Z * Z / count)
+    half = Z / (1 + Z * Z / count) * math.sqrt(share * (1 - share) / count + Z * Z / (4 * count * count))
+    return Interval(middle - half, middle + half, "Wilson")
+
+
+def of_error(value: float, error: float) -> Interval:
+    """Of a value whose standard error is known."""
+    return Interval(value - Z * error, value + Z * error, "standard error")
+
+
+def of_predictions(metric: str, value: float, lines: Sequence[dict[str, Any]]) -> Interval | None:
+    """Of a metric over a run's predictions, by Wilson or by the percentiles of resampled examples (Efron's
+    bootstrap).
+
+    Args:
+        value: the score as it was told. lines: `prediction` and `label` of every example.
+
+    Returns:
+        None where the lines do not give that value again, as of a metric that looks at more than them.
+    """
+    known = [line for line in lines if "label" in line and "prediction" in line]
+    gold, said = ([_hashable(line[key]) for line in known] for key in ("label", "prediction"))
+    if metric not in METRICS or not known:
+        return None
+    try:
+        if abs(METRICS[metric](gold, said) - value) > SAME:
+            return None
+        if metric == "accuracy":
+            return of_share(value, len(known))
+        draws = max(FEWEST, min(DRAWS, WORK // len(known)))
+        found = []
+        for number in range(draws):
+            rows = generator(0, "bootstrap", number).integers(0, len(known), len(known)).tolist()
+            found.append(METRICS[metric]([gold[i] for i in rows], [said[i] for i in rows]))
+    except (TypeError, ValueError, KeyError, AttributeError, IndexError):
+        return None
+    low, high = np.quantile(found, [0.025, 0.975]).tolist()
+    return Interval(low, high, f"bootstrap of {draws:,}")
+
+
+def _hashable(value: Any) -> Any:
+    return frozenset(value) if isinstance(value, list) and all(isinstance(x, str) for x in value) else value

@@ -1,0 +1,111 @@
+"""The card of a model, written from the run that made it. What no file tells is said to be unknown; no figure
+is guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from albertine.evaluation import card_sections as sections
+from albertine.evaluation.hub_results import HUB, model_index, result_files
+from albertine.evaluation.run_facts import Facts, facts_of
+from albertine.evaluation.stated import Stated, carbon, emissions, licence
+from albertine.files import explained, replace_durably
+from albertine.interop.card import NAME, RESULTS, Card, head_of, shape_in_words, stated, text, title, usage
+from albertine.interop.citations import citation
+from albertine.interop.heads import task_in
+from albertine.interop.huggingface import read_folder
+from albertine.interop.model_folder import ModelFolder
+
+PIPELINES = {
+    "classify": "text-classification",
+    "tag": "token-classification",
+    "answer": "question-answering",
+    "choose": "multiple-choice",
+    "embed": "sentence-similarity",
+    "generate": "text-generation",
+}
+"""What the Hub calls our families."""
+UNKNOWN = "unknown"
+"""The Hub's word for a licence that nobody stated."""
+
+
+def write_card(folder: Path, said: Stated) -> tuple[Path, list[Path]]:
+    """Write README.md and `.eval_results` into a model folder; what a person wrote in the first stays.
+
+    Returns:
+        The paths of the card and of the files with scores.
+
+    Raises:
+        ModelError: no model. SettingsError: what is said makes no sense. RunError: the disk refuses.
+    """
+    card = folder / NAME
+    before = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
+    said = said.over(_in_head(head_of(before)) | stated(before))
+    found, facts = read_folder(folder), facts_of(folder)
+    files = result_files(facts)
+    with explained(card):
+        replace_durably(card, text(run_card(folder, found, facts, said), before).encode())
+        written = []
+        for name, content in files.items():
+            (folder / RESULTS).mkdir(exist_ok=True)
+            replace_durably(folder / RESULTS / name, content)
+            written.append(folder / RESULTS / name)
+    return card, written
+
+
+def _in_head(head: Mapping[str, Any]) -> dict[str, Any]:
+    """What a person stated by writing it into the head of a card."""
+    languages = head.get("language")
+    said: dict[str, Any] = {
+        "licence": None if head.get("license") == UNKNOWN else head.get("license"),
+        "languages": [languages] if isinstance(languages, str) else languages,
+        "base": head.get("base_model"),
+    }
+    kinds = {"licence": str, "languages": list, "base": str}
+    return {key: value for key, value in said.items() if isinstance(value, kinds[key])}
+
+
+def run_card(folder: Path, found: ModelFolder, facts: Facts, said: Stated) -> Card:
+    """What a card says of a model.
+
+    Args:
+        folder: where it lies, from whose files the rest is told.
+    """
+    task = task_in(found.config)
+    vectors = (folder / "modules.json").is_file()
+    pipeline = "sentence-similarity" if vectors else PIPELINES.get(task or "")
+    if pipeline is None and task is None:
+        pipeline = "fill-mask" if found.model.mlm is not None else "feature-extraction"
+    name = facts.name or title(found.config)
+    spoken = said.languages or ((facts.corpus.language,) if facts.corpus else None)
+    base = said.base or (facts.base if "/" in facts.base else None)
+    tags = ["albertine", str(found.config["model_type"]), facts.made or "converted"]
+    tags += ["transformers"] if found.config["model_type"] != "albertine" else []
+    tags += ["sentence-transformers"] if vectors else []
+    head = {
+        "language": list(spoken) if spoken else None,
+        "license": said.licence or UNKNOWN,
+        "library_name": "albertine",
+        "pipeline_tag": pipeline,
+        "tags": tags,
+        "base_model": base,
+        "datasets": [HUB[facts.data].dataset] if facts.data in HUB else None,
+        "model-index": model_index(facts, name, pipeline),
+        "co2_eq_emissions": emissions(facts, said),
+    }
+    count = sum(x.numel() for x in found.model.parameters()) + sum(x.numel() for x in found.extra.values())
+    parts = {
+        "model": f"# {name}\n\n{shape_in_words(found.config, count)} {sections.made(facts)}",
+        "data": ["## Data", "", *sections.data(facts)],
+        "training": ["## How it was made", "", *sections.training(facts)],
+        "scores": ["## Scores", "", *sections.scores(facts)],
+        "limits": ["## What it is not for", "", *sections.limits(found, facts, spoken)],
+        "licence": f"## Licence\n\n{licence(said)}",
+        "carbon": f"## Carbon\n\n{carbon(facts, said)}",
+        "use": usage(found.config, more=sections.asked(task, vectors)),
+        "cite": f"## Citation\n\n{citation(str(found.config['model_type']))}",
+    }
+    bodies = {key: part if isinstance(part, str) else "\n".join(part) for key, part in parts.items()}
+    return Card(head, bodies, said.told())

@@ -1,0 +1,218 @@
+"""What a card tells of a model, as data: read from the run that made it, or from what lies beside it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+from typing import Any
+
+from albertine.corpus.manifest import Manifest, load_manifest
+from albertine.errors import AlbertineError
+from albertine.evaluation.intervals import Interval, of_error, of_predictions, of_share
+from albertine.evaluation.report import spreads
+from albertine.evaluation.runs import RECORD, Run, predictions_file, read_run, without_seed
+from albertine.evaluation.spread import Spread
+from albertine.settings import read_yaml
+from albertine.training.metrics import read_metrics
+
+_ACCURACIES = {
+    "accuracy": ("count", "baseline"),
+    "mask_accuracy": ("mask_count", "mask_baseline"),
+}
+"""Shares that `albertine score` tells, with the fields that have their examples and what no skill scores."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """One score.
+
+    Attributes:
+        metric: its name. value: on the split. split: "dev", "test" or "held out".
+        interval: None where none can be told. spread: over seeds, of several runs.
+        chance: what no skill would score. count: examples.
+        what: of the text it was measured on, where a model has several.
+    """
+
+    metric: str
+    value: float
+    split: str
+    what: str = ""
+    interval: Interval | None = None
+    spread: Spread | None = None
+    chance: float | None = None
+    count: int | None = None
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of how a model came to be.
+
+    Attributes:
+        made: "pretrained", "tuned", "distilled", or "" where no run is known.
+        name: of the run. settings, environment: of the run, empty where unknown.
+        data: of a tuned model its data set or files. base: what it began with. teacher: of a distilled one.
+        corpus: of a pretrained one. notes: that the run left, such as how many texts were cut.
+        seconds, tokens, steps: of the run, as far as it told.
+    """
+
+    made: str = ""
+    name: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    data: str = ""
+    base: str = ""
+    teacher: str = ""
+    pretraining: str = ""
+    corpus: Manifest | None = None
+    notes: tuple[str, ...] = ()
+    scores: tuple[Score, ...] = ()
+    seeds: int = 1
+    seconds: float | None = None
+    tokens: int | None = None
+    steps: int | None = None
+
+
+def facts_of(model: Path) -> Facts:
+    """Of a model's folder, by the run it lies in or the settings beside it; nothing where there are none."""
+    above = [model.resolve().parent] if model.resolve().name in ("best", "final") else []
+    run = next((folder for folder in (model, *above) if (folder / "settings.yaml").is_file()), None)
+    if run is None:
+        return Facts(scores=tuple(_told_scores(model)))
+    settings = read_yaml(run / "settings.yaml")
+    teacher = public(_found(settings, "teacher") or "")
+    environment = _json(run / "environment.json")
+    common: dict[str, Any] = {
+        "name": str(settings.get("name", run.name)),
+        "settings": settings,
+        "environment": environment,
+        "teacher": teacher,
+    }
+    if (run / RECORD).is_file():
+        return _tuned(run, common)
+    return _pretrained(run, model, common)
+
+
+def _tuned(run: Path, common: Mapping[str, Any]) -> Facts:
+    runs = _seeds(run)
+    best = next(one for one in runs if one.folder == run)
+    record = best.record
+    return Facts(
+        **common,
+        made="distilled" if common["teacher"] else "tuned",
+        data=public(str(record.get("data", ""))),
+        base=public(str(record.get("encoder", ""))),
+        pretraining=str(record.get("pretraining") or ""),
+        notes=tuple(map(str, record.get("notes") or ())),
+        scores=tuple(_tuned_scores(best, runs)),
+        seeds=len(runs),
+        seconds=record.get("seconds"),
+        tokens=record.get("tokens"),
+        steps=record.get("step"),
+    )
+
+
+def _seeds(run: Path) -> list[Run]:
+    """The run and those beside it that differ from it in their seed alone."""
+    stem = without_seed(run.name)
+    beside = [run] if stem == run.name else sorted(run.parent.glob(f"{stem}-seed-*"))
+    runs = [
+        read_run(folder)
+        for folder in beside
+        if (folder / RECORD).is_file() and without_seed(folder.name) == stem
+    ]
+    own = next(one for one in runs if one.folder == run)
+    return [one for one in runs if one.record.get("data") == own.record.get("data")]
+
+
+def _tuned_scores(run: Run, runs: Sequence[Run]) -> Iterator[Score]:
+    found = spreads(runs) if len(runs) > 1 else {}
+    for split, scores in (("dev", run.scores), ("test", run.test)):
+        lines = _lines(run.folder, split)
+        for metric in (name for name in run.metrics if name in scores):
+            value = float(scores[metric])
+            interval = of_predictions(metric, value, lines)
+            spread = found.get(metric) if split == "dev" else None
+            yield Score(metric, value, split, interval=interval, spread=spread, count=len(lines) or None)
+
+
+def _lines(run: Path, split: str) -> list[dict[str, Any]]:
+    path = predictions_file(run, split)
+    # not splitlines(): texts hold U+2028 and other line separators, which JSON writes as they are
+    return [json.loads(x) for x in path.read_text("utf-8").split("\n") if x] if path.is_file() else []
+
+
+def _pretrained(run: Path, model: Path, common: Mapping[str, Any]) -> Facts:
+    rows = read_metrics(run / "metrics.jsonl") if (run / "metrics.jsonl").is_file() else []
+    trained: dict[str, Any] = next((row for row in reversed(rows) if "tokens" in row), {})
+    judged: dict[str, Any] = next((row for row in reversed(rows) if "evaluation" in row), {})
+    scores = list(_told_scores(model))
+    for metric, value in judged.get("evaluation", {}).items() if not scores else ():
+        if metric.endswith("accuracy"):
+            scores.append(Score(metric, float(value), "held out", what="while it was trained"))
+    settings = common["settings"]
+    chosen = settings.get("model") or {}
+    return Facts(
+        **common,
+        made="distilled" if common["teacher"] else "pretrained",
+        base=public(str(chosen.get("start_from") or "")),
+        corpus=_corpus(Path(str(settings.get("corpus", "")))),
+        scores=tuple(scores),
+        seconds=trained.get("elapsed"),
+        tokens=trained.get("tokens"),
+        steps=trained.get("step"),
+    )
+
+
+def _corpus(folder: Path) -> Manifest | None:
+    try:
+        return load_manifest(folder)
+    except AlbertineError:  # it may be gone since
+        return None
+
+
+def _told_scores(model: Path) -> Iterator[Score]:
+    """The scores of scores.json beside a model: rows of `albertine score --json` or a suite, perhaps each
+    under a name."""
+    tree = _json(model / "scores.json")
+    parts = tree if isinstance(tree, dict) else {"": tree}
+    for name, part in parts.items():
+        for row in part if isinstance(part, list) else [part]:
+            if not isinstance(row, dict):
+                continue
+            if "pairs" in row and "right" in row:
+                interval = of_error(row["right"], row["standard_error"]) if "standard_error" in row else None
+                what = str(row.get("suite", name))
+                yield Score("right", row["right"], "test", what, interval, chance=0.5, count=row["pairs"])
+            elif "task" in row:
+                yield from _scored(row, f"{row['task']} {name}".strip().replace("_", " "))
+
+
+def _scored(row: Mapping[str, Any], what: str) -> Iterator[Score]:
+    for metric, (many, chance) in _ACCURACIES.items():
+        if isinstance(row.get(metric), float) and isinstance(count := row.get(many), int) and count:
+            interval = of_share(row[metric], count)
+            yield Score(metric, row[metric], "held out", what, interval, None, row.get(chance), count)
+
+
+def public(name: str) -> str:
+    """A name that says nothing of the machine: of a path that is none of the hub's the last part; a released
+    model's, whose folder is in the package, is one too."""
+    return PurePath(name).name if PurePath(name).is_absolute() or name.startswith((".", "~")) else name
+
+
+def _found(tree: Any, key: str) -> str | None:
+    """The first text under a key, however deep."""
+    if not isinstance(tree, Mapping):
+        return None
+    if isinstance(tree.get(key), str):
+        return str(tree[key])
+    return next((found for part in tree.values() if (found := _found(part, key))), None)
+
+
+def _json(file: Path) -> Any:
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}

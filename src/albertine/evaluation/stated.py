@@ -1,0 +1,98 @@
+"""What of a card only a person can tell: licence, languages, power; and what is worked out of that."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from albertine.errors import SettingsError
+from albertine.evaluation.run_facts import Facts
+
+_LICENCE = re.compile(r"[a-z0-9][a-z0-9.+-]*")
+
+
+@dataclass(frozen=True)
+class Stated:
+    """What a person says of a model; None is not said.
+
+    Attributes:
+        licence: as the Hub names licences, such as apache-2.0. languages: codes, such as en.
+        watts: drawn while it was trained. grid: grams of CO2 equivalent a kilowatt-hour.
+        base: of the Hub, what it was made from.
+    """
+
+    licence: str | None = None
+    languages: tuple[str, ...] | None = None
+    watts: float | None = None
+    grid: float | None = None
+    base: str | None = None
+
+    def over(self, before: Mapping[str, Any]) -> Stated:
+        """With what was said when the card was last written, where it is not said anew.
+
+        Raises:
+            SettingsError: a licence that is no name of one, a power or an intensity that is not above zero.
+        """
+        known = {name: before.get(name) for name in self.__dataclass_fields__}
+        merged = {
+            name: getattr(self, name) if getattr(self, name) is not None else x for name, x in known.items()
+        }
+        if merged["languages"] is not None:
+            merged["languages"] = tuple(merged["languages"])
+        result = Stated(**merged)
+        if result.licence is not None and not _LICENCE.fullmatch(result.licence):
+            raise SettingsError(
+                f"`{result.licence}` is no name of a licence",
+                remedy="Write it as the Hub does: apache-2.0, mit, cc-by-sa-4.0, other",
+            )
+        for name in ("watts", "grid"):
+            if (value := getattr(result, name)) is not None and not value > 0:
+                raise SettingsError(f"{name} is {value:g}; it must be above zero")
+        return result
+
+    def told(self) -> dict[str, Any]:
+        return {
+            name: getattr(self, name) for name in self.__dataclass_fields__ if getattr(self, name) is not None
+        }
+
+
+def licence(said: Stated) -> str:
+    if said.licence is None:
+        return (
+            "Unknown: nobody stated one, and without one nobody may use the model. `albertine card FOLDER "
+            "--licence apache-2.0` states it."
+        )
+    return f"{said.licence}, as stated by who wrote this card. The texts it was trained on keep their own."
+
+
+def _hours(facts: Facts) -> float | None:
+    return facts.seconds / 3600 if facts.seconds else None
+
+
+def carbon(facts: Facts, said: Stated) -> str:
+    hours = _hours(facts)
+    if hours is None:
+        return "Not told: no record of a run says how long it took."
+    if said.watts is None:
+        return f"Not told: the run took {hours:.2f} hours, and nobody stated the power that its machine drew."
+    used = hours * said.watts / 1000
+    energy = f"{hours:.2f} hours (record of the run) x {said.watts:g} W (stated) = {used:.3g} kWh"
+    if said.grid is None:
+        return f"{energy}. Of the grid nothing was stated, so what that gave off is not told."
+    given_off = used * said.grid / 1000
+    return f"{energy}; x {said.grid:g} g CO2e/kWh (stated) = {given_off:.3g} kg CO2e. Of this run alone."
+
+
+def emissions(facts: Facts, said: Stated) -> dict[str, Any] | None:
+    hours = _hours(facts)
+    if hours is None or said.watts is None or said.grid is None:
+        return None
+    machine = facts.environment
+    return {
+        "emissions": round(hours * said.watts / 1000 * said.grid, 3),
+        "source": "hours of the run x stated watts x stated intensity of the grid",
+        "training_type": "pre-training" if facts.corpus or facts.made == "pretrained" else "fine-tuning",
+        "hardware_used": str(machine.get("cpu") if machine.get("device") == "cpu" else machine.get("device")),
+    }

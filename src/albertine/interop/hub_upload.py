@@ -1,0 +1,192 @@
+"""A model folder sent to the Hugging Face hub: what goes up, what keeps it from going, and one commit.
+
+What goes up is named here. Everything else in a folder stays: checkpoints and logs of a run, text, settings
+with the paths of a machine.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from glob import escape
+from pathlib import Path
+
+from albertine.errors import ModelError
+from albertine.interop.card import NAME, RESULTS, head_of
+from albertine.interop.huggingface import read_folder
+from albertine.interop.weights import PICKLES, weight_files
+from albertine.text.load import has_vocabulary, load_tokenizer
+
+SENT = (
+    "config.json",
+    NAME,
+    "LICENSE",
+    "model.safetensors",
+    "model-*-of-*.safetensors",
+    "model.safetensors.index.json",
+    "whitening.safetensors",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "spiece.model",
+    "vocab.txt",
+    "modules.json",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
+    "1_Pooling/config.json",
+    "export.json",
+    "onnx/*.onnx",
+    "onnx/*.onnx.data",
+    "openvino/*.xml",
+    "openvino/*.bin",
+    "scores.json",
+    "curve.csv",
+    "curve.png",
+    f"{RESULTS}/*.yaml",
+)
+"""Paths in a model folder that are sent, of those that are there."""
+_TEXTS = (".json", ".md", ".yaml", ".csv", ".txt", "")
+_SECRET = re.compile(
+    r"\bhf_[A-Za-z0-9]{20,}\b|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|-----BEGIN [A-Z ]*PRIVATE KEY-----"
+)
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+SECONDS = 10
+
+
+@dataclass(frozen=True)
+class Shipment:
+    """What of a folder would be sent.
+
+    Attributes:
+        files: path in the folder and bytes. left: what stays.
+    """
+
+    folder: Path
+    files: tuple[tuple[str, int], ...]
+    left: tuple[str, ...]
+
+    @property
+    def size(self) -> int:
+        return sum(size for _, size in self.files)
+
+
+class NotSent(ModelError):
+    """Nothing went up, for want of a network, a token or a permission."""
+
+
+def shipment(folder: Path) -> Shipment:
+    """What of a model folder goes to the hub, once all of it is in order.
+
+    Raises:
+        ModelError: it does not load, its tokenizer is missing or does not fit, it has no card or one without
+            a licence, a file is a link out of it or holds a secret.
+    """
+    _in_order(folder)
+    sent: list[tuple[str, int]] = []
+    left: list[str] = []
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_dir() and not path.is_symlink():
+            continue
+        if any(fnmatch(name, pattern) and name.count("/") == pattern.count("/") for pattern in SENT):
+            _check_file(path, folder)
+            sent.append((name, path.stat().st_size))
+        else:
+            left.append(name)
+    return Shipment(folder, tuple(sent), tuple(left))
+
+
+def _in_order(folder: Path) -> None:
+    if not (folder / "config.json").is_file():
+        raise ModelError("is no model folder", where=folder, remedy="Name the folder that holds config.json")
+    weight_files(folder)  # whose message says what to do where weights are pickled
+    model = read_folder(folder).model
+    if not has_vocabulary(folder):
+        raise ModelError(
+            "has no tokenizer, and nobody could ask it", where=folder, remedy="Save it with its own"
+        )
+    pieces = load_tokenizer(folder).vocab_size
+    if pieces > model.config.vocab_size:
+        raise ModelError(
+            f"has a tokenizer of {pieces} pieces and {model.config.vocab_size} embeddings",
+            where=folder,
+            remedy="Save it with the tokenizer that it was trained with",
+        )
+    card = folder / NAME
+    licence = (
+        head_of(card.read_text(encoding="utf-8", errors="replace")).get("license") if card.is_file() else None
+    )
+    if not licence or licence == "unknown":
+        raise ModelError(
+            f"has no {NAME} that states a licence",
+            where=folder,
+            remedy=f"Write one: albertine card {folder} --licence apache-2.0, or whatever it is",
+        )
+
+
+def _check_file(path: Path, folder: Path) -> None:
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise ModelError(
+            "is a link to a file outside the folder", where=path, remedy="Put a copy in its place"
+        )
+    if path.suffix in PICKLES and path.parent.name != "openvino":
+        raise ModelError("is a pickle, which nobody should be sent", where=path)
+    if path.suffix in _TEXTS and _SECRET.search(path.read_text(encoding="utf-8", errors="replace")):
+        raise ModelError("holds what looks like a token or a key", where=path, remedy="Take it out")
+
+
+def send(what: Shipment, name: str, *, private: bool = False, revision: str | None = None) -> str:
+    """Send a shipment to the hub in one commit; makes the model's place there if there is none.
+
+    Args:
+        name: `owner/name`. private: whether a new place is. revision: a branch, made if there is none.
+
+    Returns:
+        Where the commit can be looked at.
+
+    Raises:
+        NotSent: with the reason.
+        ModelError: the name is none.
+    """
+    if not _NAME.fullmatch(name):
+        raise ModelError("is no name of the hub", where=name, remedy="Write it as OWNER/NAME")
+    try:
+        from huggingface_hub import HfApi, constants, errors, get_token
+    except ImportError as missing:
+        raise _not_sent(name, "huggingface_hub is missing (pip install 'albertine[hub]')") from missing
+    if constants.HF_HUB_OFFLINE:
+        raise _not_sent(name, "HF_HUB_OFFLINE is set")
+    if not get_token():
+        raise _not_sent(name, "there is no token of the hub (`hf auth login`, or HF_TOKEN)")
+    api = HfApi()
+    try:
+        api.create_repo(name, private=private, exist_ok=True)
+        if revision is not None:
+            api.create_branch(name, branch=revision, exist_ok=True)
+        done = api.upload_folder(
+            repo_id=name,
+            folder_path=what.folder,
+            revision=revision,
+            allow_patterns=[escape(file) for file, _ in what.files],
+            commit_message="Model of Albertine",
+        )
+    except errors.HfHubHTTPError as error:
+        status = 0 if error.response is None else int(error.response.status_code)
+        why = {401: "the token is not valid", 403: "the token may not write there"}.get(status)
+        raise _not_sent(name, why or f"the hub refused it ({_first(error)})") from error
+    except Exception as error:  # whatever the HTTP library of the day raises where there is no network
+        raise _not_sent(name, f"the hub was not reached ({_first(error)})") from error
+    return str(done.commit_url)
+
+
+def _first(error: Exception) -> str:
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)[:200]
+
+
+def _not_sent(name: str, why: str) -> NotSent:
+    return NotSent(
+        f"nothing was sent: {why}",
+        where=name,
+        remedy="What would be sent is listed above. Give the command again where there are network and token",
+    )

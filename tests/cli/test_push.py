@@ -1,0 +1,140 @@
+"""A model folder is checked, listed and sent to the hub in one commit; nothing else of a run ever is."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import albertine as package
+from albertine.errors import ModelError
+from albertine.interop import hub_upload
+from albertine.interop.hub_upload import send, shipment
+from tests import stand_in
+from tests.cli.conftest import Command
+from tests.hub import Hub, contents, serving
+
+constants = pytest.importorskip("huggingface_hub.constants")
+NAME = "someone/a-model"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, albertine: Command) -> Path:
+    """A model with a card, in a run that holds more than should be seen."""
+    run = tmp_path / "run"
+    made = stand_in.put(tmp_path, "en")
+    for place in ("best", "checkpoints/step-5"):
+        (run / place).parent.mkdir(parents=True, exist_ok=True)
+        package.save(package.load(made), package.load_tokenizer(made), run / place)
+    (run / "settings.yaml").write_text("name: run\nseed: 1\n")
+    (run / "train.csv").write_text("a text of somebody\n")
+    assert albertine("card", run, "--licence", "apache-2.0").code == 0
+    return run / "best"
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
+    with serving(Hub()) as hub:
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        for name in ("HUGGINGFACE_CO_URL_TEMPLATE", "ENDPOINT"):
+            monkeypatch.setattr(
+                constants, name, getattr(constants, name).replace(constants.ENDPOINT, hub.url)
+            )
+        monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+        monkeypatch.setenv("HF_TOKEN", hub.token)
+        yield hub
+
+
+def test_a_folder_goes_up_in_one_commit_and_comes_down_the_same(
+    albertine: Command, hub: Hub, folder: Path
+) -> None:
+    (folder / "notes.txt").write_text("mine alone")
+    (folder / "training_args.bin").write_bytes(b"\x80")
+    done = albertine("push", folder.parent, NAME, "--private")
+    assert done.code == 0, done.err
+    sent = hub.models[NAME]
+    left = {"notes.txt", "training_args.bin"}
+    assert sent == {name: content for name, content in contents(folder).items() if name not in left}
+    assert {"config.json", "model.safetensors", "README.md", "tokenizer.json"} <= sent.keys()
+    assert len(hub.commits) == 1 and hub.private == {NAME} and f"{hub.url}/{NAME}/commit/" in done.out
+    assert "stays here: notes.txt, training_args.bin" in done.out
+    assert hub.commits[0]["revision"] == "main"
+    again = albertine("push", folder, NAME, "--revision", "v2", "--json")
+    assert again.code == 0 and json.loads(again.out)["files"].keys() == sent.keys(), again.err
+    assert hub.branches == {"v2"} and hub.commits[1]["revision"] == "v2"
+    same = package.load(NAME)
+    ours = package.load(folder)
+    assert all(torch.equal(x, same.state_dict()[name]) for name, x in ours.state_dict().items())
+
+
+def test_a_dry_run_lists_what_would_go(albertine: Command, hub: Hub, folder: Path) -> None:
+    done = albertine("push", folder, NAME, "--dry-run", "--json")
+    assert done.code == 0, done.err
+    told = json.loads(done.out)
+    assert (
+        told["sent"] is None
+        and told["files"]["model.safetensors"] == (folder / "model.safetensors").stat().st_size
+    )
+    assert not hub.models and not hub.commits
+    shown = albertine("push", folder, NAME, "--dry-run")
+    assert "model.safetensors" in shown.out and "nothing was sent" in shown.out
+
+
+@pytest.mark.parametrize(
+    ("trouble", "message"),
+    [
+        ("offline", "HF_HUB_OFFLINE is set"),
+        ("token", "there is no token of the hub"),
+        ("wrong token", "the token is not valid"),
+        ("other owner", "the token may not write there"),
+        ("no network", "the hub was not reached"),
+    ],
+)
+def test_where_it_cannot_be_sent_the_list_is_shown_and_one_message(
+    trouble: str, message: str, albertine: Command, hub: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if trouble == "offline":
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    elif trouble == "token":
+        monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
+    elif trouble == "wrong token":
+        monkeypatch.setenv("HF_TOKEN", "hf_of_nobody")
+    elif trouble == "no network":
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{free.getsockname()[1]}")
+    done = albertine("push", folder, "anyone/x" if trouble == "other owner" else NAME)
+    assert done.code == 2 and done.err.count("\n") == 1 and message in done.err
+    assert "model.safetensors" in done.out and not hub.commits
+
+
+def test_what_is_not_in_order_is_not_sent(albertine: Command, folder: Path, tmp_path: Path) -> None:
+    def refused(message: str) -> None:
+        with pytest.raises(ModelError, match=message):
+            shipment(folder)
+
+    card = (folder / "README.md").read_text()
+    (folder / "README.md").write_text(card.replace("license: apache-2.0", "license: unknown"))
+    refused("states a licence. Write one: albertine card")
+    (folder / "README.md").write_text(card + "\nmy token is hf_" + "a1B2" * 9)
+    refused("README.md: holds what looks like a token")
+    (folder / "README.md").write_text(card)
+    secret = tmp_path / "secret.json"
+    secret.write_text("{}")
+    (folder / "special_tokens_map.json").unlink(missing_ok=True)
+    (folder / "special_tokens_map.json").symlink_to(secret)
+    refused("is a link to a file outside the folder")
+    (folder / "special_tokens_map.json").unlink()
+    assert not {"checkpoints", "train.csv", "settings.yaml"} & {name for name, _ in shipment(folder).files}
+    for file in ("vocab.txt", "tokenizer.json", "tokenizer_config.json"):
+        (folder / file).unlink(missing_ok=True)
+    refused("has no tokenizer")
+    (folder / "model.safetensors").unlink()
+    refused("holds no model.safetensors")
+    with pytest.raises(ModelError, match="is no name of the hub"):
+        send(hub_upload.Shipment(folder, (), ()), "no owner")

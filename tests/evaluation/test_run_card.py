@@ -1,0 +1,238 @@
+"""Cards are written from runs: what they left is told, what nobody told is said to be unknown."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+import albertine
+from albertine.cli.app import run as command
+from albertine.errors import SettingsError
+from albertine.evaluation import intervals
+from albertine.evaluation.run_card import write_card
+from albertine.evaluation.run_facts import facts_of
+from albertine.evaluation.stated import Stated
+from albertine.interop.card import head_of, model_card, stated
+from tests import stand_in
+
+hub = pytest.importorskip("huggingface_hub")
+STOP = {"training": {"steps": 2}, "watching": {"report": False, "tensorboard": False}}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two seeds of a run on a data set of the Hub, and a pretraining run, with nothing but their files."""
+    place = tmp_path_factory.mktemp("card")
+    model, data = stand_in.put(place, "en"), place / "SST-2"
+    data.mkdir()
+    rows = [
+        "sentence\tlabel",
+        *(f"the {w} cat sat\t{i}" for w in ("old", "good") for i in (0, 1)),
+        "mat .\t1",
+    ]
+    for file in ("train", "dev"):
+        (data / f"{file}.tsv").write_text("\n".join(rows) + "\n")
+    for seed in (1, 2):
+        task = {"dataset": "sst-2", "folder": data, "max_length": 16}
+        name = f"films-seed-{seed}"
+        settings: dict[str, Any] = {
+            "training": {**STOP["training"], "batch_size": 4},
+            "watching": STOP["watching"],
+        }
+        albertine.finetune(model, name=name, output=place / "runs", task=task, seed=seed, **settings)
+    text = place / "some text"
+    text.mkdir()
+    for number in range(20):
+        (text / f"{number}.txt").write_text(f"the old man said he was a good cat {number}.\n" * 20)
+    albertine.prepare(text, place / "corpus", tokenizer=model, held_out=0.3)
+    albertine.pretrain(
+        name="more",
+        corpus=place / "corpus",
+        output=place / "runs",
+        model={"start_from": model},
+        objective={"max_length": 32},
+        training={"steps": 2, "batch_size": 4, "workers": 0},
+        watching={"evaluate_sequences": 8, "tensorboard": False},
+    )
+    return place / "runs"
+
+
+@pytest.fixture
+def tuned(runs: Path, tmp_path: Path) -> Path:
+    """A copy of the runs, whose first model is meant."""
+    shutil.copytree(runs, tmp_path / "runs")
+    other = tmp_path / "runs" / "films-seed-2" / "result.json"
+    record = json.loads(other.read_text())
+    record["scores"]["accuracy"] += 0.2  # so that there is a range
+    other.write_text(json.dumps(record))
+    return tmp_path / "runs" / "films-seed-1"
+
+
+def sections(page: str) -> dict[str, str]:
+    found = page.split("<!-- albertine:")[1:]
+    return {part.partition(" ")[0]: part.partition("-->")[2].partition("<!--")[0] for part in found}
+
+
+def test_a_tuned_model_and_its_seeds(tuned: Path, capsys: Any) -> None:
+    said = ["--licence", "apache-2.0", "--watts", "65", "--grid", "380", "--language", "en"]
+    assert command(["card", str(tuned), *said]) == 0, capsys.readouterr().err
+    page = (tuned / "best" / "README.md").read_text()
+    record = json.loads((tuned / "result.json").read_text())
+    values = [json.loads((tuned.parent / f"films-seed-{i}" / "result.json").read_text())["scores"]["accuracy"]
+              for i in (1, 2)]  # fmt: skip
+    told = sections(page)
+    assert list(told) == ["model", "data", "training", "scores", "limits", "licence", "carbon", "use", "cite"]
+    assert (
+        f"| accuracy, dev | {np.median(values):.4f} | seeds {min(values):.4f} to {max(values):.4f} |" in page
+    )
+    assert "Tuned on sst-2, from albertine-mini-en." in told["model"] and "train: 5 examples" in told["data"]
+    hours = record["seconds"] / 3600
+    assert (
+        f"= {hours * 65 / 1000:.3g} kWh; x 380 g CO2e/kWh (stated) = {hours * 65 * 380 / 1e6:.3g} kg"
+        in told["carbon"]
+    )
+    assert "transformers has no name" in told["use"] and ".classify(" in told["use"]
+    assert values[0] < values[1] and f"median of 2 seeds ({values[0]:.4f} to {values[1]:.4f})" in page
+    assert str(tuned.parents[1]) not in page, "no path of this machine"
+
+    head = hub.ModelCard(page).data  # which reads it as the Hub does
+    assert (head.license, head.language, head.pipeline_tag) == ("apache-2.0", ["en"], "text-classification")
+    assert (head.library_name, head.datasets) == ("albertine", ["nyu-mll/glue"])
+    assert head.to_dict()["co2_eq_emissions"]["emissions"] == round(hours * 65 / 1000 * 380, 3)
+    (result,) = head.eval_results
+    assert (result.dataset_type, result.dataset_config, result.metric_type) == (
+        "nyu-mll/glue",
+        "sst2",
+        "accuracy",
+    )
+    assert result.metric_value == round(float(np.median(values)), 6)
+    file = tuned / "best" / ".eval_results" / "sst-2.yaml"
+    (entry,) = hub.parse_eval_result_entries(yaml.safe_load(file.read_text()))
+    assert (entry.dataset_id, entry.task_id, entry.value) == ("nyu-mll/glue", "sst2", result.metric_value)
+    assert hub.eval_result_entries_to_yaml([entry]) == yaml.safe_load(file.read_text())
+
+
+def test_what_a_person_wrote_stays_and_what_they_said_is_kept(tuned: Path) -> None:
+    folder = tuned / "best"
+    write_card(folder, Stated(licence="mit", watts=10.0))
+    page = (folder / "README.md").read_text()
+    mine = page.replace("license: mit", "license: mit\nthumbnail: cat.png").replace(
+        "<!-- albertine:data -->", "## My own words\n\nAsk me about *cats*.\n\n<!-- albertine:data -->"
+    )
+    (folder / "README.md").write_text(mine.replace("train: 5 examples", "what I made of it"))
+    write_card(folder, Stated(grid=100.0))
+    again = (folder / "README.md").read_text()
+    assert "## My own words\n\nAsk me about *cats*." in again and "what I made of it" not in again
+    assert head_of(again)["thumbnail"] == "cat.png" and head_of(again)["license"] == "mit"
+    assert stated(again) == {"licence": "mit", "watts": 10.0, "grid": 100.0} and "kg CO2e" in again
+    write_card(folder, Stated())
+    assert (folder / "README.md").read_text() == again
+    # Another model in its place: the words stay, the scores of the first do not.
+    albertine.save(albertine.load(folder), albertine.load_tokenizer(folder), folder)
+    other = (folder / "README.md").read_text()
+    assert (
+        "Ask me about *cats*." in other and "## Scores" not in other and "model-index" not in head_of(other)
+    )
+    assert not (folder / ".eval_results").exists() and head_of(other)["license"] == "mit"
+
+
+def test_a_card_that_a_person_wrote_alone_is_kept_whole(tuned: Path) -> None:
+    own = "---\nlicense: cc-by-4.0\nlanguage: zh\n---\n\n# 我的模型\n\nSomething.\n"
+    (tuned / "best" / "README.md").write_text(own)
+    write_card(tuned / "best", Stated())
+    page = (tuned / "best" / "README.md").read_text()
+    assert "# 我的模型\n\nSomething." in page and "## Licence\n\ncc-by-4.0" in page
+    assert head_of(page)["language"] == ["zh"]
+
+
+def test_a_pretrained_model(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs.parent, tmp_path / "all")
+    run = tmp_path / "all" / "runs" / "more"
+    model = run / "best" if (run / "best").is_dir() else run / "final"
+    write_card(model, Stated())
+    page = (model / "README.md").read_text()
+    told = sections(page)
+    manifest = facts_of(model).corpus
+    assert (
+        manifest is not None and f"train: {manifest.count('documents', 'train'):,} documents" in told["data"]
+    )
+    assert "Text: some text; language en." in told["data"] and "heldout" in told["data"]
+    assert "Pretrained from albertine-mini-en." in told["model"] and "2 updates" in told["training"]
+    assert "nobody stated the power" in told["carbon"] and "Unknown: nobody stated one" in told["licence"]
+    assert head_of(page)["license"] == "unknown" and head_of(page)["language"] == ["en"]
+    assert "held out" in told["scores"] and "A score without an interval" in told["scores"]
+    assert str(runs.parent) not in page and not (model / ".eval_results").exists()
+    rows = [{"task": "mlm", "accuracy": 0.5, "count": 100, "baseline": 0.25, "loss": 3.0}]
+    (model / "scores.json").write_text(json.dumps(rows))
+    write_card(model, Stated())
+    assert (
+        "| mlm: accuracy, held out | 0.5000 | 0.4038 to 0.5962 | 0.2500 | 100 |"
+        in (model / "README.md").read_text()
+    )
+
+
+def test_a_model_without_a_run_says_what_is_not_known(tmp_path: Path) -> None:
+    folder = stand_in.put(tmp_path, "zh")
+    write_card(folder, Stated())
+    page = (folder / "README.md").read_text()
+    told = sections(page)
+    assert "no run lies beside it" in told["model"] and "Not known" in told["data"]
+    assert "None was measured." in told["scores"] and "Nobody measured how good it is" in told["limits"]
+    assert "no record of a run" in told["carbon"] and head_of(page)["pipeline_tag"] == "fill-mask"
+    assert "converted" in head_of(page)["tags"] and "language" not in head_of(page)
+
+
+@pytest.mark.parametrize("said", [Stated(licence="Apache 2.0!"), Stated(watts=0.0), Stated(grid=-1.0)])
+def test_what_makes_no_sense_is_refused(said: Stated, tmp_path: Path) -> None:
+    folder = stand_in.put(tmp_path, "en")
+    before = (folder / "README.md").read_text()
+    with pytest.raises(SettingsError):
+        write_card(folder, said)
+    assert (folder / "README.md").read_text() == before
+
+
+def test_the_card_of_an_earlier_version_goes() -> None:
+    import torch
+
+    shape = {"num_hidden_layers": 2, "hidden_size": 8, "embedding_size": 4, "vocab_size": 30}
+    config = {"model_type": "albert", "architectures": ["AlbertModel"], **shape}
+    tensors = {"a": torch.zeros(3)}
+    old = (
+        "---\nlibrary_name: albertine\ntags: [albertine, albert]\n---\n\n# AlbertModel\n\n"
+        "A parameter-shared text encoder (albert): 3 parameters, 2 layers, hidden size 8, embedding size 4, "
+        'vocabulary 30.\n\n```python\nimport albertine\n\nmodel = albertine.load("path/to/this/folder")\n'
+        "```\n\n"
+        "transformers loads the same folder with `AutoModel.from_pretrained`.\n"
+    )
+    new = model_card(config, tensors)
+    assert model_card(config, tensors, old) == new == model_card(config, tensors, new)
+    assert "Mine." in model_card(config, tensors, old + "\nMine.\n")
+
+
+def test_intervals() -> None:
+    half = intervals.of_share(0.5, 100)  # Wilson's of 50 of 100
+    assert (round(half.low, 4), round(half.high, 4)) == (0.4038, 0.5962)
+    assert intervals.of_share(1.0, 10).high == pytest.approx(1.0) and intervals.of_share(1.0, 10).low < 0.75
+    rng = np.random.default_rng(0)
+    gold = rng.normal(size=300)
+    lines = [
+        {"label": float(a), "prediction": float(a + b)}
+        for a, b in zip(gold, rng.normal(size=300), strict=True)
+    ]
+    value = float(np.corrcoef(gold, [line["prediction"] for line in lines])[0, 1])
+    found = intervals.of_predictions("pearson", value, lines)
+    assert found is not None and found == intervals.of_predictions("pearson", value, lines)
+    # Fisher's transformation gives the textbook's interval of a correlation
+    low, high = (float(np.tanh(np.arctanh(value) + s * intervals.Z / np.sqrt(297))) for s in (-1, 1))
+    assert found.low == pytest.approx(low, abs=0.02) and found.high == pytest.approx(high, abs=0.02)
+    assert intervals.of_predictions("pearson", value + 0.01, lines) is None, "not the score of these lines"
+    assert intervals.of_predictions("squad_f1", value, lines) is None
+    several = [{"label": ["a", "b"], "prediction": ["a"]}, {"label": ["b"], "prediction": ["b"]}] * 20
+    micro = intervals.of_predictions("micro_f1", 0.8, several)
+    assert micro is not None and micro.low < 0.8 < micro.high

@@ -1,0 +1,206 @@
+"""What we save works in transformers and sentence-transformers as anything of theirs does: auto classes,
+pipelines and SentenceTransformer give our answers to real text in two languages.
+
+`make test-oldest` runs this file again under the oldest releases that are supported (oldest.txt).
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from transformers.pipelines import SUPPORTED_TASKS
+
+import albertine
+from albertine.interop.heads import Kind, Task, head_config
+from albertine.interop.huggingface import save_model
+from albertine.interop.huggingface_config import model_type
+from albertine.interop.sentence_transformers import sentence_files
+from albertine.layout import from_padded
+from albertine.model.model import Model
+from albertine.model.plan import SharingPlan
+from albertine.model.task_model import Classifier, Embedder, TaskModel
+from albertine.tasks.predictor import Predictor
+from albertine.text.tokenizer import Tokenizer
+from tests.model import builders
+
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
+
+BOUND = 1e-5
+RELEASED = {"en": "albertine-mini-en", "zh": "albertine-mini-zh"}
+"""Whose vocabularies are used: SentencePiece and WordPiece."""
+TEXTS = {
+    "en": ["He played for the national football team.", "It isn't “late” 2,019 times.", "naïve café\tA"],
+    "zh": ["皇帝下诏任命他为大将。", "北京 is 中国的首都，2019年。", "好"],
+}
+ASKED = {
+    "en": ("Who played?", "The old man sat in the house and the king of France played there."),
+    "zh": ("谁在北京？", "皇帝任命他为大将，他在北京住了十年。"),
+}
+KINDS: dict[str, tuple[SharingPlan, dict[str, Any]]] = {
+    "albert": (SharingPlan.shared(2), {}),
+    "bert": (SharingPlan.unshared(2), {"embedding_size": 24}),
+    "roformer": (SharingPlan.unshared(2), {"positions": "rotary", "hidden_act": "gelu"}),
+}
+every_kind = pytest.mark.parametrize("kind", KINDS)
+both = pytest.mark.parametrize("language", RELEASED)
+
+
+@pytest.fixture(scope="module")
+def tokenizers() -> dict[str, Tokenizer]:
+    return {language: albertine.load_tokenizer(name) for language, name in RELEASED.items()}
+
+
+def encoder(kind: str, tokenizer: Tokenizer, heads: set[str]) -> Model:
+    plan, change = KINDS[kind]
+    size: Any = {"vocab_size": tokenizer.vocab_size, "max_position_embeddings": 64}
+    model = Model(builders.config(plan, **(size | change)), heads, seed=5).eval()
+    assert model_type(model.config) == kind
+    return model
+
+
+def tuned(
+    folder: Path, tokenizer: Tokenizer, head: TaskModel, task: Task, names: tuple[str, ...], kind: Kind | None
+) -> Path:
+    said = head_config(model_type(head.base.config), task, 0.1, names=names, kind=kind)
+    save_model(head.base, tokenizer, folder, extra_tensors=head.head, extra_config=said)
+    return folder
+
+
+def pipeline(task: str, folder: Path, **how: Any) -> Callable[..., Any]:
+    made: Callable[..., Any] = transformers.pipeline(task, model=str(folder), device="cpu", **how)
+    return made
+
+
+@both
+@every_kind
+def test_tokenizer_encoder_and_features(
+    kind: str, language: str, tokenizers: dict[str, Tokenizer], tmp_path: Path
+) -> None:
+    ours, texts = tokenizers[language], TEXTS[language]
+    model = encoder(kind, ours, {"pooler"} if kind != "roformer" else set())
+    albertine.save(model, ours, tmp_path / "m")
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "m")
+    fields = ours(texts, texts[::-1], return_tensors="pt")
+    batch = theirs(texts, texts[::-1], padding=True, return_tensors="pt")
+    for name, x in fields.items():
+        assert torch.equal(torch.as_tensor(x), batch[name]), name
+    base = transformers.AutoModel.from_pretrained(tmp_path / "m").eval()
+    real = batch["attention_mask"].bool()
+    with torch.no_grad():
+        out, own = base(**batch), model(*fields.values())
+        assert (out.last_hidden_state - own.last_hidden_state)[real].abs().max() <= BOUND
+        if own.pooler_output is not None:
+            assert (out.pooler_output - own.pooler_output).abs().max() <= BOUND
+    one = pipeline("feature-extraction", tmp_path / "m")(texts[0], return_tensors=True)[0]
+    alone = model(*ours(texts[0], return_tensors="pt").values()).last_hidden_state[0]
+    assert one.shape == alone.shape and (one - alone).abs().max() <= BOUND
+
+
+@both
+@every_kind
+def test_fill_mask(kind: str, language: str, tokenizers: dict[str, Tokenizer], tmp_path: Path) -> None:
+    model = encoder(kind, tokenizers[language], {"mlm"})
+    albertine.save(model, tokenizers[language], tmp_path / "m")
+    text = {"en": "He played for the [MASK] team.", "zh": "他为大将[MASK]。"}[language]
+    found = pipeline("fill-mask", tmp_path / "m", top_k=3)(text)
+    own = Predictor(tmp_path / "m", precision="float32").fill_mask(text, top_k=3)[0]
+    assert [one["token"] for one in found] == [one.token_id for one in own]
+    assert [one["score"] for one in found] == pytest.approx([one.probability for one in own], rel=5e-3)
+
+
+@pytest.mark.parametrize("how", ["single", "multi", "score"])
+@pytest.mark.parametrize(("kind", "language"), [("albert", "zh"), ("bert", "en")])
+def test_text_classification(
+    kind: str, how: Kind, language: str, tokenizers: dict[str, Tokenizer], tmp_path: Path
+) -> None:
+    ours = tokenizers[language]
+    names = ("score",) if how == "score" else ("good", "bad", "neither")
+    head = Classifier(encoder(kind, ours, {"pooler"}), len(names), seed=2).eval()
+    folder = tuned(tmp_path / "m", ours, head, "classify", names, how)
+    found = pipeline("text-classification", folder)(TEXTS[language], top_k=None)
+    own = Predictor(folder, precision="float32").classify(TEXTS[language])
+    told = [{one["label"]: one["score"] for one in row} for row in found]
+    assert told == [pytest.approx(row, abs=BOUND) for row in own]
+
+
+@both
+@every_kind
+def test_token_classification(
+    kind: str, language: str, tokenizers: dict[str, Tokenizer], tmp_path: Path
+) -> None:
+    ours, names = tokenizers[language], ("O", "B-PER", "I-PER")
+    heads = set() if kind == "roformer" else {"pooler"}
+    head = Classifier(encoder(kind, ours, heads), len(names), per_token=True, seed=2).eval()
+    folder = tuned(tmp_path / "m", ours, head, "tag", names, None)
+    text = TEXTS[language][0]
+    found = pipeline("token-classification", folder, ignore_labels=[])(text)
+    packed, _ = from_padded(*ours(text, return_tensors="pt").values())
+    with torch.no_grad():
+        own = head(packed)[1:-1].softmax(-1)
+    assert [one["entity"] for one in found] == [names[i] for i in own.argmax(-1)]
+    assert [one["score"] for one in found] == pytest.approx(own.amax(-1).tolist(), abs=BOUND)
+    places = [text[one["start"] : one["end"]] for one in found]
+    assert "".join("".join(places).split()) == "".join(text.split())
+
+
+@both
+@every_kind
+def test_question_answering(
+    kind: str, language: str, tokenizers: dict[str, Tokenizer], tmp_path: Path
+) -> None:
+    ours = tokenizers[language]
+    heads = set() if kind == "roformer" else {"pooler"}
+    head = Classifier(encoder(kind, ours, heads), 2, per_token=True, name="qa_outputs", seed=2).eval()
+    folder = tuned(tmp_path / "m", ours, head, "answer", (), None)
+    question, passage = ASKED[language]
+    theirs = transformers.AutoModelForQuestionAnswering.from_pretrained(folder).eval()
+    batch = transformers.AutoTokenizer.from_pretrained(folder)(question, passage, return_tensors="pt")
+    with torch.no_grad():
+        out = theirs(**batch)
+        logits = torch.stack([out.start_logits, out.end_logits], -1)[0]
+        own = head(from_padded(*ours(question, passage, return_tensors="pt").values())[0])
+    assert (logits - own).abs().max() <= BOUND
+    if "question-answering" in SUPPORTED_TASKS:  # which the newest releases have dropped
+        ask = pipeline("question-answering", folder)
+        # Ours are not widened to whole words.
+        found = ask(question=question, context=passage, max_answer_len=30, align_to_words=False)
+        best = Predictor(folder, precision="float32").answer(question, passage)
+        assert best is not None and found["answer"].strip() == passage[best.begin : best.end].strip()
+
+
+@every_kind
+@pytest.mark.parametrize(("pooling", "normalize"), [("mean", True), ("cls", False)])
+def test_sentence_transformers(
+    kind: str, pooling: Any, normalize: bool, tokenizers: dict[str, Tokenizer], tmp_path: Path
+) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    model = encoder(kind, tokenizers["zh"], set())
+    files = sentence_files(Embedder(model, pooling, normalize))
+    save_model(model, tokenizers["zh"], tmp_path / "m", extra_files=files)
+    theirs = SentenceTransformer(str(tmp_path / "m"), device="cpu")
+    texts = [*TEXTS["zh"], "长" * 90]
+    own = Predictor(tmp_path / "m", precision="float32").embed(texts)
+    np.testing.assert_allclose(theirs.encode(texts), own, atol=BOUND)
+
+
+@pytest.mark.parametrize("language", RELEASED)
+def test_the_released_models_load(language: str) -> None:
+    from albertine.released import released_folder
+
+    folder = released_folder(RELEASED[language])
+    text = {"en": "He played for the national [MASK] team.", "zh": "他任命为大将[MASK]。"}[language]
+    found = pipeline("fill-mask", folder, top_k=1)(text)[0]
+    own = Predictor(folder, precision="float32").fill_mask(text, top_k=1)[0][0]
+    assert found["token"] == own.token_id and found["score"] == pytest.approx(own.probability, abs=1e-3)
