@@ -96,8 +96,11 @@ def copied_config(config: EncoderConfig, layout: Layout = "transformers") -> Enc
             remedy="Leave the layout out, and the model is written in Albertine's own",
         )
     config = one_table_config(config)
-    if layout == "transformers" and model_type(config) == "albert":
-        return config
+    return config if layout == "transformers" and model_type(config) == "albert" else _written_out(config)
+
+
+def _written_out(config: EncoderConfig) -> EncoderConfig:
+    """With a block of its own for every depth."""
     return replace(config, plan=SharingPlan.unshared(config.plan.depth), relative_biases="block")
 
 
@@ -154,7 +157,10 @@ def copied(model: Model, layout: Layout = "transformers") -> Model:
     Raises:
         SettingsError: as `copied_config`.
     """
-    config = copied_config(model.config, layout)
+    return _as(model, copied_config(model.config, layout))
+
+
+def _as(model: Model, config: EncoderConfig) -> Model:
     plain = replan(model, config.plan)
     state = plain.state_dict()
     if model.config.relative_biases == "tied":
@@ -189,7 +195,11 @@ def folded(copies: Model, config: EncoderConfig, kept: Mapping[str, Tensor]) -> 
         config: of the model. kept: what `kept_beside` gave.
     """
     config = replace(config, **{name: getattr(copies.config, name) for name in _FREE})
-    if in_the_way(config, "transformers") or not _computes(copied_config(config), copies.config):
+    if in_the_way(config, "transformers"):
+        return None
+    # What transformers could share may have been written out all the same, for who knows only stacks.
+    ways = copied_config(config), _written_out(one_table_config(config))
+    if (written := next((way for way in ways if _computes(way, copies.config)), None)) is None:
         return None
     with torch.device("meta"):
         model = Model(config, copies.heads)
@@ -199,7 +209,7 @@ def folded(copies: Model, config: EncoderConfig, kept: Mapping[str, Tensor]) -> 
     if state.keys() != shapes.keys():
         return None
     model.load_state_dict(state, assign=True)
-    again, found = copied(model).state_dict(), copies.state_dict()
+    again, found = _as(model, written).state_dict(), copies.state_dict()
     same = again.keys() == found.keys() and all(
         again[name].shape == x.shape and torch.allclose(again[name], x, rtol=1e-5, atol=1e-6)
         for name, x in found.items()
