@@ -142,6 +142,17 @@ def test_what_a_person_wrote_stays_and_what_they_said_is_kept(tuned: Path) -> No
     assert not (folder / ".eval_results").exists() and head_of(other)["license"] == "mit"
 
 
+@pytest.mark.parametrize(("encoder", "base"), [("someone/a-model", "someone/a-model"), ("runs/before", None)])
+def test_only_a_name_of_the_hub_is_a_base_model(
+    encoder: str, base: str | None, tuned: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tuned.parents[1])  # where runs/ is a folder
+    record = json.loads((tuned / "result.json").read_text()) | {"encoder": encoder}
+    (tuned / "result.json").write_text(json.dumps(record))
+    write_card(tuned / "best", Stated())
+    assert head_of((tuned / "best" / "README.md").read_text()).get("base_model") == base
+
+
 def test_a_card_that_a_person_wrote_alone_is_kept_whole(tuned: Path) -> None:
     own = "---\nlicense: cc-by-4.0\nlanguage: zh\n---\n\n# 我的模型\n\nSomething.\n"
     (tuned / "best" / "README.md").write_text(own)

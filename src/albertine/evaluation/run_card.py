@@ -15,6 +15,7 @@ from albertine.files import explained, replace_durably
 from albertine.interop.card import NAME, RESULTS, Card, head_of, shape_in_words, stated, text, title, usage
 from albertine.interop.citations import citation
 from albertine.interop.heads import task_in
+from albertine.interop.hub import is_hub_name
 from albertine.interop.huggingface import read_folder
 from albertine.interop.model_folder import ModelFolder
 
@@ -80,7 +81,7 @@ def run_card(folder: Path, found: ModelFolder, facts: Facts, said: Stated) -> Ca
         pipeline = "fill-mask" if found.model.mlm is not None else "feature-extraction"
     name = facts.name or title(found.config)
     spoken = said.languages or ((facts.corpus.language,) if facts.corpus else None)
-    base = said.base or (facts.base if "/" in facts.base else None)
+    base = said.base or (facts.base if is_hub_name(facts.base) else None)
     tags = ["albertine", str(found.config["model_type"]), facts.made or "converted"]
     tags += ["transformers"] if found.config["model_type"] != "albertine" else []
     tags += ["sentence-transformers"] if vectors else []
