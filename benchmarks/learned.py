@@ -51,8 +51,8 @@ def distilled(hardware: Path) -> Iterator[str]:
     yield "## A student of two depths\n\n`python -m benchmarks.distilled LANGUAGE RUN --save`: a student of "
     yield "the released model, made by its recipe (`albertine distill`), tuned beside its teacher with the "
     yield "same steps, rate and batch; the student also learns what its tuned teacher says of the training "
-    yield "rows, but for sts-b. `cut` is the teacher's first and third depth as they are, tuned on labels "
-    yield "alone. Judged once, at the end. `kept` is the student's score over its teacher's.\n"
+    yield "rows, but for sts-b. A column `cut` is of the teacher's first and third depth as they are, tuned "
+    yield "on labels alone. Judged once, at the end. `kept` is the student's score over its teacher's.\n"
     for path in (path for found in written for path in found):
         yield f"\n{path.stem[-2:]}, {path.name[:10]}:\n\n{path.read_text(encoding='utf-8')}\n"
 

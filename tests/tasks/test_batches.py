@@ -24,7 +24,7 @@ def test_every_epoch_and_every_seed_has_an_order_of_its_own() -> None:
 
     def orders(seed: int) -> list[tuple[int, ...]]:
         """Of two epochs."""
-        training = SimpleNamespace(batch_size=count, micro_batch_tokens=count)
+        training = SimpleNamespace(batch_size=count, micro_batch_tokens=count, teacher=None)
         settings: Any = SimpleNamespace(training=training, seed=seed)
         drawn = zip(range(2), TaskBatches(data, settings, None), strict=False)
         return [tuple(b.packed.input_ids.tolist()) for _, (_, batches) in drawn for b in batches]  # type: ignore[attr-defined]
