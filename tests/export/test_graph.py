@@ -32,7 +32,7 @@ def asked(name: str, packed: bool, **changes: object) -> tuple[object, Run]:
 def test_every_head_answers_as_its_source(name: str, packed: bool) -> None:
     head, run = asked(name, packed)
     found = verify(head, run, packed=packed)  # type: ignore[arg-type]
-    assert found.exact(), found.lines()
+    assert found.exact, found.lines()
     assert all(one.places == 1 for one in found.shapes)
 
 
@@ -40,10 +40,10 @@ def test_every_head_answers_as_its_source(name: str, packed: bool) -> None:
 @pytest.mark.parametrize("plan", PLANS)
 def test_every_encoder_computes_as_its_source(plan: str, name: str) -> None:
     head, run = asked(name, False, **PLANS[plan])
-    assert verify(head, run).exact()  # type: ignore[arg-type]
+    assert verify(head, run).exact  # type: ignore[arg-type]
     if PLANS[plan].get("positions") != "relative":
         head, run = asked(name, True, **PLANS[plan])
-        assert verify(head, run, packed=True).exact()  # type: ignore[arg-type]
+        assert verify(head, run, packed=True).exact  # type: ignore[arg-type]
 
 
 def test_padding_may_stand_on_the_left() -> None:

@@ -1,5 +1,5 @@
-"""Small models with a random head of every family, as model folders and exported. A graph takes seconds to make;
-tags are those of a random field alone, which reads the same logits."""
+"""Small models with a random head of every family, as model folders and exported. A graph takes seconds to
+make; tags are those of a random field alone, which reads the same logits."""
 
 from __future__ import annotations
 

@@ -28,6 +28,7 @@ _OPTIONAL = {
     "pyarrow": "data",
     "zstandard": "data",
     "huggingface_hub": "hub",
+    "onnxruntime": "export",
     "transformers": "dev",
 }
 

@@ -13,6 +13,8 @@ from albertine.files import standing
 from albertine.interop.places import place
 from albertine.model.config import EncoderConfig
 
+EXPORT = "export.json"
+
 
 @dataclass(frozen=True)
 class NoModel:
@@ -60,6 +62,8 @@ def look_up_model(what: str) -> EncoderConfig:
 def _folder(folder: Path) -> EncoderConfig | NoModel:
     from albertine.interop.google import checkpoint_in, google_config
 
+    if (folder / EXPORT).is_file():
+        return _export(folder)
     if (prefix := checkpoint_in(folder)) is not None:
         return google_config(folder, prefix)
     models = (standing(folder / name) / "config.json" for name in ("final", "best"))
@@ -73,6 +77,14 @@ def _folder(folder: Path) -> EncoderConfig | NoModel:
         where=folder,
         remedy="Name a folder with config.json, manifest.json or settings.yaml",
     )
+
+
+def _export(folder: Path) -> NoModel:
+    """What export.json says, a line a file."""
+    from albertine.export.told import facts
+    from albertine.interop.weights import read_json
+
+    return NoModel("exported model", facts(read_json(folder / EXPORT), folder / EXPORT))
 
 
 def _corpus(folder: Path) -> NoModel:

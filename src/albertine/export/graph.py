@@ -112,7 +112,7 @@ class PackedGraph(Graph):
     def __init__(self, head: Head) -> None:
         super().__init__(head)
         tokens: dict[str, Axes] = dict.fromkeys(("input_ids", "token_type_ids"), ("tokens",))
-        self.inputs = {**tokens, "cu_seqlens": ("offsets",)} | self.asked()
+        self.inputs = {**tokens, "cu_seqlens": ("sequences + 1",)} | self.asked()
 
     def forward(
         self, input_ids: Tensor, token_type_ids: Tensor, cu_seqlens: Tensor, subjects: Tensor | None = None
@@ -238,7 +238,7 @@ def open_axes(graph: Graph) -> tuple[dict[int, Any], ...]:
     sizes: dict[str, Any] = {}
     return tuple(
         {
-            i: sizes.setdefault(axis, torch.export.Dim(axis))
+            i: sizes.setdefault(axis, torch.export.Dim(axis if axis.isidentifier() else "offsets"))
             for i, axis in enumerate(axes)
             if isinstance(axis, str)
         }

@@ -20,8 +20,8 @@ class JointSpan(Head):
     """The joint head of SQuAD v2.0, with the outputs of XLNetForQuestionAnswering of transformers: the best
     starts, for each of them the best ends, and the logit that there is no answer.
 
-    As there, the second axis of `end_top_*` runs over the starts fastest: e·STARTS + s. Where a text has fewer
-    places than are wanted, the rest have the log-probability `OUTSIDE` and the place 0.
+    As there, the second axis of `end_top_*` runs over the starts fastest: e·STARTS + s. Where a text has
+    fewer places than are wanted, the rest have the log-probability `OUTSIDE` and the place 0.
     """
 
     integers = frozenset({"start_top_index", "end_top_index"})

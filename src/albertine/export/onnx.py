@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import math
 import warnings
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -21,17 +22,18 @@ import torch
 from albertine.errors import ModelError, SettingsError
 from albertine.export.formats import ExportedFile, ExportOptions
 from albertine.export.graph import Graph, example_of, graph_of, open_axes
-from albertine.export.opened import Opened, parameters
+from albertine.export.opened import Opened
+from albertine.export.outputs import Head
 from albertine.export.verify import Arrays, Run
 
 NEEDS = ("onnx", "onnxscript", "onnxruntime")
 EXTRA = "export"
 OPSET, OPSETS = 20, range(18, 24)
 """The default is the first with an operator for GELU."""
-SPARE = 0.02
-"""How much larger than its parameters a float32 graph may be: nodes and names, and constants of the trace."""
-SMALL = 400_000
-"""Bytes of that, whatever the model's size."""
+LARGEST = 2_000_000_000
+"""What protobuf can hold in one message."""
+SMALL = 1 << 16
+"""Bytes of constants that the trace may add to the weights: shapes, indices, frequencies."""
 
 
 def write(source: Opened, folder: Path, options: ExportOptions) -> list[ExportedFile]:
@@ -48,13 +50,20 @@ def write(source: Opened, folder: Path, options: ExportOptions) -> list[Exported
         )
     if options.packed and source.head.base.config.positions == "relative":
         raise SettingsError("relative positions have a padded graph only", remedy="Leave out --packed")
+    weights = sum(x.numel() * x.element_size() for x in source.head.model.parameters())
+    if weights > LARGEST:
+        raise ModelError(
+            f"has {weights:,} bytes of weights, and one ONNX file holds {LARGEST:,}",
+            where=source.path,
+            remedy="Share more of its depths, or export a smaller model",
+        )
     (folder / "onnx").mkdir(exist_ok=True)
     written = []
     for packed in (False, True) if options.packed else (False,):
         name = f"onnx/model{'_packed' if packed else ''}.onnx"
         graph = graph_of(source.head, packed)
         save_graph(graph, folder / name, opset)
-        _check_size(folder / name, source)
+        check_copies(folder / name, source.head)
         facts = _facts(graph, folder / name, opset)
         written.append(ExportedFile(name, "float32", runner(folder / name), packed, facts))
         if options.int8:
@@ -89,6 +98,9 @@ def save_graph(graph: Graph, file: Path, opset: int) -> None:
         for size, axis in zip(value.type.tensor_type.shape.dim, axes, strict=True):
             if isinstance(axis, str):  # the trace names sizes by how it found them
                 size.dim_param = axis
+    for part in (model, model.graph, *model.graph.node, *model.graph.value_info):
+        del part.metadata_props[:]  # where in which program the trace was made: paths of this machine
+        part.doc_string = ""
     model.producer_name, model.producer_version = "albertine", version("albertine")
     onnx.save(model, file)
 
@@ -107,16 +119,31 @@ def _quiet() -> Iterator[None]:
         log.setLevel(before)
 
 
-def _check_size(file: Path, source: Opened) -> None:
-    """Refuse a graph that holds a weight twice."""
-    wanted = sum(x.numel() * x.element_size() for x in parameters(source.head).values())
-    found = file.stat().st_size
-    if found > wanted * (1 + SPARE) + SMALL:
+def check_copies(file: Path, head: Head) -> None:
+    """Refuse a graph that holds a weight more than once.
+
+    Raises:
+        ModelError: its constants are larger than the parameters of the model.
+    """
+    weights = sum(x.numel() * x.element_size() for x in head.model.parameters())
+    found = constants(file)
+    if found > weights + head.tables + SMALL:
         raise ModelError(
-            f"the graph has {found:,} bytes and its weights {wanted:,}: some are written more than once",
-            where=source.path,
-            remedy="Please report this with the model's config.json",
+            f"the graph holds {found:,} bytes of constants, and the model has {weights:,} bytes of weights: "
+            "some are written more than once",
+            where=file.name,
+            remedy="Please report this with the model's config.json; nothing was written",
         )
+
+
+def constants(file: Path) -> int:
+    """Bytes of all initialisers and constants of a graph."""
+    import onnx
+    from onnx.helper import tensor_dtype_to_np_dtype
+
+    graph = onnx.load(file).graph
+    stored = [*graph.initializer, *(a.t for node in graph.node for a in node.attribute if a.HasField("t"))]
+    return sum(math.prod(x.dims) * tensor_dtype_to_np_dtype(x.data_type).itemsize for x in stored)
 
 
 def _facts(graph: Graph, file: Path, opset: int) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import safetensors.torch
-from torch import Tensor
 
 from albertine.errors import ModelError, SettingsError
 from albertine.export.joint_span import JointSpan
@@ -35,7 +34,9 @@ HEADS = ("task", "fill-mask", "embed", "features")
 """What a graph may answer: that of the task that the model was tuned for, or else the words under a mask; the
 words; the vector of a text; the states of every token."""
 EXTRA_TENSORS = "head.safetensors"
-"""What is needed to read the outputs and is no part of the graph: the transitions of a random field."""
+"""What is needed to read the outputs and is no part of the graph: the scores of a conditional random field,
+"crf.transitions" (tags, tags) from the row to the column, "crf.start" and "crf.end" (tags,), with what the
+tagging scheme forbids far below all else."""
 _BESIDE = (MODULES, TRANSFORMER, PROMPTS, f"{POOLING}/config.json")
 
 
@@ -142,8 +143,9 @@ def _head(
     model = tuned_model(folder, family_of(folder, tokenizer, path), path)
     files = {}
     if isinstance(model, CrfTagger):
-        transitions = {name: x for name, x in model.head.items() if name.startswith("crf.")}
-        files[EXTRA_TENSORS] = safetensors.torch.save(transitions)
+        names = ("crf.transitions", "crf.start", "crf.end")
+        scores = {name: x.detach() for name, x in zip(names, model.crf.scores, strict=True)}
+        files[EXTRA_TENSORS] = safetensors.torch.save(scores)
     return _of_task(model, answers, path), files
 
 
@@ -187,8 +189,3 @@ def digest_of(folder: Path) -> str:
             with path.open("rb") as file:
                 hashlib.file_digest(file, lambda: digest)
     return digest.hexdigest()
-
-
-def parameters(head: Head) -> dict[str, Tensor]:
-    """The tensors that the graph is made of, each once."""
-    return dict(head.model.named_parameters())

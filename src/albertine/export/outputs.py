@@ -51,6 +51,13 @@ class Head(ABC):
     def encoder(self) -> Encoder:
         return self.base.encoder
 
+    @property
+    def tables(self) -> int:
+        """Bytes of constants that are no parameters: sines and cosines of places and steps."""
+        signals = self.encoder.signals
+        rows = sum(signals.sinusoids.values()) if signals is not None else 0
+        return 4 * rows * self.base.config.hidden_size
+
     @abstractmethod
     def traced(self, table: Table, out: EncoderOutput, subjects: Tensor | None) -> Outputs:
         """The outputs in the graph."""
@@ -117,6 +124,10 @@ class TextVector(Head):
         self.all_depths = whitening is None and pooling == "depths"
         states = {"last_hidden_state": ("tokens", hidden)} if whitening is None else {}
         self.axes = {**states, "sentence_embedding": ("batch", size)}
+
+    @property
+    def tables(self) -> int:
+        return super().tables + (0 if self.whitening is None else 4 * self.whitening.matrix.numel())
 
     def traced(self, table: Table, out: EncoderOutput, subjects: Tensor | None) -> Outputs:
         if self.whitening is not None:

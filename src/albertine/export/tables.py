@@ -3,12 +3,14 @@ of its batch.
 
 A model computes rows (R, H), whatever stands between two rows; only attention, and what makes one vector of a
 sequence, ask where a sequence begins. A padded batch gives B·L rows, padding among them, and a packed one its
-T tokens. Every size is a symbol in the traced graph, so nothing here may become a Python number.
+T tokens. Every size is a symbol in the traced graph, so nothing here may become a Python number;
+and what all depths ask for is computed once.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -28,7 +30,7 @@ class PaddedTable:
     token_type_ids: Tensor
     real: Tensor
 
-    @property
+    @cached_property
     def rows(self) -> Packed:
         """All rows as the embeddings read them; a place is the column (`layout.from_padded`)."""
         batch, length = self.input_ids.shape
@@ -48,37 +50,37 @@ class PaddedTable:
         """(R, …) as an output has it, (B, L, …)."""
         return self.table(x_R)
 
-    @property
+    @cached_property
     def lengths(self) -> Tensor:
         """Tokens of each sequence, int64 (B,)."""
         return self.real.sum(1)
 
-    @property
+    @cached_property
     def types(self) -> Tensor:
         """Segments as a table, (B, L)."""
         return self.token_type_ids
 
-    @property
+    @cached_property
     def first_column(self) -> Tensor:
         """Where each sequence begins in its row, int64 (B,)."""
         return self.real.int().argmax(1)
 
-    @property
+    @cached_property
     def last_column(self) -> Tensor:
         """Where the last token of each sequence stands in its row, int64 (B,)."""
         return self.input_ids.shape[1] - 1 - self.real.flip(1).int().argmax(1)
 
-    @property
+    @cached_property
     def first(self) -> Tensor:
         """The row of the first token of each sequence, int64 (B,)."""
         return self._starts + self.first_column
 
-    @property
+    @cached_property
     def last(self) -> Tensor:
         """The row of the last token of each sequence, int64 (B,)."""
         return self._starts + self.last_column
 
-    @property
+    @cached_property
     def _starts(self) -> Tensor:
         batch, length = self.input_ids.shape
         return torch.arange(batch, device=self.input_ids.device) * length
@@ -96,25 +98,25 @@ class PackedTable:
     token_type_ids: Tensor
     offsets: Tensor
 
-    @property
+    @cached_property
     def rows(self) -> Packed:
         """All rows as the embeddings read them."""
         return Packed(self.input_ids, self.token_type_ids, self._places, torch.zeros(1), ())
 
-    @property
+    @cached_property
     def _owners(self) -> Tensor:
         """The number of each token's sequence, int64 (T,): how many have ended before it."""
         return (self._every[:, None] >= self.offsets[1:]).sum(1)
 
-    @property
+    @cached_property
     def _every(self) -> Tensor:
         return torch.arange(self.input_ids.shape[0], device=self.input_ids.device)
 
-    @property
+    @cached_property
     def _places(self) -> Tensor:
         return self._every - self.offsets[self._owners]
 
-    @property
+    @cached_property
     def _columns(self) -> Tensor:
         """0 to the longest length, int64 (L,). That length is a number out of the data: a size that the
         graph learns when it runs."""
@@ -123,7 +125,7 @@ class PackedTable:
         torch._check(longest <= self.input_ids.shape[0])  # type: ignore[no-untyped-call]
         return torch.arange(longest, device=self.offsets.device)
 
-    @property
+    @cached_property
     def real(self) -> Tensor:
         """bool (S, L)."""
         return self._columns < self.lengths[:, None]
@@ -141,32 +143,32 @@ class PackedTable:
         """(T, …) as an output has it: as it is."""
         return x_R
 
-    @property
+    @cached_property
     def lengths(self) -> Tensor:
         """Tokens of each sequence, int64 (S,)."""
         return self.offsets[1:] - self.offsets[:-1]
 
-    @property
+    @cached_property
     def types(self) -> Tensor:
         """Segments as a table, (S, L)."""
         return self.table(self.token_type_ids)
 
-    @property
+    @cached_property
     def first_column(self) -> Tensor:
         """Where each sequence begins in its row of the table: int64 (S,) of 0."""
         return torch.zeros_like(self.lengths)
 
-    @property
+    @cached_property
     def last_column(self) -> Tensor:
         """Where the last token of each sequence stands in its row of the table, int64 (S,)."""
         return self.lengths - 1
 
-    @property
+    @cached_property
     def first(self) -> Tensor:
         """The row of the first token of each sequence, int64 (S,)."""
         return self.offsets[:-1]
 
-    @property
+    @cached_property
     def last(self) -> Tensor:
         """The row of the last token of each sequence, int64 (S,)."""
         return self.offsets[1:] - 1

@@ -68,9 +68,14 @@ class Compared:
 
 @dataclass(frozen=True)
 class Verified:
-    """What was found over all batches."""
+    """What was found over all batches.
+
+    Attributes:
+        rounding: what `rounding_of` found, where it was asked.
+    """
 
     shapes: tuple[Compared, ...]
+    rounding: float | None = None
 
     @property
     def difference(self) -> float:
@@ -80,25 +85,31 @@ class Verified:
     def cosine(self) -> float:
         return min(one.cosine for one in self.shapes)
 
-    def exact(self, rounding: float = 0.0) -> bool:
+    @property
+    def exact(self) -> bool:
         """Whether every batch is as exact as float32 is."""
-        return all(one.exact(rounding) for one in self.shapes)
+        return all(one.exact(self.rounding or 0.0) for one in self.shapes)
 
     def as_data(self) -> dict[str, Any]:
         """For export.json."""
+        certain = {} if self.rounding is None else {"float32_of_source_to_its_float64": self.rounding}
         return {
             "greatest_difference": self.difference,
+            **certain,
             "least_cosine": self.cosine,
             "shapes": [asdict(one) for one in self.shapes],
         }
 
     def lines(self) -> list[str]:
-        """One line a batch."""
-        return [
-            f"{one.batch} x {one.length} ({one.tokens} tokens): greatest difference {one.difference:.1e}, "
-            f"cosine {one.cosine:.6f}"
+        """One line a batch, and why a difference is no larger than it must be."""
+        lines = [
+            f"{one.batch} x {one.length} ({one.tokens} tokens): greatest difference {one.difference:.1e} "
+            f"of {one.largest:.1e}, cosine {one.cosine:.6f}"
             for one in self.shapes
         ]
+        if self.rounding is not None:
+            lines.append(f"The model's own float32 is up to {self.rounding:.1e} from its float64.")
+        return lines
 
 
 def shapes_for(config: EncoderConfig) -> list[tuple[int, int]]:

@@ -1,0 +1,44 @@
+"""What exports cost, as a part of docs/performance.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.markdown import Result, newest, table
+
+
+def exported(hardware: Path) -> Iterator[str]:
+    if (found := newest(hardware, "exports")) is None:
+        return
+    yield f"## Exports\n\n`python -m benchmarks.exports --save`, {found['date']}, {found['threads']} "
+    yield "threads: the same weights and tokens, everyone in turn, the last hidden states from all. Ratios "
+    yield f"are medians of those of {found['rounds']} rounds; the cosine is the least of a token's vector "
+    yield "with that of our float32. Plain dynamic quantisation is the model of transformers through "
+    yield "`torch.onnx` and `quantize_dynamic`.\n"
+    for name, model in found["models"].items():
+        yield f"\n### {name}\n\nWeights {model['weights'] / 1e6:.1f} MB.\n\n"
+        yield _files(model)
+        for shape, measured in model["shapes"].items():
+            yield f"\n{shape}: {measured['sequences']} of at most {measured['longest']} tokens, "
+            yield f"{measured['fill']:.0%} of the padded batch real"
+            yield ".\n\n" if measured["quiet"] else "; the machine was BUSY, compare nothing.\n\n"
+            yield _runs(measured)
+
+
+def _files(model: Result) -> str:
+    rows = []
+    for name, said in model["files"].items():
+        share = f"{said['quantised']} of {said['products']}" if "products" in said else ""
+        rows.append([name, f"{said['bytes'] / 1e6:.1f}", share])
+    return table(["file", "MB", "products in int8"], rows)
+
+
+def _runs(measured: Result) -> str:
+    rows = [
+        [way, f"{row['median_ms']:,.1f}", f"{row['least_cosine']:.4f}"]
+        for way, row in sorted(measured["runs"].items(), key=lambda item: -item[1]["median_ms"])
+    ]
+    ratios = [[pair, f"{ratio:.2f}"] for pair, ratio in measured["ratios"].items()]
+    both = table(["", "ms", "least cosine"], rows)
+    return both + ("\n" + table(["ratio", "times faster"], ratios) if ratios else "")

@@ -1,0 +1,263 @@
+"""What exports cost and save: each beside transformers, its usual ONNX with plain dynamic quantisation,
+OpenVINO and our own kernels.
+
+    python -m benchmarks.exports --save
+    python -m benchmarks.exports albertine-mini-en --rounds 3
+
+The same weights and the same tokens for everyone, all in turn, round by round; ratios are medians of those of
+single rounds. Every way gives the last hidden states, and its cosine is the least of a token's vector with
+that of our float32. The preset has random weights. "plain dynamic quantisation" is what Optimum does:
+`torch.onnx` of the model of transformers, then `quantize_dynamic`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import tempfile
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import albertine
+from albertine.bench.contest import compete
+from albertine.bench.inputs import Inputs, inputs, lengths_of
+from albertine.bench.machine import describe
+from albertine.bench.peers import NAMES, peers
+from albertine.errors import ModelError
+from albertine.export.formats import ExportOptions
+from albertine.export.make import export
+from albertine.export.onnx import session_of
+from albertine.export.quantized import products
+from albertine.interop.places import model_folder
+from albertine.precision import InferencePrecision, fast_bfloat16
+from benchmarks.keep import keep
+
+MODELS = ("albert-base-v2", "albertine-mini-en")
+SHAPES = {"single": (1, 128, 1.0), "dense": (8, 128, 1.0), "varied": (32, 128, 0.48)}
+"""Sequences, the longest of them in tokens, and the share of the padded batch that is real."""
+AGAINST = (
+    "transformers float32",
+    "transformers, ONNX, plain dynamic quantisation",
+    "OpenVINO float32",
+    "OpenVINO int8",
+    "albertine float32",
+    "albertine int8",
+)
+Way = Callable[[Inputs], Tensor]
+
+
+def folder_of(name: str, scratch: Path) -> Path:
+    """A model folder: that of a preset gets random weights."""
+    if name not in albertine.presets():
+        return model_folder(name)
+    folder = scratch / name
+    albertine.save(albertine.load(name, random=True), None, folder)
+    return folder
+
+
+def exports(
+    folder: Path, scratch: Path, threads: int
+) -> tuple[dict[str, Way], dict[str, Any], dict[str, str]]:
+    """Our exports, what there is to tell of each, and which are refused and why."""
+    out, ways, told = scratch / "export", dict[str, Way](), dict[str, Any]()
+    missing: dict[str, str] = {}
+    try:
+        options = ExportOptions(int8=True, packed=True)
+        report = export(folder, out, head="features", overwrite=True, options=options).report
+    except ModelError as error:  # its 8-bit export is refused
+        missing["export int8"] = error.what
+        options = ExportOptions(packed=True)
+        report = export(folder, out, head="features", overwrite=True, options=options).report
+    for file, said in report["files"].items():
+        packed = said["layout"] == "packed"
+        name = f"export {said['precision']}{', packed' if packed else ''}"
+        ways[name] = _packed(out / file, threads) if packed else _padded(out / file, threads)
+        told[name] = {key: said[key] for key in ("bytes", "greatest_difference", "least_cosine")}
+        told[name] |= {key: said[key] for key in ("products", "quantised") if key in said}
+    return ways, told, missing
+
+
+def _padded(file: Path, threads: int) -> Way:
+    session = session_of(file, threads)
+    known = {one.name for one in session.get_inputs()}
+
+    def run(given: Inputs) -> Tensor:
+        asked = {name: x.numpy() for name, x in given.padded.items() if name in known}
+        return torch.from_numpy(session.run(None, asked)[0])
+
+    return run
+
+
+def _packed(file: Path, threads: int) -> Way:
+    session = session_of(file, threads)
+    known = {one.name for one in session.get_inputs()}
+
+    def run(given: Inputs) -> Tensor:
+        batch = given.packed
+        asked = {
+            "input_ids": batch.input_ids.numpy(),
+            "token_type_ids": batch.token_type_ids.numpy(),
+            "cu_seqlens": batch.cu_seqlens.long().numpy(),
+        }
+        found = session.run(None, {name: x for name, x in asked.items() if name in known})
+        return torch.from_numpy(found[0])
+
+    return run
+
+
+class Bare(torch.nn.Module):
+    """A model of transformers that gives its last hidden states alone."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
+        states: Tensor = self.model(input_ids, attention_mask, token_type_ids).last_hidden_state
+        return states
+
+
+def usual(folder: Path, scratch: Path, threads: int) -> tuple[dict[str, Way], dict[str, Any]]:
+    """transformers' model through `torch.onnx`, in float32 and as plain dynamic quantisation leaves it."""
+    from onnxruntime.quantization import quantize_dynamic
+    from transformers import AutoModel
+
+    model = Bare(AutoModel.from_pretrained(folder, attn_implementation="eager").eval())
+    ids, mask = torch.full((3, 7), 5), torch.ones(3, 7, dtype=torch.long)
+    mask[1, 4:] = 0
+    batch, length = torch.export.Dim("batch"), torch.export.Dim("length")
+    moving = {name: {0: batch, 1: length} for name in NAMES}
+    files = {"": scratch / "usual.onnx", ", plain dynamic quantisation": scratch / "usual8.onnx"}
+    plain, small = files.values()
+    with torch.no_grad():
+        example = (ids, mask, torch.zeros_like(ids))
+        program = torch.onnx.export(model, example, dynamo=True, dynamic_shapes=moving, verbose=False)
+    assert program is not None
+    program.save(plain)
+    quantize_dynamic(plain, small)
+    ways = {f"transformers, ONNX{kind}": _padded(file, threads) for kind, file in files.items()}
+    told = {}
+    for kind, file in files.items():
+        total, integers = products(file)
+        size = file.stat().st_size
+        told[f"transformers, ONNX{kind}"] = {"bytes": size, "products": total, "quantised": integers}
+    return ways, told
+
+
+def ours(folder: Path) -> dict[str, Way]:
+    """Our own kernels, each format with a model of its own, as in use."""
+    half: tuple[InferencePrecision, ...] = ("bfloat16",) if fast_bfloat16(torch.device("cpu")) else ()
+    return {f"albertine {form}": _own(folder, form) for form in ("float32", *half, "int8")}
+
+
+def _own(folder: Path, form: InferencePrecision) -> Way:
+    model = albertine.load(folder)
+    model.precision = form
+
+    @torch.inference_mode()
+    def run(given: Inputs) -> Tensor:
+        states: Tensor = model.encoder(given.packed).last_hidden
+        return states
+
+    return run
+
+
+def others(folder: Path, threads: int, given: list[Inputs]) -> tuple[dict[str, Way], dict[str, str]]:
+    """transformers eagerly, and OpenVINO; what cannot be built is told and left out."""
+    ways: dict[str, Way] = {}
+    missing: dict[str, str] = {}
+    for peer in peers():
+        if peer.slow or peer.family == "onnxruntime":
+            continue
+        try:
+            run = peer.build(folder, threads, [one.padded for one in given])
+        except Exception as error:  # a peer's own failure must not keep the others from being measured
+            missing[peer.name] = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
+            continue
+        ways[peer.name] = lambda one, run=run: run(one.padded)  # type: ignore[misc]
+    return ways, missing
+
+
+def measured(name: str, rounds: int, threads: int, scratch: Path, shapes: list[str]) -> dict[str, Any]:
+    """Everyone on every shape, for one model."""
+    folder = folder_of(name, scratch)
+    vocabulary = albertine.load(folder).config.vocab_size
+    given = [inputs(shape, lengths_of(*SHAPES[shape]), vocabulary) for shape in shapes]
+    exported, files, refused = exports(folder, scratch, threads)
+    theirs, plain = usual(folder, scratch, threads)
+    rest, missing = others(folder, threads, given)
+    ways = ours(folder) | exported | theirs | rest
+    found = {}
+    for one in given:
+        asked = {way: (lambda run=run, one=one: run(one)) for way, run in ways.items()}
+        contest = compete(asked, rounds, threads, lambda text: None)
+        tree = contest.told()
+        for way, cosine in _cosines(one, contest.said).items():
+            tree["runs"][way]["least_cosine"] = cosine
+        pairs = [(a, b) for a in exported for b in AGAINST if b in contest.times]
+        found[one.name] = {
+            "sequences": one.packed.num_sequences,
+            "longest": one.packed.max_length,
+            "fill": one.fill,
+            **tree,
+            "ratios": contest.ratios(pairs),
+        }
+    weights = (folder / "model.safetensors").stat().st_size
+    return {"weights": weights, "files": files | plain, "shapes": found, "left_out": refused | missing}
+
+
+def _cosines(given: Inputs, said: Any) -> dict[str, float]:
+    real = given.padded["attention_mask"].bool()
+    vectors = {way: (x if x.dim() == 2 else x[real]).float() for way, x in said.items()}
+    right = vectors["albertine float32"]
+    return {way: float(F.cosine_similarity(x, right).min()) for way, x in vectors.items()}
+
+
+def main(words: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("models", nargs="*", default=list(MODELS), help="presets, released models, folders")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--shapes", nargs="+", choices=list(SHAPES), default=list(SHAPES))
+    parser.add_argument("--save", action="store_true", help="write the result under benchmarks/results")
+    arguments = parser.parse_args(words)
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    torch.set_num_threads(arguments.threads)
+    models = {}
+    for name in arguments.models:
+        with tempfile.TemporaryDirectory() as scratch:
+            found = measured(name, arguments.rounds, arguments.threads, Path(scratch), arguments.shapes)
+        models[name] = found
+        show(name, found)
+    if arguments.save:
+        result = {"rounds": arguments.rounds, "threads": arguments.threads, "models": models}
+        keep("exports", {"machine": describe(), **result})
+
+
+def show(name: str, found: dict[str, Any]) -> None:
+    """Print what was measured."""
+    print(f"{name}: weights {found['weights']:,} bytes", flush=True)
+    for file, said in found["files"].items():
+        print(f"  {file}: {said}")
+    for shape, measurement in found["shapes"].items():
+        print(f"  {shape}{'' if measurement['quiet'] else ' (BUSY: compare nothing)'}")
+        for way, row in measurement["runs"].items():
+            print(f"    {way}: {row['median_ms']:.1f} ms, least cosine {row['least_cosine']:.5f}")
+        for pair, ratio in measurement["ratios"].items():
+            print(f"    {pair}: {ratio:.2f}")
+    for peer, why in found["left_out"].items():
+        print(f"  left out {peer}: {why}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,260 @@
+"""`albertine export`: what is written, what is refused before anything is, and what the report says."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import torch
+
+import albertine as package
+from albertine.errors import AlbertineError, ModelError, RunError, SettingsError
+from albertine.export import formats, make, verify
+from albertine.export.formats import ExportedFile, ExportOptions
+from albertine.export.graph import graph_of, named
+from albertine.export.make import export
+from albertine.export.opened import Opened, opened
+from albertine.export.verify import Arrays, Compared, Verified, rounding_of
+from albertine.interop.huggingface import read_folder
+from albertine.model.crf import CrfTagger
+from albertine.model.model import Model
+from albertine.tasks.families import family_of, tuned_model
+from albertine.text.load import load_tokenizer
+from tests.cli.conftest import Command, albertine  # noqa: F401
+from tests.export.conftest import put_model
+from tests.export.heads import head_of
+from tests.model.builders import config
+
+
+class Torch:
+    """A format without files: the graph, asked by torch; as exact as it is told to be."""
+
+    NEEDS: tuple[str, ...] = ()
+    EXTRA = "export"
+
+    def __init__(self, wrong: float = 0.0, precision: str = "float32") -> None:
+        self.wrong, self.precision = wrong, precision
+
+    def write(self, source: Opened, folder: Path, options: ExportOptions) -> list[ExportedFile]:
+        graph = graph_of(source.head)
+        (folder / "model.torch").write_text("")
+
+        @torch.no_grad()
+        def run(inputs: Arrays) -> Arrays:
+            found = graph(*(torch.from_numpy(inputs[name]) for name in graph.inputs))
+            return {name: x.numpy() + self.wrong for name, x in named(graph, found).items()}
+
+        return [ExportedFile("model.torch", self.precision, run, facts={"bytes": 0})]
+
+
+@pytest.fixture
+def in_torch(monkeypatch: pytest.MonkeyPatch) -> Torch:
+    """That format in place of ONNX, which takes seconds to trace."""
+    made = Torch()
+    monkeypatch.setattr(make, "format_of", lambda name: made)
+    return made
+
+
+def files_in(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_folder_is_a_saved_model_without_weights(exported: Path, classifier: Path) -> None:
+    files = files_in(exported)
+    assert {"config.json", "tokenizer.json", "export.json", "onnx/model.onnx"} <= files
+    assert not any(name.endswith(".safetensors") for name in files)
+    told, source = (json.loads((folder / "config.json").read_text()) for folder in (exported, classifier))
+    assert told["albertine"] == source["albertine"] and told["id2label"] == source["id2label"]
+    first, second = load_tokenizer(exported), load_tokenizer(classifier)
+    assert first.fingerprint == second.fingerprint
+
+
+def test_the_report(exported: Path) -> None:
+    report = json.loads((exported / "export.json").read_text())
+    assert report["answers"] == "classify" and report["formats"] == ["onnx"]
+    assert len(report["source"]["digest"]) == 32 and report["source"]["name"] == "classify"
+    assert report["versions"].keys() >= {"albertine", "torch", "onnx", "onnxruntime", "python"}
+    padded, packed = (report["files"][f"onnx/model{kind}.onnx"] for kind in ("", "_packed"))
+    assert padded["opset"] == 20 and padded["layout"] == "padded" and packed["layout"] == "packed"
+    assert padded["inputs"]["attention_mask"] == ["batch", "length"]
+    assert padded["outputs"] == {"logits": ["batch", 3]} and packed["outputs"] == {"logits": ["sequences", 3]}
+    assert packed["inputs"]["cu_seqlens"] == ["sequences + 1"]
+    assert report["files"]["onnx/model_int8.onnx"]["weight_bits"] in (7, 8)
+
+
+def test_info_tells_what_an_export_is(exported: Path, albertine: Command) -> None:  # noqa: F811
+    out = albertine("info", exported).out
+    assert "exported model" in out and "classify" in out
+    assert "opset 20" in out and "products in int8" in out and "over 20 shapes" in out
+
+
+def test_info_of_a_damaged_report(tmp_path: Path, albertine: Command) -> None:  # noqa: F811
+    (tmp_path / "export.json").write_text('{"files": []}')
+    done = albertine("info", tmp_path)
+    assert done.code == 2 and "is no report of an export" in done.err and "Traceback" not in done.err
+
+
+def test_an_export_is_not_replaced_unless_asked(in_torch: Torch, classifier: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    first = export(classifier, out)
+    with pytest.raises(SettingsError, match=r"exists.*--overwrite"):
+        export(classifier, out)
+    (out / "export.json").write_text("{}")
+    assert export(classifier, out, overwrite=True).report == first.report
+    assert json.loads((out / "export.json").read_text()) == first.report
+
+
+def test_what_is_no_export_is_never_replaced(in_torch: Torch, classifier: Path, tmp_path: Path) -> None:
+    model = shutil.copytree(classifier, tmp_path / "model")
+    before = files_in(model)
+    for source in (classifier, model):
+        with pytest.raises(SettingsError):
+            export(source, model, overwrite=True)
+    assert files_in(model) == before
+
+
+@pytest.mark.parametrize("opened_as", ["a missing model", "an unknown format", "an unknown head"])
+def test_nothing_is_written_where_something_is_wrong(
+    opened_as: str, classifier: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(AlbertineError):
+        if opened_as == "a missing model":
+            export(tmp_path / "nothing", out)
+        elif opened_as == "an unknown format":
+            export(classifier, out, to=["nonsense"])
+        else:
+            export(classifier, out, head="nonsense")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_missing_library_is_one_message(
+    classifier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(formats, "find_spec", lambda name: None if name.startswith("onnx") else object())
+    with pytest.raises(RunError, match=r"needs onnx and onnxscript and onnxruntime.*albertine\[export\]"):
+        export(classifier, tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_export_that_says_something_else_is_not_left(
+    in_torch: Torch, classifier: Path, tmp_path: Path
+) -> None:
+    in_torch.wrong = 1e-3
+    with pytest.raises(ModelError, match=r"says something else: at .* a number differs by"):
+        export(classifier, tmp_path / "out")
+    in_torch.precision, in_torch.wrong = "int8", 1.0
+    with pytest.raises(ModelError, match="is another model: least cosine"):
+        export(classifier, tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_coarse_format_may_differ_a_little(in_torch: Torch, classifier: Path, tmp_path: Path) -> None:
+    in_torch.precision, in_torch.wrong = "int8", 1e-4
+    export(classifier, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"halting": "accumulated"}, "decides itself after how many steps"),
+        ({"solver": "anderson", "input_injection": True}, "runs until nothing changes any more"),
+    ],
+)
+def test_loops_have_no_graph(changes: dict[str, object], words: str, tmp_path: Path) -> None:
+    folder = put_model(tmp_path, **changes)
+    with pytest.raises(ModelError, match=words):
+        opened(folder, "features")
+
+
+def test_writing_has_no_graph_and_its_encoder_has(tmp_path: Path) -> None:
+    folder = put_model(tmp_path)
+    told = json.loads((folder / "config.json").read_text())
+    told["albertine"] |= {"task": "generate"}
+    (folder / "config.json").write_text(json.dumps(told))
+    with pytest.raises(ModelError, match=r"writes token by token .*--head features"):
+        opened(folder)
+    assert list(opened(folder, "features").head.axes) == ["last_hidden_state", "pooler_output"]
+
+
+def test_a_language_model_has_no_graph_and_its_encoder_has(tmp_path: Path) -> None:
+    changes = {"positions": "relative", "embedding_size": 24, "embedding_norm": False, "summary": "last"}
+    package.save(Model(config(**changes), {"lm"}), None, tmp_path / "xlnet")
+    with pytest.raises(ModelError, match=r"from a memory .*--head features"):
+        opened(tmp_path / "xlnet")
+    assert opened(tmp_path / "xlnet", "features").answers == "features"
+
+
+@pytest.mark.parametrize("task", ["classify", "tag", "choose", "answer", "relate"])
+def test_every_task_is_read_from_its_folder(task: str, in_torch: Torch, tmp_path: Path) -> None:
+    done = export(put_model(tmp_path, task), tmp_path / "out")
+    assert done.report["answers"] == task
+    assert done.report["files"]["model.torch"]["greatest_difference"] <= 1e-5
+    told = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert told["albertine"]["task"] == task
+
+
+def test_a_pretrained_model_answers_what_is_asked(in_torch: Torch, tmp_path: Path) -> None:
+    folder = put_model(tmp_path)
+    for wanted, answers in {"task": "fill-mask", "embed": "embed", "features": "features"}.items():
+        assert export(folder, tmp_path / wanted, head=wanted).report["answers"] == answers
+
+
+def test_the_scores_of_a_random_field_stand_beside(in_torch: Torch, tmp_path: Path) -> None:
+    """With what the scheme forbids, so that who decodes needs to know nothing of it."""
+    folder = put_model(tmp_path, "tag")
+    export(folder, tmp_path / "out")
+    held = safetensors.numpy.load_file(tmp_path / "out" / "head.safetensors")
+    read = read_folder(folder)
+    model = tuned_model(read, family_of(read, load_tokenizer(folder), folder), folder)
+    assert isinstance(model, CrfTagger)
+    for x, name in zip(model.crf.scores, ("crf.transitions", "crf.start", "crf.end"), strict=True):
+        np.testing.assert_array_equal(held[name], x.detach().numpy())
+    assert held["crf.start"][2] < -1000  # I-x begins nothing
+
+
+def test_an_other_model_has_another_digest(classifier: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(classifier, tmp_path / "other")
+    assert opened(other).digest == opened(classifier).digest
+    weights = other / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    assert opened(other).digest != opened(classifier).digest
+
+
+def test_differences_are_judged_by_the_size_of_numbers_and_by_float64() -> None:
+    one = Compared(1, 1, 1, difference=5e-5, largest=2.0, cosine=1.0, places=1.0)
+    assert not Verified((one,)).exact
+    assert Verified((replace(one, largest=10.0),)).exact
+    assert Verified((one,), rounding=1e-5).exact
+    assert not Verified((one,), rounding=1e-6).exact
+
+
+def test_rounding_is_small_and_leaves_the_model_as_it_was() -> None:
+    head = head_of("fill-mask")
+    before = {name: x.clone() for name, x in head.model.state_dict().items()}
+    assert 1e-8 < rounding_of(head) < 1e-4
+    assert all(torch.equal(x, before[name]) for name, x in head.model.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ({}, "has no output `logits`"),
+        ({"logits": np.zeros((1, 2))}, "of shape"),
+        ({"logits": None}, "what is no number"),
+    ],
+)
+def test_a_runtime_that_answers_nonsense(answer: dict[str, object], words: str) -> None:
+    def run(inputs: Arrays) -> Arrays:
+        full = np.full((len(inputs["input_ids"]), 3), np.nan)
+        return {name: full if x is None else np.asarray(x) for name, x in answer.items()}
+
+    with pytest.raises(ModelError, match=words):
+        verify.verify(head_of("classify"), run)
