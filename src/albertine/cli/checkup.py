@@ -28,7 +28,7 @@ _OPTIONAL = {
     "pyarrow": "data",
     "zstandard": "data",
     "huggingface_hub": "hub",
-    "onnxruntime": "export",
+    "onnx": "export",
     "transformers": "dev",
 }
 
