@@ -77,7 +77,9 @@ def models(folder: Path) -> dict[str, tuple[Path, Path, list[tuple[str, list[Any
     """By name a model folder, its export, and what both are asked."""
     made = {name: (*exported(name, folder), own) for name, own in QUESTIONS.items()}
     released = released_folder(MODEL)
-    words, vectors = (export(released, folder / f"{MODEL} {head}", head=head).folder for head in ("fill-mask", "embed"))
+    words, vectors = (
+        export(released, folder / f"{MODEL} {head}", head=head).folder for head in ("fill-mask", "embed")
+    )
     asked_words = [("fill_mask", [text]) for text in MASKED]
     made[f"{MODEL}, words"] = (released, words, asked_words)
     made[f"{MODEL}, vectors"] = (released, vectors, [("embed", [SENTENCES]), ("embed", [TEXTS])])

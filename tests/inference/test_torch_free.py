@@ -157,6 +157,7 @@ def test_help_and_what_is_wrong_need_no_torch(folders: Folders) -> None:
     assert without_torch("predict", "classify", "--help").returncode == 0
     machine = without_torch("doctor")
     assert machine.returncode == 0 and "torch threads" not in machine.stdout
+    assert "onnx/model.onnx" in without_torch("info", folders["single"][1]).stdout
     wrong = without_torch("predict", "tag", folders["single"][1], "a text")
     assert wrong.returncode == 2 and "was tuned to" in wrong.stderr
 
