@@ -149,6 +149,29 @@ def test_what_quantises_too_little_is_refused(exported: Path, tmp_path: Path) ->
     assert not file.exists()
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_low_share_is_refused_where_a_product_with_a_weight_is_left(weighted: bool, tmp_path: Path) -> None:
+    """XLNet's scores of places are a third product of activations; a deep one has 70 of 100 at best."""
+    from onnx import helper, numpy_helper
+
+    nodes = [helper.make_node("MatMulInteger", ["x", "w8"], [f"y{i}"]) for i in range(2)]
+    nodes += [helper.make_node("MatMul", ["x", "x"], [f"z{i}"]) for i in range(2)]
+    if weighted:
+        nodes[-1:] = [
+            helper.make_node("Transpose", ["w"], ["turned"]),
+            helper.make_node("MatMul", ["x", "turned"], ["z1"]),
+        ]
+    weights = [numpy_helper.from_array(np.zeros((2, 2), np.float32), name) for name in ("w", "w8")]
+    file = tmp_path / "model_int8.onnx"
+    onnx.save(helper.make_model(helper.make_graph(nodes, "made", [], [], weights)), file)
+    if weighted:
+        with pytest.raises(ModelError, match="only 2 of 4"):
+            quantized.counted(file)
+    else:
+        assert quantized.counted(file) == {"products": 4, "quantised": 2}
+    assert file.exists() is not weighted
+
+
 def transposed(source: Path, target: Path) -> None:
     """The same graph as other exporters write it: products with weights that a node transposes first."""
     from onnx import helper

@@ -60,7 +60,11 @@ def _theirs(folder: Path, **given: Any) -> _Bare:
     from transformers import AutoModel
 
     with _quietly():
-        return _Bare(AutoModel.from_pretrained(folder, add_pooling_layer=False, **given).eval())
+        try:
+            model = AutoModel.from_pretrained(folder, add_pooling_layer=False, **given)
+        except TypeError:  # RoFormer's has no pooler that could be left out
+            model = AutoModel.from_pretrained(folder, **given)
+        return _Bare(model.eval())
 
 
 def pretraining_peer(folder: Path) -> nn.Module:
@@ -130,8 +134,12 @@ def _openvino(precision: str) -> Callable[[Path, int, list[Batch]], Run]:
         import openvino
 
         with _quietly():
+            try:
+                bare = _theirs(folder, attn_implementation="sdpa")
+            except ValueError:  # RoFormer's attention is written in one way only
+                bare = _theirs(folder, attn_implementation="eager")
             model = openvino.convert_model(
-                _theirs(folder, attn_implementation="sdpa"),
+                bare,
                 example_input={name: batches[0][name] for name in NAMES},
             )
             if precision == "int8":
