@@ -29,6 +29,7 @@ from tests.inference.torch_free_driver import asked
 
 ROOT = Path(__file__).resolve().parents[1]
 MODEL = "albertine-mini-en"
+OF_PYTHON = ("pip", "setuptools", "pkg_resources", "_distutils_hack", "__pycache__")
 MASKED = ["He played for the national football [MASK].", "The [MASK] of France is [MASK]."]
 START = "import sys; from albertine import Predictor; Predictor(sys.argv[1]).fill_mask(sys.argv[2])"
 SENTENCES = ["A cat sat on the mat.", "There was a cat on a mat.", "Prices fell sharply.", "why"]
@@ -44,17 +45,21 @@ def environment(folder: Path) -> Path:
 
 
 def sizes(python: Path) -> dict[str, float]:
-    """Megabytes of what lies in the packages' folder, pip left out, the largest first."""
+    """Megabytes of the packages' folder, and of its largest packages; without pip and setuptools, which came
+    with Python. Compiled caches are pip's and Python's doing, and told apart."""
     code = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    place = Path(
-        subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
-    )
-    found = {
-        entry.name: sum(path.stat().st_size for path in entry.rglob("*") if path.is_file()) / 1e6
-        for entry in place.iterdir()
-        if entry.is_dir() and not entry.name.startswith("pip")
-    }
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
+    told = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout
+    found: dict[str, float] = {}
+    whole = 0.0
+    for path in Path(told.strip()).rglob("*"):
+        package = path.relative_to(told.strip()).parts[0]
+        if path.is_file() and not package.startswith(OF_PYTHON):
+            size = path.stat().st_size / 1e6
+            whole += size
+            if path.parent.name != "__pycache__":
+                found[package] = found.get(package, 0.0) + size
+    largest = sorted(found.items(), key=lambda item: -item[1])[:8]
+    return {"without caches": sum(found.values()), "with caches": whole, **dict(largest)}
 
 
 def difference(one: Any, two: Any) -> float:
@@ -72,7 +77,9 @@ def models(folder: Path) -> dict[str, tuple[Path, Path, list[tuple[str, list[Any
     """By name a model folder, its export, and what both are asked."""
     made = {name: (*exported(name, folder), own) for name, own in QUESTIONS.items()}
     released = released_folder(MODEL)
-    words, vectors = (export(released, folder / head, head=head).folder for head in ("fill-mask", "embed"))
+    words, vectors = (
+        export(released, folder / f"{MODEL} {head}", head=head).folder for head in ("fill-mask", "embed")
+    )
     asked_words = [("fill_mask", [text]) for text in MASKED]
     made[f"{MODEL}, words"] = (released, words, asked_words)
     made[f"{MODEL}, vectors"] = (released, vectors, [("embed", [SENTENCES]), ("embed", [TEXTS])])
@@ -118,12 +125,11 @@ def main() -> None:
     with TemporaryDirectory() as temporary:
         folder = Path(temporary)
         python = environment(folder / "environment")
-        packages = sizes(python)
         made = models(folder)
         source, graph, _ = made[f"{MODEL}, words"]
         found = {
             "machine": describe(),
-            "megabytes": {"all": sum(packages.values()), **dict(list(packages.items())[:8])},
+            "megabytes": sizes(python),
             "greatest_difference": differences(python, folder, made),
             "seconds_to_first_answer": starts(python, source, graph, given.times),
         }

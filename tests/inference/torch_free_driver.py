@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ def asked(folder: str, question: dict[str, Any]) -> Any:
     if question["ask"] == "likely_spans":
         return [[list(one.spans.items()), one.no_answer] for one in predictor.likely_spans(*question["with"])]
     found = getattr(predictor, question["ask"])(*question["with"])
+    if question["ask"] == "fill_mask":
+        return [[asdict(guess) for guess in guesses] for guesses in found]
     return found.tolist() if hasattr(found, "tolist") else found
 
 

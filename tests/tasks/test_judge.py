@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from albertine.errors import DataError, ModelError, SettingsError
 from albertine.inference.chances import sigmoid, softmax
@@ -227,14 +226,14 @@ def test_options_are_averaged_question_by_question(pretrained: Path) -> None:
     ]
     data = encode(questions, load_tokenizer(pretrained), 32)
     said = [
-        torch.tensor([[1.0], [2.0], [0.5], [3.0], [0.0]]),
-        torch.tensor([[0.0], [0.0], [4.0], [0.0], [1.0]]),
+        np.array([[1.0], [2.0], [0.5], [3.0], [0.0]]),
+        np.array([[0.0], [0.0], [4.0], [0.0], [1.0]]),
     ]
     merged = Choose(32).merge(said, data)
     assert merged.shape == (5, 1)
-    tables = [x.squeeze(-1).split([3, 2]) for x in said]
-    for i, row in enumerate(by_option(merged, data.sizes).softmax(-1)):
-        mean = sum(t[i].softmax(-1) for t in tables) / 2
+    tables = [np.split(x[:, 0], [3]) for x in said]
+    for i, row in enumerate(softmax(by_option(merged, data.sizes))):
+        mean = sum(softmax(t[i]) for t in tables) / 2
         assert row[: len(mean)].tolist() == pytest.approx(mean.tolist(), abs=1e-6)
         assert row[len(mean) :].sum() == 0
 

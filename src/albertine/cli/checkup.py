@@ -28,7 +28,7 @@ _OPTIONAL = {
     "pyarrow": "data",
     "zstandard": "data",
     "huggingface_hub": "hub",
-    "onnxscript": "export",
+    "onnx": "export",
     "transformers": "dev",
 }
 

@@ -60,10 +60,10 @@ def look_up_model(what: str) -> EncoderConfig:
 
 
 def _folder(folder: Path) -> EncoderConfig | NoModel:
-    from albertine.interop.google import checkpoint_in, google_config
-
     if (folder / EXPORT).is_file():
         return _export(folder)
+    from albertine.interop.google import checkpoint_in, google_config
+
     if (prefix := checkpoint_in(folder)) is not None:
         return google_config(folder, prefix)
     models = (standing(folder / name) / "config.json" for name in ("final", "best"))

@@ -98,7 +98,7 @@ class ExportedModel:
         table = {"input_ids": ids, "token_type_ids": types}
         given = {"attention_mask": real.astype(np.int64)}
         for name in table.keys() & self._inputs:
-            given[name] = np.full(real.shape, self.config.pad_token_id if name == "input_ids" else 0)
+            given[name] = np.zeros(real.shape, dtype=np.int64)
             given[name][real] = np.concatenate(table[name])
         names = list(self.outputs)
         return dict(zip(names, self._session.run(names, {**given, **more}), strict=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from shlex import quote
 
 import numpy as np
 import torch
@@ -13,6 +14,25 @@ from albertine.grouping import longest_first
 from albertine.layout import pack
 from albertine.model.model import Model
 from albertine.text.tokenizer import Tokenizer
+
+
+def check_words(model: Model, where: object) -> None:
+    """That a model guesses words under masks.
+
+    Raises:
+        ModelError: it has no head that does.
+    """
+    if model.mlm is not None:
+        return
+    if model.lm is None:
+        raise ModelError(
+            "the model has no masked-LM head", remedy="Use a pretrained model, not a fine-tuned one"
+        )
+    raise ModelError(
+        "goes on with texts, in which it has never seen a [MASK]",
+        where=where,
+        remedy=f"Give it a beginning: albertine predict continue {quote(str(where))} TEXT",
+    )
 
 
 @torch.inference_mode()

@@ -8,9 +8,8 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -240,8 +239,12 @@ class Predictor:
         """The `top_k` likeliest pieces for every [MASK] of `text`, best first; one list a mask."""
         if isinstance(self.model, ExportedModel):
             self.model.check_words()
-        elif self.model.mlm is None:
-            raise self._guesses_no_masks(self.model)
+            say = self.model.words
+        else:
+            from albertine.inference.pretraining_heads import check_words, word_logits
+
+            check_words(self.model, self._path)
+            say = partial(word_logits, self.model)
         length, tokenizer = self.model.config.max_position_embeddings, self.tokenizer
         ids = tokenizer(text, max_length=length)["input_ids"]
         places = [i for i, token in enumerate(ids) if token == tokenizer.mask_id]
@@ -251,13 +254,7 @@ class Predictor:
                 f"there is no {MASK} in the text{beyond}",
                 remedy="Shorten the text" if beyond else f"Write {MASK} where a word is to be guessed",
             )
-        if isinstance(self.model, ExportedModel):
-            logits = self.model.words(ids, places)
-        else:
-            from albertine.inference.pretraining_heads import word_logits
-
-            logits = word_logits(self.model, ids, places)
-        logits = logits[:, : tokenizer.vocab_size].copy()
+        logits = say(ids, places)[:, : tokenizer.vocab_size].copy()
         special = sorted(tokenizer.special_ids)
         logits[:, special] = -np.inf
         chances = softmax(logits)
@@ -266,17 +263,6 @@ class Predictor:
             [Guess(tokenizer.id_to_piece(token), token, float(row[token])) for token in tokens]
             for tokens, row in zip(best.tolist(), chances, strict=True)
         ]
-
-    def _guesses_no_masks(self, model: Model) -> ModelError:
-        if model.lm is None:
-            return ModelError(
-                "the model has no masked-LM head", remedy="Use a pretrained model, not a fine-tuned one"
-            )
-        return ModelError(
-            f"goes on with texts, in which it has never seen a {MASK}",
-            where=self._path,
-            remedy=f"Give it a beginning: albertine predict continue {quote(str(self._path))} TEXT",
-        )
 
     def sentence_order(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
         """Probability that the first passage of each pair really comes before the second.
