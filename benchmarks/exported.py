@@ -30,6 +30,7 @@ def _files(model: Result) -> str:
     rows = []
     for name, said in model["files"].items():
         share = f"{said['quantised']} of {said['products']}" if "products" in said else ""
+        share += ", refused" if "refused" in said else ""
         rows.append([name, f"{said['bytes'] / 1e6:.1f}", share])
     return table(["file", "MB", "products in int8"], rows)
 

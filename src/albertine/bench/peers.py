@@ -60,7 +60,11 @@ def _theirs(folder: Path, **given: Any) -> _Bare:
     from transformers import AutoModel
 
     with _quietly():
-        return _Bare(AutoModel.from_pretrained(folder, add_pooling_layer=False, **given).eval())
+        try:
+            model = AutoModel.from_pretrained(folder, add_pooling_layer=False, **given)
+        except TypeError:  # RoFormer's has no pooler that could be left out
+            model = AutoModel.from_pretrained(folder, **given)
+        return _Bare(model.eval())
 
 
 def pretraining_peer(folder: Path) -> nn.Module:
