@@ -9,15 +9,16 @@ import pytest
 import torch
 
 from albertine.export.graph import graph_of, named
+from albertine.export.outputs import Pointers
 from albertine.export.verify import Arrays, Run, batches, packed_inputs, shapes_for, verify
 from albertine.layout import from_padded
 from tests.export.heads import HEADS, PLANS, head_of
-from tests.model.builders import config, model
+from tests.model.builders import config, model, packed
 
 
-def asked(name: str, packed: bool, **changes: object) -> tuple[object, Run]:
+def asked(name: str, as_packed: bool, **changes: object) -> tuple[object, Run]:
     head = head_of(name, model(**changes))  # type: ignore[arg-type]
-    graph = graph_of(head, packed)
+    graph = graph_of(head, as_packed)
 
     @torch.no_grad()
     def run(inputs: Arrays) -> Arrays:
@@ -27,11 +28,11 @@ def asked(name: str, packed: bool, **changes: object) -> tuple[object, Run]:
     return head, run
 
 
-@pytest.mark.parametrize("packed", [False, True], ids=["padded", "packed"])
+@pytest.mark.parametrize("as_packed", [False, True], ids=["padded", "packed"])
 @pytest.mark.parametrize("name", HEADS)
-def test_every_head_answers_as_its_source(name: str, packed: bool) -> None:
-    head, run = asked(name, packed)
-    found = verify(head, run, packed=packed)  # type: ignore[arg-type]
+def test_every_head_answers_as_its_source(name: str, as_packed: bool) -> None:
+    head, run = asked(name, as_packed)
+    found = verify(head, run, packed=as_packed)  # type: ignore[arg-type]
     assert found.exact, found.lines()
     assert all(one.places == 1 for one in found.shapes)
 
@@ -54,10 +55,25 @@ def test_padding_may_stand_on_the_left() -> None:
     ids, types = torch.arange(12).view(2, 6) + 1, torch.zeros(2, 6, dtype=torch.long)
     with torch.no_grad():
         states, pooled = graph_of(head)(ids, mask, types)
-        packed, _ = from_padded(ids, mask, types)
-        expected, expected_pooled = head.source(packed, None)
+        batch, _ = from_padded(ids, mask, types)
+        expected, expected_pooled = head.source(batch, None)
     torch.testing.assert_close(states[mask == 1], expected, atol=1e-5, rtol=0)
     torch.testing.assert_close(pooled, expected_pooled, atol=1e-5, rtol=0)
+
+
+def test_relations_are_asked_as_the_model_itself_asks_them() -> None:
+    """The source of that head shares the lookup of subjects with its graph, so it is held to `Relations`."""
+    head = head_of("relate")
+    assert isinstance(head, Pointers)
+    batch = packed([5, 7, 4])
+    subjects = torch.tensor([[0, 1, 2], [1, 3, 3], [2, 0, 3]])
+    with torch.no_grad():
+        pointers, objects = head.source(batch, subjects)
+        own = head.relations(batch, batch.first_tokens[:, None] + subjects[:, 1:])
+    torch.testing.assert_close(pointers, own[0])
+    for row, expected in enumerate(own[1].split(batch.lengths)):
+        torch.testing.assert_close(objects[row, : len(expected)], expected, atol=1e-5, rtol=0)
+        assert (objects[row, len(expected) :] < -1e29).all()
 
 
 def test_what_padding_holds_changes_nothing() -> None:

@@ -134,8 +134,12 @@ def _openvino(precision: str) -> Callable[[Path, int, list[Batch]], Run]:
         import openvino
 
         with _quietly():
+            try:
+                bare = _theirs(folder, attn_implementation="sdpa")
+            except ValueError:  # RoFormer's attention is written in one way only
+                bare = _theirs(folder, attn_implementation="eager")
             model = openvino.convert_model(
-                _theirs(folder, attn_implementation="sdpa"),
+                bare,
                 example_input={name: batches[0][name] for name in NAMES},
             )
             if precision == "int8":
