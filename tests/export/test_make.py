@@ -36,6 +36,7 @@ class Torch:
 
     NEEDS: tuple[str, ...] = ()
     EXTRA = "export"
+    OPTIONS = frozenset[str]()
 
     def __init__(self, wrong: float = 0.0, precision: str = "float32") -> None:
         self.wrong, self.precision = wrong, precision

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from albertine.errors import ModelError, SettingsError
+from albertine.errors import ModelError, RunError, SettingsError
 from albertine.export import calibrated
 from albertine.export.formats import ExportOptions
 from albertine.export.make import export
-from albertine.export.opened import opened, parameters
+from albertine.export.opened import opened
 from albertine.export.openvino import Asked, narrowed, precise
 from albertine.export.verify import LEAST_SHAPES, text_batches
 from tests.export import saved
@@ -60,7 +60,7 @@ def test_three_files_that_were_verified(folder: Path, told: dict[str, Any]) -> N
 
 
 def test_shared_weights_stand_once(folder: Path) -> None:
-    wanted = sum(x.numel() * 4 for x in parameters(opened(folder.parent / "source").head).values())
+    wanted = sum(x.numel() * 4 for x in opened(folder.parent / "source").head.model.parameters())
     sizes = [(folder / f"openvino/openvino_model{end}.bin").stat().st_size for end in ("", "_bf16", "_int8")]
     assert sizes[0] < 1.05 * wanted  # three depths of one block
     assert sizes[1] < 0.62 * wanted  # the mapping of angles and the norms are as they were
@@ -135,6 +135,12 @@ def test_what_quantises_too_little_is_not_called_int8(folder: Path, monkeypatch:
     with pytest.raises(ModelError, match="only 0 of 24 matrix products"):
         calibrated.quantized(folder / "openvino/openvino_model.xml", folder / "x.xml", [])
     assert not (folder / "x.xml").exists()
+
+
+def test_without_nncf_it_is_said_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibrated, "find_spec", lambda name: None)
+    with pytest.raises(RunError, match=r"need nncf.*albertine\[openvino\]"):
+        calibrated.quantized(folder / "openvino/openvino_model.xml", folder / "x.xml", [])
 
 
 def test_int8_needs_text(tmp_path: Path) -> None:

@@ -10,12 +10,13 @@ import contextlib
 import io
 import logging
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from albertine.errors import DataError, ModelError, SettingsError
+from albertine.errors import DataError, ModelError, RunError, SettingsError
 from albertine.export.opened import Opened
 from albertine.export.quantized import LEAST_SHARE
 from albertine.export.verify import Arrays
@@ -59,8 +60,10 @@ def quantized(source: Path, target: Path, inputs: Sequence[Arrays]) -> dict[str,
         For the report: products, how many of them are quantised, sentences.
 
     Raises:
-        ModelError: too few products are.
+        ModelError: too few products are. RunError: NNCF is missing.
     """
+    if find_spec("nncf") is None:
+        raise RunError("8-bit integers of OpenVINO need nncf", remedy="pip install 'albertine[openvino]'")
     import openvino
 
     from albertine.export.openvino import save

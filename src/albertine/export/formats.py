@@ -86,11 +86,16 @@ def check_options(options: ExportOptions, chosen: Mapping[str, ExportFormat]) ->
     known = frozenset[str]().union(*(module.OPTIONS for module in chosen.values()))
     for option in fields(options):
         if getattr(options, option.name) != option.default and option.name not in known:
-            has = [name for name in FORMATS if option.name in format_of(name).OPTIONS]
+            has = [name for name in FORMATS if option.name in _module(name).OPTIONS]
             raise SettingsError(
                 f"--{option.name} belongs to {' and '.join(has)}",
                 remedy=f"Add --to {has[0]}, or leave it out",
             )
+
+
+def _module(name: str) -> ExportFormat:
+    found: ExportFormat = import_module(FORMATS[name])  # type: ignore[assignment]
+    return found
 
 
 def format_of(name: str) -> ExportFormat:
@@ -101,7 +106,7 @@ def format_of(name: str) -> ExportFormat:
     """
     if name not in FORMATS:
         raise SettingsError(f"there is no format `{name}`", remedy=f"Use one of {', '.join(FORMATS)}")
-    found: ExportFormat = import_module(FORMATS[name])  # type: ignore[assignment]
+    found = _module(name)
     if missing := [module for module in found.NEEDS if find_spec(module) is None]:
         raise RunError(
             f"an export to {name} needs {' and '.join(missing)}",

@@ -29,6 +29,7 @@ from albertine.export.tables import Table
 from albertine.export.verify import Arrays, Run
 from albertine.interop.copies import copied
 from albertine.interop.gguf_file import GgufFile, Value, read_gguf, write_gguf
+from albertine.interop.heads import labels_in
 from albertine.interop.huggingface_names import UNUSED_NORM
 from albertine.interop.keymap import to_ours, to_theirs
 from albertine.interop.llama_names import CLASSIFIER, LLAMA, LlamaArchitecture, in_llamas_way, nearest
@@ -68,7 +69,7 @@ def write(source: Opened, folder: Path, options: ExportOptions) -> list[Exported
     if base.config.num_hidden_layers > _MOST_LAYERS:
         raise ModelError(f"has more than {_MOST_LAYERS} depths, llama.cpp's most", where=source.path)
     kind = nearest(base.config)
-    values = _values(kind, base.config, asked, source.path.name)
+    values = _values(kind, source, asked)
     try:
         values |= vocabulary(source.tokenizer, base.config.vocab_size)
     except ModelError as error:
@@ -129,8 +130,9 @@ class LlamaHead(Head):
         return {f"{CLASSIFIER}{name}": x for name, x in layer.named_parameters()}
 
 
-def _values(kind: LlamaArchitecture, config: EncoderConfig, head: LlamaHead, name: str) -> dict[str, Value]:
+def _values(kind: LlamaArchitecture, source: Opened, head: LlamaHead) -> dict[str, Value]:
     """Everything but the vocabulary."""
+    config = source.head.base.config
     told: dict[str, Value] = {
         "context_length": config.max_position_embeddings,
         "embedding_length": config.hidden_size,
@@ -144,10 +146,15 @@ def _values(kind: LlamaArchitecture, config: EncoderConfig, head: LlamaHead, nam
     if head.pooling != "none":
         told["pooling_type"] = _POOLINGS[head.pooling]
     if head.pooling == "rank":
-        told["classifier.output_labels"] = [f"{i}" for i in range(len(head.classifier[f"{CLASSIFIER}bias"]))]
+        count = len(head.classifier[f"{CLASSIFIER}bias"])
+        told["classifier.output_labels"] = list(labels_in(source.config, count))
     if config.positions == "rotary":
         told |= {"rope.freq_base": float(config.rotary_base), "rope.scaling.type": "none"}
-    general: dict[str, Value] = {"general.architecture": kind, "general.name": name, "general.file_type": 0}
+    general: dict[str, Value] = {
+        "general.architecture": kind,
+        "general.name": source.path.name,
+        "general.file_type": 0,
+    }
     return (
         general
         | {f"{kind}.{name}": value for name, value in told.items()}

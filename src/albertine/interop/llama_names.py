@@ -26,10 +26,17 @@ _EMBEDDINGS = (
 )
 _SEGMENTS = Rule("encoder.embeddings.token_type.weight", "token_types.weight")
 _POSITIONS = Rule("encoder.embeddings.position.weight", "position_embd.weight")
-_POST_NORM = (
+_APART = (
     *dense(f"{ATTENTION}query", "blk.{layer}.attn_q."),
     *dense(f"{ATTENTION}key", "blk.{layer}.attn_k."),
     *dense(f"{ATTENTION}value", "blk.{layer}.attn_v."),
+)
+_TOGETHER = tuple(
+    Rule(f"{ATTENTION}{part}.{kind}", f"blk.{{layer}}.attn_qkv.{kind}", part=(i, 3))
+    for i, part in enumerate(("query", "key", "value"))
+    for kind in ("weight", "bias")
+)
+_POST_NORM = (
     *dense(f"{ATTENTION}output", "blk.{layer}.attn_output."),
     *norm(f"{ATTENTION}layer_norm", "blk.{layer}.attn_output_norm."),
     *dense(f"{FEED_FORWARD}intermediate", "blk.{layer}.ffn_up."),
@@ -37,10 +44,6 @@ _POST_NORM = (
     *norm(f"{FEED_FORWARD}layer_norm", "blk.{layer}.layer_output_norm."),
 )
 _PRE_NORM = (
-    *(
-        Rule(f"{ATTENTION}{part}.weight", "blk.{layer}.attn_qkv.weight", part=(i, 3))
-        for i, part in enumerate(("query", "key", "value"))
-    ),
     Rule(f"{ATTENTION}output.weight", "blk.{layer}.attn_output.weight"),
     Rule(f"{ATTENTION}layer_norm.weight", "blk.{layer}.attn_norm.weight"),
     Rule(f"{FEED_FORWARD}intermediate.weight", "blk.{layer}.ffn_up.weight"),
@@ -55,9 +58,9 @@ def _map(*rules: Rule) -> KeyMap:
 
 
 LLAMA: Mapping[LlamaArchitecture, KeyMap] = {
-    "bert": _map(*_EMBEDDINGS, _SEGMENTS, _POSITIONS, *_POST_NORM, *dense("pooler.dense", "cls.")),
-    "jina-bert-v3": _map(*_EMBEDDINGS, _SEGMENTS, *_POST_NORM),
-    "modern-bert": _map(*_EMBEDDINGS, *_PRE_NORM),
+    "bert": _map(*_EMBEDDINGS, _SEGMENTS, _POSITIONS, *_APART, *_POST_NORM, *dense("pooler.dense", "cls.")),
+    "jina-bert-v3": _map(*_EMBEDDINGS, _SEGMENTS, *_TOGETHER, *_POST_NORM),
+    "modern-bert": _map(*_EMBEDDINGS, *_TOGETHER, *_PRE_NORM),
 }
 CLASSIFIER = "cls.output."
 """The layer over the pooler's output, of bert alone."""
