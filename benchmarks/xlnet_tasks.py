@@ -1,7 +1,7 @@
 """An XLNet fine-tuned here and by transformers and its Trainer, from equal weights, several tasks and seeds.
 
-    python -m benchmarks.xlnet_tasks ../shared/data/glue/SST-2 ../shared/data/sick ../shared/data/glue/QNLI \\
-        --tasks sst-2 sick-entailment qnli
+    python -m benchmarks.xlnet_tasks ../shared/data/glue/SST-2 ../shared/data/sick ../shared/data/glue/MRPC \\
+        --tasks sst-2 sick-entailment mrpc
 
 Nobody has pretrained an XLNet that two cores tune in minutes, so both begin with one folder of random weights
 and a cased vocabulary of the tasks' own texts: what is compared is the way from a text to a score, that is
