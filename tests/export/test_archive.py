@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import subprocess
 import sys
@@ -12,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch.utils._pytree import tree_leaves
 
 from albertine.errors import RunError
 from albertine.export.archive import OtherProcess
@@ -66,8 +64,7 @@ def test_weights_stand_once_and_no_example_is_kept(folder: Path) -> None:
         weights = sum(one.file_size for one in held if not one.filename.endswith(".json"))
         kept = [archive.read(name) for name in archive.namelist() if "sample_inputs" in name]
     assert wanted <= weights < 1.2 * wanted
-    tensors = [x for data in kept for x in tree_leaves(torch.load(io.BytesIO(data), weights_only=True))]
-    assert not any(isinstance(x, torch.Tensor) for x in tensors)
+    assert not any(kept)  # an empty file where there is none
 
 
 def test_a_file_that_is_none_is_told_by_its_reader(tmp_path: Path) -> None:
