@@ -513,9 +513,9 @@ STREAMS = (
         "tests/pretraining/test_streams.py -k end_with_cls",
     ),
     M(
-        "tasks/predictor.py",
-        "if self.model.lm is None:",
-        "if self.model.lm is not None:",
+        "inference/pretraining_heads.py",
+        "if model.lm is None:",
+        "if model.lm is not None:",
         "tests/inference/test_continuing.py -k command",
     ),
     M(

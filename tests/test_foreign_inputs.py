@@ -670,7 +670,7 @@ MODELS: dict[str, tuple[Break, CELL]] = {
         weights("is not a whole"),
     ),
     "no weights": (without("model.safetensors"), weights("holds no model.safetensors")),
-    "pickled weights": (pickled, weights("a format that can run code when it is read")),
+    "pickled weights": (pickled, weights("is no file of torch.save, by how it begins")),
     "a tensor less": (
         tensors(lambda found: found.pop(sorted(found)[0])),
         weights("The configuration and the weights do not"),

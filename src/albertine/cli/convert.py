@@ -98,9 +98,10 @@ def convert(
         ),
     ] = None,
 ) -> None:
-    """Write a model in another layout: as transformers, Google's code or bert4keras loads it.
+    """Write a model as another program loads it.
 
-    For transformers that is a folder with config.json, safetensors and tokenizer."""
+    For transformers that is a folder with config.json, safetensors and tokenizer; for Google's code,
+    brightmart's, bert4keras and XLNet's a checkpoint of TensorFlow."""
     import albertine
     from albertine.errors import ModelError, SettingsError
     from albertine.interop.huggingface import read_folder
