@@ -40,6 +40,8 @@ SENT = (
     "onnx/*.onnx.data",
     "openvino/*.xml",
     "openvino/*.bin",
+    "model.gguf",
+    "torch/model.pt2",
     "scores.json",
     "curve.csv",
     "curve.png",
