@@ -1,4 +1,4 @@
-"""What exports cost, as a part of docs/performance.md."""
+"""What exports cost, and asking them without torch, as parts of docs/performance.md."""
 
 from __future__ import annotations
 
@@ -24,6 +24,19 @@ def exported(hardware: Path) -> Iterator[str]:
             yield f"{measured['fill']:.0%} of the padded batch real"
             yield ".\n\n" if measured["quiet"] else "; the machine was BUSY, compare nothing.\n\n"
             yield _runs(measured)
+
+
+def without_torch(hardware: Path) -> Iterator[str]:
+    if (found := newest(hardware, "torch-free")) is None:
+        return
+    sizes, seconds = found["megabytes"], found["seconds_to_first_answer"]
+    yield f"## Asking without torch\n\n`python -m benchmarks.torch_free --save`, {found['date']}: an "
+    yield f"environment with `albertine[onnx]` alone has {sizes['without caches']:.0f} MB of packages, "
+    yield f"{sizes['with caches']:.0f} with their bytecode (without pip). A new process has its first answer "
+    yield f"after {seconds['no torch']:.2f} s, with torch after {seconds['torch']:.2f} s. Greatest difference "
+    yield "of what both answer:\n\n"
+    rows = [[name, f"{value:.0e}"] for name, value in found["greatest_difference"].items()]
+    yield table(["asked", "difference"], rows)
 
 
 def _files(model: Result) -> str:
