@@ -33,8 +33,8 @@ def without_torch(hardware: Path) -> Iterator[str]:
     yield f"## Asking without torch\n\n`python -m benchmarks.torch_free --save`, {found['date']}: an "
     yield f"environment with `albertine[onnx]` alone has {sizes['without caches']:.0f} MB of packages, "
     yield f"{sizes['with caches']:.0f} with their bytecode (without pip). A new process has its first answer "
-    yield f"after {seconds['no torch']:.2f} s, with torch after {seconds['torch']:.2f} s. Greatest difference "
-    yield "of what both answer:\n\n"
+    yield f"after {seconds['no torch']:.2f} s, with torch after {seconds['torch']:.2f} s. Greatest "
+    yield "difference of what both answer:\n\n"
     rows = [[name, f"{value:.0e}"] for name, value in found["greatest_difference"].items()]
     yield table(["asked", "difference"], rows)
 
