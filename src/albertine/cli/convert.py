@@ -103,14 +103,13 @@ def convert(
     For transformers that is a folder with config.json, safetensors and tokenizer; for Google's code,
     brightmart's, bert4keras and XLNet's a checkpoint of TensorFlow."""
     import albertine
-    from albertine.errors import ModelError, SettingsError
+    from albertine.errors import SettingsError
     from albertine.interop.huggingface import read_folder
-    from albertine.interop.places import model_folder
+    from albertine.interop.places import check_apart, model_folder
     from albertine.text.load import has_vocabulary
 
     source = model_folder(source)
-    if source.resolve() == target.resolve():
-        raise ModelError("is both read and written", where=source, remedy="Name another folder to write")
+    check_apart(source, target)
     if sample is not None and not (share or lossy):
         raise SettingsError("--sample belongs to --share or --lossy", remedy="Add one, or leave it out")
     if lossy and to not in _TENSORFLOW:

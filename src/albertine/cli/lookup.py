@@ -10,10 +10,9 @@ from typing import Any
 from albertine.corpus.manifest import Manifest
 from albertine.errors import ModelError
 from albertine.files import standing
+from albertine.interop.exported_folder import REPORT
 from albertine.interop.places import place
 from albertine.model.config import EncoderConfig
-
-EXPORT = "export.json"
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ def look_up_model(what: str) -> EncoderConfig:
 
 
 def _folder(folder: Path) -> EncoderConfig | NoModel:
-    if (folder / EXPORT).is_file():
+    if (folder / REPORT).is_file():
         return _export(folder)
     from albertine.interop.google import checkpoint_in, google_config
 
@@ -84,7 +83,7 @@ def _export(folder: Path) -> NoModel:
     from albertine.export.told import facts
     from albertine.interop.weights import read_json
 
-    return NoModel("exported model", facts(read_json(folder / EXPORT), folder / EXPORT))
+    return NoModel("exported model", facts(read_json(folder / REPORT), folder / REPORT))
 
 
 def _corpus(folder: Path) -> NoModel:

@@ -57,15 +57,14 @@ def prune(
     text can be spelled. What has only pieces that stay is cut and encoded exactly as before; how much of the
     text that is, is told. A command that was stopped goes on."""
     from albertine.cli.source import Source
-    from albertine.errors import ModelError, SettingsError
+    from albertine.errors import SettingsError
     from albertine.inference.pruning import prune as run
-    from albertine.interop.places import model_folder
+    from albertine.interop.places import check_apart, model_folder
 
     if keep is not None and coverage is not None:
         raise SettingsError("--keep and --coverage both say how many pieces stay", remedy="Give one of them")
     source = model_folder(model)
-    if source.resolve() == output.resolve():
-        raise ModelError("is both read and written", where=source, remedy="Name another folder to write")
+    check_apart(source, output)
     given = Source(text, format, text_field, encoding)
     corpus = _named_corpus(text) or _prepared(given, source, output, language.value, workers)
     with show.progress("sentences") as update:

@@ -13,14 +13,13 @@ import sys
 import warnings
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 import torch
 
 from albertine.errors import RunError
 from albertine.export.formats import ExportedFile, ExportOptions
-from albertine.export.graph import Graph, example_of, graph_of, open_axes
+from albertine.export.graph import Graph, described, example_of, graph_of, open_axes
 from albertine.export.opened import Opened
 from albertine.export.verify import Arrays
 
@@ -49,12 +48,7 @@ def write(source: Opened, folder: Path, options: ExportOptions) -> list[Exported
     graph = graph_of(source.head)
     name = f"{FOLDER}/model.pt2"
     save_program(graph, folder / name)
-    facts: dict[str, Any] = {
-        "layout": "padded",
-        "inputs": {name: list(axes) for name, axes in graph.inputs.items()},
-        "outputs": {name: list(axes) for name, axes in graph.outputs.items()},
-        "bytes": (folder / name).stat().st_size,
-    }
+    facts = {**described(graph), "bytes": (folder / name).stat().st_size}
     asked = OtherProcess(folder / name, tuple(graph.inputs), tuple(graph.outputs))
     return [ExportedFile(name, "float32", asked, facts=facts)]
 

@@ -260,6 +260,15 @@ def graph_of(head: Head, packed: bool = False) -> Graph:
     return (PackedGraph if packed else PaddedGraph)(head).eval()
 
 
+def described(graph: Graph) -> dict[str, Any]:
+    """What export.json says of a graph, in whichever format."""
+    return {
+        "layout": "packed" if "cu_seqlens" in graph.inputs else "padded",
+        "inputs": {name: list(axes) for name, axes in graph.inputs.items()},
+        "outputs": {name: list(axes) for name, axes in graph.outputs.items()},
+    }
+
+
 def named(graph: Graph, found: Sequence[Tensor]) -> Mapping[str, Tensor]:
     """The outputs of a call by their names."""
     return dict(zip(graph.outputs, found, strict=True))

@@ -20,9 +20,9 @@ from albertine.export.formats import ExportedFile, ExportOptions, check_options,
 from albertine.export.opened import Opened, opened
 from albertine.export.verify import ALIKE, Verified, rounding_of, verify
 from albertine.files import explained, replaced_folder
-from albertine.interop.places import model_folder
+from albertine.interop.exported_folder import REPORT
+from albertine.interop.places import check_apart, model_folder
 
-REPORT = "export.json"
 VERSION = 1
 """Of the layout of export.json."""
 
@@ -81,8 +81,7 @@ def _check_output(folder: Path, source: Path, overwrite: bool) -> None:
     """Refuse to write over anything but an earlier export."""
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
-    if folder.resolve() == source.resolve():
-        raise SettingsError("is both read and written", where=folder, remedy="Name another folder to write")
+    check_apart(source, folder)
     if not (folder / REPORT).is_file():
         raise SettingsError("exists and is no export", where=folder, remedy="Name a new folder to write")
     if not overwrite:

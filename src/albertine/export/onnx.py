@@ -21,7 +21,7 @@ import torch
 
 from albertine.errors import ModelError, SettingsError
 from albertine.export.formats import ExportedFile, ExportOptions
-from albertine.export.graph import Graph, example_of, graph_of, open_axes
+from albertine.export.graph import Graph, described, example_of, graph_of, open_axes
 from albertine.export.opened import Opened
 from albertine.export.outputs import Head
 from albertine.export.verify import Arrays, Run
@@ -157,13 +157,7 @@ def constants(file: Path) -> int:
 
 
 def _facts(graph: Graph, file: Path, opset: int) -> dict[str, Any]:
-    return {
-        "layout": "packed" if "cu_seqlens" in graph.inputs else "padded",
-        "opset": opset,
-        "inputs": {name: list(axes) for name, axes in graph.inputs.items()},
-        "outputs": {name: list(axes) for name, axes in graph.outputs.items()},
-        "bytes": file.stat().st_size,
-    }
+    return {**described(graph), "opset": opset, "bytes": file.stat().st_size}
 
 
 def runner(file: Path, threads: int = 0) -> Run:

@@ -15,6 +15,7 @@ from albertine.export.joint_span import JointSpan
 from albertine.export.outputs import Classes, Head, Hidden, Pointers, Span, TextVector, Words
 from albertine.inference.embedding import how_of
 from albertine.inference.whitening import read_whitening
+from albertine.interop.exported_folder import TRANSITIONS
 from albertine.interop.heads import carried_config, task_of
 from albertine.interop.huggingface import read_folder, written_type
 from albertine.interop.huggingface_config import config_json, our_flags
@@ -33,10 +34,6 @@ from albertine.text.tokenizer import Tokenizer
 HEADS = ("task", "fill-mask", "embed", "features")
 """What a graph may answer: that of the task that the model was tuned for, or else the words under a mask; the
 words; the vector of a text; the states of every token."""
-EXTRA_TENSORS = "head.safetensors"
-"""What is needed to read the outputs and is no part of the graph: the scores of a conditional random field,
-"crf.transitions" (tags, tags) from the row to the column, "crf.start" and "crf.end" (tags,), with what the
-tagging scheme forbids far below all else."""
 _BESIDE = (MODULES, TRANSFORMER, PROMPTS, f"{POOLING}/config.json")
 
 
@@ -145,7 +142,7 @@ def _head(
     if isinstance(model, CrfTagger):
         names = ("crf.transitions", "crf.start", "crf.end")
         scores = {name: x.detach() for name, x in zip(names, model.crf.scores, strict=True)}
-        files[EXTRA_TENSORS] = safetensors.torch.save(scores)
+        files[TRANSITIONS] = safetensors.torch.save(scores)
     return _of_task(model, answers, path), files
 
 

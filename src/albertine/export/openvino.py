@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from albertine.export.formats import ExportedFile, ExportOptions
-from albertine.export.graph import Axes, graph_of
+from albertine.export.graph import Graph, described, graph_of
 from albertine.export.onnx import OPSET, check_opset, save_graph
 from albertine.export.opened import Opened
 from albertine.export.verify import Arrays, text_batches
@@ -46,7 +46,6 @@ def write(source: Opened, folder: Path, options: ExportOptions) -> list[Exported
     (folder / FOLDER).mkdir(exist_ok=True)
     opset = check_opset(options.opset if options.opset is not None else OPSET)
     graph = graph_of(source.head)
-    described: dict[str, dict[str, Axes]] = {"inputs": graph.inputs, "outputs": graph.outputs}
     with TemporaryDirectory(dir=folder) as beside:
         onnx = folder / "onnx" / "model.onnx"
         if not onnx.is_file():  # where it was asked for too, it is there
@@ -54,11 +53,11 @@ def write(source: Opened, folder: Path, options: ExportOptions) -> list[Exported
             save_graph(graph, onnx, opset)
         plain = folder / FOLDER / "openvino_model.xml"
         save(_converted(onnx), plain)
-    written = [_file(plain, "float32", described)]
+    written = [_file(plain, "float32", graph)]
     if options.bfloat16:
         small = plain.with_stem(f"{plain.stem}_bf16")
         save(narrowed(_read(plain)), small)
-        written.append(_file(small, "bfloat16", described))
+        written.append(_file(small, "bfloat16", graph))
     if options.int8:
         from albertine.export.calibrated import calibration, quantized
 
@@ -67,7 +66,7 @@ def write(source: Opened, folder: Path, options: ExportOptions) -> list[Exported
         told = quantized(plain, small, rows[::2])
         # The ranges are those of text, and say little of any pieces in a row: asked are the other sentences.
         text = list(text_batches(source.head.base.config, rows[1::2] or rows))
-        written.append(replace(_file(small, "int8", described, told), asked=text))
+        written.append(replace(_file(small, "int8", graph, told), asked=text))
     return written
 
 
@@ -147,16 +146,11 @@ def narrowed(model: Any) -> Any:
     return model
 
 
-def _file(
-    file: Path, precision: str, described: dict[str, dict[str, Axes]], told: dict[str, Any] | None = None
-) -> ExportedFile:
+def _file(file: Path, precision: str, graph: Graph, told: dict[str, Any] | None = None) -> ExportedFile:
     asked = Asked(file, "bf16" if precision == "bfloat16" else "f32")
     sizes = (file.stat().st_size, file.with_suffix(".bin").stat().st_size)
     executed = asked.products()
-    facts: dict[str, Any] = {
-        part: {name: list(axes) for name, axes in one.items()} for part, one in described.items()
-    }
-    facts |= {"layout": "padded", "bytes": sum(sizes), "executed": dict(executed), **(told or {})}
+    facts = {**described(graph), "bytes": sum(sizes), "executed": dict(executed), **(told or {})}
     facts["notes"] = [_said(precision, executed)]
     return ExportedFile(f"{FOLDER}/{file.name}", precision, asked, facts=facts)
 

@@ -21,8 +21,12 @@ from albertine.model.config import EncoderConfig
 
 GRAPHS = {"float32": "onnx/model.onnx", "int8": "onnx/model_int8.onnx"}
 """By precision; the names that Optimum and sentence-transformers look for."""
+REPORT = "export.json"
+"""What was written, and how near it is to its source."""
 TRANSITIONS = "head.safetensors"
-"""What a conditional random field knows beside the emissions, which are all that the graph gives."""
+"""What a conditional random field knows beside the emissions, which are all that the graph gives:
+"crf.transitions" (tags, tags) from the row to the column, "crf.start" and "crf.end" (tags,), with what the
+tagging scheme forbids far below all else."""
 
 
 @dataclass(frozen=True)

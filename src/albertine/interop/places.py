@@ -43,6 +43,15 @@ def place(what: str | Path) -> Path:
     raise ModelError("is neither a folder nor a released model", where=name, remedy=which(name))
 
 
+def check_apart(source: Path, output: Path) -> None:
+    """
+    Raises:
+        ModelError: what is written would take the place of what is read.
+    """
+    if source.resolve() == output.resolve():
+        raise ModelError("is both read and written", where=source, remedy="Name another folder to write")
+
+
 def _model_of_run(run: Path) -> Path:
     for folder in (standing(run / name) for name in ("best", "final")):
         if (folder / "config.json").is_file():

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import torch
 from pydantic import Field, model_validator
 
 from albertine.errors import ModelError, SettingsError
 from albertine.files import replace_durably
 from albertine.interop.huggingface import load_model
 from albertine.interop.places import model_folder
+from albertine.model.digest import weights_digest
 from albertine.model.model import Model
 from albertine.objectives.distillation import Lessons
 from albertine.settings import Settings
@@ -90,11 +89,7 @@ class Teacher:
 def model_digest(model: Model) -> str:
     """SHA-256 over the configuration, the heads and all weights of a model."""
     told = {**model.config.plain(), "heads": sorted(model.heads)}
-    content = hashlib.sha256(json.dumps(told, sort_keys=True).encode())
-    for name, tensor in sorted(model.state_dict().items()):
-        content.update(name.encode())
-        content.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return content.hexdigest()
+    return weights_digest(model, json.dumps(told, sort_keys=True).encode())
 
 
 def open_teacher(choice: Distillation, tokenizer: Tokenizer, max_length: int) -> Teacher:

@@ -16,7 +16,6 @@ from typing import Any, cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from albertine.errors import RunError
 from albertine.evaluation.metrics import better, score
@@ -27,6 +26,7 @@ from albertine.interop.heads import usual_pooling
 from albertine.interop.huggingface import read_folder, save_model
 from albertine.interop.huggingface_config import model_type, our_flags
 from albertine.interop.sentence_transformers import sentence_files
+from albertine.model.digest import tensor_bytes
 from albertine.model.task_model import Classifier, TaskModel
 from albertine.settings import absolute, dump
 from albertine.tasks.batches import TaskBatches
@@ -418,8 +418,8 @@ def _fingerprint(
         "labels": list(data.family.labels),
         "tokenizer": tokenizer.fingerprint,
         "model": model.base.config.plain(),
-        "start": _hashed(_bytes_of(words)),
-        "weights": _hashed(*(name.encode() + _bytes_of(tensor) for name, tensor in weights)),
+        "start": _hashed(tensor_bytes(words)),
+        "weights": _hashed(*(name.encode() + tensor_bytes(tensor) for name, tensor in weights)),
         "dev": None if data.dev is None else _judging(data.family, data.dev),
         "task": _told(settings.task),
         "watching": settings.watching.model_dump(mode="json", include={"evaluations", "early_stopping"}),
@@ -456,10 +456,6 @@ def _judging(family: Family, dev: Encoded) -> str:
 
 def _bytes_of_row(ids: NDArray[np.int32]) -> bytes:
     return np.int64(len(ids)).tobytes() + ids.tobytes()
-
-
-def _bytes_of(tensor: Tensor) -> bytes:
-    return tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
 def _hashed(*pieces: bytes) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 from albertine.errors import ModelError
 from albertine.interop.huggingface import read_folder
 from albertine.interop.places import model_folder
+from albertine.model.digest import weights_digest
 from albertine.model.task_model import TaskModel
 from albertine.objectives.distillation import soft_target_loss
 from albertine.objectives.losses import IGNORED, Part
@@ -46,11 +46,7 @@ class TaskTeacher:
     @cached_property
     def sha256(self) -> str:
         """Of its weights, head included."""
-        content = hashlib.sha256()
-        for name, tensor in sorted(self.model.state_dict().items()):
-            content.update(name.encode())
-            content.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-        return content.hexdigest()
+        return weights_digest(self.model)
 
     def losses(self, weight: float, temperature: float) -> Losses:
         """The loss function of a student: "task" by the labels, and "soft", `weight` times what it says
