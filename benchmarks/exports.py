@@ -30,13 +30,14 @@ from albertine.bench.contest import compete
 from albertine.bench.inputs import Inputs, inputs, lengths_of
 from albertine.bench.machine import describe
 from albertine.bench.peers import NAMES, peers
+from albertine.devices import fast_bfloat16
 from albertine.errors import ModelError
 from albertine.export.formats import ExportOptions
 from albertine.export.make import export
 from albertine.export.onnx import session_of
 from albertine.export.quantized import products, quantized
 from albertine.interop.places import model_folder
-from albertine.precision import InferencePrecision, fast_bfloat16
+from albertine.precision import InferencePrecision
 from benchmarks.keep import keep
 
 MODELS = ("albert-base-v2", "albertine-mini-en")

@@ -27,10 +27,10 @@ from transformers import (
     TrainingArguments,
 )
 
+from albertine.devices import fast_bfloat16
 from albertine.evaluation.metrics import score
 from albertine.inference.tags import bio_spans
 from albertine.interop.weights import read_json
-from albertine.precision import fast_bfloat16
 from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.sources import Data
 from albertine.tasks.tag import tags_for

@@ -22,7 +22,7 @@ import torch
 
 from albertine.bench.machine import RESULTS, describe, hardware, newest
 from albertine.corpus.prepare import prepare
-from albertine.precision import fast_bfloat16
+from albertine.devices import fast_bfloat16
 from albertine.pretraining.run import pretrain
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.settings import resolve

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from albertine.errors import InputError
-from albertine.layout import from_padded, unpack
+from albertine.padding import from_padded, unpack
 from tests.model import builders
 
 POSITIONS = 32  # of the builders' models

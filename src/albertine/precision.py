@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from functools import cache, wraps
+from functools import wraps
 from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from albertine.arithmetic import InferencePrecision as InferencePrecision
 from albertine.arithmetic import Precision as Precision
+from albertine.devices import fast_bfloat16
 from albertine.errors import SettingsError
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -32,29 +33,6 @@ class Format(NamedTuple):
 
     dtype: torch.dtype
     int8: bool = False
-
-
-def device_of(name: str) -> torch.device:
-    """The device of a name such as cpu, cuda or cuda:1, which is there.
-
-    Raises:
-        SettingsError: there is no such device here.
-    """
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        here = "cpu, cuda" if torch.cuda.is_available() else "cpu alone"
-        raise SettingsError(f"there is no device `{name}` here", remedy=f"Known: {here}") from error
-    return device
-
-
-def fast_bfloat16(device: torch.device) -> bool:
-    """Whether bfloat16 products run in hardware there. An AVX2-only CPU emulates them, eight times slower."""
-    if device.type == "cuda":
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    flags = cpu_flags() if device.type == "cpu" else frozenset[str]()
-    return bool(flags & {"avx512_bf16", "amx_bf16", "bf16"})
 
 
 def compute_format(precision: InferencePrecision, weight: Tensor, training: bool = False) -> Format:
@@ -120,16 +98,3 @@ def own_precision(method: M) -> M:
         return method(*args, **options)
 
     return cast(M, computed)
-
-
-@cache  # asked in every forward pass
-def cpu_flags() -> frozenset[str]:
-    """What the processor can do, as Linux names it; empty where it is not told."""
-    try:
-        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as lines:
-            for line in lines:
-                if line.lower().startswith(("flags", "features")):
-                    return frozenset(line.split(":", 1)[1].split())
-    except OSError:
-        pass
-    return frozenset()

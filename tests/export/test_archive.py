@@ -16,7 +16,7 @@ from albertine.errors import RunError
 from albertine.export.archive import OtherProcess
 from albertine.export.make import export
 from albertine.export.opened import opened
-from albertine.layout import from_padded
+from albertine.padding import from_padded
 from tests.export import saved
 
 

@@ -11,7 +11,7 @@ import torch
 from albertine.export.graph import graph_of, named
 from albertine.export.outputs import Pointers
 from albertine.export.verify import Arrays, Run, batches, packed_inputs, shapes_for, verify
-from albertine.layout import from_padded
+from albertine.padding import from_padded
 from tests.export.heads import HEADS, PLANS, head_of
 from tests.model.builders import config, model, packed
 

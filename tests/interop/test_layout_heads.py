@@ -22,10 +22,10 @@ from albertine.errors import ModelError
 from albertine.interop.heads import Task, head_config, read_classifier, task_of
 from albertine.interop.huggingface import read_folder, save_model
 from albertine.interop.sentence_transformers import sentence_files
-from albertine.layout import from_padded
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.model.task_model import Classifier, Embedder
+from albertine.padding import from_padded
 from albertine.tasks.predictor import Predictor
 from albertine.text.wordpiece import WordPieceTokenizer
 from tests.interop.test_modernbert import BLOCK

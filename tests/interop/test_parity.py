@@ -13,8 +13,8 @@ import transformers
 
 import albertine
 from albertine.interop.huggingface import save_model
-from albertine.layout import from_padded
 from albertine.model.model import Model
+from albertine.padding import from_padded
 
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()

@@ -25,10 +25,10 @@ from albertine.interop.heads import Kind, Task, head_config
 from albertine.interop.huggingface import save_model
 from albertine.interop.huggingface_config import model_type
 from albertine.interop.sentence_transformers import sentence_files
-from albertine.layout import from_padded
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.model.task_model import Classifier, Embedder, TaskModel
+from albertine.padding import from_padded
 from albertine.tasks.predictor import Predictor
 from albertine.text.tokenizer import Tokenizer
 from tests.model import builders

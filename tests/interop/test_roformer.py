@@ -20,9 +20,9 @@ from safetensors.torch import load_file, save_file
 import albertine
 from albertine.errors import ModelError, SettingsError
 from albertine.interop.huggingface import read_folder, save_model
-from albertine.layout import from_padded
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
+from albertine.padding import from_padded
 from albertine.text.wordpiece import WordPieceTokenizer
 from tests.model import builders
 

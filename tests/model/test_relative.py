@@ -16,6 +16,7 @@ from albertine.model.block import Linear
 from albertine.model.config import EncoderConfig
 from albertine.model.memory import Memory
 from albertine.model.model import Model
+from albertine.model.placing import placed
 from albertine.model.plan import SharingPlan
 from albertine.model.read_on import read_on
 from albertine.model.replan import replan
@@ -335,10 +336,10 @@ def test_dropout_falls_on_the_table_of_distances_once_a_pass() -> None:
     model = xlnet(SharingPlan.shared(1), hidden_dropout_prob=0.5).train()
     seed_torch(1, "dropout")
     rows = Rows.of(builders.packed([9]))
-    table = model.encoder.turned(rows, torch.float64).distances.table_PH  # type: ignore[union-attr]
+    table = placed(rows, model.encoder, torch.float64).distances.table_PH  # type: ignore[union-attr]
     assert 0.3 < float((table == 0).double().mean()) < 0.7
     model.eval()
-    table = model.encoder.turned(rows, torch.float64).distances.table_PH  # type: ignore[union-attr]
+    table = placed(rows, model.encoder, torch.float64).distances.table_PH  # type: ignore[union-attr]
     assert float((table == 0).double().mean()) < 0.1
 
 

@@ -6,7 +6,7 @@ import time
 
 import torch
 
-from albertine.precision import fast_bfloat16
+from albertine.devices import fast_bfloat16
 
 SIZE = 1536
 

@@ -17,10 +17,10 @@ from albertine.arithmetic import InferencePrecision
 from albertine.bench.contest import Contest, Say, compete
 from albertine.bench.inputs import Inputs, inputs, lengths_of
 from albertine.bench.peers import Batch, Run, peers
+from albertine.devices import fast_bfloat16
 from albertine.interop.huggingface import save_model
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
-from albertine.precision import fast_bfloat16
 
 SHAPES = {"varied": (32, 128, 0.48), "dense": (8, 128, 1.0), "single": (1, 32, 1.0)}
 """Sequences, the longest of them in tokens, and the share of the padded batch that is real."""

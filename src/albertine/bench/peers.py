@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from albertine.devices import fast_bfloat16
 from albertine.errors import RunError
-from albertine.precision import fast_bfloat16
 
 Batch = Mapping[str, Tensor]
 Run = Callable[[Batch], Tensor]

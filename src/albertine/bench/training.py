@@ -15,11 +15,11 @@ from albertine.bench.contest import Contest, Say, compete
 from albertine.bench.inputs import inputs, lengths_of, pretraining
 from albertine.bench.peers import pretraining_peer
 from albertine.bench.step import learn
+from albertine.devices import fast_bfloat16
 from albertine.interop.huggingface import save_model
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.objectives.batch import PretrainingBatch
-from albertine.precision import fast_bfloat16
 
 SEQUENCES, LONGEST, FILL = 8, 128, 0.57
 THEIRS = "transformers {}, padded, dense head"

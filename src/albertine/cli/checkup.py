@@ -57,8 +57,8 @@ def _of_torch() -> dict[str, str]:
     """What it computes with."""
     import torch
 
+    from albertine.devices import fast_bfloat16
     from albertine.model.backend import choices
-    from albertine.precision import fast_bfloat16
 
     cpu, gpu = torch.device("cpu"), torch.cuda.is_available()
     facts = {"torch threads": str(torch.get_num_threads())}

@@ -108,7 +108,7 @@ def runs_and_settings(
 ) -> tuple[list[Path], list[TunedRun]]:
     """The folders among the words of a command, and the runs that they hold, with the settings written
     key.sub=value among the words; data that they share is read once."""
-    from albertine.precision import device_of
+    from albertine.devices import device_of
     from albertine.tasks.data import once
     from albertine.tasks.judge import open_run
 

@@ -33,13 +33,14 @@ from albertine.interop.heads import labels_in
 from albertine.interop.huggingface_names import UNUSED_NORM
 from albertine.interop.keymap import to_ours, to_theirs
 from albertine.interop.llama_names import CLASSIFIER, LLAMA, LlamaArchitecture, in_llamas_way, nearest
-from albertine.layout import Packed, from_padded
+from albertine.layout import Packed
 from albertine.model.config import EncoderConfig
 from albertine.model.depths import EncoderOutput
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.model.pooling import Pooling, text_vectors
 from albertine.model.replan import replan
+from albertine.padding import from_padded
 
 NEEDS: tuple[str, ...] = ()
 EXTRA = "export"

@@ -19,8 +19,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from albertine.devices import cpu_flags
 from albertine.errors import ModelError
-from albertine.precision import cpu_flags
 
 LEAST_SHARE = 70 / 97
 """Of matrix products: of albert-base, all that multiply by a weight are 73 of 97."""

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from albertine.errors import ModelError
 from albertine.export.outputs import Head
-from albertine.layout import from_padded
 from albertine.model.config import EncoderConfig
 from albertine.model.model import evaluating
+from albertine.padding import from_padded
 from albertine.randomness import generator
 
 Arrays = dict[str, NDArray[Any]]

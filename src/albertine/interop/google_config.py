@@ -15,7 +15,8 @@ from albertine.interop.config_values import activation, number, our_flags, refus
 from albertine.interop.google_names import Kind
 from albertine.interop.huggingface_config import inner_blocks, written_flags
 from albertine.interop.xlnet import read_xlnet, xlnet_flags
-from albertine.model.config import MAX_DEPTH, EncoderConfig, RelativeBiasesOf
+from albertine.model.config import EncoderConfig, RelativeBiasesOf
+from albertine.model.config_checks import MAX_DEPTH
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 

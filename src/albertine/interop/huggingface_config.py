@@ -12,7 +12,8 @@ from albertine.interop.config_values import our_flags as our_flags
 from albertine.interop.huggingface_names import huggingface_plan
 from albertine.interop.modernbert import modernbert_json, read_modernbert
 from albertine.interop.xlnet import read_xlnet, xlnet_flags, xlnet_json
-from albertine.model.config import MAX_DEPTH, EncoderConfig
+from albertine.model.config import EncoderConfig
+from albertine.model.config_checks import MAX_DEPTH
 from albertine.model.plan import SharingPlan
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ in one step; layers that were replaced or hooked (adapters, probes) are simply c
 
 from __future__ import annotations
 
-import torch
+from typing import TYPE_CHECKING
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -17,6 +18,9 @@ from albertine.model.config import QK_SCALE, EncoderConfig
 from albertine.model.injection import injected
 from albertine.model.key_value_cache import Past
 from albertine.model.rows import Rows
+
+if TYPE_CHECKING:
+    from albertine.model.depth_parameters import Own
 
 
 class Linear(nn.Linear):
@@ -120,7 +124,9 @@ class AttentionBlock(Block):
             read_RH = self.normed(x_RH, own)
             context_RH = read_RH if context_TH is x_RH else self.normed(context_TH, own)
         layers, inputs = (self.query, self.key, self.value), (read_RH, context_RH, context_RH)
-        found = injected(current().linears(layers, inputs), queries, keys)
+        found = current().linears(layers, inputs)
+        if queries.injection is not None:
+            found = injected(found, queries, keys)
         q_RND, k_TND, v_TND = (y.view(-1, self.num_heads, self.head_size) for y in found)
         return read_RH, q_RND, k_TND, v_TND
 
@@ -150,36 +156,3 @@ class FeedForwardBlock(Block):
             return current().activated(self.intermediate, x_RH, self.activation)
         y_RF, gate_RF = self.intermediate(x_RH).chunk(2, -1)
         return current().activate(y_RF, self.activation) * gate_RF  # type: ignore[no-any-return]
-
-
-class Own(nn.Module):
-    """What one block has at one depth: scale · (f(x) + B·A·x) in place of f(x), and a LayerNorm.
-
-    Attributes:
-        layer_norm: takes the place of the block's; None: the block's. scale: (1,) or None.
-        down, up: A (r, H) and B (H, r), or None; up begins at zero, so that nothing is added at first.
-    """
-
-    def __init__(self, config: EncoderConfig, layer_norm: nn.Module | None = None) -> None:
-        super().__init__()
-        plan, hidden = config.plan, config.hidden_size
-        if layer_norm is None and "norms" in plan.own:
-            layer_norm = LayerNorm(hidden, config.layer_norm_eps, bias=config.biases)
-        self.layer_norm = layer_norm
-        self.scale = nn.Parameter(torch.ones(1)) if "residuals" in plan.own else None
-        rank = plan.low_rank
-        self.down = nn.Parameter(torch.zeros(rank, hidden)) if rank else None
-        self.up = nn.Parameter(torch.zeros(hidden, rank)) if rank else None
-
-    @property
-    def changes_nothing(self) -> bool:
-        """Whether the block adds what it would add anywhere."""
-        return self.scale is None and self.up is None
-
-    def forward(self, y_RH: Tensor, read_RH: Tensor) -> Tensor:
-        """(R, H) of what the block computed and of what it read, to what it adds."""
-        ops = current()
-        if self.down is not None and self.up is not None:
-            down, up = ops.cast(self.down, read_RH.dtype), ops.cast(self.up, read_RH.dtype)
-            y_RH = y_RH + read_RH @ down.T @ up.T
-        return y_RH if self.scale is None else y_RH * ops.cast(self.scale, y_RH.dtype)

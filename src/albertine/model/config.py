@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from albertine.errors import SettingsError
+from albertine.model.config_checks import check
 from albertine.model.plan import SharingPlan
 
 Activation = Literal["gelu_new", "gelu", "relu"]
@@ -42,10 +43,6 @@ _LOOP = {"position_signal", "step_signal", "halting", "halting_epsilon", "haltin
 _SINCE_3 = _RELATIVE | _LOOP | {"solver", "tolerance", "input_injection"}
 _LATER = _SINCE_2 | _SINCE_3
 QK_SCALE = 0.12
-
-MAX_DEPTH = 4096
-MAX_WIDTH = 1 << 20
-MAX_ROWS = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -151,126 +148,7 @@ class EncoderConfig:
     input_injection: bool = False
 
     def __post_init__(self) -> None:
-        self._check_sizes()
-        for name, choices in (
-            ("hidden_act", Activation),
-            ("embedding_mapping", Mapping),
-            ("initialization", Initialization),
-            ("relative_biases", RelativeBiasesOf),
-            ("positions", Positions),
-            ("norm", Norm),
-            ("feed_forward", FeedForward),
-            ("summary", Summary),
-            ("position_signal", PositionSignal),
-            ("step_signal", StepSignal),
-            ("halting", HaltingRule),
-            ("halting_limit", HaltingLimit),
-            ("solver", Solver),
-        ):
-            if getattr(self, name) not in get_args(choices):
-                known = ", ".join(get_args(choices))
-                raise SettingsError(
-                    f"{name} `{getattr(self, name)}` is not supported", remedy=f"Use one of {known}"
-                )
-        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout_prob"):
-            if not 0.0 <= getattr(self, name) < 1.0:
-                raise SettingsError(f"{name} must be in [0, 1), got {getattr(self, name)}")
-        if not (self.initializer_range > 0 and self.layer_norm_eps > 0):
-            raise SettingsError("initializer_range and layer_norm_eps must be positive")
-        if self.positions == "rotary" and (self.rotary_base <= 1 or self.head_size % 2):
-            raise SettingsError(
-                "rotary positions need a base above 1 and heads of an even size, "
-                f"got {self.rotary_base:g} and {self.head_size}"
-            )
-        self._check_relative()
-        self._check_halting()
-        if self.embedding_mapping == "words" and self.norm == "pre":
-            raise SettingsError(
-                "a pre-norm encoder maps the sum of its embeddings, not the words alone",
-                remedy="Set embedding_mapping=if_needed, or norm=post",
-            )
-        if self.solves:
-            self._check_equilibrium()
-
-    def _check_equilibrium(self) -> None:
-        if not 0 < self.tolerance < 1:
-            raise SettingsError(f"tolerance must be between 0 and 1, got {self.tolerance}")
-        if self.halts:
-            raise SettingsError(
-                "a loop either halts by itself or runs to its fixed point",
-                remedy="Set halting=none or solver=none",
-            )
-        if self.plan != SharingPlan.shared(self.plan.depth):
-            raise SettingsError(
-                "a fixed point is that of one block, and the depths of this plan differ",
-                remedy="Share all (model.sharing=all, no model.own, no model.low_rank), or set solver=none",
-            )
-        if self.step_signal != "none":
-            raise SettingsError(
-                "a step that knows its number has no fixed point",
-                remedy="Set step_signal=none, or solver=none",
-            )
-        if self.norm == "pre":
-            raise SettingsError(
-                "a pre-norm block adds to its input and leaves nothing as it is, so it has no fixed point",
-                remedy="Use norm=post, or set solver=none",
-            )
-        if not self.input_injection:
-            raise SettingsError(
-                "at a fixed point nothing is left of the input unless every step is given it",
-                remedy="Add model.change.input_injection=true",
-            )
-
-    def _check_relative(self) -> None:
-        if self.positions == "relative":
-            if self.hidden_size % 2 or self.qk_norm:
-                raise SettingsError("relative positions need an even hidden_size, and qk_norm: false")
-        elif self.clamp_positions or self.relative_biases != "block":
-            raise SettingsError(
-                "clamp_positions and relative_biases belong to relative positions",
-                remedy="Set positions: relative, or leave them out",
-            )
-
-    def _check_halting(self) -> None:
-        if not 0 < self.halting_epsilon < 1:
-            raise SettingsError(f"halting_epsilon must be above 0 and below 1, got {self.halting_epsilon}")
-        blocks = self.plan.num_attention_blocks, self.plan.num_feed_forward_blocks
-        if self.halts and blocks != (1, 1):
-            raise SettingsError(
-                f"halting repeats one block, and this plan has {blocks[0]} of attention and {blocks[1]} of "
-                "feed-forward",
-                remedy="Share all depths (model.sharing=all), or set halting=none",
-            )
-
-    def _check_sizes(self) -> None:
-        # The caps stop a broken configuration file from asking for terabytes before anything else looks at
-        # it.
-        caps = {
-            "vocab_size": MAX_ROWS,
-            "max_position_embeddings": MAX_ROWS,
-            "type_vocab_size": MAX_ROWS,
-            "clamp_positions": MAX_ROWS,
-            "embedding_size": MAX_WIDTH,
-            "hidden_size": MAX_WIDTH,
-            "intermediate_size": MAX_WIDTH,
-            "num_attention_heads": MAX_WIDTH,
-        }
-        for name, cap in caps.items():
-            value = getattr(self, name)
-            least = 0 if name in ("type_vocab_size", "clamp_positions") else 1
-            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= cap:
-                raise SettingsError(f"{name} must be a whole number from {least} to {cap}, got {value!r}")
-        if self.num_hidden_layers > MAX_DEPTH:
-            raise SettingsError(f"a depth of {self.num_hidden_layers} is more than {MAX_DEPTH}")
-        if self.hidden_size % self.num_attention_heads:
-            raise SettingsError(
-                f"hidden_size {self.hidden_size} is not a multiple of "
-                f"num_attention_heads {self.num_attention_heads}"
-            )
-        if not 0 <= self.pad_token_id < self.vocab_size:
-            raise SettingsError(
-                f"pad_token_id {self.pad_token_id} is outside the vocabulary of {self.vocab_size}"
-            )
+        check(self)
 
     @property
     def num_hidden_layers(self) -> int:

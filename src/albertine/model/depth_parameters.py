@@ -2,11 +2,53 @@
 
 from __future__ import annotations
 
-import torch
-from torch import nn
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, cast
 
-from albertine.model.block import Own
+import torch
+from torch import Tensor, nn
+
+from albertine.model.backend import current
+from albertine.model.block import LayerNorm
 from albertine.model.config import EncoderConfig
+from albertine.model.depths import Step
+from albertine.model.rows import Rows, Selected
+
+if TYPE_CHECKING:
+    from albertine.model.key_value_cache import Past
+
+
+class Own(nn.Module):
+    """What one block has at one depth: scale · (f(x) + B·A·x) in place of f(x), and a LayerNorm.
+
+    Attributes:
+        layer_norm: takes the place of the block's; None: the block's. scale: (1,) or None.
+        down, up: A (r, H) and B (H, r), or None; up begins at zero, so that nothing is added at first.
+    """
+
+    def __init__(self, config: EncoderConfig, layer_norm: nn.Module | None = None) -> None:
+        super().__init__()
+        plan, hidden = config.plan, config.hidden_size
+        if layer_norm is None and "norms" in plan.own:
+            layer_norm = LayerNorm(hidden, config.layer_norm_eps, bias=config.biases)
+        self.layer_norm = layer_norm
+        self.scale = nn.Parameter(torch.ones(1)) if "residuals" in plan.own else None
+        rank = plan.low_rank
+        self.down = nn.Parameter(torch.zeros(rank, hidden)) if rank else None
+        self.up = nn.Parameter(torch.zeros(hidden, rank)) if rank else None
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether the block adds what it would add anywhere."""
+        return self.scale is None and self.up is None
+
+    def forward(self, y_RH: Tensor, read_RH: Tensor) -> Tensor:
+        """(R, H) of what the block computed and of what it read, to what it adds."""
+        ops = current()
+        if self.down is not None and self.up is not None:
+            down, up = ops.cast(self.down, read_RH.dtype), ops.cast(self.up, read_RH.dtype)
+            y_RH = y_RH + read_RH @ down.T @ up.T
+        return y_RH if self.scale is None else y_RH * ops.cast(self.scale, y_RH.dtype)
 
 
 class DepthParameters(nn.Module):
@@ -33,3 +75,29 @@ def depth_parameters(config: EncoderConfig) -> nn.ModuleList | None:
     if not (plan.own or plan.low_rank or config.norm == "pre"):
         return None
     return nn.ModuleList(DepthParameters(config, d) for d in range(plan.depth))
+
+
+def adding_embeddings(
+    plain: Step, depths: Iterable[nn.Module], start_TH: Tensor, wanted: Selected | None
+) -> Step:
+    """`plain`, with each depth's factor of the embeddings added before it to the rows that ask and to those
+    that are looked at.
+
+    Args:
+        depths: `DepthParameters` of each. start_TH: the embeddings.
+        wanted: the only rows that may ask beside all.
+    """
+    factors = [cast(DepthParameters, own).injection for own in depths]
+
+    def step(
+        d: int, x_RH: Tensor, context_TH: Tensor, queries: Rows, keys: Rows, past: Past | None = None
+    ) -> Tensor:
+        if (factor := factors[d]) is not None:
+            added_TH = current().cast(factor, start_TH.dtype) * start_TH
+            same, context_TH = x_RH is context_TH, context_TH + added_TH
+            some = wanted is not None and queries is wanted.rows
+            added_RH = added_TH.index_select(0, wanted.places) if some else added_TH  # type: ignore[union-attr]
+            x_RH = context_TH if same else x_RH + added_RH
+        return plain(d, x_RH, context_TH, queries, keys, past)
+
+    return step

@@ -34,11 +34,13 @@ class Equilibrium:
 
     Attributes:
         sequences: how many of the sequences were asked for; behind them are those that fill a batch up.
-        found: how near each came. backward: the same of the gradient, once a backward pass has been.
+        found: how near each came. of: the loop that went there.
+        backward: how near the gradient came, once a backward pass has been.
         jacobian: estimate of |J|² / (T·H) at z*, with gradient, where it was wanted.
     """
 
     found: Convergence
+    of: FixedPoint
     backward: Convergence | None = None
     jacobian: Tensor | None = None
     sequences: int | None = None
@@ -47,6 +49,12 @@ class Equilibrium:
     def forward(self) -> Convergence:
         """Of the sequences asked for."""
         return self.found.first(self.sequences)
+
+    def reached(self, sequences: int, warn: bool) -> None:
+        """Only the first sequences were asked for; with `warn` it is said if one of them did not converge."""
+        self.sequences = sequences
+        if warn:
+            self.of.warn(self.forward)
 
 
 class FixedPoint:
@@ -85,7 +93,7 @@ class FixedPoint:
 
         sequences, gradients = Sequences.of(rows.cu_seqlens), torch.is_grad_enabled()
         solution = self.solved(detached(f, x_TH.dtype, gradients), start_TH.detach(), sequences, depth)
-        equilibrium = Equilibrium(solution.first(None))
+        equilibrium = Equilibrium(solution.first(None), self)
         z_TH = solution.f.to(x_TH.dtype)
         if gradients:
             best_TH = solution.z.to(x_TH.dtype).requires_grad_()
@@ -132,12 +140,11 @@ class FixedPoint:
             # Other rows as queries: nothing is computed again in the backward pass, which happens once only.
             return jacobian_size(step(0, z_TH, z_TH, replace(rows), rows), z_TH)
 
-    def tell(self, out: EncoderOutput) -> None:
+    def warn(self, found: Convergence) -> None:
         """Say once that there are sequences that did not converge."""
-        if out.equilibrium is None or self._said or bool(out.equilibrium.forward.converged.all()):
+        if self._said or bool(found.converged.all()):
             return
         self._said = True
-        found = out.equilibrium.forward
         log.warning(
             "%d of %d sequences did not come to their fixed point in %d iterations: residual up to %.2g, "
             "where %.2g was asked for. Their best iterates are used; this is said once",

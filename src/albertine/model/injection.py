@@ -10,14 +10,14 @@ a plan is another thing: each depth has its own factor of the embeddings in its 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from albertine.model.rows import Rows
 
 
-def injected(found: Sequence[Tensor], queries: Rows, keys: Rows) -> Sequence[Tensor]:
+def injected(found: tuple[Tensor, ...], queries: Rows, keys: Rows) -> tuple[Tensor, ...]:
     """Queries (R, H), keys and values (T, H) with the shares that their rows were given.
 
     Args:
@@ -27,4 +27,9 @@ def injected(found: Sequence[Tensor], queries: Rows, keys: Rows) -> Sequence[Ten
         return found
     width = found[0].shape[1]
     shares = (queries.injection[:, :width], *keys.injection[:, width:].tensor_split(2, 1))
-    return [y + share for y, share in zip(found, shares, strict=True)]
+    return tuple(y + share for y, share in zip(found, shares, strict=True))
+
+
+def with_shares(rows: Rows, injection: nn.Module | None, start_RH: Tensor) -> Rows:
+    """The rows of a pass that begins with these embeddings, with their shares; as they are without a map."""
+    return rows if injection is None else replace(rows, injection=injection(start_RH))

@@ -11,13 +11,14 @@ from torch import Tensor, nn
 
 from albertine.arithmetic import InferencePrecision
 from albertine.errors import SettingsError
-from albertine.layout import Packed, from_padded, unpack
+from albertine.layout import Packed
 from albertine.model.backend import tokens_per_pass
 from albertine.model.config import EncoderConfig
 from albertine.model.depths import Ponder
 from albertine.model.encoder import Encoder
 from albertine.model.heads import LanguageModelHead, MaskedLMHead, Pooler, SentenceHead
 from albertine.model.init import initialize
+from albertine.padding import from_padded, unpack
 from albertine.precision import own_precision
 
 HEADS = frozenset({"pooler", "mlm", "lm", "sop", "nsp"})

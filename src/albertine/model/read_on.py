@@ -7,7 +7,9 @@ from torch import Tensor
 from albertine.errors import SettingsError
 from albertine.layout import Packed
 from albertine.model.encoder import Encoder
+from albertine.model.injection import with_shares
 from albertine.model.key_value_cache import Extension, KeyValueCache
+from albertine.model.placing import placed
 from albertine.precision import own_precision
 
 
@@ -47,8 +49,8 @@ def read_on(
         encoder.embeddings.check_length(max(extension.lengths))
         x_TH = encoder.embeddings(packed, dtype)
         longest = extension.keys.longest
-        queries, keys = (encoder.turned(x, dtype, longest) for x in (extension.queries, extension.keys))
-        queries = encoder.injected(queries, x_TH)
+        queries, keys = (placed(x, encoder, dtype, longest) for x in (extension.queries, extension.keys))
+        queries = with_shares(queries, encoder.injection, x_TH)
         step = encoder.stepping(x_TH)
         for d, past in enumerate(extension.pasts):
             x_TH = step(d, x_TH, x_TH, queries, keys, past)

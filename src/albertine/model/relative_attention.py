@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from albertine.model.backend import current
-from albertine.model.block import AttentionBlock, Linear, Own
+from albertine.model.block import AttentionBlock, Linear
 from albertine.model.config import EncoderConfig
+from albertine.model.depth_parameters import Own
 from albertine.model.key_value_cache import Past
 from albertine.model.relative_positions import EqualSequences, looked_up_scores, shifted_scores
 from albertine.model.rows import Rows

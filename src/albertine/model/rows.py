@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
 from albertine.layout import Packed
-from albertine.model.relative_positions import Distances
-from albertine.model.rotation import Rotation
 from albertine.model.visibility import Visibility, prefix
+
+if TYPE_CHECKING:
+    from albertine.model.relative_positions import Distances
+    from albertine.model.rotation import Rotation
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,19 +54,6 @@ class Rows:
             packed.token_type_ids,
             visible,
         )
-
-    def turned(self, head_size: int, base: float, dtype: torch.dtype) -> Rows:
-        """The same rows, with rotary positions."""
-        return replace(self, rotation=Rotation.of(self.positions, head_size, base, dtype))
-
-    def apart(self, farthest: int, hidden_size: int, clamp: int, like: Tensor, dropout: float = 0.0) -> Rows:
-        """The same rows, which are the last of their sequences, with relative positions.
-
-        Args:
-            farthest: rows of the longest sequence. The others are those of `Distances.table`.
-        """
-        table_PH = Distances.table(farthest, hidden_size, clamp, like, dropout)
-        return replace(self, distances=Distances(table_PH, farthest, leading=self.known_lengths()))
 
     def known_lengths(self) -> tuple[int, ...]:
         """The lengths, asking the device if need be."""

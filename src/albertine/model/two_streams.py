@@ -22,6 +22,7 @@ from albertine.model.config import EncoderConfig
 from albertine.model.encoder import Encoder
 from albertine.model.memory import Memory
 from albertine.model.model import Model
+from albertine.model.placing import placed
 from albertine.model.rows import Rows
 from albertine.model.visibility import Visibility
 from albertine.precision import own_precision
@@ -206,7 +207,7 @@ class _Plan:
         lengths = tuple(n + k for n, k in zip(packed.lengths, counts, strict=True))
         seen = tuple(m + n for m, n in zip(memory.lengths, packed.lengths, strict=True))
         longest = max(seen, default=0)
-        content = encoder.turned(replace(Rows.of(packed), visible=segments.visible), x_TH.dtype, longest)
+        content = placed(replace(Rows.of(packed), visible=segments.visible), encoder, x_TH.dtype, longest)
         merge = memory.merge(packed.lengths).to(device) if any(memory.lengths) else None
         queries = _asking(content, segments, lengths, order)
         keys = content if merge is None else _looked_at(content, memory, seen, merge)

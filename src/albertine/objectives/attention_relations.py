@@ -16,6 +16,7 @@ from albertine.model.block import AttentionBlock
 from albertine.model.config import QK_SCALE, EncoderConfig
 from albertine.model.depth_parameters import DepthParameters
 from albertine.model.encoder import Encoder
+from albertine.model.placing import placed
 from albertine.model.rows import Rows
 
 
@@ -56,7 +57,7 @@ def attended(encoder: Encoder, packed: Packed, states: Sequence[Tensor], d: int)
     attention = cast(AttentionBlock, encoder.attention[encoder.config.plan.attention[d]])
     own = None if encoder.own is None else cast(DepthParameters, encoder.own[d]).attention
     x_TH = states[d]
-    rows = encoder.turned(Rows.of(packed), x_TH.dtype)
+    rows = placed(Rows.of(packed), encoder, x_TH.dtype)
     _, q_TND, k_TND, v_TND = attention.projected(x_TH, x_TH, rows, rows, own)
     if attention.qk_norm:
         q_TND, k_TND = (F.rms_norm(y, y.shape[-1:]) for y in (q_TND, k_TND))

@@ -7,7 +7,6 @@ from typing import Any
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from albertine.model.config import (
-    MAX_DEPTH,
     Activation,
     FeedForward,
     HaltingLimit,
@@ -22,6 +21,7 @@ from albertine.model.config import (
     StepSignal,
     Summary,
 )
+from albertine.model.config_checks import MAX_DEPTH
 from albertine.settings import Settings
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from albertine.arithmetic import InferencePrecision
 from albertine.corpus.reader import Corpus
+from albertine.devices import device_of
 from albertine.errors import ModelError, SettingsError, TokenizerError
 from albertine.interop.heads import task_of
 from albertine.interop.huggingface import read_folder
@@ -20,7 +21,6 @@ from albertine.interop.places import model_folder
 from albertine.model.model import Model
 from albertine.objectives.baseline import Unigram, blind_accuracy, count_tokens, masked_labels
 from albertine.objectives.batch import PretrainingBatch
-from albertine.precision import device_of
 from albertine.pretraining.data import held_out_batches
 from albertine.pretraining.held_out import judge
 from albertine.pretraining.settings import ObjectiveChoice, PretrainingSettings

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
-from albertine.model.config import MAX_DEPTH
+from albertine.model.config_checks import MAX_DEPTH
 from albertine.objectives.masking import MaskSettings
 from albertine.objectives.prediction_spans import SpanSettings
 from albertine.objectives.stream_settings import StreamSettings

@@ -11,7 +11,8 @@ import torch
 from pydantic import Field, model_validator
 
 from albertine.errors import SettingsError
-from albertine.model.config import MAX_DEPTH, EncoderConfig
+from albertine.model.config import EncoderConfig
+from albertine.model.config_checks import MAX_DEPTH
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.model.presets import SHARING

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 
 from albertine.arithmetic import InferencePrecision
+from albertine.devices import device_of
 from albertine.errors import ModelError, SettingsError
 from albertine.evaluation.metrics import score
 from albertine.evaluation.runs import predictions_file, write_predictions, write_record
@@ -22,7 +23,6 @@ from albertine.interop.hub import is_hub_name
 from albertine.interop.huggingface import read_folder
 from albertine.interop.places import model_folder, place
 from albertine.model.task_model import TaskModel
-from albertine.precision import device_of
 from albertine.released import meant, which
 from albertine.settings import override, read_yaml, resolve
 from albertine.tasks.data import Reader, once

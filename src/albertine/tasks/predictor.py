@@ -481,8 +481,8 @@ def _several(texts: Any) -> Sequence[Any]:
 def _opened(path: Path, device: str, precision: InferencePrecision, batch_tokens: int | None) -> ModelFolder:
     """A model folder whose model is ready to compute."""
     try:
+        from albertine.devices import device_of
         from albertine.interop.huggingface import read_folder
-        from albertine.precision import device_of
     except ModuleNotFoundError as error:
         raise without_torch(error, where=path) from error
     place, folder = device_of(device), read_folder(path)

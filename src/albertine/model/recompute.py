@@ -1,0 +1,35 @@
+"""A depth whose inner states are not kept in training, but computed again in the backward pass."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from albertine.model.backend import computing, current
+from albertine.model.relative_attention import RelativeAttentionBlock
+from albertine.model.rows import Rows
+
+if TYPE_CHECKING:
+    from albertine.model.encoder import Encoder
+
+
+def recomputed(
+    encoder: Encoder,
+    attention: nn.Module,
+    feed_forward: nn.Module,
+    own: nn.Module | None,
+    x_TH: Tensor,
+    rows: Rows,
+) -> Tensor:
+    """A depth of all rows, (T, H) to (T, H), of which only input and output stay (Chen et al. 2016)."""
+    ops = current()
+    if rows.distances is not None:  # what depths share is not computed again for each of them
+        rows.distances.projected(cast(RelativeAttentionBlock, attention).position)
+
+    def again(x_TH: Tensor) -> Tensor:
+        with computing(encoder, lambda: ops):  # also in the backward pass, which is outside of this one
+            return ops.depth(attention, feed_forward, x_TH, x_TH, rows, rows, None, own)
+
+    return cast(Tensor, checkpoint(again, x_TH, use_reentrant=False))
