@@ -33,7 +33,18 @@ ROOMS = (
     "text",
     "model",
 )
-GROUND = {"layout", "randomness", "precision", "settings", "errors", "files", "released", "cores"} | {
+GROUND = {
+    "layout",
+    "padding",
+    "randomness",
+    "precision",
+    "devices",
+    "settings",
+    "errors",
+    "files",
+    "released",
+    "cores",
+} | {
     "arithmetic",
     "grouping",
 }
