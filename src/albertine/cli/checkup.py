@@ -67,7 +67,8 @@ def _of_torch() -> dict[str, str]:
     )
     for choice in choices():
         gain = f", {choice.plain / choice.seconds:.1f} times as fast as without" if choice.seconds else ""
-        facts[f"products in {choice.kind}"] = f"{choice.form} ({choice.kernel}){gain}"
+        what = "attention in bfloat16" if choice.kind == "attention" else f"products in {choice.kind}"
+        facts[what] = f"{choice.form} ({choice.kernel}){gain}"
     facts["accelerator"] = torch.cuda.get_device_name() if gpu else "none"
     if gpu:
         facts["bfloat16 on the accelerator"] = (

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from albertine.layout import pack
 from albertine.model.backend import cpu_attention
 from albertine.model.backend.base import Backend
-from albertine.model.backend.cpu_attention import Seen, _by_products, attend
+from albertine.model.backend.cpu_attention import NEVER, Seen, _by_products_learning, attend
 from albertine.model.backend.cuda import attend_packed, attend_padded
 from albertine.model.rows import Rows
 from albertine.precision import Format
@@ -53,12 +53,13 @@ def test_keys_of_neighbours_are_not_seen(lengths, data):
 
 def test_windows_stay_inside_the_batch():
     # Two of 20 take 12 rows of what follows; the last takes them from before it; 16 needs none.
-    assert [p.window for p in cpu_attention._pieces((20, 20, 16, 30), (20, 20, 16, 30), 0, True, 86)] == [
+    lengths = (20, 20, 16, 30)
+    assert [p.window for p in cpu_attention._pieces(lengths, lengths, NEVER, 1, True, 86)] == [
         cpu_attention.PaddedKeys(0, 0, 20, 2),
         None,
         cpu_attention.PaddedKeys(54, 2, 30, 1),
     ]
-    assert [p.window for p in cpu_attention._pieces((5,), (5,), 0, True, 5)] == [None]
+    assert [p.window for p in cpu_attention._pieces((5,), (5,), NEVER, 1, True, 5)] == [None]
 
 
 def test_attention_dropout_keeps_the_mean():
@@ -133,6 +134,39 @@ def test_training_in_bfloat16_on_a_cpu_takes_other_kernels_for_the_same_result(
 def test_dropout_of_the_products_keeps_the_mean():
     q, k, v = (torch.randn(20, 2, 128, 8, generator=torch.Generator().manual_seed(s)) for s in range(3))
     torch.manual_seed(0)
-    dropped = _by_products(q, k, torch.ones_like(v), Seen(), 0.25)
+    dropped = _by_products_learning(q, k, torch.ones_like(v), Seen(), 0.25)
     assert dropped.std() > 0.01
     assert dropped.mean() == pytest.approx(1.0, abs=0.01)
+
+
+@pytest.mark.parametrize("lengths", [(130, 130, 130, 97, 4, 4), (64,), (200, 1, 65)])
+@torch.inference_mode()
+def test_inference_by_products_gives_the_same_and_each_text_alone_to_the_bit(lengths, monkeypatch):
+    monkeypatch.setattr(cpu_attention, "SCORES", 2 * 2 * 130 * 130)  # of two sequences of 130
+    monkeypatch.setattr(cpu_attention, "FEWEST", 2 * 64 * 64)
+    called = []
+    by_products = cpu_attention.by_products
+    monkeypatch.setattr(cpu_attention, "by_products", lambda *a: called.append(a[0].shape) or by_products(*a))
+    keys = Rows.of(pack([[1] * n for n in lengths]))
+    q, k, v = (heads(sum(lengths), seed).bfloat16() for seed in range(3))
+    wanted = attend(*(x.double() for x in (q, k, v)), keys, keys, 0.0)
+    got = attend(q, k, v, keys, keys, 0.0, products=True)
+    torch.testing.assert_close(got.double(), wanted, rtol=0.03, atol=0.03)
+    assert sum(shape[0] for shape in called) == sum(n >= 64 for n in lengths)
+    assert max(shape[0] for shape in called) <= 2
+    start = 0
+    for n in lengths:
+        rows, own = slice(start, start + n), Rows.of(pack([[1] * n]))
+        alone = attend(q[rows], k[rows], v[rows], own, own, 0.0, products=True)
+        assert n < 64 or torch.equal(alone, got[rows])
+        start += n
+
+
+@torch.inference_mode()
+def test_hidden_keys_are_never_left_to_products(monkeypatch):
+    monkeypatch.setattr(cpu_attention, "by_products", lambda *_: pytest.fail("all keys would be seen"))
+    keys = Rows.of(replace(pack([[1] * 80]), prefix=(30,)))
+    q, k, v = (heads(80, seed).bfloat16() for seed in range(3))
+    wanted = attend(*(x.double() for x in (q, k, v)), keys, keys, 0.0)
+    got = attend(q, k, v, keys, keys, 0.0, products=True)
+    torch.testing.assert_close(got.double(), wanted, rtol=0.03, atol=0.03)

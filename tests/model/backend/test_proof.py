@@ -67,7 +67,7 @@ def timed(monkeypatch: pytest.MonkeyPatch, **seconds: float) -> None:
     def times(ways: Mapping[str, object], *_: object, **__: object) -> dict[str, float]:
         return {name: seconds.get(name, 1.0) for name in ways}
 
-    monkeypatch.setattr(proof, "_times", times)
+    monkeypatch.setattr(proof, "least_seconds", times)
 
 
 def offered(monkeypatch: pytest.MonkeyPatch, kind: str, *ways: Candidate) -> None:
@@ -174,13 +174,13 @@ def test_who_loses_is_timed_again() -> None:
         runs.append("held")
         time.sleep(next(pauses))
 
-    found = proof._times(
+    found = proof.least_seconds(
         {"usual": lambda: time.sleep(0.005), "held": held}, lambda t: t["held"] < t["usual"], 2
     )
     assert found["held"] < 0.005 <= found["usual"] and len(runs) == 8
     runs.clear()
     pauses = iter([0.01] * 99)
-    proof._times({"usual": lambda: None, "held": held}, lambda t: t["held"] < t["usual"], 1)
+    proof.least_seconds({"usual": lambda: None, "held": held}, lambda t: t["held"] < t["usual"], 1)
     assert len(runs) == 2 * proof.ATTEMPTS
 
 
@@ -214,7 +214,7 @@ def test_products_that_gain_nothing_stay_in_float(
 
 
 def test_fixed_forms_are_taken_without_measuring(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proof, "_times", lambda *_, **__: pytest.fail("measured"))
+    monkeypatch.setattr(proof, "least_seconds", lambda *_, **__: pytest.fail("measured"))
     weight, bias = torch.ones(400, 300), torch.zeros(400)
     with fixed(int8="signed"):
         assert prepared(weight[:8], bias[:8], INT8).form is int8.signed

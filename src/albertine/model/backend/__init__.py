@@ -112,10 +112,11 @@ def tokens_per_pass(device: torch.device | str) -> int:
 
 
 def choices() -> list[KernelChoice]:
-    """What this processor takes for each kind of product of inference, found out by measuring it."""
-    from albertine.model.backend import proof
+    """What this processor takes for each kind of product of inference, and for attention in bfloat16, found
+    out by measuring it."""
+    from albertine.model.backend import attention_proof, proof
 
-    return proof.choices()
+    return [*proof.choices(), attention_proof.choice()]
 
 
 def _traced(form: Format | None = None) -> Backend:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
@@ -22,24 +23,47 @@ VECTOR = 16
 as long again as all the rest; with rows of other sequences, masked, nothing is left over."""
 
 
-def attend(q_RND: Tensor, k_TND: Tensor, v_TND: Tensor, queries: Rows, keys: Rows, dropout: float) -> Tensor:
+FEWEST, MOST = 12 * 32 * 32, 2**24
+"""Weights of attention of one sequence, in all heads: with fewer the calls of two products take longer than
+the fused kernel, and more would not stay in any cache."""
+
+
+def attend(
+    q_RND: Tensor,
+    k_TND: Tensor,
+    v_TND: Tensor,
+    queries: Rows,
+    keys: Rows,
+    dropout: float,
+    products: bool = False,
+) -> Tensor:
     """`Backend.attend`.
 
     Split, not sliced: the backward of a slice fills a tensor of all T rows with zeros, once for every
     sequence.
+
+    Args:
+        products: whether two plain products are faster than the fused kernel, without gradients
+            (`attention_proof.py`). What is taken depends on the size of each sequence alone, so that an
+            answer does not depend on its neighbours.
     """
-    by_products = q_RND.dtype == torch.bfloat16 and q_RND.requires_grad
+    heads = q_RND.shape[1]
+    learning = q_RND.dtype == torch.bfloat16 and q_RND.requires_grad
     visible = queries.visible is not None and keys.visible is not None
+    sizes = (0, sys.maxsize) if learning else NEVER
+    if products and not learning and not visible:
+        sizes = -(-FEWEST // heads), MOST // heads
     pieces = _pieces(
         queries.known_lengths(),
         keys.known_lengths(),
-        SCORES // q_RND.shape[1] if by_products else 0,
+        sizes,
+        SCORES // heads,
         not visible and not torch.is_grad_enabled(),
         k_TND.shape[0],
     )
     q_sizes = [piece.sequences * piece.queries for piece in pieces]
     k_sizes = [piece.sequences * piece.keys for piece in pieces]
-    heads, parts = q_RND.shape[1:], []
+    shape, parts = q_RND.shape[1:], []
     split: Sequence[Sequence[Tensor]] = ([q_RND], [k_TND], [v_TND])
     if len(pieces) > 1:
         split = (torch.split(q_RND, q_sizes), torch.split(k_TND, k_sizes), torch.split(v_TND, k_sizes))
@@ -48,17 +72,22 @@ def attend(q_RND: Tensor, k_TND: Tensor, v_TND: Tensor, queries: Rows, keys: Row
         if not piece.queries:
             continue
         count, window = piece.sequences, piece.window
-        q = q.view(count, piece.queries, *heads).transpose(1, 2)
+        q = q.view(count, piece.queries, *shape).transpose(1, 2)
         if window is not None:
             k, v = window.of(k_TND), window.of(v_TND)
             form = Seen(window.mask(q.dtype))
         else:
-            k = k.view(count, piece.keys, *heads).transpose(1, 2)
-            v = v.view(count, piece.keys, *heads).transpose(1, 2)
-        out_SNLD = (_by_products if by_products else _by_kernel)(q, k, v, form, dropout)
+            k = k.view(count, piece.keys, *shape).transpose(1, 2)
+            v = v.view(count, piece.keys, *shape).transpose(1, 2)
+        if not piece.by_products:
+            out_SNLD = by_kernel(q, k, v, form, dropout)
+        elif learning:
+            out_SNLD = _by_products_learning(q, k, v, form, dropout)
+        else:
+            out_SNLD = by_products(q, k, v)
         if form.some is not None:
             out_SNLD = out_SNLD * form.some
-        parts.append(out_SNLD.transpose(1, 2).reshape(-1, *heads))
+        parts.append(out_SNLD.transpose(1, 2).reshape(-1, *shape))
     return parts[0] if len(parts) == 1 else torch.cat(parts) if parts else q_RND.contiguous()
 
 
@@ -107,19 +136,31 @@ def _forms(
     ]
 
 
-def _by_kernel(q_SNLD: Tensor, k_SNMD: Tensor, v_SNMD: Tensor, form: Seen, dropout: float) -> Tensor:
+def by_kernel(q_SNLD: Tensor, k_SNMD: Tensor, v_SNMD: Tensor, form: Seen, dropout: float) -> Tensor:
+    """By torch's fused kernel."""
     return F.scaled_dot_product_attention(
         q_SNLD, k_SNMD, v_SNMD, attn_mask=form.mask, dropout_p=dropout, is_causal=form.causal
     )
 
 
-def _by_products(q_SNLD: Tensor, k_SNMD: Tensor, v_SNMD: Tensor, form: Seen, dropout: float) -> Tensor:
+def by_products(q_SNLD: Tensor, k_SNMD: Tensor, v_SNMD: Tensor) -> Tensor:
+    """By two products and a softmax between them, all in the format of the queries; all keys are seen. The
+    fused kernel computes scores in float32, which without AMX takes twice as long as these in bfloat16."""
+    S, N, L, D = q_SNLD.shape
+    q, k, v = (x.reshape(S * N, -1, D) for x in (q_SNLD, k_SNMD, v_SNMD))
+    scores = torch.baddbmm(q.new_empty(1, 1, 1), q, k.transpose(1, 2), beta=0, alpha=D**-0.5)
+    return torch.bmm(torch.softmax(scores, -1), v).view(S, N, L, D)
+
+
+def _by_products_learning(
+    q_SNLD: Tensor, k_SNMD: Tensor, v_SNMD: Tensor, form: Seen, dropout: float
+) -> Tensor:
     """For training in bfloat16, where the fused kernel's backward takes two to three times as long as plain
     products; below eighty keys the fused kernel in float32 is faster still."""
     S, N, L, D = q_SNLD.shape
     M = k_SNMD.shape[2]
     if M < 80:
-        return _by_kernel(q_SNLD.float(), k_SNMD.float(), v_SNMD.float(), form, dropout).to(q_SNLD.dtype)
+        return by_kernel(q_SNLD.float(), k_SNMD.float(), v_SNMD.float(), form, dropout).to(q_SNLD.dtype)
     scores = (q_SNLD * D**-0.5).reshape(S * N, L, D) @ k_SNMD.reshape(S * N, M, D).transpose(1, 2)
     seen = torch.ones(L, M, dtype=torch.bool).tril() if form.causal else form.mask
     if seen is not None:
@@ -181,17 +222,28 @@ class EqualRows(NamedTuple):
     keys: int
     sequences: int
     window: PaddedKeys | None
+    by_products: bool = False
+
+
+NEVER = (0, -1)
+"""No weights of one sequence and head for which attention is computed by products."""
 
 
 @lru_cache(maxsize=64)  # asked at every depth
 def _pieces(
-    queries: tuple[int, ...], keys: tuple[int, ...], most: int, windows: bool, rows: int
+    queries: tuple[int, ...],
+    keys: tuple[int, ...],
+    products: tuple[int, int],
+    most: int,
+    windows: bool,
+    rows: int,
 ) -> list[EqualRows]:
     """The calls for sequences of these lengths.
 
     Args:
-        most: weights of attention for each head and call, to stay in the processor's caches; 0: any number.
-        windows: whether keys may be filled up. rows: of all keys.
+        products: from and up to how many weights of one head a sequence is attended to by products.
+        most: weights of attention for each head and call of products, to stay in the processor's caches.
+        windows: whether keys may be filled up for the fused kernel. rows: of all keys.
     """
     shapes = list(zip(queries, keys, strict=True))
     starts = [i for i in range(len(shapes)) if i == 0 or shapes[i] != shapes[i - 1]]
@@ -199,9 +251,11 @@ def _pieces(
     first = 0
     for a, b in pairwise([*starts, len(shapes)]):
         q, k = shapes[a]
-        size = max(1, most // max(1, q * k)) if most else b - a
+        by_products = products[0] <= q * k <= products[1]
+        size = max(1, most // max(1, q * k)) if by_products else b - a
         for done in range(a, b, size):
             count = min(size, b - done)
-            pieces.append(EqualRows(q, k, count, _window(first, k, count, rows) if windows else None))
+            window = _window(first, k, count, rows) if windows and not by_products else None
+            pieces.append(EqualRows(q, k, count, window, by_products))
             first += count * k
     return pieces

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from albertine.layout import Packed, padded_to
+from albertine.model.backend.attention_proof import attends_by_products
 from albertine.model.backend.base import Backend
 from albertine.model.backend.cache import cached
 from albertine.model.backend.cpu_attention import attend
@@ -53,7 +54,8 @@ class Processor(Backend):
     def attend(
         self, q_RND: Tensor, k_TND: Tensor, v_TND: Tensor, queries: Rows, keys: Rows, dropout: float
     ) -> Tensor:
-        return attend(q_RND, k_TND, v_TND, queries, keys, dropout)
+        products = q_RND.dtype == torch.bfloat16 and not q_RND.requires_grad and attends_by_products()
+        return attend(q_RND, k_TND, v_TND, queries, keys, dropout, products)
 
     def padded(self, packed: Packed) -> Packed:
         return padded_to(packed, round_up(packed.num_tokens)) if self.rounds else packed

@@ -189,6 +189,11 @@ def fixed(**forms: str) -> Iterator[None]:
         _fixed.update(before)
 
 
+def chosen_before(kind: str) -> str | None:
+    """The form that `fixed` says for a kind, if any."""
+    return _fixed.get(kind)
+
+
 def forget() -> None:
     """Try again at the next use. For tests."""
     _chosen.clear()
@@ -210,7 +215,7 @@ def gains(inputs: int, outputs: int, dtype: torch.dtype) -> bool:
     with torch.inference_mode():
         layers = [form.make(weight, weight[:, 0], dtype) for form in forms]
         ways = {name: partial(layer, x) for name, layer in zip(("float", "int8"), layers, strict=True)}
-        times = _times(ways, lambda t: t["int8"] <= WORSE * t["float"], rounds=2)
+        times = least_seconds(ways, lambda t: t["int8"] <= WORSE * t["float"], rounds=2)
     return times["int8"] <= WORSE * times["float"]
 
 
@@ -239,7 +244,7 @@ def _measured(kind: str, dtype: torch.dtype) -> tuple[Candidate, KernelChoice]:
         layers = {form: layer for form, layer in tried.items() if not isinstance(layer, str)}
         layers[USUAL] = usual.make(*large[:2], dtype)
         ways = {name: partial(layer, large[2], activation) for name, layer in layers.items()}
-        times = _times(ways, lambda t: min(t, key=t.__getitem__) != USUAL)
+        times = least_seconds(ways, lambda t: min(t, key=t.__getitem__) != USUAL)
     plain = times.pop(USUAL)
     best = None
     for way in CANDIDATES[kind]:
@@ -265,7 +270,7 @@ def _tried(
         layer, other = way.make(weight, bias, dtype), usual.make(weight, bias, dtype)
         layer(x), other(x)  # which lays weights out and compiles
         ways = {"usual": partial(other, x), "new": partial(layer, x)}
-        times = _times(ways, lambda t: t["new"] <= HOPELESS * t["usual"], rounds=1)
+        times = least_seconds(ways, lambda t: t["new"] <= HOPELESS * t["usual"], rounds=1)
         if (ratio := times["new"] / times["usual"]) > HOPELESS:
             return f"{ratio:.0f} times as long"
         every = (None, False), (None, True), *((name, False) for name in KERNELS)
@@ -305,7 +310,7 @@ def _given(sizes: tuple[int, int, int], dtype: torch.dtype) -> Given:
     return weight.float(), weight[:, 0].float(), x, residual
 
 
-def _times(
+def least_seconds(
     ways: Mapping[str, Callable[[], object]], enough: Callable[[Mapping[str, float]], bool], rounds: int = 3
 ) -> dict[str, float]:
     """The least seconds of every way, timed in turn; each runs once more before, as another way left its data
