@@ -113,10 +113,12 @@ def test_the_packed_call_passes_offsets_that_need_no_lengths(lengths, data):
     ("lengths", "dtype"), [([5, 5, 99, 3], torch.bfloat16), ([100, 131, 131, 131, 7], torch.bfloat16)]
 )
 @pytest.mark.parametrize("scores", [cpu_attention.SCORES, 2 * 2 * 131 * 131])
+@pytest.mark.parametrize("amx", [False, True])
 def test_training_in_bfloat16_on_a_cpu_takes_other_kernels_for_the_same_result(
-    lengths, dtype, scores, monkeypatch
+    lengths, dtype, scores, amx, monkeypatch
 ):
     monkeypatch.setattr(cpu_attention, "SCORES", scores)  # of two sequences of 131
+    monkeypatch.setattr(cpu_attention, "least_keys", lambda: 80 if amx else 0)
     keys = Rows.of(pack([[1] * n for n in lengths]))
     exact = [heads(sum(lengths), seed).requires_grad_() for seed in range(3)]
     rounded = [x.detach().to(dtype).requires_grad_() for x in exact]

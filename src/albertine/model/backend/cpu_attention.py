@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from albertine.devices import cpu_flags
 
 if TYPE_CHECKING:
     from albertine.model.rows import Rows
@@ -24,8 +26,8 @@ as long again as all the rest; with rows of other sequences, masked, nothing is 
 
 
 FEWEST, MOST = 12 * 32 * 32, 2**24
-"""Weights of attention of one sequence, in all heads: with fewer the calls of two products take longer than
-the fused kernel, and more would not stay in any cache."""
+"""Weights of attention in all heads: with fewer the calls of two products take longer than the fused kernel;
+more of one sequence would not stay in any cache."""
 
 
 def attend(
@@ -152,14 +154,21 @@ def by_products(q_SNLD: Tensor, k_SNMD: Tensor, v_SNMD: Tensor) -> Tensor:
     return torch.bmm(torch.softmax(scores, -1), v).view(S, N, L, D)
 
 
+@cache
+def least_keys() -> int:
+    """Keys from which products learn faster in bfloat16 than the fused kernel does in float32. Told by the
+    processor and not measured: a run that is resumed has to take the same way."""
+    return 80 if "amx_bf16" in cpu_flags() else 0
+
+
 def _by_products_learning(
     q_SNLD: Tensor, k_SNMD: Tensor, v_SNMD: Tensor, form: Seen, dropout: float
 ) -> Tensor:
     """For training in bfloat16, where the fused kernel's backward takes two to three times as long as plain
-    products; below eighty keys the fused kernel in float32 is faster still."""
+    products; with few keys or few weights at once the fused kernel in float32 is faster still."""
     S, N, L, D = q_SNLD.shape
     M = k_SNMD.shape[2]
-    if M < 80:
+    if least_keys() > M or S * N * L * M < FEWEST:
         return by_kernel(q_SNLD.float(), k_SNMD.float(), v_SNMD.float(), form, dropout).to(q_SNLD.dtype)
     scores = (q_SNLD * D**-0.5).reshape(S * N, L, D) @ k_SNMD.reshape(S * N, M, D).transpose(1, 2)
     seen = torch.ones(L, M, dtype=torch.bool).tril() if form.causal else form.mask
