@@ -13,7 +13,7 @@ from typing import Any
 from albertine.analysis.pictures import save_bars
 from albertine.analysis.plots import save_curves
 from albertine.bench.machine import RESULTS
-from benchmarks import memories
+from benchmarks import attention, memories
 from benchmarks.asked import from_python, predicted_files
 from benchmarks.exported import exported, without_torch
 from benchmarks.learned import blocks, distilled, ladder, loops, tuned, vectors
@@ -384,6 +384,7 @@ PARTS: tuple[Callable[[Path], Iterator[str]], ...] = (
     ladder,
     blocks,
     loops,
+    attention.section,
     memories.steps,
     memories.shift,
     memories.transformer_xl,
