@@ -16,7 +16,7 @@ from torch import Tensor
 
 from albertine.model.backend import int8
 from albertine.model.backend.base import PLAIN
-from albertine.model.backend.int8 import Int8Form, Int8Linear, largest_weight, rounded
+from albertine.model.backend.int8 import Int8Form, Int8Linear, largest_weight, piece_of, rounded
 
 ROWS, INSIDE, OUT = 64, 96, 80
 FORMS = (int8.unsigned, int8.signed, int8.plain_integers)
@@ -101,6 +101,14 @@ def test_a_row_does_not_depend_on_its_neighbours(
 
 
 @torch.inference_mode()
+def test_no_piece_is_a_remnant() -> None:
+    assert piece_of(128, 3072) == 128 and piece_of(20, 3072) == 32
+    for rows, outputs in ((130, 3072), (256, 2304), (1000, 768), (4096, 3072), (514, 4096)):
+        piece = piece_of(rows, outputs)
+        last = rows % piece or piece
+        assert piece % 16 == 0 and 4 * (piece - 16) * outputs < int8.PIECE and last > piece // 3
+
+
 def test_one_outlier_costs_the_others_nothing(form: Int8Form) -> None:
     weight, bias, x, _ = tensors()
     x[5, 3] = 1e4

@@ -31,8 +31,8 @@ _IN_PLACE: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu_,
 }
 
-PIECE = 1 << 20
-"""Bytes of a piece of sums."""
+PIECE = 3 << 19
+"""Most bytes of a piece of sums."""
 
 SMALLEST = 1e-30
 """Least magnitude that a row is taken to reach: its inverse is a number, and so is the step of a row of
@@ -102,6 +102,13 @@ def rounded(x_RI: Tensor) -> tuple[Tensor, Tensor]:
     return places_RI.round_().to(torch.int8), reach_R1.mul_(1 / 127)
 
 
+def piece_of(rows: int, outputs: int) -> int:
+    """How many rows are computed at once: equal pieces, of 16 rows or a multiple, because for a last one of
+    few rows all weights would be read once more."""
+    pieces = max(1, -(-4 * rows * outputs // PIECE))
+    return max(32, -(-rows // (16 * pieces)) * 16)
+
+
 class Int8Linear:
     """x·Wᵀ + b with 8-bit integers, without gradients.
 
@@ -120,7 +127,6 @@ class Int8Linear:
         scales = (weight.abs().amax(1) / largest_weight(form)).clamp(min=SMALLEST)
         self.form, self.dtype, self.bias = form, dtype, bias.detach().float().contiguous()
         self.sums = form((weight / scales[:, None]).round().to(torch.int8), scales)
-        self.piece = max(32, PIECE // (4 * len(weight)) // 16 * 16)
 
     def __call__(self, x_TI: Tensor, activation: str | None = None, residual: Tensor | None = None) -> Tensor:
         """Rows (T, in) to (T, out): through an activation, and then added to a residual (T, out).
@@ -128,8 +134,9 @@ class Int8Linear:
         GELU always has the form of erf; the two are within 5e-4, which rounding hides (decision 015).
         """
         y_TO = torch.empty(len(x_TI), len(self.bias), dtype=self.dtype)
-        for first in range(0, len(x_TI), self.piece):
-            rows = slice(first, first + self.piece)
+        piece = piece_of(*y_TO.shape)
+        for first in range(0, len(x_TI), piece):
+            rows = slice(first, first + piece)
             q, step_R1 = rounded(x_TI[rows])
             sums_RO, y_RO = self.sums(q), y_TO[rows]
             work_RO = y_RO if self.dtype == torch.float32 else sums_RO
