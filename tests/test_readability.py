@@ -13,6 +13,7 @@ READ = {
     "model/rows.py",
     "model/depths.py",
     "model/block.py",
+    "model/layers.py",
     "model/heads.py",
     "model/backend/__init__.py",
     "model/backend/base.py",
@@ -30,6 +31,6 @@ def test_a_pass_of_plain_albert_enters_few_files_lines_and_functions() -> None:
 def test_block_and_encoder_are_read_in_minutes() -> None:
     both = (PACKAGE / "model" / name for name in ("block.py", "encoder.py"))
     text = [path.read_text(encoding="utf-8") for path in both]
-    assert sum(one.count("\n") for one in text) <= 305
+    assert sum(one.count("\n") for one in text) <= 285
     # What plain ALBERT has none of is told elsewhere (decision 016).
     assert not any(word in one.lower() for one in text for word in ("two_streams", "memory", "anderson"))

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from albertine.model.block import Linear
 from albertine.model.depths import EncoderOutput
+from albertine.model.layers import Linear
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from tests.model import builders

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from albertine.errors import SettingsError
 from albertine.layout import Packed, pack
-from albertine.model.block import Linear
 from albertine.model.config import EncoderConfig
+from albertine.model.layers import Linear
 from albertine.model.memory import Memory
 from albertine.model.model import Model
 from albertine.model.placing import placed
@@ -335,11 +335,11 @@ def test_logits_are_the_word_embeddings_times_the_rows() -> None:
 def test_dropout_falls_on_the_table_of_distances_once_a_pass() -> None:
     model = xlnet(SharingPlan.shared(1), hidden_dropout_prob=0.5).train()
     seed_torch(1, "dropout")
-    rows = Rows.of(builders.packed([9]))
-    table = placed(rows, model.encoder, torch.float64).distances.table_PH  # type: ignore[union-attr]
+    rows, like = Rows.of(builders.packed([9])), torch.empty(0, dtype=torch.float64)
+    table = placed(rows, model.config, like, model.training).distances.table_PH  # type: ignore[union-attr]
     assert 0.3 < float((table == 0).double().mean()) < 0.7
     model.eval()
-    table = placed(rows, model.encoder, torch.float64).distances.table_PH  # type: ignore[union-attr]
+    table = placed(rows, model.config, like, model.training).distances.table_PH  # type: ignore[union-attr]
     assert float((table == 0).double().mean()) < 0.1
 
 

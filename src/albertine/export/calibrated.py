@@ -53,11 +53,11 @@ def calibration(source: Opened, texts: Sequence[Path]) -> list[Arrays]:
     return found
 
 
-def quantized(source: Path, target: Path, inputs: Sequence[Arrays]) -> dict[str, Any]:
-    """Quantise a float32 file.
+def quantized(source: Path, inputs: Sequence[Arrays]) -> tuple[Any, dict[str, Any]]:
+    """A float32 file in 8-bit integers.
 
     Returns:
-        For the report: products, how many of them are quantised, sentences.
+        The model, and for the report: products, how many of them are quantised, sentences.
 
     Raises:
         ModelError: too few products are. RunError: NNCF is missing.
@@ -65,8 +65,6 @@ def quantized(source: Path, target: Path, inputs: Sequence[Arrays]) -> dict[str,
     if find_spec("nncf") is None:
         raise RunError("8-bit integers of OpenVINO need nncf", remedy="pip install 'albertine[openvino]'")
     import openvino
-
-    from albertine.export.openvino import save
 
     with _quiet():
         import nncf
@@ -82,11 +80,10 @@ def quantized(source: Path, target: Path, inputs: Sequence[Arrays]) -> dict[str,
         raise ModelError(
             f"only {integers} of {total} matrix products came out in 8-bit integers, and "
             f"{LEAST_SHARE:.0%} is the least that may be called INT8",
-            where=target.name,
+            where=source.name,
             remedy="Export it without --int8; nothing was written",
         )
-    save(small, target)
-    return {"products": total, "quantised": integers, "sentences": len(rows)}
+    return small, {"products": total, "quantised": integers, "sentences": len(rows)}
 
 
 def counted(model: Any) -> tuple[int, int]:

@@ -193,20 +193,6 @@ class TableBackend(Backend):
 
 
 @dataclass(frozen=True, eq=False)
-class TableDistances(Distances):
-    """Distances in a padded table, whose sequences are one group of equal shape.
-
-    Attributes:
-        every: that group.
-    """
-
-    every: tuple[EqualSequences, ...] = ()
-
-    def groups(self, queries: Rows, keys: Rows) -> list[EqualSequences]:
-        return list(self.every)
-
-
-@dataclass(frozen=True, eq=False)
 class TableSequences(EqualSequences):
     """All sequences of a padded table."""
 
@@ -231,7 +217,7 @@ def _distances(encoder: Encoder, table: Table, known: Tensor) -> Distances:
     columns = (length - (places[:, None] - places)).expand(batch, length, length)
     types = table.token_type_ids.flatten()
     group = TableSequences(batch, length, length, False, 0, length, columns, None, types, types)
-    return TableDistances(sinusoids_by(near, known), length, every=(group,))
+    return Distances(sinusoids_by(near, known), length, all_alike=group)
 
 
 def open_axes(graph: Graph) -> tuple[dict[int, Any], ...]:

@@ -63,7 +63,8 @@ def write(source: Opened, folder: Path, options: ExportOptions) -> list[Exported
 
         small = plain.with_stem(f"{plain.stem}_int8")
         rows = calibration(source, options.sample)
-        told = quantized(plain, small, rows[::2])
+        model, told = quantized(plain, rows[::2])
+        save(model, small)
         # The ranges are those of text, and say little of any pieces in a row: asked are the other sentences.
         text = list(text_batches(source.head.base.config, rows[1::2] or rows))
         written.append(replace(_file(small, "int8", graph, told), asked=text))

@@ -8,35 +8,16 @@ in one step; layers that were replaced or hooked (adapters, probes) are simply c
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from albertine.model.backend import current
 from albertine.model.config import QK_SCALE, EncoderConfig
+from albertine.model.depth_parameters import Own
 from albertine.model.injection import injected
 from albertine.model.key_value_cache import Past
+from albertine.model.layers import LayerNorm, Linear
 from albertine.model.rows import Rows
-
-if TYPE_CHECKING:
-    from albertine.model.depth_parameters import Own
-
-
-class Linear(nn.Linear):
-    """x·Wᵀ + b in the format of x, (…, in) to (…, out); parameters are float32."""
-
-    computed_by_backend = True
-
-    def forward(self, x: Tensor) -> Tensor:
-        return current().linear(self, x)
-
-
-class LayerNorm(nn.LayerNorm):
-    """(x - mean) / standard deviation of each row, times a scale plus a shift; in the format of x."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return current().layer_norm(self, x)
 
 
 class Block(nn.Module):

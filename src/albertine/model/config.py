@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from albertine.errors import SettingsError
 from albertine.model.config_checks import check
@@ -148,7 +148,7 @@ class EncoderConfig:
     input_injection: bool = False
 
     def __post_init__(self) -> None:
-        check(self)
+        check(vars(self), _CHOICES)
 
     @property
     def num_hidden_layers(self) -> int:
@@ -299,6 +299,13 @@ class EncoderConfig:
             return cls(**values | {"plan": SharingPlan(**parts)})
         except (AttributeError, KeyError, TypeError) as error:
             raise SettingsError(f"incomplete encoder configuration ({error})") from error
+
+
+_CHOICES = {
+    name: get_args(hint)
+    for name, hint in get_type_hints(EncoderConfig).items()
+    if get_origin(hint) is Literal
+}
 
 
 def _check_format(number: object) -> None:

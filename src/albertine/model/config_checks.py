@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import TYPE_CHECKING, Literal, get_args, get_origin, get_type_hints
+from collections.abc import Mapping
+from typing import Any
 
 from albertine.errors import SettingsError
 from albertine.model.plan import SharingPlan
 
-if TYPE_CHECKING:
-    from albertine.model.config import EncoderConfig
+Fields = Mapping[str, Any]
+"""Those of an `EncoderConfig`, by name."""
 
 MAX_DEPTH = 4096
 MAX_WIDTH = 1 << 20
@@ -28,81 +28,79 @@ _CAPS = {
 _MAY_BE_0 = ("type_vocab_size", "clamp_positions")
 
 
-def check(config: EncoderConfig) -> None:
+def check(config: Fields, choices: Mapping[str, tuple[str, ...]]) -> None:
     """
+    Args:
+        choices: the words that each field takes that takes one of several.
+
     Raises:
         SettingsError: what `EncoderConfig` says.
     """
     _check_sizes(config)
-    for name, known in _choices().items():
-        if getattr(config, name) not in known:
+    for name, known in choices.items():
+        if config[name] not in known:
             raise SettingsError(
-                f"{name} `{getattr(config, name)}` is not supported", remedy=f"Use one of {', '.join(known)}"
+                f"{name} `{config[name]}` is not supported", remedy=f"Use one of {', '.join(known)}"
             )
     for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout_prob"):
-        if not 0.0 <= getattr(config, name) < 1.0:
-            raise SettingsError(f"{name} must be in [0, 1), got {getattr(config, name)}")
-    if not (config.initializer_range > 0 and config.layer_norm_eps > 0):
+        if not 0.0 <= config[name] < 1.0:
+            raise SettingsError(f"{name} must be in [0, 1), got {config[name]}")
+    if not (config["initializer_range"] > 0 and config["layer_norm_eps"] > 0):
         raise SettingsError("initializer_range and layer_norm_eps must be positive")
     _check_positions(config)
     _check_halting(config)
-    if config.embedding_mapping == "words" and config.norm == "pre":
+    if config["embedding_mapping"] == "words" and config["norm"] == "pre":
         raise SettingsError(
             "a pre-norm encoder maps the sum of its embeddings, not the words alone",
             remedy="Set embedding_mapping=if_needed, or norm=post",
         )
-    if config.solves:
+    if config["solver"] != "none":
         _check_fixed_point(config)
 
 
-@cache
-def _choices() -> dict[str, tuple[str, ...]]:
-    """The words that each field takes that takes one of several."""
-    from albertine.model.config import EncoderConfig  # which is checked by this module
-
-    hints = get_type_hints(EncoderConfig)
-    return {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Literal}
-
-
-def _check_sizes(config: EncoderConfig) -> None:
+def _check_sizes(config: Fields) -> None:
     for name, cap in _CAPS.items():
-        value, least = getattr(config, name), int(name not in _MAY_BE_0)
+        value, least = config[name], int(name not in _MAY_BE_0)
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= cap:
             raise SettingsError(f"{name} must be a whole number from {least} to {cap}, got {value!r}")
-    if config.num_hidden_layers > MAX_DEPTH:
-        raise SettingsError(f"a depth of {config.num_hidden_layers} is more than {MAX_DEPTH}")
-    if config.hidden_size % config.num_attention_heads:
+    if config["plan"].depth > MAX_DEPTH:
+        raise SettingsError(f"a depth of {config['plan'].depth} is more than {MAX_DEPTH}")
+    if config["hidden_size"] % config["num_attention_heads"]:
         raise SettingsError(
-            f"hidden_size {config.hidden_size} is not a multiple of "
-            f"num_attention_heads {config.num_attention_heads}"
+            f"hidden_size {config['hidden_size']} is not a multiple of "
+            f"num_attention_heads {config['num_attention_heads']}"
         )
-    if not 0 <= config.pad_token_id < config.vocab_size:
+    if not 0 <= config["pad_token_id"] < config["vocab_size"]:
         raise SettingsError(
-            f"pad_token_id {config.pad_token_id} is outside the vocabulary of {config.vocab_size}"
+            f"pad_token_id {config['pad_token_id']} is outside the vocabulary of {config['vocab_size']}"
         )
 
 
-def _check_positions(config: EncoderConfig) -> None:
-    if config.positions == "rotary" and (config.rotary_base <= 1 or config.head_size % 2):
+def _head_size(config: Fields) -> int:
+    return int(config["hidden_size"] // config["num_attention_heads"])
+
+
+def _check_positions(config: Fields) -> None:
+    if config["positions"] == "rotary" and (config["rotary_base"] <= 1 or _head_size(config) % 2):
         raise SettingsError(
             "rotary positions need a base above 1 and heads of an even size, "
-            f"got {config.rotary_base:g} and {config.head_size}"
+            f"got {config['rotary_base']:g} and {_head_size(config)}"
         )
-    if config.positions == "relative":
-        if config.hidden_size % 2 or config.qk_norm:
+    if config["positions"] == "relative":
+        if config["hidden_size"] % 2 or config["qk_norm"]:
             raise SettingsError("relative positions need an even hidden_size, and qk_norm: false")
-    elif config.clamp_positions or config.relative_biases != "block":
+    elif config["clamp_positions"] or config["relative_biases"] != "block":
         raise SettingsError(
             "clamp_positions and relative_biases belong to relative positions",
             remedy="Set positions: relative, or leave them out",
         )
 
 
-def _check_halting(config: EncoderConfig) -> None:
-    if not 0 < config.halting_epsilon < 1:
-        raise SettingsError(f"halting_epsilon must be above 0 and below 1, got {config.halting_epsilon}")
-    blocks = config.plan.num_attention_blocks, config.plan.num_feed_forward_blocks
-    if config.halts and blocks != (1, 1):
+def _check_halting(config: Fields) -> None:
+    if not 0 < config["halting_epsilon"] < 1:
+        raise SettingsError(f"halting_epsilon must be above 0 and below 1, got {config['halting_epsilon']}")
+    blocks = config["plan"].num_attention_blocks, config["plan"].num_feed_forward_blocks
+    if config["halting"] != "none" and blocks != (1, 1):
         raise SettingsError(
             f"halting repeats one block, and this plan has {blocks[0]} of attention and {blocks[1]} of "
             "feed-forward",
@@ -110,30 +108,30 @@ def _check_halting(config: EncoderConfig) -> None:
         )
 
 
-def _check_fixed_point(config: EncoderConfig) -> None:
-    if not 0 < config.tolerance < 1:
-        raise SettingsError(f"tolerance must be between 0 and 1, got {config.tolerance}")
-    if config.halts:
+def _check_fixed_point(config: Fields) -> None:
+    if not 0 < config["tolerance"] < 1:
+        raise SettingsError(f"tolerance must be between 0 and 1, got {config['tolerance']}")
+    if config["halting"] != "none":
         raise SettingsError(
             "a loop either halts by itself or runs to its fixed point",
             remedy="Set halting=none or solver=none",
         )
-    if config.plan != SharingPlan.shared(config.plan.depth):
+    if config["plan"] != SharingPlan.shared(config["plan"].depth):
         raise SettingsError(
             "a fixed point is that of one block, and the depths of this plan differ",
             remedy="Share all (model.sharing=all, no model.own, no model.low_rank), or set solver=none",
         )
-    if config.step_signal != "none":
+    if config["step_signal"] != "none":
         raise SettingsError(
             "a step that knows its number has no fixed point",
             remedy="Set step_signal=none, or solver=none",
         )
-    if config.norm == "pre":
+    if config["norm"] == "pre":
         raise SettingsError(
             "a pre-norm block adds to its input and leaves nothing as it is, so it has no fixed point",
             remedy="Use norm=post, or set solver=none",
         )
-    if not config.input_injection:
+    if not config["input_injection"]:
         raise SettingsError(
             "at a fixed point nothing is left of the input unless every step is given it",
             remedy="Add model.change.input_injection=true",

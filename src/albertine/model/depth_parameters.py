@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from albertine.model.backend import current
-from albertine.model.block import LayerNorm
 from albertine.model.config import EncoderConfig
 from albertine.model.depths import Step
+from albertine.model.layers import LayerNorm
 from albertine.model.rows import Rows, Selected
 
 if TYPE_CHECKING:

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from torch import Tensor, nn
 
 from albertine.model.rows import Rows, Selected
-
-if TYPE_CHECKING:
-    from albertine.model.fixed_point import Equilibrium
+from albertine.model.solvers import Equilibrium
 
 Step = Callable[..., Tensor]
 """(depth d, x (R, H), context (T, H), rows of x, rows of the context, perhaps a `Past`) → (R, H)."""

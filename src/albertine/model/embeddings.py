@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from albertine.errors import SettingsError
 from albertine.layout import Packed
-from albertine.model.block import Linear
 from albertine.model.config import EncoderConfig
+from albertine.model.layers import Linear
 
 
 def _table(rows: int, width: int) -> nn.Embedding:

@@ -14,7 +14,6 @@ from albertine.layout import Packed
 from albertine.model import parts
 from albertine.model.backend import backend_for, computing, current
 from albertine.model.backend.base import Backend
-from albertine.model.block import Linear
 from albertine.model.config import EncoderConfig
 from albertine.model.depth_parameters import adding_embeddings, depth_parameters
 from albertine.model.depths import Depths, EncoderOutput, Step
@@ -22,6 +21,7 @@ from albertine.model.embeddings import Embeddings
 from albertine.model.halting import HaltingUnit
 from albertine.model.injection import with_shares
 from albertine.model.key_value_cache import Past
+from albertine.model.layers import Linear
 from albertine.model.placing import placed
 from albertine.model.recompute import recomputed
 from albertine.model.rows import Rows, Selected
@@ -113,7 +113,7 @@ class Encoder(nn.Module):
             x_TH = self.embeddings(batch, ops.form.dtype)
             every = Rows.of(batch)
             if self.config.positions != "learned":
-                every = placed(every, self, x_TH.dtype)
+                every = placed(every, self.config, x_TH, self.training)
             if self.injection is not None:
                 every = with_shares(every, self.injection, x_TH)
             wanted = None if rows is None else every.select(ops.padded_rows(rows, len(every.positions)))

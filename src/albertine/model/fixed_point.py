@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -22,39 +22,10 @@ from albertine.model.backend.base import Backend
 from albertine.model.depths import EncoderOutput, FixedDepths, Step
 from albertine.model.jacobian import jacobian_size
 from albertine.model.rows import Rows, Selected
-from albertine.model.solvers import SOLVERS, Convergence, Map, Sequences, Solution
+from albertine.model.solvers import SOLVERS, Convergence, Equilibrium, Map, Sequences, Solution
 from albertine.randomness import RepeatedDraws
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(eq=False)
-class Equilibrium:
-    """How a pass came to its fixed point.
-
-    Attributes:
-        sequences: how many of the sequences were asked for; behind them are those that fill a batch up.
-        found: how near each came. of: the loop that went there.
-        backward: how near the gradient came, once a backward pass has been.
-        jacobian: estimate of |J|² / (T·H) at z*, with gradient, where it was wanted.
-    """
-
-    found: Convergence
-    of: FixedPoint
-    backward: Convergence | None = None
-    jacobian: Tensor | None = None
-    sequences: int | None = None
-
-    @property
-    def forward(self) -> Convergence:
-        """Of the sequences asked for."""
-        return self.found.first(self.sequences)
-
-    def reached(self, sequences: int, warn: bool) -> None:
-        """Only the first sequences were asked for; with `warn` it is said if one of them did not converge."""
-        self.sequences = sequences
-        if warn:
-            self.of.warn(self.forward)
 
 
 class FixedPoint:
@@ -93,7 +64,7 @@ class FixedPoint:
 
         sequences, gradients = Sequences.of(rows.cu_seqlens), torch.is_grad_enabled()
         solution = self.solved(detached(f, x_TH.dtype, gradients), start_TH.detach(), sequences, depth)
-        equilibrium = Equilibrium(solution.first(None), self)
+        equilibrium = Equilibrium(solution.first(None), self.warn)
         z_TH = solution.f.to(x_TH.dtype)
         if gradients:
             best_TH = solution.z.to(x_TH.dtype).requires_grad_()

@@ -7,9 +7,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from albertine.model.backend import current
-from albertine.model.block import LayerNorm, Linear
 from albertine.model.config import EncoderConfig
 from albertine.model.embeddings import Embeddings
+from albertine.model.layers import LayerNorm, Linear
 from albertine.precision import own_precision
 
 

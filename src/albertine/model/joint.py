@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from albertine.layout import Packed
-from albertine.model.block import LayerNorm
 from albertine.model.config import Summary
+from albertine.model.layers import LayerNorm
 from albertine.model.model import Model
 from albertine.model.task_model import TaskModel
 

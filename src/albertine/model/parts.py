@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from torch import nn
 
-from albertine.model.block import AttentionBlock, FeedForwardBlock, LayerNorm
+from albertine.model.block import AttentionBlock, FeedForwardBlock
 from albertine.model.config import EncoderConfig
 from albertine.model.depths import Depths, FixedDepths
 from albertine.model.fixed_point import FixedPoint
 from albertine.model.halting import Halting, HaltingUnit
 from albertine.model.inner_dropout import InnerDropoutBlock
+from albertine.model.layers import LayerNorm
 from albertine.model.relative_attention import RelativeAttentionBlock
 from albertine.model.signals import StepSignals
 

@@ -49,7 +49,10 @@ def read_on(
         encoder.embeddings.check_length(max(extension.lengths))
         x_TH = encoder.embeddings(packed, dtype)
         longest = extension.keys.longest
-        queries, keys = (placed(x, encoder, dtype, longest) for x in (extension.queries, extension.keys))
+        queries, keys = (
+            placed(rows, config, x_TH, encoder.training, longest)
+            for rows in (extension.queries, extension.keys)
+        )
         queries = with_shares(queries, encoder.injection, x_TH)
         step = encoder.stepping(x_TH)
         for d, past in enumerate(extension.pasts):

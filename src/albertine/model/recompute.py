@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -11,12 +11,9 @@ from albertine.model.backend import computing, current
 from albertine.model.relative_attention import RelativeAttentionBlock
 from albertine.model.rows import Rows
 
-if TYPE_CHECKING:
-    from albertine.model.encoder import Encoder
-
 
 def recomputed(
-    encoder: Encoder,
+    encoder: nn.Module,
     attention: nn.Module,
     feed_forward: nn.Module,
     own: nn.Module | None,

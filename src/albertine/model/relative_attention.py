@@ -7,10 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from albertine.model.backend import current
-from albertine.model.block import AttentionBlock, Linear
+from albertine.model.block import AttentionBlock
 from albertine.model.config import EncoderConfig
 from albertine.model.depth_parameters import Own
+from albertine.model.equal_sequences import grouped
 from albertine.model.key_value_cache import Past
+from albertine.model.layers import Linear
 from albertine.model.relative_positions import EqualSequences, looked_up_scores, shifted_scores
 from albertine.model.rows import Rows
 
@@ -69,7 +71,7 @@ class RelativeAttentionBlock(AttentionBlock):
         if past is not None:
             k_TND, v_TND = past.extend(k_TND, v_TND)
         table_PND = distances.projected(self.position).view(-1, self.num_heads, self.head_size)
-        groups = distances.groups(queries, keys)
+        groups = grouped(distances, queries, keys)
         q_sizes = [group.count * group.queries for group in groups]
         k_sizes = [group.count * group.keys for group in groups]
         split = ((q_RND, q_sizes), (k_TND, k_sizes), (v_TND, k_sizes))

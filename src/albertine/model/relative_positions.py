@@ -4,18 +4,13 @@ section 3.3; XLNet, Yang et al. 2019, 2.4)."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
-from itertools import groupby
-from typing import TYPE_CHECKING
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from albertine.model.rotation import frequencies
-
-if TYPE_CHECKING:
-    from albertine.model.rows import Rows
 
 
 def sinusoids_of(distances: Tensor, width: int) -> Tensor:
@@ -44,6 +39,8 @@ class Distances:
         reach: a query sees no key at a larger distance; None: it may.
         masks: bool (L, M) for each sequence, the keys that its queries may see, where two integers a token
             cannot say it; None: nothing is to be said.
+        all_alike: the group that all sequences are of, where that is known; None: `grouped` finds groups.
+        groups: what it found, with the rows, by their ids.
     """
 
     table_PH: Tensor
@@ -52,8 +49,9 @@ class Distances:
     leading: tuple[int, ...] | None = None
     reach: int | None = None
     masks: tuple[Tensor, ...] | None = None
+    all_alike: EqualSequences | None = None
     _projected: dict[nn.Module, Tensor] = field(default_factory=dict, repr=False)
-    _groups: dict[tuple[int, int], tuple[Rows, Rows, list[EqualSequences]]] = field(
+    groups: dict[tuple[int, int], tuple[object, object, list[EqualSequences]]] = field(
         default_factory=dict, repr=False
     )
 
@@ -78,59 +76,6 @@ class Distances:
         if layer not in self._projected:
             self._projected[layer] = layer(self.table_PH)
         return self._projected[layer]
-
-    def groups(self, queries: Rows, keys: Rows) -> list[EqualSequences]:
-        """Neighbouring sequences of one shape and direction, found once a pass."""
-        if (found := self._groups.get((id(queries), id(keys)))) is not None:
-            return found[2]
-        q_sizes, k_sizes = queries.known_lengths(), keys.known_lengths()
-        unknown = (0,) * len(q_sizes)
-        # A batch may have been filled up with one more sequence, of which nothing was said.
-        backward, leading = ((*(known or unknown), 0) for known in (self.backward, self.leading))
-        shapes = zip(q_sizes, k_sizes, map(bool, backward), leading, strict=False)
-        groups, first, q, k = [], 0, 0, 0
-        for shape, same in groupby(shapes):
-            count = len(list(same))
-            q_end, k_end = q + count * shape[0], k + count * shape[1]
-            rows = slice(q, q_end), slice(k, k_end)
-            groups.append(self._group(queries, keys, first, count, *rows, shape))
-            first, q, k = first + count, q_end, k_end
-        self._groups[id(queries), id(keys)] = queries, keys, groups  # held, lest an id is given again
-        return groups
-
-    def _group(
-        self,
-        queries: Rows,
-        keys: Rows,
-        first: int,
-        count: int,
-        q_rows: slice,
-        k_rows: slice,
-        shape: tuple[int, int, bool, int],
-    ) -> EqualSequences:
-        length, seen_length, backward, leading = shape
-        asked, looked_at = (count, length, 1), (count, 1, seen_length)
-        places_SL1, places_S1M = queries.positions[q_rows].view(asked), keys.positions[k_rows].view(looked_at)
-        seen = []
-        if queries.visible is not None and keys.visible is not None:
-            until, when = queries.visible.until[q_rows], keys.visible.when[k_rows]
-            seen.append(when.view(looked_at) < until.view(asked))
-        if self.reach is not None:
-            seen.append(places_SL1 - places_S1M <= self.reach)
-        if self.masks is not None:
-            seen.append(torch.stack(self.masks[first : first + count]))
-        return EqualSequences(
-            count,
-            length,
-            seen_length,
-            backward,
-            leading,
-            self.farthest,
-            self.farthest - (places_SL1[:, leading:] - places_S1M),
-            KeysSeen.of(reduce(torch.Tensor.logical_and, seen)[:, None]) if seen else None,
-            queries.token_types[q_rows],
-            keys.token_types[k_rows],
-        )
 
 
 @dataclass(frozen=True, eq=False)

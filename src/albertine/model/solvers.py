@@ -94,6 +94,35 @@ class Solution(Convergence):
     f: Tensor
 
 
+@dataclass(eq=False)
+class Equilibrium:
+    """How a pass came to its fixed point.
+
+    Attributes:
+        sequences: how many of the sequences were asked for; behind them are those that fill a batch up.
+        found: how near each came. warn: what tells of those that did not come there.
+        backward: how near the gradient came, once a backward pass has been.
+        jacobian: estimate of |J|² / (T·H) at z*, with gradient, where it was wanted.
+    """
+
+    found: Convergence
+    warn: Callable[[Convergence], None]
+    backward: Convergence | None = None
+    jacobian: Tensor | None = None
+    sequences: int | None = None
+
+    @property
+    def forward(self) -> Convergence:
+        """Of the sequences asked for."""
+        return self.found.first(self.sequences)
+
+    def reached(self, sequences: int, warn: bool) -> None:
+        """Only the first sequences were asked for; with `warn` it is said if one of them did not converge."""
+        self.sequences = sequences
+        if warn:
+            self.warn(self.forward)
+
+
 class _Search:
     """What is known of every sequence on the way: its best iterate, and whether it still runs.
 

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from albertine.errors import ModelError
 from albertine.layout import Packed
-from albertine.model.block import Linear
 from albertine.model.init import initialize
+from albertine.model.layers import Linear
 from albertine.model.model import Model
 from albertine.model.pooling import Pooling, classified_rows, text_vectors
 

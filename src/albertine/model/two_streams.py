@@ -207,7 +207,8 @@ class _Plan:
         lengths = tuple(n + k for n, k in zip(packed.lengths, counts, strict=True))
         seen = tuple(m + n for m, n in zip(memory.lengths, packed.lengths, strict=True))
         longest = max(seen, default=0)
-        content = placed(replace(Rows.of(packed), visible=segments.visible), encoder, x_TH.dtype, longest)
+        rows = replace(Rows.of(packed), visible=segments.visible)
+        content = placed(rows, encoder.config, x_TH, encoder.training, longest)
         merge = memory.merge(packed.lengths).to(device) if any(memory.lengths) else None
         queries = _asking(content, segments, lengths, order)
         keys = content if merge is None else _looked_at(content, memory, seen, merge)

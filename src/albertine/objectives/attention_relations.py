@@ -57,7 +57,7 @@ def attended(encoder: Encoder, packed: Packed, states: Sequence[Tensor], d: int)
     attention = cast(AttentionBlock, encoder.attention[encoder.config.plan.attention[d]])
     own = None if encoder.own is None else cast(DepthParameters, encoder.own[d]).attention
     x_TH = states[d]
-    rows = placed(Rows.of(packed), encoder, x_TH.dtype)
+    rows = placed(Rows.of(packed), encoder.config, x_TH, encoder.training)
     _, q_TND, k_TND, v_TND = attention.projected(x_TH, x_TH, rows, rows, own)
     if attention.qk_norm:
         q_TND, k_TND = (F.rms_norm(y, y.shape[-1:]) for y in (q_TND, k_TND))

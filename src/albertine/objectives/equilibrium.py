@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from albertine.model.depths import EncoderOutput
-from albertine.model.fixed_point import Equilibrium, FixedPoint
+from albertine.model.fixed_point import FixedPoint
 from albertine.model.model import Model
-from albertine.model.solvers import Convergence
+from albertine.model.solvers import Convergence, Equilibrium
 from albertine.objectives.batch import PretrainingBatch
 from albertine.objectives.losses import Part, pretraining_losses
 
