@@ -199,6 +199,33 @@ def test_the_asking_side_is_free_of_torch() -> None:
     assert found.returncode == 0, found.stderr
 
 
+USED = {
+    *("albertine", "numpy", "onnxruntime", "pydantic", "safetensors", "sentencepiece", "tokenizers", "yaml"),
+    *("pydantic_core", "annotated_types", "typing_extensions", "typing_inspection"),  # pydantic's own
+}
+
+
+def test_asking_imports_nothing_that_is_not_a_dependency(folders: Folders) -> None:
+    """What pip brings along for `tokenizers` to fetch with (huggingface_hub, hf-xet and theirs, 27 MB) may be
+    uninstalled, as docs/guide.md says. Kills: `import huggingface_hub` at the top of a file of the asking
+    side, pandas or scipy for one function, a trainer's library there."""
+    code = """
+import sys
+from importlib.metadata import packages_distributions
+third = set(packages_distributions()) - {"torch"}
+already = set(sys.modules)  # what .pth files of the environment import
+from albertine import Predictor
+for folder in sys.argv[1:]:
+    Predictor(folder)
+Predictor(sys.argv[1]).classify(["a text"])
+print(*sorted({name.partition(".")[0] for name in set(sys.modules) - already} & third))
+"""
+    found = without_torch(*(graph for _, graph in folders.values()), code=code)
+    assert found.returncode == 0, found.stderr
+    imported = set(found.stdout.split())
+    assert {"onnxruntime", "tokenizers"} <= imported <= USED, sorted(imported - USED)
+
+
 def test_what_cannot_be_asked(folders: Folders) -> None:
     graph = folders["single"][1]
     with pytest.raises(SettingsError, match="on the processor, not on `cuda`"):
