@@ -46,8 +46,8 @@ def environment(folder: Path) -> Path:
 
 
 def sizes(python: Path, idle: set[str]) -> dict[str, Any]:
-    """Megabytes (10^6 bytes) of the packages' folder and of each package that has one or more: what pip
-    unpacks, and beside it the bytecode that pip compiles. Without pip and setuptools, which came with Python.
+    """Megabytes (10^6 bytes) of the packages' folder and of each package: what pip unpacks, and beside it the
+    bytecode that pip compiles. Without pip and setuptools, which came with Python.
 
     Args:
         python: the environment's interpreter.
@@ -61,15 +61,12 @@ def sizes(python: Path, idle: set[str]) -> dict[str, Any]:
         if path.is_file() and not package.startswith(OF_PYTHON):
             kind = bytecode if path.parent.name == "__pycache__" else files
             kind[package.partition("-")[0].removesuffix(".libs")] += path.stat().st_size
-    table = {name: (files[name] / 1e6, bytecode[name] / 1e6) for name in files | bytecode}
-    largest = sorted((item for item in table.items() if sum(item[1]) >= 1), key=lambda item: -sum(item[1]))
-    unread = [name for name in table if name in idle]
+    packages = {name: (files[name] / 1e6, bytecode[name] / 1e6) for name in files | bytecode}
     return {
-        "files": files.total() / 1e6,
-        "files and bytecode": (files.total() + bytecode.total()) / 1e6,
-        "of these never imported": sum(sum(table[name]) for name in unread),
-        "packages, files and bytecode": dict(largest),
-        "never imported": sorted(unread),
+        "without caches": files.total() / 1e6,
+        "with caches": (files.total() + bytecode.total()) / 1e6,
+        "packages": dict(sorted(packages.items(), key=lambda item: -sum(item[1]))),
+        "never imported": sorted(packages.keys() & idle),
     }
 
 
