@@ -24,17 +24,23 @@ MODERN: dict[str, Any] = {
     **ROTARY,
     **{"norm": "pre", "feed_forward": "gated", "biases": False, "type_vocab_size": 0, "embedding_size": 24},
 }
+FEED_FORWARD = ("layer.3.output.dense.weight", "layers.3.mlp.Wo.weight", "layer.3.ff.layer_2.weight")
 PLANS = {
     "all": SharingPlan.shared(4),
     "groups": SharingPlan.grouped(4, 2),
     "feed-forward": SharingPlan.feed_forward_only(4),
     "norms of its own": replace(SharingPlan.shared(3), own=("norms",)),
 }
+RELATIVE: dict[str, Any] = {
+    **{"positions": "relative", "embedding_size": 24, "type_vocab_size": 3, "embedding_norm": False},
+    **{"summary": "last", "initialization": "normal"},
+}
 BLOCKS: dict[str, dict[str, Any]] = {
     "bert": {"embedding_size": 24},
     "electra": {},
     "roformer": ROTARY,
     "modernbert": MODERN,
+    "xlnet": RELATIVE,
 }
 
 
@@ -58,7 +64,7 @@ def test_one_number_of_one_depth(layout: Any, tmp_path: Path) -> None:
     save_model(builders.model(plan=PLANS["feed-forward"], **BLOCKS[layout]), None, folder, layout=layout)
     tensors = load_file(folder / "model.safetensors")
     name = next(
-        n for n in tensors if n.endswith(("layer.3.output.dense.weight", "layers.3.mlp.Wo.weight"))
+        n for n in tensors if n.endswith(FEED_FORWARD)
     )  # of the feed-forward block, which alone is shared
     tensors[name][0, 0] += 1e-3
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
@@ -105,4 +111,21 @@ def test_a_depth_that_is_only_said(tmp_path: Path) -> None:
     tree["albertine"]["encoder"]["plan"] = plan
     (folder / "config.json").write_text(json.dumps(tree))
     with pytest.raises(ModelError):
+        copies_in(folder / "config.json")
+
+
+@pytest.mark.parametrize("layout", BLOCKS)
+def test_a_tensor_of_another_shape(layout: Any, tmp_path: Path) -> None:
+    """Kills: comparing before the shapes are checked, which asks PyTorch for what it cannot do."""
+    folder = tmp_path / "m"
+    save_model(builders.model(plan=PLANS["all"], **BLOCKS[layout]), None, folder, layout=layout)
+    tensors = load_file(folder / "model.safetensors")
+    name = next(
+        n
+        for n in tensors
+        if ".1." in n and any(part in n for part in ("attention.self", "attn.Wqkv", "rel_attn.q"))
+    )
+    tensors[name] = tensors[name].flatten()[:5].clone()
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ModelError, match="has shape"):
         copies_in(folder / "config.json")

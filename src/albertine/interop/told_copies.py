@@ -13,7 +13,7 @@ from albertine.interop.config_values import our_flags, usable
 from albertine.interop.copies import as_written, depths_agree
 from albertine.interop.huggingface_config import encoder_in, inner_blocks
 from albertine.interop.huggingface_names import canonical, entries
-from albertine.interop.keymap import Rule, refuse_too_deep, to_ours
+from albertine.interop.keymap import Rule, check, refuse_too_deep, to_ours
 from albertine.interop.weights import INDEX, SINGLE, open_weights, read_json
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
@@ -56,36 +56,29 @@ def copies_in(file: Path) -> Copies | None:
     with open_weights(file.parent) as weights:
         files = canonical(kind, weights.shapes)
         refuse_too_deep(copied.plan, len(files), file.parent)
-        rules = entries(kind, _names(copied), inner_blocks(tree))
-        state = _OnDemand(rules, files, weights.read, file.parent, found.num_attention_heads)
-        return Copies(config, depths_agree(state, config, _names(config)))
+        state, heads = _parameters(copied), found.num_attention_heads
+        rules = entries(kind, state, inner_blocks(tree))
+        check(rules, state, {n: weights.shapes[x] for n, x in files.items()}, file.parent, heads)
+        copies = _OnDemand(rules, lambda name: weights.read(files[name]), file.parent, heads)
+        return Copies(config, depths_agree(copies, config, _parameters(config)))
 
 
-def _names(config: EncoderConfig) -> list[str]:
+def _parameters(config: EncoderConfig) -> dict[str, Tensor]:
+    """Those of an encoder, without their numbers."""
     with torch.device("meta"):
-        return list(Model(config, ()).state_dict())
+        return Model(config, ()).state_dict()
 
 
 class _OnDemand(Mapping[str, Tensor]):
     """Our parameters out of a file, each read when it is asked for and kept by nobody."""
 
     def __init__(
-        self,
-        rules: Mapping[str, Rule],
-        files: Mapping[str, str],
-        read: Callable[[str], Tensor],
-        where: Path,
-        heads: int,
+        self, rules: Mapping[str, Rule], read: Callable[[str], Tensor], where: Path, heads: int
     ) -> None:
-        self._rules, self._files, self._read = rules, files, read
-        self._where, self._heads = where, heads
+        self._rules, self._read, self._where, self._heads = rules, read, where, heads
 
     def __getitem__(self, name: str) -> Tensor:
-        rule = self._rules[name]
-        if rule.theirs not in self._files:
-            raise KeyError(name)
-        rules = {name: rule}
-        return to_ours(rules, lambda n: self._read(self._files[n]), self._where, self._heads)[name]
+        return to_ours({name: self._rules[name]}, self._read, self._where, self._heads)[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._rules)
