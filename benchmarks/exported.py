@@ -1,4 +1,5 @@
-"""What exports cost, and asking them without torch, as parts of docs/performance.md."""
+"""What exports cost, what other programs compute of them, and asking them without torch, as parts of
+docs/performance.md."""
 
 from __future__ import annotations
 
@@ -37,6 +38,40 @@ def without_torch(hardware: Path) -> Iterator[str]:
     yield "difference of what both answer:\n\n"
     rows = [[name, f"{value:.0e}"] for name, value in found["greatest_difference"].items()]
     yield table(["asked", "difference"], rows)
+    if "packages" in sizes:
+        yield from _packages(sizes)
+
+
+def foreign(hardware: Path) -> Iterator[str]:
+    if (found := newest(hardware, "foreign-runtimes")) is None:
+        return
+    yield f"## Exports in other programs\n\n`python -m benchmarks.foreign_runtimes --save`, {found['date']}: "
+    yield "small random models, exported, and the greatest difference of what the program computes of five "
+    used = ", ".join(f"{name.partition('.')[0]} {one}" for name, one in found["versions"].items())
+    yield f"texts from what Albertine does. llama.cpp cuts the texts itself. Asked: {used}. "
+    yield f"{found['note']}\n\n"
+    words = {None: "", True: "the same", False: "OTHERS"}
+    rows = [
+        [one["runtime"], one["model"], one["answers"], f"{one['difference']:.0e}", words[one["same_tokens"]]]
+        for one in found["compared"]
+    ]
+    yield table(["program", "encoder", "answers", "difference", "tokens"], rows)
+
+
+def _packages(sizes: Result) -> Iterator[str]:
+    idle = set(sizes["never imported"])
+    parts = {name: part for name, part in sizes["packages"].items() if sum(part) >= 1}
+    parts["others"] = [
+        sum(x) for x in zip(*(sizes["packages"][n] for n in sizes["packages"].keys() - parts), strict=True)
+    ]
+    megabytes = sum(sum(part) for name, part in sizes["packages"].items() if name in idle)
+    yield f"\nWhat these MB are. A process imports {megabytes:.0f} of them never up to its first answer from "
+    yield "Python: what others ask pip for, `tokenizers` for the hub and its client, typer for rich.\n\n"
+    rows = [
+        [name, f"{files:.1f}", f"{bytecode:.1f}", "" if name not in idle else "no"]
+        for name, (files, bytecode) in parts.items()
+    ]
+    yield table(["package", "unpacked", "bytecode", "imported"], rows)
 
 
 def _files(model: Result) -> str:

@@ -15,7 +15,7 @@ from albertine.analysis.plots import save_curves
 from albertine.bench.machine import RESULTS
 from benchmarks import attention, memories
 from benchmarks.asked import from_python, predicted_files
-from benchmarks.exported import exported, without_torch
+from benchmarks.exported import exported, foreign, without_torch
 from benchmarks.learned import blocks, distilled, ladder, loops, tuned, vectors
 from benchmarks.markdown import newest, newest_of_each, table
 from benchmarks.pretraining import time_to_reach
@@ -371,6 +371,7 @@ def encoding(hardware: Path) -> Iterator[str]:
 PARTS: tuple[Callable[[Path], Iterator[str]], ...] = (
     inference,
     exported,
+    foreign,
     without_torch,
     int8,
     training_step,

@@ -17,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -44,22 +45,47 @@ def environment(folder: Path) -> Path:
     return python
 
 
-def sizes(python: Path) -> dict[str, float]:
-    """Megabytes of the packages' folder, and of its largest packages; without pip and setuptools, which came
-    with Python. Compiled caches are pip's and Python's doing, and told apart."""
-    code = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    told = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout
-    found: dict[str, float] = {}
-    whole = 0.0
-    for path in Path(told.strip()).rglob("*"):
-        package = path.relative_to(told.strip()).parts[0]
+def sizes(python: Path, idle: set[str]) -> dict[str, Any]:
+    """Megabytes (10^6 bytes) of the packages' folder and of each package: what pip unpacks, and beside it the
+    bytecode that pip compiles. Without pip and setuptools, which came with Python.
+
+    Args:
+        python: the environment's interpreter.
+        idle: packages that are told apart, because nothing imports them.
+    """
+    folder = _packages(python)
+    files: Counter[str] = Counter()
+    bytecode: Counter[str] = Counter()
+    for path in folder.rglob("*"):
+        package = path.relative_to(folder).parts[0]
         if path.is_file() and not package.startswith(OF_PYTHON):
-            size = path.stat().st_size / 1e6
-            whole += size
-            if path.parent.name != "__pycache__":
-                found[package] = found.get(package, 0.0) + size
-    largest = sorted(found.items(), key=lambda item: -item[1])[:8]
-    return {"without caches": sum(found.values()), "with caches": whole, **dict(largest)}
+            kind = bytecode if path.parent.name == "__pycache__" else files
+            kind[package.partition("-")[0].removesuffix(".libs")] += path.stat().st_size
+    packages = {name: (files[name] / 1e6, bytecode[name] / 1e6) for name in files | bytecode}
+    return {
+        "without caches": files.total() / 1e6,
+        "with caches": (files.total() + bytecode.total()) / 1e6,
+        "packages": dict(sorted(packages.items(), key=lambda item: -sum(item[1]))),
+        "never imported": sorted(packages.keys() & idle),
+    }
+
+
+def never_imported(python: Path, graph: Path) -> set[str]:
+    """The packages of the environment that a process does not import up to its first answer."""
+    code = START + "; print(*{name.partition('.')[0] for name in sys.modules})"
+    command = [python, "-c", code, graph, MASKED[0]]
+    said = subprocess.run(command, capture_output=True, text=True, cwd="/", env=_own(), check=True)
+    imported = set(said.stdout.split())
+    found = {
+        path.name.removesuffix(".py") for path in _packages(python).iterdir() if path.suffix in ("", ".py")
+    }
+    return found - imported
+
+
+def _packages(python: Path) -> Path:
+    code = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    told = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
+    return Path(told.stdout.strip())
 
 
 def difference(one: Any, two: Any) -> float:
@@ -129,7 +155,7 @@ def main() -> None:
         source, graph, _ = made[f"{MODEL}, words"]
         found = {
             "machine": describe(),
-            "megabytes": sizes(python),
+            "megabytes": sizes(python, never_imported(python, graph)),
             "greatest_difference": differences(python, folder, made),
             "seconds_to_first_answer": starts(python, source, graph, given.times),
         }

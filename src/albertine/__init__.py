@@ -9,6 +9,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from albertine.errors import needs_torch
+
 if TYPE_CHECKING:
     from albertine.api import distill, evaluate, finetune, prepare, pretrain, score
     from albertine.interop.writing import SavableTokenizer
@@ -46,6 +48,7 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module `albertine` has no attribute `{name}`")
 
 
+@needs_torch
 def load(what: str | Path, *, random: bool = False, seed: int = 0) -> Model:
     """A trained model by its folder, run folder, released name or `owner/name` on the Hugging Face hub; or,
     if asked for, random weights in the shape of a preset.
@@ -75,6 +78,7 @@ def load(what: str | Path, *, random: bool = False, seed: int = 0) -> Model:
     return Model(config, config.pretraining_heads, seed=seed).eval()
 
 
+@needs_torch
 def save(model: Model, tokenizer: SavableTokenizer | None, folder: str | Path) -> None:
     """Write a model folder that `load`, and where its plan allows transformers, reads; whole or not at all.
 
@@ -86,6 +90,7 @@ def save(model: Model, tokenizer: SavableTokenizer | None, folder: str | Path) -
     save_model(model, tokenizer, folder)
 
 
+@needs_torch
 def load_tokenizer(what: str | Path) -> Tokenizer:
     """The tokenizer in a vocabulary file, or of a model by all that `load` takes; its kind is told by the
     files.

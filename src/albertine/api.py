@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from albertine.arithmetic import InferencePrecision
-from albertine.errors import SettingsError
+from albertine.errors import SettingsError, needs_torch
 from albertine.settings import RunSettings, merged, read_yaml, resolve
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ S = TypeVar("S", bound=RunSettings)
 Part = Mapping[str, Any]
 
 
+@needs_torch
 def prepare(
     text: str | Path | Sequence[str | Path],
     output: str | Path,
@@ -69,6 +70,7 @@ def prepare(
     return run(paths, folder, vocabulary, chosen, **{"held_out": source.survey.held_out, **options})
 
 
+@needs_torch
 def pretrain(
     config: str | Path | None = None,
     *,
@@ -92,6 +94,7 @@ def pretrain(
     return run(_settings(PretrainingSettings, config, settings), resume=resume, reporter=reporter)
 
 
+@needs_torch
 def distill(
     teacher: str | Path,
     corpus: str | Path,
@@ -122,6 +125,7 @@ def distill(
     return begin(settings, resume=resume, reporter=reporter)
 
 
+@needs_torch
 def finetune(
     encoder: str | Path,
     *,
@@ -179,6 +183,7 @@ def finetune(
     return run(_settings(FinetuneSettings, config, tree), resume=resume, reporter=reporter)
 
 
+@needs_torch
 def score(
     model: str | Path,
     corpus: str | Path | None = None,
@@ -227,6 +232,7 @@ def score(
     return found
 
 
+@needs_torch
 def evaluate(
     model: str | Path,
     *,

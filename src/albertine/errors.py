@@ -6,6 +6,13 @@ into that message and exit code 2. Anything else that escapes as a traceback is 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
 
 class AlbertineError(Exception):
     """A problem that its reader can mend.
@@ -69,3 +76,19 @@ def without_torch(error: ModuleNotFoundError, where: object = None) -> Exception
         where=where,
         remedy="pip install 'albertine[torch]'",
     )
+
+
+def needs_torch(function: Callable[P, R]) -> Callable[P, R]:
+    """A public function of `albertine` that says which extra it needs, where torch is missing: a user of
+    `albertine[onnx]` is told by `albertine.load` what the command line tells."""
+
+    @wraps(function)
+    def told(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except ModuleNotFoundError as error:
+            if (missing := without_torch(error, where=f"albertine.{function.__name__}")) is error:
+                raise
+            raise missing from error
+
+    return told

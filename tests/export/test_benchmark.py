@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from benchmarks.exported import exported
+from benchmarks.exported import exported, foreign, without_torch
 
 RESULT = {
     "rounds": 3,
@@ -40,3 +40,25 @@ def test_the_page_tells_sizes_shares_and_ratios(tmp_path: Path) -> None:
     assert "| export int8 | 11.8 | 74 of 98, refused |" in page and "| export float32 | 46.7 |  |" in page
     assert "| export int8 | 27.7 | 0.9997 |" in page and "BUSY" in page
     assert "| export int8 / transformers float32 | 5.69 |" in page
+
+
+def test_the_page_tells_what_other_programs_computed(tmp_path: Path) -> None:
+    said = {"runtime": "llama.cpp", "model": "bert", "answers": "features", "difference": 1.2e-6}
+    compared = [{**said, "same_tokens": same} for same in (True, False)]
+    (tmp_path / "2026-11-23-foreign-runtimes.json").write_text(
+        json.dumps({"versions": {"optimum.version": "2.1"}, "note": "So it was.", "compared": compared})
+    )
+    page = "".join(foreign(tmp_path))
+    assert "| llama.cpp | bert | features | 1e-06 | the same |" in page and "| OTHERS |" in page
+    assert "Asked: optimum 2.1. So it was." in page
+
+
+def test_the_page_tells_every_package_and_which_is_never_imported(tmp_path: Path) -> None:
+    packages = {"numpy": [57.4, 14.0], "rich": [1.3, 1.4], "tqdm": [0.2, 0.3], "h11": [0.1, 0.1]}
+    sizes = {"without caches": 59.0, "with caches": 74.8, "packages": packages, "never imported": ["rich"]}
+    result = {"megabytes": sizes, "seconds_to_first_answer": {"torch": 2.0, "no torch": 0.5}}
+    result["greatest_difference"] = {"single": 1e-6}
+    (tmp_path / "2026-11-23-torch-free.json").write_text(json.dumps(result))
+    page = "".join(without_torch(tmp_path))
+    assert "has 59 MB of packages, 75 with their bytecode" in page and "imports 3 of them never" in page
+    assert "| rich | 1.3 | 1.4 | no |" in page and "| others | 0.3 | 0.4 |  |" in page

@@ -1,7 +1,7 @@
 """GGUF: which encoders are architectures of llama.cpp, and what stands in the file, read by gguf-py.
 
-llama.cpp itself, where it was built beside this suite, gave the same tokens and the same states, as exactly
-as its GELU is (on processors a table of half-precision numbers, unless GGML_GELU_FP16 is taken out).
+llama.cpp itself is asked by `benchmarks.foreign_runtimes`: the same tokens and states, as exactly as its GELU
+is (on processors a table of half-precision numbers, unless GGML_GELU_FP16 is taken out).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """What the ONNX backend of sentence-transformers asks of a folder (it loads one by optimum-onnx, which this
-suite does not install; sentence-transformers 5.7, optimum-onnx 0.1 and transformers 4.57 load these)."""
+suite does not install; `benchmarks.foreign_runtimes` asks it)."""
 
 from __future__ import annotations
 

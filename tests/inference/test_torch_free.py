@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import albertine
 from albertine import Predictor
-from albertine.errors import ModelError, SettingsError
+from albertine.errors import ModelError, SettingsError, needs_torch
 from albertine.inference.exported import ExportedModel
 from albertine.inference.tags import Transitions, allowed, tags_of
 from tests.inference.exports import QUESTIONS, TEXTS, exported, tuned
@@ -197,6 +199,83 @@ def test_the_asking_side_is_free_of_torch() -> None:
     """Kills: `import torch` at the top of tasks/classify.py, or of anything that a family imports."""
     found = without_torch(code="\n".join(f"import {module}" for module in ASKING))
     assert found.returncode == 0, found.stderr
+
+
+MODEL = "albertine-mini-en"
+CALLS: dict[str, dict[str, Any]] = {
+    "load": {"what": MODEL},
+    "save": {"model": None, "tokenizer": None, "folder": "x"},
+    "pretrain": {},
+    "distill": {"teacher": MODEL, "corpus": "x"},
+    "finetune": {"encoder": MODEL},
+    "evaluate": {"model": "x"},
+    "score": {"model": MODEL, "texts": ["a text"]},
+    "Predictor": {"path": MODEL},
+}
+
+
+def test_a_function_that_needs_torch_says_so() -> None:
+    """Every one that `import albertine` offers; kills: a public function without `@needs_torch`."""
+    code = f"""
+import albertine
+from albertine.errors import MissingExtra
+for name, given in {CALLS!r}.items():
+    try:
+        getattr(albertine, name)(**given)
+    except MissingExtra as error:
+        print(name, error)
+assert albertine.load_tokenizer("albertine-mini-en").encode("a text") and albertine.presets()
+"""
+    found = without_torch(code=code)
+    assert found.returncode == 0, found.stderr
+    said = found.stdout.splitlines()
+    assert [line.split()[0] for line in said] == list(CALLS)
+    for line in said:
+        assert line.endswith("needs torch, which is not installed. pip install 'albertine[torch]'")
+    assert said[0].startswith("load albertine.load: needs torch")
+
+
+def test_another_missing_module_stays_what_it_is() -> None:
+    """Kills: every missing module told as torch."""
+
+    @needs_torch
+    def broken() -> None:
+        import_module("albertine_of_nowhere")
+
+    with pytest.raises(ModuleNotFoundError, match="albertine_of_nowhere"):
+        broken()
+
+
+def test_every_public_function_is_called_above_or_needs_no_torch() -> None:
+    free = {"load_tokenizer", "prepare", "presets", "released_models"}
+    assert set(albertine.__all__) == {*CALLS, *free}
+
+
+USED = {
+    *("albertine", "numpy", "onnxruntime", "pydantic", "safetensors", "sentencepiece", "tokenizers", "yaml"),
+    *("pydantic_core", "annotated_types", "typing_extensions", "typing_inspection"),  # pydantic's own
+}
+
+
+def test_asking_imports_nothing_that_is_not_a_dependency(folders: Folders) -> None:
+    """What pip brings along for `tokenizers` to fetch with (huggingface_hub, hf-xet and theirs, 27 MB) may be
+    uninstalled, as docs/guide.md says. Kills: `import huggingface_hub` at the top of a file of the asking
+    side, pandas or scipy for one function, a trainer's library there."""
+    code = """
+import sys
+from importlib.metadata import packages_distributions
+third = set(packages_distributions()) - {"torch"}
+already = set(sys.modules)  # what .pth files of the environment import
+from albertine import Predictor
+for folder in sys.argv[1:]:
+    Predictor(folder)
+Predictor(sys.argv[1]).classify(["a text"])
+print(*sorted({name.partition(".")[0] for name in set(sys.modules) - already} & third))
+"""
+    found = without_torch(*(graph for _, graph in folders.values()), code=code)
+    assert found.returncode == 0, found.stderr
+    imported = set(found.stdout.split())
+    assert {"onnxruntime", "tokenizers"} <= imported <= USED, sorted(imported - USED)
 
 
 def test_what_cannot_be_asked(folders: Folders) -> None:

@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
-from albertine.cli.lookup import look_up_model
+from albertine.cli.lookup import copies_behind, look_up_model
 from albertine.errors import AlbertineError
 from albertine.interop.google import save_checkpoint
 from albertine.interop.huggingface import read_folder, save_model
@@ -91,6 +92,8 @@ def mutated(original: Path, case: int, folder: Path) -> bool:
         HOW[int(rng.integers(0, len(HOW)))](folder, rng)
     start = time.process_time()
     try:
+        with suppress(AlbertineError):
+            copies_behind(str(folder))
         look_up_model(str(folder))
         read_folder(folder)
         return True

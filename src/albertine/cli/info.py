@@ -11,6 +11,7 @@ from albertine.cli.options import Json
 
 if TYPE_CHECKING:
     from albertine.analysis.parameters import Report
+    from albertine.interop.told_copies import Copies
     from albertine.model.config import EncoderConfig
     from albertine.model.plan import SharingPlan
 
@@ -59,13 +60,13 @@ def info(
     if what is None:
         _presets(json)
         return
-    from albertine.cli.lookup import NoModel, look_up
+    from albertine.cli.lookup import NoModel, copies_behind, look_up
 
     found = look_up(what)
     if isinstance(found, NoModel):
         _facts(found, json)
     else:
-        _model(what, found, length or DEFAULT_LENGTHS, json)
+        _model(what, found, copies_behind(what), length or DEFAULT_LENGTHS, json)
 
 
 def _presets(json: bool) -> None:
@@ -102,18 +103,20 @@ def _facts(found: Any, json: bool) -> None:
     show.facts(found.kind, found.facts)
 
 
-def _model(name: str, config: EncoderConfig, lengths: list[int], json: bool) -> None:
+def _model(name: str, config: EncoderConfig, copies: Copies | None, lengths: list[int], json: bool) -> None:
     from albertine.analysis.parameters import report
 
     fitting = tuple(n for n in lengths if n <= config.max_position_embeddings)
     found = report(config, fitting or (config.max_position_embeddings,))
     plan, block = sharing_in_words(config.plan), block_in_words(config)
     if json:
-        words = {"sharing": plan, "block": block}
+        words = {"sharing": plan, "block": block, **_copies_as_data(copies)}
         show.as_json({"name": name, "encoder": config.to_dict(), **words, **_as_data(found)})
         return
     show.heading(f"{name}: {plan}")
     typer.echo(block)
+    if copies is not None:
+        typer.echo(copies_in_words(config, copies))
     rows = [(_PARTS[part], show.count(number)) for part, number in found.parts.items()]
     rows += [
         ("encoder with embeddings, without pooler", show.count(found.without_pooler)),
@@ -146,6 +149,33 @@ def _as_data(found: Report) -> dict[str, Any]:
         "inference_flops_per_token": found.inference_flops,
         "memory_bytes": found.memory,
     }
+
+
+def _copies_as_data(copies: Copies | None) -> dict[str, Any]:
+    if copies is None:
+        return {}
+    plan = sharing_in_words(copies.config.plan)
+    return {"copies_of": {"sharing": plan, "equal": copies.equal, "encoder": copies.config.to_dict()}}
+
+
+def copies_in_words(config: EncoderConfig, copies: Copies) -> str:
+    """What a model that is written out was before, and whether Albertine reads it as that.
+
+    Args:
+        config: of the model as it is written.
+    """
+    from albertine.analysis.parameters import parameters_by_part
+
+    before = copies.config
+    of = sharing_in_words(before.plan)
+    if before.has_mapping and not config.has_mapping:
+        of += f"; words of {before.embedding_size} mapped to {before.hidden_size}, here one table"
+    if copies.equal is None:
+        return f"Written as copies of another model: {of}."
+    if not copies.equal:
+        return f"Written as copies of another model, trained apart since and read as it stands: {of}."
+    less, more = (show.count(sum(parameters_by_part(one).values())) for one in (before, config))
+    return f"Its depths are copies, read as the model they were written from ({less} of {more}): {of}."
 
 
 def sharing_in_words(plan: SharingPlan) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from albertine.corpus.manifest import Manifest
 from albertine.errors import ModelError
@@ -13,6 +13,9 @@ from albertine.files import standing
 from albertine.interop.exported_folder import REPORT
 from albertine.interop.places import place
 from albertine.model.config import EncoderConfig
+
+if TYPE_CHECKING:
+    from albertine.interop.told_copies import Copies
 
 
 @dataclass(frozen=True)
@@ -65,8 +68,7 @@ def _folder(folder: Path) -> EncoderConfig | NoModel:
 
     if (prefix := checkpoint_in(folder)) is not None:
         return google_config(folder, prefix)
-    models = (standing(folder / name) / "config.json" for name in ("final", "best"))
-    for file in (folder / "config.json", *models, folder / "settings.yaml"):
+    for file in (*_configs(folder), folder / "settings.yaml"):
         if file.is_file():
             return _file(file)
     if any((folder / name).is_file() for name in ("manifest.json", "prepare.json")):
@@ -76,6 +78,25 @@ def _folder(folder: Path) -> EncoderConfig | NoModel:
         where=folder,
         remedy="Name a folder with config.json, manifest.json or settings.yaml",
     )
+
+
+def _configs(folder: Path) -> list[Path]:
+    """Where the config.json of a model folder or run folder may be."""
+    models = (standing(folder / name) / "config.json" for name in ("final", "best"))
+    return [folder / "config.json", *models]
+
+
+def copies_behind(what: str) -> Copies | None:
+    """For a word that `look_up` took for a model: what its depths are copies of, if they are."""
+    path = standing(Path(what))
+    path = path if path.exists() or "/" not in what else place(what)
+    files = _configs(path) if path.is_dir() else [path]
+    file = next((file for file in files if file.is_file() and file.suffix == ".json"), None)
+    if file is None:
+        return None
+    from albertine.interop.told_copies import copies_in
+
+    return copies_in(file)
 
 
 def _export(folder: Path) -> NoModel:

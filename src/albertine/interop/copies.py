@@ -4,7 +4,7 @@ as one table: what layouts that know neither hold, and what is folded together a
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Literal, get_args
 
@@ -194,13 +194,9 @@ def folded(copies: Model, config: EncoderConfig, kept: Mapping[str, Tensor]) -> 
     Args:
         config: of the model. kept: what `kept_beside` gave.
     """
-    config = replace(config, **{name: getattr(copies.config, name) for name in _FREE})
-    if in_the_way(config, "transformers"):
+    if (both := as_written(config, copies.config)) is None:
         return None
-    # What transformers could share may have been written out all the same, for who knows only stacks.
-    ways = copied_config(config), _written_out(one_table_config(config))
-    if (written := next((way for way in ways if _computes(way, copies.config)), None)) is None:
-        return None
+    config, written = both
     with torch.device("meta"):
         model = Model(config, copies.heads)
     shapes = {name: x.shape for name, x in model.state_dict().items()}
@@ -215,6 +211,33 @@ def folded(copies: Model, config: EncoderConfig, kept: Mapping[str, Tensor]) -> 
         for name, x in found.items()
     )
     return model if same else None
+
+
+def as_written(config: EncoderConfig, found: EncoderConfig) -> tuple[EncoderConfig, EncoderConfig] | None:
+    """A model's configuration, with what may have been changed since, and that of its copies, which is
+    `found`; None where no way of writing the model out gives `found`."""
+    config = replace(config, **{name: getattr(found, name) for name in _FREE})
+    if in_the_way(config, "transformers"):
+        return None
+    # What transformers could share may have been written out all the same, for who knows only stacks.
+    ways = copied_config(config), _written_out(one_table_config(config))
+    written = next((way for way in ways if _computes(way, found)), None)
+    return None if written is None else (config, written)
+
+
+def depths_agree(copies: Mapping[str, Tensor], config: EncoderConfig, names: Iterable[str]) -> bool:
+    """Whether all depths that used a block have the same numbers in its place, as only copies have.
+
+    Args:
+        copies: by our names; they are looked up a block at a time.
+        config: of the model that was written out. names: of its parameters.
+    """
+    for name in names:
+        if (block := _BLOCK.match(name)) is not None:
+            values = _values(copies, config, block[1], int(block[2]), block[3])
+            if any(x is None or values[0] is None or not torch.equal(x, values[0]) for x in values):
+                return False
+    return True
 
 
 def _computes(one: EncoderConfig, other: EncoderConfig) -> bool:

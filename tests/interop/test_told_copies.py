@@ -1,0 +1,131 @@
+"""`albertine info` of a folder of copies: what they were written from, and whether they are copies still."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+import albertine as package
+from albertine.errors import ModelError
+from albertine.interop.huggingface import save_model
+from albertine.interop.told_copies import copies_in
+from albertine.model.plan import SharingPlan
+from tests.cli.conftest import Command
+from tests.cli.conftest import albertine as albertine  # the fixture
+from tests.model import builders
+
+ROTARY: dict[str, Any] = {"positions": "rotary"}
+MODERN: dict[str, Any] = {
+    **ROTARY,
+    **{"norm": "pre", "feed_forward": "gated", "biases": False, "type_vocab_size": 0, "embedding_size": 24},
+}
+FEED_FORWARD = ("layer.3.output.dense.weight", "layers.3.mlp.Wo.weight", "layer.3.ff.layer_2.weight")
+PLANS = {
+    "all": SharingPlan.shared(4),
+    "groups": SharingPlan.grouped(4, 2),
+    "feed-forward": SharingPlan.feed_forward_only(4),
+    "norms of its own": replace(SharingPlan.shared(3), own=("norms",)),
+}
+RELATIVE: dict[str, Any] = {
+    **{"positions": "relative", "embedding_size": 24, "type_vocab_size": 3, "embedding_norm": False},
+    **{"summary": "last", "initialization": "normal"},
+}
+BLOCKS: dict[str, dict[str, Any]] = {
+    "bert": {"embedding_size": 24},
+    "electra": {},
+    "roformer": ROTARY,
+    "modernbert": MODERN,
+    "xlnet": RELATIVE,
+}
+
+
+@pytest.mark.parametrize("layout", BLOCKS)
+@pytest.mark.parametrize("plan", PLANS)
+def test_what_copies_were_written_from(layout: Any, plan: str, tmp_path: Path) -> None:
+    """As reading the whole folder finds it; kills: own norms taken for parts of a block, the unused norm of
+    ModernBERT's first depth compared, attention and feed-forward taken for one."""
+    model = builders.model(plan=PLANS[plan], **BLOCKS[layout])
+    folder = tmp_path / "m"
+    save_model(model, None, folder, layout=layout)
+    found = copies_in(folder / "config.json")
+    assert found is not None and found.equal and found.config == package.load(folder).config
+    assert found.config.plan == PLANS[plan]
+
+
+@pytest.mark.parametrize("layout", BLOCKS)
+def test_one_number_of_one_depth(layout: Any, tmp_path: Path) -> None:
+    """Kills: only the first depths, or only vectors, are looked at."""
+    folder = tmp_path / "m"
+    save_model(builders.model(plan=PLANS["feed-forward"], **BLOCKS[layout]), None, folder, layout=layout)
+    tensors = load_file(folder / "model.safetensors")
+    name = next(
+        n for n in tensors if n.endswith(FEED_FORWARD)
+    )  # of the feed-forward block, which alone is shared
+    tensors[name][0, 0] += 1e-3
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    found = copies_in(folder / "config.json")
+    assert found is not None and not found.equal
+    assert package.load(folder).config.plan == SharingPlan.unshared(4)
+
+
+def test_what_info_says(albertine: Command, tmp_path: Path) -> None:
+    folder = tmp_path / "m"
+    save_model(
+        builders.model(plan=PLANS["groups"], **MODERN | {"embedding_size": 16}),
+        None,
+        folder,
+        layout="modernbert",
+    )
+    said = albertine("info", folder).out
+    assert "4 depths, each with its own block" in said and "Its depths are copies, read as" in said
+    assert "2 blocks: 1 to 2 use number 0; 3 to 4 use number 1; words of 16 mapped to 24" in said
+    told = json.loads(albertine("info", folder, "--json").out)["copies_of"]
+    assert told["equal"] is True and told["encoder"]["plan"]["attention"] == [0, 0, 1, 1]
+    (folder / "model.safetensors").rename(tmp_path / "elsewhere")
+    assert (
+        "Written as copies of another model: 4 depths, 2 blocks"
+        in albertine("info", folder / "config.json").out
+    )
+
+
+def test_what_is_no_copy(albertine: Command, tmp_path: Path) -> None:
+    for number, layout in enumerate(("transformers", "albertine")):
+        folder = tmp_path / str(number)
+        save_model(builders.model(), None, folder, layout=layout)  # type: ignore[arg-type]
+        assert copies_in(folder / "config.json") is None
+        assert "copies" not in albertine("info", folder).out
+
+
+def test_a_depth_that_is_only_said(tmp_path: Path) -> None:
+    """Kills: a model of a million depths made of a small file, before it is looked at."""
+    folder = tmp_path / "m"
+    save_model(builders.model(plan=PLANS["all"], **ROTARY), None, folder, layout="roformer")
+    tree = json.loads((folder / "config.json").read_text())
+    tree["num_hidden_layers"] = 50_000
+    plan = {"attention": [0] * 50_000, "feed_forward": [0] * 50_000}
+    tree["albertine"]["encoder"]["plan"] = plan
+    (folder / "config.json").write_text(json.dumps(tree))
+    with pytest.raises(ModelError):
+        copies_in(folder / "config.json")
+
+
+@pytest.mark.parametrize("layout", BLOCKS)
+def test_a_tensor_of_another_shape(layout: Any, tmp_path: Path) -> None:
+    """Kills: comparing before the shapes are checked, which asks PyTorch for what it cannot do."""
+    folder = tmp_path / "m"
+    save_model(builders.model(plan=PLANS["all"], **BLOCKS[layout]), None, folder, layout=layout)
+    tensors = load_file(folder / "model.safetensors")
+    name = next(
+        n
+        for n in tensors
+        if ".1." in n and any(part in n for part in ("attention.self", "attn.Wqkv", "rel_attn.q"))
+    )
+    tensors[name] = tensors[name].flatten()[:5].clone()
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ModelError, match="has shape"):
+        copies_in(folder / "config.json")
