@@ -25,9 +25,11 @@ VECTOR = 16
 as long again as all the rest; with rows of other sequences, masked, nothing is left over."""
 
 
-FEWEST, MOST = 12 * 32 * 32, 2**24
-"""Weights of attention in all heads: with fewer the calls of two products take longer than the fused kernel;
-more of one sequence would not stay in any cache."""
+FEWEST = 5 * 2**19
+"""Multiply-adds of one product, in all heads: with fewer, its calls take longer than the fused kernel."""
+
+MOST = 2**24
+"""Weights of one sequence in all heads: more would not stay in any cache."""
 
 
 def attend(
@@ -54,7 +56,7 @@ def attend(
     visible = queries.visible is not None and keys.visible is not None
     sizes = (0, sys.maxsize) if learning else NEVER
     if products and not learning and not visible:
-        sizes = -(-FEWEST // heads), MOST // heads
+        sizes = -(-FEWEST // (heads * q_RND.shape[2])), MOST // heads
     pieces = _pieces(
         queries.known_lengths(),
         keys.known_lengths(),
@@ -84,7 +86,7 @@ def attend(
         if not piece.by_products:
             out_SNLD = by_kernel(q, k, v, form, dropout)
         elif learning:
-            out_SNLD = _by_products_learning(q, k, v, form, dropout)
+            out_SNLD = by_products_learning(q, k, v, form, dropout)
         else:
             out_SNLD = by_products(q, k, v)
         if form.some is not None:
@@ -151,7 +153,10 @@ def by_products(q_SNLD: Tensor, k_SNMD: Tensor, v_SNMD: Tensor) -> Tensor:
     S, N, L, D = q_SNLD.shape
     q, k, v = (x.reshape(S * N, -1, D) for x in (q_SNLD, k_SNMD, v_SNMD))
     scores = torch.baddbmm(q.new_empty(1, 1, 1), q, k.transpose(1, 2), beta=0, alpha=D**-0.5)
-    return torch.bmm(torch.softmax(scores, -1), v).view(S, N, L, D)
+    torch.softmax(
+        scores, -1, out=scores
+    )  # a second matrix of this size is fresh memory, twice as slow from 384 on
+    return torch.bmm(scores, v).view(S, N, L, D)
 
 
 @cache
@@ -161,14 +166,14 @@ def least_keys() -> int:
     return 80 if "amx_bf16" in cpu_flags() else 0
 
 
-def _by_products_learning(
+def by_products_learning(
     q_SNLD: Tensor, k_SNMD: Tensor, v_SNMD: Tensor, form: Seen, dropout: float
 ) -> Tensor:
     """For training in bfloat16, where the fused kernel's backward takes two to three times as long as plain
-    products; with few keys or few weights at once the fused kernel in float32 is faster still."""
+    products; with few keys, or little at once, the fused kernel in float32 is faster still."""
     S, N, L, D = q_SNLD.shape
     M = k_SNMD.shape[2]
-    if least_keys() > M or S * N * L * M < FEWEST:
+    if least_keys() > M or S * N * L * M * D < FEWEST:
         return by_kernel(q_SNLD.float(), k_SNMD.float(), v_SNMD.float(), form, dropout).to(q_SNLD.dtype)
     scores = (q_SNLD * D**-0.5).reshape(S * N, L, D) @ k_SNMD.reshape(S * N, M, D).transpose(1, 2)
     seen = torch.ones(L, M, dtype=torch.bool).tril() if form.causal else form.mask
