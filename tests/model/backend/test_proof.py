@@ -121,6 +121,26 @@ def test_a_hopelessly_slow_way_gets_a_few_tiny_calls(monkeypatch: pytest.MonkeyP
     assert len(seen) <= 8 and set(seen) == {proof.TINY[0]}
 
 
+def test_a_busy_moment_of_the_usual_way_lets_nothing_hopeless_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the real clock: the first calls of the usual way take as long as a loop of scalars."""
+    calls: list[int] = []
+
+    def held_up(y: Tensor) -> Tensor:
+        calls.append(len(y))
+        return slowly(y) if len(calls) <= 4 else y
+
+    usual = candidate("held up", held_up)
+    dragging = proof._tried(
+        candidate("dragging", slowly),
+        usual,
+        proof._given(proof.TINY, torch.float32),
+        proof._given(proof.TINY, torch.float32),
+        "float32",
+        torch.float32,
+    )
+    assert isinstance(dragging, str) and "times as long" in dragging
+
+
 def test_only_wrong_for_large_products(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
