@@ -172,3 +172,12 @@ def test_hidden_keys_are_never_left_to_products(monkeypatch):
     wanted = attend(*(x.double() for x in (q, k, v)), keys, keys, 0.0)
     got = attend(q, k, v, keys, keys, 0.0, products=True)
     torch.testing.assert_close(got.double(), wanted, rtol=0.03, atol=0.03)
+
+
+@torch.no_grad()
+def test_dropout_without_gradients_is_not_forgotten_for_products(monkeypatch):
+    monkeypatch.setattr(cpu_attention, "FEWEST", 0)
+    keys = Rows.of(pack([[1] * 90]))
+    q, k, v = (heads(90, seed).bfloat16() for seed in range(3))
+    kept, dropped = (attend(q, k, v, keys, keys, p, products=True) for p in (0.0, 0.5))
+    assert (kept - dropped).abs().max() > 0.1

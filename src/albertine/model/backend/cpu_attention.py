@@ -55,7 +55,7 @@ def attend(
     learning = q_RND.dtype == torch.bfloat16 and q_RND.requires_grad
     visible = queries.visible is not None and keys.visible is not None
     sizes = (0, sys.maxsize) if learning else NEVER
-    if products and not learning and not visible:
+    if products and not learning and not visible and dropout == 0:
         sizes = -(-FEWEST // (heads * q_RND.shape[2])), MOST // heads
     pieces = _pieces(
         queries.known_lengths(),
