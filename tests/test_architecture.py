@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -237,6 +238,30 @@ def test_every_room_is_known() -> None:
     assert folders <= set(ROOMS)
     assert {room(path) for path in FILES} <= {"", "ground", *ROOMS}
     assert {p.stem for p in FILES if room(p) == "ground"} == GROUND
+
+
+def circle(trees: Mapping[str, ast.AST]) -> list[str]:
+    """Modules that import each other in a circle, for types and inside functions too; none: an empty list."""
+    above: dict[str, set[str]] = {}
+    for name, tree in trees.items():
+        below = {module for _, module in imports(tree)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom):
+                below |= {f"{node.module}.{alias.name}" for alias in node.names}
+        above[name] = (below & set(trees)) - {name}
+    try:
+        graphlib.TopologicalSorter(above).prepare()
+    except graphlib.CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_no_modules_import_each_other() -> None:
+    one, other = ast.parse("def f():\n    from a.c import g"), ast.parse("from a import b")
+    assert circle({"a.b": one, "a.c": other}) and not circle({"a.b": one, "a.c": ast.parse("import os")})
+    named = {".".join(("albertine", *p.relative_to(PACKAGE).with_suffix("").parts)): p for p in FILES}
+    trees = {name: ast.parse(p.read_text(encoding="utf-8")) for name, p in named.items()}
+    assert circle(trees) == []
 
 
 def tracked_files() -> list[Path]:
