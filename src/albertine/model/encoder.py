@@ -40,7 +40,7 @@ class Encoder(nn.Module):
         recompute: in training keep only what goes from depth to depth, and compute the rest again.
         compiled: compile a depth as one where that is faster (a GPU, in training).
         backend: "auto" is the fastest, "plain" the one that anything can be done to.
-        depths: the loop over depths.
+        depths: the loop over depths. exact: whether "auto" means float32 for its sake.
         signals: what is added before every step. halting: where positions decide how many steps they take.
     """
 
