@@ -6,7 +6,7 @@ from __future__ import annotations
 import os.path
 from pathlib import Path
 
-from albertine.errors import ModelError
+from albertine.errors import ModelError, SettingsError
 from albertine.files import standing
 from albertine.released import which
 
@@ -46,10 +46,10 @@ def place(what: str | Path) -> Path:
 def check_apart(source: Path, output: Path) -> None:
     """
     Raises:
-        ModelError: what is written would take the place of what is read.
+        SettingsError: what is written would take the place of what is read.
     """
     if source.resolve() == output.resolve():
-        raise ModelError("is both read and written", where=source, remedy="Name another folder to write")
+        raise SettingsError("is both read and written", where=source, remedy="Name another folder to write")
 
 
 def _model_of_run(run: Path) -> Path:
