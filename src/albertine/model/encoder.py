@@ -122,7 +122,7 @@ class Encoder(nn.Module):
                 out = out.normed(self.final_norm)
         out = out.first(len(packed.input_ids) if rows is None else len(rows), packed.num_tokens)
         if out.equilibrium is not None:
-            out.equilibrium.reached(packed.num_sequences, warn=not self.training)
+            out.equilibrium.reached(packed.num_sequences, tell=not self.training)
         return out
 
     def stepping(self, start_TH: Tensor, wanted: Selected | None = None) -> Step:

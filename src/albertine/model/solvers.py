@@ -116,10 +116,10 @@ class Equilibrium:
         """Of the sequences asked for."""
         return self.found.first(self.sequences)
 
-    def reached(self, sequences: int, warn: bool) -> None:
-        """Only the first sequences were asked for; with `warn` it is said if one of them did not converge."""
+    def reached(self, sequences: int, tell: bool) -> None:
+        """Only the first sequences were asked for; with `tell` it is said if one of them did not converge."""
         self.sequences = sequences
-        if warn:
+        if tell:
             self.warn(self.forward)
 
 

@@ -13,7 +13,7 @@ import torch
 
 from albertine.devices import fast_bfloat16
 from albertine.model.backend.cpu_attention import Seen, by_kernel, by_products
-from albertine.model.backend.proof import BETTER, TOLERANCE, KernelChoice, chosen_before, least_seconds
+from albertine.model.backend.proof import BETTER, TOLERANCE, KernelChoice, fixed_form, least_seconds
 
 FUSED = "aten.scaled_dot_product_attention"
 SHAPE = (4, 96, 12, 64)
@@ -22,7 +22,7 @@ SHAPE = (4, 96, 12, 64)
 
 def attends_by_products() -> bool:
     """Whether products are the faster way here, and right."""
-    return (chosen_before("attention") or choice().form) == "products"
+    return (fixed_form("attention") or choice().form) == "products"
 
 
 @cache

@@ -189,7 +189,7 @@ def fixed(**forms: str) -> Iterator[None]:
         _fixed.update(before)
 
 
-def chosen_before(kind: str) -> str | None:
+def fixed_form(kind: str) -> str | None:
     """The form that `fixed` says for a kind, if any."""
     return _fixed.get(kind)
 
