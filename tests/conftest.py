@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
@@ -25,3 +27,13 @@ def shared_data() -> Path:
     if not SHARED_DATA.is_dir():
         pytest.skip("real data sets (../shared/data) are not on this machine")
     return SHARED_DATA
+
+
+@pytest.fixture(autouse=True)
+def as_many_threads_as_before() -> Iterator[None]:
+    """Gives back the threads a command has taken: the bits of what the next test trains depend on them."""
+    torch = sys.modules.get("torch")
+    before = torch.get_num_threads() if torch else None
+    yield
+    if before is not None and torch is not None and torch.get_num_threads() != before:
+        torch.set_num_threads(before)
