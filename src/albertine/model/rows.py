@@ -67,13 +67,13 @@ class Rows:
         """
         ordered, order = torch.sort(index, stable=True)
         cu_seqlens = torch.searchsorted(ordered, self.cu_seqlens.long()).to(torch.int32)
-        back: Tensor | None = order.argsort()
         lengths, longest = None, min(len(index), 2 * self.longest)
         if index.device.type == "cpu":
             lengths = tuple(cu_seqlens.diff().tolist())
             longest = max(lengths, default=0)
-            back = None if torch.equal(ordered, index) else back
+            back = None if torch.equal(ordered, index) else order.argsort()
         else:
+            back = order.argsort()
             # A kernel leaves queries beyond the bound unwritten: fail loudly, yet without waiting.
             torch._assert_async((cu_seqlens.diff() <= longest).all())
         rows = replace(

@@ -89,23 +89,24 @@ class Inference(Processor, OncePerPass):
 
     def __init__(self, form: Format) -> None:
         super().__init__(form)
-        self._linears: dict[tuple[nn.Module, ...], LinearLayer | None] = {}
+        self._kernels: dict[tuple[nn.Module, ...], LinearLayer | None] = {}
+        self._together: dict[tuple[nn.Module, ...], LinearLayer | None] = {}
 
     def padded_rows(self, index: Tensor, num_rows: int) -> Tensor:
         # Of few rows there are few numbers: one text alone need not wait for sixteen.
         return index if len(index) < FEWEST else super().padded_rows(index, num_rows)
 
     def linear(self, layer: nn.Linear, x: Tensor) -> Tensor:
-        kernel = self._kernel((layer,), x)
+        kernel = self._kernel((layer,)) if self._fits(x) else None
         return super().linear(layer, x) if kernel is None else kernel(x)
 
     def linears(self, layers: Sequence[nn.Module], inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        if not self._untouched[tuple(layers)]:
+        if not all(map(self._fits, inputs)):
             return super().linears(layers, inputs)
         found: list[Tensor] = []
         for first, end in runs(inputs):
-            group = cast(tuple[nn.Linear, ...], tuple(layers[first:end]))
-            kernel = self._kernel(group, inputs[first])
+            group = tuple(layers[first:end])
+            kernel = self._fused(group)
             if kernel is None:
                 found += super().linears(group, inputs[first:end])
             else:
@@ -113,24 +114,29 @@ class Inference(Processor, OncePerPass):
         return tuple(found)
 
     def activated(self, layer: nn.Module, x: Tensor, name: str) -> Tensor:
-        kernel = self._kernel((layer,), x) if self._untouched[(layer,)] else None
+        kernel = self._fused((layer,)) if self._fits(x) else None
         return super().activated(layer, x, name) if kernel is None else kernel(x, name)
 
     def added(self, layer: nn.Module, x: Tensor, residual: Tensor, dropout: float) -> Tensor:
-        kernel = self._kernel((layer,), x) if dropout == 0 and self._untouched[(layer,)] else None
+        kernel = self._fused((layer,)) if dropout == 0 and self._fits(x) else None
         return super().added(layer, x, residual, dropout) if kernel is None else kernel(x, None, residual)
 
-    def _kernel(self, layers: tuple[nn.Module, ...], x: Tensor) -> LinearLayer | None:
-        """The layers as one kernel, looked up once a pass; None where there is none, or not for such an
-        input."""
-        if x.ndim != 2 or x.dtype != self.form.dtype:
-            return None
-        found = self._linears.get(layers, False)
-        if found is False:
+    def _fits(self, x: Tensor) -> bool:
+        return x.ndim == 2 and x.dtype == self.form.dtype
+
+    def _fused(self, layers: tuple[nn.Module, ...]) -> LinearLayer | None:
+        """The layers as one kernel, looked up once a pass; None where somebody wants them called."""
+        if layers not in self._together:
+            self._together[layers] = self._kernel(layers) if self._untouched[layers] else None
+        return self._together[layers]
+
+    def _kernel(self, layers: tuple[nn.Module, ...]) -> LinearLayer | None:
+        """The products of the layers as one, looked up once a pass; None where there is no kernel for them."""
+        if layers not in self._kernels:
             own = cast(tuple[nn.Linear, ...], layers)
             found = cached(own, self.form, lambda: _laid_out(own, self.form)) if dense(own) else None
-            self._linears[layers] = found
-        return cast("LinearLayer | None", found)
+            self._kernels[layers] = found
+        return self._kernels[layers]
 
 
 def _laid_out(layers: Sequence[nn.Linear], form: Format) -> LinearLayer:

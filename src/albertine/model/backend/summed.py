@@ -73,6 +73,7 @@ class OncePerPass(Backend):
     def __init__(self, form: Format) -> None:
         super().__init__(form)
         self._casts: dict[Tensor, Tensor] = {}
+        self._norms: dict[tuple[nn.LayerNorm, torch.dtype], tuple[Any, ...]] = {}
         self._untouched = Untouched()
 
     def cast(self, parameter: Tensor, dtype: torch.dtype) -> Tensor:
@@ -82,6 +83,14 @@ class OncePerPass(Backend):
         if found is None or found.dtype != dtype:
             self._casts[parameter] = found = parameter.to(dtype)
         return found
+
+    def layer_norm(self, layer: nn.LayerNorm, x: Tensor) -> Tensor:
+        known = self._norms.get((layer, x.dtype))
+        if known is None:
+            bias = None if layer.bias is None else self.cast(layer.bias, x.dtype)
+            known = layer.normalized_shape, self.cast(layer.weight, x.dtype), bias, layer.eps
+            self._norms[layer, x.dtype] = known
+        return torch.layer_norm(x, *known)
 
 
 class SummedGradients(OncePerPass):
