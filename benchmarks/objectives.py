@@ -5,9 +5,10 @@
 
 Every run is `albertine pretrain` in a process of its own with one thread, two at a time; encoder, tokens a
 step, optimizer and text are the same, only `objective` differs, or for the rows of plans `model.sharing`. A
-run is judged by what it predicts itself on held-out text, and where --shared is given by what the model then
-learns of 2,000 sentences of SST-2 (accuracy on the 872 of dev). The table has the mean of all seeds and half
-the width of its 95 % interval (Student's t).
+run is judged by what it predicts itself on held-out text, by hidden words that are the same for everyone
+(`hidden_words.py`), and where --shared is given by what the model then learns of 2,000 sentences of SST-2
+(accuracy on the 872 of dev). The table has the mean of all seeds and half the width of its 95 % interval
+(Student's t).
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from albertine.bench.machine import describe
+from albertine.pretraining.scores import open_pretrained
+from benchmarks.hidden_words import Windows, asked
 from benchmarks.intervals import interval
 from benchmarks.keep import keep
 
@@ -81,15 +84,18 @@ def pretrained(corpus: Path, runs: Path, name: str, changes: list[str], seed: in
     return folder
 
 
-def judged(folder: Path) -> dict[str, float]:
-    """The last evaluation of a run, its tokens and its parameters."""
+def judged(folder: Path, windows: Windows) -> dict[str, float]:
+    """The last evaluation of a run, the hidden words of the windows, its tokens and its parameters."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     scores = next(line for line in reversed(lines) if "mlm_accuracy" in line)
     tokens = next(line["tokens"] for line in reversed(lines) if "tokens" in line)
     parameters = json.loads(albertine("info", str(folder / "final"), "--json"))["parameters"]
+    hidden_bits, hidden_right = asked(open_pretrained(folder), windows)
     return {
         "accuracy": 100 * scores["mlm_accuracy"],
         "bits": scores["mlm_loss"] / math.log(2),
+        "bits of a hidden word": hidden_bits,
+        "hidden words right": hidden_right,
         "million tokens": tokens / 1e6,
         "parameters of the encoder": parameters["encoder"],
     }
@@ -133,12 +139,13 @@ def main() -> None:
     given = parser.parse_args()
     given.runs.mkdir(parents=True, exist_ok=True)
     files = sentiment(given.shared, given.runs) if given.shared else None
+    windows = Windows.of(given.corpus, 1024)
 
     def one(job: tuple[str, int]) -> tuple[str, dict[str, float]]:
         row, seed = job
         changes = {**OBJECTIVES, **PLANS}[row]
         folder = pretrained(given.corpus, given.runs, row, changes, seed, given.steps)
-        found = judged(folder)
+        found = judged(folder, windows)
         if files:
             found["SST-2"] = tuned(folder, given.runs, *files, seed)
         print(row, seed, {name: round(value, 3) for name, value in found.items()}, flush=True)
