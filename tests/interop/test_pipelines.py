@@ -31,6 +31,7 @@ from albertine.model.task_model import Classifier, Embedder, TaskModel
 from albertine.padding import from_padded
 from albertine.tasks.predictor import Predictor
 from albertine.text.tokenizer import Tokenizer
+from tests.interop.test_modernbert import BLOCK
 from tests.model import builders
 
 transformers.logging.set_verbosity_error()
@@ -51,8 +52,12 @@ KINDS: dict[str, tuple[SharingPlan, dict[str, Any]]] = {
     "albert": (SharingPlan.shared(2), {}),
     "bert": (SharingPlan.unshared(2), {"embedding_size": 24}),
     "roformer": (SharingPlan.unshared(2), {"positions": "rotary", "hidden_act": "gelu"}),
+    "modernbert": (SharingPlan.unshared(2), {"embedding_size": 24, **BLOCK, "rotary_base": 1e4}),
 }
+POOLED = ("albert", "bert")
 every_kind = pytest.mark.parametrize("kind", KINDS)
+tagging_kinds = pytest.mark.parametrize("kind", [*POOLED, "roformer"])
+"""ModernBERT's heads for tasks have a layer more than ours."""
 both = pytest.mark.parametrize("language", RELEASED)
 
 
@@ -88,13 +93,15 @@ def test_tokenizer_encoder_and_features(
     kind: str, language: str, tokenizers: dict[str, Tokenizer], tmp_path: Path
 ) -> None:
     ours, texts = tokenizers[language], TEXTS[language]
-    model = encoder(kind, ours, {"pooler"} if kind != "roformer" else set())
+    model = encoder(kind, ours, {"pooler"} if kind in POOLED else set())
     albertine.save(model, ours, tmp_path / "m")
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "m")
     fields = ours(texts, texts[::-1], return_tensors="pt")
     batch = theirs(texts, texts[::-1], padding=True, return_tensors="pt")
-    for name, x in fields.items():
-        assert torch.equal(torch.as_tensor(x), batch[name]), name
+    # ModernBERT knows no segments, and would not take them.
+    assert fields.keys() - batch.keys() == ({"token_type_ids"} if kind == "modernbert" else set())
+    for name, x in batch.items():
+        assert torch.equal(torch.as_tensor(fields[name]), x), name
     base = transformers.AutoModel.from_pretrained(tmp_path / "m").eval()
     real = batch["attention_mask"].bool()
     with torch.no_grad():
@@ -135,12 +142,12 @@ def test_text_classification(
 
 
 @both
-@every_kind
+@tagging_kinds
 def test_token_classification(
     kind: str, language: str, tokenizers: dict[str, Tokenizer], tmp_path: Path
 ) -> None:
     ours, names = tokenizers[language], ("O", "B-PER", "I-PER")
-    heads = set() if kind == "roformer" else {"pooler"}
+    heads = {"pooler"} if kind in POOLED else set()
     head = Classifier(encoder(kind, ours, heads), len(names), per_token=True, seed=2).eval()
     folder = tuned(tmp_path / "m", ours, head, "tag", names, None)
     text = TEXTS[language][0]
@@ -155,12 +162,12 @@ def test_token_classification(
 
 
 @both
-@every_kind
+@tagging_kinds
 def test_question_answering(
     kind: str, language: str, tokenizers: dict[str, Tokenizer], tmp_path: Path
 ) -> None:
     ours = tokenizers[language]
-    heads = set() if kind == "roformer" else {"pooler"}
+    heads = {"pooler"} if kind in POOLED else set()
     head = Classifier(encoder(kind, ours, heads), 2, per_token=True, name="qa_outputs", seed=2).eval()
     folder = tuned(tmp_path / "m", ours, head, "answer", (), None)
     question, passage = ASKED[language]
