@@ -37,6 +37,7 @@ from albertine.cli import (
     push,
     report,
     score,
+    serve,
     suite,
     tokenizer,
 )
@@ -47,7 +48,7 @@ VERBS = (
     *(info, demo, doctor),
     *(tokenizer, prepare, pretrain, distill, score, suite),
     *(finetune, evaluate, ensemble, report),
-    *(predict, analyze, convert, export, prune, card, push, bench),
+    *(predict, serve, analyze, convert, export, prune, card, push, bench),
 )
 """Each a module of the verb's name, in the order in which a reader of `--help` meets them. Its function of
 that name is the command, made with `HOW`; or its `COMMANDS` are those of a group."""
