@@ -105,7 +105,7 @@ def serve(
     tasks = ", ".join(service.answerer.tasks)
     typer.echo(f"{service.answerer.name} ({tasks}) answers at {where}; Ctrl-C ends", err=True)
     if unfinished := run(service, listening, token, drain_seconds):
-        typer.echo(f"ended with {unfinished} requests unanswered", err=True)
+        typer.echo(f"ended with {unfinished} request{'s' * (unfinished > 1)} unanswered", err=True)
         raise typer.Exit(1)
 
 

@@ -14,7 +14,7 @@ from albertine.tasks.answer import FromPassages, Question
 from albertine.tasks.choose import Choice
 from albertine.tasks.classify import Classify
 from albertine.tasks.examples import Example
-from albertine.tasks.predictor import MASK, Predictor
+from albertine.tasks.predictor import Predictor
 from albertine.tasks.tag import Tag
 from albertine.text.tokenizer import Spans
 
@@ -85,16 +85,21 @@ class Answerer:
             pair = ("a", None) if self.family.task == "classify" else ("a", "a")
             short = {"choose": ("a", "", ("a", "b")), "tag": "a", "relate": "a"}
             self.ask(Kind(found[0]), [short.get(found[0], pair)])
-        for task, question in (("fill-mask", (MASK, 1)), ("embed", "a")):
+        for task, question in (("fill-mask", (self.mask, 1)), ("embed", "a")):
             with suppress(ModelError):
                 self.ask(Kind(task), [question])
                 found.append(task)
         return found
 
     @property
+    def mask(self) -> str:
+        """How the mask is written in a text."""
+        return self.predictor.tokenizer.special.mask
+
+    @property
     def probe(self) -> tuple[Kind, Any]:
         """A short question that this model can answer."""
-        short: dict[str, Any] = {"fill-mask": (MASK, 1), "embed": "a", "tag": "a", "relate": "a"}
+        short: dict[str, Any] = {"fill-mask": (self.mask, 1), "embed": "a", "tag": "a", "relate": "a"}
         short |= {"classify": ("a", None), "answer": ("a", "a"), "choose": ("a", "", ("a", "b"))}
         return Kind(self.tasks[0]), short[self.tasks[0]]
 
@@ -157,9 +162,11 @@ class Answerer:
     def ends_at_left(self, kind: Kind, text: str) -> str:
         """The end of a text that has room in a row alone: what is lost is lost on the left."""
         room = self.limit(kind.task) - 2
-        while len(starts := self._spans(kind, text).starts) > room:
-            text = text[starts[-room] :]
-            room -= 1  # cut out of its word, a piece may become two
+        for keep in range(room, 0, -1):  # again, since a piece that is cut out of its word may become two
+            starts = self._spans(kind, text).starts
+            if len(starts) <= room:
+                break
+            text = text[starts[-keep] :]
         return text
 
     def _spans(self, kind: Kind, text: str) -> Spans:

@@ -81,8 +81,14 @@ class Engine:
 
     def _run(self) -> None:
         while not (self._queue.closed and not len(self._queue)):
-            if items := self._queue.take(self.budget, PATIENCE):
-                self.step(items)
+            items = self._queue.take(self.budget, PATIENCE)
+            try:
+                self.step(items) if items else None
+            except Exception as error:  # of ours: this thread must outlive it, or nobody is answered again
+                log.error("the engine failed: %s", told_without_text(error))
+                for item in items:
+                    if not item.future.done():
+                        item.future.set_exception(error)
 
     def step(self, items: Sequence[Item]) -> None:
         """Ask for all of these items, of one kind, in one call; where that fails for each alone, so that only

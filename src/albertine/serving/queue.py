@@ -14,8 +14,11 @@ from dataclasses import dataclass, field
 from threading import Condition
 from typing import Any
 
-LEARNED = 0.2
-"""Weight of the newest step in the measured pace."""
+FORGET = 0.9
+"""What each step leaves of the weight of the steps before it, in the measured pace."""
+
+LEAST = 2
+"""Tokens of a text without any: the special ones."""
 
 
 class Overload(Exception):
@@ -72,7 +75,7 @@ class TokenQueue:
         self._clock, self._dropped = clock, dropped
         self._waiting: dict[Item, None] = {}  # in order, and quick to leave from anywhere
         self._tokens, self._closed = 0, False
-        self._pace: float | None = None
+        self._spent, self._done = 0.0, 0.0
         self._changed = Condition()
 
     @property
@@ -89,15 +92,23 @@ class TokenQueue:
 
     def forecast(self) -> float:
         """Seconds that the waiting work will take at the measured pace; 0 before anything was measured."""
-        return self._tokens * (self._pace or 0.0)
+        return self._tokens * self._spent / self._done if self._done else 0.0
 
     def worked(self, tokens: int, seconds: float) -> None:
         """Learn the pace from a step that was computed."""
-        pace = seconds / max(tokens, 1)
-        self._pace = pace if self._pace is None else self._pace + LEARNED * (pace - self._pace)
+        # Sums, not a mean of paces: a short text costs more a token than many, and says little of them.
+        self._spent = FORGET * self._spent + seconds
+        self._done = FORGET * self._done + tokens
+
+    def check(self, count: int, deadline: float) -> None:
+        """That so many items may come, before it is known how many tokens they have. Raises as `put`."""
+        with self._changed:
+            refusal = self._refusal(count, LEAST * count, deadline)
+        if refusal is not None:
+            raise refusal
 
     def put(self, items: Sequence[Item]) -> None:
-        """Let all of these items wait, or none.
+        """Let all of these items, at least one, wait, or none.
 
         Raises:
             Overload: they do not fit, the work before them takes longer than their deadlines allow, or the
@@ -105,23 +116,17 @@ class TokenQueue:
         """
         with self._changed:
             late = self._leave_late()
-            now, ahead = self._clock(), self.forecast()
             tokens = sum(item.tokens for item in items)
-            full = (
-                self._tokens + tokens > self.most_tokens or len(self._waiting) + len(items) > self.most_items
-            )
-            hopeless = any(now + ahead > item.deadline for item in items)
-            refused = full or hopeless or self._closed
-            if not refused:
+            refusal = self._refusal(len(items), tokens, min(item.deadline for item in items))
+            if refusal is None:
                 for item in items:
-                    item.entered = now
+                    item.entered = self._clock()
                     self._waiting[item] = None
                 self._tokens += tokens
                 self._changed.notify()
         self._tell_late(late)
-        if refused:
-            reason = "forecast" if hopeless and not full else "queue_full"
-            raise Overload(reason, min(60, max(1, math.ceil(ahead))))
+        if refusal is not None:
+            raise refusal
         for item in items:  # not under the lock: one that is cancelled already calls back here
             item.future.add_done_callback(lambda done, item=item: self._on_done(item))  # type: ignore[misc]
 
@@ -156,6 +161,14 @@ class TokenQueue:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+
+    def _refusal(self, count: int, tokens: int, deadline: float) -> Overload | None:
+        ahead = self.forecast()
+        full = self._tokens + tokens > self.most_tokens or len(self._waiting) + count > self.most_items
+        hopeless = self._clock() + ahead > deadline
+        if not (full or hopeless or self._closed):
+            return None
+        return Overload("queue_full" if full else "forecast", min(60, max(1, math.ceil(ahead))))
 
     def _next(self, budget: int) -> list[Item]:
         chosen: list[Item] = []

@@ -10,11 +10,11 @@ import numpy as np
 
 from albertine.inference.spans import LikelySpans
 from albertine.serving import bodies
-from albertine.serving.answerer import Kind
+from albertine.serving.answerer import Answerer, Kind
 from albertine.serving.native import choose, classes, embed, listed, relate, similarity
 from albertine.serving.refusal import invalid
 from albertine.serving.visit import Visit
-from albertine.tasks.predictor import MASK
+from albertine.tasks.predictor import Guess
 
 CANDIDATES = 5
 """For a mask, where nothing is said."""
@@ -36,7 +36,9 @@ async def root(visit: Visit) -> Any:
     by_head = {"classify": _classify, "tag": _tag, "answer": _answer, "choose": choose, "relate": relate}
     if tasks[0] in by_head:
         return await by_head[tasks[0]](visit)
-    masked = parameters is not None or any(isinstance(one, str) and MASK in one for one in listed(inputs))
+    masked = parameters is not None or any(
+        isinstance(one, str) and visit.service.answerer.mask in one for one in listed(inputs)
+    )
     if "fill-mask" in tasks and (masked or "embed" not in tasks):
         return await _fill(visit)
     return await embed(visit)
@@ -103,7 +105,8 @@ async def _fill(visit: Visit) -> Any:
     """Candidates for a mask; for several masks, or several texts, a list of that."""
     asked = bodies.read(bodies.TextsToFill, visit.body)
     visit.service.needs("fill-mask")
-    texts, tokenizer = listed(asked.inputs), visit.service.answerer.predictor.tokenizer
+    texts, answerer = listed(asked.inputs), visit.service.answerer
+    tokenizer = answerer.predictor.tokenizer
     targets = asked.parameters.targets
     wanted = None if targets is None else _ids(tokenizer, targets)
     top = asked.parameters.top_k or (CANDIDATES if targets is None else len(targets))
@@ -114,15 +117,16 @@ async def _fill(visit: Visit) -> Any:
         shown = []
         for place, guesses in enumerate(masks):
             chosen = [guess for guess in guesses if wanted is None or guess.token_id in wanted][:top]
-            shown.append([_guess(tokenizer, text, place, guess) for guess in chosen])
+            shown.append([_guess(answerer, text, place, guess) for guess in chosen])
         found.append(shown[0] if len(shown) == 1 else shown)
     return found[0] if isinstance(asked.inputs, str) else found
 
 
-def _guess(tokenizer: Any, text: str, place: int, guess: Any) -> dict[str, Any]:
-    word = tokenizer.decode([guess.token_id], skip_special=False)
-    parts = text.split(MASK)
-    whole = MASK.join(parts[: place + 1]) + word + MASK.join(parts[place + 1 :])
+def _guess(answerer: Answerer, text: str, place: int, guess: Guess) -> dict[str, Any]:
+    word = answerer.predictor.tokenizer.decode([guess.token_id], skip_special=False)
+    mask = answerer.mask
+    parts = text.split(mask)
+    whole = mask.join(parts[: place + 1]) + word + mask.join(parts[place + 1 :])
     return {"score": guess.probability, "token": guess.token_id, "token_str": word, "sequence": whole}
 
 

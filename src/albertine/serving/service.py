@@ -139,6 +139,10 @@ class Service:
         deadline = self.clock() + self.limits.deadline_seconds
         if len(questions) > self.limits.queue_items:
             raise self._too_many(len(questions), "inputs", self.limits.queue_items)
+        try:
+            self.queue.check(len(questions), deadline)
+        except Overload as error:
+            raise self._overloaded(error, len(questions)) from None
         began = self.clock()
         extents = await self.measured(kind, questions)
         too_long = [i for i, one in enumerate(extents) if one.cut]
@@ -171,10 +175,9 @@ class Service:
         try:
             self.queue.put(items)
         except Overload as error:
-            self.gauges.failed(error.reason, len(items))
-            raise refusal_of(error, 0) from None
+            raise self._overloaded(error, len(items)) from None
         futures = [asyncio.wrap_future(item.future) for item in items]
-        answers = asyncio.gather(*futures, return_exceptions=True)
+        answers = asyncio.ensure_future(asyncio.wait(futures))
         leaving = asyncio.ensure_future(gone())
         left = items[0].deadline - self.clock() + GRACE
         try:
@@ -185,10 +188,10 @@ class Service:
                 raise refusal_of(TooLate(), 0)
             values: list[Any] = []
             spans: list[tuple[float, float]] = []
-            for i, found in enumerate(answers.result()):
-                if isinstance(found, BaseException):
-                    raise refusal_of(found, i)
-                assert isinstance(found, Delivery)
+            for i, future in enumerate(futures):
+                if (failure := future.exception()) is not None:
+                    raise refusal_of(failure, i)
+                found: Delivery = future.result()
                 self.gauges.waited(found.waited)
                 spans.append((found.waited, found.waited + found.computed))
                 usage.waited = max(usage.waited, found.waited)
@@ -198,6 +201,9 @@ class Service:
         finally:
             answers.cancel()
             leaving.cancel()
+            for future in futures:
+                if not future.cancel() and not future.cancelled():
+                    future.exception()  # looked at, or asyncio complains of those after the first
 
     def _cut_left(self, kind: Kind, questions: Sequence[Any], which: Sequence[int]) -> list[Any]:
         found = list(questions)
@@ -228,6 +234,10 @@ class Service:
         except Exception:
             return False
         return True
+
+    def _overloaded(self, error: Overload, count: int) -> Refusal:
+        self.gauges.failed(error.reason, count)
+        return refusal_of(error, 0)
 
     @staticmethod
     def _too_many(count: int, what: str, limit: int) -> Refusal:
