@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from huggingface_hub import InferenceClient
+from huggingface_hub import InferenceClient, constants
 from huggingface_hub.errors import HfHubHTTPError
 
 from albertine import Predictor
@@ -29,15 +29,23 @@ def at(folder: Path, limits: ServingLimits | None = None) -> Iterator[tuple[str,
     """The address of a running server of a folder, and its service."""
     service = service_of(folder, limits)
     listening = bound("127.0.0.1", 0, token=TOKEN.encode(), insecure=False)
-    url = "http://127.0.0.1:{}".format(listening.getsockname()[1])
-    thread = threading.Thread(target=serve, args=(service, listening, TOKEN.encode(), 5.0))
+    url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    started = threading.Event()
+    thread = threading.Thread(target=serve, args=(service, listening, TOKEN.encode(), 5.0, started.set))
     thread.start()
+    assert started.wait(10)
     try:
         yield url, service
     finally:
         service.draining = True
         thread.join(10)
         assert not thread.is_alive()
+
+
+@pytest.fixture(autouse=True)
+def online(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Offline, huggingface_hub does not even ask this machine."""
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
 
 
 def hub(url: str) -> InferenceClient:
@@ -87,7 +95,7 @@ def test_huggingface_hub_is_told_what_is_wrong(folder: Folders) -> None:
 def test_openai_asks_for_vectors(folder: Folders) -> None:
     """Kills: base64 that its client reads as other numbers; errors that it cannot tell apart."""
     openai = pytest.importorskip("openai")
-    with at(folder("embed"), ServingLimits(queue_tokens=60)) as (url, service):
+    with at(folder("embed"), ServingLimits(queue_tokens=60)) as (url, _):
         model = Predictor(folder("embed"), precision="float32")
         client = openai.OpenAI(base_url=f"{url}/v1", api_key=TOKEN, max_retries=0, timeout=20)
         wanted = model.embed(TEXTS[:3], normalize=True)

@@ -245,6 +245,7 @@ def test_ready_is_a_real_answer(folder: Folders, monkeypatch: pytest.MonkeyPatch
     """S39. Kills: a health that says yes whatever the worker does, or once it has ever worked."""
     monkeypatch.setattr(services, "PROBE", 0.3)
     with running(folder("embed")) as (service, gate):
+        service.engine.last_step -= 11
         assert asyncio.run(_health(service, "/health/ready"))[0] == 503  # its worker hangs
         gate.open.set()
         assert asyncio.run(_health(service, "/health/ready")) == (200, {"status": "ready"})

@@ -103,8 +103,8 @@ def serve(
     shown, taken = listening.getsockname()[:2]
     where = f"http://{f'[{shown}]' if ':' in shown else shown}:{taken}"
     tasks = ", ".join(service.answerer.tasks)
-    typer.echo(f"{service.answerer.name} ({tasks}) answers at {where}; Ctrl-C ends", err=True)
-    if unfinished := run(service, listening, token, drain_seconds):
+    told = f"{service.answerer.name} ({tasks}) answers at {where}; Ctrl-C ends"
+    if unfinished := run(service, listening, token, drain_seconds, lambda: typer.echo(told, err=True)):
         typer.echo(f"ended with {unfinished} request{'s' * (unfinished > 1)} unanswered", err=True)
         raise typer.Exit(1)
 

@@ -49,7 +49,7 @@ class Engine:
     """Asks a model for everything that a queue holds, in a thread of its own.
 
     Attributes:
-        last_step: when a step ended well, on the clock; minus infinity before the first.
+        last_step: when a step ended well, or the thread began, on the clock.
         spoiled: how many answers were not finite.
 
     Args:
@@ -71,6 +71,7 @@ class Engine:
         self._thread = threading.Thread(target=self._run, name="albertine engine", daemon=True)
 
     def start(self) -> None:
+        self.last_step = self._clock()  # whoever starts it has just tried what it asks
         self._thread.start()
 
     def stop(self, patience: float) -> bool:

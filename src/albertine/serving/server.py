@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import time
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -23,14 +24,20 @@ class DrainingServer(uvicorn.Server):
     refused, while connections stay open for what is in flight.
 
     Args:
-        patience: seconds for what is in flight.
+        patience: seconds for what is in flight. listening: called once callers are answered.
     """
 
-    def __init__(self, config: uvicorn.Config, service: Service, patience: float) -> None:
+    def __init__(
+        self, config: uvicorn.Config, service: Service, patience: float, listening: Callable[[], None]
+    ) -> None:
         super().__init__(config)
-        self._service, self._patience = service, patience
+        self._service, self._patience, self._listening = service, patience, listening
         self._until = float("inf")
         self.unfinished = 0
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._listening()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """The first signal: drain. The second: end at once."""
@@ -81,8 +88,17 @@ def _not_had(address: tuple[Any, ...], error: Exception) -> SettingsError:
     )
 
 
-def serve(service: Service, listening: socket.socket, token: bytes | None, drain_seconds: float) -> int:
+def serve(
+    service: Service,
+    listening: socket.socket,
+    token: bytes | None,
+    drain_seconds: float,
+    started: Callable[[], None] = lambda: None,
+) -> int:
     """Answer until a signal comes.
+
+    Args:
+        token: as in `application`. started: called once callers are answered.
 
     Returns:
         How many requests were not finished within `drain_seconds`.
@@ -101,7 +117,7 @@ def serve(service: Service, listening: socket.socket, token: bytes | None, drain
     )
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     service.start()
-    server = DrainingServer(config, service, drain_seconds)
+    server = DrainingServer(config, service, drain_seconds, started)
     try:
         server.run(sockets=[listening])
     except OSError as error:  # another process took the port between `bound` and here
