@@ -17,6 +17,8 @@ from albertine.serving.refusal import Refusal, invalid, refusal_of
 
 TOKENIZING = 2
 """Threads that measure lengths."""
+INLINE = 2000
+"""Characters below which the way to another thread takes longer than the tokenizer."""
 FRESH = 10.0
 """Seconds for which a step that ended well says that the model answers."""
 PROBE = 5.0
@@ -108,8 +110,10 @@ class Service:
             able=list(self.answerer.tasks),
         )
 
-    async def measured(self, kind: Kind, questions: Sequence[Any]) -> list[Extent]:
-        """How long questions are, told by a thread of its own: a long text must not hold up the others."""
+    async def measured(self, kind: Kind, questions: Sequence[Any], characters: int) -> list[Extent]:
+        """How long questions are, if they are large told by another thread: they must not hold up others."""
+        if characters < INLINE:
+            return self.answerer.extents(kind, questions)
         run = asyncio.get_running_loop().run_in_executor
         return await run(self._tokenizing, self.answerer.extents, kind, questions)
 
@@ -144,7 +148,7 @@ class Service:
         except Overload as error:
             raise self._overloaded(error, len(questions)) from None
         began = self.clock()
-        extents = await self.measured(kind, questions)
+        extents = await self.measured(kind, questions, usage.characters)
         too_long = [i for i, one in enumerate(extents) if one.cut]
         if too_long and not (self.limits.auto_truncate if truncate is None else truncate):
             one = extents[too_long[0]]
