@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import ast
+import sys
 from concurrent.futures import CancelledError
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from albertine.serving import queue as queue_file
 from albertine.serving.queue import Item, Overload, TokenQueue, TooLate
+from tests.test_architecture import imports
 
 
 class Clock:
@@ -23,6 +28,15 @@ class Clock:
 
 def item(tokens: int = 1, kind: str = "a", deadline: float = 100.0) -> Item:
     return Item(kind, None, tokens, deadline)
+
+
+def test_only_the_standard_library_is_known_here() -> None:
+    """So that another engine, or none, can stand behind it. Kills: `import torch` for a type, a web
+    framework's exceptions."""
+    found = {
+        name.partition(".")[0] for _, name in imports(ast.parse(Path(queue_file.__file__).read_text("utf-8")))
+    }
+    assert found <= sys.stdlib_module_names
 
 
 def test_one_kind_up_to_the_budget_and_the_oldest_always() -> None:

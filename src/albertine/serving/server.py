@@ -32,7 +32,7 @@ class DrainingServer(uvicorn.Server):
     ) -> None:
         super().__init__(config)
         self._service, self._patience, self._listening = service, patience, listening
-        self._until = float("inf")
+        self._until, self._told = float("inf"), False
         self.unfinished = 0
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -51,6 +51,9 @@ class DrainingServer(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         """Whether it is time to end; asked ten times a second."""
         leave = await super().on_tick(counter)
+        if self._service.draining and not self._told:
+            self._told = True
+            log.info("ending; requests in flight: %d", self._service.running)
         if self._service.draining and (not self._service.running or time.monotonic() > self._until):
             leave = True
         if leave:
