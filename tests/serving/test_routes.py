@@ -190,7 +190,11 @@ def test_answers(client: Clients, folder: Folders) -> None:
 
 def test_choices_and_relations(client: Clients, folder: Folders) -> None:
     options = ["was", "said", "never in a house"]
-    wanted = predictor(folder("choose")).choose("the man _ good", options)
+    model = predictor(folder("choose"))
+    wanted = model.choose("the man _ good", options)
+    fewer, same = model.choose_all([("the man _ good", options[:2], ""), ("the man _ good", options, "")])
+    assert fewer == pytest.approx(model.choose("the man _ good", options[:2]), abs=1e-6)
+    assert same == pytest.approx(wanted, abs=1e-6) and model.choose_all([]) == []
     for path in ("/choose", "/"):
         found = post(client("choose"), path, {"passage": "the man _ good", "options": options})
         assert {one["index"]: one["score"] for one in found} == pytest.approx(dict(enumerate(wanted)))
