@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 
@@ -23,14 +24,5 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 @pytest.fixture(scope="session")
 def client(folder: Callable[[str], Path]) -> Iterator[Callable[[str], TestClient]]:
     """A client of the server of a head."""
-    opened: dict[str, TestClient] = {}
-
-    def of(name: str) -> TestClient:
-        if name not in opened:
-            opened[name] = client_of(folder(name)).__enter__()  # one event loop for all requests
-        return opened[name]
-
-    yield of
-    for one in opened.values():
-        one.__exit__()
-        one.service.stop(5.0)  # type: ignore[attr-defined]
+    with ExitStack() as stack:
+        yield cache(lambda name: stack.enter_context(client_of(folder(name))))

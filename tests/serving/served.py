@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +22,14 @@ def service_of(folder: Path, limits: ServingLimits | None = None, **more: Any) -
     return Service(Answerer(predictor, folder.name), limits or ServingLimits(), PATHS, **more)
 
 
+@contextmanager
 def client_of(
     folder: Path, limits: ServingLimits | None = None, token: bytes | None = None, **more: Any
-) -> TestClient:
+) -> Iterator[TestClient]:
     """A client of a running service, whose `service` it has as an attribute."""
     service = service_of(folder, limits, **more)
     service.start()
-    client = TestClient(application(service, token), raise_server_exceptions=True)
-    client.service = service  # type: ignore[attr-defined]
-    return client
+    with TestClient(application(service, token)) as client:  # one event loop for all requests
+        client.service = service  # type: ignore[attr-defined]
+        yield client
+    assert service.stop(10.0)

@@ -188,6 +188,22 @@ def test_answers(client: Clients, folder: Folders) -> None:
     assert "as the model was tuned" in refused["error"]
 
 
+def test_no_answer(folder: Folders) -> None:
+    """Kills: a threshold that is ignored, or that nobody can set aside."""
+    question, passage = PASSAGES[0]
+    body: dict[str, Any] = {"inputs": {"question": question, "context": passage}}
+    with client_of(folder("answer or not")) as asked:
+        service = asked.service  # type: ignore[attr-defined]
+        service.answerer.family.threshold = 0.0
+        [likely] = service.answerer.predictor.likely_spans([(question, passage)])
+        none = {"answer": "", "score": pytest.approx(likely.no_answer), "start": 0, "end": 0}
+        assert post(asked, "/", body) == none
+        two = post(asked, "/", {**body, "parameters": {"top_k": 2}})
+        assert two[0] == none and (two[1]["start"], two[1]["end"]) == next(iter(likely.spans))
+        always = post(asked, "/", {**body, "parameters": {"handle_impossible_answer": False}})
+        assert always == two[1]
+
+
 def test_choices_and_relations(client: Clients, folder: Folders) -> None:
     options = ["was", "said", "never in a house"]
     model = predictor(folder("choose"))

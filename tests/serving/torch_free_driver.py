@@ -45,7 +45,6 @@ def posted(folder: str, questions: list[tuple[str, Any]]) -> list[Any]:
             if isinstance(said, dict):
                 said.pop("model", None)  # each folder has a name of its own
             found.append(said)
-        client.service.stop(5.0)  # type: ignore[attr-defined]
         return found
 
 

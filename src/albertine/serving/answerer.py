@@ -14,7 +14,7 @@ from albertine.tasks.answer import FromPassages, Question
 from albertine.tasks.choose import Choice
 from albertine.tasks.classify import Classify
 from albertine.tasks.examples import Example
-from albertine.tasks.predictor import Predictor
+from albertine.tasks.predictor import Guess, Predictor
 from albertine.tasks.tag import Tag
 from albertine.text.tokenizer import Spans
 
@@ -82,14 +82,22 @@ class Answerer:
         found = []
         if self.family is not None and self.family.task in BY_FAMILY:
             found.append(str(self.family.task))
-            pair = ("a", None) if self.family.task == "classify" else ("a", "a")
-            short = {"choose": ("a", "", ("a", "b")), "tag": "a", "relate": "a"}
-            self.ask(Kind(found[0]), [short.get(found[0], pair)])
-        for task, question in (("fill-mask", (self.mask, 1)), ("embed", "a")):
+            self.ask(*self._short(found[0]))
+        for task in ("fill-mask", "embed"):
             with suppress(ModelError):
-                self.ask(Kind(task), [question])
+                self.ask(*self._short(task))
                 found.append(task)
         return found
+
+    def _short(self, task: str) -> tuple[Kind, list[Any]]:
+        """A short question of a task."""
+        questions: dict[str, Any] = {
+            "fill-mask": (self.mask, 1, None),
+            "classify": ("a", None),
+            "answer": ("a", "a"),
+            "choose": ("a", "", ("a", "b")),
+        }
+        return Kind(task), [questions.get(task, "a")]
 
     @property
     def mask(self) -> str:
@@ -99,9 +107,8 @@ class Answerer:
     @property
     def probe(self) -> tuple[Kind, Any]:
         """A short question that this model can answer."""
-        short: dict[str, Any] = {"fill-mask": (self.mask, 1), "embed": "a", "tag": "a", "relate": "a"}
-        short |= {"classify": ("a", None), "answer": ("a", "a"), "choose": ("a", "", ("a", "b"))}
-        return Kind(self.tasks[0]), short[self.tasks[0]]
+        kind, [question] = self._short(self.tasks[0])
+        return kind, question
 
     @property
     def step_tokens(self) -> int:
@@ -128,7 +135,7 @@ class Answerer:
             return [_extent([len(row) + 2], limit) for row in rows]
         if kind.task == "fill-mask":
             return [
-                _extent([len(self.predictor.tokenizer(text)["input_ids"])], limit) for text, _ in questions
+                _extent([len(self.predictor.tokenizer(text)["input_ids"])], limit) for text, _, _ in questions
             ]
         examples = [_example(kind.task, i, question) for i, question in enumerate(questions)]
         if kind.task == "answer":
@@ -179,7 +186,8 @@ class Answerer:
     def ask(self, kind: Kind, questions: Sequence[Any]) -> Sequence[Any]:
         """The answers to questions, at least one, in their order.
 
-        Per task: `embed` text → vector (H,); `fill-mask` (text, candidates) → `Guess`es for each mask;
+        Per task: `embed` text → vector (H,); `fill-mask` (text, candidates, ids to
+        choose from or None) → `Guess`es for each mask;
         `classify` (text, pair or None) → logits (classes,); `tag` text → entities, and how sure it is of each
         or None; `answer` (question, passage) → `LikelySpans`; `choose` (passage, question, options) → a
         probability for each; `relate` text → list of `Relation`.
@@ -190,7 +198,7 @@ class Answerer:
         predictor, normalize = self.predictor, kind.normalize
         asked: dict[str, Callable[[Sequence[Any]], Sequence[Any]]] = {
             "embed": lambda texts: list(predictor.embed(texts, normalize=normalize)),
-            "fill-mask": lambda texts: [predictor.fill_mask(t, top_k=top) for t, top in texts],
+            "fill-mask": lambda texts: [self._guesses(*one) for one in texts],
             "classify": self._logits,
             "tag": self._entities,
             "answer": predictor.likely_spans,
@@ -198,6 +206,12 @@ class Answerer:
             "relate": predictor.relate_all,
         }
         return asked[kind.task](questions)
+
+    def _guesses(self, text: str, top: int, among: frozenset[int] | None) -> list[list[Guess]]:
+        if among is None:
+            return self.predictor.fill_mask(text, top_k=top)
+        found = self.predictor.fill_mask(text, top_k=self.predictor.tokenizer.vocab_size)
+        return [[guess for guess in mask if guess.token_id in among][:top] for mask in found]
 
     def _logits(self, questions: Sequence[Any]) -> Sequence[Any]:
         self.predictor.made_to("classify")

@@ -106,18 +106,15 @@ async def _fill(visit: Visit) -> Any:
     asked = bodies.read(bodies.TextsToFill, visit.body)
     visit.service.needs("fill-mask")
     texts, answerer = listed(asked.inputs), visit.service.answerer
-    tokenizer = answerer.predictor.tokenizer
     targets = asked.parameters.targets
-    wanted = None if targets is None else _ids(tokenizer, targets)
+    among = None if targets is None else _ids(answerer.predictor.tokenizer, targets)
     top = asked.parameters.top_k or (CANDIDATES if targets is None else len(targets))
-    number = top if wanted is None else tokenizer.vocab_size
-    said = await visit.ask(Kind("fill-mask"), [(text, number) for text in texts], asked.parameters)
+    said = await visit.ask(Kind("fill-mask"), [(text, top, among) for text in texts], asked.parameters)
     found = []
     for text, masks in zip(texts, said, strict=True):
-        shown = []
-        for place, guesses in enumerate(masks):
-            chosen = [guess for guess in guesses if wanted is None or guess.token_id in wanted][:top]
-            shown.append([_guess(answerer, text, place, guess) for guess in chosen])
+        shown = [
+            [_guess(answerer, text, place, guess) for guess in guesses] for place, guesses in enumerate(masks)
+        ]
         found.append(shown[0] if len(shown) == 1 else shown)
     return found[0] if isinstance(asked.inputs, str) else found
 
@@ -130,7 +127,7 @@ def _guess(answerer: Answerer, text: str, place: int, guess: Guess) -> dict[str,
     return {"score": guess.probability, "token": guess.token_id, "token_str": word, "sequence": whole}
 
 
-def _ids(tokenizer: Any, targets: Sequence[str]) -> set[int]:
+def _ids(tokenizer: Any, targets: Sequence[str]) -> frozenset[int]:
     """The ids of words of the vocabulary.
 
     Raises:
@@ -142,4 +139,4 @@ def _ids(tokenizer: Any, targets: Sequence[str]) -> set[int]:
         if len(ids) != 1 or ids[0] in tokenizer.special_ids:
             raise invalid("unknown_target", f"`{word}` is not one piece of the vocabulary", field="targets")
         found.add(ids[0])
-    return found
+    return frozenset(found)
