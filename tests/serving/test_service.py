@@ -230,14 +230,18 @@ def test_one_poisoned_item_among_many(folder: Folders, caplog: pytest.LogCapture
 
 async def _health(service: Service, path: str = "/health") -> tuple[int, Any]:
     sent: list[Any] = []
+    running: list[int] = []
 
     async def receive() -> Any:
         return {"type": "http.request", "body": b"", "more_body": False}
 
     async def send(message: Any) -> None:
         sent.append(message)
+        running.append(service.running)
 
+    before = service.running
     await application(service)({**_scope(path), "method": "GET"}, receive, send)
+    assert set(running) == {before}  # a server that is asked for its health all the time can end
     return sent[0]["status"], json.loads(sent[1]["body"])
 
 
@@ -263,6 +267,7 @@ def test_draining_finishes_and_refuses(folder: Folders) -> None:
         service.draining = True
         status, headers, told = await Asked(service, "/v1/embeddings", {"input": "man"}).answer()
         assert status == 503 and told["error"]["code"] == "draining" and "retry-after" in headers
+        assert headers["connection"] == "close"  # or the client's next request meets a closed socket
         assert (await _health(service))[1]["code"] == "draining"
         gate.open.set()
         assert (await running.answer())[0] == 200

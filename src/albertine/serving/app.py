@@ -97,14 +97,17 @@ class Guard:
             await send(message)
 
         path, service = request.url.path, self._service
-        service.running += 1
+        refusal = self._refusal(path, request.headers.get("authorization"))
+        # Not what is refused: or clients that keep asking would keep a draining server from ending.
+        counted = refusal is None and path in ASKED
+        service.running += counted
         try:
-            if (refusal := self._refusal(path, request.headers.get("authorization"))) is not None:
+            if refusal is not None:
                 await _refused(request, refusal)(scope, receive, answered)
             else:
                 await self._app(scope, receive, answered)
         finally:
-            service.running -= 1
+            service.running -= counted
             seconds = time.monotonic() - began
             service.gauges.request(path, status, seconds)
             _log(request, path if path in PATHS else "(unknown)", status, seconds)
@@ -119,7 +122,12 @@ class Guard:
             )
         if self._service.draining and path in ASKED:
             self._service.gauges.failed("draining")
-            return Refusal(503, "draining", "the server is about to end", headers={"retry-after": "1"})
+            return Refusal(
+                503,
+                "draining",
+                "the server is about to end",
+                headers={"retry-after": "1", "connection": "close"},
+            )
         return None
 
 

@@ -52,7 +52,7 @@ class Service:
 
     Attributes:
         draining: set as the server is about to end: nothing new is taken in.
-        running: requests that are being answered.
+        running: requests to the model that are being answered.
     """
 
     def __init__(
