@@ -336,6 +336,9 @@ def test_more_than_a_step_holds(folder: Folders) -> None:
         assert refused["code"] == "batch_too_large" and refused["details"]["limit"] == 30
         refused = post(asked, "/embed", {"inputs": [SENTENCE[:40]] * 15}, 422)
         assert refused["code"] == "batch_too_large" and refused["details"]["limit"] == 100
+    with client_of(folder("embed"), ServingLimits(queue_tokens=20)) as asked:
+        refused = post(asked, "/embed", {"inputs": ["who"] * 11}, 422)  # to come again would not help
+        assert refused["code"] == "batch_too_large" and refused["details"]["limit"] == 10
 
 
 HEADS = ("embed", "single", "tag", "answer", "choose", "relate", "fill-mask")
@@ -500,6 +503,15 @@ def test_every_route_but_one_wants_the_token(folder: Folders) -> None:
                     else:
                         assert found.status_code == 401 and "s3cret" not in found.text, path
                         assert found.headers["www-authenticate"] == "Bearer"
+        for host in (
+            "a/health/live?",
+            "a/health/live#",
+            "[",
+            "a b",
+        ):  # which older Starlettes put into the URL
+            for path in ("/embed", "/info", "/nowhere"):
+                found = asked.post(path, headers={"host": host})
+                assert found.status_code == 401 and found.json()["error"], (host, path)
         for header in ("Bearer s3cret", "s3cret"):
             assert asked.get("/info", headers={"authorization": header}).status_code == 200
 

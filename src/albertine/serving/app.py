@@ -96,7 +96,8 @@ class Guard:
                 message["headers"] = [*message["headers"], (b"x-request-id", request.state.id.encode())]
             await send(message)
 
-        path, service = request.url.path, self._service
+        # Of the scope, not of `request.url`, into which a client writes by its Host header.
+        path, service = scope["path"], self._service
         refusal = self._refusal(path, request.headers.get("authorization"))
         # Not what is refused: or clients that keep asking would keep a draining server from ending.
         counted = refusal is None and path in ASKED
@@ -197,7 +198,7 @@ def as_json(found: Any) -> bytes:
 
 def _refused(request: Request, refusal: Exception) -> Response:
     assert isinstance(refusal, Refusal)
-    body = refusal.body(request.state.id, openai=request.url.path.startswith("/v1/"))
+    body = refusal.body(request.state.id, openai=request.scope["path"].startswith("/v1/"))
     return Response(json.dumps(body), refusal.status, headers=refusal.headers, media_type="application/json")
 
 

@@ -6,15 +6,16 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from albertine.serving.answerer import Answerer, Extent, Kind
 from albertine.serving.engine import Delivery, Engine
 from albertine.serving.gauges import Gauges
 from albertine.serving.limits import ServingLimits
-from albertine.serving.queue import Item, Overload, TokenQueue, TooLate
+from albertine.serving.queue import LEAST, Item, Overload, TokenQueue, TooLate
 from albertine.serving.refusal import Refusal, invalid, refusal_of
 
+T = TypeVar("T")
 TOKENIZING = 2
 """Threads that measure lengths."""
 INLINE = 2000
@@ -93,20 +94,19 @@ class Service:
         self._tokenizing.shutdown(wait=False, cancel_futures=True)
         return self.engine.stop(patience)
 
-    def needs(self, *tasks: str) -> str:
-        """The first of these tasks that the model can be asked.
+    def needs(self, task: str) -> None:
+        """That the model can be asked this.
 
         Raises:
-            Refusal: none of them.
+            Refusal: it cannot.
         """
-        for task in tasks:
-            if task in self.answerer.tasks:
-                return task
-        able = ", ".join(WHAT[task] for task in self.answerer.tasks)
+        if task in self.answerer.tasks:
+            return
+        able = ", ".join(WHAT[one] for one in self.answerer.tasks)
         raise invalid(
             "not_for_this_model",
-            f"this model is not one that {WHAT[tasks[0]]}; it {able}",
-            wanted=tasks[0],
+            f"this model is not one that {WHAT[task]}; it {able}",
+            wanted=task,
             able=list(self.answerer.tasks),
         )
 
@@ -114,10 +114,9 @@ class Service:
         """How long questions are, if they are large told by another thread: they must not hold up others."""
         if characters < INLINE:
             return self.answerer.extents(kind, questions)
-        run = asyncio.get_running_loop().run_in_executor
-        return await run(self._tokenizing, self.answerer.extents, kind, questions)
+        return await self.run(lambda: self.answerer.extents(kind, questions))
 
-    async def run(self, task: Callable[[], Any]) -> Any:
+    async def run(self, task: Callable[[], T]) -> T:
         """Something that takes the tokenizer, by the same threads."""
         return await asyncio.get_running_loop().run_in_executor(self._tokenizing, task)
 
@@ -141,8 +140,10 @@ class Service:
             Refusal: too long, too many, too late, no room, or an answer failed.
         """
         deadline = self.clock() + self.limits.deadline_seconds
-        if len(questions) > self.limits.queue_items:
-            raise self._too_many(len(questions), "inputs", self.limits.queue_items)
+        # What never fits is refused for good; what does not fit now may come again.
+        most = min(self.limits.queue_items, self.limits.queue_tokens // LEAST)
+        if len(questions) > most:
+            raise self._too_many(len(questions), "inputs", most)
         try:
             self.queue.check(len(questions), deadline)
         except Overload as error:
