@@ -96,6 +96,8 @@ def test_classes(client: Clients, folder: Folders) -> None:
     )
     texts = post(asked, "/", {"inputs": ["the old man", "a house"]})
     assert [scored(row) for row in texts] == [pytest.approx(one, abs=1e-5), pytest.approx(two, abs=1e-5)]
+    refused = post(asked, "/", {"inputs": {"txt": "a"}}, 422)
+    assert refused["code"] == "invalid_type" and refused["error"].startswith("`inputs` is to be a text, or")
     both = post(asked, "/", {"inputs": {"text": "the old man", "text_pair": "a house"}, "parameters": {}})
     assert scored(both[0]) == pytest.approx(pair)
 

@@ -229,7 +229,8 @@ TOLD_FIRST = ("extra_forbidden", "missing", "string_unicode", "too_short")
 
 
 def _told(kind: type[Body], errors: list[ErrorDetails]) -> Refusal:
-    ranks = {kind: rank for rank, kind in enumerate(TOLD_FIRST)}
+    """What is said of a body's errors: the field, by its way through the objects, and what it is to be."""
+    ranks = {name: rank for rank, name in enumerate(TOLD_FIRST)}
     first = min(errors, key=lambda one: ranks.get(one["type"], len(ranks)))
     place: type[Body] = kind
     names: list[str] = []
@@ -245,10 +246,11 @@ def _told(kind: type[Body], errors: list[ErrorDetails]) -> Refusal:
             break
         place = inner
     name = ".".join(names)
-    if first["type"] == "extra_forbidden":
+    whole = len(names) == len(first["loc"])  # else the error is of one form of a union, of which none fits
+    if first["type"] == "extra_forbidden" and whole:
         known = ", ".join(place.model_fields)
         return invalid("unknown_field", f"there is no field `{name}` here; known are {known}", field=name)
-    if first["type"] == "missing":
+    if first["type"] == "missing" and whole:
         return invalid("missing_field", f"`{name}` is missing: {described}", field=name)
     if first["type"] == "string_unicode":
         return invalid("not_unicode", f"`{name}` holds half a character (a lone surrogate)", field=name)
