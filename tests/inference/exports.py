@@ -38,6 +38,9 @@ PASSAGES = [
 
 FAMILIES: dict[str, Family] = {
     "single": Classify("single", ("a", "b", "c"), (), 16),
+    "multi": Classify("multi", ("a", "b", "c"), (), 16),
+    "score": Classify("score", (), (), 16),
+    "tag": Tag(tags_of(["X", "Y"]), 20),
     "crf": Tag(tags_of(["X", "Y"], "bioes"), 20, crf=True),
     "answer": Answer(reading=Reading(max_length=20, stride=5, best=5)),
     "answer or not": AnswerOrNot(reading=Reading(max_length=20, stride=5, best=5), threshold=0.4),

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from importlib import import_module
@@ -23,6 +24,9 @@ from albertine.inference.exported import ExportedModel
 from albertine.inference.tags import Transitions, allowed, tags_of
 from tests.inference.exports import QUESTIONS, TEXTS, exported, tuned
 from tests.inference.torch_free_driver import asked
+from tests.serving.test_process import ask as fetched
+from tests.serving.test_process import process
+from tests.serving.torch_free_driver import POSTED, posted
 
 TOLERANCE = 1e-4
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,6 +85,29 @@ def test_every_family_answers_as_with_torch(folders: Folders, tmp_path: Path) ->
         for (ask, given), answer in zip(own, ours, strict=True):
             wanted = told(asked(str(folders[name][0]), {"ask": ask, "with": given}))
             assert alike(wanted, answer), f"{name}, {ask}:\n{wanted}\n{answer}"
+
+
+def test_a_server_answers_as_with_torch(folders: Folders, tmp_path: Path) -> None:
+    """`serve` of exported folders of every family, through the same routes. Kills: `import torch` in
+    serving/, a task that the server answers by itself."""
+    bodies = {str(folders[name][1]): own for name, own in POSTED.items()}
+    file = tmp_path / "questions.json"
+    file.write_text(json.dumps(bodies), encoding="utf-8")
+    driver = "import runpy; runpy.run_module('tests.serving.torch_free_driver', run_name='__main__')"
+    found = without_torch(file, code=driver)
+    assert found.returncode == 0, found.stderr
+    for name, ours in zip(POSTED, json.loads(found.stdout), strict=True):
+        wanted = posted(str(folders[name][0]), POSTED[name])
+        assert alike(told(wanted), ours), f"{name}:\n{wanted}\n{ours}"
+
+
+def test_serve_is_a_command_without_torch(folders: Folders) -> None:
+    with process(folders["single"][1], more="; sys.modules['torch'] = None") as (server, url):
+        status, classes = fetched(url, "/predict", {"inputs": TEXTS[0]})
+        wanted = Predictor(folders["single"][0], precision="float32").classify(TEXTS[0])[0]
+        assert status == 200 and alike({one["label"]: one["score"] for one in classes}, wanted)
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(10) == 0
 
 
 def test_answers_hold_more_than_nothing(folders: Folders) -> None:
@@ -286,6 +313,8 @@ def test_what_cannot_be_asked(folders: Folders) -> None:
         Predictor(graph, precision="int8")
     with pytest.raises(ModelError, match="words under a mask"):
         Predictor(graph).fill_mask("a [MASK]")
+    with pytest.raises(ModelError, match="to pool by `mean`"):
+        Predictor(folders["relate"][1]).embed("a")
     with pytest.raises(ModelError, match="not made to tell which passage"):
         Predictor(folders["fill-mask"][1]).sentence_order([("a", "b")])
     with pytest.raises(ModelError, match="no head of a task"):

@@ -37,6 +37,7 @@ from albertine.cli import (
     push,
     report,
     score,
+    serve,
     suite,
     tokenizer,
 )
@@ -47,7 +48,7 @@ VERBS = (
     *(info, demo, doctor),
     *(tokenizer, prepare, pretrain, distill, score, suite),
     *(finetune, evaluate, ensemble, report),
-    *(predict, analyze, convert, export, prune, card, push, bench),
+    *(predict, serve, analyze, convert, export, prune, card, push, bench),
 )
 """Each a module of the verb's name, in the order in which a reader of `--help` meets them. Its function of
 that name is the command, made with `HOW`; or its `COMMANDS` are those of a group."""
@@ -60,7 +61,7 @@ def build() -> typer.Typer:
     app = typer.Typer(
         name="albertine",
         cls=_InOrder,
-        help="Pretrain, study and convert parameter-shared text encoders: ALBERT and its family.",
+        help="Pretrain, study, convert and serve parameter-shared text encoders: ALBERT and its family.",
         no_args_is_help=True,
         rich_markup_mode="rich" if on_terminal else None,
         pretty_exceptions_enable=False,

@@ -170,13 +170,13 @@ class ExportedModel:
         Raises:
             ModelError: the graph does not give that.
         """
-        said = self.run(ids, types)
-        if pooling is None and "sentence_embedding" in said:
-            whole: NDArray[np.float32] = said["sentence_embedding"]
+        if pooling is None and "sentence_embedding" in self.outputs:
+            whole: NDArray[np.float32] = self.run(ids, types)["sentence_embedding"]
             return whole
-        states = said.get("last_hidden_state")
-        if states is None or pooling == "depths":
+        # Before it is run: a graph of another task may want inputs that texts alone do not give.
+        if "last_hidden_state" not in self.outputs or pooling == "depths":
             raise self._lacks(f"to pool by `{pooling or 'mean'}`")
+        states = self.run(ids, types)["last_hidden_state"]
         lengths = np.array([len(row) for row in ids])
         if pooling == "cls":
             places = np.zeros_like(lengths) if self.config.summary == "first" else lengths - 1

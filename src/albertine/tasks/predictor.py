@@ -301,11 +301,19 @@ class Predictor:
         Raises:
             ModelError: the model was not tuned to choose. DataError: fewer than two options.
         """
+        return self.choose_all([(passage, options, question)])[0]
+
+    def choose_all(self, asked: Sequence[tuple[str, Sequence[str], str]]) -> list[list[float]]:
+        """As `choose`, of many (passage, options, question) at once."""
         self.made_to("choose")
-        if isinstance(options, str) or len(options) < 2:
+        if any(isinstance(options, str) or len(options) < 2 for _, options, _ in asked):
             raise DataError("there is nothing to choose from", remedy="Give a list of two options or more")
-        logits, data = self.said([Choice("0", passage, question, tuple(options), None, "")])
-        return list(softmax(by_option(logits, data.sizes)[0]).tolist())
+        examples = [Choice(str(i), p, q, tuple(options), None, "") for i, (p, options, q) in enumerate(asked)]
+        if not examples:
+            return []
+        logits, data = self.said(examples)
+        chances = softmax(by_option(logits, data.sizes)).tolist()
+        return [row[:count] for row, count in zip(chances, data.sizes, strict=True)]
 
     def tag(self, text: str) -> list[Entity]:
         """The entities in a text: type, first character, end (exclusive).

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from albertine.errors import ModelError
 from albertine.evaluation.ensembles import mean_softmax
+from albertine.inference.chances import softmax
 from albertine.inference.exported import ExportedModel
 from albertine.inference.tags import Entity, Scheme, allowed, entities_of, marks, scheme_of
 from albertine.interop.heads import Task, head_config
@@ -165,6 +166,20 @@ class Tag(OneLayer):
             entities_of(cut.spans, [labels[i] for i in row[cut.lead :][: len(cut.spans.ids)].tolist()])
             for cut, row in zip(data.examples, rows, strict=True)
         ]
+
+    def sureness(
+        self, logits: NDArray[Any], data: Encoded, answers: Sequence[Sequence[Entity]]
+    ) -> list[list[float]]:
+        """How sure the model is of every entity of every text: the mean probability of the tags of its
+        tokens. For models without a CRF, whose tags have no probability one by one."""
+        chances = softmax(logits).max(-1)
+        rows = np.split(chances, np.cumsum([len(ids) for ids in data.ids])[:-1])
+        found = []
+        for cut, row, entities in zip(data.examples, rows, answers, strict=True):
+            starts, ends = np.array(cut.spans.starts), np.array(cut.spans.ends)
+            own = row[cut.lead :][: len(starts)]
+            found.append([float(own[(starts < end) & (ends > begin)].mean()) for _, begin, end in entities])
+        return found
 
     def shown(self, example: Example) -> dict[str, Any]:
         return {"text": example.text}

@@ -1,0 +1,146 @@
+"""`albertine serve`: answer over HTTP."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from albertine.cli.options import Arithmetic, BatchTokensOption, DeviceOption, PrecisionOption
+
+if TYPE_CHECKING:
+    from albertine.serving.limits import ServingLimits
+    from albertine.serving.service import Service
+
+TOKEN = "ALBERTINE_TOKEN"
+
+
+def serve(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="Model or run folder, exported folder, released model, or OWNER/NAME of the hub.",
+        ),
+    ],
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 takes a free one.")
+    ] = 8080,
+    name: Annotated[
+        str | None,
+        typer.Option("--name", help="What clients call the model; default: the last part of MODEL."),
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file",
+            metavar="FILE",
+            help=f"File with the token that clients must send; default: the variable {TOKEN}, or none.",
+        ),
+    ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option("--insecure", help="Listen to other machines without asking for a token."),
+    ] = False,
+    precision: PrecisionOption = Arithmetic.auto,
+    device: DeviceOption = "cpu",
+    batch_tokens: BatchTokensOption = None,
+    auto_truncate: Annotated[
+        bool,
+        typer.Option(
+            "--auto-truncate", help="Cut too long texts where a request does not say; default: refuse them."
+        ),
+    ] = False,
+    body_bytes: Annotated[int, typer.Option("--body-bytes", min=1, help="Most bytes of a request.")] = 2
+    * 1024
+    * 1024,
+    queue_tokens: Annotated[
+        int,
+        typer.Option(
+            "--queue-tokens", min=1, help="Most tokens that wait; what is more is refused with 429."
+        ),
+    ] = 262_144,
+    deadline_seconds: Annotated[
+        float, typer.Option("--deadline-seconds", min=0.001, help="What takes longer is answered with 504.")
+    ] = 30.0,
+    drain_seconds: Annotated[
+        float,
+        typer.Option("--drain-seconds", min=0.0, help="Time to finish what is in flight before ending."),
+    ] = 30.0,
+) -> None:
+    """Answer over HTTP what `albertine predict` answers.
+
+    Clients of Hugging Face, OpenAI and text-embeddings-inference can ask it. Ctrl-C or SIGTERM finishes what
+    is in flight and ends."""
+    from albertine.errors import MissingExtra
+
+    try:
+        import prometheus_client  # noqa: F401
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise MissingExtra(
+            f"serve needs {error.name}, which is not installed", remedy="pip install 'albertine[serve]'"
+        ) from error
+    from albertine.serving.limits import ServingLimits
+    from albertine.serving.server import bound
+    from albertine.serving.server import serve as run
+
+    _log_to_stderr()
+    token = _token(token_file)
+    # The address first: to read a model and then find the port in use would be a waste.
+    listening = bound(host, port, token=token, insecure=insecure)
+    limits = ServingLimits(
+        body_bytes=body_bytes,
+        queue_tokens=queue_tokens,
+        deadline_seconds=deadline_seconds,
+        auto_truncate=auto_truncate,
+    )
+    service = _service(model, name, limits, precision, device, batch_tokens)
+    shown, taken = listening.getsockname()[:2]
+    where = f"http://{f'[{shown}]' if ':' in shown else shown}:{taken}"
+    tasks = ", ".join(service.answerer.tasks)
+    told = f"{service.answerer.name} ({tasks}) answers at {where}; Ctrl-C ends"
+    if unfinished := run(service, listening, token, drain_seconds, lambda: typer.echo(told, err=True)):
+        typer.echo(f"ended with {unfinished} request{'s' * (unfinished > 1)} unanswered", err=True)
+        raise typer.Exit(1)
+
+
+def _service(
+    model: str,
+    name: str | None,
+    limits: ServingLimits,
+    precision: Arithmetic,
+    device: str,
+    batch_tokens: int | None,
+) -> Service:
+    """The model, opened and asked once."""
+    from albertine.serving.answerer import Answerer
+    from albertine.serving.app import PATHS
+    from albertine.serving.service import Service
+    from albertine.tasks.predictor import Predictor
+
+    predictor = Predictor(model, device=device, precision=precision.value, batch_tokens=batch_tokens)
+    answerer = Answerer(predictor, name or Path(model.rstrip("/")).name or model)
+    return Service(answerer, limits, PATHS)
+
+
+def _token(file: Path | None) -> bytes | None:
+    """The token that clients must send; its file's last line end does not belong to it."""
+    from albertine.errors import SettingsError
+
+    said = os.environ.get(TOKEN, "") if file is None else file.read_text(encoding="utf-8", errors="replace")
+    token = said.strip()
+    if not token and (file is not None or TOKEN in os.environ):
+        raise SettingsError("holds no token", where=file or TOKEN, remedy="Write one there, or name none")
+    return token.encode() or None
+
+
+def _log_to_stderr() -> None:
+    import logging
+
+    logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING)
+    logging.getLogger("albertine.serving").setLevel(logging.INFO)

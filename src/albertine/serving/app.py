@@ -1,0 +1,231 @@
+"""The web application: which route is answered by what, and what is around every request: its token, its id,
+its line in the log, its place in the metrics. Nothing of what was sent is ever logged."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from albertine.serving import native, openai
+from albertine.serving.engine import told_without_text
+from albertine.serving.limits import authorized, read_body, read_json
+from albertine.serving.refusal import NEVER, Refusal
+from albertine.serving.root import root
+from albertine.serving.service import Service
+from albertine.serving.visit import Visit
+
+log = logging.getLogger("albertine.serving")
+
+Answer = Callable[[Visit], Awaitable[Any]]
+ASKED: dict[str, Answer] = {
+    "/": root,
+    "/embed": native.embed,
+    "/predict": native.predict,
+    "/rerank": native.rerank,
+    "/similarity": native.similarity,
+    "/tokenize": native.tokenize,
+    "/choose": native.choose,
+    "/relate": native.relate,
+    "/embeddings": openai.embeddings,
+    "/v1/embeddings": openai.embeddings,
+}
+"""What is posted where."""
+LIVE = "/health/live"
+HEALTH = ("/health", "/health/ready", LIVE)
+PATHS = (*ASKED, "/info", *HEALTH, "/metrics")
+ID = re.compile(r"[\w.-]{1,64}")
+
+
+def application(service: Service, token: bytes | None = None) -> Starlette:
+    """The application that answers for a service.
+
+    Args:
+        token: that every request but to `/health/live` must bring; None: anyone may ask.
+    """
+    return Starlette(
+        routes=[
+            *(Route(path, _posted(service, answer), methods=["POST"]) for path, answer in ASKED.items()),
+            Route("/info", _got(service, native.info)),
+            Route("/health", _health(service)),
+            Route("/health/ready", _health(service)),
+            Route(LIVE, lambda request: PlainTextResponse("alive\n")),
+            Route("/metrics", lambda request: Response(*_metrics(service))),
+        ],
+        middleware=[Middleware(Guard, service=service, token=token)],
+        exception_handlers={HTTPException: _unknown, Refusal: _refused},
+    )
+
+
+class Guard:
+    """What stands before every route.
+
+    Args:
+        token: as in `application`.
+    """
+
+    def __init__(self, app: ASGIApp, service: Service, token: bytes | None) -> None:
+        self._app, self._service, self._token = app, service, token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request, began = Request(scope), time.monotonic()
+        given = request.headers.get("x-request-id", "")
+        # What a client calls its request is logged, so it may be no more than a name.
+        request.state.id = given if ID.fullmatch(given) else secrets.token_hex(8)
+        status = 500
+
+        async def answered(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message["headers"], (b"x-request-id", request.state.id.encode())]
+            await send(message)
+
+        # Of the scope, not of `request.url`, into which a client writes by its Host header.
+        path, service = scope["path"], self._service
+        refusal = self._refusal(path, request.headers.get("authorization"))
+        # Not what is refused: or clients that keep asking would keep a draining server from ending.
+        counted = refusal is None and path in ASKED
+        service.running += counted
+        try:
+            if refusal is not None:
+                await _refused(request, refusal)(scope, receive, answered)
+            else:
+                await self._app(scope, receive, answered)
+        finally:
+            service.running -= counted
+            seconds = time.monotonic() - began
+            service.gauges.request(path, status, seconds)
+            _log(request, path if path in PATHS else "(unknown)", status, seconds)
+
+    def _refusal(self, path: str, authorization: str | None) -> Refusal | None:
+        if path != LIVE and not authorized(authorization, self._token):
+            return Refusal(
+                401,
+                "unauthorized",
+                "the token is missing or wrong; send the header `Authorization: Bearer TOKEN`",
+                headers={"www-authenticate": "Bearer"},
+            )
+        if self._service.draining and path in ASKED:
+            self._service.gauges.failed("draining")
+            return Refusal(
+                503,
+                "draining",
+                "the server is about to end",
+                headers={"retry-after": "1", "connection": "close"},
+            )
+        return None
+
+
+def _log(request: Request, path: str, status: int, seconds: float) -> None:
+    visit: Visit | None = getattr(request.state, "visit", None)
+    cost = f" inputs={visit.inputs} tokens={visit.tokens}" if visit is not None else ""
+    if visit is not None and visit.truncated:
+        cost += f" truncated={visit.truncated}"
+    quiet = path in (*HEALTH, "/metrics") and status == 200
+    log.log(
+        logging.DEBUG if quiet else logging.INFO,
+        "%s %s %d %.0f ms%s id=%s",
+        *(request.method, path, status, 1000 * seconds, cost, request.state.id),
+    )
+
+
+def _posted(service: Service, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
+    """A route that takes a body and asks the model."""
+
+    async def endpoint(request: Request) -> Response:
+        async def gone() -> None:
+            while (await request.receive())["type"] != "http.disconnect":
+                pass
+
+        async def said() -> Response:
+            body = await read_body(request.stream(), request.headers, service.limits)
+            visit = request.state.visit = Visit(service, read_json(body), gone)
+            found = as_json(await answer(visit))
+            return Response(found, media_type="application/json", headers=visit.told())
+
+        return await _guarded(said)
+
+    return endpoint
+
+
+def _got(service: Service, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
+    """A route that is asked without a body."""
+
+    async def endpoint(request: Request) -> Response:
+        async def said() -> Response:
+            visit = Visit(service, {}, request.receive)
+            return Response(as_json(await answer(visit)), media_type="application/json")
+
+        return await _guarded(said)
+
+    return endpoint
+
+
+async def _guarded(said: Callable[[], Awaitable[Response]]) -> Response:
+    """An answer; an error of ours as a refusal: Starlette would log it with its message, which may quote what
+    was sent."""
+    try:
+        return await said()
+    except Refusal:
+        raise
+    except ClientDisconnect:
+        raise Refusal(499, "client_left", "the client has left") from None
+    except Exception as error:
+        log.error("a request failed: %s", told_without_text(error))
+        raise Refusal(500, "internal", "the server failed; its log says where", headers=NEVER) from None
+
+
+def as_json(found: Any) -> bytes:
+    """UTF-8 without NaN and infinities, which JSON does not have."""
+    return json.dumps(found, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
+
+
+def _refused(request: Request, refusal: Exception) -> Response:
+    assert isinstance(refusal, Refusal)
+    body = refusal.body(request.state.id, openai=request.scope["path"].startswith("/v1/"))
+    return Response(json.dumps(body), refusal.status, headers=refusal.headers, media_type="application/json")
+
+
+def _unknown(request: Request, error: Exception) -> Response:
+    """A path or a method that is not there."""
+    assert isinstance(error, HTTPException)
+    if error.status_code == 405:
+        allowed = dict(error.headers or {}).get("Allow", "")
+        refusal = Refusal(
+            405, "method_not_allowed", f"this route takes {allowed}", headers={"allow": allowed}
+        )
+    else:
+        refusal = Refusal(404, "no_route", f"there is no such route; there are {', '.join(PATHS)}")
+    return _refused(request, refusal)
+
+
+def _health(service: Service) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        if await service.ready():
+            state = "degraded" if service.engine.spoiled else "ready"
+            return Response(as_json({"status": state}), media_type="application/json")
+        state = "draining" if service.draining else "not_ready"
+        return _refused(request, Refusal(503, state, "the server does not answer questions now"))
+
+    return endpoint
+
+
+def _metrics(service: Service) -> tuple[bytes, int, None, str]:
+    text, kind = service.gauges.text()
+    return text, 200, None, kind

@@ -1,0 +1,159 @@
+"""The thread that owns the model: takes what waits, asks all of it in one call, and hands out the answers.
+
+It knows the queue and one function, not what a model is.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import traceback
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from albertine.errors import AlbertineError
+from albertine.serving.queue import Item, TokenQueue, TooLate
+
+log = logging.getLogger("albertine.serving")
+PATIENCE = 0.5
+"""Seconds between two looks at whether the queue was closed."""
+
+Ask = Callable[[Any, Sequence[Any]], Sequence[Any]]
+"""(kind, questions) → their answers, in order."""
+
+
+class NotFinite(Exception):
+    """An answer holds NaN or an infinity."""
+
+
+class Delivery(NamedTuple):
+    """An answer, and the seconds that it waited and was computed."""
+
+    value: Any
+    waited: float
+    computed: float
+
+
+class Observer(Protocol):
+    """Who counts what the engine does."""
+
+    def step(self, kind: Hashable, items: int, tokens: int, seconds: float) -> None: ...
+
+    def failed(self, reason: str) -> None: ...
+
+
+class Engine:
+    """Asks a model for everything that a queue holds, in a thread of its own.
+
+    Attributes:
+        last_step: when a step ended well, or the thread began, on the clock.
+        spoiled: how many answers were not finite.
+
+    Args:
+        ask: the only function that touches the model. budget: tokens of a step.
+    """
+
+    def __init__(
+        self,
+        ask: Ask,
+        queue: TokenQueue,
+        budget: int,
+        observer: Observer,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._ask, self._queue, self.budget, self._observer = ask, queue, budget, observer
+        self._clock = clock
+        self.last_step, self.spoiled = float("-inf"), 0
+        # A daemon: a step that hangs must not keep the process from ending.
+        self._thread = threading.Thread(target=self._run, name="albertine engine", daemon=True)
+
+    def start(self) -> None:
+        self.last_step = self._clock()  # whoever starts it has just tried what it asks
+        self._thread.start()
+
+    def stop(self, patience: float) -> bool:
+        """Finish what waits, and take nothing more; whether that was done within so many seconds."""
+        self._queue.close()
+        self._thread.join(patience)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while not (self._queue.closed and not len(self._queue)):
+            items = self._queue.take(self.budget, PATIENCE)
+            try:
+                self.step(items) if items else None
+            except Exception as error:  # of ours: this thread must outlive it, or nobody is answered again
+                log.error("the engine failed: %s", told_without_text(error))
+                for item in items:
+                    if not item.future.done():
+                        item.future.set_exception(error)
+
+    def step(self, items: Sequence[Item]) -> None:
+        """Ask for all of these items, of one kind, in one call; where that fails for each alone, so that only
+        those fail that are to blame."""
+        began = self._clock()
+        try:
+            answers = self._asked(items)
+        except Exception as error:
+            if len(items) > 1:
+                for item in items:
+                    self.step([item])
+                return
+            answers = [error]
+        seconds = self._clock() - began
+        tokens = sum(item.tokens for item in items)
+        self._queue.worked(tokens, seconds)
+        self._observer.step(items[0].kind, len(items), tokens, seconds)
+        for item, answer in zip(items, answers, strict=True):
+            self._deliver(item, answer, began, seconds)
+
+    def _asked(self, items: Sequence[Item]) -> Sequence[Any]:
+        answers = self._ask(items[0].kind, [item.question for item in items])
+        if len(answers) != len(items):
+            raise RuntimeError("as many answers as questions were wanted")
+        return answers
+
+    def _deliver(self, item: Item, answer: Any, began: float, seconds: float) -> None:
+        now = self._clock()
+        if isinstance(answer, Exception):
+            if not isinstance(answer, AlbertineError):
+                self._observer.failed("exception")
+                log.error("a step failed: %s", told_without_text(answer))
+            item.future.set_exception(answer)
+        elif not finite(answer):
+            self.spoiled += 1
+            self._observer.failed("non_finite_output")
+            item.future.set_exception(NotFinite())
+        else:
+            self.last_step = now
+            if now > item.deadline:
+                self._observer.failed("deadline")
+                item.future.set_exception(TooLate())
+            else:
+                item.future.set_result(Delivery(answer, began - item.entered, seconds))
+
+
+def finite(answer: Any) -> bool:
+    """Whether every number in an answer is finite."""
+    if isinstance(answer, np.ndarray | np.generic):
+        return bool(np.isfinite(answer).all())
+    if isinstance(answer, float):
+        return answer - answer == 0.0
+    if isinstance(answer, Mapping):
+        return all(map(finite, answer.values()))
+    if isinstance(answer, list | tuple):
+        return all(map(finite, answer))
+    if hasattr(answer, "__dict__"):
+        return finite(vars(answer))
+    return True
+
+
+def told_without_text(error: BaseException) -> str:
+    """The kind of an error and where it arose. Its message, which may quote what a client
+    sent, is left out."""
+    places = traceback.extract_tb(error.__traceback__)[-4:]
+    where = " < ".join(f"{frame.name}, line {frame.lineno}" for frame in reversed(places))
+    return f"{type(error).__name__} in {where}" if where else type(error).__name__

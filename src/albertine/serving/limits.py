@@ -1,0 +1,121 @@
+"""What a request may be before anything of it is understood: its token, its size, and its being JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import ipaddress
+import json
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from albertine.serving.refusal import Refusal
+
+CHUNKS = 65_536
+"""Pieces in which a body may arrive: each costs time, however small it is."""
+
+
+@dataclass(frozen=True)
+class ServingLimits:
+    """What a server takes in.
+
+    Attributes:
+        body_bytes: of a request. body_seconds: in which its body must have arrived.
+        queue_tokens, queue_items: that wait, of all requests together; also the most of one request.
+        deadline_seconds: from a request's arrival to its answer.
+        auto_truncate: whether too long inputs are cut where a request says nothing.
+    """
+
+    body_bytes: int = 2 * 1024 * 1024
+    body_seconds: float = 30.0
+    queue_tokens: int = 262_144
+    queue_items: int = 4096
+    deadline_seconds: float = 30.0
+    auto_truncate: bool = False
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches what listens there."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def authorized(given: str | None, token: bytes | None) -> bool:
+    """Whether a request may pass: its header holds the token, after `Bearer` or alone; compared in a time
+    that does not tell how much of it is right."""
+    if token is None:
+        return True
+    scheme, _, rest = (given or "").partition(" ")
+    said = rest.strip() if scheme.lower() == "bearer" else (given or "").strip()
+    return hmac.compare_digest(said.encode("utf-8", "surrogateescape"), token)
+
+
+async def read_body(stream: AsyncIterator[bytes], headers: Mapping[str, str], limits: ServingLimits) -> bytes:
+    """The bytes of a body, never more than the limit, whatever it says of its length.
+
+    Raises:
+        Refusal: 413 too many bytes or pieces; 400 compressed; 408 too slow.
+    """
+    if headers.get("content-encoding", "identity").lower() != "identity":
+        raise Refusal(400, "compressed_body", "bodies are taken uncompressed")
+    told = headers.get("content-length", "")
+    if told.isdecimal() and int(told[:20]) > limits.body_bytes:
+        raise _too_large(limits)
+    try:
+        return await asyncio.wait_for(_joined(stream, limits), limits.body_seconds)
+    except TimeoutError:
+        raise Refusal(408, "slow_body", f"the body took longer than {limits.body_seconds:g} s") from None
+
+
+async def _joined(stream: AsyncIterator[bytes], limits: ServingLimits) -> bytes:
+    parts, size = [], 0
+    async for part in stream:
+        parts.append(part)
+        size += len(part)
+        if size > limits.body_bytes or len(parts) > CHUNKS:
+            raise _too_large(limits)
+    return b"".join(parts)
+
+
+def _too_large(limits: ServingLimits) -> Refusal:
+    return Refusal(
+        413,
+        "body_too_large",
+        f"the body has more than {limits.body_bytes:,} bytes, or came in more than {CHUNKS:,} pieces",
+        details={"limit": limits.body_bytes},
+    )
+
+
+def read_json(body: bytes) -> dict[str, Any]:
+    """The object that a body holds.
+
+    Raises:
+        Refusal: 400, it is no JSON, or not only that; 422, it is no object.
+    """
+    try:
+        found = json.loads(body.decode("utf-8"), object_pairs_hook=_once, parse_constant=_no_number)
+    except UnicodeDecodeError:
+        raise Refusal(400, "not_utf8", "the body is not UTF-8 text") from None
+    except json.JSONDecodeError as error:
+        raise Refusal(
+            400, "not_json", f"the body is not JSON: {error.msg}, line {error.lineno} column {error.colno}"
+        ) from None
+    except (ValueError, RecursionError):  # more digits, or lists inside each other, than Python reads
+        raise Refusal(400, "not_json", "the body is not JSON that can be read") from None
+    if not isinstance(found, dict):
+        raise Refusal(422, "invalid_type", "the body is not a JSON object")
+    return found
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise Refusal(400, "duplicate_key", "an object names a key twice")
+    return found
+
+
+def _no_number(name: str) -> Any:
+    raise Refusal(400, "not_json", f"{name} is not a number in JSON")

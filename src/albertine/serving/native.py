@@ -1,0 +1,209 @@
+"""The routes that text-embeddings-inference has too, under its names, and ours for what it lacks: `/choose`
+and `/relate`. Shapes: reference serving.md, section 2.2."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from albertine import __version__
+from albertine.inference.chances import sigmoid, softmax
+from albertine.inference.embedding import cosines, unit
+from albertine.serving import bodies
+from albertine.serving.answerer import Kind
+from albertine.serving.bodies import Cutting
+from albertine.serving.refusal import invalid
+from albertine.serving.visit import Visit
+
+Scored = list[dict[str, Any]]
+
+
+def listed(texts: Any) -> list[Any]:
+    """One as a list of one."""
+    return texts if isinstance(texts, list) else [texts]
+
+
+async def vectors(
+    visit: Visit, texts: Sequence[str], how: Cutting, *, normalize: bool, dimensions: int | None
+) -> NDArray[np.float32]:
+    """A vector for every text, (texts, H), or so many of its first numbers, of length 1 again if wanted."""
+    visit.service.needs("embed")
+    found = np.stack(await visit.ask(Kind("embed", normalize), texts, how))
+    if dimensions is None:
+        return found
+    if not 1 <= dimensions <= found.shape[1]:
+        raise invalid(
+            "invalid_dimensions",
+            f"`dimensions` is to be a whole number from 1 to {found.shape[1]}",
+            field="dimensions",
+            limit=found.shape[1],
+        )
+    if dimensions < found.shape[1]:
+        visit.headers["x-warning"] = "this model was not trained for vectors that are cut"
+    return unit(found[:, :dimensions]) if normalize else found[:, :dimensions]
+
+
+async def embed(visit: Visit) -> Any:
+    """`/embed`: always a list of vectors."""
+    asked = bodies.read(bodies.TextsToEmbed, visit.body)
+    texts = listed(asked.inputs)
+    found = await vectors(visit, texts, asked, normalize=asked.normalize, dimensions=asked.dimensions)
+    return found.tolist()
+
+
+async def predict(visit: Visit) -> Any:
+    """`/predict`: classes, the likeliest first; flat for a text or a pair, a list of lists for a batch."""
+    asked = bodies.read(bodies.TextsToClassify, visit.body)
+    visit.service.needs("classify")
+    given = asked.inputs
+    single = isinstance(given, str) or isinstance(given[0], str)
+    rows = [listed(given)] if single else list(given)
+    questions = [(row[0], row[1] if len(row) > 1 else None) for row in rows]
+    logits = await visit.ask(Kind("classify"), questions, asked)
+    found = classes(visit, np.stack(logits), "none" if asked.raw_scores else None)
+    return found[0] if single else found
+
+
+def classes(visit: Visit, logits: NDArray[Any], function: str | None) -> list[Scored]:
+    """Labels and scores of every row, the likeliest first; of equal ones in the order of the classes.
+
+    Args:
+        function: `softmax`, `sigmoid` or `none` of logits; None: as the model was tuned.
+    """
+    family = visit.service.answerer.classifier
+    if function is None:
+        table = family.values(logits)
+    else:
+        table = {"softmax": softmax, "sigmoid": sigmoid}.get(function, np.asarray)(logits).tolist()
+    names = family.labels or ("score",)
+    pairs = [sorted(zip(names, row, strict=True), key=lambda one: -one[1]) for row in table]
+    return [[{"label": name, "score": score} for name, score in row] for row in pairs]
+
+
+async def rerank(visit: Visit) -> Any:
+    """`/rerank`: by the score that the model gives to query and text as a pair, else by the cosine of their
+    vectors; the best first, of equal ones in the order given."""
+    asked = bodies.read(bodies.TextsToRank, visit.body)
+    cohere = asked.documents is not None
+    texts = asked.documents if cohere else asked.texts
+    if texts is None:
+        raise invalid("missing_field", "`texts` is missing: a list of texts", field="texts")
+    scores = await _scores(visit, asked.query, texts, asked)
+    order = sorted(range(len(texts)), key=lambda i: -scores[i])[: asked.top_n]
+    if cohere:
+        told = [{"relevance_score": scores[i], "index": i} for i in order]
+        if asked.return_documents:
+            told = [{**one, "document": texts[int(one["index"])]} for one in told]  # type: ignore[dict-item]
+        return {"results": told}
+    shown: list[dict[str, Any]] = [{"index": i, "score": scores[i]} for i in order]
+    return [{**one, "text": texts[one["index"]]} for one in shown] if asked.return_text else shown
+
+
+async def _scores(visit: Visit, query: str, texts: Sequence[str], how: Cutting) -> list[float]:
+    service = visit.service
+    if "classify" in service.answerer.tasks and not service.answerer.classifier.labels:
+        pairs = [(query, text) for text in texts]
+        return [float(row[0]) for row in await visit.ask(Kind("classify"), pairs, how)]
+    if "classify" in service.answerer.tasks:
+        raise invalid(
+            "not_for_this_model", "this model tells classes, and no score to rank by", wanted="rerank"
+        )
+    return await _cosines(visit, query, texts, how)
+
+
+async def _cosines(visit: Visit, source: str, texts: Sequence[str], how: Cutting) -> list[float]:
+    found = await vectors(visit, [source, *texts], how, normalize=True, dimensions=None)
+    return list(cosines(found[:1], found[1:])[0].tolist())
+
+
+async def similarity(visit: Visit) -> Any:
+    """`/similarity`: the cosine of one text with each of others."""
+    asked = bodies.read(bodies.TextsToCompare, visit.body)
+    return await _cosines(visit, asked.inputs.source_sentence, asked.inputs.sentences, asked.parameters)
+
+
+async def choose(visit: Visit) -> Any:
+    """`/choose`: options and how likely each is to fit, the best first."""
+    asked = bodies.read(bodies.OptionsToChoose, visit.body)
+    visit.service.needs("choose")
+    question = (asked.passage, asked.question, tuple(asked.options))
+    [chances] = await visit.ask(Kind("choose"), [question], asked)
+    order = sorted(range(len(chances)), key=lambda i: -chances[i])
+    return [{"index": i, "option": asked.options[i], "score": chances[i]} for i in order]
+
+
+async def relate(visit: Visit) -> Any:
+    """`/relate`: subject, predicate and object, with their places; of a list a list for each text."""
+    asked = bodies.read(bodies.TextsToRelate, visit.body)
+    visit.service.needs("relate")
+    texts = listed(asked.inputs)
+    found = [
+        [
+            {
+                part: {"text": text[slice(*place)], "start": place[0], "end": place[1]}
+                for part, place in (("subject", one.subject), ("object", one.object))
+            }
+            | {"predicate": one.predicate}
+            for one in relations
+        ]
+        for text, relations in zip(texts, await visit.ask(Kind("relate"), texts, asked), strict=True)
+    ]
+    return found[0] if isinstance(asked.inputs, str) else found
+
+
+async def tokenize(visit: Visit) -> Any:
+    """`/tokenize`: the tokens of every text as the model reads it alone, uncut."""
+    asked = bodies.read(bodies.TextsToCut, visit.body)
+    texts, tokenizer = listed(asked.inputs), visit.service.answerer.predictor.tokenizer
+
+    def cut() -> list[Scored]:
+        return [_tokens(tokenizer, text, asked.add_special_tokens) for text in texts]
+
+    visit.inputs = len(texts)
+    found: list[Scored] = await visit.service.run(cut)
+    return found
+
+
+def _tokens(tokenizer: Any, text: str, special: bool) -> Scored:
+    spans = tokenizer.encode_spans(text)
+    own = [
+        {"id": i, "text": tokenizer.id_to_piece(i), "special": False, "start": a, "stop": b}
+        for i, a, b in zip(*spans, strict=True)
+    ]
+    if not special:
+        return own
+    ids, _ = tokenizer.layout(spans.ids)
+    marks = [
+        {"id": i, "text": tokenizer.id_to_piece(i), "special": True, "start": None, "stop": None}
+        for i in (*ids[: tokenizer.lead], *ids[tokenizer.lead + len(own) :])
+    ]
+    return [*marks[: tokenizer.lead], *own, *marks[tokenizer.lead :]]
+
+
+async def info(visit: Visit) -> Any:
+    """`/info`: what this server is and what it takes in."""
+    service, answerer = visit.service, visit.service.answerer
+    kind: dict[str, Any] = {task: {} for task in answerer.tasks}
+    if "embed" in kind:
+        kind["embedding"] = {"pooling": answerer.predictor.embedder.how.pooling}
+    if "classify" in kind:
+        labels = answerer.classifier.labels or ("score",)
+        told = {"id2label": dict(enumerate(labels)), "label2id": {name: i for i, name in enumerate(labels)}}
+        kind["classifier" if answerer.classifier.labels else "reranker"] = told
+    limits = service.limits
+    return {
+        "model_id": answerer.name,
+        "model_sha": service.sha,
+        "model_dtype": answerer.predictor.model.precision,
+        "model_type": kind,
+        "max_concurrent_requests": limits.queue_items,
+        "max_input_length": answerer.limit(answerer.tasks[0]),
+        "max_batch_tokens": service.engine.budget,
+        "max_client_batch_size": limits.queue_items,
+        "auto_truncate": limits.auto_truncate,
+        "lists": {"/": "a list is of several texts", "/predict": "a list of two texts is a pair"},
+        "version": __version__,
+    }

@@ -1,0 +1,214 @@
+"""What waits to be computed: items bounded by tokens and by number, each with a deadline.
+
+Neither a web framework nor a runtime of models is known here, and the clock is an argument. Whoever computes
+takes some items of one kind with `take`; how they are chosen is this file's affair alone.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from threading import Condition
+from typing import Any
+
+FORGET = 0.9
+"""What each step leaves of the weight of the steps before it, in the measured pace."""
+
+LEAST = 2
+"""Tokens of a text without any: the special ones."""
+
+
+class Overload(Exception):
+    """There is no room, or work ahead would take longer than the deadline.
+
+    Attributes:
+        reason: `queue_full` or `forecast`. retry_after: seconds after which it may be worth to ask again.
+    """
+
+    def __init__(self, reason: str, retry_after: int) -> None:
+        super().__init__(reason)
+        self.reason, self.retry_after = reason, retry_after
+
+
+class TooLate(Exception):
+    """The deadline of an item passed before it was answered."""
+
+
+@dataclass(eq=False)
+class Item:
+    """One question that waits for its answer.
+
+    Attributes:
+        kind: items of equal kind can be asked together. question: as the kind has it.
+        tokens: that it costs. deadline: on the queue's clock.
+        future: where the answer goes. Cancelled, the item leaves the queue at once and is never computed.
+        entered: when it was put in the queue.
+    """
+
+    kind: Hashable
+    question: Any
+    tokens: int
+    deadline: float
+    future: Future[Any] = field(default_factory=Future)
+    entered: float = 0.0
+
+
+class TokenQueue:
+    """Items in the order in which they came, from many threads to one that computes.
+
+    Args:
+        most_tokens, most_items: what may wait. clock: seconds that only grow.
+        dropped: is told of an item that left without being computed, and why: `cancelled` or `deadline`.
+    """
+
+    def __init__(
+        self,
+        most_tokens: int,
+        most_items: int,
+        clock: Callable[[], float] = time.monotonic,
+        dropped: Callable[[Item, str], None] = lambda item, reason: None,
+    ) -> None:
+        self.most_tokens, self.most_items = most_tokens, most_items
+        self._clock, self._dropped = clock, dropped
+        self._waiting: dict[Item, None] = {}  # in order, and quick to leave from anywhere
+        self._tokens, self._closed = 0, False
+        self._spent, self._done = 0.0, 0.0
+        self._changed = Condition()
+
+    @property
+    def tokens(self) -> int:
+        """Of the items that wait."""
+        return self._tokens
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def forecast(self) -> float:
+        """Seconds that the waiting work will take at the measured pace; 0 before anything was measured."""
+        return self._tokens * self._spent / self._done if self._done else 0.0
+
+    def worked(self, tokens: int, seconds: float) -> None:
+        """Learn the pace from a step that was computed."""
+        # Sums, not a mean of paces: a short text costs more a token than many, and says little of them.
+        self._spent = FORGET * self._spent + seconds
+        self._done = FORGET * self._done + tokens
+
+    def check(self, count: int, deadline: float) -> None:
+        """That so many items may come, before it is known how many tokens they have. Raises as `put`."""
+        with self._changed:
+            refusal = self._refusal(count, LEAST * count, deadline)
+        if refusal is not None:
+            raise refusal
+
+    def put(self, items: Sequence[Item]) -> None:
+        """Let all of these items, at least one, wait, or none.
+
+        Raises:
+            Overload: they do not fit, the work before them takes longer than their deadlines allow, or the
+                queue is closed.
+        """
+        with self._changed:
+            late = self._leave_late()
+            tokens = sum(item.tokens for item in items)
+            refusal = self._refusal(len(items), tokens, min(item.deadline for item in items))
+            if refusal is None:
+                for item in items:
+                    item.entered = self._clock()
+                    self._waiting[item] = None
+                self._tokens += tokens
+                self._changed.notify()
+        self._tell_late(late)
+        if refusal is not None:
+            raise refusal
+        for item in items:  # not under the lock: one that is cancelled already calls back here
+            item.future.add_done_callback(lambda done, item=item: self._on_done(item))  # type: ignore[misc]
+
+    def take(self, budget: int, patience: float = 0.0) -> list[Item]:
+        """The first item, and the next ones of its kind that together cost no more than the budget; the first
+        is taken whatever it costs. They count as running from now on.
+
+        Args:
+            budget: tokens. patience: seconds to wait for an item if there is none.
+
+        Returns:
+            None of them cancelled or late; empty if there was nothing.
+        """
+        with self._changed:
+            if not self._waiting and not self._closed and patience:
+                self._changed.wait(patience)
+            late = self._leave_late()
+            chosen = self._next(budget)
+            for item in chosen:
+                self._leave(item)
+        self._tell_late(late)
+        running = []
+        for item in chosen:
+            if item.future.set_running_or_notify_cancel():
+                running.append(item)
+            else:
+                self._dropped(item, "cancelled")
+        return running
+
+    def close(self) -> None:
+        """Take nothing in any more; what waits can still be taken."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _refusal(self, count: int, tokens: int, deadline: float) -> Overload | None:
+        ahead = self.forecast()
+        full = self._tokens + tokens > self.most_tokens or len(self._waiting) + count > self.most_items
+        hopeless = self._clock() + ahead > deadline
+        if not (full or hopeless or self._closed):
+            return None
+        return Overload("queue_full" if full else "forecast", min(60, max(1, math.ceil(ahead))))
+
+    def _next(self, budget: int) -> list[Item]:
+        chosen: list[Item] = []
+        spent = 0
+        # The oldest item is always among them, so that none waits for ever behind smaller or other ones.
+        for item in self._waiting:
+            fits = not chosen or (item.kind == chosen[0].kind and spent + item.tokens <= budget)
+            if fits:
+                chosen.append(item)
+                spent += item.tokens
+            if spent >= budget:
+                break
+        return chosen
+
+    def _leave(self, item: Item) -> bool:
+        if item not in self._waiting:
+            return False
+        del self._waiting[item]
+        self._tokens -= item.tokens
+        return True
+
+    def _leave_late(self) -> list[Item]:
+        now = self._clock()
+        late = [item for item in self._waiting if item.deadline <= now]
+        for item in late:
+            self._leave(item)
+        return late
+
+    def _tell_late(self, late: Sequence[Item]) -> None:
+        for item in late:  # not under the lock: who waits for the future may call back here
+            alive = item.future.set_running_or_notify_cancel()
+            if alive:
+                item.future.set_exception(TooLate())
+            self._dropped(item, "deadline" if alive else "cancelled")
+
+    def _on_done(self, item: Item) -> None:
+        """A cancelled item gives its room back at once, not when its turn comes."""
+        if not item.future.cancelled():
+            return
+        with self._changed:
+            left = self._leave(item)
+        if left:
+            self._dropped(item, "cancelled")

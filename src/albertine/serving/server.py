@@ -1,0 +1,131 @@
+"""The process: an address, a signal that ends it, and what is still done before it ends."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import uvicorn
+
+from albertine.errors import SettingsError
+from albertine.serving.app import application
+from albertine.serving.limits import is_loopback
+from albertine.serving.service import Service
+
+log = logging.getLogger("albertine.serving")
+
+
+class DrainingServer(uvicorn.Server):
+    """Ends as soon as nothing is being answered any more: health says so at once, and what is new is
+    refused, while connections stay open for what is in flight.
+
+    Args:
+        patience: seconds for what is in flight. listening: called once callers are answered.
+    """
+
+    def __init__(
+        self, config: uvicorn.Config, service: Service, patience: float, listening: Callable[[], None]
+    ) -> None:
+        super().__init__(config)
+        self._service, self._patience, self._listening = service, patience, listening
+        self._until, self._told = float("inf"), False
+        self.unfinished = 0
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._listening()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The first signal: drain. The second: end at once."""
+        if self._service.draining:
+            self.should_exit = self.force_exit = True
+            return
+        # uvicorn would raise the signal again at the end, and the process would not end with 0.
+        self._service.draining = True
+        self._until = time.monotonic() + self._patience
+
+    async def on_tick(self, counter: int) -> bool:
+        """Whether it is time to end; asked ten times a second."""
+        leave = await super().on_tick(counter)
+        if self._service.draining and not self._told:
+            self._told = True
+            log.info("ending; requests in flight: %d", self._service.running)
+        if self._service.draining and (not self._service.running or time.monotonic() > self._until):
+            leave = True
+        if leave:
+            self.unfinished = self._service.running
+        return leave
+
+
+def bound(host: str, port: int, *, token: bytes | None, insecure: bool) -> socket.socket:
+    """A socket with its address. It does not listen yet: until the model is read, callers are to be turned
+    away, not to wait.
+
+    Raises:
+        SettingsError: others could reach it and no token is asked for; or the address cannot be had.
+    """
+    if token is None and not insecure and not is_loopback(host):
+        raise SettingsError(
+            f"{host} is reached from other machines, and no token is asked for",
+            remedy="Set ALBERTINE_TOKEN or give --token-file; or --insecure, if anyone may ask",
+        )
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        # With its protocol: asyncio lets small packets go at once only where the socket says that it is TCP.
+        # Without that every answer over a kept connection waits 40 ms for an acknowledgement.
+        listening = socket.socket(family, kind, protocol)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+    except (OSError, OverflowError) as error:
+        raise _not_had((host, port), error) from error
+    return listening
+
+
+def _not_had(address: tuple[Any, ...], error: Exception) -> SettingsError:
+    reason = getattr(error, "strerror", None) or str(error)
+    return SettingsError(
+        f"cannot listen on {address[0]} port {address[1]}: {reason.lower()}",
+        remedy="Name another with --host and --port; port 0 takes a free one",
+    )
+
+
+def serve(
+    service: Service,
+    listening: socket.socket,
+    token: bytes | None,
+    drain_seconds: float,
+    started: Callable[[], None] = lambda: None,
+) -> int:
+    """Answer until a signal comes.
+
+    Args:
+        token: as in `application`. started: called once callers are answered.
+
+    Returns:
+        How many requests were not finished within `drain_seconds`.
+    """
+    config = uvicorn.Config(
+        application(service, token),
+        http="h11",
+        ws="none",
+        lifespan="off",
+        loop="asyncio",
+        log_config=None,
+        access_log=False,  # it would tell paths with their queries; ours tells routes
+        server_header=False,
+        timeout_graceful_shutdown=1,
+        timeout_keep_alive=75,
+    )
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    service.start()
+    server = DrainingServer(config, service, drain_seconds, started)
+    try:
+        server.run(sockets=[listening])
+    except OSError as error:  # another process took the port between `bound` and here
+        raise _not_had(listening.getsockname(), error) from error
+    service.stop(0.0 if server.force_exit or server.unfinished else 5.0)
+    return server.unfinished

@@ -1,0 +1,253 @@
+"""The server without its routes: a model, the queue before it, and the thread that asks it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol, TypeVar
+
+from albertine.serving.answerer import Answerer, Extent, Kind
+from albertine.serving.engine import Delivery, Engine
+from albertine.serving.gauges import Gauges
+from albertine.serving.limits import ServingLimits
+from albertine.serving.queue import LEAST, Item, Overload, TokenQueue, TooLate
+from albertine.serving.refusal import Refusal, invalid, refusal_of
+
+T = TypeVar("T")
+TOKENIZING = 2
+"""Threads that measure lengths."""
+INLINE = 2000
+"""Characters below which the way to another thread takes longer than the tokenizer."""
+FRESH = 10.0
+"""Seconds for which a step that ended well says that the model answers."""
+PROBE = 5.0
+"""Seconds that a synthetic question may take."""
+GRACE = 1.0
+"""Seconds after a deadline in which the engine says itself that it passed."""
+WHAT = {
+    "classify": "tells classes",
+    "tag": "finds entities",
+    "answer": "answers questions about a passage",
+    "choose": "chooses among options",
+    "relate": "finds relations",
+    "fill-mask": "fills masks",
+    "embed": "gives vectors",
+}
+
+
+class Usage(Protocol):
+    """Who is told what a request cost."""
+
+    characters: int
+    tokens: int
+    truncated: int
+    tokenizing: float
+    waited: float
+    computed: float
+
+
+class Service:
+    """One model that is served.
+
+    Attributes:
+        draining: set as the server is about to end: nothing new is taken in.
+        running: requests to the model that are being answered.
+    """
+
+    def __init__(
+        self,
+        answerer: Answerer,
+        limits: ServingLimits,
+        routes: Iterable[str],
+        *,
+        budget: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.answerer, self.limits, self.clock = answerer, limits, clock
+        self.sha = answerer.predictor.fingerprint
+        self.gauges = Gauges(answerer.name, self.sha, answerer.tasks, routes)
+        self.queue = TokenQueue(
+            limits.queue_tokens,
+            limits.queue_items,
+            clock,
+            lambda item, reason: self.gauges.dropped(item.tokens, reason),
+        )
+        self.gauges.queue_tokens.set_function(lambda: self.queue.tokens)
+        self.gauges.queue_items.set_function(lambda: len(self.queue))
+        self.engine = Engine(
+            answerer.ask,
+            self.queue,
+            budget or answerer.step_tokens,
+            self.gauges,
+            clock,  # type: ignore[arg-type]
+        )
+        self._tokenizing = ThreadPoolExecutor(TOKENIZING, "albertine lengths")
+        self.draining, self.running = False, 0
+
+    def start(self) -> None:
+        self.engine.start()
+
+    def stop(self, patience: float) -> bool:
+        """Finish what waits; whether that was done within so many seconds."""
+        self._tokenizing.shutdown(wait=False, cancel_futures=True)
+        return self.engine.stop(patience)
+
+    def needs(self, task: str) -> None:
+        """That the model can be asked this.
+
+        Raises:
+            Refusal: it cannot.
+        """
+        if task in self.answerer.tasks:
+            return
+        able = ", ".join(WHAT[one] for one in self.answerer.tasks)
+        raise invalid(
+            "not_for_this_model",
+            f"this model is not one that {WHAT[task]}; it {able}",
+            wanted=task,
+            able=list(self.answerer.tasks),
+        )
+
+    async def measured(self, kind: Kind, questions: Sequence[Any], characters: int) -> list[Extent]:
+        """How long questions are, if they are large told by another thread: they must not hold up others."""
+        if characters < INLINE:
+            return self.answerer.extents(kind, questions)
+        return await self.run(lambda: self.answerer.extents(kind, questions))
+
+    async def run(self, task: Callable[[], T]) -> T:
+        """Something that takes the tokenizer, by the same threads."""
+        return await asyncio.get_running_loop().run_in_executor(self._tokenizing, task)
+
+    async def ask(
+        self,
+        kind: Kind,
+        questions: Sequence[Any],
+        usage: Usage,
+        gone: Callable[[], Any],
+        *,
+        truncate: bool | None,
+        left: bool = False,
+    ) -> list[Any]:
+        """The answers to all questions of a request.
+
+        Args:
+            gone: awaited until the client has left; then nothing of its questions is computed any more.
+            truncate: whether too long ones are cut; None: as the server was told. left: on which side.
+
+        Raises:
+            Refusal: too long, too many, too late, no room, or an answer failed.
+        """
+        deadline = self.clock() + self.limits.deadline_seconds
+        # What never fits is refused for good; what does not fit now may come again.
+        most = min(self.limits.queue_items, self.limits.queue_tokens // LEAST)
+        if len(questions) > most:
+            raise self._too_many(len(questions), "inputs", most)
+        try:
+            self.queue.check(len(questions), deadline)
+        except Overload as error:
+            raise self._overloaded(error, len(questions)) from None
+        began = self.clock()
+        extents = await self.measured(kind, questions, usage.characters)
+        too_long = [i for i, one in enumerate(extents) if one.cut]
+        if too_long and not (self.limits.auto_truncate if truncate is None else truncate):
+            one = extents[too_long[0]]
+            raise invalid(
+                "input_too_long",
+                f"input {too_long[0]} has {one.length} tokens, and the model reads {one.limit}; "
+                "shorten it, or ask with truncate: true",
+                index=too_long[0],
+                tokens=one.length,
+                limit=one.limit,
+            )
+        if too_long and left:
+            questions = await self.run(lambda: self._cut_left(kind, questions, too_long))
+        usage.tokenizing += self.clock() - began
+        if (tokens := sum(one.tokens for one in extents)) > self.limits.queue_tokens:
+            raise self._too_many(tokens, "tokens", self.limits.queue_tokens)
+        items = [
+            Item(kind, question, extent.tokens, deadline)
+            for question, extent in zip(questions, extents, strict=True)
+        ]
+        values = await self._answers(items, usage, gone)
+        usage.tokens += tokens
+        usage.truncated += len(too_long)
+        self.gauges.truncated(sum(extents[i].length - extents[i].limit for i in too_long))
+        return values
+
+    async def _answers(self, items: Sequence[Item], usage: Usage, gone: Callable[[], Any]) -> list[Any]:
+        try:
+            self.queue.put(items)
+        except Overload as error:
+            raise self._overloaded(error, len(items)) from None
+        futures = [asyncio.wrap_future(item.future) for item in items]
+        answers = asyncio.ensure_future(asyncio.wait(futures))
+        leaving = asyncio.ensure_future(gone())
+        left = items[0].deadline - self.clock() + GRACE
+        try:
+            await asyncio.wait({answers, leaving}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if not answers.done():
+                if leaving.done():
+                    raise Refusal(499, "client_left", "the client has left")
+                raise refusal_of(TooLate(), 0)
+            values: list[Any] = []
+            spans: list[tuple[float, float]] = []
+            for i, future in enumerate(futures):
+                if (failure := future.exception()) is not None:
+                    raise refusal_of(failure, i)
+                found: Delivery = future.result()
+                self.gauges.waited(found.waited)
+                spans.append((found.waited, found.waited + found.computed))
+                usage.waited = max(usage.waited, found.waited)
+                values.append(found.value)
+            usage.computed += max(end for _, end in spans) - min(begin for begin, _ in spans)
+            return values
+        finally:
+            answers.cancel()
+            leaving.cancel()
+            for future in futures:
+                if not future.cancel() and not future.cancelled():
+                    future.exception()  # looked at, or asyncio complains of those after the first
+
+    def _cut_left(self, kind: Kind, questions: Sequence[Any], which: Sequence[int]) -> list[Any]:
+        found = list(questions)
+        for i in which:
+            question = found[i]
+            pair = question[1] if kind.task == "classify" else None
+            if kind.task not in ("embed", "classify") or pair is not None:
+                raise invalid(
+                    "no_left_cut",
+                    "only a text that is alone, and whose places are not told, can lose its beginning",
+                    index=i,
+                )
+            text = self.answerer.ends_at_left(kind, question if isinstance(question, str) else question[0])
+            found[i] = text if isinstance(question, str) else (text, None)
+        return found
+
+    async def ready(self) -> bool:
+        """Whether the model answers: lately it has, or does so now to a question of our own."""
+        if self.draining:
+            return False
+        if self.clock() - self.engine.last_step < FRESH:
+            return True
+        kind, question = self.answerer.probe
+        item = Item(kind, question, 4, self.clock() + PROBE)
+        try:
+            self.queue.put([item])
+            await asyncio.wait_for(asyncio.wrap_future(item.future), PROBE)
+        except Exception:
+            return False
+        return True
+
+    def _overloaded(self, error: Overload, count: int) -> Refusal:
+        self.gauges.failed(error.reason, count)
+        return refusal_of(error, 0)
+
+    @staticmethod
+    def _too_many(count: int, what: str, limit: int) -> Refusal:
+        return invalid(
+            "batch_too_large",
+            f"{count:,} {what} at once, and the server takes in {limit:,}; send fewer",
+            limit=limit,
+        )

@@ -1,0 +1,128 @@
+"""The thread that asks, with functions in place of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from albertine.errors import DataError
+from albertine.inference.spans import LikelySpans
+from albertine.serving.engine import Engine, NotFinite, finite, told_without_text
+from albertine.serving.queue import Item, TokenQueue, TooLate
+from tests.serving.test_queue import Clock
+
+
+class Notes:
+    """Counts what an engine tells."""
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+        self.reasons: list[str] = []
+
+    def step(self, kind: Hashable, items: int, tokens: int, seconds: float) -> None:
+        self.steps.append(items)
+
+    def failed(self, reason: str) -> None:
+        self.reasons.append(reason)
+
+
+def run(questions: Sequence[Any], ask: Any, clock: Any = None) -> tuple[list[Item], Notes, Engine]:
+    """Put questions into a queue, and let an engine do all of it."""
+    notes, clock = Notes(), clock or Clock()
+    queue = TokenQueue(10_000, 1000, clock)
+    engine = Engine(ask, queue, 1000, notes, clock)
+    items = [Item("k", question, 1, 50.0) for question in questions]
+    queue.put(items)
+    engine.step(queue.take(1000))
+    return items, notes, engine
+
+
+def test_one_call_for_all_and_each_its_own_answer() -> None:
+    """Kills: a call for every item; answers in another order."""
+    calls = []
+
+    def ask(kind: Any, questions: Sequence[int]) -> list[int]:
+        calls.append(len(questions))
+        return [2 * q for q in questions]
+
+    items, notes, _ = run(range(5), ask)
+    assert calls == [5] and notes.steps == [5]
+    assert [item.future.result(0).value for item in items] == [0, 2, 4, 6, 8]
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), DataError("no"), MemoryError()])
+def test_only_the_poisoned_item_fails(error: Exception) -> None:
+    """Kills: a step that fails as a whole; an error that ends the thread."""
+
+    def ask(kind: Any, questions: Sequence[int]) -> list[int]:
+        if 37 in questions:
+            raise error
+        return list(questions)
+
+    items, notes, _ = run(range(64), ask)
+    failed = [item for item in items if item.future.exception(0)]
+    assert [item.question for item in failed] == [37] and failed[0].future.exception(0) is error
+    assert ("exception" in notes.reasons) == (not isinstance(error, DataError))
+
+
+def test_a_missing_answer_is_an_error_and_not_another_ones_answer() -> None:
+    items, _, _ = run([1, 2], lambda kind, questions: questions[:1] if len(questions) > 1 else questions)
+    assert [item.future.result(0).value for item in items] == [1, 2]  # asked again, one by one
+
+
+def test_not_finite_is_of_one_item() -> None:
+    """Kills: NaN as an answer; a neighbour that fails with it."""
+    answers = [np.ones(2), np.array([1, np.nan]), np.ones(2)]
+    items, notes, engine = run([0, 1, 2], lambda kind, questions: [answers[q] for q in questions])
+    assert isinstance(items[1].future.exception(0), NotFinite)
+    assert items[0].future.result(0) and items[2].future.result(0)
+    assert engine.spoiled == 1 and notes.reasons == ["non_finite_output"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        np.float32("inf"),
+        float("nan"),
+        {"a": [float("inf")]},
+        (1, [np.array([np.nan])]),
+        LikelySpans({(0, 1): float("nan")}),
+    ],
+    ids=str,
+)
+def test_where_a_number_may_hide(answer: Any) -> None:
+    assert not finite(answer)
+    assert finite({"a": [1.0, "x", None], "b": LikelySpans({(0, 1): 0.5})})
+
+
+def test_an_answer_after_the_deadline_is_none() -> None:
+    clock = Clock()
+
+    def ask(kind: Any, questions: Sequence[int]) -> Sequence[int]:
+        clock.now = 51.0
+        return questions
+
+    items, _, _ = run([1], ask, clock)
+    assert isinstance(items[0].future.exception(0), TooLate)
+
+
+def test_the_thread_ends_with_its_queue() -> None:
+    """Kills: work that is left behind when the server ends."""
+    queue = TokenQueue(100, 100)
+    engine = Engine(lambda kind, questions: questions, queue, 1, Notes())
+    items = [Item("k", i, 1, float("inf")) for i in range(20)]
+    queue.put(items)
+    engine.start()
+    assert engine.stop(5.0) and all(item.future.done() for item in items)
+
+
+def test_an_error_is_told_without_its_message() -> None:
+    """Kills: a log line with what a client sent."""
+    try:
+        raise ValueError("a secret text")
+    except ValueError as error:
+        told = told_without_text(error)
+    assert "secret" not in told and "ValueError" in told and "line" in told

@@ -1,0 +1,123 @@
+"""Tokens, sizes and JSON, before anything is understood."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from albertine.serving.limits import ServingLimits, authorized, is_loopback, read_body, read_json
+from albertine.serving.refusal import Refusal
+
+LIMITS = ServingLimits(body_bytes=1000)
+
+
+def body(
+    parts: int,
+    size: int,
+    headers: dict[str, str] | None = None,
+    wait: float = 0.0,
+    limits: ServingLimits = LIMITS,
+) -> tuple[int, Refusal | None]:
+    """How many parts were read before it ended or was refused."""
+    read = 0
+
+    async def stream() -> AsyncIterator[bytes]:
+        nonlocal read
+        for _ in range(parts):
+            read += 1
+            await asyncio.sleep(wait)
+            yield b"x" * size
+
+    try:
+        asyncio.run(read_body(stream(), headers or {}, limits))
+    except Refusal as refusal:
+        return read, refusal
+    return read, None
+
+
+def test_a_body_is_bounded_while_it_is_read() -> None:
+    """Kills: a body that is read whole before its size is looked at; trust in Content-Length."""
+    assert body(10, 100) == (10, None)
+    read, refusal = body(1_000_000, 100, {"content-length": "10"})
+    assert read == 11 and refusal is not None and (refusal.status, refusal.code) == (413, "body_too_large")
+    read, refusal = body(1, 1, {"content-length": "1001"})
+    assert read == 0 and refusal is not None and refusal.status == 413
+    read, refusal = body(1, 1, {"content-length": "9" * 5000})
+    assert read == 0 and refusal is not None and refusal.status == 413
+
+
+def test_many_small_pieces_are_too_many() -> None:
+    read, refusal = body(70_000, 1, limits=ServingLimits())
+    assert read == 65_537 and refusal is not None and refusal.status == 413
+
+
+def test_slow_and_compressed_bodies() -> None:
+    _, refusal = body(100, 1, wait=0.05, limits=ServingLimits(body_seconds=0.2))
+    assert refusal is not None and (refusal.status, refusal.code) == (408, "slow_body")
+    _, refusal = body(1, 1, {"content-encoding": "gzip"})
+    assert refusal is not None and (refusal.status, refusal.code) == (400, "compressed_body")
+
+
+@pytest.mark.parametrize(
+    ("given", "status"),
+    [
+        (b"", 400),
+        (b"{", 400),
+        (b"\xff\xfe{}", 400),
+        (b'{"inputs": "\xed\xa0\x80"}', 400),
+        (b'{"inputs": NaN}', 400),
+        (b'{"inputs": -Infinity}', 400),
+        (b'{"a": 1, "a": 2}', 400),
+        (b'{"a": {"b": 1, "b": 1}}', 400),
+        (b'{"a": ' + b"9" * 5000 + b"}", 400),
+        (b"[" * 100_000, 400),
+        (b'{"a":' * 100_000, 400),
+        (b"[]", 422),
+        (b'"text"', 422),
+        (b"null", 422),
+    ],
+    ids=lambda one: str(one)[:24],
+)
+def test_what_is_no_object(given: bytes, status: int) -> None:
+    """Kills: NaN that is a number; the last of two equal keys that wins; a RecursionError that escapes."""
+    with pytest.raises(Refusal) as refusal:
+        read_json(given)
+    assert refusal.value.status == status
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_an_object_or_refused(given: bytes) -> None:
+    try:
+        assert isinstance(read_json(given), dict)
+    except Refusal as refusal:
+        assert refusal.status in (400, 422)
+
+
+@pytest.mark.parametrize(
+    ("header", "passes"),
+    [
+        ("Bearer s3cret", True),
+        ("bearer  s3cret ", True),
+        ("s3cret", True),
+        (None, False),
+        ("", False),
+        ("Bearer", False),
+        ("Bearer s3cre", False),
+        ("Bearer s3crets", False),
+        ("Basic s3cret", False),
+        ("Bearer \udcff", False),
+    ],
+)
+def test_the_token_in_both_forms(header: str | None, passes: bool) -> None:
+    """Kills: LlamaIndex's bare token refused; an empty header that passes."""
+    assert authorized(header, b"s3cret") is passes
+    assert authorized(header, None)
+
+
+def test_which_addresses_are_ours_alone() -> None:
+    assert all(map(is_loopback, ("127.0.0.1", "127.9.9.9", "::1", "localhost")))
+    assert not any(map(is_loopback, ("0.0.0.0", "::", "192.168.0.1", "example.org", "")))

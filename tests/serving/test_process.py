@@ -1,0 +1,182 @@
+"""`albertine serve` as a process: signals, wrong flags, what it prints."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from albertine.cli.app import run
+
+Folders = Callable[[str], Path]
+
+ROOT = Path(__file__).resolve().parents[2]
+START = "import sys{more}\nfrom albertine.cli.app import run; raise SystemExit(run(sys.argv[1:]))"
+
+
+def command(*arguments: str | Path, more: str = "", **environment: str) -> tuple[list[str], dict[str, str]]:
+    """The command line and the environment of a server."""
+    own = {key: value for key, value in os.environ.items() if key != "ALBERTINE_TOKEN"}
+    own |= {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "HF_HUB_OFFLINE": "1", **environment}
+    return [sys.executable, "-c", START.format(more=more), "serve", *map(str, arguments)], own
+
+
+@contextmanager
+def process(*arguments: str | Path, more: str = "", **environment: str) -> Iterator[tuple[Any, str]]:
+    """A server on a free port, and its address."""
+    line, own = command(*arguments, "--port", "0", more=more, **environment)
+    started = subprocess.Popen(line, env=own, stderr=subprocess.PIPE, text=True)
+    assert started.stderr is not None
+    try:
+        said = started.stderr.readline()
+        assert " answers at http" in said, said + started.stderr.read()
+        yield started, said.split(" answers at ")[1].split(";")[0]
+    finally:
+        started.kill()
+        started.wait()
+        started.stderr.close()
+
+
+def ask(url: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
+    """Status and JSON of an answer; 0 if there was none."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url + path, data, headers)
+    try:
+        with urllib.request.urlopen(request, timeout=20) as found:
+            text = found.read()
+            return found.status, json.loads(text) if text[:1] in b'{["' else text
+    except urllib.error.HTTPError as error:
+        text = error.read()
+        return error.code, json.loads(text) if text[:1] == b"{" else text
+    except OSError:
+        return 0, None
+
+
+def slow(seconds: float) -> str:
+    """Code after which a step with the text "never" takes so long."""
+    return f"""
+import time
+from albertine.inference.embedding import TextEmbedder
+plain = TextEmbedder.__call__
+def waiting(self, texts, **how):
+    time.sleep({seconds} * ("never" in texts))
+    return plain(self, texts, **how)
+TextEmbedder.__call__ = waiting
+"""
+
+
+def test_sigterm_finishes_what_is_in_flight(folder: Folders) -> None:
+    """S6. Kills: uvicorn's second signal, after which the process ends with 143; sockets closed under an
+    answer; new work taken in; a log of texts."""
+    with process(folder("embed"), more=slow(0.8)) as (server, url):
+        answers: list[tuple[int, Any]] = []
+        threads = [
+            threading.Thread(target=lambda: answers.append(ask(url, "/embed", {"inputs": ["never"]})))
+            for _ in range(8)
+        ]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.3)
+        assert ask(url, "/health/ready")[0] == 200
+        server.send_signal(signal.SIGTERM)
+        time.sleep(0.2)
+        status, told = ask(url, "/health/ready")
+        assert (status, told["code"]) == (503, "draining")
+        assert ask(url, "/embed", {"inputs": "who"})[0] == 503
+        assert ask(url, "/health/live")[0] == 200
+        for thread in threads:
+            thread.join(20)
+        assert [status for status, _ in answers] == [200] * 8
+        assert server.wait(10) == 0
+        log = server.stderr.read()
+    assert log.count("POST /embed 200") == 8 and "never" not in log and "Traceback" not in log
+
+
+def test_what_takes_too_long_is_left(folder: Folders) -> None:
+    """Kills: a hanging step that keeps the process for ever; an end that says all was well."""
+    with process(folder("embed"), "--drain-seconds", "0.3", more=slow(60)) as (server, url):
+        thread = threading.Thread(target=ask, args=(url, "/embed", {"inputs": "never"}))
+        thread.start()
+        time.sleep(0.3)
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(10) == 1
+        assert "1 request unanswered" in server.stderr.read()
+        thread.join(20)
+
+
+def test_ctrl_c_ends_an_idle_server_at_once(folder: Folders, tmp_path: Path) -> None:
+    """And the token of a file wins over that of the environment, and is never printed."""
+    file = tmp_path / "token"
+    file.write_text("from a file\n")
+    arguments = (folder("single"), "--token-file", file, "--host", "0.0.0.0")
+    with process(*arguments, ALBERTINE_TOKEN="other") as (server, url):
+        url = url.replace("0.0.0.0", "127.0.0.1")
+        assert ask(url, "/info")[0] == 401
+        assert ask(url, "/info", authorization="Bearer other")[0] == 401
+        assert ask(url, "/info", authorization="Bearer from a file")[0] == 200
+        began = time.monotonic()
+        server.send_signal(signal.SIGINT)
+        assert server.wait(10) == 0 and time.monotonic() - began < 3
+        log = server.stderr.read()
+        assert "from a file" not in log and "Traceback" not in log
+
+
+def test_help_needs_nothing() -> None:
+    """Kills: an import of a library at the top of `cli/serve.py`."""
+    libraries = "starlette", "uvicorn", "prometheus_client", "torch", "numpy"
+    line, own = command("--help", more=f"\nsys.modules.update(dict.fromkeys({libraries}))")
+    found = subprocess.run(line, env=own, capture_output=True, text=True, timeout=60)
+    assert found.returncode == 0 and "--drain-seconds" in found.stdout
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """The one line of a command that is refused."""
+    monkeypatch.delenv("ALBERTINE_TOKEN", raising=False)
+
+    def of(*arguments: str | Path) -> str:
+        assert run(["serve", *map(str, arguments)]) == 2
+        said = capsys.readouterr().err
+        assert "Traceback" not in said and said.count("\n") == 1, said
+        return said
+
+    return of
+
+
+def test_what_is_wrong_is_one_line_with_its_remedy(
+    refused: Callable[..., str], folder: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kills: a traceback of a port in use; an open server without a token; a token of nothing."""
+    for host in ("0.0.0.0", "::"):
+        assert "--insecure" in refused(folder("single"), "--host", host, "--port", "0")
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = str(other.getsockname()[1])
+        said = refused(folder("single"), "--port", port)
+        assert "already in use" in said and "--port" in said
+    assert "neither a folder nor a released" in refused(tmp_path / "nowhere", "--port", "0")
+    (tmp_path / "empty").write_text(" \n")
+    assert "holds no token" in refused(folder("single"), "--token-file", tmp_path / "empty")
+    assert "Check the path" in refused(folder("single"), "--token-file", tmp_path / "nowhere")
+    bare = shutil.copytree(folder("single"), tmp_path / "bare")
+    for file in ("vocab.txt", "tokenizer.json"):
+        (bare / file).unlink(missing_ok=True)
+    assert "vocabulary" in refused(bare, "--port", "0")
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    missing = "serve needs uvicorn, which is not installed. pip install 'albertine[serve]'"
+    assert refused(folder("single")) == f"albertine: {missing}\n"

@@ -1,0 +1,193 @@
+"""The queue alone, on a clock of its own."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from concurrent.futures import CancelledError
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from albertine.serving import queue as queue_file
+from albertine.serving.queue import Item, Overload, TokenQueue, TooLate
+from tests.test_architecture import imports
+
+
+class Clock:
+    """Seconds that a test lets pass."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def item(tokens: int = 1, kind: str = "a", deadline: float = 100.0) -> Item:
+    return Item(kind, None, tokens, deadline)
+
+
+def test_only_the_standard_library_is_known_here() -> None:
+    """So that another engine, or none, can stand behind it. Kills: `import torch` for a type, a web
+    framework's exceptions."""
+    found = {
+        name.partition(".")[0] for _, name in imports(ast.parse(Path(queue_file.__file__).read_text("utf-8")))
+    }
+    assert found <= sys.stdlib_module_names
+
+
+def test_one_kind_up_to_the_budget_and_the_oldest_always() -> None:
+    """Kills: kinds mixed in a step; a budget that is exceeded; an item beyond the budget that never runs."""
+    queue = TokenQueue(1000, 100, Clock())
+    big, other, small, second = item(500), item(5, "b"), item(5), item(5)
+    queue.put([big, other, small, second])
+    assert queue.take(10) == [big]
+    assert queue.take(10) == [other]
+    assert queue.take(10) == [small, second]
+    assert queue.take(10) == [] and queue.tokens == 0
+
+
+def test_what_does_not_fit_is_passed_over_and_comes_first_next_time() -> None:
+    """Kills: a queue that stops at the first item that does not fit."""
+    queue = TokenQueue(1000, 100, Clock())
+    first, long, short = item(6), item(8), item(4)
+    queue.put([first, long, short])
+    assert queue.take(10) == [first, short]
+    assert queue.take(10) == [long]
+
+
+def test_all_or_none() -> None:
+    """Kills: items of a refused request that stay in the queue."""
+    queue = TokenQueue(10, 3, Clock())
+    queue.put([item(5)])
+    with pytest.raises(Overload) as full:
+        queue.put([item(3), item(3)])
+    assert full.value.reason == "queue_full" and full.value.retry_after >= 1
+    assert queue.tokens == 5 and len(queue) == 1
+    queue.put([item(1), item(1)])
+    with pytest.raises(Overload):
+        queue.put([item(1)])
+    with pytest.raises(Overload):
+        queue.check(1, 100.0)
+
+
+def test_cancelled_gives_its_room_back_at_once() -> None:
+    """Kills: cancelled items that keep others out until their turn comes; and that are computed."""
+    gone = []
+    queue = TokenQueue(10, 10, Clock(), dropped=lambda item, reason: gone.append(reason))
+    mine, other = item(6), item(4)
+    queue.put([mine, other])
+    mine.future.cancel()
+    assert queue.tokens == 4
+    queue.put([item(6)])
+    assert mine not in queue.take(100) and gone == ["cancelled"]
+
+
+def test_late_is_told_and_never_taken() -> None:
+    """Kills: an expired item that is computed; `<` for the moment of the deadline itself."""
+    clock, gone = Clock(), []
+    queue = TokenQueue(10, 10, clock, dropped=lambda item, reason: gone.append(reason))
+    late, fresh = item(5, deadline=1.0), item(5, deadline=3.0)
+    queue.put([late, fresh])
+    clock.now = 1.0
+    assert queue.take(100) == [fresh]
+    with pytest.raises(TooLate):
+        late.future.result(timeout=0)
+    assert gone == ["deadline"]
+
+
+def test_room_of_the_late_is_given_to_the_new() -> None:
+    """Kills: a full queue of expired items that refuses what could be answered."""
+    clock = Clock()
+    queue = TokenQueue(10, 10, clock)
+    queue.put([item(10, deadline=1.0)])
+    clock.now = 2.0
+    queue.put([item(10)])
+    assert queue.tokens == 10
+
+
+def test_what_cannot_be_answered_in_time_is_refused_now() -> None:
+    """Kills: a 504 later in place of a 429 now; a pace that short steps decide."""
+    clock = Clock()
+    queue = TokenQueue(10_000, 100, clock)
+    queue.worked(1000, 10.0)
+    queue.worked(2, 1.0)  # one short text, dear for its tokens
+    queue.put([item(1000)])
+    assert 9.0 < queue.forecast() < 13.0
+    with pytest.raises(Overload) as hopeless:
+        queue.put([item(1, deadline=5.0)])
+    assert hopeless.value.reason == "forecast" and 9 <= hopeless.value.retry_after <= 13
+    queue.put([item(1, deadline=20.0)])
+
+
+def test_closed_takes_nothing_in_and_gives_out_the_rest() -> None:
+    queue = TokenQueue(10, 10, Clock())
+    queue.put([item()])
+    queue.close()
+    with pytest.raises(Overload):
+        queue.put([item()])
+    assert len(queue.take(10)) == 1
+
+
+ACTIONS = st.lists(
+    st.one_of(
+        st.tuples(
+            st.just("put"),
+            st.lists(
+                st.tuples(st.integers(1, 40), st.sampled_from("ab"), st.integers(1, 8)),
+                min_size=1,
+                max_size=4,
+            ),
+        ),
+        st.tuples(st.just("take"), st.integers(1, 50)),
+        st.tuples(st.just("cancel"), st.integers(0, 50)),
+        st.tuples(st.just("wait"), st.integers(1, 3)),
+    ),
+    max_size=40,
+)
+
+
+@settings(max_examples=300)
+@given(ACTIONS)
+def test_every_item_ends_exactly_once(actions: list[tuple[str, object]]) -> None:
+    """Whatever is put, taken, cancelled and late: no item is given twice or lost, limits hold, and the count
+    of tokens is that of the items. Kills: a count that forgets an item, or is lowered twice."""
+    clock = Clock()
+    dropped: list[Item] = []
+    queue = TokenQueue(100, 10, clock, dropped=lambda item, _: dropped.append(item))
+    known: list[Item] = []
+    taken: list[Item] = []
+    for what, how in actions:
+        if what == "put":
+            assert isinstance(how, list)
+            items = [item(tokens, kind, clock.now + life) for tokens, kind, life in how]
+            try:
+                queue.put(items)
+            except Overload:
+                continue
+            known += items
+        elif what == "take":
+            assert isinstance(how, int)
+            waiting = [i for i in known if i not in taken and i not in dropped and i.deadline > clock.now]
+            chosen = queue.take(how)
+            assert len({i.kind for i in chosen}) <= 1
+            assert len(chosen) <= 1 or sum(i.tokens for i in chosen) <= how
+            assert bool(chosen) == bool(waiting) and (not chosen or chosen[0] is waiting[0])
+            taken += chosen
+        elif what == "cancel" and known:
+            assert isinstance(how, int)
+            known[how % len(known)].future.cancel()
+        elif what == "wait":
+            assert isinstance(how, int)
+            clock.now += how
+        rest = [i for i in known if i not in taken and i not in dropped]
+        assert queue.tokens == sum(i.tokens for i in rest) <= 100 and len(queue) == len(rest) <= 10
+    clock.now += 1000
+    queue.take(1)
+    assert len(taken) + len(dropped) == len(known) == len({*taken, *dropped})
+    for one in dropped:
+        with pytest.raises((TooLate, CancelledError)):
+            one.future.result(timeout=0)

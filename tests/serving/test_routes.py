@@ -1,0 +1,559 @@
+"""What every route takes and answers, by the real application: shapes are those of reference serving.md 2.1
+and 2.2, numbers are `Predictor`'s."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+from starlette.testclient import TestClient
+
+from albertine import Predictor
+from albertine.inference.chances import sigmoid
+from albertine.serving.app import ASKED, LIVE, PATHS
+from albertine.serving.limits import ServingLimits
+from tests.inference.exports import LONG, PASSAGES, SENTENCE, TEXTS
+from tests.serving.served import client_of
+
+Clients = Callable[[str], TestClient]
+Folders = Callable[[str], Path]
+FITTING = TEXTS[:3]
+
+
+def post(client: TestClient, path: str, body: Any, status: int = 200, **more: Any) -> Any:
+    """The JSON of an answer."""
+    found = client.post(path, json=body, **more)
+    assert found.status_code == status, found.text
+    return found.json()
+
+
+def predictor(folder: Path) -> Predictor:
+    return Predictor(folder, precision="float32")
+
+
+def test_embed(client: Clients, folder: Folders) -> None:
+    """Kills: one vector flat; a cut that is not normalised again; the folder's norm in place of the asked."""
+    model, asked = predictor(folder("embed")), client("embed")
+    wanted = model.embed(FITTING, normalize=True)
+    np.testing.assert_allclose(post(asked, "/embed", {"inputs": FITTING}), wanted, atol=1e-6)
+    np.testing.assert_allclose(post(asked, "/", {"inputs": FITTING[0]}), wanted[:1], atol=1e-6)
+    raw = post(asked, "/embed", {"inputs": FITTING, "normalize": False, "dimensions": 5})
+    np.testing.assert_allclose(raw, model.embed(FITTING, normalize=False)[:, :5], atol=1e-5)
+    cut = np.array(post(asked, "/embed", {"inputs": FITTING, "dimensions": 5}))
+    np.testing.assert_allclose(np.linalg.norm(cut, axis=1), 1, atol=1e-6)
+    np.testing.assert_allclose(cut * np.linalg.norm(wanted[:, :5], axis=1)[:, None], wanted[:, :5], atol=1e-6)
+    for wrong in (0, 33, -1, 10**400):
+        refused = post(asked, "/embed", {"inputs": "a", "dimensions": wrong}, 422)
+        assert refused["code"] == "invalid_dimensions" and refused["details"]["limit"] == 32
+
+
+def test_openai_embeddings(client: Clients, folder: Folders) -> None:
+    """Kills: base64 of other bytes than the numbers; usage without special tokens; a model of any name."""
+    model, asked = predictor(folder("embed")), client("embed")
+    plain = post(asked, "/v1/embeddings", {"input": FITTING, "model": "embed"})
+    assert plain["object"] == "list" and plain["model"] == "embed"
+    assert [(one["object"], one["index"]) for one in plain["data"]] == [("embedding", i) for i in range(3)]
+    coded = post(asked, "/embeddings", {"input": FITTING, "encoding_format": "base64", "user": "u"})
+    numbers = [np.frombuffer(base64.b64decode(one["embedding"]), "<f4") for one in coded["data"]]
+    assert np.array_equal(np.array([one["embedding"] for one in plain["data"]], np.float32), numbers)
+    np.testing.assert_allclose(numbers, model.embed(FITTING, normalize=True), atol=1e-6)
+    tokens = sum(len(model.tokenizer(text)["input_ids"]) for text in FITTING)
+    assert plain["usage"] == {"prompt_tokens": tokens, "total_tokens": tokens}
+    unknown = post(asked, "/v1/embeddings", {"input": "a", "model": "gpt"}, 404)
+    assert unknown["error"]["code"] == "model_not_found"
+    for ids in ([5, 6], [[5, 6]]):
+        refused = post(asked, "/v1/embeddings", {"input": ids}, 422)["error"]
+        assert "check_embedding_ctx_length=False" in refused["message"] and refused["param"] == "input"
+
+
+def test_classes(client: Clients, folder: Folders) -> None:
+    """Kills: flat on `/`, nested on `/predict`; a pair taken for two texts on `/predict`, and two texts for a
+    pair on `/`; classes in the order of their numbers."""
+    model, asked = predictor(folder("single")), client("single")
+
+    def scored(found: Any) -> dict[str, float]:
+        assert [one["score"] for one in found] == sorted((one["score"] for one in found), reverse=True)
+        return {one["label"]: one["score"] for one in found}
+
+    one, two, pair = model.classify(["the old man", "a house", ("the old man", "a house")])
+    assert scored(post(asked, "/predict", {"inputs": "the old man"})) == pytest.approx(one)
+    assert scored(post(asked, "/predict", {"inputs": ["the old man", "a house"]})) == pytest.approx(pair)
+    batch = post(asked, "/predict", {"inputs": [["a house"], ["the old man", "a house"]]})
+    assert [scored(row) for row in batch] == [pytest.approx(two, abs=1e-5), pytest.approx(pair, abs=1e-5)]
+    nested = post(asked, "/", {"inputs": "the old man", "parameters": {"top_k": 2}})
+    assert (
+        len(nested) == 1
+        and len(nested[0]) == 2
+        and scored(nested[0]).items() <= scored(post(asked, "/", {"inputs": "the old man"})[0]).items()
+    )
+    texts = post(asked, "/", {"inputs": ["the old man", "a house"]})
+    assert [scored(row) for row in texts] == [pytest.approx(one, abs=1e-5), pytest.approx(two, abs=1e-5)]
+    refused = post(asked, "/", {"inputs": {"txt": "a"}}, 422)
+    assert refused["code"] == "invalid_type" and refused["error"].startswith("`inputs` is to be a text, or")
+    both = post(asked, "/", {"inputs": {"text": "the old man", "text_pair": "a house"}, "parameters": {}})
+    assert scored(both[0]) == pytest.approx(pair)
+
+
+def test_what_is_applied_to_logits(client: Clients, folder: Folders) -> None:
+    """Kills: softmax for several classes at once; raw scores that are none."""
+    model, asked = predictor(folder("multi")), client("multi")
+    many = {one["label"]: one["score"] for one in post(asked, "/predict", {"inputs": "the old man"})}
+    assert many == pytest.approx(model.classify("the old man")[0])
+    raw = {
+        one["label"]: one["score"]
+        for one in post(asked, "/predict", {"inputs": "the old man", "raw_scores": True})
+    }
+    assert {name: float(sigmoid(np.array(x))) for name, x in raw.items()} == pytest.approx(many)
+    for function, total in (("softmax", 1.0), ("none", sum(raw.values()))):
+        body = {"inputs": "the old man", "parameters": {"function_to_apply": function}}
+        assert sum(one["score"] for one in post(asked, "/", body)[0]) == pytest.approx(total)
+
+
+def test_rerank(client: Clients, folder: Folders) -> None:
+    """Kills: scores in the order of texts without their index; ties backwards; the pair turned round."""
+    model, asked = predictor(folder("score")), client("score")
+    texts = ["a house", "never bad", "a house", "who"]
+    wanted = [one["score"] for one in model.classify([("the old man", text) for text in texts])]
+    found = post(asked, "/rerank", {"query": "the old man", "texts": texts, "return_text": True})
+    assert [one["index"] for one in found] == sorted(range(4), key=lambda i: -wanted[i])
+    assert [one["score"] for one in found] == pytest.approx(sorted(wanted, reverse=True))
+    assert all(one["text"] == texts[one["index"]] for one in found)
+    cohere = post(
+        asked, "/rerank", {"query": "the old man", "documents": texts, "top_n": 2, "return_documents": True}
+    )["results"]
+    assert [(one["index"], one["document"]) for one in cohere] == [(f["index"], f["text"]) for f in found[:2]]
+    vectors = predictor(folder("embed")).similarity(["the old man"], texts)[0]
+    by_cosine = post(client("embed"), "/rerank", {"query": "the old man", "texts": texts})
+    assert [one["score"] for one in by_cosine] == pytest.approx(
+        sorted(vectors.tolist(), reverse=True), abs=1e-6
+    )
+    assert (
+        post(client("single"), "/rerank", {"query": "a", "texts": ["b"]}, 422)["code"] == "not_for_this_model"
+    )
+
+
+def test_similarity(client: Clients, folder: Folders) -> None:
+    inputs = {"source_sentence": TEXTS[0], "sentences": FITTING}
+    wanted = predictor(folder("embed")).similarity(TEXTS[:1], FITTING)[0]
+    for path in ("/similarity", "/"):
+        assert post(client("embed"), path, {"inputs": inputs}) == pytest.approx(wanted.tolist(), abs=1e-6)
+
+
+def test_entities(client: Clients, folder: Folders) -> None:
+    """Kills: places of the cut text; scores of other tokens; a score that a random field does not have."""
+    model, asked = predictor(folder("tag")), client("tag")
+    wanted = model.tag_all(FITTING)
+    assert sum(map(len, wanted)) > 2
+    found = post(asked, "/", {"inputs": FITTING, "parameters": {"aggregation_strategy": "simple"}})
+    for text, entities, row in zip(FITTING, wanted, found, strict=True):
+        assert [(one["entity_group"], one["start"], one["end"]) for one in row] == entities
+        assert all(one["word"] == text[one["start"] : one["end"]] and 0.2 < one["score"] <= 1 for one in row)
+    assert post(asked, "/", {"inputs": FITTING[1]}) == found[1]
+    ignored = post(
+        asked, "/", {"inputs": FITTING[1], "parameters": {"ignore_labels": [found[1][0]["entity_group"]]}}
+    )
+    assert ignored == [one for one in found[1] if one["entity_group"] != found[1][0]["entity_group"]]
+    assert ignored != found[1]
+    field = post(client("crf"), "/", {"inputs": FITTING})
+    assert {one["score"] for row in field for one in row} == {None}
+    strategy = {"inputs": "a", "parameters": {"aggregation_strategy": "none"}}
+    assert post(asked, "/", strategy, 422)["details"]["field"] == "parameters.aggregation_strategy"
+
+
+def test_answers(client: Clients, folder: Folders) -> None:
+    """Kills: places in a window; a list where one is wanted; an answer above the threshold of none."""
+    for name in ("answer", "answer or not"):
+        model, asked = predictor(folder(name)), client(name)
+        for question, passage in PASSAGES:
+            best = model.answer(question, passage)
+            inputs = {"question": question, "context": passage}
+            one = post(asked, "/", {"inputs": inputs, "parameters": {}})
+            told = (best.begin, best.end, passage[best.begin : best.end]) if best else (0, 0, "")
+            assert (one["start"], one["end"], one["answer"]) == told
+            [likely] = model.likely_spans([(question, passage)])
+            several = post(
+                asked, "/", {"inputs": inputs, "parameters": {"top_k": 3, "handle_impossible_answer": False}}
+            )
+            assert [(s["start"], s["end"]) for s in several] == list(likely.spans)[:3]
+            assert [s["score"] for s in several] == pytest.approx(list(likely.spans.values())[:3])
+        many = post(asked, "/", {"inputs": [{"question": q, "context": p} for q, p in PASSAGES]})
+        assert len(many) == len(PASSAGES) and "answer" in many[0]
+    refused = post(asked, "/", {"inputs": inputs, "parameters": {"max_seq_len": 9}}, 422)
+    assert "as the model was tuned" in refused["error"]
+
+
+def test_no_answer(folder: Folders) -> None:
+    """Kills: a threshold that is ignored, or that nobody can set aside."""
+    question, passage = PASSAGES[0]
+    body: dict[str, Any] = {"inputs": {"question": question, "context": passage}}
+    with client_of(folder("answer or not")) as asked:
+        service = asked.service  # type: ignore[attr-defined]
+        service.answerer.family.threshold = 0.0
+        [likely] = service.answerer.predictor.likely_spans([(question, passage)])
+        none = {"answer": "", "score": pytest.approx(likely.no_answer), "start": 0, "end": 0}
+        assert post(asked, "/", body) == none
+        two = post(asked, "/", {**body, "parameters": {"top_k": 2}})
+        assert two[0] == none and (two[1]["start"], two[1]["end"]) == next(iter(likely.spans))
+        always = post(asked, "/", {**body, "parameters": {"handle_impossible_answer": False}})
+        assert always == two[1]
+
+
+def test_choices_and_relations(client: Clients, folder: Folders) -> None:
+    options = ["was", "said", "never in a house"]
+    model = predictor(folder("choose"))
+    wanted = model.choose("the man _ good", options)
+    fewer, same = model.choose_all([("the man _ good", options[:2], ""), ("the man _ good", options, "")])
+    assert fewer == pytest.approx(model.choose("the man _ good", options[:2]), abs=1e-6)
+    assert same == pytest.approx(wanted, abs=1e-6) and model.choose_all([]) == []
+    for path in ("/choose", "/"):
+        found = post(client("choose"), path, {"passage": "the man _ good", "options": options})
+        assert {one["index"]: one["score"] for one in found} == pytest.approx(dict(enumerate(wanted)))
+        assert [one["option"] for one in found] == [options[one["index"]] for one in found]
+        assert [one["score"] for one in found] == sorted(wanted, reverse=True)
+    model = predictor(folder("relate"))
+    texts = [SENTENCE[:60], *FITTING]
+    assert any(model.relate_all(texts))
+    told = post(client("relate"), "/relate", {"inputs": texts})
+    for text, relations, row in zip(texts, model.relate_all(texts), told, strict=True):
+        words = [(one["subject"]["text"], one["predicate"], one["object"]["text"]) for one in row]
+        assert words == [one.words(text) for one in relations]
+
+
+def test_masks(client: Clients, folder: Folders) -> None:
+    """Kills: the place of another mask filled; targets outside the best candidates lost."""
+    model, asked = predictor(folder("fill-mask")), client("fill-mask")
+    text = "the [MASK] man"
+    guesses = model.fill_mask(text)[0]
+    found = post(asked, "/", {"inputs": text, "parameters": {}})
+    assert [(one["token"], one["token_str"]) for one in found] == [(g.token_id, g.token) for g in guesses]
+    assert [one["score"] for one in found] == pytest.approx([g.probability for g in guesses])
+    assert found[0]["sequence"] == f"the {guesses[0].token} man"
+    assert len(post(asked, "/", {"inputs": text, "parameters": {"top_k": 2}})) == 2
+    two = post(asked, "/", {"inputs": "[MASK] man [MASK]"})
+    assert [two[i][0]["sequence"] for i in (0, 1)] == [
+        f"{two[0][0]['token_str']} man [MASK]",
+        f"[MASK] man {two[1][0]['token_str']}",
+    ]
+    last = model.fill_mask(text, top_k=15)[0][-1]
+    [target] = post(asked, "/", {"inputs": text, "parameters": {"targets": [last.token]}})
+    assert target["token"] == last.token_id and target["score"] == pytest.approx(last.probability)
+    unknown = post(asked, "/", {"inputs": text, "parameters": {"targets": ["zebra"]}}, 422)
+    assert unknown["code"] == "unknown_target"
+    # The same folder without a mask gives vectors.
+    vectors = post(asked, "/", {"inputs": "the man"})
+    np.testing.assert_allclose(vectors, model.embed("the man", normalize=True), atol=1e-6)
+
+
+def test_tokens_are_those_of_the_usage(client: Clients) -> None:
+    rows = post(client("embed"), "/tokenize", {"inputs": FITTING})
+    usage = post(client("embed"), "/v1/embeddings", {"input": FITTING})["usage"]
+    assert sum(map(len, rows)) == usage["prompt_tokens"]
+    assert [one["text"] for one in rows[2]] == ["[CLS]", "who", "[SEP]"]
+    assert [one["special"] for one in rows[2]] == [True, False, True]
+    assert all(
+        t["text"] == text[t["start"] : t["stop"]]
+        for text, row in zip(FITTING, rows, strict=True)
+        for t in row[1:-1]
+    )
+    bare = post(client("embed"), "/tokenize", {"inputs": "who", "add_special_tokens": False})
+    assert [one["text"] for one in bare[0]] == ["who"]
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "body", "limit"),
+    [
+        ("embed", "/embed", {"inputs": ["who", LONG]}, 16),
+        ("embed", "/v1/embeddings", {"input": ["who", LONG]}, 16),
+        ("single", "/", {"inputs": ["who", LONG]}, 16),
+        ("single", "/predict", {"inputs": [["who"], ["who", LONG]]}, 16),
+        ("tag", "/", {"inputs": ["who", LONG]}, 20),
+        ("relate", "/relate", {"inputs": ["who", LONG]}, 24),
+        ("fill-mask", "/", {"inputs": ["[MASK]", "[MASK] " + LONG]}, 40),
+        ("choose", "/choose", {"passage": LONG, "options": ["who", "man"]}, 24),
+    ],
+)
+def test_too_long_is_refused_or_cut_as_asked(
+    client: Clients, folder: Folders, name: str, path: str, body: Any, limit: int
+) -> None:
+    """Kills: a silent cut; a refusal without its figures; a cut that no header tells."""
+    refused = post(client(name), path, body, 422)
+    error = refused["error"] if path.startswith("/v1/") else refused
+    assert error["code"] == "input_too_long"
+    if not path.startswith("/v1/"):
+        index = 0 if name == "choose" else 1
+        assert refused["details"]["index"] == index and refused["details"]["limit"] == limit
+        assert refused["details"]["tokens"] > limit
+        where = {"parameters": {"truncate": True}} if path == "/" else {"truncate": True}
+        found = client(name).post(path, json={**body, **where})
+        assert found.status_code == 200 and found.headers["x-truncated-inputs"] == "1", found.text
+        assert int(found.headers["x-compute-tokens"]) <= 2 * limit + 3
+
+
+def test_a_long_passage_is_not_too_long(client: Clients) -> None:
+    """It is read in windows, which all count."""
+    inputs = {"question": "who ?", "context": LONG}
+    found = client("answer").post("/", json={"inputs": inputs})
+    assert found.status_code == 200 and int(found.headers["x-compute-tokens"]) > 60
+
+
+def test_which_end_is_cut(client: Clients, folder: Folders) -> None:
+    """Kills: the side that is ignored."""
+    model = predictor(folder("embed"))
+    words = LONG.split()
+    for side, kept in (("left", words[-14:]), ("Right", words[:14])):
+        body = {"inputs": [LONG], "truncate": True, "truncation_direction": side}
+        wanted = model.embed(" ".join(kept), normalize=True)
+        np.testing.assert_allclose(post(client("embed"), "/embed", body), wanted, atol=1e-6)
+    tagged = {"inputs": LONG, "parameters": {"truncate": True, "truncation_direction": "left"}}
+    assert post(client("tag"), "/", tagged, 422)["code"] == "no_left_cut"
+
+
+def test_a_server_that_cuts_by_itself(folder: Folders) -> None:
+    """A client's word still wins."""
+    with client_of(folder("embed"), ServingLimits(auto_truncate=True)) as asked:
+        assert len(post(asked, "/embed", {"inputs": LONG})[0]) == 32
+        assert post(asked, "/embed", {"inputs": LONG, "truncate": False}, 422)["code"] == "input_too_long"
+
+
+def test_more_than_a_step_holds(folder: Folders) -> None:
+    """Kills: an order by length; a request bounded by a step; numbers that depend on company."""
+    texts = [
+        text
+        for i in range(60)
+        for text in (f"{SENTENCE.split()[i % 15]}", " ".join(SENTENCE.split()[: i % 12]))
+    ]
+    wanted = predictor(folder("embed")).embed(texts, normalize=True)
+    with client_of(folder("embed"), budget=20) as asked:
+        np.testing.assert_allclose(post(asked, "/embed", {"inputs": texts}), wanted, atol=1e-5)
+    with client_of(folder("embed"), ServingLimits(queue_tokens=100, queue_items=30)) as asked:
+        refused = post(asked, "/embed", {"inputs": texts}, 422)
+        assert refused["code"] == "batch_too_large" and refused["details"]["limit"] == 30
+        refused = post(asked, "/embed", {"inputs": [SENTENCE[:40]] * 15}, 422)
+        assert refused["code"] == "batch_too_large" and refused["details"]["limit"] == 100
+    with client_of(folder("embed"), ServingLimits(queue_tokens=20)) as asked:
+        refused = post(asked, "/embed", {"inputs": ["who"] * 11}, 422)  # to come again would not help
+        assert refused["code"] == "batch_too_large" and refused["details"]["limit"] == 10
+
+
+HEADS = ("embed", "single", "tag", "answer", "choose", "relate", "fill-mask")
+WRONG: list[tuple[str, Any, str]] = [
+    ("/embed", {}, "missing_field"),
+    ("/embed", {"inputs": []}, "empty_input"),
+    ("/embed", {"inputs": 5}, "invalid_type"),
+    ("/embed", {"inputs": None}, "invalid_type"),
+    ("/embed", {"inputs": ["a", 5]}, "invalid_type"),
+    ("/embed", {"inputs": [["a"]]}, "invalid_type"),
+    ("/embed", {"inputs": {"a": "b"}}, "invalid_type"),
+    ("/embed", {"inputs": "a", "truncat": True}, "unknown_field"),
+    ("/embed", {"inputs": "a", "truncate": "yes"}, "invalid_type"),
+    ("/embed", {"inputs": "a", "dimensions": 1.5}, "invalid_type"),
+    ("/embed", {"inputs": "a", "dimensions": True}, "invalid_type"),
+    ("/embed", {"inputs": "a", "prompt_name": "query"}, "invalid_type"),
+    ("/embed", {"inputs": "a", "truncation_direction": "up"}, "invalid_type"),
+    ("/predict", {"inputs": ["a", "b", "c"]}, "invalid_type"),
+    ("/predict", {"inputs": [["a", "b", "c"]]}, "invalid_type"),
+    ("/rerank", {"query": "a"}, "missing_field"),
+    ("/rerank", {"query": "a", "texts": []}, "empty_input"),
+    ("/similarity", {"inputs": {"source_sentence": "a", "sentences": []}}, "empty_input"),
+    ("/similarity", {"inputs": "a"}, "invalid_type"),
+    ("/choose", {"options": ["a"]}, "empty_input"),
+    ("/tokenize", {"inputs": [1]}, "invalid_type"),
+    ("/v1/embeddings", {"input": []}, "empty_input"),
+    ("/v1/embeddings", {"input": "a", "encoding_format": "hex"}, "invalid_type"),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "code"), WRONG, ids=lambda one: str(one)[:40])
+def test_what_means_nothing_is_told_by_name(client: Clients, path: str, body: Any, code: str) -> None:
+    refused = post(client("embed"), path, body, 422)
+    error = refused["error"] if path.startswith("/v1/") else refused
+    assert error["code"] in (code, "not_for_this_model" if path == "/choose" else code), refused
+    said = error["message"] if path.startswith("/v1/") else error["error"]
+    assert said and "Value error" not in said and "pydantic" not in said
+
+
+NO_OBJECTS = [
+    *(b"", b"\xff", b"nul\0", b'{"inputs": NaN}', b'{"inputs": "a", "inputs": "b"}'),
+    *(b'{"inputs": ' + b"9" * 5000 + b"}", b'{"inputs":' + b"[" * 5000),
+]
+MALFORMED = [
+    *(b'{"inputs": "\\ud800"}', b'{"inputs": ["\\udfff"]}', b'{"inputs": "\\u0000"}', b'{"inputs": 1e999}'),
+    *(
+        b'{"inputs": [[[]]]}',
+        b'{"inputs": {}}',
+        b'{"inputs": ""}',
+        b'{"inputs": [""]}',
+        b'{"options": [1, 2]}',
+    ),
+    *(b'{"inputs": "a", "parameters": null}', b'{"inputs": "a", "parameters": {"top_k": 1e400}}'),
+    *(
+        b'{"inputs": {"question": "", "context": ""}}',
+        b'{"options": ["", ""]}',
+        b'{"query": [], "texts": ""}',
+    ),
+    b'{"inputs": "\xf0\x9f\x98\x80 \xe2\x80\x8b \xef\xbf\xbf"}',
+]
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_nothing_malformed_is_an_error_of_the_server(client: Clients, name: str) -> None:
+    """Kills: a lone surrogate that reaches the answer's UTF-8, an empty passage without windows, a number
+    that Python refuses to convert."""
+    for path in ASKED:
+        for body in MALFORMED + (NO_OBJECTS if name == "embed" else []):
+            found = client(name).post(path, content=body)
+            assert found.status_code < 500, (path, body, found.text)
+            if found.status_code != 200:
+                told = found.json()
+                assert told["request_id"] == found.headers["x-request-id"]
+                assert isinstance(told["error"], dict) == path.startswith("/v1/")
+
+
+NAMES = (
+    *("inputs", "input", "parameters", "truncate", "normalize", "dimensions", "query", "texts", "documents"),
+    *("options", "passage", "question", "context", "source_sentence", "sentences", "top_k", "targets"),
+    *("text", "text_pair", "model", "encoding_format", "truncation_direction", "raw_scores", "top_n"),
+)
+WORDS = st.sampled_from(["", "a", "who", "[MASK] man", "left", LONG, "[SEP]", "\0", "\u4f60 \U0001f600"])
+JSON = st.recursive(
+    st.one_of(WORDS, st.none(), st.booleans(), st.integers(-(10**20), 10**20), st.floats(allow_nan=False)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(NAMES), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    name=st.sampled_from(HEADS),
+    path=st.sampled_from(list(ASKED)),
+    body=st.dictionaries(st.sampled_from(NAMES), JSON, max_size=4),
+    asked=st.one_of(WORDS, st.lists(WORDS, max_size=3), JSON),
+)
+def test_no_json_is_an_error_of_the_server(
+    client: Clients, name: str, path: str, body: Any, asked: Any
+) -> None:
+    """S7: bodies of the fields that there are, with any values. Kills: an infinity or a huge number that
+    passes the types, an option that fills a gap with nothing."""
+    body |= {"input" if path.endswith("embeddings") else "inputs": asked}
+    found = client(name).post(path, content=json.dumps(body))
+    assert found.status_code in (200, 400, 404, 422), (path, body, found.text)
+
+
+def test_one_shape_of_errors(client: Clients) -> None:
+    """Reference serving.md 2.3. Kills: Starlette's plain text for unknown paths and methods."""
+    asked = client("embed")
+    for path, method, status, code in (
+        ("/nowhere", "POST", 404, "no_route"),
+        ("/embed", "GET", 405, "method_not_allowed"),
+        ("/info", "POST", 405, "method_not_allowed"),
+    ):
+        found = asked.request(method, path)
+        told = found.json()
+        assert found.status_code == status and told["code"] == code
+        assert told.keys() == {"error", "error_type", "code", "details", "request_id"}
+    theirs = asked.post("/v1/embeddings", content=b"{").json()
+    assert theirs.keys() == {"error", "request_id"}
+    assert theirs["error"].keys() == {"message", "type", "param", "code"}
+    named = asked.get("/info", headers={"x-request-id": "mine-1"})
+    assert named.headers["x-request-id"] == "mine-1"
+    assert asked.get("/info", headers={"x-request-id": "a\tb c"}).headers["x-request-id"] != "a\tb c"
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "body"),
+    [
+        ("single", "/choose", {"options": ["a", "b"]}),
+        ("embed", "/predict", {"inputs": "a"}),
+        ("tag", "/predict", {"inputs": "a"}),
+        ("embed", "/relate", {"inputs": "a"}),
+        ("single", "/", {"inputs": "a", "parameters": {"candidate_labels": ["x"]}}),
+    ],
+)
+def test_what_the_model_was_not_made_for(client: Clients, name: str, path: str, body: Any) -> None:
+    refused = post(client(name), path, body, 422)
+    assert refused["code"] == "not_for_this_model" and refused["details"]["able"]
+
+
+def test_a_body_is_bounded_over_the_whole_way(folder: Folders) -> None:
+    with client_of(folder("embed"), ServingLimits(body_bytes=500)) as asked:
+        found = asked.post("/embed", content=(b"x" * 100 for _ in range(100)))
+        assert found.status_code == 413 and found.json()["code"] == "body_too_large"
+        assert asked.post("/embed", json={"inputs": "who"}).status_code == 200
+
+
+def test_every_route_but_one_wants_the_token(folder: Folders) -> None:
+    """A walk over the application's own table. Kills: a route beside the guard; unknown paths that tell."""
+    with client_of(folder("embed"), token=b"s3cret") as asked:
+        paths = {route.path for route in asked.app.routes}  # type: ignore[attr-defined]
+        assert paths == set(PATHS)
+        for path in (*paths, "/nowhere", "/health/live/"):
+            for method in ("GET", "POST", "HEAD", "OPTIONS", "DELETE"):
+                for headers in ({}, {"authorization": "Bearer wrong"}):
+                    found = asked.request(method, path, headers=headers, follow_redirects=False)
+                    if path == LIVE:
+                        assert found.status_code in (200, 405)
+                    else:
+                        assert found.status_code == 401 and "s3cret" not in found.text, path
+                        assert found.headers["www-authenticate"] == "Bearer"
+        for host in (
+            "a/health/live?",
+            "a/health/live#",
+            "[",
+            "a b",
+        ):  # which older Starlettes put into the URL
+            for path in ("/embed", "/info", "/nowhere"):
+                found = asked.post(path, headers={"host": host})
+                assert found.status_code == 401 and found.json()["error"], (host, path)
+        for header in ("Bearer s3cret", "s3cret"):
+            assert asked.get("/info", headers={"authorization": header}).status_code == 200
+
+
+def test_metrics_are_there_before_the_first_request(folder: Folders) -> None:
+    """Kills: families that appear with their first count; tokens that are not those of the usage."""
+
+    def numbers() -> dict[str, float]:
+        families = text_string_to_metric_families(asked.get("/metrics").text)
+        return {
+            sample.name + "".join(f"/{value}" for _, value in sorted(sample.labels.items())): sample.value
+            for family in families
+            for sample in family.samples
+        }
+
+    with client_of(folder("embed")) as asked:
+        before = numbers()
+        for name in ("items_total/embed", "tokens_total/computed", "tokens_total/truncated", "queue_tokens"):
+            assert before[f"albertine_{name}"] == 0
+        for reason in ("queue_full", "forecast", "deadline", "cancelled", "draining", "non_finite_output"):
+            assert before[f"albertine_rejects_total/{reason}"] == 0
+        assert (
+            before["albertine_requests_total/200//embed"] == 0 and before["albertine_step_seconds_count"] == 0
+        )
+        usage = post(asked, "/v1/embeddings", {"input": FITTING})["usage"]
+        post(asked, "/embed", {"inputs": [LONG], "truncate": True})
+        asked.post("/secret text")
+        after = numbers()
+        assert after["albertine_tokens_total/computed"] == usage["total_tokens"] + 16
+        assert after["albertine_tokens_total/truncated"] == len(LONG.split()) + 2 - 16
+        assert after["albertine_items_total/embed"] == 4
+        assert after["albertine_requests_total/200//v1/embeddings"] == 1
+        assert after["albertine_requests_total/404/other"] == 1
+        assert not any("secret" in name for name in after)
+
+
+def test_info(client: Clients) -> None:
+    told = client("single").get("/info").json()
+    assert told["model_type"]["classifier"]["id2label"] == {"0": "a", "1": "b", "2": "c"}
+    assert told["model_id"] == "single" and told["max_input_length"] == 16
+    assert told["model_sha"] == client("single").post("/", json={"inputs": "a"}).headers["x-model-sha"]
+    assert "reranker" in client("score").get("/info").json()["model_type"]
+    assert json.dumps(client("embed").get("/info").json()["model_type"]["embedding"]) == '{"pooling": "mean"}'

@@ -1,0 +1,299 @@
+"""A service whose model is slow or wrong when a test wants it: overload, deadlines, clients that leave,
+poisoned items, draining, health."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from albertine.errors import DataError
+from albertine.serving import service as services
+from albertine.serving.app import application
+from albertine.serving.limits import ServingLimits
+from albertine.serving.service import Service
+from tests.inference.exports import SENTENCE, TEXTS
+from tests.serving.served import service_of
+
+Folders = Callable[[str], Path]
+
+
+class Gate:
+    """Stands before the model: holds a step until it is opened, and notes what was asked."""
+
+    def __init__(self, service: Service) -> None:
+        self._ask = service.engine._ask
+        service.engine._ask = self
+        self.open, self.reached = threading.Event(), threading.Event()
+        self.asked: list[Any] = []
+        self.poison: dict[Any, Exception | None] = {}
+
+    def __call__(self, kind: Any, questions: Sequence[Any]) -> Sequence[Any]:
+        self.reached.set()
+        assert self.open.wait(10)
+        for question in questions:
+            if isinstance(error := self.poison.get(question), Exception):
+                raise error
+        self.asked += questions
+        found = list(self._ask(kind, questions))
+        return [x * np.nan if q in self.poison else x for q, x in zip(questions, found, strict=True)]
+
+
+@contextmanager
+def running(folder: Path, limits: ServingLimits | None = None, **more: Any) -> Iterator[tuple[Service, Gate]]:
+    service = service_of(folder, limits, **more)
+    gate = Gate(service)
+    service.start()
+    try:
+        yield service, gate
+    finally:
+        gate.open.set()
+        service.stop(10.0)
+
+
+class Asked:
+    """One request to an application without a network, whose client can leave."""
+
+    def __init__(self, service: Service, path: str, body: Any) -> None:
+        self.left = asyncio.Event()
+        self._body = [json.dumps(body).encode()]
+        self.sent: list[Any] = []
+        self.task = asyncio.ensure_future(application(service)(_scope(path), self._receive, self._send))
+
+    async def _receive(self) -> Any:
+        if self._body:
+            return {"type": "http.request", "body": self._body.pop(), "more_body": False}
+        await self.left.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Any) -> None:
+        self.sent.append(message)
+
+    async def answer(self) -> tuple[int, dict[str, str], Any]:
+        """Status, headers and body."""
+        await self.task
+        headers = {name.decode(): value.decode() for name, value in self.sent[0]["headers"]}
+        return self.sent[0]["status"], headers, json.loads(self.sent[1]["body"])
+
+
+def _scope(path: str) -> dict[str, Any]:
+    return {
+        "type": "http",
+        "method": "POST",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "headers": [],
+        "http_version": "1.1",
+        "scheme": "http",
+        "server": ("test", 80),
+        "client": ("test", 1),
+        "root_path": "",
+    }
+
+
+async def until(found: Callable[[], Any]) -> None:
+    """Wait until something holds."""
+    for _ in range(1000):
+        if found():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("it never came about")
+
+
+async def plugged(service: Service, gate: Gate) -> Asked:
+    """A request that holds the worker, so that what comes next meets in the queue."""
+    plug = Asked(service, "/embed", {"inputs": "who"})
+    await until(gate.reached.is_set)
+    return plug
+
+
+def test_alone_and_in_company(folder: Folders) -> None:
+    """S8: the same texts in one request, in requests that meet in a step, and one by one. Kills: padding
+    that is read; answers handed to others."""
+    texts = [" ".join(SENTENCE.split()[i % 7 : i % 7 + i % 9 + 1]) for i in range(40)]
+
+    async def ask(service: Service, gate: Gate) -> list[Any]:
+        plug = await plugged(service, gate)
+        several = [Asked(service, "/embed", {"inputs": texts[i : i + 4]}) for i in range(0, 40, 4)]
+        await until(lambda: len(service.queue) == 40)
+        service.gauges.step = lambda kind, items, tokens, seconds: steps.append(items)  # type: ignore[method-assign]
+        gate.open.set()
+        await plug.answer()
+        return [row for one in several for row in (await one.answer())[2]]
+
+    steps: list[int] = []
+    with running(folder("embed")) as (service, gate):
+        mixed = asyncio.run(ask(service, gate))
+        alone = [service.answerer.predictor.embed([text], normalize=True)[0] for text in texts]
+    assert sorted(steps) == [1, 40]
+    np.testing.assert_allclose(mixed, alone, atol=1e-5)
+
+
+def test_overload_is_refused_quickly(folder: Folders) -> None:
+    """S3. Kills: a request that waits for room; tokens counted before they are measured; a 503."""
+
+    async def ask(service: Service, gate: Gate) -> None:
+        first = await plugged(service, gate)
+        waiting = [Asked(service, "/embed", {"inputs": TEXTS[0]}) for _ in range(4)]
+        await until(lambda: service.queue.tokens == 20)
+        began = time.monotonic()
+        refused = [await Asked(service, path, {"inputs": TEXTS[0]}).answer() for path in ("/", "/embed") * 10]
+        assert time.monotonic() - began < 20 * 0.05
+        for status, headers, told in refused:
+            assert status == 429 and told["code"] == "queue_full" and told["error_type"] == "Overloaded"
+            assert 1 <= int(headers["retry-after"]) <= 60 and headers["x-should-retry"] == "true"
+        gate.open.set()
+        assert {(await one.answer())[0] for one in (first, *waiting)} == {200}
+        assert (await Asked(service, "/embed", {"inputs": "who"}).answer())[0] == 200
+
+    with running(folder("embed"), ServingLimits(queue_tokens=20)) as (service, gate):
+        asyncio.run(ask(service, gate))
+        assert b'albertine_rejects_total{reason="queue_full"} 20.0' in service.gauges.text()[0]
+
+
+def test_who_leaves_is_not_computed(folder: Folders) -> None:
+    """S4. Kills: work for clients that are gone; room that they keep."""
+
+    async def ask(service: Service, gate: Gate) -> None:
+        first = await plugged(service, gate)
+        gone = [Asked(service, "/embed", {"inputs": ["a house", "bad"]}) for _ in range(9)]
+        stays = Asked(service, "/embed", {"inputs": "man"})
+        await until(lambda: len(service.queue) == 19)
+        for one in gone:
+            one.left.set()
+        await until(lambda: len(service.queue) == 1)
+        gate.open.set()
+        assert (await first.answer())[0] == (await stays.answer())[0] == 200
+        for one in gone:
+            assert (await one.answer())[0] == 499  # which no socket carries any more
+
+    with running(folder("embed")) as (service, gate):
+        asyncio.run(ask(service, gate))
+    assert gate.asked == ["who", "man"]
+
+
+def test_a_deadline_is_kept_whoever_is_to_blame(folder: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: a client that waits for a hanging step; an expired item that is computed."""
+    monkeypatch.setattr(services, "GRACE", 0.1)
+
+    async def ask(service: Service, gate: Gate) -> None:
+        hanging = await plugged(service, gate)
+        waiting = Asked(service, "/embed", {"inputs": "man"})
+        for one in (hanging, waiting):
+            status, headers, told = await one.answer()
+            assert status == 504 and told["code"] == "deadline" and headers["x-should-retry"] == "false"
+
+    with running(folder("embed"), ServingLimits(deadline_seconds=0.2)) as (service, gate):
+        asyncio.run(ask(service, gate))
+    assert gate.asked == ["who"]
+
+
+def test_one_poisoned_item_among_many(folder: Folders, caplog: pytest.LogCaptureFixture) -> None:
+    """S9, S36. Kills: a step that fails for all; NaN in JSON; a text in the log."""
+    caplog.set_level(logging.INFO)
+
+    async def ask(service: Service, gate: Gate) -> None:
+        await plugged(service, gate)
+        asked = {word: Asked(service, "/embed", {"inputs": ["a", word]}) for word in SENTENCE.split()}
+        await until(lambda: len(service.queue) == 2 * len(asked))
+        gate.open.set()
+        wanted = {
+            "house": (500, "internal", {"index": 1}),
+            "never": (500, "non_finite_output", {"index": 1}),
+            "bad": (422, "not_answerable", {"index": 1}),
+        }
+        for word, one in asked.items():
+            status, headers, told = await one.answer()
+            if word not in wanted:
+                assert status == 200, (word, told)
+                continue
+            assert (status, told["code"], told["details"]) == wanted[word]
+            assert status == 422 or headers["x-should-retry"] == "false"
+
+    with running(folder("embed")) as (service, gate):
+        gate.poison = {"house": ValueError("house of secrets"), "never": None, "bad": DataError("no")}
+        asyncio.run(ask(service, gate))
+        assert service.engine.spoiled == 1
+        assert asyncio.run(_health(service))[1] == {"status": "degraded"}
+    assert "ValueError" in caplog.text and "secrets" not in caplog.text and "house" not in caplog.text
+
+
+async def _health(service: Service, path: str = "/health") -> tuple[int, Any]:
+    sent: list[Any] = []
+    running: list[int] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+        running.append(service.running)
+
+    before = service.running
+    await application(service)({**_scope(path), "method": "GET"}, receive, send)
+    assert set(running) == {before}  # a server that is asked for its health all the time can end
+    return sent[0]["status"], json.loads(sent[1]["body"])
+
+
+def test_ready_is_a_real_answer(folder: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S39. Kills: a health that says yes whatever the worker does, or once it has ever worked."""
+    monkeypatch.setattr(services, "PROBE", 0.3)
+    with running(folder("embed")) as (service, gate):
+        service.engine.last_step -= 11
+        assert asyncio.run(_health(service, "/health/ready"))[0] == 503  # its worker hangs
+        gate.open.set()
+        assert asyncio.run(_health(service, "/health/ready")) == (200, {"status": "ready"})
+        gate.open.clear()
+        assert asyncio.run(_health(service, "/health/ready"))[0] == 200  # of the last ten seconds
+        service.engine.last_step -= 11
+        assert asyncio.run(_health(service, "/health/ready"))[0] == 503
+
+
+def test_draining_finishes_and_refuses(folder: Folders) -> None:
+    """S6. Kills: work taken in while the server ends; an answer that is dropped; a health that stays."""
+
+    async def ask(service: Service, gate: Gate) -> None:
+        running = await plugged(service, gate)
+        service.draining = True
+        status, headers, told = await Asked(service, "/v1/embeddings", {"input": "man"}).answer()
+        assert status == 503 and told["error"]["code"] == "draining" and "retry-after" in headers
+        assert headers["connection"] == "close"  # or the client's next request meets a closed socket
+        assert (await _health(service))[1]["code"] == "draining"
+        gate.open.set()
+        assert (await running.answer())[0] == 200
+        assert service.running == 0
+
+    with running(folder("embed")) as (service, gate):
+        asyncio.run(ask(service, gate))
+
+
+def test_logs_hold_no_text(folder: Folders, caplog: pytest.LogCaptureFixture) -> None:
+    """S16. Kills: a path, a query, an id or an error that is logged as it came."""
+    caplog.set_level(logging.DEBUG)
+
+    async def ask(service: Service) -> None:
+        for path, body in (
+            ("/embed", {"inputs": "zebra"}),
+            ("/embed", {"inputs": ["zebra " * 50]}),
+            ("/zebra", {}),
+            ("/embed", {"zebra": 1}),
+            ("/v1/embeddings", {"input": "a", "model": "zebra"}),
+        ):
+            await Asked(service, path, body).answer()
+
+    with running(folder("embed")) as (service, gate):
+        gate.open.set()
+        asyncio.run(ask(service))
+    lines = [record.getMessage() for record in caplog.records if record.name == "albertine.serving"]
+    assert len(lines) == 5 and "zebra" not in "".join(lines)
+    assert "POST /embed 200" in lines[0] and "tokens=3" in lines[0] and "POST (unknown) 404" in lines[2]
