@@ -131,7 +131,7 @@ class Inference(Processor, OncePerPass):
         return self._together[layers]
 
     def _kernel(self, layers: tuple[nn.Module, ...]) -> LinearLayer | None:
-        """The products of the layers as one, looked up once a pass; None where there is no kernel for them."""
+        """The products of the layers as one, looked up once a pass; None where they have no kernel."""
         if layers not in self._kernels:
             own = cast(tuple[nn.Linear, ...], layers)
             found = cached(own, self.form, lambda: _laid_out(own, self.form)) if dense(own) else None
