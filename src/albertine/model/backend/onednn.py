@@ -105,7 +105,7 @@ class Inference(Processor, OncePerPass):
             return super().linears(layers, inputs)
         found: list[Tensor] = []
         for first, end in runs(inputs):
-            group = tuple(layers[first:end])
+            group = cast(tuple[nn.Linear, ...], tuple(layers[first:end]))
             kernel = self._fused(group)
             if kernel is None:
                 found += super().linears(group, inputs[first:end])
