@@ -85,9 +85,9 @@ TASKS = (
         "tests/tasks/test_predict.py -k counted",
     ),
     M(
-        "tasks/predictor.py",
-        "logits.shape[1] - len(special)",
-        "logits.shape[1]",
+        "inference/masks.py",
+        "logits_PV.shape[1] - len(special)",
+        "logits_PV.shape[1]",
         "tests/tasks/test_predictor.py -k piece",
     ),
     M(

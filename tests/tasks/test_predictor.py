@@ -54,6 +54,20 @@ def test_a_first_answer_does_not_wait_for_the_compiler(folder: Path) -> None:
     assert done.stdout == "False\n"
 
 
+def test_masks_of_many_texts_are_those_of_each_alone(folder: Path) -> None:
+    """Of unequal length and number, in passes of few tokens, in the order given."""
+    texts = ["今[MASK]", "北[MASK]的[MASK]天天天天天天", "[MASK]", "天气[MASK]好[MASK]今天[MASK]", "好[MASK]"]
+    predictor = Predictor(folder, precision="float32", batch_tokens=16)
+    together = predictor.fill_mask_all(texts, top_k=4)
+    assert [len(masks) for masks in together] == [1, 2, 1, 3, 1]
+    for text, masks in zip(texts, together, strict=True):
+        for mask, alone in zip(masks, predictor.fill_mask(text, top_k=4), strict=True):
+            assert [g.token_id for g in mask] == [g.token_id for g in alone]
+            assert [g.probability for g in mask] == pytest.approx([g.probability for g in alone], rel=1e-4)
+    assert len({mask[0].probability for masks in together for mask in masks}) == 8
+    assert predictor.fill_mask_all([]) == []
+
+
 def test_every_mask_is_answered_in_order(folder: Path) -> None:
     predictor = Predictor(folder)
     both = predictor.fill_mask("北[MASK]的[MASK]天", top_k=2)

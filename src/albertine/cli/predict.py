@@ -14,7 +14,8 @@ from albertine.cli.options import ANY_MODEL, Arithmetic, DeviceOption, EachJson,
 from albertine.cli.tables import asking
 
 if TYPE_CHECKING:
-    from albertine.tasks.predictor import Guess, Predictor
+    from albertine.inference.masks import Guess
+    from albertine.tasks.predictor import Predictor
 
 
 T = TypeVar("T")

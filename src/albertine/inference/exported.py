@@ -151,10 +151,13 @@ class ExportedModel:
         if self.outputs.get("logits", ())[-1:] != (self.config.vocab_size,):
             raise self._lacks("for the words under a mask")
 
-    def words(self, ids: Sequence[int], places: Sequence[int]) -> NDArray[np.float32]:
-        """The logits over the vocabulary at some places of one row, (places, V)."""
-        found: NDArray[np.float32] = self.run([ids], [[0] * len(ids)])["logits"][0, list(places)]
-        return found
+    def words(
+        self, rows: Sequence[Sequence[int]], places: Sequence[Sequence[int]]
+    ) -> list[NDArray[np.float32]]:
+        """The logits over the vocabulary at some places of every row, (places, V) each."""
+        # One by one: a graph gives those of all places, which for a table of rows would fill the memory.
+        each = zip(rows, places, strict=True)
+        return [self.run([ids], [[0] * len(ids)])["logits"][0, list(wanted)] for ids, wanted in each]
 
     @property
     def width(self) -> int:

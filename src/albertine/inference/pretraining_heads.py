@@ -36,12 +36,20 @@ def check_words(model: Model, where: object) -> None:
 
 
 @torch.inference_mode()
-def word_logits(model: Model, ids: Sequence[int], places: Sequence[int]) -> NDArray[np.float32]:
-    """The logits over the vocabulary at some places of one row, (places, V)."""
-    rows = torch.tensor(places, device=model.device)
-    logits, _ = model.pretraining_forward(pack([ids]).to(model.device), rows)
-    numbers: NDArray[np.float32] = logits.float().cpu().numpy()
-    return numbers
+def word_logits(
+    model: Model, rows: Sequence[Sequence[int]], places: Sequence[Sequence[int]]
+) -> list[NDArray[np.float32]]:
+    """The logits over the vocabulary at some places of every row, (places, V) each."""
+    found: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(rows)
+    for chosen in longest_first([len(ids) for ids in rows], model.tokens_per_pass):
+        packed = pack([rows[i] for i in chosen])
+        counts = [len(places[i]) for i in chosen]
+        begins = np.repeat(packed.cu_seqlens[:-1].numpy(), counts)
+        wanted = torch.from_numpy(begins + np.concatenate([places[i] for i in chosen]))
+        logits, _ = model.pretraining_forward(packed.to(model.device), wanted.to(model.device))
+        for i, part in zip(chosen, logits.float().cpu().split_with_sizes(counts), strict=True):
+            found[i] = part.numpy()
+    return found
 
 
 @torch.inference_mode()

@@ -9,12 +9,13 @@ from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 from albertine.errors import ModelError
+from albertine.inference.masks import Guess
 from albertine.inference.options import QUESTION_TOKENS
 from albertine.tasks.answer import FromPassages, Question
 from albertine.tasks.choose import Choice
 from albertine.tasks.classify import Classify
 from albertine.tasks.examples import Example
-from albertine.tasks.predictor import Guess, Predictor
+from albertine.tasks.predictor import Predictor
 from albertine.tasks.tag import Tag
 from albertine.text.tokenizer import Spans
 
@@ -198,7 +199,7 @@ class Answerer:
         predictor, normalize = self.predictor, kind.normalize
         asked: dict[str, Callable[[Sequence[Any]], Sequence[Any]]] = {
             "embed": lambda texts: list(predictor.embed(texts, normalize=normalize)),
-            "fill-mask": lambda texts: [self._guesses(*one) for one in texts],
+            "fill-mask": self._filled,
             "classify": self._logits,
             "tag": self._entities,
             "answer": predictor.likely_spans,
@@ -207,11 +208,21 @@ class Answerer:
         }
         return asked[kind.task](questions)
 
-    def _guesses(self, text: str, top: int, among: frozenset[int] | None) -> list[list[Guess]]:
-        if among is None:
-            return self.predictor.fill_mask(text, top_k=top)
-        found = self.predictor.fill_mask(text, top_k=self.predictor.tokenizer.vocab_size)
-        return [[guess for guess in mask if guess.token_id in among][:top] for mask in found]
+    def _filled(self, questions: Sequence[Any]) -> Sequence[Any]:
+        """Each question is (text, candidates, ids to choose from or None)."""
+        found: list[list[list[Guess]]] = [[]] * len(questions)
+        free = [i for i, (_, _, among) in enumerate(questions) if among is None]
+        if free:
+            most = max(questions[i][1] for i in free)
+            texts = [questions[i][0] for i in free]
+            for i, masks in zip(free, self.predictor.fill_mask_all(texts, top_k=most), strict=True):
+                found[i] = [mask[: questions[i][1]] for mask in masks]
+        every = self.predictor.tokenizer.vocab_size
+        for i, (text, top, among) in enumerate(questions):
+            if among is not None:
+                masks = self.predictor.fill_mask(text, top_k=every)
+                found[i] = [[guess for guess in mask if guess.token_id in among][:top] for mask in masks]
+        return found
 
     def _logits(self, questions: Sequence[Any]) -> Sequence[Any]:
         self.predictor.made_to("classify")

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from albertine.inference.masks import Guess
 from albertine.inference.spans import LikelySpans
 from albertine.serving import bodies
 from albertine.serving.answerer import Answerer, Kind
 from albertine.serving.native import choose, classes, embed, listed, relate, similarity
 from albertine.serving.refusal import invalid
 from albertine.serving.visit import Visit
-from albertine.tasks.predictor import Guess
 
 CANDIDATES = 5
 """For a mask, where nothing is said."""

@@ -7,8 +7,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from albertine.errors import DataError, ModelError, SettingsError, without_torch
 from albertine.inference.chances import softmax
 from albertine.inference.embedding import TextEmbedder, cosines, how_of
 from albertine.inference.exported import ExportedModel
+from albertine.inference.masks import Guess, guesses
 from albertine.inference.reading import Inquiry, ReadPassage, read
 from albertine.inference.search import Draw, Search
 from albertine.inference.spans import AnswerSpan, LikelySpans
@@ -51,18 +52,8 @@ if TYPE_CHECKING:
     from albertine.model.model import Model
     from albertine.tasks.family import Asked
 
-MASK = "[MASK]"
 CHUNK = 4096
 """Rows of a file that are answered together."""
-
-
-@dataclass(frozen=True)
-class Guess:
-    """One candidate for a masked position: the piece, its id and its probability in [0, 1]."""
-
-    token: str
-    token_id: int
-    probability: float
 
 
 class Predictor:
@@ -237,32 +228,15 @@ class Predictor:
 
     def fill_mask(self, text: str, *, top_k: int = 5) -> list[list[Guess]]:
         """The `top_k` likeliest pieces for every [MASK] of `text`, best first; one list a mask."""
-        if isinstance(self.model, ExportedModel):
-            self.model.check_words()
-            say = self.model.words
-        else:
-            from albertine.inference.pretraining_heads import check_words, word_logits
+        return self.fill_mask_all([text], top_k=top_k)[0]
 
-            check_words(self.model, self._path)
-            say = partial(word_logits, self.model)
-        length, tokenizer = self.model.config.max_position_embeddings, self.tokenizer
-        ids = tokenizer(text, max_length=length)["input_ids"]
-        places = [i for i, token in enumerate(ids) if token == tokenizer.mask_id]
-        if not places:
-            beyond = f" within the first {length} tokens, which the model reads" if MASK in text else ""
-            raise DataError(
-                f"there is no {MASK} in the text{beyond}",
-                remedy="Shorten the text" if beyond else f"Write {MASK} where a word is to be guessed",
-            )
-        logits = say(ids, places)[:, : tokenizer.vocab_size].copy()
-        special = sorted(tokenizer.special_ids)
-        logits[:, special] = -np.inf
-        chances = softmax(logits)
-        best = np.argsort(-logits, axis=-1, kind="stable")[:, : min(top_k, logits.shape[1] - len(special))]
-        return [
-            [Guess(tokenizer.id_to_piece(token), token, float(row[token])) for token in tokens]
-            for tokens, row in zip(best.tolist(), chances, strict=True)
-        ]
+    def fill_mask_all(self, texts: Sequence[str], *, top_k: int = 5) -> list[list[list[Guess]]]:
+        """`fill_mask` of many texts, computed together.
+
+        Raises:
+            ModelError: the model guesses no words. DataError: a text has no [MASK].
+        """
+        return guesses(self.model, self.tokenizer, texts, top_k, self._path)
 
     def sentence_order(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
         """Probability that the first passage of each pair really comes before the second.

@@ -1,0 +1,78 @@
+"""Which pieces stand under the masks of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from albertine.errors import DataError
+from albertine.inference.chances import softmax
+from albertine.inference.exported import ExportedModel
+from albertine.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from albertine.model.model import Model
+
+MASK = "[MASK]"
+
+
+@dataclass(frozen=True)
+class Guess:
+    """One candidate for a masked position: the piece, its id and its probability in [0, 1]."""
+
+    token: str
+    token_id: int
+    probability: float
+
+
+def guesses(
+    model: Model | ExportedModel, tokenizer: Tokenizer, texts: Sequence[str], top_k: int, where: object
+) -> list[list[list[Guess]]]:
+    """The likeliest pieces for every mask of every text, best first; special ones are never guessed.
+
+    Args:
+        where: the model's name, for messages.
+
+    Raises:
+        ModelError: the model has no head that guesses words. DataError: a text has no mask where the model
+            reads.
+    """
+    length = model.config.max_position_embeddings
+    rows = [tokenizer(text, max_length=length)["input_ids"] for text in texts]
+    places = [[i for i, token in enumerate(ids) if token == tokenizer.mask_id] for ids in rows]
+    if isinstance(model, ExportedModel):
+        model.check_words()
+        say = model.words
+    else:
+        from albertine.inference.pretraining_heads import check_words, word_logits
+
+        check_words(model, where)
+
+        def say(rows: Sequence[Sequence[int]], places: Sequence[Sequence[int]]) -> list[NDArray[np.float32]]:
+            return word_logits(model, rows, places)
+
+    for text, masks in zip(texts, places, strict=True):
+        if not masks:
+            beyond = f" within the first {length} tokens, which the model reads" if MASK in text else ""
+            raise DataError(
+                f"there is no {MASK} in the text{beyond}",
+                remedy="Shorten the text" if beyond else f"Write {MASK} where a word is to be guessed",
+            )
+    return [_likeliest(logits, tokenizer, top_k) for logits in say(rows, places)]
+
+
+def _likeliest(logits_PV: NDArray[np.float32], tokenizer: Tokenizer, top_k: int) -> list[list[Guess]]:
+    """For every place the `top_k` likeliest pieces."""
+    logits_PV, special = logits_PV[:, : tokenizer.vocab_size].copy(), sorted(tokenizer.special_ids)
+    logits_PV[:, special] = -np.inf
+    chances = softmax(logits_PV)
+    count = min(top_k, logits_PV.shape[1] - len(special))
+    best = np.argsort(-logits_PV, axis=-1, kind="stable")[:, :count]
+    return [
+        [Guess(tokenizer.id_to_piece(token), token, float(row[token])) for token in tokens]
+        for tokens, row in zip(best.tolist(), chances, strict=True)
+    ]
