@@ -21,10 +21,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http.client import HTTPConnection
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from albertine.bench.machine import describe, save_result
+from benchmarks.markdown import newest, table
 
 MODEL = "albertine-mini-en"
 TEXT = "The committee said on Friday that prices would go on rising for most of the coming year, if slowly."
@@ -120,6 +122,18 @@ def measured(model: str, clients: int, rounds: int, seconds: float) -> dict[str,
             calls = repeated(lambda: client.embed(many), seconds)
             note(f"texts a second served, {TOGETHER} a call", 1000 * TOGETHER / statistics.mean(calls))
     return {name: statistics.median(values) for name, values in numbers.items()}
+
+
+def section(hardware: Path) -> Iterator[str]:
+    """What was measured, for docs/performance.md."""
+    if (found := newest(hardware, "serving")) is None:
+        return
+    settings = found["settings"]
+    yield f"## Serving\n\n`python -m benchmarks.serving --save`, {found['date']}: {settings['model']}, a "
+    yield f"sentence of {len(TEXT.split())} words, beside `Predictor.embed` in turns. Clients share the "
+    yield f"processors with the server. Medians of {settings['rounds']} rounds.\n\n"
+    rows = [[name, f"{value:,.1f}"] for name, value in found["figures"].items()]
+    yield table(["measured", ""], rows)
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from albertine.analysis.pictures import save_bars
 from albertine.analysis.plots import save_curves
 from albertine.bench.machine import RESULTS
-from benchmarks import attention, memories
+from benchmarks import attention, memories, serving
 from benchmarks.asked import from_python, predicted_files
 from benchmarks.exported import exported, foreign, without_torch
 from benchmarks.learned import blocks, distilled, ladder, loops, tuned, vectors
@@ -402,6 +402,7 @@ PARTS: tuple[Callable[[Path], Iterator[str]], ...] = (
     encoding,
     predicted_files,
     from_python,
+    serving.section,
 )
 
 
