@@ -9,21 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
 from benchmarks.hidden_words import TEXT, _causal, _masked, _permuted
+from tests.model import builders
 
-CONFIG = EncoderConfig(
-    vocab_size=60,
-    embedding_size=8,
-    hidden_size=16,
-    num_attention_heads=2,
-    intermediate_size=24,
-    initializer_range=0.3,
-    plan=SharingPlan.shared(2),
-    positions="relative",
-)
+CONFIG = builders.config(positions="relative")
 
 
 class Opened:
@@ -39,13 +29,13 @@ def test_what_is_hidden_is_not_seen_and_the_rest_is(kind: str) -> None:
     model = Model(CONFIG, {"mlm"} if "masked" in kind else {"lm"}, seed=3, precision="float32").eval()
     opened: Any = Opened(model)
     rng = np.random.default_rng(0)
-    ids = rng.integers(5, 60, (2, TEXT))
+    ids = rng.integers(5, builders.VOCABULARY, (2, TEXT))
     places = np.array([[9, 20, 31], [12, 13, 40]])
 
     def logits(changed: int | None = None) -> Tensor:
         given = ids.copy()
         if changed is not None:
-            given[:, changed] = 5 + (given[:, changed] - 4) % 55
+            given[:, changed] = 5 + (given[:, changed] - 4) % (builders.VOCABULARY - 5)
         with torch.inference_mode():
             if kind == "permutation":
                 found = _permuted(model, given, places)

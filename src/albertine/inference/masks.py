@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,9 +42,7 @@ def guesses(
         ModelError: the model has no head that guesses words. DataError: a text has no mask where the model
             reads.
     """
-    length = model.config.max_position_embeddings
-    rows = [tokenizer(text, max_length=length)["input_ids"] for text in texts]
-    places = [[i for i, token in enumerate(ids) if token == tokenizer.mask_id] for ids in rows]
+    say: Callable[[Sequence[Sequence[int]], Sequence[Sequence[int]]], list[NDArray[np.float32]]]
     if isinstance(model, ExportedModel):
         model.check_words()
         say = model.words
@@ -51,10 +50,10 @@ def guesses(
         from albertine.inference.pretraining_heads import check_words, word_logits
 
         check_words(model, where)
-
-        def say(rows: Sequence[Sequence[int]], places: Sequence[Sequence[int]]) -> list[NDArray[np.float32]]:
-            return word_logits(model, rows, places)
-
+        say = partial(word_logits, model)
+    length = model.config.max_position_embeddings
+    rows = [tokenizer(text, max_length=length)["input_ids"] for text in texts]
+    places = [[i for i, token in enumerate(ids) if token == tokenizer.mask_id] for ids in rows]
     for text, masks in zip(texts, places, strict=True):
         if not masks:
             beyond = f" within the first {length} tokens, which the model reads" if MASK in text else ""

@@ -38,8 +38,7 @@ _current = _Current()
 
 def current() -> Backend:
     """The backend of the forward pass under way in this thread; plain torch outside of any."""
-    # Asked thirty times a pass: torch's shorter question, in place.
-    if is_dynamo_compiling() and not is_exporting():
+    if _compiling():
         return _traced()
     return _current.backend or PLAIN
 

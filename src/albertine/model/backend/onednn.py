@@ -90,7 +90,6 @@ class Inference(Processor, OncePerPass):
     def __init__(self, form: Format) -> None:
         super().__init__(form)
         self._kernels: dict[tuple[nn.Module, ...], LinearLayer | None] = {}
-        self._together: dict[tuple[nn.Module, ...], LinearLayer | None] = {}
 
     def padded_rows(self, index: Tensor, num_rows: int) -> Tensor:
         # Of few rows there are few numbers: one text alone need not wait for sixteen.
@@ -124,12 +123,6 @@ class Inference(Processor, OncePerPass):
     def _fits(self, x: Tensor) -> bool:
         return x.ndim == 2 and x.dtype == self.form.dtype
 
-    def _fused(self, layers: tuple[nn.Module, ...]) -> LinearLayer | None:
-        """The layers as one kernel, looked up once a pass; None where somebody wants them called."""
-        if layers not in self._together:
-            self._together[layers] = self._kernel(layers) if self._untouched[layers] else None
-        return self._together[layers]
-
     def _kernel(self, layers: tuple[nn.Module, ...]) -> LinearLayer | None:
         """The products of the layers as one, looked up once a pass; None where they have no kernel."""
         if layers not in self._kernels:
@@ -137,6 +130,10 @@ class Inference(Processor, OncePerPass):
             found = cached(own, self.form, lambda: _laid_out(own, self.form)) if dense(own) else None
             self._kernels[layers] = found
         return self._kernels[layers]
+
+    def _fused(self, layers: tuple[nn.Module, ...]) -> LinearLayer | None:
+        """The same, and None also where somebody wants the layers called."""
+        return self._kernel(layers) if self._untouched[layers] else None
 
 
 def _laid_out(layers: Sequence[nn.Linear], form: Format) -> LinearLayer:
