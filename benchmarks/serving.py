@@ -3,8 +3,9 @@
     python -m benchmarks.serving --save
 
 Starts `albertine serve` on this machine and asks it over kept connections: one client with one text at a
-time, several clients with one text each, one client with 32 texts a call. In turns with it, `Predictor.embed`
-here is asked for the same texts. The clients share the processors with the server, which others need not do.
+time, several clients with one text each, one client and some with 32 texts a call. In turns with it,
+`Predictor.embed` here is asked for the same texts. The clients share the processors with the server, which
+others need not do.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from benchmarks.markdown import newest, table
 
 MODEL = "albertine-mini-en"
 TEXT = "The committee said on Friday that prices would go on rising for most of the coming year, if slowly."
-TOGETHER = 32
+TOGETHER, FEW = 32, 4
 
 
 @contextmanager
@@ -121,6 +122,7 @@ def measured(model: str, clients: int, rounds: int, seconds: float) -> dict[str,
             note(f"texts a second here, {TOGETHER} a call", 1000 * TOGETHER / statistics.mean(together))
             calls = repeated(lambda: client.embed(many), seconds)
             note(f"texts a second served, {TOGETHER} a call", 1000 * TOGETHER / statistics.mean(calls))
+            note(f"the same, {FEW} clients", TOGETHER * at_once(address, FEW, many, seconds))
     return {name: statistics.median(values) for name, values in numbers.items()}
 
 

@@ -68,6 +68,20 @@ def test_masks_of_many_texts_are_those_of_each_alone(folder: Path) -> None:
     assert predictor.fill_mask_all([]) == []
 
 
+def test_some_masks_choose_among_some_pieces(folder: Path) -> None:
+    """Kills: one text's choice taken for its neighbour's; chances among the choice alone; special pieces."""
+    predictor = Predictor(folder, precision="float32")
+    every = predictor.tokenizer.vocab_size
+    texts = ["今[MASK]", "北[MASK]的[MASK]天", "好[MASK]"]
+    free = predictor.fill_mask_all(texts, top_k=every)
+    few, one = frozenset(g.token_id for g in free[1][0][3:9:2]), free[2][0][-1].token_id
+    special = next(iter(predictor.tokenizer.special_ids))
+    found = predictor.fill_mask_all(texts, top_k=2, among=[None, few, {one, special}])
+    assert found[0] == [free[0][0][:2]]
+    assert found[1] == [[g for g in mask if g.token_id in few][:2] for mask in free[1]]
+    assert found[2] == [[free[2][0][-1]]]
+
+
 def test_every_mask_is_answered_in_order(folder: Path) -> None:
     predictor = Predictor(folder)
     both = predictor.fill_mask("北[MASK]的[MASK]天", top_k=2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -31,12 +31,19 @@ class Guess:
 
 
 def guesses(
-    model: Model | ExportedModel, tokenizer: Tokenizer, texts: Sequence[str], top_k: int, where: object
+    model: Model | ExportedModel,
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    top_k: int,
+    where: object,
+    among: Sequence[Collection[int] | None] | None = None,
 ) -> list[list[list[Guess]]]:
     """The likeliest pieces for every mask of every text, best first; special ones are never guessed.
 
     Args:
         where: the model's name, for messages.
+        among: for every text the ids of the only pieces to choose from, or None for all; their
+            probabilities are those among all.
 
     Raises:
         ModelError: the model has no head that guesses words. DataError: a text has no mask where the model
@@ -61,16 +68,23 @@ def guesses(
                 f"there is no {MASK} in the text{beyond}",
                 remedy="Shorten the text" if beyond else f"Write {MASK} where a word is to be guessed",
             )
-    return [_likeliest(logits, tokenizer, top_k) for logits in say(rows, places)]
+    choices = [None] * len(texts) if among is None else among
+    pairs = zip(say(rows, places), choices, strict=True)
+    return [_likeliest(logits, tokenizer, top_k, chosen) for logits, chosen in pairs]
 
 
-def _likeliest(logits_PV: NDArray[np.float32], tokenizer: Tokenizer, top_k: int) -> list[list[Guess]]:
-    """For every place the `top_k` likeliest pieces."""
-    logits_PV, special = logits_PV[:, : tokenizer.vocab_size].copy(), sorted(tokenizer.special_ids)
-    logits_PV[:, special] = -np.inf
+def _likeliest(
+    logits_PV: NDArray[np.float32], tokenizer: Tokenizer, top_k: int, among: Collection[int] | None
+) -> list[list[Guess]]:
+    """For every place the `top_k` likeliest pieces, of all or of some."""
+    logits_PV = logits_PV[:, : tokenizer.vocab_size].copy()
+    logits_PV[:, sorted(tokenizer.special_ids)] = -np.inf
     chances = softmax(logits_PV)
-    count = min(top_k, logits_PV.shape[1] - len(special))
-    best = np.argsort(-logits_PV, axis=-1, kind="stable")[:, :count]
+    open_V = np.full(logits_PV.shape[1], among is None)
+    open_V[sorted(among or ())] = True
+    open_V[sorted(tokenizer.special_ids)] = False
+    choice = np.flatnonzero(open_V)
+    best = choice[np.argsort(-logits_PV[:, choice], axis=-1, kind="stable")[:, :top_k]]
     return [
         [Guess(tokenizer.id_to_piece(token), token, float(row[token])) for token in tokens]
         for tokens, row in zip(best.tolist(), chances, strict=True)

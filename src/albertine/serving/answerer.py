@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 from albertine.errors import ModelError
-from albertine.inference.masks import Guess
 from albertine.inference.options import QUESTION_TOKENS
 from albertine.tasks.answer import FromPassages, Question
 from albertine.tasks.choose import Choice
@@ -210,19 +209,9 @@ class Answerer:
 
     def _filled(self, questions: Sequence[Any]) -> Sequence[Any]:
         """Each question is (text, candidates, ids to choose from or None)."""
-        found: list[list[list[Guess]]] = [[]] * len(questions)
-        free = [i for i, (_, _, among) in enumerate(questions) if among is None]
-        if free:
-            most = max(questions[i][1] for i in free)
-            texts = [questions[i][0] for i in free]
-            for i, masks in zip(free, self.predictor.fill_mask_all(texts, top_k=most), strict=True):
-                found[i] = [mask[: questions[i][1]] for mask in masks]
-        every = self.predictor.tokenizer.vocab_size
-        for i, (text, top, among) in enumerate(questions):
-            if among is not None:
-                masks = self.predictor.fill_mask(text, top_k=every)
-                found[i] = [[guess for guess in mask if guess.token_id in among][:top] for mask in masks]
-        return found
+        texts, counts, among = zip(*questions, strict=True)
+        found = self.predictor.fill_mask_all(texts, top_k=max(counts), among=among)
+        return [[mask[:top] for mask in masks] for masks, top in zip(found, counts, strict=True)]
 
     def _logits(self, questions: Sequence[Any]) -> Sequence[Any]:
         self.predictor.made_to("classify")

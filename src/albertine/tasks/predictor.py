@@ -5,7 +5,7 @@ one that was exported, whose graph onnxruntime computes where torch need not be 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cached_property
@@ -230,13 +230,22 @@ class Predictor:
         """The `top_k` likeliest pieces for every [MASK] of `text`, best first; one list a mask."""
         return self.fill_mask_all([text], top_k=top_k)[0]
 
-    def fill_mask_all(self, texts: Sequence[str], *, top_k: int = 5) -> list[list[list[Guess]]]:
+    def fill_mask_all(
+        self,
+        texts: Sequence[str],
+        *,
+        top_k: int = 5,
+        among: Sequence[Collection[int] | None] | None = None,
+    ) -> list[list[list[Guess]]]:
         """`fill_mask` of many texts, computed together.
+
+        Args:
+            among: for every text the ids of the only pieces to choose from, or None for all.
 
         Raises:
             ModelError: the model guesses no words. DataError: a text has no [MASK].
         """
-        return guesses(self.model, self.tokenizer, texts, top_k, self._path)
+        return guesses(self.model, self.tokenizer, texts, top_k, self._path, among)
 
     def sentence_order(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
         """Probability that the first passage of each pair really comes before the second.
