@@ -72,6 +72,32 @@ def test_pairs_need_two_kinds_of_segments_or_none(build: Build, corpus: Path, tm
         first_model(build(model=given), counts)
 
 
+def test_a_model_without_pairs_gets_a_sentence_head(build: Build, corpus: Path, tmp_path: Path) -> None:
+    """Kills: other weights drawn anew; a head that does not depend on the seed; one objective's head taken for
+    the other's; a masked-LM head made up."""
+    counts = count_tokens(Corpus(corpus), Corpus(corpus).tokenizer().vocab_size)
+    plain = first_model(build(objective={"pairs": "none"}), counts)
+    save_model(plain, None, tmp_path / "plain")
+    given = {"preset": None, "change": {}, "start_from": tmp_path / "plain"}
+    grown = first_model(build(model=given), counts)
+    assert (grown.sentence_objective, plain.sentence_objective) == ("sop", None)
+    old, new = plain.state_dict(), grown.state_dict()
+    assert all(torch.equal(new[name], value) for name, value in old.items())
+    (weight,) = (value for name, value in new.items() if name not in old and value.ndim == 2)
+    assert weight.std() > 0
+    again, other = (
+        first_model(build(model=given, seed=seed), counts).state_dict()["sentence.classifier.weight"]
+        for seed in (build().seed, build().seed + 1)
+    )
+    assert torch.equal(again, weight)
+    assert not torch.equal(other, weight)
+    assert first_model(build(model=given, objective={"pairs": "none"}), counts).sentence is None
+    for heads, missing in (({"mlm", "nsp"}, "sop"), ({"pooler"}, "mlm")):
+        save_model(Model(plain.config, heads), None, tmp_path / missing)
+        with pytest.raises(ModelError, match=f"has no {missing} head"):
+            first_model(build(model={**given, "start_from": tmp_path / missing}), counts)
+
+
 def test_weights_that_are_gone_on_from_bring_their_own(build: Build, tmp_path: Path) -> None:
     with pytest.raises((SettingsError, ValueError), match="belong to a preset"):
         build(model={"preset": None, "change": {}, "start_from": tmp_path, "embeddings": "wide"})

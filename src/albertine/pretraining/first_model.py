@@ -95,6 +95,7 @@ def first_model(
     settings: PretrainingSettings, counts: NDArray[np.int64], tokenizer: Tokenizer | None = None
 ) -> Model:
     """New weights from the seed, or those of `model.start_from`, made smaller where `model.student` says so.
+    A masked LM that was trained without pairs gets a new sentence head where pairs are to be told apart now.
 
     Args:
         counts: occurrences of every piece in the corpus, (V,).
@@ -149,7 +150,10 @@ def first_model(
             where=choice.start_from,
             remedy="Set objective.pairs=none",
         )
-    if missing := sorted(heads_of(objective) - model.heads):
+    wanted = heads_of(objective)
+    if model.sentence_objective is None and model.mlm is not None and wanted & {"sop", "nsp"}:
+        model = _with_heads(model, wanted | model.heads, settings.seed)
+    if missing := sorted(wanted - model.heads):
         raise ModelError(
             f"has no {missing[0]} head to go on training",
             where=choice.start_from,
@@ -158,3 +162,10 @@ def first_model(
     check_streams(objective, model.config, tokenizer)
     model.encoder.compute_as(settings.training)
     return model
+
+
+def _with_heads(model: Model, heads: frozenset[str], seed: int) -> Model:
+    """The same model with more heads, whose weights are a function of the seed."""
+    grown = Model(model.config, heads, seed=seed, precision=model.precision)
+    grown.load_state_dict(model.state_dict(), strict=False)
+    return grown.train(model.training)
