@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -67,18 +67,47 @@ def measured(folder: Path, corpus: Path, suite: str, data: Path, before: dict[st
     return {"machine": before.get("machine") or describe(), **found}
 
 
-def lineage(run: Path) -> list[tuple[Path, float]]:
-    """The run and those it is a branch of, the first one first, each with the last step that counts."""
-    found: list[tuple[Path, float]] = [(run, math.inf)]
-    while branch := branch_of(found[0][0]):
-        found.insert(0, (Path(branch["checkpoint"]).parents[1], branch["step"]))
-    return found
+class Part(NamedTuple):
+    """A run that a model went through.
+
+    Attributes:
+        end: its last step that counts. branched: whether the next one is its branch, which counts on; else
+            that begins with its weights (`model.start_from`) and counts anew.
+    """
+
+    run: Path
+    end: float = math.inf
+    branched: bool = False
 
 
-def curve(runs: list[tuple[Path, float]], folder: Path) -> dict[str, Any]:
+def lineage(run: Path) -> list[Part]:
+    """The run and those it goes back to, the first one first."""
+    found = [Part(run)]
+    while True:
+        settings = yaml.safe_load((found[0].run / "settings.yaml").read_text(encoding="utf-8"))
+        origin = settings["model"].get("start_from")
+        if branch := branch_of(found[0].run):
+            found.insert(0, Part(Path(branch["checkpoint"]).parents[1], branch["step"], True))
+        elif origin is not None and (Path(origin) / "metrics.jsonl").is_file():
+            found.insert(0, Part(Path(origin)))
+        else:
+            return found
+
+
+def curve(runs: list[Part], folder: Path) -> dict[str, Any]:
     """Write curve.csv and curve.png; returns what the runs took together."""
-    rows = [row for run, end in runs for row in read_metrics(run / "metrics.jsonl") if row["step"] <= end]
-    training = [row for row in rows if "tokens" in row]
+    training: list[dict[str, Any]] = []
+    lines: list[int] = []
+    before = {"step": 0, "tokens": 0, "elapsed": 0.0}
+    for part in runs:
+        rows = [row for row in read_metrics(part.run / "metrics.jsonl") if row["step"] <= part.end]
+        training += [
+            row | {key: row[key] + n for key, n in before.items()} for row in rows if "tokens" in row
+        ]
+        lines += [int(before["step"]) + border for border in borders(part.run / "metrics.jsonl")]
+        if not part.branched:
+            before = {key: training[-1][key] for key in before}
+            lines.append(int(before["step"]))
     with (folder / "curve.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["step", "stage", "tokens", "minutes", "training_loss", "training_accuracy"])
@@ -91,16 +120,28 @@ def curve(runs: list[tuple[Path, float]], folder: Path) -> dict[str, Any]:
         {"training": points},
         title=f"{folder.name}: masked words",
         y="loss",
-        borders=tuple(border for run, _ in runs for border in borders(run / "metrics.jsonl")),
+        borders=tuple(lines[:-1]),
     )
     last = training[-1]
-    begins = [int(end) for _, end in runs[:-1]]
-    return {
-        "tokens": last["tokens"],
-        "minutes": last["elapsed"] / 60,
-        "steps": last["step"],
-        "branches": begins,
-    }
+    return {"tokens": last["tokens"], "minutes": last["elapsed"] / 60, "steps": last["step"]}
+
+
+def told_parts(runs: list[Part], name: str) -> list[str]:
+    """Where the last run began, and the command that makes such a model."""
+    told = []
+    for number, part in enumerate(runs[:-1], 1):
+        first = read_metrics(part.run / "metrics.jsonl")
+        end = int(part.end) if part.branched else first[-1]["step"]
+        how = (
+            f"Until update {end:,} it was a shorter run, `settings-{number}.yaml`, which was gone on with by "
+            "`albertine pretrain --branch-from` its last checkpoint"
+            if part.branched
+            else f"Its first {end:,} updates are those of `settings-{number}.yaml`, with whose weights the "
+            "next run began (`model.start_from`, `model.student`)"
+        )
+        told.append(f"- {how}; minutes and tokens count both.")
+    one = ", which is one run of fewer minutes" if any(part.branched for part in runs) else ""
+    return [*told, f"- Command: `albertine pretrain --config recipes/{name}.yaml`{one}"]
 
 
 def card(name: str, config: EncoderConfig, took: dict[str, Any], scores: dict[str, Any], suite: str) -> str:
@@ -134,14 +175,7 @@ def card(name: str, config: EncoderConfig, took: dict[str, Any], scores: dict[st
             f"- Run: `settings.yaml` in the environment of `environment.json`; {took['steps']:,} "
             f"updates, {took['tokens'] / 1e6:.1f} million tokens, {took['minutes']:.0f} minutes by the clock "
             "on one core of two, while other programs ran beside it. `curve.csv` is its curve.",
-            *(
-                f"- Until update {step:,} it was a shorter run, `settings-{number}.yaml`, which was gone on "
-                "with by `albertine pretrain --branch-from` its last checkpoint; minutes and tokens count "
-                "both."
-                for number, step in enumerate(took["branches"], 1)
-            ),
-            f"- Command: `albertine pretrain --config recipes/{name}.yaml`"
-            + (", which is one run of fewer minutes" if took["branches"] else ""),
+            *took["parts"],
         ],
         "scores": [
             "## Scores (`scores.json`)",
@@ -216,14 +250,16 @@ def main() -> None:
             files = {whitening.FILE: vectors.to_bytes()}
         save_model(model, tokenizer, new, stored="float16", extra_files=files)
         runs = lineage(options.run)
-        took = curve(runs, new)
+        took = {**curve(runs, new), "parts": told_parts(runs, name)}
         ran = json.loads((options.run / "environment.json").read_text(encoding="utf-8"))
         # Where the run lay, and on whose machine, helps nobody to run it again.
         ran = {key: value for key, value in ran.items() if key not in ("host", "command")}
         (new / "environment.json").write_text(json.dumps(ran, indent=2) + "\n", encoding="utf-8")
-        for number, (run, _) in enumerate(runs, 1):
+        for number, (run, *_) in enumerate(runs, 1):
             tree = yaml.safe_load((run / "settings.yaml").read_text(encoding="utf-8"))
             tree |= {"corpus": f"corpora/{name.rpartition('-')[2]}", "output": "runs"}
+            if (origin := tree["model"].get("start_from")) is not None:
+                tree["model"]["start_from"] = f"runs/{Path(origin).name}"
             text = yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
             file = "settings.yaml" if run == options.run else f"settings-{number}.yaml"
             (new / file).write_text(text, encoding="utf-8")

@@ -21,6 +21,7 @@ from albertine.cli import (
     analyze,
     bench,
     card,
+    cloze,
     convert,
     demo,
     distill,
@@ -46,7 +47,7 @@ from albertine.errors import AlbertineError, without_torch
 
 VERBS = (
     *(info, demo, doctor),
-    *(tokenizer, prepare, pretrain, distill, score, suite),
+    *(tokenizer, prepare, pretrain, distill, score, suite, cloze),
     *(finetune, evaluate, ensemble, report),
     *(predict, serve, analyze, convert, export, prune, card, push, bench),
 )

@@ -1,0 +1,78 @@
+"""`albertine cloze`: questions about passages out of plain text."""
+
+from __future__ import annotations
+
+import json as js
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from albertine.cli import show
+from albertine.cli.options import Encoding, Json, Language, TextField, TextFormat
+
+JUDGED, MOST_JUDGED = 50, 700
+"""Of so many passages one is for the dev file, and at most so many are."""
+
+
+def cloze(
+    text: Annotated[list[Path], typer.Argument(metavar="TEXT...", help="Files and folders of text.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder for train.json and dev.json, which are replaced.")
+    ],
+    questions: Annotated[
+        int, typer.Option("--questions", min=2, help="As many as this, if the text gives them.")
+    ] = 100_000,
+    language: Annotated[Language, typer.Option("--language", help="Whose sentences.")] = Language.auto,
+    format: TextFormat = "auto",
+    text_field: TextField = "text",
+    encoding: Encoding = "utf-8",
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Which passages, and what is asked.")] = 1,
+    json: Json = False,
+) -> None:
+    """Make questions about passages out of plain text.
+
+    Nobody has to write any: a question is a sentence of the passage without one of its names, dates, numbers
+    or phrases. A small encoder learns from many of them to find an answer, before it learns from the few that
+    people asked: `albertine finetune --config recipes/finetune/cloze.yaml`.
+    """
+    from albertine.cli.source import Source
+    from albertine.errors import DataError
+    from albertine.files import replace_durably
+    from albertine.text.cloze_questions import cloze_questions
+
+    source = Source(text, format, text_field, encoding)
+    spoken = source.language(language.value)
+    source.reports.clear()
+    tree = cloze_questions(source.documents(), spoken, count=questions, seed=seed)
+    show.notes(source.passed_over())
+    passages = tree["data"]
+    if len(passages) < 2:
+        raise DataError(
+            "no two passages of this text can be asked about: they have sentences of some words in "
+            "paragraphs of a few hundred characters",
+            where=text[0],
+            remedy="Give more text, or say its --language",
+        )
+    judged = min(MOST_JUDGED, 1 + len(passages) // JUDGED)
+    output.mkdir(parents=True, exist_ok=True)
+    told: dict[str, Any] = {"language": spoken}
+    for name, part in (("train", passages[judged:]), ("dev", passages[:judged])):
+        replace_durably(
+            output / f"{name}.json", js.dumps({**tree, "data": part}, ensure_ascii=False).encode("utf-8")
+        )
+        asked = [q for article in part for passage in article["paragraphs"] for q in passage["qas"]]
+        told |= {f"{name}_questions": len(asked), f"{name}_passages": len(part)}
+        told["example"] = [asked[0]["question"], asked[0]["answers"][0]["text"]]
+    if json:
+        show.as_json(told)
+        return
+    question, answer = told["example"]
+    show.facts(
+        f"{output}: written",
+        {
+            name: f"{told[f'{name}_questions']:,} questions about {told[f'{name}_passages']:,} passages"
+            for name in ("train", "dev")
+        }
+        | {"for example": f"{question} {answer}"},
+    )

@@ -1,0 +1,194 @@
+"""What can be asked for in a sentence, and how, in English and in Chinese.
+
+A question keeps some of the words around its answer, mostly in their order, with a question word that fits
+the kind of answer (after Lewis et al. 2019, arXiv 1906.04980, who find answers with a tagger; here a few
+patterns of the language do).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+T = TypeVar("T")
+
+# fmt: off
+SMALL = frozenset((
+    "a", "about", "after", "against", "also", "an", "and", "are", "as", "at", "be", "been", "before",
+    "being", "between", "but", "by", "can", "could", "during", "for", "from", "had", "has", "have", "he",
+    "her", "his", "if", "in", "into", "is", "it", "its", "may", "might", "no", "nor", "not", "of", "on",
+    "or", "out", "over", "she", "so", "such", "than", "that", "the", "their", "then", "there", "these",
+    "they", "this", "those", "through", "to", "under", "up", "was", "were", "when", "where", "which",
+    "while", "who", "whom", "whose", "will", "with", "would",
+))
+# fmt: on
+"""Words that say little of what a sentence is about."""
+MONTHS = "January|February|March|April|May|June|July|August|September|October|November|December"
+NUMBERS = "two|three|four|five|six|seven|eight|nine|ten|twelve|twenty|thirty|hundreds|thousands"
+NAME = r"[A-Z](?:[\w.-]|['’](?=[A-Z]))*\w"
+WORD = rf"(?!(?:{'|'.join(sorted(SMALL))})\b)[a-z][a-z-]+"
+AFTER = ("a", "an", "the", "of", "by", "for", "as", "with", "in")
+ENGLISH = {
+    "date": rf"\b(?:(?:{MONTHS})(?: \d{{1,2}},)? \d{{4}}|\d{{1,2}} (?:{MONTHS}) \d{{4}}"
+    rf"|(?:{MONTHS}) \d{{1,2}}|1\d{{3}}|20[012]\d)\b",
+    "number": r"(?<![\w.,-])\$?\d[\d,]*(?:\.\d+)?(?: (?:million|billion|percent))?%?(?![\w-])"
+    rf"|\b(?:{NUMBERS})\b",
+    "name": rf"\b{NAME}(?: (?:(?:of|the|and|de|van|von) (?:the )?)?{NAME}){{0,5}}",
+    "phrase": "(?:" + "|".join(rf"(?<= {word} )" for word in AFTER) + rf"){WORD}(?: {WORD}){{0,3}}",
+}
+_HAN, _EDGES = "\u4e00-\u9fff", "的是在和与及于为了被由从到对把而或以"
+CHINESE = {
+    "date": r"(?:公元前?)?\d{1,4}年(?:\d{1,2}月(?:\d{1,2}[日号])?)?|\d{1,2}月\d{1,2}[日号]",
+    "number": r"(?<![\d.])\d[\d,.]*[万亿]?[%％]?",
+    "name": r"《[^《》]{1,20}》|(?<=“)[^“”，。]{2,12}(?=”)|[A-Z][A-Za-z .'-]{2,30}",
+    "phrase": rf"(?<=[{_EDGES}叫、])(?!者|其)(?:(?![{_EDGES}])[{_HAN}]){{2,8}}(?=[{_EDGES}，。；：、（]|$)",
+}
+"""Patterns of answers by kind; of what is found by two, the first counts."""
+SHARES = {"date": 2, "number": 2, "name": 4, "phrase": 2}
+"""How often each kind is asked for where a sentence has all of them."""
+LEFT_OUT, LEFT_OUT_SMALL = 0.13, 0.35
+"""Of the words around an answer: who asks does not quote."""
+
+
+class Gap(NamedTuple):
+    """A part of a sentence that can be an answer."""
+
+    begin: int
+    end: int
+    kind: str
+
+
+class Chooser:
+    """Choices out of a stream of numbers."""
+
+    def __init__(self, numbers: np.random.Generator) -> None:
+        self.numbers = numbers
+
+    def chance(self, share: float) -> bool:
+        return bool(self.numbers.random() < share)
+
+    def between(self, least: int, most: int) -> int:
+        return int(self.numbers.integers(least, most + 1))
+
+    def one(self, among: Sequence[T]) -> T:
+        return among[int(self.numbers.integers(len(among)))]
+
+
+def gaps(sentence: str, patterns: Mapping[str, str]) -> list[Gap]:
+    """All that can be asked for in a sentence."""
+    found: list[Gap] = []
+    for kind, pattern in patterns.items():
+        for match in re.finditer(pattern, sentence):
+            begin, text = match.start(), match[0].rstrip(" .,")
+            end, (first, *others) = begin + len(text), text.split(" ")
+            if kind == "name" and begin == 0 and (not others or first.lower() in SMALL) and first.isascii():
+                continue  # a capital that means no more than the sentence's begin
+            taken = any(begin < one.end and one.begin < end for one in found)
+            if text and text.lower() not in SMALL and not taken:
+                found.append(Gap(begin, end, kind))
+    return found
+
+
+def ask_english(sentence: str, gap: Gap, draw: Chooser) -> str | None:
+    """A question that the gap answers; None where too little is left to ask with."""
+    word, instead = _english_word(sentence, gap, draw)
+    left, right = sentence[: gap.begin].split(), sentence[gap.end :].split()
+    if left and (instead or left[-1].lower() in ("a", "an", "the")):
+        left.pop()
+    count = draw.between(6, 13)
+    right = right[: count - min(len(left), draw.between(2, count))]
+    left = left[max(0, len(left) - count + len(right)) :]
+    before, behind = _fewer(left, draw), _fewer(right, draw, first=word == "how many")
+    if len(before) + len(behind) < 4:
+        return None
+    helping = draw.one([[], [], ["did"], ["was"], ["is"], ["does"]])
+    if word == "how many":  # of what stands behind it
+        words = draw.one([[word, *behind, *helping, *before]] * 2 + [[*before, word, *behind]])
+    else:
+        front, turned, within = [word, *helping, *before, *behind], [word, *behind, *before], [*before, word]
+        words = draw.one([front, front, turned, [*within, *behind]])
+    asked = " ".join(words)
+    return asked[0].upper() + asked[1:] + "?"
+
+
+def _english_word(sentence: str, gap: Gap, draw: Chooser) -> tuple[str, bool]:
+    """What to ask with, and whether it says what the word before the answer did."""
+    text, before = sentence[gap.begin : gap.end], sentence[: gap.begin].split()[-1:]
+    last = before[0].lower() if before else ""
+    if gap.kind == "date":
+        year = ["when", "when", "what year", "in what year"]
+        return draw.one(year if text.isdigit() else ["when", "on what date"]), last in ("in", "on")
+    if gap.kind == "number":
+        if text.startswith("$"):
+            return "how much", False
+        return ("what percentage" if text.endswith(("%", "percent")) else "how many"), False
+    if last in ("in", "at", "near", "from"):
+        return draw.one(["where", "where", "what place", "in which city", "what country", "what"]), True
+    if gap.kind == "phrase":
+        return draw.one(["what", "what", "what", "which", "what kind of", "what type of"]), False
+    if last == "by" and text.count(" ") < 3:
+        return draw.one(["who", "by whom", "who"]), True
+    if text.count(" ") in (1, 2) and " of " not in text:
+        return draw.one(["who", "who", "who", "what", "which person"]), False
+    return draw.one(["what", "which", "who", "what"]), False
+
+
+def _fewer(words: Sequence[str], draw: Chooser, *, first: bool = False) -> list[str]:
+    """Some of the words are left out, two may change places.
+
+    Args:
+        first: the first word stays.
+    """
+    left = []
+    for number, word in enumerate(word.strip('.,;:()"“”') for word in words):
+        stays = first and number == 0
+        if word and (stays or not draw.chance(LEFT_OUT_SMALL if word.lower() in SMALL else LEFT_OUT)):
+            left.append(word)
+    if len(left) > 3 and draw.chance(0.3):
+        at = draw.between(0, len(left) - 2)
+        left[at], left[at + 1] = left[at + 1], left[at]
+    return left
+
+
+def ask_chinese(sentence: str, gap: Gap, draw: Chooser) -> str | None:
+    """The same in Chinese, where the question word stands in the answer's place: its clause, perhaps with a
+    neighbour, perhaps less some characters."""
+    clauses = [(m.start(), m.end()) for m in re.finditer("[^，；：,;。！？]+", sentence)]
+    at = next((i for i, (begin, end) in enumerate(clauses) if begin <= gap.begin and gap.end <= end), None)
+    if at is None:
+        return None
+    begin, end = clauses[at]
+    left, right = sentence[begin : gap.begin], sentence[gap.end : end]
+    asked = _shorter(left, draw) + _chinese_word(sentence, gap, draw) + _shorter(right, draw)
+    if len(clauses) > 1 and (len(left + right) < 8 or draw.chance(0.5)):
+        other = _shorter(sentence[slice(*clauses[at - 1 if at else 1])], draw)
+        asked = draw.one([f"{other}，{asked}", f"{other}，{asked}", f"{asked}，{other}"])
+    known = asked.replace("，", "")
+    return asked + "？" if len(known) >= 10 else None
+
+
+def _chinese_word(sentence: str, gap: Gap, draw: Chooser) -> str:
+    text, last = sentence[gap.begin : gap.end], sentence[: gap.begin][-1:]
+    if gap.kind == "date":
+        return draw.one(["什么时候", "何时", "哪一年" if text.endswith("年") else "哪一天"])
+    if gap.kind == "number":
+        return draw.one(["多少", "多少", "几"])
+    if last in ("在", "于", "到", "从"):
+        return draw.one(["哪里", "什么地方", "哪儿", "什么"])
+    if last in ("由", "被"):
+        return draw.one(["谁", "什么人", "谁"])
+    if text.startswith("《"):
+        return draw.one(["什么", "哪部作品", "什么书", "哪个"])
+    return draw.one(["什么", "什么", "谁", "哪个", "哪些"])
+
+
+def _shorter(text: str, draw: Chooser) -> str:
+    """Without up to three of its characters that stand together."""
+    if len(text) < 6 or not draw.chance(0.4):
+        return text
+    size = draw.between(1, 3)
+    at = draw.between(0, len(text) - size)
+    return text[:at] + text[at + size :]

@@ -1,0 +1,64 @@
+"""`albertine cloze`: what it writes is learned from, and what it says of wrong words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from albertine.interop.huggingface import save_model
+from albertine.model.config import EncoderConfig
+from albertine.model.model import Model
+from albertine.model.plan import SharingPlan
+from albertine.text.load import load_tokenizer
+from tests.cli.conftest import Command
+from tests.toy import toy_vocabulary
+
+TEXT = Path(__file__).parents[2] / "data" / "demo" / "english.tar.xz"
+
+
+def contexts(file: Path) -> list[str]:
+    tree = json.loads(file.read_text(encoding="utf-8"))
+    return [p["context"] for article in tree["data"] for p in article["paragraphs"]]
+
+
+def test_what_is_written_is_learned_from(albertine: Command, tmp_path: Path) -> None:
+    """Kills: a passage in both files; an empty dev file; what was there before left beside the new."""
+    output = tmp_path / "my questions"
+    albertine("cloze", str(TEXT), "-o", str(output), "--questions", "40", "--seed", "2")
+    first = contexts(output / "train.json")
+    done = albertine("cloze", str(TEXT), "-o", str(output), "--questions", "300", "--json")
+    told = json.loads(done.out)
+    train, dev = (contexts(output / f"{name}.json") for name in ("train", "dev"))
+    assert told["language"] == "en"
+    assert (told["train_passages"], told["dev_passages"]) == (len(train), len(dev))
+    assert told["train_questions"] + told["dev_questions"] == 300
+    assert len(train) > 30 * len(dev) > 0 and not set(train) & set(dev) and train[0] != first[0]
+    assert sorted(path.name for path in output.iterdir()) == ["dev.json", "train.json"]
+
+    _, vocabulary = toy_vocabulary(tmp_path, 60_000)
+    tokenizer = load_tokenizer(vocabulary)
+    config = EncoderConfig(
+        vocab_size=tokenizer.vocab_size,
+        embedding_size=8,
+        hidden_size=16,
+        num_attention_heads=2,
+        intermediate_size=20,
+        max_position_embeddings=128,
+        plan=SharingPlan.shared(2),
+    )
+    save_model(Model(config, {"mlm"}), tokenizer, tmp_path / "model")
+    recipe = Path(__file__).parents[2] / "recipes" / "finetune" / "cloze.yaml"
+    words = [f"encoder.folder={tmp_path / 'model'}", f"output={tmp_path / 'runs'}", "training.steps=2"]
+    words += [f"task.train={output / 'train.json'}", f"task.dev={output / 'dev.json'}"]
+    albertine("finetune", "--config", str(recipe), *words, "training.batch_size=4", "watching.evaluations=1")
+    scores = json.loads((tmp_path / "runs" / "cloze" / "scores.json").read_text(encoding="utf-8"))
+    assert "squad_f1" in json.dumps(scores)
+
+
+def test_text_that_gives_no_questions_is_refused(albertine: Command, tmp_path: Path) -> None:
+    small = tmp_path / "small.txt"
+    small.write_text("Too short.\n", encoding="utf-8")
+    refused = albertine("cloze", str(small), "-o", str(tmp_path / "out"))
+    assert refused.code == 2 and "no two passages" in refused.err and not (tmp_path / "out").exists()
+    missing = albertine("cloze", str(tmp_path / "none"), "-o", str(tmp_path / "out"))
+    assert missing.code == 2 and "none" in missing.err
