@@ -88,26 +88,31 @@ def lineage(run: Path) -> list[Part]:
         origin = settings["model"].get("start_from")
         if branch := branch_of(found[0].run):
             found.insert(0, Part(Path(branch["checkpoint"]).parents[1], branch["step"], True))
-        elif origin is not None and (Path(origin) / "metrics.jsonl").is_file():
-            found.insert(0, Part(Path(origin)))
+        elif origin is not None and (first := run_of(Path(origin))) is not None:
+            found.insert(0, Part(first))
         else:
             return found
+
+
+def run_of(folder: Path) -> Path | None:
+    """The run that a folder is, or is the model of."""
+    return next((f for f in (folder, folder.parent) if (f / "metrics.jsonl").is_file()), None)
 
 
 def curve(runs: list[Part], folder: Path) -> dict[str, Any]:
     """Write curve.csv and curve.png; returns what the runs took together."""
     training: list[dict[str, Any]] = []
     lines: list[int] = []
-    before = {"step": 0, "tokens": 0, "elapsed": 0.0}
+    so_far = {"step": 0, "tokens": 0, "elapsed": 0.0}
     for part in runs:
         rows = [row for row in read_metrics(part.run / "metrics.jsonl") if row["step"] <= part.end]
         training += [
-            row | {key: row[key] + n for key, n in before.items()} for row in rows if "tokens" in row
+            row | {key: row[key] + n for key, n in so_far.items()} for row in rows if "tokens" in row
         ]
-        lines += [int(before["step"]) + border for border in borders(part.run / "metrics.jsonl")]
+        lines += [int(so_far["step"]) + border for border in borders(part.run / "metrics.jsonl")]
         if not part.branched:
-            before = {key: training[-1][key] for key in before}
-            lines.append(int(before["step"]))
+            so_far = {key: training[-1][key] for key in so_far}
+            lines.append(int(so_far["step"]))
     with (folder / "curve.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["step", "stage", "tokens", "minutes", "training_loss", "training_accuracy"])
@@ -259,7 +264,10 @@ def main() -> None:
             tree = yaml.safe_load((run / "settings.yaml").read_text(encoding="utf-8"))
             tree |= {"corpus": f"corpora/{name.rpartition('-')[2]}", "output": "runs"}
             if (origin := tree["model"].get("start_from")) is not None:
-                tree["model"]["start_from"] = f"runs/{Path(origin).name}"
+                origin = Path(origin)
+                tree["model"]["start_from"] = str(
+                    "runs" / origin.relative_to((run_of(origin) or origin).parent)
+                )
             text = yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
             file = "settings.yaml" if run == options.run else f"settings-{number}.yaml"
             (new / file).write_text(text, encoding="utf-8")
