@@ -829,7 +829,86 @@ LOOP = (
     ),
 )
 
-MUTANTS = (*TASKS, *INFERENCE, *CORPUS, *TRAINING, *LOOP, *STREAMS)
+QUESTIONS = (
+    M("text/cloze_rules.py", 'if kind == "name" and begin == 0', "if begin == 0", "tests/text/test_cloze.py"),
+    M(
+        "text/cloze_rules.py",
+        "text.lower() not in SMALL and not taken",
+        "text.lower() not in SMALL",
+        "tests/text/test_cloze.py",
+    ),
+    M(
+        "text/cloze_rules.py",
+        'return draw.one(["who", "by whom", "who"]), True',
+        'return draw.one(["who", "by whom", "who"]), False',
+        "tests/text/test_cloze.py",
+    ),
+    M("text/cloze_rules.py", "if left and (instead or", "if left and (False or", "tests/text/test_cloze.py"),
+    M("text/cloze_rules.py", "stays = first and number == 0", "stays = False", "tests/text/test_cloze.py"),
+    M(
+        "text/cloze_rules.py",
+        "sentence[slice(*clauses[at - 1 if at else 1])]",
+        "sentence[slice(*clauses[at - 1])]",
+        "tests/text/test_cloze.py",
+    ),
+    M(
+        "text/cloze_questions.py",
+        '"answer_start": at + gap.begin',
+        '"answer_start": gap.begin',
+        "tests/text/test_cloze.py",
+    ),
+    M(
+        "text/cloze_questions.py",
+        "if len(paragraph) >= least:",
+        "if len(paragraph) >= 0:",
+        "tests/text/test_cloze.py",
+    ),
+    M(
+        "text/cloze_questions.py",
+        "elif (place := draw.between(0, number)) < count:",
+        "elif (place := draw.between(0, count)) < count:",
+        "tests/text/test_cloze.py",
+    ),
+    M("text/cloze_questions.py", "[: count - made]", "[:]", "tests/text/test_cloze.py"),
+    M(
+        "text/cloze_questions.py",
+        'between = len(" ") if language == "en" else 0',
+        "between = 1",
+        "tests/text/test_cloze.py",
+    ),
+    M(
+        "cli/cloze.py",
+        '(("train", passages[judged:]), ("dev", passages[:judged]))',
+        '(("train", passages), ("dev", passages[:judged]))',
+        "tests/cli/test_cloze.py",
+    ),
+    M(
+        "pretraining/first_model.py",
+        "model.sentence_objective is None and model.mlm",
+        "model.mlm",
+        "tests/pretraining/test_first_model.py",
+    ),
+    M(
+        "pretraining/first_model.py",
+        "Model(model.config, heads, seed=seed, precision",
+        "Model(model.config, heads, seed=0, precision",
+        "tests/pretraining/test_first_model.py",
+    ),
+    M(
+        "inference/masks.py",
+        "open_V[sorted(tokenizer.special_ids)] = False",
+        "open_V[sorted(among or ())] = True",
+        "tests/tasks/test_predictor.py",
+    ),
+    M(
+        "serving/service.py",
+        "range(len(futures) - 1, -1, -1)",
+        "range(len(futures), -1, -1)",
+        "tests/serving/test_service.py",
+    ),
+)
+
+MUTANTS = (*TASKS, *INFERENCE, *CORPUS, *TRAINING, *LOOP, *STREAMS, *QUESTIONS)
 
 
 class Copy:
