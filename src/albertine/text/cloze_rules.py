@@ -99,7 +99,7 @@ def ask_english(sentence: str, gap: Gap, draw: Chooser) -> str | None:
     if left and (instead or left[-1].lower() in ("a", "an", "the")):
         left.pop()
     count = draw.between(6, 13)
-    right = right[: count - min(len(left), draw.between(2, count))]
+    right = right[: max(1, count - min(len(left), draw.between(2, count)))]
     left = left[max(0, len(left) - count + len(right)) :]
     before, behind = _fewer(left, draw), _fewer(right, draw, first=word == "how many")
     if len(before) + len(behind) < 4:
