@@ -140,7 +140,7 @@ def _fewer(words: Sequence[str], draw: Chooser, *, first: bool = False) -> list[
     """Some of the words are left out, two may change places.
 
     Args:
-        first: the first word stays.
+        first: the first word stays where it is.
     """
     left = []
     for number, word in enumerate(word.strip('.,;:()"“”') for word in words):
@@ -148,7 +148,7 @@ def _fewer(words: Sequence[str], draw: Chooser, *, first: bool = False) -> list[
         if word and (stays or not draw.chance(LEFT_OUT_SMALL if word.lower() in SMALL else LEFT_OUT)):
             left.append(word)
     if len(left) > 3 and draw.chance(0.3):
-        at = draw.between(0, len(left) - 2)
+        at = draw.between(int(first), len(left) - 2)
         left[at], left[at + 1] = left[at + 1], left[at]
     return left
 
