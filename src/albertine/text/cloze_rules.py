@@ -49,7 +49,7 @@ CHINESE = {
 """Patterns of answers by kind; of what is found by two, the first counts."""
 SHARES = {"date": 2, "number": 2, "name": 4, "phrase": 2}
 """How often each kind is asked for where a sentence has all of them."""
-LEFT_OUT, LEFT_OUT_SMALL = 0.13, 0.35
+LEFT_OUT, LEFT_OUT_SMALL, LEFT_OUT_PAIRS = 0.13, 0.35, 0.25
 """Of the words around an answer: who asks does not quote."""
 
 
@@ -155,7 +155,7 @@ def _fewer(words: Sequence[str], draw: Chooser, *, first: bool = False) -> list[
 
 def ask_chinese(sentence: str, gap: Gap, draw: Chooser) -> str | None:
     """The same in Chinese, where the question word stands in the answer's place: its clause, perhaps with a
-    neighbour, perhaps less some characters."""
+    neighbour, less some pairs of characters."""
     clauses = [(m.start(), m.end()) for m in re.finditer("[^，；：,;。！？]+", sentence)]
     at = next((i for i, (begin, end) in enumerate(clauses) if begin <= gap.begin and gap.end <= end), None)
     if at is None:
@@ -186,9 +186,6 @@ def _chinese_word(sentence: str, gap: Gap, draw: Chooser) -> str:
 
 
 def _shorter(text: str, draw: Chooser) -> str:
-    """Without up to three of its characters that stand together."""
-    if len(text) < 6 or not draw.chance(0.4):
-        return text
-    size = draw.between(1, 3)
-    at = draw.between(0, len(text) - size)
-    return text[:at] + text[at + size :]
+    """Without some of its pairs of characters, which are words as often as not."""
+    pairs = [text[i : i + 2] for i in range(0, len(text), 2)]
+    return "".join(pair for pair in pairs if not draw.chance(LEFT_OUT_PAIRS))
