@@ -12,7 +12,7 @@ import albertine
 from albertine.cli.source import Source
 from albertine.cli.vocabulary import Kind, train
 from albertine.corpus.prepare import prepare
-from albertine.pretraining.run import pretrain
+from albertine.pretraining.run import PretrainResult, pretrain
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.settings import load
 from albertine.tasks.registry import known
@@ -75,21 +75,31 @@ def test_header(recipe: Path) -> None:
     assert load(PretrainingSettings, recipe).name == recipe.stem
 
 
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
-def test_two_steps(recipe: Path, corpora: dict[str, Path], tmp_path: Path) -> None:
+def two_steps(recipe: Path, corpora: dict[str, Path], folder: Path) -> tuple[Path, PretrainResult]:
+    """The corpus of a recipe, and two steps of it at toy size, behind two of the recipe it begins with."""
     xlnet = "--kind xlnet" in recipe.read_text(encoding="utf-8")  # of `prepare`, in its header
     full = load(PretrainingSettings, recipe)
     taught = full.objective.distillation is not None
     language = "zh" if recipe.stem.endswith("-zh") else "en"
     corpus = corpora[f"{language}-xlnet" if xlnet else f"{language}-taught" if taught else language]
-    # A student has the size that its teacher's weights give it.
-    toy = [word for word in RUN if not (taught and word.startswith("model.change."))]
-    toy += [f"corpus={json.dumps(str(corpus))}", f"output={json.dumps(str(tmp_path))}"]
+    # What begins with weights has the size that they give it.
+    begun = full.model.start_from is not None
+    toy = [word for word in RUN if not (begun and word.startswith("model.change."))]
+    toy += [f"corpus={json.dumps(str(corpus))}", f"output={json.dumps(str(folder))}"]
+    if full.model.start_from is not None and full.model.start_from.parts[0] == "runs":
+        _, first = two_steps(recipe.with_stem(full.model.start_from.parts[1]), corpora, folder)
+        toy.append(f"model.start_from={json.dumps(str(first.folder / 'final'))}")
     if full.stages:  # two of them, at toy size
         toy.append(f"stages={json.dumps([{'begin': 0, 'max_length': 8}, {'begin': 0.5}])}")
     if full.objective.permutation.reuse:
         toy += ["objective.permutation.reuse=16", "objective.permutation.predictions=5"]
-    result = pretrain(load(PretrainingSettings, recipe, toy))
+    return corpus, pretrain(load(PretrainingSettings, recipe, toy))
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_two_steps(recipe: Path, corpora: dict[str, Path], tmp_path: Path) -> None:
+    full = load(PretrainingSettings, recipe)
+    corpus, result = two_steps(recipe, corpora, tmp_path)
     assert result.outcome.done and result.outcome.step == 2
     model = albertine.load(result.folder / "final")
     expected = {"mlm" if full.objective.kind == "masked" else "lm", full.objective.pairs} - {"none"}

@@ -73,8 +73,8 @@ def test_pairs_need_two_kinds_of_segments_or_none(build: Build, corpus: Path, tm
 
 
 def test_a_model_without_pairs_gets_a_sentence_head(build: Build, corpus: Path, tmp_path: Path) -> None:
-    """Kills: other weights drawn anew; a head that does not depend on the seed; one objective's head taken for
-    the other's; a masked-LM head made up."""
+    """Kills: other weights drawn anew; a head that does not depend on the seed; one objective's head read as
+    another's; a masked-LM head made up."""
     counts = count_tokens(Corpus(corpus), Corpus(corpus).tokenizer().vocab_size)
     plain = first_model(build(objective={"pairs": "none"}), counts)
     save_model(plain, None, tmp_path / "plain")
