@@ -73,7 +73,8 @@ def test_what_the_runtime_computes_is_told(told: dict[str, Any]) -> None:
     assert plain == {"f32": 18}
     able = "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
     assert narrow == ({"bf16": 18} if able else {"f32": 18})
-    assert sum(small.get(kind, 0) for kind in ("u8", "i8")) == 18
+    # With AVX2 alone the products of activations are not fused, and some of them are in 8 bits too.
+    assert sum(small.get(kind, 0) for kind in ("u8", "i8")) in (18, 21) and small["u8"] == 18
 
 
 def test_places_stay_exact_where_the_processor_computes_in_bfloat16(folder: Path) -> None:

@@ -54,6 +54,8 @@ class EncoderOutput:
 
     def first(self, rows: int, tokens: int) -> EncoderOutput:
         """The first rows of the states, and what is known of the first tokens."""
+        if len(self.last_hidden) == rows and self.ponder is None:
+            return self
         states = None if self.hidden_states is None else tuple(x[:rows] for x in self.hidden_states)
         ponder = self.ponder and Ponder(*(x[:tokens] for x in self.ponder))
         return replace(self, last_hidden=self.last_hidden[:rows], hidden_states=states, ponder=ponder)

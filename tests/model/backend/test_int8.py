@@ -216,7 +216,9 @@ def test_never_a_reference_kernel(isa: str) -> None:
     assert names and not [name for name in names if "ref" in name], kernels
     assert json.loads(chosen)["form"] in {"unsigned", "signed", "32-bit sums"}
     assert all(float(line.split()[1]) < 0.1 for line in (unsigned, plain))
-    if isa == "AVX2":  # which has no VNNI
-        assert unsigned.startswith("64 ") and plain.startswith("64 ")
+    if (
+        isa == "AVX2"
+    ):  # which has no VNNI; `_int_mm` adds pairs in 16 bits only where oneDNN multiplies for it
+        assert unsigned.startswith("64 ") and plain.split()[0] in {"64", "127"}
     found = json.loads(errors)
     assert found["float32"] < 1e-5 and 1e-4 < found["int8"] < 0.03

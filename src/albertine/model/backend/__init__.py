@@ -38,7 +38,7 @@ _current = _Current()
 
 def current() -> Backend:
     """The backend of the forward pass under way in this thread; plain torch outside of any."""
-    if _compiling():
+    if is_dynamo_compiling() and not is_exporting():  # as `_compiling`; this is asked several times a depth
         return _traced()
     return _current.backend or PLAIN
 

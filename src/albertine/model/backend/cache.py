@@ -68,7 +68,7 @@ def cached(layers: Sequence[nn.Module], form: Format, build: Callable[[], P]) ->
     `.data` raises none; a few values are compared because of those who do (PEFT merges adapters that way). A
     write through `.data` to single values may go unseen: write under `torch.no_grad()`.
     """
-    parameters = [p for layer in layers for p in _parameters(layer)]
+    parameters = _parameters(layers)
     own = _entries.setdefault(layers[0], {})
     which = tuple(map(id, layers))
     entry = own.get(which)
@@ -83,17 +83,17 @@ def cached(layers: Sequence[nn.Module], form: Format, build: Callable[[], P]) ->
     return built
 
 
-def _parameters(layer: nn.Module) -> list[nn.Parameter]:
-    # torch's own way walks through generators, which for one short text takes as long as a product.
-    if layer._modules:
-        return list(layer.parameters())
-    return [p for p in layer._parameters.values() if p is not None]
+def _parameters(layers: Sequence[nn.Module]) -> list[nn.Parameter]:
+    found: list[nn.Parameter] = []
+    for layer in layers:
+        # torch's own way walks through generators, which for one short text takes as long as a product.
+        some = layer.parameters() if layer._modules else layer._parameters.values()
+        found += [p for p in some if p is not None]
+    return found
 
 
 def _all_hold(stamps: Sequence[Stamp], parameters: Sequence[nn.Parameter]) -> bool:
-    return len(stamps) == len(parameters) and all(
-        stamp.holds(p) for stamp, p in zip(stamps, parameters, strict=True)
-    )
+    return len(stamps) == len(parameters) and all(map(Stamp.holds, stamps, parameters))
 
 
 def _count_update(optimizer: torch.optim.Optimizer, *_: object) -> None:

@@ -3,9 +3,9 @@ and numbers of rows for which its kernels are compiled already."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cache
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +18,7 @@ from albertine.model.backend.cache import cached
 from albertine.model.backend.cpu_attention import attend
 from albertine.model.backend.fused import formula
 from albertine.model.backend.proof import LinearLayer, prepared
-from albertine.model.backend.summed import OncePerPass, SummedGradients, bias_of, dense, runs
+from albertine.model.backend.summed import Once, OncePerPass, SummedGradients, bias_of, dense, runs, untouched
 from albertine.precision import Format
 
 if TYPE_CHECKING:
@@ -89,51 +89,47 @@ class Inference(Processor, OncePerPass):
 
     def __init__(self, form: Format) -> None:
         super().__init__(form)
-        self._kernels: dict[tuple[nn.Module, ...], LinearLayer | None] = {}
+        self._kernels = Once[Layers, LinearLayer | None](partial(_kernel, form, dense))
+        self._fused = Once[Layers, LinearLayer | None](partial(_kernel, form, untouched))
 
     def padded_rows(self, index: Tensor, num_rows: int) -> Tensor:
         # Of few rows there are few numbers: one text alone need not wait for sixteen.
         return index if len(index) < FEWEST else super().padded_rows(index, num_rows)
 
     def linear(self, layer: nn.Linear, x: Tensor) -> Tensor:
-        kernel = self._kernel((layer,)) if self._fits(x) else None
+        kernel = self._kernels[layer,] if self._fits(x) else None
         return super().linear(layer, x) if kernel is None else kernel(x)
 
     def linears(self, layers: Sequence[nn.Module], inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        if not all(map(self._fits, inputs)):
-            return super().linears(layers, inputs)
         found: list[Tensor] = []
         for first, end in runs(inputs):
-            group = cast(tuple[nn.Linear, ...], tuple(layers[first:end]))
-            kernel = self._fused(group)
+            group, x = tuple(layers[first:end]), inputs[first]
+            kernel = self._fused[group] if self._fits(x) else None
             if kernel is None:
                 found += super().linears(group, inputs[first:end])
             else:
-                found += kernel(inputs[first]).split_with_sizes([layer.out_features for layer in group], 1)
+                found += kernel(x).split_with_sizes([layer.out_features for layer in group], 1)  # type: ignore[misc]
         return tuple(found)
 
     def activated(self, layer: nn.Module, x: Tensor, name: str) -> Tensor:
-        kernel = self._fused((layer,)) if self._fits(x) else None
+        kernel = self._fused[layer,] if self._fits(x) else None
         return super().activated(layer, x, name) if kernel is None else kernel(x, name)
 
     def added(self, layer: nn.Module, x: Tensor, residual: Tensor, dropout: float) -> Tensor:
-        kernel = self._fused((layer,)) if dropout == 0 and self._fits(x) else None
+        kernel = self._fused[layer,] if dropout == 0 and self._fits(x) else None
         return super().added(layer, x, residual, dropout) if kernel is None else kernel(x, None, residual)
 
     def _fits(self, x: Tensor) -> bool:
         return x.ndim == 2 and x.dtype == self.form.dtype
 
-    def _kernel(self, layers: tuple[nn.Module, ...]) -> LinearLayer | None:
-        """The products of the layers as one, looked up once a pass; None where they have no kernel."""
-        if layers not in self._kernels:
-            own = cast(tuple[nn.Linear, ...], layers)
-            found = cached(own, self.form, lambda: _laid_out(own, self.form)) if dense(own) else None
-            self._kernels[layers] = found
-        return self._kernels[layers]
 
-    def _fused(self, layers: tuple[nn.Module, ...]) -> LinearLayer | None:
-        """The same, and None also where somebody wants the layers called."""
-        return self._kernel(layers) if self._untouched[layers] else None
+Layers = tuple[nn.Module, ...]
+
+
+def _kernel(form: Format, may: Callable[[Any], bool], layers: Layers) -> LinearLayer | None:
+    """The products of the layers as one, where they may be computed so; else None."""
+    own = cast(tuple[nn.Linear, ...], layers)
+    return cached(own, form, lambda: _laid_out(own, form)) if may(own) else None
 
 
 def _laid_out(layers: Sequence[nn.Linear], form: Format) -> LinearLayer:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -32,28 +32,44 @@ def untouched(layers: Sequence[nn.Module]) -> bool:
         return False
     if everywhere._global_backward_hooks or everywhere._global_backward_pre_hooks:
         return False
-    return all(
-        vars(type(layer)).get("computed_by_backend", False)  # said of itself, not of its subclasses
-        and dense([cast(nn.Linear, layer)])
-        and not (layer._forward_hooks or layer._forward_pre_hooks)
-        and not (layer._backward_hooks or layer._backward_pre_hooks)
-        for layer in layers
-    )
+    for layer in layers:
+        if not vars(type(layer)).get("computed_by_backend"):  # said of itself, not of its subclasses
+            return False
+        if layer._forward_hooks or layer._forward_pre_hooks:
+            return False
+        if layer._backward_hooks or layer._backward_pre_hooks:
+            return False
+    return dense(cast(Sequence[nn.Linear], layers))
 
 
-class Untouched(dict[tuple[nn.Module, ...], bool]):
-    """Whether layers are `untouched`, asked once a pass."""
+K = TypeVar("K")
+V = TypeVar("V")
 
-    def __missing__(self, layers: tuple[nn.Module, ...]) -> bool:
-        self[layers] = found = untouched(layers)
+
+class Once(dict[K, V]):
+    """What `make` makes of a key, made when it is first asked for. To look up a key is all that a depth pays.
+
+    `make` must not hold who holds this: what lives for one pass would then wait for the garbage collector.
+    """
+
+    def __init__(self, make: Callable[[K], V]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, key: K) -> V:
+        self[key] = found = self._make(key)
         return found
 
 
 def dense(layers: Sequence[nn.Linear]) -> bool:
     """Whether their weights are plain numbers: a subclass of Tensor, as torchao's quantization puts there,
     multiplies in its own way."""
-    kinds = (Tensor, nn.Parameter)  # a parametrized weight, or one of a functional call, is no Parameter
-    return all(type(layer.weight) in kinds for layer in layers)
+    for layer in layers:
+        weight = layer._parameters.get("weight")  # a tenth of the time of `layer.weight`
+        # A parametrized weight, or one of a functional call, is no Parameter.
+        if type(layer.weight if weight is None else weight) not in (nn.Parameter, Tensor):
+            return False
+    return True
 
 
 def bias_of(layer: nn.Linear) -> Tensor:
@@ -74,7 +90,7 @@ class OncePerPass(Backend):
         super().__init__(form)
         self._casts: dict[Tensor, Tensor] = {}
         self._norms: dict[tuple[nn.LayerNorm, torch.dtype], tuple[Any, ...]] = {}
-        self._untouched = Untouched()
+        self._untouched = Once[tuple[nn.Module, ...], bool](untouched)
 
     def cast(self, parameter: Tensor, dtype: torch.dtype) -> Tensor:
         if parameter.dtype == dtype:
