@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from albertine.model.backend import fused
 from albertine.model.backend.base import PLAIN
 from albertine.model.backend.fused import KERNELS, FusedLinear
 
@@ -21,22 +22,28 @@ def tensors(dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return weight / 5, bias, x, residual
 
 
-def layer(weight: Tensor, bias: Tensor, apart: bool = False) -> FusedLinear:
+def layer(weight: Tensor, bias: Tensor, narrow: bool = False) -> FusedLinear:
     """One that works, or the test is skipped."""
-    linear = FusedLinear(weight, bias, apart)
+    linear = FusedLinear(weight, bias, narrow)
     try:
         linear(torch.zeros(2, weight.shape[1], dtype=weight.dtype))
     except (RuntimeError, AttributeError) as error:
         pytest.skip(f"no fused product in {weight.dtype} here: {error}")
-    return FusedLinear(weight, bias, apart)
+    return FusedLinear(weight, bias, narrow)
 
 
-@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize(
+    ("narrow", "small", "many"), [(False, 0, ROWS), (True, 0, ROWS + 1), (True, 0, 4), (True, 1 << 17, 128)]
+)
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @torch.inference_mode()
-def test_equal_to_plain_operations(dtype: torch.dtype, apart: bool) -> None:
+def test_equal_to_plain_operations(
+    dtype: torch.dtype, narrow: bool, small: int, many: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fused, "SMALL", small)
+    monkeypatch.setattr(fused, "MANY", many)
     weight, bias, x, residual = tensors(dtype)
-    linear = layer(weight, bias, apart)
+    linear = layer(weight, bias, narrow)
     plain, right = F.linear(x.float(), weight.float(), bias.float()), residual.float()
     found = {
         "alone": (linear(x), plain),
@@ -70,6 +77,18 @@ def test_a_bias_with_gaps_is_read_as_it_is(dtype: torch.dtype) -> None:
     bias = gaps.clone()
     assert not gaps.is_contiguous()
     assert torch.equal(layer(weight, gaps)(x), layer(weight, bias)(x))
+
+
+@pytest.mark.parametrize(
+    ("narrow", "rows", "size"), [(False, 200, 8), (True, 3, 8), (True, 3, 400), (True, 200, 400)]
+)
+@torch.inference_mode()
+def test_with_avx2_alone_only_few_rows_of_a_large_weight_are_laid_out(
+    narrow: bool, rows: int, size: int
+) -> None:
+    linear = layer(torch.zeros(size, size), torch.zeros(size), narrow)
+    linear(torch.zeros(rows, size))
+    assert (linear._laid_out is not None) == (not narrow or (rows < 128 and size == 400))
 
 
 @torch.inference_mode()

@@ -8,6 +8,7 @@ them.
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from albertine.model.backend.base import PLAIN
@@ -25,34 +26,48 @@ def formula(name: str, dtype: torch.dtype) -> str:
     return "gelu" if name == "gelu_new" and dtype != torch.float32 else name
 
 
+MANY, SMALL = 128, 1 << 17
+"""Rows from which, and number of weights up to which, a processor with AVX2 alone multiplies faster without
+weights laid out for oneDNN: by a tenth with many rows, by a third in the smallest products, most of which are
+calls (docs/log.md)."""
+
+
 class FusedLinear:
     """x·Wᵀ + b in float32 or bfloat16, without gradients.
 
     Args:
         weight: (out, in). bias: (out,), of the same dtype; one with gaps is copied, as oneDNN takes no notice
             of them.
-        apart: compute activations after the product instead of in its kernel. With AVX2 alone oneDNN's GELU
-            of float32 takes three to eight times as long as torch's.
+        narrow: for AVX2 alone, where oneDNN's GELU of float32 takes three to eight times as long as torch's
+            and large products are torch's as well: activations are computed after the product, and only few
+            rows of a large weight by oneDNN.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor, apart: bool = False) -> None:
-        self.weight, self.bias, self.apart = weight.detach(), bias.detach().contiguous(), apart
+    def __init__(self, weight: Tensor, bias: Tensor, narrow: bool = False) -> None:
+        self.weight, self.bias, self.narrow = weight.detach(), bias.detach().contiguous(), narrow
         self._laid_out: Tensor | None = None
 
     def __call__(self, x_TI: Tensor, activation: str | None = None, residual: Tensor | None = None) -> Tensor:
         """Rows (T, in) to (T, out): through an activation, and then added to a residual (T, out)."""
+        if self.narrow and (len(x_TI) >= MANY or self.weight.numel() <= SMALL):
+            out = F.linear(x_TI, self.weight, self.bias)
+            return _after(out, activation, residual)
         weight = self._laid_out
         if weight is None:  # in the order that suits about so many rows; any number of rows can use it
             whole = self.weight.contiguous()
             weight = self._laid_out = torch.ops.mkldnn._reorder_linear_weight(whole, x_TI.shape[0] or None)
         product = torch.ops.mkldnn._linear_pointwise
         if activation is None and residual is not None:
-            out: Tensor = product.binary(x_TI, residual, weight, self.bias, "add")
-            return out
+            summed: Tensor = product.binary(x_TI, residual, weight, self.bias, "add")
+            return summed
         name, algorithm = "none", ""
-        if activation is not None and not self.apart:
+        if activation is not None and not self.narrow:
             name, algorithm = KERNELS[formula(activation, self.weight.dtype)]
         out = product.default(x_TI, weight, self.bias, name, [], algorithm)
-        if activation is not None and self.apart:
-            out = PLAIN.activate(out, activation)
-        return out if residual is None else out.add_(residual)
+        return _after(out, activation if self.narrow else None, residual)
+
+
+def _after(y_TO: Tensor, activation: str | None, residual: Tensor | None) -> Tensor:
+    """What follows a product, (T, out), which nobody else has."""
+    y_TO = y_TO if activation is None else PLAIN.activate(y_TO, activation)
+    return y_TO if residual is None else y_TO.add_(residual)
