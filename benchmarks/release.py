@@ -58,6 +58,7 @@ def measured(folder: Path, corpus: Path, suite: str, data: Path, before: dict[st
         "held_out": ("score", folder, corpus, "--max-length", 64),
         "held_out_128": ("score", folder, corpus, "--max-length", 128),
         "held_out_256": ("score", folder, corpus, "--max-length", 256),
+        "held_out_512": ("score", folder, corpus, "--max-length", 512),
         "held_out_passages": ("score", folder, corpus, "--max-length", 128, "--no-pairs"),
         "held_out_int8": ("score", folder, corpus, "--max-length", 64, "--precision", "int8"),
         "suite": ("suite", suite, folder, "--data", data),
@@ -71,6 +72,7 @@ class Part(NamedTuple):
     """A run that a model went through.
 
     Attributes:
+        run: its folder, or that of a released model, which tells of the runs before it.
         end: its last step that counts. branched: whether the next one is its branch, which counts on; else
             that begins with its weights (`model.start_from`) and counts anew.
     """
@@ -94,9 +96,34 @@ def lineage(run: Path) -> list[Part]:
             return found
 
 
-def run_of(folder: Path) -> Path | None:
-    """The run that a folder is, or is the model of."""
-    return next((f for f in (folder, folder.parent) if (f / "metrics.jsonl").is_file()), None)
+def run_of(origin: Path) -> Path | None:
+    """The run that a folder is, or is the model of; the folder of a released model by its name."""
+    if (FOLDER / origin / "curve.csv").is_file():
+        return FOLDER / origin
+    return next((f for f in (origin, origin.parent) if (f / "metrics.jsonl").is_file()), None)
+
+
+def training_rows(run: Path) -> list[dict[str, Any]]:
+    """The lines of training that a run wrote, or a released model tells."""
+    if (run / "metrics.jsonl").is_file():
+        return [row for row in read_metrics(run / "metrics.jsonl") if "tokens" in row]
+    with (run / "curve.csv").open(newline="", encoding="utf-8") as file:
+        return [
+            {
+                "step": int(row["step"]),
+                "stage": int(row["stage"]),
+                "tokens": int(row["tokens"]),
+                "elapsed": 60 * float(row["minutes"]),
+                "mlm_loss": float(row["training_loss"]),
+                "mlm_accuracy": float(row["training_accuracy"]),
+            }
+            for row in csv.DictReader(file)
+        ]
+
+
+def settings_of(run: Path) -> list[Path]:
+    """The files of settings of a run; of a released model those of the runs before it as well."""
+    return [*sorted(run.glob("settings-*.yaml")), run / "settings.yaml"]
 
 
 def curve(runs: list[Part], folder: Path) -> dict[str, Any]:
@@ -105,11 +132,10 @@ def curve(runs: list[Part], folder: Path) -> dict[str, Any]:
     lines: list[int] = []
     so_far = {"step": 0, "tokens": 0, "elapsed": 0.0}
     for part in runs:
-        rows = [row for row in read_metrics(part.run / "metrics.jsonl") if row["step"] <= part.end]
-        training += [
-            row | {key: row[key] + n for key, n in so_far.items()} for row in rows if "tokens" in row
-        ]
-        lines += [int(so_far["step"]) + border for border in borders(part.run / "metrics.jsonl")]
+        rows = [row for row in training_rows(part.run) if row["step"] <= part.end]
+        training += [row | {key: row[key] + n for key, n in so_far.items()} for row in rows]
+        if (metrics := part.run / "metrics.jsonl").is_file():
+            lines += [int(so_far["step"]) + border for border in borders(metrics)]
         if not part.branched:
             so_far = {key: training[-1][key] for key in so_far}
             lines.append(int(so_far["step"]))
@@ -131,19 +157,42 @@ def curve(runs: list[Part], folder: Path) -> dict[str, Any]:
     return {"tokens": last["tokens"], "minutes": last["elapsed"] / 60, "steps": last["step"]}
 
 
+def settings_text(file: Path, name: str) -> str:
+    """Settings as anybody would write them: corpus and runs where the recipe has them."""
+    if file.parent.parent == FOLDER:
+        return file.read_text(encoding="utf-8")
+    tree = yaml.safe_load(file.read_text(encoding="utf-8"))
+    tree |= {"name": name, "corpus": f"corpora/{name.rpartition('-')[2]}", "output": "runs"}
+    origin = tree["model"].get("start_from")
+    if origin is not None and not (FOLDER / origin).is_dir():
+        origin = Path(origin)
+        tree["model"]["start_from"] = str("runs" / origin.relative_to((run_of(origin) or origin).parent))
+    return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
+
+
 def told_parts(runs: list[Part], name: str) -> list[str]:
     """Where the last run began, and the command that makes such a model."""
-    told = []
-    for number, part in enumerate(runs[:-1], 1):
-        first = read_metrics(part.run / "metrics.jsonl")
-        end = int(part.end) if part.branched else first[-1]["step"]
-        how = (
-            f"Until update {end:,} it was a shorter run, `settings-{number}.yaml`, which was gone on with by "
-            "`albertine pretrain --branch-from` its last checkpoint"
-            if part.branched
-            else f"Its first {end:,} updates are those of `settings-{number}.yaml`, with whose weights the "
-            "next run began (`model.start_from`, `model.student`)"
-        )
+    told, number = [], 0
+    for part in runs[:-1]:
+        files = [f"`settings-{number + i}.yaml`" for i in range(1, len(settings_of(part.run)) + 1)]
+        number += len(files)
+        end = int(part.end) if part.branched else training_rows(part.run)[-1]["step"]
+        if part.run.parent == FOLDER:
+            how = (
+                f"Its first {end:,} updates are those of the release before ({' and '.join(files)}), "
+                "with whose weights the next run began (`model.start_from`). Which documents that one held out "
+                "was not kept, so it may have read some of those that are held out now"
+            )
+        elif part.branched:
+            how = (
+                f"Until update {end:,} it was a shorter run, {files[0]}, which was gone on with by "
+                "`albertine pretrain --branch-from` its last checkpoint"
+            )
+        else:
+            how = (
+                f"Its first {end:,} updates are those of {files[0]}, with whose weights the "
+                "next run began (`model.start_from`, `model.student`)"
+            )
         told.append(f"- {how}; minutes and tokens count both.")
     one = ", which is one run of fewer minutes" if any(part.branched for part in runs) else ""
     return [*told, f"- Command: `albertine pretrain --config recipes/{name}.yaml`{one}"]
@@ -205,6 +254,10 @@ def card(name: str, config: EncoderConfig, took: dict[str, Any], scores: dict[st
             f"| whole words right | {spans['span_accuracy']:.1%} | |",
             f"| sentence order, samples of 128 | {order['accuracy']:.1%} | {order['baseline']:.1%} |",
             f"| the same, samples of 256 | {longer['accuracy']:.1%} | {longer['baseline']:.1%} |",
+            *(
+                f"| the same, samples of 512 | {row['accuracy']:.1%} | {row['baseline']:.1%} |"
+                for row in scores.get("held_out_512", [])[1:]
+            ),
             f"| a word looked up in a copy of its passage | {masked['copying']['right']:.1%} "
             f"| {masked['copying']['without_copy']:.1%} |",
             f"| {suite.upper()} ({overall['pairs']:,} pairs) | {overall['right']:.1%} | 50.0% |",
@@ -238,10 +291,11 @@ def main() -> None:
     parser.add_argument("--suite", choices=("blimp", "sling"), required=True)
     parser.add_argument("--data", type=Path, required=True, help="folder of the suite's files")
     parser.add_argument("--whiten", type=Path, nargs="+", help="text, as in convert --whiten")
+    parser.add_argument("--name", help="of the model; default: that of the run")
     parser.add_argument("--again", action="store_true", help="measure again")
     options = parser.parse_args()
     settings = yaml.safe_load((options.run / "settings.yaml").read_text(encoding="utf-8"))
-    name = settings["name"]
+    name = options.name or settings["name"]
     folder = FOLDER / name
     kept = folder / "scores.json"
     before = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() and not options.again else {}
@@ -249,28 +303,21 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as beside:
         new = Path(beside) / name
         tokenizer = albertine.load_tokenizer(options.run / "final")
-        files = {}
+        extra = {}
         if options.whiten:
             vectors = whitening.measure(model, tokenizer, whitening.sentences_of(options.whiten))
-            files = {whitening.FILE: vectors.to_bytes()}
-        save_model(model, tokenizer, new, stored="float16", extra_files=files)
+            extra = {whitening.FILE: vectors.to_bytes()}
+        save_model(model, tokenizer, new, stored="float16", extra_files=extra)
         runs = lineage(options.run)
         took = {**curve(runs, new), "parts": told_parts(runs, name)}
         ran = json.loads((options.run / "environment.json").read_text(encoding="utf-8"))
         # Where the run lay, and on whose machine, helps nobody to run it again.
         ran = {key: value for key, value in ran.items() if key not in ("host", "command")}
         (new / "environment.json").write_text(json.dumps(ran, indent=2) + "\n", encoding="utf-8")
-        for number, (run, *_) in enumerate(runs, 1):
-            tree = yaml.safe_load((run / "settings.yaml").read_text(encoding="utf-8"))
-            tree |= {"corpus": f"corpora/{name.rpartition('-')[2]}", "output": "runs"}
-            if (origin := tree["model"].get("start_from")) is not None:
-                origin = Path(origin)
-                tree["model"]["start_from"] = str(
-                    "runs" / origin.relative_to((run_of(origin) or origin).parent)
-                )
-            text = yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
-            file = "settings.yaml" if run == options.run else f"settings-{number}.yaml"
-            (new / file).write_text(text, encoding="utf-8")
+        files = [file for part in runs for file in settings_of(part.run)]
+        for number, file in enumerate(files, 1):
+            name_there = "settings.yaml" if file is files[-1] else f"settings-{number}.yaml"
+            (new / name_there).write_text(settings_text(file, name), encoding="utf-8")
         # With the settings beside it a model is judged by masks as it was trained with.
         scores = measured(new, options.corpus, options.suite, options.data, before)
         (new / "scores.json").write_text(json.dumps(scores, indent=1) + "\n", encoding="utf-8")
