@@ -179,8 +179,8 @@ def told_parts(runs: list[Part], name: str) -> list[str]:
         end = int(part.end) if part.branched else training_rows(part.run)[-1]["step"]
         if part.run.parent == FOLDER:
             how = (
-                f"Its first {end:,} updates are those of the release before ({' and '.join(files)}), "
-                "with whose weights the next run began (`model.start_from`). Which documents that one held out "
+                f"Its first {end:,} updates are those of the release before, {' and '.join(files)}, with "
+                "whose weights the next run began (`model.start_from`). Which documents that one held out "
                 "was not kept, so it may have read some of those that are held out now"
             )
         elif part.branched:
