@@ -98,9 +98,15 @@ def lineage(run: Path) -> list[Part]:
 
 def run_of(origin: Path) -> Path | None:
     """The run that a folder is, or is the model of; the folder of a released model by its name."""
-    if (FOLDER / origin / "curve.csv").is_file():
-        return FOLDER / origin
-    return next((f for f in (origin, origin.parent) if (f / "metrics.jsonl").is_file()), None)
+    return release_of(origin) or next(
+        (f for f in (origin, origin.parent) if (f / "metrics.jsonl").is_file()), None
+    )
+
+
+def release_of(origin: Path) -> Path | None:
+    """The folder of a released model, where that is the name of one."""
+    folder = FOLDER / origin.name
+    return folder if origin.parent == Path() and (folder / "curve.csv").is_file() else None
 
 
 def training_rows(run: Path) -> list[dict[str, Any]]:
@@ -164,7 +170,7 @@ def settings_text(file: Path, name: str) -> str:
     tree = yaml.safe_load(file.read_text(encoding="utf-8"))
     tree |= {"name": name, "corpus": f"corpora/{name.rpartition('-')[2]}", "output": "runs"}
     origin = tree["model"].get("start_from")
-    if origin is not None and not (FOLDER / origin).is_dir():
+    if origin is not None and release_of(Path(origin)) is None:
         origin = Path(origin)
         tree["model"]["start_from"] = str("runs" / origin.relative_to((run_of(origin) or origin).parent))
     return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)

@@ -1,0 +1,88 @@
+"""What a released model tells of the runs behind it, the release before among them."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from albertine.released import FOLDER
+from benchmarks import release
+from benchmarks.release import Part, curve, lineage, settings_of, settings_text, told_parts, training_rows
+
+BEFORE = "albertine-mini-en"
+
+
+def put_run(folder: Path, start_from: str | None, steps: range, stages: int = 1) -> Path:
+    folder.mkdir(parents=True)
+    settings = {
+        "name": folder.name,
+        "output": str(folder.parent),
+        "corpus": "/home/somebody/corpus",
+        "model": {"start_from": start_from},
+    }
+    (folder / "settings.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
+    rows = [
+        {
+            "step": step,
+            "stage": stages * (step - steps[0]) // len(steps),
+            "tokens": 100 * step,
+            "elapsed": 6.0 * step,
+            "mlm_loss": 5.0,
+            "mlm_accuracy": 0.1,
+        }
+        for step in steps
+    ]
+    rows.append({"step": steps[-1], "heldout_mlm_loss": 4.0})  # of an evaluation, which counts no tokens
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return put_run(tmp_path / "runs" / "mine", BEFORE, range(1, 11), stages=2)
+
+
+def test_a_run_may_begin_with_the_release_before(run: Path, tmp_path: Path) -> None:
+    parts = lineage(run)
+    assert parts == [Part(FOLDER / BEFORE), Part(run)]
+    earlier = training_rows(FOLDER / BEFORE)[-1]
+    took = curve(parts, tmp_path)
+    assert took["steps"] == earlier["step"] + 10 and took["tokens"] == earlier["tokens"] + 1000
+    assert took["minutes"] == pytest.approx(earlier["elapsed"] / 60 + 1)
+    with (tmp_path / "curve.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    with (FOLDER / BEFORE / "curve.csv").open(encoding="utf-8") as file:
+        before = list(csv.DictReader(file))
+    assert rows[: len(before)] == before and len(rows) == len(before) + 10  # to the last digit
+
+
+def test_files_of_settings_are_counted_through(run: Path) -> None:
+    parts = lineage(run)
+    files = [file for part in parts for file in settings_of(part.run)]
+    assert files[-1] == run / "settings.yaml" and files[-2] == FOLDER / BEFORE / "settings.yaml"
+    told = told_parts(parts, BEFORE)
+    assert f"`settings-{len(files) - 1}.yaml`" in told[0] and f"`settings-{len(files)}.yaml`" not in told[0]
+    assert f"{training_rows(FOLDER / BEFORE)[-1]['step']:,} updates" in told[0]
+
+
+def test_settings_name_no_place_of_this_machine(run: Path) -> None:
+    tree = yaml.safe_load(settings_text(run / "settings.yaml", BEFORE))
+    assert tree["corpus"] == "corpora/en" and tree["output"] == "runs" and tree["name"] == BEFORE
+    assert tree["model"]["start_from"] == BEFORE
+    (known,) = {file for file in settings_of(FOLDER / BEFORE) if file.name == "settings.yaml"}
+    assert settings_text(known, BEFORE) == known.read_text(encoding="utf-8")
+
+
+def test_a_run_that_begins_with_another_run(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (run / "final").mkdir()
+    second = put_run(run.with_name("second"), str(run / "final"), range(1, 4))
+    assert lineage(second) == [Part(FOLDER / BEFORE), Part(run), Part(second)]
+    assert yaml.safe_load(settings_text(second / "settings.yaml", BEFORE))["model"]["start_from"] == (
+        "runs/mine/final"
+    )
+    monkeypatch.setattr(release, "FOLDER", run.parent)  # where no release has that name
+    assert lineage(second) == [Part(run), Part(second)]
