@@ -50,8 +50,7 @@ class FusedLinear:
     def __call__(self, x_TI: Tensor, activation: str | None = None, residual: Tensor | None = None) -> Tensor:
         """Rows (T, in) to (T, out): through an activation, and then added to a residual (T, out)."""
         if self.narrow and (len(x_TI) >= MANY or self.weight.numel() <= SMALL):
-            out = F.linear(x_TI, self.weight, self.bias)
-            return _after(out, activation, residual)
+            return followed(F.linear(x_TI, self.weight, self.bias), activation, residual)
         weight = self._laid_out
         if weight is None:  # in the order that suits about so many rows; any number of rows can use it
             whole = self.weight.contiguous()
@@ -64,10 +63,10 @@ class FusedLinear:
         if activation is not None and not self.narrow:
             name, algorithm = KERNELS[formula(activation, self.weight.dtype)]
         out = product.default(x_TI, weight, self.bias, name, [], algorithm)
-        return _after(out, activation if self.narrow else None, residual)
+        return followed(out, activation if self.narrow else None, residual)
 
 
-def _after(y_TO: Tensor, activation: str | None, residual: Tensor | None) -> Tensor:
-    """What follows a product, (T, out), which nobody else has."""
+def followed(y_TO: Tensor, activation: str | None, residual: Tensor | None) -> Tensor:
+    """A product (T, out), which nobody else has, through an activation, and then added to a residual."""
     y_TO = y_TO if activation is None else PLAIN.activate(y_TO, activation)
     return y_TO if residual is None else y_TO.add_(residual)

@@ -23,8 +23,7 @@ from torch import Tensor
 
 import albertine.model.backend.int8 as int8
 from albertine.errors import SettingsError
-from albertine.model.backend.base import PLAIN as BACKEND
-from albertine.model.backend.fused import KERNELS, FusedLinear
+from albertine.model.backend.fused import KERNELS, FusedLinear, followed
 from albertine.precision import Format, compute_format
 
 Given = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -109,9 +108,7 @@ class PlainLinear:
         self.weight, self.bias = weight, bias
 
     def __call__(self, x_TI: Tensor, activation: str | None = None, residual: Tensor | None = None) -> Tensor:
-        y_TO = F.linear(x_TI, self.weight, self.bias)
-        y_TO = y_TO if activation is None else BACKEND.activate(y_TO, activation)
-        return y_TO if residual is None else y_TO + residual
+        return followed(F.linear(x_TI, self.weight, self.bias), activation, residual)
 
 
 def _plain(weight: Tensor, bias: Tensor, dtype: torch.dtype) -> LinearLayer:
