@@ -22,6 +22,7 @@ from albertine.interop.huggingface_config import config_json, our_flags
 from albertine.interop.model_folder import ModelFolder
 from albertine.interop.places import model_folder
 from albertine.interop.sentence_transformers import MODULES, POOLING, PROMPTS, TRANSFORMER
+from albertine.model.comparison import Comparer
 from albertine.model.crf import CrfTagger
 from albertine.model.joint import JointAnswer
 from albertine.model.model import Model
@@ -154,6 +155,12 @@ _GRAPHS: tuple[tuple[type[TaskModel], Callable[[Any], Head]], ...] = (
 
 
 def _of_task(model: TaskModel, task: str, path: Path) -> Head:
+    if isinstance(model, Comparer):
+        raise ModelError(
+            "compares the two texts of a pair (task.pooling=compared), for which there is no graph",
+            where=path,
+            remedy="Ask it with albertine predict classify, or tune it with task.pooling=depths",
+        )
     if task == "answer" and isinstance(model, Classifier):
         return Span(model)
     for kind, head in _GRAPHS:

@@ -127,7 +127,8 @@ def how_of(folder: Described, path: Path) -> Vectors:
         return found
     length = length_of(folder)
     found = replace(found, max_length=min(length, found.max_length or length))
-    if (pooling := pooling_of(folder)) == "cls":
+    pooling = pooling_of(folder)
+    if pooling == "cls" or pooling == "compared":  # the second is of classifiers alone
         return found
     return replace(found, pooling=pooling, normalize=our_flags(folder.config).get("normalize") is True)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from albertine.errors import ModelError
 from albertine.interop.huggingface_config import model_type, our_flags, written_flags
-from albertine.model.config import EncoderConfig, Pooling
+from albertine.model.config import EncoderConfig, Looked
 
 if TYPE_CHECKING:
     from albertine.interop.model_folder import Described, ModelFolder
@@ -58,10 +58,10 @@ class ClassifierHead:
     outputs: int
     labels: tuple[str, ...]
     kind: Kind
-    pooling: Pooling = "cls"
+    pooling: Looked = "cls"
 
 
-def usual_pooling(config: EncoderConfig) -> Pooling:
+def usual_pooling(config: EncoderConfig) -> Looked:
     """What a new classifier looks at: the first token where transformers has a classifier of that layout that
     computes the same, as for BERT, ALBERT and what brightmart's would be with one table of words; else the
     mean over tokens and depths, from which small encoders learn sooner (docs/decisions/018)."""
@@ -77,7 +77,7 @@ def head_config(
     *,
     names: Sequence[str] = (),
     kind: Kind | None = None,
-    pooling: Pooling = "cls",
+    pooling: Looked = "cls",
     max_length: int | None = None,
 ) -> dict[str, Any]:
     """What config.json says of a head.
@@ -108,7 +108,7 @@ def length_of(folder: Described) -> int:
     return min(told, positions) if isinstance(told, int) and told > 2 else positions
 
 
-def _architectures(model_type: str, task: Task | None, pooling: Pooling) -> dict[str, Any]:
+def _architectures(model_type: str, task: Task | None, pooling: Looked) -> dict[str, Any]:
     """The class of transformers that has the head of a task, if one computes the same."""
     same = task is not None and pooling == "cls" and _same_in_transformers(model_type, task)
     if not (task and same):
@@ -121,15 +121,13 @@ def _same_in_transformers(model_type: str, task: Task) -> bool:
     return model_type in _ALIKE and task in _ALIKE[model_type][1]
 
 
-def pooling_of(folder: Described) -> Pooling:
+def pooling_of(folder: Described) -> Looked:
     """What the classifier of a folder looks at."""
     told = our_flags(folder.config).get("pooling", "cls")
-    for known in get_args(Pooling):
+    for known in get_args(Looked):
         if told == known:
             return known  # type: ignore[no-any-return]
-    raise ModelError(
-        f"pools by `{told}`; known are {', '.join(get_args(Pooling))}", remedy="Update albertine"
-    )
+    raise ModelError(f"pools by `{told}`; known are {', '.join(get_args(Looked))}", remedy="Update albertine")
 
 
 def carried_config(folder: ModelFolder, model_type: str) -> dict[str, Any]:

@@ -28,6 +28,8 @@ Architecture = Literal["bert", "albert", "brightmart", "roformer", "modernbert",
 Pooling = Literal["mean", "cls", "depths"]
 """Of the last depth the mean over all tokens of a sequence, special ones included, or its [CLS]; or the
 mean over all tokens of all depths, the embeddings included."""
+Looked = Literal["mean", "cls", "depths", "compared"]
+"""What a classifier looks at: a vector of a text, or how the two of a pair compare (`comparison.py`)."""
 SUBJECT_POWER, OBJECT_POWER = 2, 4
 """Of the sigmoids of pointers (`model.relation_head`)."""
 

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from albertine.layout import Packed
+from albertine.model.config import Looked as Looked
 from albertine.model.config import Pooling as Pooling
 from albertine.model.model import Model
 
@@ -32,9 +33,11 @@ def mean_rows(x_TH: Tensor, packed: Packed) -> Tensor:
     return F.embedding_bag(every, x_TH, packed.first_tokens, mode="mean")
 
 
-def classified_rows(model: Model, packed: Packed, pooling: Pooling) -> Tensor:
+def classified_rows(model: Model, packed: Packed, pooling: Looked) -> Tensor:
     """What a classifier looks at, (S, H): the pooler's output of each [CLS] (albert_family.md 1.8), or
     a mean as it is."""
+    if pooling == "compared":
+        raise ValueError("two texts are compared by a Comparer, which looks at no single row")
     if pooling != "cls":
         return text_vectors(model, packed, pooling)
     return model.pooled(model.encoder(packed, rows=model.summary_rows(packed)).last_hidden)

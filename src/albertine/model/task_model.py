@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from albertine.errors import ModelError
 from albertine.layout import Packed
+from albertine.model.config import Looked
 from albertine.model.init import initialize
 from albertine.model.layers import Linear
 from albertine.model.model import Model
@@ -73,27 +74,28 @@ class Classifier(TaskModel):
         outputs: int,
         *,
         per_token: bool = False,
-        pooling: Pooling = "cls",
+        pooling: Looked = "cls",
         dropout: float = 0.1,
         seed: int = 0,
         name: str = "classifier",
+        width: int | None = None,
     ) -> None:
         """
         Args:
             outputs: numbers for every sequence or token. pooling: of a sequence.
-            name: of the layer, in files.
+            name: of the layer, in files. width: of what it looks at; None: the encoder's.
         """
         super().__init__(base, dropout)
         self.per_token, self.name = per_token, name
-        self.pooling: Pooling = pooling
-        self.add_module(name, Linear(base.config.hidden_size, outputs))
+        self.pooling: Looked = pooling
+        self.add_module(name, Linear(width or base.config.hidden_size, outputs))
         self.start_head(seed)
         self.look_through(None, None)
 
     @property
     def of_means(self) -> bool:
         """Whether it looks at means, as they come from the encoder."""
-        return not self.per_token and self.pooling != "cls"
+        return not self.per_token and self.pooling in ("mean", "depths")
 
     def look_through(self, mean: Tensor | None, matrix: Tensor | None) -> None:
         """Put `mean` and `matrix` before the layer, or take them away."""

@@ -237,9 +237,10 @@ class TaskChoice(Settings):
 class PooledTask(TaskChoice):
     """What looks at one vector of a text."""
 
-    pooling: Literal["cls", "mean", "depths"] | None = Field(
+    pooling: Literal["cls", "mean", "depths", "compared"] | None = Field(
         None,
-        description="learn from the first token, the mean of all tokens, or their mean over all depths; "
+        description="learn from the first token, the mean of all tokens, their mean over all depths, or, of "
+        "pairs, from how the means of the two texts differ and agree, which suits small encoders; "
         "default: the first for ALBERT and BERT, as transformers has it, else the last of the three",
     )
 

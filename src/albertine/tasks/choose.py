@@ -17,7 +17,7 @@ from albertine.evaluation.ensembles import mean_softmax
 from albertine.inference.chances import softmax
 from albertine.inference.options import option_rows
 from albertine.interop.heads import Task, head_config, pooling_of
-from albertine.model.config import Pooling
+from albertine.model.config import Looked
 from albertine.tasks.encoded import Encoded, RowBuilder, TaskBatch
 from albertine.tasks.family import Fields, OneLayer, Tuned
 from albertine.tasks.readers.table import Row
@@ -78,7 +78,7 @@ class Choose(OneLayer):
     metrics: tuple[str, ...] = ("accuracy",)
     labels: tuple[str, ...] = ()
     outputs: int = 1
-    pooling: Pooling = "cls"
+    pooling: Looked = "cls"
     task: ClassVar[Task] = "choose"
 
     def example(self, row: Row, fields: Fields) -> Choice:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from albertine.evaluation.ensembles import mean_score, mean_sigmoid, mean_softmax
 from albertine.inference.chances import sigmoid, softmax
 from albertine.interop.heads import Kind, Task, head_config
-from albertine.model.config import Pooling
+from albertine.model.config import Looked
 from albertine.tasks.encoded import Encoded, RowBuilder, TaskBatch
 from albertine.tasks.examples import Example
 from albertine.tasks.family import Fields, OneLayer, Tuned
@@ -83,7 +83,7 @@ class Classify(OneLayer):
     metrics: tuple[str, ...]
     max_length: int
     weights: Tensor | None = None
-    pooling: Pooling = "cls"
+    pooling: Looked = "cls"
     likeliest: int = 10
     task: ClassVar[Task] = "classify"
 

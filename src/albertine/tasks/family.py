@@ -22,7 +22,7 @@ from albertine.inference.exported import ExportedModel
 from albertine.interop.heads import ClassifierHead, Task, length_of, read_classifier
 from albertine.interop.huggingface_config import our_flags
 from albertine.interop.model_folder import Described
-from albertine.model.config import Pooling
+from albertine.model.config import Looked
 from albertine.tasks.encoded import Encoded, TaskBatch
 from albertine.tasks.readers.table import Row
 from albertine.text.tokenizer import Tokenizer
@@ -241,7 +241,7 @@ class OneLayer(Family):
     """
 
     per_token: bool = False
-    pooling: Pooling = "cls"
+    pooling: Looked = "cls"
     layer: str = "classifier"
 
     @property
@@ -253,8 +253,11 @@ class OneLayer(Family):
     def outputs(self) -> int: ...
 
     def build(self, base: Model, dropout: float, seed: int) -> TaskModel:
+        from albertine.model.comparison import Comparer
         from albertine.model.task_model import Classifier
 
+        if self.pooling == "compared":
+            return Comparer(base, self.outputs, dropout=dropout, seed=seed, name=self.layer)
         return Classifier(
             base,
             self.outputs,

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from albertine.errors import RunError
+from albertine.errors import RunError, SettingsError
 from albertine.evaluation.metrics import better, score
 from albertine.evaluation.report import write_report
 from albertine.evaluation.runs import predictions_file, read_run, write_predictions, write_record
@@ -26,6 +26,7 @@ from albertine.interop.heads import usual_pooling
 from albertine.interop.huggingface import read_folder, save_model
 from albertine.interop.huggingface_config import model_type, our_flags
 from albertine.interop.sentence_transformers import sentence_files
+from albertine.model.comparison import Comparer
 from albertine.model.digest import tensor_bytes
 from albertine.model.task_model import Classifier, TaskModel
 from albertine.settings import absolute, dump
@@ -126,6 +127,7 @@ def finetune(
         if isinstance(data.family, OneLayer):
             pooling = settings.task.pooling if isinstance(settings.task, PooledTask) else None
             data.family.pooling = pooling or usual_pooling(pretrained.config)
+            _check_pairs(data)
         base = first_encoder(settings, pretrained, data.family.heads)
         if settings.training.class_weights == "balanced":
             weights = balanced(data).to(world.device)
@@ -301,8 +303,27 @@ def _teacher(
     return teacher
 
 
+def _check_pairs(data: Data) -> None:
+    """Refuse to compare where there is one text.
+
+    Raises:
+        SettingsError: it says so.
+    """
+    assert isinstance(data.family, OneLayer)
+    if data.family.pooling != "compared":
+        return
+    pairs = isinstance(data.family, Classify) and all(e.pair is not None for e in data.train.examples)
+    if not pairs:
+        raise SettingsError(
+            "compares the two texts of a pair, and this task has no pairs of texts to give a class or score",
+            where="task.pooling=compared",
+            remedy="Name the columns of both (task.text, task.pair), or set task.pooling=depths",
+        )
+
+
 def _whitens(settings: FinetuneSettings, model: TaskModel) -> bool:
-    return settings.training.whiten and isinstance(model, Classifier) and model.of_means
+    compares = isinstance(model, Comparer)
+    return settings.training.whiten and isinstance(model, Classifier) and (model.of_means or compares)
 
 
 def _rates(settings: FinetuneSettings, model: TaskModel) -> Callable[[str], float]:
