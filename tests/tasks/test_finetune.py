@@ -473,6 +473,11 @@ def test_what_is_known_to_go_wrong_is_said_before(tune: Tune, pretrained: Path, 
     own = {"train": many, "label": "verdict", "text": "review", "kind": "score"}
     assert advice(tune(task=own), seeds=5) == []
     assert "task.kind=similarity" in advice(tune(task={**own, "pair": "verdict"}), seeds=5)[0]
+    pairs = {"train": many, "label": "verdict", "text": "review", "pair": "verdict"}
+    assert "task.pooling=compared" in advice(tune(task=pairs), seeds=5)[0]
+    assert advice(tune(task={**pairs, "pooling": "compared"}), seeds=5) == []
+    (tmp_path / "config.json").write_text(json.dumps(tree | {"hidden_size": 768}))
+    assert advice(tune(encoder={"folder": tmp_path}, task=pairs), seeds=5) == []
     small = tune(task={**race, "dataset": "rte"})
     assert "--seeds 5" in advice(small)[0] and advice(small, seeds=5) == []
 

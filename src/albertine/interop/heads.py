@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from albertine.errors import ModelError
 from albertine.interop.huggingface_config import model_type, our_flags, written_flags
-from albertine.model.config import EncoderConfig, Looked
+from albertine.model.config import COMPARED, EncoderConfig, Looked
 
 if TYPE_CHECKING:
     from albertine.interop.model_folder import Described, ModelFolder
@@ -189,7 +189,8 @@ def read_classifier(folder: Described, where: object) -> ClassifierHead:
         )
     weight, bias = (shapes[f"{name}.{part}"] for part in ("weight", "bias"))
     hidden = folder.encoder.hidden_size
-    if len(weight) != 2 or weight[1] != hidden or bias != weight[:1]:
+    width = COMPARED * hidden if pooling_of(folder) == "compared" else hidden
+    if len(weight) != 2 or weight[1] != width or bias != weight[:1]:
         raise ModelError(
             f"has a classifier of shape {list(weight)} on an encoder of width {hidden}", where=where
         )

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from albertine.layout import Packed
+from albertine.model.config import COMPARED
 from albertine.model.model import Model
 from albertine.model.task_model import Classifier
 
@@ -39,7 +40,7 @@ class Comparer(Classifier):
     ) -> None:
         """As `Classifier`."""
         hidden = base.config.hidden_size
-        width = 2 * STATES * hidden
+        width = COMPARED * hidden
         super().__init__(
             base, outputs, pooling="compared", dropout=dropout, seed=seed, name=name, width=width
         )

@@ -30,6 +30,8 @@ Pooling = Literal["mean", "cls", "depths"]
 mean over all tokens of all depths, the embeddings included."""
 Looked = Literal["mean", "cls", "depths", "compared"]
 """What a classifier looks at: a vector of a text, or how the two of a pair compare (`comparison.py`)."""
+COMPARED = 4
+"""Vectors of width H that the classifier of a pair looks at: differences and products, of two states each."""
 SUBJECT_POWER, OBJECT_POWER = 2, 4
 """Of the sigmoids of pointers (`model.relation_head`)."""
 

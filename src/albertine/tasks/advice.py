@@ -6,7 +6,7 @@ from itertools import islice
 
 from albertine.interop.huggingface import folder_config
 from albertine.interop.places import model_folder
-from albertine.tasks.choice import TaskChoice
+from albertine.tasks.choice import PooledTask, TaskChoice
 from albertine.tasks.settings import FinetuneSettings, TuningChoice
 
 WIDE, WIDE_RATE = 2048, 1e-5
@@ -60,6 +60,11 @@ def advice(settings: FinetuneSettings, seeds: int = 1) -> list[str]:
             f"a model as narrow as this one ({width}) hardly learns to compare two texts in one row; as two "
             "vectors it does (task.kind=similarity)"
         )
+    if width < NARROW and _classes_pairs(settings.task):
+        found.append(
+            f"a model as narrow as this one ({width}) hardly learns to compare two texts in one row; where a "
+            "class says how far they say the same, set task.pooling=compared"
+        )
     if seeds == 1 and _is_small(settings.task):
         found.append(
             "scores on a data set as small as this one differ much from seed to seed; --seeds 5 tells the "
@@ -72,6 +77,12 @@ def _scores_pairs(task: TaskChoice) -> bool:
     if task.dataset is not None:
         return task.dataset == "sts-b" and task.kind != "similarity"
     return task.kind == "score" and task.pair is not None
+
+
+def _classes_pairs(task: TaskChoice) -> bool:
+    """Whether it is a class of pairs in own files, by a vector of both together."""
+    pooled = isinstance(task, PooledTask) and task.pooling != "compared"
+    return pooled and task.kind == "single" and task.dataset is None and task.pair is not None
 
 
 def _is_small(task: TaskChoice) -> bool:
