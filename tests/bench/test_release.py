@@ -21,7 +21,7 @@ def put_run(folder: Path, start_from: str | None, steps: range, stages: int = 1)
     settings = {
         "name": folder.name,
         "output": str(folder.parent),
-        "corpus": "/home/somebody/corpus",
+        "corpus": str(folder / "corpus"),
         "model": {"start_from": start_from},
     }
     (folder / "settings.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")

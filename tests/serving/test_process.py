@@ -42,8 +42,10 @@ def process(*arguments: str | Path, more: str = "", **environment: str) -> Itera
     started = subprocess.Popen(line, env=own, stderr=subprocess.PIPE, text=True)
     assert started.stderr is not None
     try:
-        said = started.stderr.readline()
-        assert " answers at http" in said, said + started.stderr.read()
+        before = []
+        while " answers at http" not in (said := started.stderr.readline()):  # "" once it has ended
+            before.append(said)
+            assert said, "".join(before)
         yield started, said.split(" answers at ")[1].split(";")[0]
     finally:
         started.kill()

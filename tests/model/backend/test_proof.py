@@ -179,10 +179,12 @@ def test_the_fastest_is_taken(
 ) -> None:
     offered(monkeypatch, "float32", candidate("first"), candidate("second"))
     timed(monkeypatch, first=first, second=second)
+    caplog.set_level(logging.INFO)
     choice = proof._choose("float32", torch.float32)[1]
     assert choice.form == form and choice.plain == 1.0
     assert choice.seconds == {"first": first, "second": second, "plain": 1.0}[form]
-    assert len(caplog.records) == (form == "plain")
+    # As fast as plain operations is no fault, and nothing that every command should tell.
+    assert [record.levelname for record in caplog.records] == ["INFO"] * (form == "plain")
 
 
 def test_who_loses_is_timed_again() -> None:

@@ -252,8 +252,10 @@ def _measured(kind: str, dtype: torch.dtype) -> tuple[Candidate, KernelChoice]:
     faults = tried | {form: f"{seconds / plain:.1f} times as long" for form, seconds in times.items()}
     told = "; ".join(f"{form}: {fault}" for form, fault in faults.items())
     instead = _name(dtype) if kind == "int8" else "plain operations"
-    _log.warning(
-        "products in %s are computed in %s here, for want of a fast kernel (%s)", kind, instead, told
+    # What is but as fast as plain operations, as with AVX2 alone, is nothing to be told on every start.
+    level = logging.INFO if kind != "int8" and len(times) == len(faults) else logging.WARNING
+    _log.log(
+        level, "products in %s are computed in %s here, for want of a fast kernel (%s)", kind, instead, told
     )
     return usual, KernelChoice(kind, usual.form, usual.kernel, plain, plain)
 
