@@ -5,22 +5,31 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from typer.testing import CliRunner
 
 import albertine
 from albertine.analysis.parameters import parameters_by_part
+from albertine.cli.app import build
 from albertine.cli.lookup import look_up_model
 from albertine.errors import ModelError, SettingsError
+from albertine.interop.heads import head_config
 from albertine.interop.huggingface import read_folder, save_model
+from albertine.interop.huggingface_names import huggingface_plan
+from albertine.interop.lonepatient import save_lonepatient
 from albertine.interop.lonepatient_names import layout_of, lonepatient_plan
+from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from tests.interop.test_roformer import assert_same_model
+from tests.model import builders
 
 HERE = Path(__file__).with_name("lonepatient")
 GROUP = "bert.encoder.transformer.group"
@@ -139,3 +148,73 @@ def test_groups_are_picked_as_its_code_picks_them() -> None:
     assert lonepatient_plan(18, 14, 1).attention[9] == 7
     with pytest.raises(SettingsError, match="leaves some out"):
         lonepatient_plan(22, 22, 1)
+
+
+@pytest.mark.parametrize("name", ["groups", "bright"])
+def test_what_is_written_is_what_was_read(name: str, tmp_path: Path) -> None:
+    """The same names, shapes and bits as its own state, in a file that torch.load reads with weights_only."""
+    model = albertine.load(HERE / name)
+    save_lonepatient(model, None, tmp_path)
+    written = torch.load(tmp_path / "pytorch_model.bin", weights_only=True)
+    stored = load_file(HERE / name / "model.safetensors")
+    assert written.keys() == stored.keys()
+    assert all(torch.equal(written[key], x) for key, x in stored.items())
+    told, was = (json.loads((folder / "config.json").read_text()) for folder in (tmp_path, HERE / name))
+    assert was.items() <= told.items()
+    assert_same_model(albertine.load(tmp_path), model)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        SharingPlan.shared(3),
+        SharingPlan.unshared(3),
+        SharingPlan.grouped(4, 2, 2),
+        SharingPlan.grouped(3, 1, 2),
+        lonepatient_plan(18, 14, 1),
+    ],
+)
+@pytest.mark.parametrize("width", [8, 24])
+@pytest.mark.parametrize("heads", [{"mlm", "sop"}, {"mlm", "nsp"}, {"pooler"}, set()])
+def test_plans_come_back(plan: SharingPlan, width: int, heads: set[str], tmp_path: Path) -> None:
+    config = builders.config(plan, embedding_size=width, hidden_act="gelu", layer_norm_eps=1e-5)
+    model = Model(replace(config, feed_forward_dropout=False, classifier_dropout_prob=0.3), heads, seed=3)
+    save_lonepatient(model, None, tmp_path)
+    assert_same_model(albertine.load(tmp_path), model)
+
+
+@pytest.mark.parametrize(
+    ("changes", "head", "says"),
+    [
+        ({"plan": SharingPlan((0, 1, 0), (0, 1, 0))}, "mlm", "a plan other than groups"),
+        ({"plan": SharingPlan.attention_only(3)}, "mlm", "a plan other than groups"),
+        ({"plan": huggingface_plan(18, 14, 1)}, "mlm", "a plan other than groups"),
+        ({"positions": "rotary"}, "mlm", "the block of roformer"),
+        ({"embedding_size": 24, "embedding_mapping": "always"}, "mlm", "a mapping of embeddings"),
+        ({}, "lm", "the head lm"),
+        ({"embedding_mapping": "words", "plan": SharingPlan.unshared(3)}, "mlm", "other than one block"),
+    ],
+)
+def test_what_its_code_does_not_compute_is_refused(
+    changes: dict[str, Any], head: str, says: str, tmp_path: Path
+) -> None:
+    with pytest.raises(SettingsError, match=says):
+        save_lonepatient(Model(builders.config(**changes), {head}), None, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_tuned_model_is_written_with_its_classifier(tmp_path: Path) -> None:
+    """By the command, in place of a folder of transformers."""
+    model, head = builders.model(), {"classifier.weight": torch.ones(3, 24), "classifier.bias": torch.ones(3)}
+    told = head_config("albert", "classify", 0.1, names=("a", "b", "c"), kind="single")
+    for folder in ("in", "out"):
+        save_model(model, None, tmp_path / folder, extra_tensors=head, extra_config=told)
+    done = CliRunner().invoke(
+        build(), ["convert", f"{tmp_path}/in", f"{tmp_path}/out", "--to", "lonepatient"]
+    )
+    assert done.exit_code == 0, done.output
+    again = read_folder(tmp_path / "out")
+    assert_same_model(again.model, model)
+    assert all(torch.equal(again.extra[name], x) for name, x in head.items())
+    assert (again.config["num_labels"], again.config["id2label"]["2"]) == (3, "c")
+    assert not (tmp_path / "out" / "model.safetensors").exists()

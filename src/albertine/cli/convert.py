@@ -32,9 +32,10 @@ Target = Literal[
     "bert4keras",
     "brightmart",
     "xlnet-tf",
+    "lonepatient",
 ]
 """Layouts of transformers that hold a copy of shared weights for every depth, of which the first two are the
-one that fits; our own; and those of TensorFlow."""
+one that fits; our own; those of TensorFlow; and that of lonePatient's albert_pytorch."""
 _TENSORFLOW = ("google", "bert4keras", "brightmart", "xlnet-tf")
 
 
@@ -60,8 +61,8 @@ def convert(
             "--to",
             help="A layout of transformers, with a copy of shared weights for every depth (hf: the one that "
             "fits); our own (albertine); or a TensorFlow checkpoint by the names of Google's ALBERT and BERT "
-            "(google), of bert4keras, of brightmart's albert_zh or of XLNet (xlnet-tf). By default a folder "
-            "that transformers loads, nothing written twice.",
+            "(google), of bert4keras, of brightmart's albert_zh or XLNet (xlnet-tf); or what lonePatient's "
+            "albert_pytorch loads. By default a folder that transformers loads, nothing written twice.",
         ),
     ] = None,
     lossy: Annotated[
@@ -101,7 +102,7 @@ def convert(
     """Write a model as another program loads it.
 
     For transformers that is a folder with config.json, safetensors and tokenizer; for Google's code,
-    brightmart's, bert4keras and XLNet's a checkpoint of TensorFlow."""
+    brightmart's, bert4keras and XLNet's a checkpoint of TensorFlow; for lonePatient's a pytorch_model.bin."""
     import albertine
     from albertine.errors import SettingsError
     from albertine.interop.huggingface import read_folder
@@ -124,7 +125,7 @@ def convert(
     tokenizer = albertine.load_tokenizer(source) if has_vocabulary(source) else None
     text = None if sample is None else _rows(sample, found.model, tokenizer)
     model = _shared(found.model, text) if share else found.model
-    if to is not None and to in _TENSORFLOW:
+    if to is not None and to in (*_TENSORFLOW, "lonepatient"):
         if stored != "float32" or whiten:
             what = "--whiten" if whiten else f"--dtype {stored}"
             raise SettingsError(f"{what} has no place in the layout {to}", remedy="Leave it out")
@@ -179,19 +180,27 @@ def _checkpoint(
     *,
     lossy: bool,
 ) -> None:
-    """Write a checkpoint of TensorFlow, which holds float32 and what its code computes."""
+    """Write what holds float32 and what its code computes: a checkpoint of TensorFlow, or lonePatient's."""
     from albertine.interop.google import save_checkpoint
     from albertine.interop.heads import carried_config, pooling_of, task_of
+    from albertine.interop.lonepatient import save_lonepatient
     from albertine.interop.nearest import fitted, greatest_difference, random_rows
     from albertine.interop.tensorflow_layouts import written_kind
 
     model, told = fitted(found.model, to) if lossy else (found.model, ())
     # Its classifier looks at [CLS] alone, and other heads of a layer have the names of none there.
     heads = {"classify": "classifier.", "answer": "qa_outputs."}
+    if to == "lonepatient":
+        heads |= {"choose": "classifier.", "tag": "classifier."}
     head = heads.get(str(task_of(found))) if pooling_of(found) == "cls" else None
     extra = {name: x for name, x in found.extra.items() if head and name.startswith(head)}
-    task = carried_config(found, written_kind(model, to)) if extra else {}
-    left = save_checkpoint(model, tokenizer, target, to, extra_tensors=extra, extra_config=task)
+    left: tuple[str, ...] = ()
+    if to == "lonepatient":
+        task = carried_config(found, "albert") if extra else {}
+        save_lonepatient(model, tokenizer, target, extra_tensors=extra, extra_config=task)
+    else:
+        task = carried_config(found, written_kind(model, to)) if extra else {}
+        left = save_checkpoint(model, tokenizer, target, to, extra_tensors=extra, extra_config=task)
     if out := sorted({*left, *found.extra.keys() - extra.keys()}):
         typer.echo(f"Left out: {', '.join(out)}, which the layout {to} has no place for.")
     if told:

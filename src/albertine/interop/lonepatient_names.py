@@ -25,7 +25,7 @@ _WORDS = {
 PROJECTION = "cls.predictions.project_layer.weight"
 """Of the masked-LM head of "bright", (E, H): a parameter of its own there, where brightmart's own code has
 the words' second factor transposed."""
-_MAPPING = "bert.encoder.embedding_hidden_mapping_in."
+MAPPING = "bert.encoder.embedding_hidden_mapping_in."
 
 
 def _as_pytorch(rule: Rule) -> Rule:
@@ -53,7 +53,7 @@ def spare_tensors(layout: str, *, mapped: bool, mlm: bool) -> tuple[str, ...]:
     Args:
         mapped: whether the encoder has a mapping. mlm: whether its masked-LM head is read, as it is tied.
     """
-    unused = (_MAPPING,) if layout == "lonepatient" and not mapped else ()
+    unused = (MAPPING,) if layout == "lonepatient" and not mapped else ()
     return (*unused, PROJECTION) if layout == "bright" and mlm else unused
 
 

@@ -12,6 +12,7 @@ from albertine.errors import ModelError
 from albertine.files import replaced_folder
 from albertine.interop.card import NAME as README
 from albertine.interop.card import RESULTS, model_card
+from albertine.interop.pickled import PICKLED
 from albertine.interop.weights import INDEX, SINGLE
 
 if TYPE_CHECKING:
@@ -44,8 +45,13 @@ def write_folder(
     config: Mapping[str, Any],
     tokenizer: SavableTokenizer | None,
     files: Mapping[str, bytes],
+    *,
+    pickled: bool = False,
 ) -> None:
     """Write beside, flush to the disk, then rename (`replaced_folder`).
+
+    Args:
+        pickled: the weights as torch.save writes them, for programs that read nothing else.
 
     Files of another kind in a model folder that is replaced are carried over, and a person's part of its
     card; the scores of the model that was there are not.
@@ -53,6 +59,7 @@ def write_folder(
     Raises:
         ModelError: `folder` is a file or holds no model, or the disk refuses.
     """
+    import torch
     from safetensors.torch import save_file
 
     if folder.exists() and not (
@@ -65,11 +72,15 @@ def write_folder(
         )
     try:
         with replaced_folder(folder) as beside:
-            save_file(dict(tensors), beside / SINGLE, metadata={"format": "pt"})
+            weights = beside / (PICKLED if pickled else SINGLE)
+            if pickled:
+                torch.save(dict(tensors), weights)
+            else:
+                save_file(dict(tensors), weights, metadata={"format": "pt"})
             text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
             (beside / "config.json").write_text(text, encoding="utf-8")
             # The library makes its file private; a model folder is as readable as any other.
-            (beside / SINGLE).chmod((beside / "config.json").stat().st_mode)
+            weights.chmod((beside / "config.json").stat().st_mode)
             before = folder / README
             told = before.read_text(encoding="utf-8", errors="replace") if before.is_file() else ""
             (beside / README).write_text(model_card(config, tensors, told), encoding="utf-8")
