@@ -6,30 +6,36 @@ import json
 import subprocess
 import sys
 import zipfile
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from albertine.errors import RunError
+import albertine
+from albertine.errors import RunError, SettingsError
 from albertine.export.archive import OtherProcess
+from albertine.export.formats import ExportOptions
 from albertine.export.make import export
 from albertine.export.opened import opened
 from albertine.padding import from_padded
 from tests.export import saved
+from tests.export.heads import PLANS
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     room = tmp_path_factory.mktemp("archive")
     source = saved.classifier(room / "source")
-    return export(source, room / "out", ["torch"]).folder
+    return export(source, room / "out", ["torch"], options=ExportOptions(packed=True)).folder
 
 
-def test_it_was_verified_in_another_process(folder: Path) -> None:
+@pytest.mark.parametrize(("stem", "layout"), [("model", "padded"), ("model_packed", "packed")])
+def test_it_was_verified_in_another_process(stem: str, layout: str, folder: Path) -> None:
     told = json.loads((folder / "export.json").read_text())["files"]
-    one = told["torch/model.pt2"]
+    one = told[f"torch/{stem}.pt2"]
+    assert one["layout"] == layout
     assert one["greatest_difference"] < 1e-5 and len(one["shapes"]) >= 12
 
 
@@ -56,9 +62,31 @@ def test_it_is_loaded_by_torch_alone(folder: Path) -> None:
     assert np.abs(np.load(folder / "found.npy") - wanted.numpy()).max() < 1e-5
 
 
-def test_weights_stand_once_and_no_example_is_kept(folder: Path) -> None:
+def test_packed_texts_do_not_see_each_other(folder: Path) -> None:
+    """Each alone in its batch gets the answers that it gets among others."""
+    ids, ends = np.arange(19) + 5, [0, 4, 5, 19]
+    names = ("input_ids", "token_type_ids", "cu_seqlens")
+    ask = OtherProcess(folder / "torch" / "model_packed.pt2", names, ("logits",))
+
+    def logits(ids: np.ndarray, ends: list[int]) -> np.ndarray:
+        return ask(dict(zip(names, (ids, np.zeros_like(ids), np.array(ends)), strict=True)))["logits"]
+
+    together = logits(ids, ends)
+    alone = [logits(ids[a:b], [0, b - a]) for a, b in pairwise(ends)]
+    assert together.shape == (3, 3) and np.abs(together - np.concatenate(alone)).max() < 1e-5
+
+
+def test_relative_positions_have_no_packed_archive(tmp_path: Path) -> None:
+    albertine.save(saved.model(**PLANS["xlnet"]), None, tmp_path / "xlnet")
+    with pytest.raises(SettingsError, match="relative positions have a padded graph only"):
+        export(tmp_path / "xlnet", tmp_path / "out", ["torch"], options=ExportOptions(packed=True))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("stem", ["model", "model_packed"])
+def test_weights_stand_once_and_no_example_is_kept(stem: str, folder: Path) -> None:
     wanted = sum(x.numel() * 4 for x in opened(folder.parent / "source").head.model.parameters())
-    file = folder / "torch" / "model.pt2"
+    file = folder / "torch" / f"{stem}.pt2"
     with zipfile.ZipFile(file) as archive:
         held = [one for one in archive.infolist() if "/data/weights/" in one.filename]
         weights = sum(one.file_size for one in held if not one.filename.endswith(".json"))

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from albertine.errors import AlbertineError, DataError, SettingsError
+import albertine
+from albertine.errors import AlbertineError, DataError, ModelError, SettingsError
+from albertine.export.make import export
 from albertine.settings import load
 from albertine.tasks.batches import TaskBatches
 from albertine.tasks.data import read_data
@@ -68,7 +70,7 @@ def alike(tune: Tune, pairs: dict[str, Path]) -> Tune:
 
     def make(**changes: Any) -> FinetuneSettings:
         task = {**pairs, "kind": "similarity", "text": "first", "pair": "second", "label": "points"}
-        own = changes.pop("task", {})
+        own = {**changes.pop("task", {})}
         ways = {"lowest": 1, "highest": 5, **own.pop("similarity", {})}
         return tune(**{"task": {**task, **own, "similarity": ways}, **changes})
 
@@ -130,6 +132,71 @@ def test_simcse_needs_no_labels_and_pulls_texts_apart(
     with pytest.raises(SettingsError, match="simcse learns from dropout alone"):
         run(own)
     assert not own.folder.exists()
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_whitened_vectors_are_what_the_folder_answers(alike: Tune, normalize: bool, tmp_path: Path) -> None:
+    """An early depth alone is kept; the run, its folder, an export and sentence-transformers say the same."""
+    ways = {"loss": "cosine", "pooling": "whitened", "normalize": normalize}
+    settings = alike(task={"similarity": ways}, training={"epochs": 3})
+    result = run(settings)
+    assert result.scores["spearman"] > 0.7, result.scores
+    best, predictor = result.folder / "best", Predictor(result.folder / "best", precision="float32")
+    assert predictor.model.config.plan.depth == 1
+    told = [json.loads(line) for line in (result.folder / "predictions-dev.jsonl").read_text().splitlines()]
+    dev = table(settings.task.dev)
+    firsts, seconds = ([row[side] for row in dev] for side in ("first", "second"))
+    vectors = predictor.embed(firsts)
+    found = predictor.similarity(firsts, seconds).diagonal()
+    assert [line["prediction"] for line in told] == pytest.approx(found.tolist(), abs=1e-5)
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5) == normalize
+    again = albertine.evaluate(result.folder)["dev"]
+    assert again["pearson"] == pytest.approx(result.scores["pearson"], abs=1e-5)
+    package = pytest.importorskip("sentence_transformers")
+    theirs = package.SentenceTransformer(str(best), device="cpu").encode(firsts)
+    np.testing.assert_allclose(vectors, theirs, atol=1e-4 * np.abs(vectors).max())
+    export(best, tmp_path / "out")
+    graph = Predictor(tmp_path / "out")
+    np.testing.assert_allclose(vectors, graph.embed(firsts), atol=1e-4 * np.abs(vectors).max())
+    assert not (tmp_path / "out" / "modules.json").exists()
+
+
+def test_whitened_vectors_of_more_depths_and_of_a_run_that_goes_on(
+    alike: Tune, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whitening is measured on the untuned encoder, also by the process that goes on with a run."""
+    from albertine.tasks import finetune as module
+
+    task = {"similarity": {"loss": "cosine", "pooling": "whitened"}}
+    ways: dict[str, Any] = {"task": task, "encoder": {"num_hidden_layers": 2}}
+    whole = run(alike(name="whole", **ways, training={"steps": 8}))
+    cut, plain, calls = alike(name="cut", **ways, training={"steps": 8}), module.loss, 0
+
+    def failing(family: Any) -> Any:
+        def part(*inputs: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls == 7:
+                raise KeyError("the machine fell over")
+            return plain(family)(*inputs)
+
+        return part
+
+    monkeypatch.setattr(module, "loss", failing)
+    with pytest.raises(KeyError):
+        run(cut)
+    monkeypatch.setattr(module, "loss", plain)
+    again = run(cut)
+    for name in ("model.safetensors", "whitening.safetensors"):
+        assert (again.folder / "final" / name).read_bytes() == (whole.folder / "final" / name).read_bytes()
+    assert Predictor(again.folder / "final").model.config.plan.depth == 2
+
+
+def test_a_folder_without_its_whitening_is_refused(alike: Tune) -> None:
+    result = run(alike(task={"similarity": {"pooling": "whitened"}}, training={"steps": 2}))
+    (result.folder / "best" / "whitening.safetensors").unlink()
+    with pytest.raises(ModelError, match="no whitening"):
+        albertine.evaluate(result.folder)
 
 
 def test_an_interrupted_run_refuses_other_ways(alike: Tune) -> None:

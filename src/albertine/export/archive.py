@@ -3,7 +3,8 @@
     program = torch.export.load("torch/model.pt2").module()
     program(input_ids, attention_mask, token_type_ids)
 
-Batch and length are open. The verification asks another process, in which nothing but torch is imported.
+Batch and length are open, or the sequences and tokens of a packed batch. The verification asks another
+process, in which nothing but torch is imported.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ import torch
 
 from albertine.errors import RunError
 from albertine.export.formats import ExportedFile, ExportOptions
-from albertine.export.graph import Graph, described, example_of, graph_of, open_axes
+from albertine.export.graph import Graph, PackedGraph, described, example_of, graphs_of, open_axes
 from albertine.export.opened import Opened
 from albertine.export.verify import Arrays
 
 NEEDS = ("torch",)
 EXTRA = "export"
-OPTIONS = frozenset[str]()
+OPTIONS = frozenset({"packed"})
 FOLDER = "torch"
 
 _READER = """
@@ -43,14 +44,20 @@ for line in sys.stdin:
 
 
 def write(source: Opened, folder: Path, options: ExportOptions) -> list[ExportedFile]:
-    """Write `torch/model.pt2`."""
+    """Write `torch/model.pt2`, on request also `torch/model_packed.pt2`, the graph of packed batches.
+
+    Raises:
+        SettingsError: a packed graph of relative positions.
+    """
     (folder / FOLDER).mkdir(exist_ok=True)
-    graph = graph_of(source.head)
-    name = f"{FOLDER}/model.pt2"
-    save_program(graph, folder / name)
-    facts = {**described(graph), "bytes": (folder / name).stat().st_size}
-    asked = OtherProcess(folder / name, tuple(graph.inputs), tuple(graph.outputs))
-    return [ExportedFile(name, "float32", asked, facts=facts)]
+    written = []
+    for graph, stem in graphs_of(source.head, packed=options.packed):
+        name = f"{FOLDER}/{stem}.pt2"
+        save_program(graph, folder / name)
+        facts = {**described(graph), "bytes": (folder / name).stat().st_size}
+        asked = OtherProcess(folder / name, tuple(graph.inputs), tuple(graph.outputs))
+        written.append(ExportedFile(name, "float32", asked, isinstance(graph, PackedGraph), facts))
+    return written
 
 
 def save_program(graph: Graph, file: Path) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from albertine.errors import SettingsError
 from albertine.export.outputs import Head
 from albertine.export.tables import PackedTable, PaddedTable, Table
 from albertine.layout import pack
@@ -223,12 +224,14 @@ def _distances(encoder: Encoder, table: Table, known: Tensor) -> Distances:
 def open_axes(graph: Graph) -> tuple[dict[int, Any], ...]:
     """The open sizes of each input, as torch.export takes them."""
     sizes: dict[str, Any] = {}
+    for axes in graph.inputs.values():
+        for axis in axes:
+            if isinstance(axis, str):
+                name, _, more = axis.partition(" + ")
+                size = torch.export.Dim(name)
+                sizes.setdefault(axis, size + int(more) if more else size)
     return tuple(
-        {
-            i: sizes.setdefault(axis, torch.export.Dim(axis if axis.isidentifier() else "offsets"))
-            for i, axis in enumerate(axes)
-            if isinstance(axis, str)
-        }
+        {i: sizes[axis] for i, axis in enumerate(axes) if isinstance(axis, str)}
         for axes in graph.inputs.values()
     )
 
@@ -245,6 +248,18 @@ def example_of(graph: Graph) -> tuple[Tensor, ...]:
 def graph_of(head: Head, packed: bool = False) -> Graph:
     """The traceable model of a head, in evaluation mode."""
     return (PackedGraph if packed else PaddedGraph)(head).eval()
+
+
+def graphs_of(head: Head, *, packed: bool) -> list[tuple[Graph, str]]:
+    """The graph of padded batches and, on request, that of packed ones, with the names of their files.
+
+    Raises:
+        SettingsError: a packed graph of relative positions.
+    """
+    if packed and head.base.config.positions == "relative":
+        raise SettingsError("relative positions have a padded graph only", remedy="Leave out --packed")
+    more = [(graph_of(head, packed=True), "model_packed")] if packed else []
+    return [(graph_of(head), "model"), *more]
 
 
 def described(graph: Graph) -> dict[str, Any]:

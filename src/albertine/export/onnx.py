@@ -21,7 +21,7 @@ import torch
 
 from albertine.errors import ModelError, SettingsError
 from albertine.export.formats import ExportedFile, ExportOptions
-from albertine.export.graph import Graph, described, example_of, graph_of, open_axes
+from albertine.export.graph import Graph, PackedGraph, described, example_of, graphs_of, open_axes
 from albertine.export.opened import Opened
 from albertine.export.outputs import Head
 from albertine.export.verify import Arrays, Run
@@ -45,8 +45,6 @@ def write(source: Opened, folder: Path, options: ExportOptions) -> list[Exported
             8-bit graph is none.
     """
     opset = check_opset(OPSET if options.opset is None else options.opset)
-    if options.packed and source.head.base.config.positions == "relative":
-        raise SettingsError("relative positions have a padded graph only", remedy="Leave out --packed")
     weights = sum(x.numel() * x.element_size() for x in source.head.model.parameters())
     if weights > LARGEST:
         raise ModelError(
@@ -56,9 +54,8 @@ def write(source: Opened, folder: Path, options: ExportOptions) -> list[Exported
         )
     (folder / "onnx").mkdir(exist_ok=True)
     written = []
-    for packed in (False, True) if options.packed else (False,):
-        name = f"onnx/model{'_packed' if packed else ''}.onnx"
-        graph = graph_of(source.head, packed)
+    for graph, stem in graphs_of(source.head, packed=options.packed):
+        name, packed = f"onnx/{stem}.onnx", isinstance(graph, PackedGraph)
         save_graph(graph, folder / name, opset)
         check_copies(folder / name, source.head)
         facts = _facts(graph, folder / name, opset)
@@ -66,7 +63,7 @@ def write(source: Opened, folder: Path, options: ExportOptions) -> list[Exported
         if options.int8:
             from albertine.export.quantized import quantized
 
-            small = f"{name.removesuffix('.onnx')}_int8.onnx"
+            small = f"onnx/{stem}_int8.onnx"
             told = quantized(folder / name, folder / small)
             facts = _facts(graph, folder / small, opset) | told
             written.append(ExportedFile(small, "int8", runner(folder / small), packed, facts))

@@ -21,7 +21,7 @@ from albertine.interop.huggingface import read_folder, written_type
 from albertine.interop.huggingface_config import config_json, our_flags
 from albertine.interop.model_folder import ModelFolder
 from albertine.interop.places import model_folder
-from albertine.interop.sentence_transformers import MODULES, POOLING, PROMPTS, TRANSFORMER
+from albertine.interop.sentence_transformers import MODULES, POOLING, PROMPTS, TRANSFORMER, WHITENING
 from albertine.model.comparison import Comparer
 from albertine.model.crf import CrfTagger
 from albertine.model.joint import JointAnswer
@@ -79,7 +79,9 @@ def opened(what: str | Path, wanted: str = "task") -> Opened:
     answers = _which(folder, wanted, path)
     head, files = _head(answers, folder, tokenizer, path)
     config = _config(folder, tokenizer, answers)
-    return Opened(path, digest_of(path), head, answers, config, tokenizer, _beside(path) | files)
+    # It pools last states itself, and has no graph for what whitens them.
+    beside = {} if (path / WHITENING).is_file() else _beside(path)
+    return Opened(path, digest_of(path), head, answers, config, tokenizer, beside | files)
 
 
 def _refuse_loops(model: Model, path: Path) -> None:

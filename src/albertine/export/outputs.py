@@ -160,7 +160,7 @@ class Classes(Head):
         if self.classifier.per_token:
             return (table.shown(self.layer(out.last_hidden)),)
         pooling = self.classifier.pooling
-        assert pooling != "compared"  # which `opened` refuses
+        assert pooling != "compared" and pooling != "whitened"  # no classifier of one row
         x_SH = pooled_table(self, table, out, pooling)
         return (self.layer(self.base.pooled(x_SH) if pooling == "cls" else x_SH),)
 

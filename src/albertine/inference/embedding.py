@@ -127,10 +127,12 @@ def how_of(folder: Described, path: Path) -> Vectors:
         return found
     length = length_of(folder)
     found = replace(found, max_length=min(length, found.max_length or length))
-    pooling = pooling_of(folder)
+    pooling, normalize = pooling_of(folder), our_flags(folder.config).get("normalize") is True
     if pooling == "cls" or pooling == "compared":  # the second is of classifiers alone
         return found
-    return replace(found, pooling=pooling, normalize=our_flags(folder.config).get("normalize") is True)
+    if pooling == "whitened":  # by the file beside it
+        return replace(found, normalize=normalize)
+    return replace(found, pooling=pooling, normalize=normalize)
 
 
 def cosines(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float32]:

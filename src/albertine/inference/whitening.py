@@ -22,6 +22,7 @@ from safetensors import SafetensorError, safe_open
 from albertine.errors import DataError, ModelError, SettingsError
 from albertine.grouping import longest_first
 from albertine.inference.mode import without_gradients
+from albertine.interop.sentence_transformers import WHITENING
 from albertine.randomness import generator
 from albertine.text.documents import FileReport, read_documents
 from albertine.text.sentences import document_sentences, guess_language
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from albertine.layout import Packed
     from albertine.model.model import Model
 
-FILE = "whitening.safetensors"
+FILE = WHITENING
 SENTENCES, SEEN, LONGEST = 10_000, 200_000, 64
 """How many sentences are measured, among how many, and their tokens at most."""
 SMALLEST = 1e-6

@@ -13,12 +13,15 @@ from albertine.interop.weights import read_json
 from albertine.model.config import Pooling
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from albertine.model.task_model import TaskModel
 
 MODULES = "modules.json"
-POOLING = "1_Pooling"
+POOLING, DENSE = "1_Pooling", "2_Dense"
 TRANSFORMER = "sentence_bert_config.json"
 PROMPTS = "config_sentence_transformers.json"
+WHITENING = "whitening.safetensors"
 UNLIMITED = 1 << 30
 _MODES: Mapping[Pooling, str] = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token"}
 _OTHER_MODES = (
@@ -49,15 +52,21 @@ class Vectors:
 def sentence_files(model: TaskModel) -> dict[str, bytes]:
     """The files, by path in the folder; none for a model that does not embed, or by a mean over its depths,
     which sentence-transformers has no module for."""
-    from albertine.model.task_model import Embedder
+    from albertine.model.task_model import Embedder, WhitenedEmbedder
 
-    if not isinstance(model, Embedder) or model.pooling == "depths":
+    if not isinstance(model, Embedder | WhitenedEmbedder):
+        return {}
+    pooling = model.pooling if isinstance(model, Embedder) else "mean"
+    if pooling == "depths":
         return {}
     config = model.base.config
-    modes = {name: name == _MODES[model.pooling] for name in (*_MODES.values(), *_OTHER_MODES)}
-    modules = [("Transformer", ""), ("Pooling", POOLING)]
+    modes = {name: name == _MODES[pooling] for name in (*_MODES.values(), *_OTHER_MODES)}
+    modules, dense = [("Transformer", ""), ("Pooling", POOLING)], dict[str, bytes]()
+    if isinstance(model, WhitenedEmbedder):
+        modules.append(("Dense", DENSE))
+        dense = _dense_files(model.mean, model.matrix)
     if model.normalize:
-        modules.append(("Normalize", "2_Normalize"))
+        modules.append(("Normalize", f"{len(modules)}_Normalize"))
     trees: dict[str, Any] = {
         MODULES: [
             {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
@@ -74,7 +83,24 @@ def sentence_files(model: TaskModel) -> dict[str, bytes]:
             "similarity_fn_name": "cosine",
         },
     }
-    return {name: (json.dumps(tree, indent=2) + "\n").encode() for name, tree in trees.items()}
+    return dense | {name: (json.dumps(tree, indent=2) + "\n").encode() for name, tree in trees.items()}
+
+
+def _dense_files(mean_H: Tensor, matrix_HK: Tensor) -> dict[str, bytes]:
+    """The files of a layer that says (x - m) W."""
+    import safetensors.torch
+
+    weight, bias = matrix_HK.detach().cpu().T.contiguous(), -(mean_H @ matrix_HK).detach().cpu()
+    tree = {
+        "in_features": weight.shape[1],
+        "out_features": weight.shape[0],
+        "bias": True,
+        "activation_function": "torch.nn.modules.linear.Identity",
+    }
+    return {
+        f"{DENSE}/config.json": (json.dumps(tree, indent=2) + "\n").encode(),
+        f"{DENSE}/model.safetensors": safetensors.torch.save({"linear.weight": weight, "linear.bias": bias}),
+    }
 
 
 def read_vectors(folder: Path) -> Vectors:
@@ -124,6 +150,14 @@ def _modules(file: Path) -> tuple[Sequence[str], str]:
     except (ValueError, RecursionError, OSError, KeyError, TypeError) as error:
         raise ModelError(f"is not a list of modules ({error!r:.80})", where=file) from error
     usual = ["Transformer", "Pooling", "Normalize"]
+    if kinds[2:3] == ["Dense"]:
+        if not (file.parent / WHITENING).is_file():
+            raise ModelError(
+                f"has a layer behind its pooling, and no {WHITENING} that says the same",
+                where=file.parent,
+                remedy="Copy that file from where Albertine tuned it; layers of others are not computed",
+            )
+        del kinds[2]
     if kinds != usual[: max(2, len(kinds))]:
         raise ModelError(
             f"names the modules {', '.join(kinds)}; known are Transformer, Pooling and then Normalize",

@@ -28,8 +28,9 @@ Architecture = Literal["bert", "albert", "brightmart", "roformer", "modernbert",
 Pooling = Literal["mean", "cls", "depths"]
 """Of the last depth the mean over all tokens of a sequence, special ones included, or its [CLS]; or the
 mean over all tokens of all depths, the embeddings included."""
-Looked = Literal["mean", "cls", "depths", "compared"]
-"""What a classifier looks at: a vector of a text, or how the two of a pair compare (`comparison.py`)."""
+Looked = Literal["mean", "cls", "depths", "compared", "whitened"]
+"""What a head looks at: a vector of a text; of a classifier also how the two of a pair compare
+(`comparison.py`), of text vectors also the mean over all tokens, whitened (`task_model.WhitenedEmbedder`)."""
 COMPARED = 4
 """Vectors of width H that the classifier of a pair looks at: differences and products, of two states each."""
 SUBJECT_POWER, OBJECT_POWER = 2, 4

@@ -36,8 +36,8 @@ def mean_rows(x_TH: Tensor, packed: Packed) -> Tensor:
 def classified_rows(model: Model, packed: Packed, pooling: Looked) -> Tensor:
     """What a classifier looks at, (S, H): the pooler's output of each [CLS] (albert_family.md 1.8), or
     a mean as it is."""
-    if pooling == "compared":
-        raise ValueError("two texts are compared by a Comparer, which looks at no single row")
+    if pooling == "compared" or pooling == "whitened":
+        raise ValueError(f"no classifier looks at one row that is {pooling}")
     if pooling != "cls":
         return text_vectors(model, packed, pooling)
     return model.pooled(model.encoder(packed, rows=model.summary_rows(packed)).last_hidden)

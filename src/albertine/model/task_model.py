@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -145,6 +146,35 @@ class Embedder(TaskModel):
     def forward(self, packed: Packed) -> Tensor:
         """Vectors (S, H) float32."""
         return text_vectors(self.base, packed, self.pooling, self.normalize)
+
+
+class WhitenedEmbedder(TaskModel):
+    """An encoder whose answer is one vector a text, (x - m) W of the mean x over its tokens.
+
+    Attributes:
+        mean, matrix: (H,) and (H, H), m and W, measured before the first update and not learned
+            (`tasks/whitened.py`); in a folder they are its whitening. normalize: to length 1.
+    """
+
+    mean: Tensor
+    matrix: Tensor
+
+    def __init__(self, base: Model, normalize: bool = False) -> None:
+        super().__init__(base, dropout=0.0)
+        self.normalize = normalize
+        hidden = base.config.hidden_size
+        self.register_buffer("mean", torch.zeros(hidden))
+        self.register_buffer("matrix", torch.eye(hidden))
+
+    @property
+    def head(self) -> dict[str, Tensor]:
+        """None among the weights: a folder has them in a file of their own."""
+        return {}
+
+    def forward(self, packed: Packed) -> Tensor:
+        """Vectors (S, H) float32."""
+        x_SH = (text_vectors(self.base, packed, "mean") - self.mean) @ self.matrix
+        return F.normalize(x_SH, dim=-1) if self.normalize else x_SH
 
 
 class Seq2Seq(TaskModel):

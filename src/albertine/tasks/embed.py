@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from albertine.evaluation.ensembles import mean_score
 from albertine.inference.embedding import how_of, unit
-from albertine.interop.heads import Task
-from albertine.model.config import Pooling
+from albertine.interop.heads import Task, pooling_of
 from albertine.tasks.encoded import Encoded, RowBuilder, TaskBatch
 from albertine.tasks.examples import Example
 from albertine.tasks.family import Family, Fields, Poll, Tuned, over_rows
@@ -25,12 +24,14 @@ from albertine.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from albertine.model.model import Model
-    from albertine.model.task_model import Embedder
+    from albertine.model.task_model import Embedder, WhitenedEmbedder
     from albertine.objectives.losses import Part
     from albertine.tasks.family import Asked
 
 Objective = Literal["cosine", "cosent", "contrastive", "simcse"]
+VectorPooling = Literal["mean", "cls", "depths", "whitened"]
 CONTRASTS = ("contrastive", "simcse")
+WHITENED_DEPTH = 1
 
 
 @dataclass(frozen=True)
@@ -77,13 +78,14 @@ class Embed(Family):
     Attributes:
         objective: how they are learned. max_length: tokens of a text.
         scale: of cosines under a softmax, one over the temperature.
-        pooling, normalize: as in `model.pooling`. symmetric: as in `contrastive`.
+        pooling, normalize: as in `model.pooling`, or "whitened" (`WhitenedEmbedder`). symmetric: as in
+            `contrastive`.
         heads: the pooler is kept as it is, for whoever loads the folder.
     """
 
     objective: Objective
     max_length: int
-    pooling: Pooling = "mean"
+    pooling: VectorPooling = "mean"
     normalize: bool = False
     scale: float = 20.0
     symmetric: bool = False
@@ -93,9 +95,17 @@ class Embed(Family):
     task: ClassVar[Task] = "embed"
     fields: ClassVar[Fields] = Fields("text", "pair")
 
-    def build(self, base: Model, dropout: float, seed: int) -> Embedder:
-        from albertine.model.task_model import Embedder
+    @property
+    def depth(self) -> int | None:
+        """How many depths an encoder is cut to if nobody says: an early one knows best what a text is
+        about."""
+        return WHITENED_DEPTH if self.pooling == "whitened" else None
 
+    def build(self, base: Model, dropout: float, seed: int) -> Embedder | WhitenedEmbedder:
+        from albertine.model.task_model import Embedder, WhitenedEmbedder
+
+        if self.pooling == "whitened":
+            return WhitenedEmbedder(base, self.normalize)
         return Embedder(base, self.pooling, self.normalize)
 
     def example(self, row: Row, fields: Fields) -> Likeness:
@@ -146,12 +156,13 @@ class Embed(Family):
 
     def config(self, model_type: str, dropout: float) -> dict[str, Any]:
         told: dict[str, Any] = {"task": self.task, "max_length": self.max_length}
-        if self.pooling == "depths":  # which the files of sentence-transformers cannot say
+        if self.pooling in ("depths", "whitened"):  # which other files do not say
             told |= {"pooling": self.pooling, "normalize": self.normalize}
         return {"albertine": told}
 
 
 def of_folder(found: Tuned) -> Embed:
     """The family that a folder was tuned with."""
-    how = how_of(found.folder, found.where)
-    return Embed("cosine", how.max_length or found.length, how.pooling, how.normalize)
+    how, own = how_of(found.folder, found.where), pooling_of(found.folder)
+    pooling: VectorPooling = "whitened" if own == "whitened" else how.pooling
+    return Embed("cosine", how.max_length or found.length, pooling, how.normalize)

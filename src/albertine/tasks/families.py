@@ -149,8 +149,11 @@ def tuned_model(folder: ModelFolder, family: Family, where: Path) -> TaskModel:
     Raises:
         ModelError: the head is not that of the family.
     """
+    from albertine.tasks.whitened import take_whitening
+
     model = family.build(folder.model, 0.0, 0)
     model.load_head(folder.extra, where)
+    take_whitening(model, where)
     recall(family, folder)
     return model.to(folder.model.device).eval()
 

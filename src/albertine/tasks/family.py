@@ -130,6 +130,11 @@ class Family(ABC):
         """The pretraining heads that the tuned model keeps."""
         return frozenset()
 
+    @property
+    def depth(self) -> int | None:
+        """How many depths an encoder is cut to for it where nobody says; None: it is not cut."""
+        return None
+
     @abstractmethod
     def example(self, row: Row, fields: Fields) -> Any:
         """The example that a row of a table is, its answer unknown.

@@ -28,7 +28,7 @@ from albertine.interop.huggingface_config import model_type, our_flags
 from albertine.interop.sentence_transformers import sentence_files
 from albertine.model.comparison import Comparer
 from albertine.model.digest import tensor_bytes
-from albertine.model.task_model import Classifier, TaskModel
+from albertine.model.task_model import Classifier, TaskModel, WhitenedEmbedder
 from albertine.settings import absolute, dump
 from albertine.tasks.batches import TaskBatches
 from albertine.tasks.choice import PooledTask, TaskChoice
@@ -44,7 +44,7 @@ from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.sources import Data
 from albertine.tasks.start import embedding_rate, first_encoder, open_encoder, rates, start_notes
 from albertine.tasks.taught import TaskTeacher, open_task_teacher
-from albertine.tasks.whitened import whiten
+from albertine.tasks.whitened import take_whitening, whiten, whitening_files
 from albertine.text.tokenizer import Tokenizer
 from albertine.training.average import Average
 from albertine.training.checkpoints import model_tensors
@@ -128,7 +128,7 @@ def finetune(
             pooling = settings.task.pooling if isinstance(settings.task, PooledTask) else None
             data.family.pooling = pooling or usual_pooling(pretrained.config)
             _check_pairs(data)
-        base = first_encoder(settings, pretrained, data.family.heads)
+        base = first_encoder(settings, pretrained, data.family)
         if settings.training.class_weights == "balanced":
             weights = balanced(data).to(world.device)
             assert isinstance(data.family, Classify)
@@ -140,7 +140,7 @@ def finetune(
             if resume in ("auto", "never") and (record := finished(folder.path)) is not None:
                 return _score_anew(settings, folder, model, data, world, made, record, resume)
             if _whitens(settings, model):
-                whiten(cast(Classifier, model), data.train)
+                whiten(cast("Classifier | WhitenedEmbedder", model), data.train)
             return _run(settings, folder, model, tokenizer, data, teacher, world, made, resume, reporter)
     finally:
         stop(world)
@@ -322,8 +322,10 @@ def _check_pairs(data: Data) -> None:
 
 
 def _whitens(settings: FinetuneSettings, model: TaskModel) -> bool:
-    compares = isinstance(model, Comparer)
-    return settings.training.whiten and isinstance(model, Classifier) and (model.of_means or compares)
+    if not settings.training.whiten:
+        return False
+    part_of_it = isinstance(model, Comparer | WhitenedEmbedder)
+    return part_of_it or (isinstance(model, Classifier) and model.of_means)
 
 
 def _rates(settings: FinetuneSettings, model: TaskModel) -> Callable[[str], float]:
@@ -360,6 +362,7 @@ def load_tuned(model: TaskModel, folder: Path) -> dict[str, Any]:
     found = read_folder(folder)
     model.base.load_state_dict(found.model.state_dict())
     model.load_head(found.extra, folder)
+    take_whitening(model, folder)
     return found.config
 
 
@@ -371,7 +374,7 @@ def save_tuned(model: TaskModel, tokenizer: Tokenizer, family: Family, folder: P
         folder,
         extra_tensors=model.head,
         extra_config=family.config(model_type(model.base.config), model.dropout),
-        extra_files=sentence_files(model),
+        extra_files=sentence_files(model) | whitening_files(model),
     )
 
 

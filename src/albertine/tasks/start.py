@@ -68,14 +68,14 @@ def left_aside(folder: Path, family: Family) -> list[str]:
     return [f"head: that of `{task}`{count} in the folder is left aside{why}; a new one is trained"]
 
 
-def first_encoder(settings: FinetuneSettings, pretrained: Model, heads: frozenset[str]) -> Model:
-    """The encoder that is tuned: some of the heads, by the plan that the settings ask for.
+def first_encoder(settings: FinetuneSettings, pretrained: Model, family: Family) -> Model:
+    """The encoder that is tuned: the heads that the family uses, by the plan that the settings ask for.
 
     Raises:
         ModelError: the task goes on with the masked-LM head, and the checkpoint has none.
         SettingsError: the task learns from dropout, and there is none; or a plan that the weights do not fit.
     """
-    choice = settings.encoder
+    choice, heads = settings.encoder, family.heads
     if "mlm" in heads - pretrained.heads:
         raise ModelError(
             "has no masked-LM head, which this task goes on with",
@@ -96,7 +96,7 @@ def first_encoder(settings: FinetuneSettings, pretrained: Model, heads: frozense
     model.load_state_dict(state | {k: v for k, v in pretrained.state_dict().items() if k in state})
     if choice.unshare == "share":
         model = shared_again(model)  # of all depths that there are, before some may be left out
-    plan = _plan(model.config.plan, choice)
+    plan = _plan(model.config.plan, choice, family.depth)
     try:
         model = model if plan == model.config.plan else replan(model, plan)
         model.encoder.compute_as(settings.training)
@@ -123,8 +123,8 @@ def start_notes(settings: FinetuneSettings, pretrained: Model, family: Family) -
     return (*notes, *left_aside(folder, family))
 
 
-def _plan(plan: SharingPlan, choice: EncoderChoice) -> SharingPlan:
-    depth, unshare = choice.num_hidden_layers or plan.depth, choice.unshare
+def _plan(plan: SharingPlan, choice: EncoderChoice, usual: int | None) -> SharingPlan:
+    depth, unshare = choice.num_hidden_layers or usual or plan.depth, choice.unshare
     before = [d % plan.depth for d in range(depth)]  # more depths than before begin again from the first
     # What is unshared gets a block a depth, or a group; what stays shared keeps sharing as it does.
     each = SharingPlan.grouped(depth, choice.groups or depth).attention

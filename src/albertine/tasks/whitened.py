@@ -8,19 +8,23 @@ the others. The classifier is therefore trained on
 
 with mean m and covariance U diag(λ) Uᵀ of the untuned encoder's vectors of some training texts. A linear
 layer of z is a linear layer of x, so the tuned model has the same form as without (`Classifier.head`). Where
-two texts are compared (`model/comparison.py`), m and W are part of the model.
+two texts are compared (`model/comparison.py`) or vectors of texts are (`WhitenedEmbedder`), m and W are part
+of the model.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from albertine.errors import ModelError
+from albertine.inference.whitening import FILE, Whitening, read_whitening
 from albertine.model.comparison import Comparer
-from albertine.model.pooling import classified_rows
-from albertine.model.task_model import Classifier
+from albertine.model.pooling import classified_rows, text_vectors
+from albertine.model.task_model import Classifier, TaskModel, WhitenedEmbedder
 from albertine.randomness import permutation
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.family import over_rows
@@ -31,8 +35,8 @@ end."""
 
 
 @torch.no_grad()
-def whiten(model: Classifier, data: Encoded) -> None:
-    """Let the layer of a new classifier look at whitened vectors, by some of the rows it will learn from."""
+def whiten(model: Classifier | WhitenedEmbedder, data: Encoded) -> None:
+    """Let a new head look at whitened vectors, by some of the rows it will learn from."""
     chosen = permutation(len(data.ids), 0, "rows of a whitening")[:ROWS].tolist()
     if isinstance(model, Comparer):
         x = torch.from_numpy(over_rows(model, data, ask=model.vectors, rows=chosen))  # (R, 2, 2, H)
@@ -40,9 +44,44 @@ def whiten(model: Classifier, data: Encoded) -> None:
             mean, matrix = measured(x_RH)
             model.means[state], model.matrices[state] = mean, matrix
         return
+    if isinstance(model, WhitenedEmbedder):
+        ask = partial(text_vectors, model.base, pooling="mean")
+        mean, matrix = measured(torch.from_numpy(over_rows(model, data, ask=ask, rows=chosen)))
+        model.mean.copy_(mean)
+        model.matrix.copy_(matrix)
+        return
     ask = partial(classified_rows, model.base, pooling=model.pooling)
     mean, matrix = measured(torch.from_numpy(over_rows(model, data, ask=ask, rows=chosen)))
     model.look_through(mean.to(model.base.device), matrix.to(model.base.device))
+
+
+def whitening_files(model: TaskModel) -> dict[str, bytes]:
+    """The file of a whitening that is part of a model, by its path in the folder."""
+    if not isinstance(model, WhitenedEmbedder):
+        return {}
+    depth = model.base.config.plan.depth
+    return {FILE: Whitening(depth, model.mean.cpu(), model.matrix.cpu()).to_bytes()}
+
+
+@torch.no_grad()
+def take_whitening(model: TaskModel, folder: Path) -> None:
+    """Give a model the whitening that `whitening_files` wrote, if it is made of one.
+
+    Raises:
+        ModelError: the file is missing, damaged, or of another depth.
+    """
+    if not isinstance(model, WhitenedEmbedder):
+        return
+    config = model.base.config
+    found = read_whitening(folder, config.hidden_size, config.plan.depth)
+    if found is None or found.depth != config.plan.depth or found.matrix.shape != model.matrix.shape:
+        raise ModelError(
+            f"was tuned with a whitening of its last depth, and has no such {FILE}",
+            where=folder,
+            remedy="Copy that file from the folder where it was tuned",
+        )
+    model.mean.copy_(found.mean)
+    model.matrix.copy_(found.matrix)
 
 
 def measured(x_RH: Tensor) -> tuple[Tensor, Tensor]:

@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from albertine.errors import DataError
 from albertine.settings import Settings
 from albertine.tasks.choice import Examples, Known, TaskChoice
-from albertine.tasks.embed import Embed, Likeness, Objective, of_folder
+from albertine.tasks.embed import Embed, Likeness, Objective, VectorPooling, of_folder
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.family import Family
 from albertine.tasks.registry import Column, Dataset, Split
@@ -145,10 +145,12 @@ class SimilarityChoice(Settings):
         "a process computes its share of training.batch_size at once, whatever "
         "training.micro_batch_tokens says, and of N processes each compares within its own N-th part",
     )
-    pooling: Literal["mean", "cls", "depths"] = Field(
+    pooling: VectorPooling = Field(
         "mean",
-        description="of all tokens, the first token, or the mean of all tokens over all depths, which "
-        "suits small encoders and which sentence-transformers cannot compute",
+        description="mean: of all tokens; cls: the first one; whitened: the mean after the first depth (or "
+        "encoder.num_hidden_layers), with all directions of the training texts made equally long, which "
+        "suits small encoders best; depths: the mean over all depths, which sentence-transformers cannot "
+        "compute",
     )
     normalize: bool = Field(False, description="vectors of length 1")
     scale: float = Field(20.0, gt=0, description="of cosines in cosent and contrasts: 1 / temperature")
