@@ -908,7 +908,74 @@ QUESTIONS = (
     ),
 )
 
-MUTANTS = (*TASKS, *INFERENCE, *CORPUS, *TRAINING, *LOOP, *STREAMS, *QUESTIONS)
+PAIRS = (
+    M(
+        "model/comparison.py",
+        "text[packed.last_tokens] = False",
+        "pass",
+        "tests/tasks/test_compared.py -k means",
+    ),
+    M(
+        "model/comparison.py",
+        "text[:-1] &= types[1:] == types[:-1]",
+        "pass",
+        "tests/tasks/test_compared.py -k means",
+    ),
+    M("model/comparison.py", "(u - v).abs()", "(u - v)", "tests/tasks/test_compared.py -k formula"),
+    M("model/comparison.py", "2 * sequence + types", "2 * sequence", "tests/tasks/test_compared.py -k means"),
+    M(
+        "export/comparison.py",
+        "& after_real &",
+        "&",
+        "tests/export/test_graph.py -k compare",
+    ),
+    M(
+        "export/comparison.py",
+        "text & (columns != table.first_column[:, None])",
+        "text",
+        "tests/export/test_graph.py -k compare",
+    ),
+    M(
+        "tasks/whitened.py",
+        "model.matrix.copy_(found.matrix)",
+        "pass",
+        "tests/tasks/test_embed.py -k whitened",
+    ),
+    M("tasks/families.py", "    take_whitening(model, where)\n", "", "tests/tasks/test_embed.py -k whitened"),
+    M(
+        "tasks/classify.py",
+        'self.pooling == "compared" and',
+        "False and",
+        "tests/tasks/test_compared.py -k pairs",
+    ),
+    M(
+        "interop/heads.py",
+        "pairs and config.hidden_size < NARROW",
+        "pairs",
+        "tests/tasks/test_compared.py -k narrow",
+    ),
+    M(
+        "interop/sentence_transformers.py",
+        "-(mean_H @ matrix_HK)",
+        "(mean_H @ matrix_HK)",
+        "tests/tasks/test_embed.py -k whitened",
+    ),
+    M(
+        "interop/lonepatient.py",
+        '"inner_group_num": inner',
+        '"inner_group_num": 1',
+        "tests/interop/test_lonepatient.py",
+    ),
+    M(
+        "interop/lonepatient.py",
+        "mapping.weight.detach().cpu().T",
+        "mapping.weight.detach().cpu()",
+        "tests/interop/test_lonepatient.py",
+    ),
+    M("export/archive.py", "isinstance(graph, PackedGraph)", "False", "tests/export/test_archive.py"),
+)
+
+MUTANTS = (*TASKS, *INFERENCE, *CORPUS, *TRAINING, *LOOP, *STREAMS, *QUESTIONS, *PAIRS)
 
 
 class Copy:

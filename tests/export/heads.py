@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import torch
 
+from albertine.export.comparison import Comparison
 from albertine.export.joint_span import JointSpan
 from albertine.export.outputs import Classes, Head, Hidden, Pointers, Span, TextVector, Words
 from albertine.inference.whitening import Whitening
+from albertine.model.comparison import Comparer
 from albertine.model.joint import JointAnswer
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
@@ -16,7 +18,7 @@ from tests.model.builders import model
 
 HEADS = (
     *("features", "fill-mask", "classify", "classify by mean", "classify by depths", "tag", "choose"),
-    *("answer", "answer or not", "relate", "embed", "embed by depths", "embed whitened"),
+    *("answer", "answer or not", "relate", "embed", "embed by depths", "embed whitened", "compare"),
 )
 
 PLANS: dict[str, dict[str, object]] = {
@@ -63,6 +65,11 @@ def head_of(name: str, base: Model | None = None) -> Head:
     if name.startswith("classify"):
         pooling = {"classify by mean": "mean", "classify by depths": "depths"}.get(name, "cls")
         return Classes(Classifier(base, 3, pooling=pooling, seed=1).eval())  # type: ignore[arg-type]
+    if name == "compare":
+        comparer = Comparer(base, 3, seed=1).eval()
+        torch.nn.init.normal_(comparer.means, std=0.3)
+        torch.nn.init.normal_(comparer.matrices)
+        return Comparison(comparer)
     if name == "tag":
         return Classes(Classifier(base, 5, per_token=True, seed=1).eval())
     if name == "choose":

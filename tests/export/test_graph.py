@@ -37,7 +37,7 @@ def test_every_head_answers_as_its_source(name: str, as_packed: bool) -> None:
     assert all(one.places == 1 for one in found.shapes)
 
 
-@pytest.mark.parametrize("name", ["features", "classify", "answer or not", "fill-mask"])
+@pytest.mark.parametrize("name", ["features", "classify", "answer or not", "fill-mask", "compare"])
 @pytest.mark.parametrize("plan", PLANS)
 def test_every_encoder_computes_as_its_source(plan: str, name: str) -> None:
     head, run = asked(name, False, **PLANS[plan])

@@ -52,6 +52,7 @@ def test_the_release_is_exact_and_verified_over_a_dozen_shapes(exported: Path) -
         ("xlnet", "answer or not", False, 20),
         ("own", "relate", True, 20),
         ("modernbert", "fill-mask", False, 18),
+        ("albert", "compare", True, 20),
     ],
 )
 def test_other_encoders_and_heads(plan: str, name: str, packed: bool, opset: int, tmp_path: Path) -> None:

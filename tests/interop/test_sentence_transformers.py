@@ -175,7 +175,7 @@ def test_what_a_folder_says_is_honoured(tmp_path: Path) -> None:
         ({"1_Pooling__config": {"pooling_mode": ["cls", "mean"]}}, "pools by cls and mean"),
         (
             {"modules": module("Transformer", "Pooling", "Dense")},
-            "names the modules Transformer, Pooling, Dense",
+            "has a layer behind its pooling",
         ),
         ({"modules": module("Transformer")}, "names the modules Transformer;"),
         ({"modules": module("Transformer", "Pooling", path="../other")}, "expects its modules in"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +13,14 @@ import torch
 import albertine
 from albertine.cli.app import run
 from albertine.errors import AlbertineError
+from albertine.interop.heads import usual_pooling
 from albertine.layout import Packed, pack
 from albertine.model.comparison import Comparer, pair_means
 from albertine.model.plan import SharingPlan
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.finetune import FinetuneResult
 from albertine.tasks.whitened import RIDGE, whiten
+from tests import stand_in
 from tests.model import builders
 
 ROWS = [([2, 7, 8, 9, 3, 11, 12, 3], [0] * 5 + [1] * 3), ([2, 5, 3, 6, 3], [0, 0, 0, 1, 1])]
@@ -162,9 +165,44 @@ def test_the_folder_answers_as_it_was_scored(tuned: FinetuneResult) -> None:
     assert np.mean(right) == pytest.approx(tuned.scores["accuracy"])
 
 
-def test_it_has_no_graph(tuned: FinetuneResult, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["export", str(tuned.model), str(tmp_path / "out")]) == 2
-    assert "task.pooling=compared" in capsys.readouterr().err and not (tmp_path / "out").exists()
+def test_its_graph_answers_as_the_folder(tuned: FinetuneResult, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    assert run(["export", str(tuned.model), str(tmp_path / "out"), "--packed"]) == 0
+    rows = list(csv.DictReader((tuned.folder.parent / "dev.csv").open(encoding="utf-8")))
+    pairs = [(row["one"], row["two"]) for row in rows] + [("", "man"), ("old man", "")]
+    folder, graph = (albertine.Predictor(f).classify(pairs) for f in (tuned.model, tmp_path / "out"))
+    for said, expected in zip(graph, folder, strict=True):
+        assert said == pytest.approx(expected, abs=1e-5)
+
+
+def test_it_is_asked_about_pairs(tuned: FinetuneResult, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["predict", "classify", str(tuned.model), "old man"]) == 2
+    assert "compares two" in capsys.readouterr().err
+    with pytest.raises(AlbertineError, match="compares two"):
+        albertine.Predictor(tuned.model).classify([("old", "man"), "old man"])
+
+
+def test_narrow_encoders_compare_pairs_by_default(tmp_path: Path, pretrained: Path) -> None:
+    """Those whose classifier transformers has keep it; wide ones find out in one row what differs."""
+    rotary = builders.config(positions="rotary")
+    assert usual_pooling(rotary, pairs=True) == "compared" and usual_pooling(rotary) == "depths"
+    wide = builders.config(positions="rotary", hidden_size=512)
+    assert usual_pooling(wide, pairs=True) == "depths"
+    assert usual_pooling(builders.config(), pairs=True) == "cls"
+    tokenizer = albertine.load_tokenizer(pretrained)
+    model = stand_in.rotary_model(tokenizer.vocab_size, seed=3)
+    albertine.save(model, tokenizer, tmp_path / "rotary")
+    for column, pooling in (("two", "compared"), (None, "depths")):
+        found = albertine.finetune(
+            tmp_path / "rotary",
+            name=pooling,
+            output=tmp_path,
+            train=pairs(tmp_path / "train.csv", 20, 1),
+            task={"text": "one", "pair": column, "label": "verdict", "max_length": 32},
+            training={"steps": 1},
+        )
+        told = json.loads((found.model / "config.json").read_text(encoding="utf-8"))
+        assert told["albertine"]["pooling"] == pooling
 
 
 def test_single_texts_are_refused(tuned: FinetuneResult, pretrained: Path, tmp_path: Path) -> None:

@@ -469,7 +469,10 @@ def test_what_is_known_to_go_wrong_is_said_before(tune: Tune, pretrained: Path, 
     assert advice(tune(encoder={"folder": tmp_path}, task=score), seeds=5) == []  # 768 wide
     (compare,) = advice(tune(task=score), seeds=5)
     assert "task.kind=similarity" in compare
-    assert advice(tune(task={**score, "kind": "similarity"}), seeds=5) == []
+    (whiten,) = advice(tune(task={**score, "kind": "similarity"}), seeds=5)
+    assert "task.similarity.pooling=whitened" in whiten
+    for ways in ({"pooling": "whitened"}, {"loss": "contrastive"}):
+        assert advice(tune(task={**score, "kind": "similarity", "similarity": ways}), seeds=5) == []
     own = {"train": many, "label": "verdict", "text": "review", "kind": "score"}
     assert advice(tune(task=own), seeds=5) == []
     assert "task.kind=similarity" in advice(tune(task={**own, "pair": "verdict"}), seeds=5)[0]

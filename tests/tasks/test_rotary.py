@@ -40,7 +40,7 @@ def test_classes_of_pairs(rotary: Path, tune: Tune) -> None:
     best = Predictor(result.folder / "best")
     (said,) = best.classify([("the old man was good and he said", "yes, sir")])
     assert said["fine"] > 0.5
-    (cut,) = best.classify(["good " + "the " * 200])  # cut, not refused
+    (cut,) = best.classify([("good " + "the " * 200, "yes, sir")])  # cut, not refused
     assert sum(cut.values()) == pytest.approx(1)
 
 

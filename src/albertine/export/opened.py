@@ -11,6 +11,7 @@ from typing import Any
 import safetensors.torch
 
 from albertine.errors import ModelError, SettingsError
+from albertine.export.comparison import Comparison
 from albertine.export.joint_span import JointSpan
 from albertine.export.outputs import Classes, Head, Hidden, Pointers, Span, TextVector, Words
 from albertine.inference.embedding import how_of
@@ -152,17 +153,12 @@ def _head(
 _GRAPHS: tuple[tuple[type[TaskModel], Callable[[Any], Head]], ...] = (
     (JointAnswer, JointSpan),
     (Relations, Pointers),
+    (Comparer, Comparison),
     (Classifier, Classes),
 )
 
 
 def _of_task(model: TaskModel, task: str, path: Path) -> Head:
-    if isinstance(model, Comparer):
-        raise ModelError(
-            "compares the two texts of a pair (task.pooling=compared), for which there is no graph",
-            where=path,
-            remedy="Ask it with albertine predict classify, or tune it with task.pooling=depths",
-        )
     if task == "answer" and isinstance(model, Classifier):
         return Span(model)
     for kind, head in _GRAPHS:

@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from albertine.errors import ModelError
-from albertine.interop.heads import task_in
+from albertine.interop.heads import looked_at, task_in
 from albertine.interop.huggingface_config import encoder_in
 from albertine.interop.model_folder import Shapes
 from albertine.interop.weights import INDEX, SINGLE, read_json
@@ -80,13 +80,17 @@ def read_exported(folder: Path, outputs: Shapes) -> ExportedFolder:
     """
     tree = read_json(folder / "config.json")
     _, encoder = encoder_in(tree, folder / "config.json")
-    shapes = _head(outputs, encoder.hidden_size, task_in(tree)) | _transitions(folder)
+    shapes = _head(outputs, looked_at(tree, encoder.hidden_size), task_in(tree)) | _transitions(folder)
     return ExportedFolder(encoder, tree, shapes)
 
 
 def _head(outputs: Shapes, hidden: int, task: str | None) -> dict[str, tuple[int, ...]]:
     """The tensors of a head, by what it gives: a layer of classes or tags, of two numbers a token, or the
-    joint head of SQuAD 2.0. Logits of every token that are no tags are those of the vocabulary."""
+    joint head of SQuAD 2.0. Logits of every token that are no tags are those of the vocabulary.
+
+    Args:
+        hidden: how many numbers it looks at.
+    """
     logits = outputs.get("logits", ())
     if len(logits) == 2 or (logits and task == "tag"):
         return {"classifier.weight": (logits[-1], hidden), "classifier.bias": (logits[-1],)}

@@ -29,6 +29,8 @@ _HEADS: dict[Task, str] = {
     "generate": "ForMaskedLM",
 }
 _ENCODERS = {"albert": "Albert", "bert": "Bert"}
+NARROW = 512
+"""Below this hidden size nothing was seen to compare two texts in one row (docs/log.md)."""
 _SIMPLE = "ForQuestionAnsweringSimple"
 """XLNet's two numbers a token; what transformers calls XLNetForQuestionAnswering is the joint head."""
 _ALIKE: dict[str, tuple[str, frozenset[Task]]] = {
@@ -61,13 +63,26 @@ class ClassifierHead:
     pooling: Looked = "cls"
 
 
-def usual_pooling(config: EncoderConfig) -> Looked:
+def usual_pooling(config: EncoderConfig, *, pairs: bool = False) -> Looked:
     """What a new classifier looks at: the first token where transformers has a classifier of that layout that
     computes the same, as for BERT, ALBERT and what brightmart's would be with one table of words; else the
-    mean over tokens and depths, from which small encoders learn sooner (docs/decisions/018)."""
+    mean over tokens and depths, from which small encoders learn sooner (docs/decisions/018), and of pairs how
+    the two texts differ, which narrow ones do not find out otherwise (docs/decisions/033).
+
+    Args:
+        pairs: whether every text that it will give a class or a score has a second one.
+    """
     if config.architecture == "brightmart":
         config = replace(config, embedding_size=config.hidden_size, embedding_mapping="if_needed")
-    return "cls" if _same_in_transformers(model_type(config), "classify") else "depths"
+    if classified_by_first(model_type(config)):
+        return "cls"
+    return "compared" if pairs and config.hidden_size < NARROW else "depths"
+
+
+def classified_by_first(model_type: str) -> bool:
+    """Whether transformers has a classifier of the first token for that layout which computes what ours
+    does."""
+    return _same_in_transformers(model_type, "classify")
 
 
 def head_config(
@@ -189,13 +204,18 @@ def read_classifier(folder: Described, where: object) -> ClassifierHead:
         )
     weight, bias = (shapes[f"{name}.{part}"] for part in ("weight", "bias"))
     hidden = folder.encoder.hidden_size
-    width = COMPARED * hidden if pooling_of(folder) == "compared" else hidden
+    width = looked_at(folder.config, hidden)
     if len(weight) != 2 or weight[1] != width or bias != weight[:1]:
         raise ModelError(
             f"has a classifier of shape {list(weight)} on an encoder of width {hidden}", where=where
         )
     kind, labels = _kind(folder.config, bias[0]), labels_in(folder.config, bias[0])
     return ClassifierHead(bias[0], () if kind == "score" else labels, kind, pooling_of(folder))
+
+
+def looked_at(config: Mapping[str, Any], hidden_size: int) -> int:
+    """How many numbers the classifier that a config.json describes looks at."""
+    return COMPARED * hidden_size if our_flags(config).get("pooling") == "compared" else hidden_size
 
 
 def labels_in(config: Mapping[str, Any], count: int | None = None) -> tuple[str, ...]:

@@ -56,7 +56,11 @@ class Comparer(Classifier):
 
     def forward(self, packed: Packed) -> Tensor:
         """Logits (S, outputs), float32."""
-        z = F.normalize((self.vectors(packed) - self.means[:, None]) @ self.matrices, dim=-1)
+        return self.compared(self.vectors(packed))
+
+    def compared(self, x_SH: Tensor) -> Tensor:
+        """Logits (S, outputs) of `vectors`, (S, 2, 2, H)."""
+        z = F.normalize((x_SH - self.means[:, None]) @ self.matrices, dim=-1)
         u, v = z.unbind(2)
         size = u.shape[-1]
         x = torch.cat([size**0.5 * (u - v).abs(), size * u * v], -1).flatten(1)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from itertools import islice
 
+from albertine.interop.heads import NARROW, classified_by_first
 from albertine.interop.huggingface import folder_config
 from albertine.interop.places import model_folder
 from albertine.tasks.choice import PooledTask, TaskChoice
+from albertine.tasks.datasets.similarity import VectorsTask
+from albertine.tasks.embed import CONTRASTS
 from albertine.tasks.settings import FinetuneSettings, TuningChoice
 
 WIDE, WIDE_RATE = 2048, 1e-5
@@ -15,8 +18,6 @@ FEW = 10_000
 SMALL = ("cola", "rte", "mrpc", "sts-b", "wnli", "cluewsc")
 """Data sets of fewer than that many examples, on which BERT-like models differ by points, or fail, from
 seed to seed."""
-NARROW = 512
-"""Below this hidden size nothing was seen to compare two texts in one row (docs/log.md)."""
 
 
 def advice(settings: FinetuneSettings, seeds: int = 1) -> list[str]:
@@ -55,15 +56,21 @@ def advice(settings: FinetuneSettings, seeds: int = 1) -> list[str]:
             f"on RACE a rate of {rate:g} belongs to ALBERT v1; v2 models, which "
             "were pretrained without dropout as this one was, want training.learning_rate=0.00001"
         )
-    if width < NARROW and _scores_pairs(settings.task):
+    one_row = width < NARROW and _in_one_row(settings.task, str(config.get("model_type")))
+    if one_row and _scores_pairs(settings.task):
         found.append(
             f"a model as narrow as this one ({width}) hardly learns to compare two texts in one row; as two "
             "vectors it does (task.kind=similarity)"
         )
-    if width < NARROW and _classes_pairs(settings.task):
+    if one_row and _classes_pairs(settings.task):
         found.append(
             f"a model as narrow as this one ({width}) hardly learns to compare two texts in one row; where a "
             "class says how far they say the same, set task.pooling=compared"
+        )
+    if width < NARROW and _raw_vectors(settings.task):
+        found.append(
+            f"the first depth of a model as narrow as this one ({width}) makes the better vectors, once they "
+            "are whitened: task.similarity.pooling=whitened"
         )
     if seeds == 1 and _is_small(settings.task):
         found.append(
@@ -79,10 +86,23 @@ def _scores_pairs(task: TaskChoice) -> bool:
     return task.kind == "score" and task.pair is not None
 
 
+def _in_one_row(task: TaskChoice, model_type: str) -> bool:
+    """Whether a classifier of it looks at one vector of all that a row holds."""
+    if not isinstance(task, PooledTask):
+        return False
+    usual = task.pooling is None and not classified_by_first(model_type)
+    return not usual and task.pooling != "compared"
+
+
 def _classes_pairs(task: TaskChoice) -> bool:
-    """Whether it is a class of pairs in own files, by a vector of both together."""
-    pooled = isinstance(task, PooledTask) and task.pooling != "compared"
-    return pooled and task.kind == "single" and task.dataset is None and task.pair is not None
+    """Whether it is a class of pairs in own files."""
+    return task.kind == "single" and task.dataset is None and task.pair is not None
+
+
+def _raw_vectors(task: TaskChoice) -> bool:
+    """Whether vectors that are not whitened are to learn how alike texts are."""
+    own = task.similarity if isinstance(task, VectorsTask) else None
+    return own is not None and own.pooling != "whitened" and own.loss not in CONTRASTS
 
 
 def _is_small(task: TaskChoice) -> bool:

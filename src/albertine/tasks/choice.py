@@ -240,8 +240,8 @@ class PooledTask(TaskChoice):
     pooling: Literal["cls", "mean", "depths", "compared"] | None = Field(
         None,
         description="learn from the first token, the mean of all tokens, their mean over all depths, or, of "
-        "pairs, from how the means of the two texts differ and agree, which suits small encoders; "
-        "default: the first for ALBERT and BERT, as transformers has it, else the last of the three",
+        "pairs, from how the means of the two texts differ and agree; default: the first for ALBERT and "
+        "BERT, as transformers has it, else the third, and for pairs and a hidden size below 512 the last",
     )
 
 

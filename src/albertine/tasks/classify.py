@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from albertine.errors import DataError
 from albertine.evaluation.ensembles import mean_score, mean_sigmoid, mean_softmax
 from albertine.inference.chances import sigmoid, softmax
 from albertine.interop.heads import Kind, Task, head_config
@@ -92,6 +93,17 @@ class Classify(OneLayer):
         return max(1, len(self.labels))
 
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer) -> Encoded:
+        """As `encode`.
+
+        Raises:
+            DataError: the model compares two texts, and there is one.
+        """
+        if self.pooling == "compared" and (alone := next((e for e in examples if e.pair is None), None)):
+            raise DataError(
+                "has one text, and the model compares two (task.pooling=compared)",
+                where=alone.where,
+                remedy="Give the second one too: --pair on the command line, a tuple in Python",
+            )
         return encode(examples, tokenizer, self.max_length, self.kind, self.labels)
 
     def example(self, row: Row, fields: Fields) -> Example:

@@ -27,6 +27,7 @@ from albertine.interop.huggingface import read_folder, save_model
 from albertine.interop.huggingface_config import model_type, our_flags
 from albertine.interop.sentence_transformers import sentence_files
 from albertine.model.comparison import Comparer
+from albertine.model.config import Looked
 from albertine.model.digest import tensor_bytes
 from albertine.model.task_model import Classifier, TaskModel, WhitenedEmbedder
 from albertine.settings import absolute, dump
@@ -126,8 +127,9 @@ def finetune(
         data = replace(data, notes=(*data.notes, *start_notes(settings, pretrained, data.family)))
         if isinstance(data.family, OneLayer):
             pooling = settings.task.pooling if isinstance(settings.task, PooledTask) else None
-            data.family.pooling = pooling or usual_pooling(pretrained.config)
-            _check_pairs(data)
+            pairs = _has_pairs(data)
+            data.family.pooling = pooling or usual_pooling(pretrained.config, pairs=pairs)
+            _check_pairs(data.family.pooling, pairs)
         base = first_encoder(settings, pretrained, data.family)
         if settings.training.class_weights == "balanced":
             weights = balanced(data).to(world.device)
@@ -303,17 +305,18 @@ def _teacher(
     return teacher
 
 
-def _check_pairs(data: Data) -> None:
+def _has_pairs(data: Data) -> bool:
+    """Whether it is pairs of texts that get a class or a score."""
+    return isinstance(data.family, Classify) and all(e.pair is not None for e in data.train.examples)
+
+
+def _check_pairs(pooling: Looked, pairs: bool) -> None:
     """Refuse to compare where there is one text.
 
     Raises:
         SettingsError: it says so.
     """
-    assert isinstance(data.family, OneLayer)
-    if data.family.pooling != "compared":
-        return
-    pairs = isinstance(data.family, Classify) and all(e.pair is not None for e in data.train.examples)
-    if not pairs:
+    if pooling == "compared" and not pairs:
         raise SettingsError(
             "compares the two texts of a pair, and this task has no pairs of texts to give a class or score",
             where="task.pooling=compared",
