@@ -28,6 +28,7 @@ from albertine.interop.heads import usual_pooling
 from albertine.interop.huggingface import Layout, read_folder, save_model
 from albertine.interop.tensorflow_bundle import open_bundle, read_index, write_bundle
 from albertine.interop.weights import open_weights, read_json
+from albertine.model.backend import choices
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
@@ -273,4 +274,6 @@ def test_narrower_formats(precision: InferencePrecision, bound: float) -> None:
     exact = model(ids).last_hidden_state
     model.precision = precision
     off = (model(ids).last_hidden_state.float() - exact).abs().max()
-    assert 0 < off < bound
+    # Where integers were measured to be no faster, as they may be beside other work, none are multiplied.
+    plain = {choice.kind: choice.form == "plain" for choice in choices()}
+    assert off < bound and (off > 0 or plain[precision])

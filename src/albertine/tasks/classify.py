@@ -102,7 +102,7 @@ class Classify(OneLayer):
             raise DataError(
                 "has one text, and the model compares two (task.pooling=compared)",
                 where=alone.where,
-                remedy="Give the second one too: --pair on the command line, a tuple in Python",
+                remedy="Give the second one too: behind a tab, --pair COLUMN of a file, a tuple in Python",
             )
         return encode(examples, tokenizer, self.max_length, self.kind, self.labels)
 

@@ -130,7 +130,7 @@ def finetune(
             pairs = _has_pairs(data)
             data.family.pooling = pooling or usual_pooling(pretrained.config, pairs=pairs)
             _check_pairs(data.family.pooling, pairs)
-        base = first_encoder(settings, pretrained, data.family)
+        base = first_encoder(settings, pretrained, data.family.heads, data.family.depth)
         if settings.training.class_weights == "balanced":
             weights = balanced(data).to(world.device)
             assert isinstance(data.family, Classify)

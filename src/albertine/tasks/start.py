@@ -68,14 +68,19 @@ def left_aside(folder: Path, family: Family) -> list[str]:
     return [f"head: that of `{task}`{count} in the folder is left aside{why}; a new one is trained"]
 
 
-def first_encoder(settings: FinetuneSettings, pretrained: Model, family: Family) -> Model:
-    """The encoder that is tuned: the heads that the family uses, by the plan that the settings ask for.
+def first_encoder(
+    settings: FinetuneSettings, pretrained: Model, heads: frozenset[str], depth: int | None = None
+) -> Model:
+    """The encoder that is tuned: some of the heads, by the plan that the settings ask for.
+
+    Args:
+        depth: how many depths it has where nobody says; None: the checkpoint's.
 
     Raises:
         ModelError: the task goes on with the masked-LM head, and the checkpoint has none.
         SettingsError: the task learns from dropout, and there is none; or a plan that the weights do not fit.
     """
-    choice, heads = settings.encoder, family.heads
+    choice = settings.encoder
     if "mlm" in heads - pretrained.heads:
         raise ModelError(
             "has no masked-LM head, which this task goes on with",
@@ -96,7 +101,7 @@ def first_encoder(settings: FinetuneSettings, pretrained: Model, family: Family)
     model.load_state_dict(state | {k: v for k, v in pretrained.state_dict().items() if k in state})
     if choice.unshare == "share":
         model = shared_again(model)  # of all depths that there are, before some may be left out
-    plan = _plan(model.config.plan, choice, family.depth)
+    plan = _plan(model.config.plan, choice, depth)
     try:
         model = model if plan == model.config.plan else replan(model, plan)
         model.encoder.compute_as(settings.training)
