@@ -150,6 +150,10 @@ def test_openai_comes_again_when_told_so(folder: Folders) -> None:
         assert counted("albertine_requests_total", {**labels, "code": "429"}) == 1
         with pytest.raises(openai.UnprocessableEntityError):
             client.embeddings.create(model="embed", input=[1])
+        deadline = time.monotonic() + 5  # it is counted when it has been sent, which a client may see before
+        while not counted("albertine_requests_total", {**labels, "code": "422"}):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
         assert counted("albertine_requests_total", {**labels, "code": "422"}) == 1
 
 
