@@ -13,7 +13,6 @@ from albertine.interop.huggingface_names import KEYMAPS
 from albertine.interop.keymap import to_theirs
 from albertine.interop.lonepatient_names import MAPPING, PROJECTION, lonepatient_plan
 from albertine.interop.writing import SavableTokenizer, write_folder
-from albertine.model.config import EncoderConfig
 from albertine.model.plan import SharingPlan
 
 if TYPE_CHECKING:
@@ -88,13 +87,9 @@ def in_the_way(model: Model) -> list[str]:
         return found if one else [*found, "a plan other than one block for all depths"]
     if config.plan != config.plan.blocks or _groups(config.plan) is None:
         found.append("a plan other than groups of whole blocks")
-    if _maps_needlessly(config):
+    if config.has_mapping and config.embedding_size == config.hidden_size:
         found.append("a mapping of embeddings that are as wide as the hidden states")
     return found
-
-
-def _maps_needlessly(config: EncoderConfig) -> bool:
-    return config.has_mapping and config.embedding_size == config.hidden_size
 
 
 def _groups(plan: SharingPlan) -> tuple[int, int, int] | None:
