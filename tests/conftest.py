@@ -37,3 +37,13 @@ def as_many_threads_as_before() -> Iterator[None]:
     yield
     if before is not None and torch is not None and torch.get_num_threads() != before:
         torch.set_num_threads(before)
+
+
+@pytest.fixture
+def products_in_int8() -> Iterator[None]:
+    """Whatever was measured: on a busy machine every way may have been timed as slower than float32, and taken
+    for none."""
+    from albertine.model.backend.proof import fixed
+
+    with fixed(int8="unsigned"):
+        yield

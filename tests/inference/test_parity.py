@@ -17,6 +17,9 @@ from tests.model import builders
 from tests.toy import toy_vocabulary
 
 
+pytestmark = pytest.mark.usefixtures("products_in_int8")
+
+
 def test_the_cosine_is_that_of_float32_and_int8(monkeypatch: pytest.MonkeyPatch) -> None:
     model = builders.model(initializer_range=0.1)
     model.precision = "bfloat16"

@@ -110,6 +110,7 @@ CHANGES = [
 
 @pytest.mark.parametrize("plan", [SharingPlan.shared(2), SharingPlan.unshared(2)], ids=["shared", "unshared"])
 @pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.usefixtures("products_in_int8")
 def test_inference_follows(change: Callable[[Model], None], plan: SharingPlan) -> None:
     model = builders.model(plan)
     before = outputs(model)

@@ -161,6 +161,7 @@ from albertine.model.backend import proof
 from albertine.model.backend import int8 as forms
 from albertine.precision import Format
 
+proof.ATTEMPTS = 20  # beside other work a way is not to be taken for a slow one
 torch.manual_seed(0)
 weight, x = torch.randn(256, 512) / 20, torch.randn(64, 512)
 kinds = {"float32": Format(torch.float32), "int8": Format(torch.float32, int8=True)}
