@@ -16,7 +16,6 @@ from albertine.text.load import load_tokenizer
 from tests.model import builders
 from tests.toy import toy_vocabulary
 
-
 pytestmark = pytest.mark.usefixtures("products_in_int8")
 
 
