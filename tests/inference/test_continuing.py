@@ -20,6 +20,7 @@ from albertine.errors import DataError, ModelError
 from albertine.inference.continuing import Continuation, Going
 from albertine.inference.search import Draw, Search
 from albertine.inference.writing import write
+from albertine.interop.heads import learned_config
 from albertine.interop.huggingface import save_model
 from albertine.layout import pack
 from albertine.model.model import Model
@@ -164,6 +165,13 @@ def test_the_command_goes_on_and_says_what_it_cannot(
     told = json.loads(capsys.readouterr().out)
     found = Predictor(tmp_path / "xl").go_on(TEXTS[0], Search(1, 6), Going(segment=4))
     assert told["text"] == TEXTS[0] and told["found"][0]["text"] == found[0].text
+    save_model(model, tokenizer, tmp_path / "causal", extra_config=learned_config("causal"))
+    assert run(["convert", str(tmp_path / "causal"), str(tmp_path / "again"), "--to", "albertine"]) == 0
+    for left, name in ((False, "xl"), (True, "causal"), (True, "again")):
+        asked = Predictor(tmp_path / name)
+        scores = [asked.go_on(TEXTS[0], Search(1, 6), Going(way))[0].score for way in (None, left, not left)]
+        assert scores[0] == scores[1] != scores[2]
+    capsys.readouterr()
     rotary = replace(model.config, positions="rotary", embedding_norm=True)
     save_model(Model(rotary, {"mlm"}), tokenizer, tmp_path / "rotary")
     with pytest.raises(ModelError, match="no language model with relative positions"):

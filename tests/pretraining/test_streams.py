@@ -21,7 +21,8 @@ from safetensors.torch import load_file
 import albertine
 from albertine.corpus.reader import Corpus
 from albertine.errors import CheckpointError, CorpusError, ModelError, SettingsError
-from albertine.interop.huggingface import load_model
+from albertine.interop.heads import left_to_right
+from albertine.interop.huggingface import load_model, read_folder
 from albertine.model.model import Model, evaluating
 from albertine.objectives.stream_batch import StreamBatch, StreamBuilder
 from albertine.objectives.stream_losses import StreamLoss, read_batch
@@ -194,6 +195,8 @@ def test_a_run_of_each_kind(build: Build, kind: str) -> None:
     folder = run(settings)
     final = load_model(folder / "final")
     assert ("lm" in final.heads) == (kind != "masked") and ("mlm" in final.heads) == (kind == "masked")
+    said_so = {left_to_right(read_folder(folder / name)) for name in ("best", "final")}
+    assert said_so == {kind in ("causal", "plain")}
     said = [row["evaluation"] for row in read_metrics(folder / "metrics.jsonl") if "evaluation" in row][-1]
     memory = settings.objective.memory
     batches = held_out_streams(settings.corpus, settings.objective, sequences=32)

@@ -73,8 +73,13 @@ def continue_(
         typer.Argument(metavar="TEXT...", help="Beginnings; without any, lines of stdin."),
     ] = None,
     left_to_right: Annotated[
-        bool, typer.Option("--left-to-right", help="The model was trained so (objective.kind=causal).")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--left-to-right/--both-directions",
+            help="The model was trained so (objective.kind=causal), or in XLNet's way; by default as its "
+            "folder says.",
+        ),
+    ] = None,
     memory: Annotated[int, typer.Option("--memory", min=0, help="Most tokens that are remembered.")] = 512,
     segment: Annotated[
         int, typer.Option("--segment", min=1, help="XLNet's way: most tokens that are read anew each time.")

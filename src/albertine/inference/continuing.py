@@ -28,12 +28,13 @@ class Going:
     """How a text is gone on with.
 
     Attributes:
-        left_to_right: the model was trained so; otherwise it is asked in XLNet's way.
+        left_to_right: the model was trained so; otherwise it is asked in XLNet's way. None, for
+            `Predictor.go_on`: as its folder says.
         memory: most tokens that are remembered, at every depth.
         segment: XLNet's way: how many tokens, at most, are read anew for every token.
     """
 
-    left_to_right: bool = False
+    left_to_right: bool | None = None
     memory: int = 512
     segment: int = 128
 

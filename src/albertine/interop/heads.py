@@ -166,6 +166,16 @@ def carried_config(folder: ModelFolder, model_type: str) -> dict[str, Any]:
     return tree
 
 
+def learned_config(objective: str) -> dict[str, Any]:
+    """What config.json says of a pretrained model that did not learn masked tokens, which its head shows."""
+    return {} if objective == "masked" else {"albertine": {"objective": objective}}
+
+
+def left_to_right(folder: Described) -> bool:
+    """Whether a folder says that its model learned to predict tokens from those before them alone."""
+    return our_flags(folder.config).get("objective") == "causal"
+
+
 def task_of(folder: Described) -> Task | None:
     """The task that a folder was tuned for, as far as it says."""
     return task_in(folder.config)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from albertine.corpus.manifest import NAME as MANIFEST
 from albertine.corpus.reader import Corpus
+from albertine.interop.heads import learned_config
 from albertine.interop.hub import commit_of
 from albertine.interop.huggingface import save_model
 from albertine.interop.places import model_folder
@@ -127,8 +128,10 @@ def _run(
     def evaluate(poll: Callable[[], None]) -> Mapping[str, float]:
         return {**judged(poll), **means(told(), world)}
 
+    save = partial(save_model, model, tokenizer, extra_config=learned_config(settings.objective.kind))
+
     def keep_best(step: int, scores: Mapping[str, float]) -> None:
-        save_model(model, tokenizer, folder.best)
+        save(folder.best)
 
     clock = Clock()
     outcome = begin(
@@ -165,7 +168,7 @@ def _run(
     if world.main and (outcome.updates or not folder.final.is_dir()):
         if outcome.done:
             with nullcontext() if average is None else average.in_place():
-                save_model(model, tokenizer, folder.final)
+                save(folder.final)
         draw(folder, {"unigram baseline": baseline.cross_entropy})
     return PretrainResult(folder.path, outcome, baseline)
 

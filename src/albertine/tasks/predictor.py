@@ -29,7 +29,7 @@ from albertine.inference.triples import Relation
 from albertine.inference.whitening import read_whitening
 from albertine.inference.writing import Written, source_row, write
 from albertine.interop.exported_folder import is_exported
-from albertine.interop.heads import Task, task_of
+from albertine.interop.heads import Task, left_to_right, task_of
 from albertine.interop.model_folder import Described, ModelFolder
 from albertine.interop.places import model_folder
 from albertine.model.config import Pooling
@@ -417,7 +417,7 @@ class Predictor:
         first.
 
         Args:
-            going: how far it remembers, and which way it was trained.
+            going: how far it remembers, and which way it was trained, by default as its folder says.
 
         Raises:
             DataError: there is no text. ModelError: another kind of model.
@@ -433,7 +433,10 @@ class Predictor:
             )
         if not (ids := self.tokenizer.encode(text)):
             raise DataError("there is no text to go on with", remedy="Give a word or more")
-        return write(model, self.tokenizer, [ids], how, going=going or Going())[0]
+        going = going or Going()
+        if going.left_to_right is None:
+            going = replace(going, left_to_right=left_to_right(self._folder))
+        return write(model, self.tokenizer, [ids], how, going=going)[0]
 
     def read(
         self,
