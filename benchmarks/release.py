@@ -44,6 +44,12 @@ TEXTS = {
     "`../shared/data/zh_wiki` and `zh_histories_modern`",
 }
 EXAMPLES = {"en": "He played for the national football [MASK].", "zh": "皇帝下诏任命他为大将[MASK]。"}
+UNABLE = {
+    "en": " Which of two passages comes first it tells of short articles, where the opening gives it away; "
+    "inside long ones it is little better than a coin.",
+    "zh": "",
+}
+"""What scores on held-out text alone do not show (docs/log.md)."""
 
 
 def asked(*words: object) -> Any:
@@ -129,7 +135,8 @@ def training_rows(run: Path) -> list[dict[str, Any]]:
 
 def settings_of(run: Path) -> list[Path]:
     """The files of settings of a run; of a released model those of the runs before it as well."""
-    return [*sorted(run.glob("settings-*.yaml")), run / "settings.yaml"]
+    numbered = sorted(run.glob("settings-*.yaml"), key=lambda file: int(file.stem.partition("-")[2]))
+    return [*numbered, run / "settings.yaml"]
 
 
 def curve(runs: list[Part], folder: Path) -> dict[str, Any]:
@@ -275,7 +282,7 @@ def card(name: str, config: EncoderConfig, took: dict[str, Any], scores: dict[st
             "",
             f"It has read {took['tokens'] / 1e6:.0f} million tokens of an encyclopedia and of old books. "
             "It knows common words, some grammar and what goes together; it knows "
-            "few facts, and says what its texts said, their prejudices included.",
+            f"few facts, and says what its texts said, their prejudices included.{UNABLE[language]}",
         ],
         "cite": ["## Citation", "", citation("roformer")],
     }
