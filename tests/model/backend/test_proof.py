@@ -62,7 +62,7 @@ def broken(y: Tensor) -> Tensor:
 
 
 def timed(monkeypatch: pytest.MonkeyPatch, **seconds: float) -> None:
-    """Layers take these times; all others, and tiny products, a second."""
+    """Layers take these times; all others, and small products, a second."""
 
     def times(ways: Mapping[str, object], *_: object, **__: object) -> dict[str, float]:
         return {name: seconds.get(name, 1.0) for name in ways}
@@ -108,7 +108,7 @@ def test_slow_missing_and_wrong_ways_are_not_taken(
     assert torch.equal(layer(torch.ones(3, 4)), torch.full((3, 8), 4.0))
 
 
-def test_a_hopelessly_slow_way_gets_a_few_tiny_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hopelessly_slow_way_gets_a_few_small_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the real clock. A product as large as the timed ones would take such a kernel seconds."""
     seen: list[int] = []
 
@@ -118,7 +118,7 @@ def test_a_hopelessly_slow_way_gets_a_few_tiny_calls(monkeypatch: pytest.MonkeyP
 
     offered(monkeypatch, "float32", candidate("dragging", dragging))
     assert proof._choose("float32", torch.float32)[1].form == "plain"
-    assert len(seen) <= 8 and set(seen) == {proof.TINY[0]}
+    assert len(seen) <= 8 and set(seen) == {proof.SMALL[0]}
 
 
 def test_a_busy_moment_of_the_usual_way_lets_nothing_hopeless_pass(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,8 +133,8 @@ def test_a_busy_moment_of_the_usual_way_lets_nothing_hopeless_pass(monkeypatch: 
     dragging = proof._tried(
         candidate("dragging", slowly),
         usual,
-        proof._given(proof.TINY, torch.float32),
-        proof._given(proof.TINY, torch.float32),
+        proof._given(proof.SMALL, torch.float32),
+        proof._given(proof.SMALL, torch.float32),
         "float32",
         torch.float32,
     )
@@ -144,7 +144,7 @@ def test_a_busy_moment_of_the_usual_way_lets_nothing_hopeless_pass(monkeypatch: 
 def test_only_wrong_for_large_products(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    offered(monkeypatch, "float32", candidate("odd", lambda y: y if len(y) == proof.TINY[0] else y * 2))
+    offered(monkeypatch, "float32", candidate("odd", lambda y: y if len(y) == proof.SMALL[0] else y * 2))
     assert proof._choose("float32", torch.float32)[1].form == "plain"
     assert "odd: wrong" in caplog.text
 

@@ -3,7 +3,7 @@
 The kernels behind `fused.py` and `int8.py` are not public, and the same call is a fast kernel on one
 processor, a loop of scalars on the next and wrong on a third. So once in a process, when a kind of product is
 first asked for, every way to compute it is compared with the plain operations and timed on a small product;
-that takes some hundredths of a second. `choices` tells what came of it.
+that takes some tenths of a second. `choices` tells what came of it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Given = tuple[Tensor, Tensor, Tensor, Tensor]
 
 PLAIN, USUAL = "plain", ""
 
-TINY, WIDTH = (32, 64, 48), 768
+SMALL, WIDTH = (48, 256, 192), 768
 """Rows, inputs and outputs that are tried first; both widths that are timed."""
 
 ROWS: dict[str, tuple[int, str | None]] = {
@@ -46,8 +46,10 @@ ATTEMPTS = 3
 """How often a way is timed before it is refused: on a busy machine a time may be that of another program."""
 
 HOPELESS = 20
-"""How many times slower than plain operations a tiny product may be: most of that is the calls themselves. A
-loop of scalars takes hundreds of times as long, and would take seconds for a larger one."""
+"""How many times slower than plain operations the first, small product may be. With AVX2 alone int8's fast
+kernels take 2 to 3 times as long there, by the calls around them, and a loop of scalars 27 times or more: for
+larger products that would be seconds. A product of a twenty-fourth of that work was too small for this line: fast
+kernels took 12 to 15 times as long, and on a busy machine 23."""
 
 BETTER, WORSE = 0.8, 1.1
 """A way takes over from one before it if it needs less than this part of its time; and from plain operations,
@@ -236,8 +238,8 @@ def _measured(kind: str, dtype: torch.dtype) -> tuple[Candidate, KernelChoice]:
     rows, activation = ROWS[kind]
     usual = _choose(_name(dtype), dtype)[0] if kind == "int8" else Candidate(PLAIN, PLAIN, _plain)
     with torch.inference_mode():
-        tiny, large = _given(TINY, dtype), _given((rows, WIDTH, WIDTH), dtype)
-        tried = {way.form: _tried(way, usual, tiny, large, kind, dtype) for way in CANDIDATES[kind]}
+        small, large = _given(SMALL, dtype), _given((rows, WIDTH, WIDTH), dtype)
+        tried = {way.form: _tried(way, usual, small, large, kind, dtype) for way in CANDIDATES[kind]}
         layers = {form: layer for form, layer in tried.items() if not isinstance(layer, str)}
         layers[USUAL] = usual.make(*large[:2], dtype)
         ways = {name: partial(layer, large[2], activation) for name, layer in layers.items()}
@@ -261,10 +263,10 @@ def _measured(kind: str, dtype: torch.dtype) -> tuple[Candidate, KernelChoice]:
 
 
 def _tried(
-    way: Candidate, usual: Candidate, tiny: Given, large: Given, kind: str, dtype: torch.dtype
+    way: Candidate, usual: Candidate, small: Given, large: Given, kind: str, dtype: torch.dtype
 ) -> LinearLayer | str:
     """A candidate's layer of the large weights, or what is wrong with it."""
-    weight, bias, x, _ = tiny
+    weight, bias, x, _ = small
     try:
         layer, other = way.make(weight, bias, dtype), usual.make(weight, bias, dtype)
         layer(x), other(x)  # which lays weights out and compiles
@@ -274,7 +276,7 @@ def _tried(
         if (ratio := new["new"] / usually) > HOPELESS:
             return f"{ratio:.0f} times as long"
         every = (None, False), (None, True), *((name, False) for name in KERNELS)
-        if not _agrees(layer, tiny, kind, every):
+        if not _agrees(layer, small, kind, every):
             return "wrong"
         layer = way.make(*large[:2], dtype)
         return layer if _agrees(layer, large, kind, [(ROWS[kind][1], False)]) else "wrong"
