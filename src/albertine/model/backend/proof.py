@@ -47,9 +47,9 @@ ATTEMPTS = 3
 
 HOPELESS = 20
 """How many times slower than plain operations the first, small product may be. With AVX2 alone int8's fast
-kernels take 2 to 3 times as long there, by the calls around them, and a loop of scalars 27 times or more: for
-larger products that would be seconds. A product of a twenty-fourth of that work was too small for this line: fast
-kernels took 12 to 15 times as long, and on a busy machine 23."""
+kernels take 3 times as long there, by the calls around them, and a loop of scalars 26 times or more: for
+larger products that would be seconds. With a still smaller product fast kernels came near this limit, and on
+a busy machine over it (docs/log.md)."""
 
 BETTER, WORSE = 0.8, 1.1
 """A way takes over from one before it if it needs less than this part of its time; and from plain operations,
