@@ -121,6 +121,21 @@ def test_a_hopelessly_slow_way_gets_a_few_small_calls(monkeypatch: pytest.Monkey
     assert len(seen) <= 8 and set(seen) == {proof.SMALL[0]}
 
 
+def test_calls_around_a_quick_product_are_not_hopeless() -> None:
+    """With the real clock. Those around a product of int8 take about so long."""
+
+    def called(y: Tensor) -> Tensor:
+        begin = time.perf_counter()
+        while time.perf_counter() < begin + 2e-4:
+            pass
+        return y
+
+    usual, large = candidate("usual"), proof._given((8, 16, 16), torch.float32)
+    small = proof._given(proof.SMALL, torch.float32)
+    found = proof._tried(candidate("called", called), usual, small, large, "float32", torch.float32)
+    assert not isinstance(found, str)
+
+
 def test_a_busy_moment_of_the_usual_way_lets_nothing_hopeless_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the real clock: the first calls of the usual way take as long as a loop of scalars."""
     calls: list[int] = []
