@@ -15,13 +15,15 @@ import torch
 
 import albertine
 from albertine.errors import RunError, SettingsError
-from albertine.export.archive import OtherProcess
+from albertine.export.archive import OtherProcess, save_program
 from albertine.export.formats import ExportOptions
+from albertine.export.graph import graph_of
 from albertine.export.make import export
 from albertine.export.opened import opened
+from albertine.export.verify import verify
 from albertine.padding import from_padded
 from tests.export import saved
-from tests.export.heads import PLANS
+from tests.export.heads import PLANS, head_of
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +39,16 @@ def test_it_was_verified_in_another_process(stem: str, layout: str, folder: Path
     one = told[f"torch/{stem}.pt2"]
     assert one["layout"] == layout
     assert one["greatest_difference"] < 1e-5 and len(one["shapes"]) >= 12
+
+
+@pytest.mark.parametrize("name", ["compare", "answer or not", "relate", "embed by depths"])
+def test_heads_that_look_at_neighbours_are_traced(name: str, tmp_path: Path) -> None:
+    """For any length, one token included."""
+    head = head_of(name)
+    graph = graph_of(head, packed=False)
+    save_program(graph, tmp_path / "model.pt2")
+    ask = OtherProcess(tmp_path / "model.pt2", tuple(graph.inputs), tuple(graph.outputs))
+    assert verify(head, ask).exact
 
 
 def test_it_is_loaded_by_torch_alone(folder: Path) -> None:

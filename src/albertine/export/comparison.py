@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from albertine.export.outputs import Head, Outputs
@@ -38,11 +37,13 @@ class Comparison(Head):
 
 def _text(table: Table, lead: int) -> Tensor:
     """Which tokens are of the texts themselves, bool (S, L): not [CLS], and none that ends a segment."""
-    after_types, after_real = (F.pad(x[:, 1:], (0, 1)) for x in (table.types, table.real))
+    columns = torch.arange(table.types.shape[1], device=table.types.device)
+    # Not x[:, 1:], whose length torch.export would have to know for another than 1.
+    after_types, after_real = (x.roll(-1, 1) for x in (table.types, table.real))
+    after_real = after_real & (columns < columns.shape[0] - 1)
     text = table.real & (table.types < 2) & after_real & (after_types == table.types)
     if not lead:
         return text
-    columns = torch.arange(text.shape[1], device=text.device)
     return text & (columns != table.first_column[:, None])
 
 

@@ -70,7 +70,8 @@ class JointSpan(Head):
     def _inside(self, table: Table) -> Tensor:
         """Which places an answer may begin or end at, bool (S, L): as `model.joint` has it."""
         types, real = table.types, table.real
-        after = F.pad(types[:, 1:], (0, 1))
+        # Not types[:, 1:], whose length torch.export would have to know for another than 1.
+        after = types.roll(-1, 1)
         columns = torch.arange(types.shape[1])
         last = (table.last_column)[:, None]
         goes_on = (types == after) & (columns < last) & real
