@@ -261,3 +261,15 @@ def test_a_head_names_its_outputs() -> None:
         "relate": ["subject_logits", "object_logits"],
         "tag": ["logits"],
     }
+
+
+def test_two_matrices_at_once_stay_float(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that turn the two states of a compared pair: in integers the graph is written, and cannot be
+    run."""
+    monkeypatch.setattr(quantized, "LEAST_SHARE", 0.5)
+    head = head_of("compare")
+    save_graph(graph_of(head, packed=False), tmp_path / "model.onnx", 20)
+    told = quantized.quantized(tmp_path / "model.onnx", tmp_path / "int8.onnx")
+    assert told["quantised"] >= 7 and quantized.left(tmp_path / "int8.onnx") == 1
+    found = verify(head, runner(tmp_path / "int8.onnx"))
+    assert found.cosine > 0.9

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from albertine.export.outputs import Head, Outputs
-from albertine.export.tables import Table
+from albertine.export.tables import Table, following
 from albertine.layout import Packed
 from albertine.model.comparison import Comparer
 from albertine.model.depths import EncoderOutput
@@ -38,8 +38,7 @@ class Comparison(Head):
 def _text(table: Table, lead: int) -> Tensor:
     """Which tokens are of the texts themselves, bool (S, L): not [CLS], and none that ends a segment."""
     columns = torch.arange(table.types.shape[1], device=table.types.device)
-    # Not x[:, 1:], whose length torch.export would have to know for another than 1.
-    after_types, after_real = (x.roll(-1, 1) for x in (table.types, table.real))
+    after_types, after_real = following(table.types), following(table.real)
     after_real = after_real & (columns < columns.shape[0] - 1)
     text = table.real & (table.types < 2) & after_real & (after_types == table.types)
     if not lead:

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from albertine.export.outputs import Head, Outputs
-from albertine.export.tables import Table
+from albertine.export.tables import Table, following
 from albertine.layout import Packed
 from albertine.model.depths import EncoderOutput
 from albertine.model.joint import ENDS, OUTSIDE, STARTS, Beam, JointAnswer
@@ -70,8 +70,7 @@ class JointSpan(Head):
     def _inside(self, table: Table) -> Tensor:
         """Which places an answer may begin or end at, bool (S, L): as `model.joint` has it."""
         types, real = table.types, table.real
-        # Not types[:, 1:], whose length torch.export would have to know for another than 1.
-        after = types.roll(-1, 1)
+        after = following(types)
         columns = torch.arange(types.shape[1])
         last = (table.last_column)[:, None]
         goes_on = (types == after) & (columns < last) & real

@@ -51,7 +51,14 @@ def quantized(source: Path, target: Path) -> dict[str, Any]:
     with TemporaryDirectory(dir=target.parent) as beside, _quiet():
         ready = Path(beside) / source.name
         _preprocess(source, ready)
-        quantize_dynamic(ready, target, per_channel=True, reduce_range=narrow, weight_type=QuantType.QInt8)
+        quantize_dynamic(
+            ready,
+            target,
+            per_channel=True,
+            reduce_range=narrow,
+            weight_type=QuantType.QInt8,
+            nodes_to_exclude=_stacked(ready),
+        )
     return counted(target) | {"weight_bits": 7 if narrow else 8}
 
 
@@ -60,6 +67,15 @@ def _preprocess(source: Path, target: Path) -> None:
 
     # ONNX Runtime's own symbolic inference gives up on sizes that are products of open ones.
     quant_pre_process(source, target, skip_symbolic_shape=True)
+
+
+def _stacked(file: Path) -> list[str]:
+    """Products with several matrices at once, of which ONNX Runtime multiplies none by a step a channel."""
+    import onnx
+
+    graph = onnx.load(file, load_external_data=False).graph
+    several = {x.name for x in graph.initializer if len(x.dims) > 2}
+    return [n.name for n in graph.node if n.op_type in IN_FLOATS and not several.isdisjoint(n.input)]
 
 
 def counted(file: Path) -> dict[str, int]:

@@ -175,3 +175,12 @@ class PackedTable:
 
 
 Table = PaddedTable | PackedTable
+
+
+def following(x_SL: Tensor) -> Tensor:
+    """In every column what stands in the next one, in the last what stands there.
+
+    Not a slice of L - 1 columns, which torch.export would have to know for another number than 1.
+    """
+    last = x_SL.shape[1] - 1
+    return x_SL[:, (torch.arange(x_SL.shape[1], device=x_SL.device) + 1).clamp_max(last)]
