@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from albertine.layout import Packed
+from albertine.model.backend.cross_entropy import cross_entropy
 from albertine.objectives.batch import PretrainingBatch
 
 IGNORED = -100
@@ -70,11 +69,5 @@ def parts_of(mlm_logits: Tensor, sentence_logits: Tensor | None, batch: Pretrain
 
 def part_of(logits: Tensor, labels: Tensor, count: int) -> Part:
     """The part of a loss that predicts `labels` (P,), of which `count` count, by `logits` (P, V)."""
-    # The softmax is taken in float32 whatever the logits' format; asking log_softmax for it saves a copy of
-    # (P, V).
-    scores = F.log_softmax(logits, dim=-1, dtype=torch.float32)
-    loss = F.nll_loss(scores, labels, reduction="sum", ignore_index=IGNORED)
-    with torch.no_grad():
-        # On a CPU this is five times as fast as `argmax` of bfloat16 logits.
-        correct = (scores.max(-1).indices == labels).sum()
+    loss, correct = cross_entropy(logits, labels)
     return Part(loss, count, correct)

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from albertine.devices import cpu_flags
+from albertine.model.backend.cpu_learning import attend_side_by_side
 
 if TYPE_CHECKING:
     from albertine.model.rows import Rows
@@ -55,6 +56,8 @@ def attend(
     learning = q_RND.dtype == torch.bfloat16 and q_RND.requires_grad
     visible = queries.visible is not None and keys.visible is not None
     sizes = NEVER
+    if learning and not visible and queries.known_lengths() == keys.known_lengths():
+        return attend_side_by_side(q_RND, k_TND, v_TND, keys.known_lengths(), dropout)
     if learning:
         sizes = 0, sys.maxsize
     elif products and not visible and dropout == 0:
