@@ -65,7 +65,7 @@ KERNELS = (
     r"scaled_dot_product_attention|varlen_attn|flash_attn|sdpa_kernel|flex_attention"
     r"|ops\.mkldnn|ops\.onednn|qlinear|_int_mm|int8pack|get_cpu_capability|torch\.compile\("
 )
-DOOR = {"current", "computing", "backend_for", "tokens_per_pass", "choices"}
+DOOR = {"current", "computing", "backend_for", "tokens_per_pass", "choices", "cross_entropy"}
 PICKLES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 CONFINED = "setrlimit"
 """What is in the one file that reads tensors out of pickles: limits (`interop/pickled_worker.py`)."""

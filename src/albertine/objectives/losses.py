@@ -7,10 +7,8 @@ from typing import NamedTuple, Protocol
 from torch import Tensor
 
 from albertine.layout import Packed
-from albertine.model.backend.cross_entropy import cross_entropy
+from albertine.model.backend import cross_entropy
 from albertine.objectives.batch import PretrainingBatch
-
-IGNORED = -100
 
 
 class Part(NamedTuple):

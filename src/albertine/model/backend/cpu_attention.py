@@ -56,8 +56,9 @@ def attend(
     learning = q_RND.dtype == torch.bfloat16 and q_RND.requires_grad
     visible = queries.visible is not None and keys.visible is not None
     sizes = NEVER
-    if learning and not visible and queries.known_lengths() == keys.known_lengths():
-        return attend_side_by_side(q_RND, k_TND, v_TND, keys.known_lengths(), dropout)
+    if learning and not visible and len(q_RND) and 0 not in keys.known_lengths():
+        lengths = queries.known_lengths(), keys.known_lengths()
+        return attend_side_by_side(q_RND, k_TND, v_TND, *lengths, dropout)
     if learning:
         sizes = 0, sys.maxsize
     elif products and not visible and dropout == 0:

@@ -27,13 +27,14 @@ class Group(NamedTuple):
     """Sequences of about one length, side by side.
 
     Attributes:
-        sequences: how many. length: rows of each, filled up.
-        hidden: what is added to the scores, bfloat16 (sequences · heads, 1, length): minus infinity where a
-            row is none of the sequence's own; None: all are.
+        sequences: how many. queries, keys: rows of each, filled up.
+        hidden: what is added to the scores, bfloat16 (sequences · heads, 1, keys): minus infinity where a
+            key is none of the sequence's own; None: all are.
     """
 
     sequences: int
-    length: int
+    queries: int
+    keys: int
     hidden: Tensor | None
 
 
@@ -41,82 +42,114 @@ class Places(NamedTuple):
     """Where the rows of a batch go.
 
     Attributes:
-        groups: of sequences.
-        rows: for every row of the groups, head by head, which of the T · N vectors it is, int64.
+        there: for every row of the groups, head by head, which of the T · N vectors it is, int64.
         back: for every vector where it stands in the groups, int64 (T · N,).
-        filling: which of `rows` only fill a sequence up, int64.
+        filling: which of `there` only fill a sequence up, int64.
+        alike: the one length of all sequences, if nothing has to be moved but the heads.
     """
 
-    groups: list[Group]
-    rows: Tensor
+    there: Tensor
     back: Tensor
     filling: Tensor
+    alike: int | None
+
+    def of(self, x_TND: Tensor) -> Tensor:
+        """Rows side by side, head by head, (·, D)."""
+        _, heads, size = x_TND.shape
+        if self.alike is not None:
+            return x_TND.view(-1, self.alike, heads, size).transpose(1, 2).reshape(-1, size)
+        return _looked_up(x_TND.reshape(-1, size), self.there, self.back, None)
+
+    def undone(self, x: Tensor, heads: int) -> Tensor:
+        """`of` the other way, (T, N, D)."""
+        size = x.shape[-1]
+        if self.alike is not None:
+            return x.view(-1, heads, self.alike, size).transpose(1, 2).reshape(-1, heads, size)
+        return _looked_up(x, self.back, self.there, self.filling).view(-1, heads, size)
 
 
-@lru_cache(maxsize=8)  # asked at every depth
-def places(lengths: tuple[int, ...], heads: int) -> Places:
-    """How sequences of these lengths are laid side by side."""
-    filled = [-(-n // STEP) * STEP for n in lengths]
-    starts = torch.tensor([0, *lengths]).cumsum(0).tolist()
-    groups, rows, beyond = [], [], []
-    for length in sorted(set(filled) - {0}):
-        alike = [i for i, n in enumerate(filled) if n == length]
-        most = max(1, WEIGHTS // (heads * length * length))
-        for first in range(0, len(alike), most):
-            members = alike[first : first + most]
-            size_S1 = torch.tensor([lengths[i] for i in members])[:, None]
-            begin_S1 = torch.tensor([starts[i] for i in members])[:, None]
-            inside = torch.arange(length)
-            which_SL = begin_S1 + torch.minimum(inside, size_S1 - 1)
-            beyond_SL = inside >= size_S1
-            rows.append((which_SL[:, None, :] * heads + torch.arange(heads)[:, None]).reshape(-1))
-            beyond.append(beyond_SL.repeat_interleave(heads, 0).reshape(-1))
+@lru_cache(maxsize=16)  # asked at every depth
+def side_by_side(
+    queries: tuple[int, ...], keys: tuple[int, ...], heads: int
+) -> tuple[list[Group], Places, Places]:
+    """How sequences with so many rows that ask and that are looked at are laid side by side."""
+    asked, seen = (torch.tensor(lengths) for lengths in (queries, keys))
+    filled = (seen + STEP - 1) // STEP * STEP
+    groups, members = [], []
+    for length in sorted(set(filled.tolist())):
+        alike = (filled == length).nonzero()[:, 0]
+        asking = max(STEP, int(-(-asked[alike].max() // STEP) * STEP))
+        for some in torch.split(alike, max(1, WEIGHTS // (heads * asking * length))):
+            beyond_SM = torch.arange(length) >= seen[some][:, None]
             hidden = None
-            if bool(beyond_SL.any()):
-                added = torch.zeros(beyond_SL.shape).masked_fill_(beyond_SL, float("-inf")).bfloat16()
+            if bool(beyond_SM.any()):
+                added = torch.zeros(beyond_SM.shape).masked_fill_(beyond_SM, float("-inf")).bfloat16()
                 hidden = added.repeat_interleave(heads, 0)[:, None]
-            groups.append(Group(len(members), length, hidden))
-    every, fills = torch.cat(rows), torch.cat(beyond)
+            groups.append(Group(len(some), asking, length, hidden))
+            members.append(some)
+    looked_at = _places(seen, members, [group.keys for group in groups], heads)
+    if queries == keys:
+        return groups, looked_at, looked_at
+    return groups, _places(asked, members, [group.queries for group in groups], heads), looked_at
+
+
+def _places(sizes: Tensor, members: list[Tensor], filled: list[int], heads: int) -> Places:
+    """Of groups with these sequences, each filled up to so many rows."""
+    ends = sizes.cumsum(0)
+    there, beyond, head_N1 = [], [], torch.arange(heads)[:, None]
+    for some, length in zip(members, filled, strict=True):
+        inside, size_S1 = torch.arange(length), sizes[some][:, None]
+        row_SL = (ends - sizes)[some][:, None] + torch.minimum(inside, (size_S1 - 1).clamp(min=0))
+        row_SL = row_SL.clamp(max=int(ends[-1]) - 1)  # a last sequence without any
+        there.append((row_SL[:, None] * heads + head_N1).flatten())
+        beyond.append((inside >= size_S1).repeat_interleave(heads, 0).flatten())
+    every, fills = torch.cat(there), torch.cat(beyond)
     own = (~fills).nonzero()[:, 0]
-    back = torch.empty(starts[-1] * heads, dtype=torch.int64)
+    back = torch.empty(int(ends[-1]) * heads, dtype=torch.int64)
     back[every[own]] = own
-    return Places(groups, every, back, fills.nonzero()[:, 0])
+    one = int(sizes[0])
+    alike = one if len(own) == len(every) == heads * one * len(sizes) and bool((sizes == one).all()) else None
+    return Places(every, back, fills.nonzero()[:, 0], alike)
 
 
 def attend_side_by_side(
-    q_TND: Tensor, k_TND: Tensor, v_TND: Tensor, lengths: tuple[int, ...], dropout: float
+    q_RND: Tensor,
+    k_TND: Tensor,
+    v_TND: Tensor,
+    queries: tuple[int, ...],
+    keys: tuple[int, ...],
+    dropout: float,
 ) -> Tensor:
-    """softmax(q·kᵀ/√D)·v inside each sequence, all rows seeing all, (T, N, D).
+    """softmax(q·kᵀ/√D)·v inside each sequence, all of whose rows are seen, (R, N, D).
 
     Args:
-        q_TND, k_TND, v_TND: bfloat16, of the same rows.
+        q_RND, k_TND, v_TND: bfloat16; some row asks.
+        queries, keys: rows of each sequence, which all have keys.
         dropout: probability for attention weights.
     """
-    _, heads, size = q_TND.shape
-    groups, rows, back, filling = places(lengths, heads)
-    sizes = [group.sequences * heads * group.length for group in groups]
-    alike = len(set(lengths)) == 1 and not len(filling)  # then nothing has to be looked up
-    split = []
-    for x in (q_TND, k_TND, v_TND):
-        if alike:
-            x = x.view(-1, lengths[0], heads, size).transpose(1, 2).reshape(-1, size)
-        else:
-            x = cast(Tensor, _Gathered.apply(x.reshape(-1, size), rows, back, None))  # type: ignore[no-untyped-call]
-        split.append(x.split(sizes))
+    _, heads, size = q_RND.shape
+    groups, asking, seen = side_by_side(queries, keys, heads)
+    q_sizes, k_sizes = (
+        [group.sequences * heads * rows for group, rows in zip(groups, each, strict=True)]
+        for each in ([group.queries for group in groups], [group.keys for group in groups])
+    )
+    each_q = torch.split(asking.of(q_RND), q_sizes)
+    each_k, each_v = (torch.split(seen.of(x), k_sizes) for x in (k_TND, v_TND))
     found = []
-    for group, *each in zip(groups, *split, strict=True):
-        q, k, v = (x.view(-1, group.length, size) for x in each)
+    for group, q, k, v in zip(groups, each_q, each_k, each_v, strict=True):
+        q, k, v = q.view(-1, group.queries, size), k.view(-1, group.keys, size), v.view(-1, group.keys, size)
         hidden, used = (q.new_zeros(1, 1, 1), 0) if group.hidden is None else (group.hidden, 1)
         scores = torch.baddbmm(hidden, q, k.transpose(1, 2), beta=used, alpha=size**-0.5)
         weights = F.dropout(torch.softmax(scores, -1), dropout, dropout > 0)
         found.append(torch.bmm(weights, v).view(-1, size))
-    mixed = found[0] if len(found) == 1 else torch.cat(found)
-    if alike:
-        return mixed.view(-1, heads, lengths[0], size).transpose(1, 2).reshape(q_TND.shape)
-    return cast(Tensor, _Gathered.apply(mixed, back, rows, filling)).view(q_TND.shape)  # type: ignore[no-untyped-call]
+    return asking.undone(found[0] if len(found) == 1 else torch.cat(found), heads)
 
 
-class _Gathered(torch.autograd.Function):
+def _looked_up(x: Tensor, there: Tensor, back: Tensor, nobody: Tensor | None) -> Tensor:
+    return cast(Tensor, _LookUp.apply(x, there, back, nobody))  # type: ignore[no-untyped-call]
+
+
+class _LookUp(torch.autograd.Function):
     """x[there], whose gradient is looked up as well: dy[back], zeros where `nobody` asked."""
 
     @staticmethod

@@ -18,7 +18,7 @@ from torch import Tensor
 IGNORED = -100
 """A label that counts nowhere."""
 
-PIECE = 1 << 20
+PIECE = 1 << 21
 """Bytes of a piece of logits in float32."""
 
 
@@ -46,9 +46,8 @@ class _Summed(torch.autograd.Function):
         gradient_PV = torch.empty_like(logits_PV)
         loss, correct = torch.zeros(()), torch.zeros((), dtype=torch.int64)
         size = max(1, PIECE // (4 * logits_PV.shape[1]))
-        for logits, labels, gradient in zip(
-            logits_PV.split(size), labels_P.split(size), gradient_PV.split(size), strict=True
-        ):
+        pieces = (torch.split(x, size) for x in (logits_PV, labels_P, gradient_PV))
+        for logits, labels, gradient in zip(*pieces, strict=True):
             counts, column = labels != IGNORED, labels.clamp(min=0)[:, None]
             z = logits.to(torch.float32, copy=True)
             greatest, own = z.amax(1, keepdim=True), z.gather(1, column)
