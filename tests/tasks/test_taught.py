@@ -17,11 +17,10 @@ from torch import Tensor
 from albertine.errors import CheckpointError, ModelError
 from albertine.interop.huggingface import load_model, save_model
 from albertine.layout import pack
-from albertine.objectives.losses import IGNORED
 from albertine.tasks.answer import Answer
 from albertine.tasks.choose import Choose
 from albertine.tasks.classify import Classify
-from albertine.tasks.encoded import TaskBatch
+from albertine.tasks.encoded import IGNORED, TaskBatch
 from albertine.tasks.family import OneLayer
 from albertine.tasks.finetune import finetune
 from albertine.tasks.settings import FinetuneSettings

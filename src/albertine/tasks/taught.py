@@ -18,10 +18,10 @@ from albertine.interop.places import model_folder
 from albertine.model.digest import weights_digest
 from albertine.model.task_model import TaskModel
 from albertine.objectives.distillation import soft_target_loss
-from albertine.objectives.losses import IGNORED, Part
+from albertine.objectives.losses import Part
 from albertine.tasks.choose import Choose
 from albertine.tasks.classify import Classify
-from albertine.tasks.encoded import TaskBatch
+from albertine.tasks.encoded import IGNORED, TaskBatch
 from albertine.tasks.families import family_of, in_words, tuned_model
 from albertine.tasks.family import Family, OneLayer
 from albertine.tasks.tag import Tag
