@@ -56,7 +56,7 @@ def test_rows_in_memory_learn_as_the_file_does(
     }
     again = albertine.evaluate(of_rows.folder, file=made(dev))
     assert again["test"] == albertine.evaluate(of_files.folder, file=tables["dev"])["test"]
-    asked = albertine.Predictor(of_rows.model, precision="float32")
+    asked = albertine.Predictor(of_rows.model)
     said = list(asked.predict(made(dev), text="review"))
     lines = of_files.folder.joinpath("predictions-dev.jsonl").read_text().splitlines()
     assert [row["prediction"] for row in said] == [json.loads(line)["prediction"] for line in lines]
