@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from albertine.layout import pack
-from albertine.model.backend import cpu_attention, cpu_learning
+from albertine.model.backend import cpu_attention
 from albertine.model.backend.base import Backend
 from albertine.model.backend.cpu_attention import NEVER, Seen, attend, by_products_learning
 from albertine.model.backend.cuda import attend_packed, attend_padded
@@ -136,11 +136,10 @@ def test_training_in_bfloat16_on_a_cpu_takes_other_kernels_for_the_same_result(
 @pytest.mark.parametrize(
     "wanted", [[0], [20, 20, 3, 4, 5, 60, 99], [9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 35, 36, 99]]
 )
-@pytest.mark.parametrize("weights", [1, 1 << 21])
-def test_training_in_bfloat16_of_some_rows_that_ask(wanted, weights, monkeypatch):
+@pytest.mark.parametrize("scores", [1, cpu_attention.SCORES])
+def test_training_in_bfloat16_of_some_rows_that_ask(wanted, scores, monkeypatch):
     """As in the last depth: some sequences ask nothing, and what they are looked at for is nothing."""
-    monkeypatch.setattr(cpu_learning, "WEIGHTS", weights)
-    cpu_learning.side_by_side.cache_clear()
+    monkeypatch.setattr(cpu_attention, "SCORES", scores)
     lengths = [10, 16, 17, 33, 24]
     keys = Rows.of(pack([[1] * n for n in lengths]))
     queries = keys.select(torch.tensor(sorted(wanted))).rows
@@ -155,6 +154,16 @@ def test_training_in_bfloat16_of_some_rows_that_ask(wanted, weights, monkeypatch
     for mine, theirs in zip(rounded, exact, strict=True):
         torch.testing.assert_close(mine.grad.double(), theirs.grad, rtol=0.05, atol=0.05)
         assert not mine.grad[theirs.grad == 0].any()
+
+
+def test_training_in_bfloat16_where_all_ask_alike_and_are_not_alike():
+    """Sequences are laid out by their keys; as many rows of each ask, and must stay with their own keys."""
+    keys = Rows.of(pack([[1] * n for n in (40, 20, 40)]))
+    queries = keys.select(torch.cat([torch.arange(16) + begin for begin in (0, 40, 60)])).rows
+    q, k, v = (heads(n, seed) for seed, n in enumerate((48, 100, 100)))
+    right = attend(q, k, v, queries, keys, 0.0)
+    got = attend(*(x.bfloat16().requires_grad_() for x in (q, k, v)), queries, keys, 0.0)
+    torch.testing.assert_close(got.double(), right, rtol=0.03, atol=0.03)
 
 
 def test_dropout_of_the_products_keeps_the_mean():

@@ -2,8 +2,8 @@
 
 One call for every sequence is mostly calls: of texts of a hundred tokens a product of one takes some
 microseconds, and what is around it a hundred; and for every new length oneDNN compiles its kernels once more.
-So sequences of about the same length are laid side by side, each filled up with rows of its own to a multiple
-of `STEP`, which nobody sees.
+So sequences of about the same length are laid side by side, each filled up to a multiple of `STEP` with rows
+behind it, which nobody sees.
 """
 
 from __future__ import annotations
@@ -18,9 +18,6 @@ from torch.autograd.function import once_differentiable
 
 STEP = 16
 """Sequences are filled up to a multiple of so many rows."""
-
-WEIGHTS = 1 << 21
-"""Most weights of attention that are computed at once; more would not stay in the caches."""
 
 
 class Group(NamedTuple):
@@ -45,7 +42,8 @@ class Places(NamedTuple):
         there: for every row of the groups, head by head, which of the T · N vectors it is, int64.
         back: for every vector where it stands in the groups, int64 (T · N,).
         filling: which of `there` only fill a sequence up, int64.
-        alike: the one length of all sequences, if nothing has to be moved but the heads.
+        alike: the one length of all sequences, if they keep their order and nothing has to be moved but the
+            heads.
     """
 
     there: Tensor
@@ -70,16 +68,17 @@ class Places(NamedTuple):
 
 @lru_cache(maxsize=16)  # asked at every depth
 def side_by_side(
-    queries: tuple[int, ...], keys: tuple[int, ...], heads: int
+    queries: tuple[int, ...], keys: tuple[int, ...], heads: int, most: int
 ) -> tuple[list[Group], Places, Places]:
-    """How sequences with so many rows that ask and that are looked at are laid side by side."""
+    """How sequences with so many rows that ask and that are looked at are laid side by side, in groups of at
+    most so many weights of attention of one head."""
     asked, seen = (torch.tensor(lengths) for lengths in (queries, keys))
     filled = (seen + STEP - 1) // STEP * STEP
     groups, members = [], []
     for length in sorted(set(filled.tolist())):
         alike = (filled == length).nonzero()[:, 0]
         asking = max(STEP, int(-(-asked[alike].max() // STEP) * STEP))
-        for some in torch.split(alike, max(1, WEIGHTS // (heads * asking * length))):
+        for some in torch.split(alike, max(1, most // (asking * length))):
             beyond_SM = torch.arange(length) >= seen[some][:, None]
             hidden = None
             if bool(beyond_SM.any()):
@@ -98,18 +97,17 @@ def _places(sizes: Tensor, members: list[Tensor], filled: list[int], heads: int)
     ends = sizes.cumsum(0)
     there, beyond, head_N1 = [], [], torch.arange(heads)[:, None]
     for some, length in zip(members, filled, strict=True):
-        inside, size_S1 = torch.arange(length), sizes[some][:, None]
-        row_SL = (ends - sizes)[some][:, None] + torch.minimum(inside, (size_S1 - 1).clamp(min=0))
-        row_SL = row_SL.clamp(max=int(ends[-1]) - 1)  # a last sequence without any
+        inside = torch.arange(length)
+        row_SL = ((ends - sizes)[some][:, None] + inside).clamp(max=int(ends[-1]) - 1)
         there.append((row_SL[:, None] * heads + head_N1).flatten())
-        beyond.append((inside >= size_S1).repeat_interleave(heads, 0).flatten())
+        beyond.append((inside >= sizes[some][:, None]).repeat_interleave(heads, 0).flatten())
     every, fills = torch.cat(there), torch.cat(beyond)
     own = (~fills).nonzero()[:, 0]
     back = torch.empty(int(ends[-1]) * heads, dtype=torch.int64)
     back[every[own]] = own
-    one = int(sizes[0])
-    alike = one if len(own) == len(every) == heads * one * len(sizes) and bool((sizes == one).all()) else None
-    return Places(every, back, fills.nonzero()[:, 0], alike)
+    in_order = torch.equal(torch.cat(members), torch.arange(len(sizes)))
+    one_length = len(own) == len(every) and bool((sizes == sizes[0]).all())
+    return Places(every, back, fills.nonzero()[:, 0], int(sizes[0]) if in_order and one_length else None)
 
 
 def attend_side_by_side(
@@ -119,20 +117,20 @@ def attend_side_by_side(
     queries: tuple[int, ...],
     keys: tuple[int, ...],
     dropout: float,
+    most: int,
 ) -> Tensor:
     """softmax(q·kᵀ/√D)·v inside each sequence, all of whose rows are seen, (R, N, D).
 
     Args:
         q_RND, k_TND, v_TND: bfloat16; some row asks.
         queries, keys: rows of each sequence, which all have keys.
-        dropout: probability for attention weights.
+        dropout: probability for attention weights. most: of these for each head at once, to stay in the
+            processor's caches.
     """
     _, heads, size = q_RND.shape
-    groups, asking, seen = side_by_side(queries, keys, heads)
-    q_sizes, k_sizes = (
-        [group.sequences * heads * rows for group, rows in zip(groups, each, strict=True)]
-        for each in ([group.queries for group in groups], [group.keys for group in groups])
-    )
+    groups, asking, seen = side_by_side(queries, keys, heads, most)
+    q_sizes = [group.sequences * heads * group.queries for group in groups]
+    k_sizes = [group.sequences * heads * group.keys for group in groups]
     each_q = torch.split(asking.of(q_RND), q_sizes)
     each_k, each_v = (torch.split(seen.of(x), k_sizes) for x in (k_TND, v_TND))
     found = []
