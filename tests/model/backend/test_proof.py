@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 import torch
@@ -28,6 +28,15 @@ def nothing_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proof, "_chosen", {})
     monkeypatch.setattr(proof, "WIDTH", 96)
     proof.gains.cache_clear()
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """For times by the real clock: threads of several processes that wait for each other take any time."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 class Altered(PlainLinear):
@@ -108,6 +117,7 @@ def test_slow_missing_and_wrong_ways_are_not_taken(
     assert torch.equal(layer(torch.ones(3, 4)), torch.full((3, 8), 4.0))
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_a_hopelessly_slow_way_gets_a_few_small_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the real clock. A product as large as the timed ones would take such a kernel seconds."""
     seen: list[int] = []
@@ -121,6 +131,7 @@ def test_a_hopelessly_slow_way_gets_a_few_small_calls(monkeypatch: pytest.Monkey
     assert len(seen) <= 8 and set(seen) == {proof.SMALL[0]}
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_calls_around_a_quick_product_are_not_hopeless() -> None:
     """With the real clock. Those around a product of int8 take about so long."""
 
@@ -136,6 +147,7 @@ def test_calls_around_a_quick_product_are_not_hopeless() -> None:
     assert not isinstance(found, str)
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_a_busy_moment_of_the_usual_way_lets_nothing_hopeless_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the real clock: the first calls of the usual way take as long as a loop of scalars."""
     calls: list[int] = []

@@ -17,6 +17,7 @@ from albertine.model.backend.base import Backend
 from albertine.model.backend.cache import cached
 from albertine.model.backend.cpu_attention import attend
 from albertine.model.backend.fused import formula
+from albertine.model.backend.pieces_proof import with_pieces
 from albertine.model.backend.proof import LinearLayer, prepared
 from albertine.model.backend.summed import Once, OncePerPass, SummedGradients, bias_of, dense, runs, untouched
 from albertine.precision import Format
@@ -136,7 +137,8 @@ def _laid_out(layers: Sequence[nn.Linear], form: Format) -> LinearLayer:
     weights: list[Tensor] = [layer.weight for layer in layers]
     biases: list[Tensor] = [bias_of(layer) for layer in layers]
     one = len(layers) == 1
-    return prepared(weights[0] if one else torch.cat(weights), biases[0] if one else torch.cat(biases), form)
+    layer = prepared(weights[0] if one else torch.cat(weights), biases[0] if one else torch.cat(biases), form)
+    return with_pieces(layer)
 
 
 def multiply_and_add(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
