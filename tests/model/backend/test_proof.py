@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
 import torch
@@ -31,12 +31,9 @@ def nothing_tried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def one_thread() -> Iterator[None]:
+def one_thread() -> None:
     """For times by the real clock: threads of several processes that wait for each other take any time."""
-    before = torch.get_num_threads()
     torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 class Altered(PlainLinear):

@@ -46,6 +46,8 @@ class FusedLinear:
     def __init__(self, weight: Tensor, bias: Tensor, narrow: bool = False) -> None:
         self.weight, self.bias, self.narrow = weight.detach(), bias.detach().contiguous(), narrow
         self._laid_out: Tensor | None = None
+        self._product = torch.ops.mkldnn._linear_pointwise.default
+        self._added = torch.ops.mkldnn._linear_pointwise.binary
 
     def __call__(self, x_TI: Tensor, activation: str | None = None, residual: Tensor | None = None) -> Tensor:
         """Rows (T, in) to (T, out): through an activation, and then added to a residual (T, out)."""
@@ -55,14 +57,13 @@ class FusedLinear:
         if weight is None:  # in the order that suits about so many rows; any number of rows can use it
             whole = self.weight.contiguous()
             weight = self._laid_out = torch.ops.mkldnn._reorder_linear_weight(whole, x_TI.shape[0] or None)
-        product = torch.ops.mkldnn._linear_pointwise
         if activation is None and residual is not None:
-            summed: Tensor = product.binary(x_TI, residual, weight, self.bias, "add")
+            summed: Tensor = self._added(x_TI, residual, weight, self.bias, "add")
             return summed
         name, algorithm = "none", ""
         if activation is not None and not self.narrow:
             name, algorithm = KERNELS[formula(activation, self.weight.dtype)]
-        out = product.default(x_TI, weight, self.bias, name, [], algorithm)
+        out = self._product(x_TI, weight, self.bias, name, [], algorithm)
         return followed(out, activation if self.narrow else None, residual)
 
 
