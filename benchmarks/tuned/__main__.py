@@ -30,7 +30,8 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("model", help="folder, or name of a released model")
     parser.add_argument("--shared", type=Path, default=Path("../shared/data"), help="folder of the data sets")
     parser.add_argument("--tasks", nargs="+", choices=tuple(TASKS), help="default: those of the language")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=3, help="the last of them")
+    parser.add_argument("--first", type=int, default=1, help="seed, so that two processes can share the work")
     parser.add_argument("--steps", type=int, help="of training, a task and a seed; default: the task's own")
     parser.add_argument(
         "--contestants",
@@ -68,7 +69,7 @@ def main(words: list[str] | None = None) -> None:
     files = Files(arguments.shared, work / "data")
     contest = Contest(everyone, files, work, arguments.steps)
     find = contest.kept if arguments.kept else contest.result
-    runs = product(names, range(1, arguments.seeds + 1), everyone)
+    runs = product(names, range(arguments.first, arguments.seeds + 1), everyone)
     found = (find(name, TASKS[name], who, seed) for name, seed, who in runs)
     results = [result for result in found if result is not None]
     text = in_markdown(results, TASKS)
