@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from albertine.export.outputs import Head, Outputs
-from albertine.export.tables import Table, following
+from albertine.export.tables import Table, goes_on
 from albertine.layout import Packed
 from albertine.model.comparison import Comparer
 from albertine.model.depths import EncoderOutput
@@ -37,12 +37,10 @@ class Comparison(Head):
 
 def _text(table: Table, lead: int) -> Tensor:
     """Which tokens are of the texts themselves, bool (S, L): not [CLS], and none that ends a segment."""
-    columns = torch.arange(table.types.shape[1], device=table.types.device)
-    after_types, after_real = following(table.types), following(table.real)
-    after_real = after_real & (columns < columns.shape[0] - 1)
-    text = table.real & (table.types < 2) & after_real & (after_types == table.types)
+    text = goes_on(table) & (table.types < 2)
     if not lead:
         return text
+    columns = torch.arange(text.shape[1], device=text.device)
     return text & (columns != table.first_column[:, None])
 
 

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from albertine.export.outputs import Head, Outputs
-from albertine.export.tables import Table, following
+from albertine.export.tables import Table, goes_on
 from albertine.layout import Packed
 from albertine.model.depths import EncoderOutput
 from albertine.model.joint import ENDS, OUTSIDE, STARTS, Beam, JointAnswer
@@ -69,14 +69,11 @@ class JointSpan(Head):
 
     def _inside(self, table: Table) -> Tensor:
         """Which places an answer may begin or end at, bool (S, L): as `model.joint` has it."""
-        types, real = table.types, table.real
-        after = following(types)
+        types, within = table.types, goes_on(table)
         columns = torch.arange(types.shape[1])
-        last = (table.last_column)[:, None]
-        goes_on = (types == after) & (columns < last) & real
         if self.base.config.summary == "first":
-            return ((types == 1) & goes_on) | (columns == table.first_column[:, None])
-        return ((types == 0) & goes_on) | (columns == last)
+            return ((types == 1) & within) | (columns == table.first_column[:, None])
+        return ((types == 0) & within) | (columns == table.last_column[:, None])
 
     def _log_softmax(self, table: Table, logits_R: Tensor, inside_SL: Tensor) -> Tensor:
         """(S, L + ENDS): a row may have fewer tokens than starts or ends are wanted."""

@@ -177,10 +177,13 @@ class PackedTable:
 Table = PaddedTable | PackedTable
 
 
-def following(x_SL: Tensor) -> Tensor:
-    """In every column what stands in the next one, in the last what stands there.
+def goes_on(table: Table) -> Tensor:
+    """Which tokens are followed by one of their segment, bool (S, L).
 
-    Not a slice of L - 1 columns, which torch.export would have to know for another number than 1.
+    The next column is looked up: a slice of L - 1 columns torch.export would have to know for another number
+    than 1.
     """
-    last = x_SL.shape[1] - 1
-    return x_SL[:, (torch.arange(x_SL.shape[1], device=x_SL.device) + 1).clamp_max(last)]
+    types = table.types
+    columns = torch.arange(types.shape[1], device=types.device)
+    following = types[:, (columns + 1).clamp_max(types.shape[1] - 1)]
+    return table.real & (columns < table.last_column[:, None]) & (types == following)
