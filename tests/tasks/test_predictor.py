@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 import torch
 
 from albertine.errors import DataError, ModelError, SettingsError
+from albertine.inference.masks import Guess
 from albertine.interop.huggingface import save_model
 from albertine.model.model import Model
 from albertine.pretraining.first_model import encoder_config
@@ -52,6 +55,25 @@ def test_a_first_answer_does_not_wait_for_the_compiler(folder: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", script, folder], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+def test_threads_that_ask_at_once_get_the_answers_of_their_texts(folder: Path) -> None:
+    """From the first question on, when weights are laid out and kernels chosen."""
+    texts = [f"今天{'天' * (5 * n)}[MASK]气{'好' * n}。" for n in range(8)]
+    alone = Predictor(folder, precision="float32")
+    expected = [alone.fill_mask(text, top_k=3)[0] for text in texts]
+    together, begin = Predictor(folder, precision="float32"), threading.Barrier(len(texts))
+
+    def ask(number: int) -> list[list[Guess]]:
+        begin.wait()
+        return [together.fill_mask(texts[(number + i) % len(texts)], top_k=3)[0] for i in range(len(texts))]
+
+    with ThreadPoolExecutor(len(texts)) as pool:
+        for number, found in enumerate(pool.map(ask, range(len(texts)))):
+            for guesses, right in zip(found, expected[number:] + expected[:number], strict=True):
+                assert [g.token_id for g in guesses] == [g.token_id for g in right]
+                chances = [g.probability for g in right]
+                assert [g.probability for g in guesses] == pytest.approx(chances, rel=1e-4)
 
 
 def test_masks_of_many_texts_are_those_of_each_alone(folder: Path) -> None:

@@ -58,7 +58,8 @@ CHUNK = 4096
 
 class Predictor:
     """A model folder, ready to be asked. What is asked together may be as much as memory holds: what is
-    computed together is bounded by tokens.
+    computed together is bounded by tokens. Several threads may ask at once. On a processor they are no faster
+    than one, best the one that asked first: each that computes keeps workers of its own.
 
     Attributes:
         cut: how many rows of tokens (texts, options, questions) were too long so far, and lost their end.
