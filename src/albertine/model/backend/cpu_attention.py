@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from albertine.devices import cpu_flags
-from albertine.model.backend.cpu_learning import attend_side_by_side
 
 if TYPE_CHECKING:
     from albertine.model.rows import Rows
@@ -55,16 +54,19 @@ def attend(
     heads = q_RND.shape[1]
     learning = q_RND.dtype == torch.bfloat16 and q_RND.requires_grad
     visible = queries.visible is not None and keys.visible is not None
-    lengths, most = (queries.known_lengths(), keys.known_lengths()), SCORES // heads
-    if learning and not visible and len(q_RND) and 0 not in lengths[1]:
-        return attend_side_by_side(q_RND, k_TND, v_TND, *lengths, dropout, most)
     sizes = NEVER
     if learning:
         sizes = 0, sys.maxsize
     elif products and not visible and dropout == 0:
         sizes = -(-FEWEST // (heads * q_RND.shape[2])), MOST // heads
-    windows = not visible and not torch.is_grad_enabled()
-    pieces = _pieces(*lengths, sizes, most, windows, k_TND.shape[0])
+    pieces = _pieces(
+        queries.known_lengths(),
+        keys.known_lengths(),
+        sizes,
+        SCORES // heads,
+        not visible and not torch.is_grad_enabled(),
+        k_TND.shape[0],
+    )
     q_sizes = [piece.sequences * piece.queries for piece in pieces]
     k_sizes = [piece.sequences * piece.keys for piece in pieces]
     shape, parts = q_RND.shape[1:], []
@@ -168,9 +170,8 @@ def least_keys() -> int:
 def by_products_learning(
     q_SNLD: Tensor, k_SNMD: Tensor, v_SNMD: Tensor, form: Seen, dropout: float
 ) -> Tensor:
-    """For training in bfloat16 where not all is seen (`cpu_learning.py` has the rest): the fused kernel's
-    backward takes two to three times as long as plain products; with few keys, or little at once, the fused
-    kernel in float32 is faster still."""
+    """For training in bfloat16, where the fused kernel's backward takes two to three times as long as plain
+    products; with few keys, or little at once, the fused kernel in float32 is faster still."""
     S, N, L, D = q_SNLD.shape
     M = k_SNMD.shape[2]
     if least_keys() > M or S * N * L * M * D < FEWEST:
