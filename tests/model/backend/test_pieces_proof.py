@@ -16,9 +16,9 @@ from albertine.model.backend.proof import PlainLinear, fixed
 
 @pytest.fixture(autouse=True)
 def anew() -> Iterator[None]:
-    pays.cache_clear()
+    pieces_proof._faster.cache_clear()
     yield
-    pays.cache_clear()
+    pieces_proof._faster.cache_clear()
 
 
 class Counting:

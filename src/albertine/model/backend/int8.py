@@ -106,7 +106,12 @@ def piece_of(rows: int, outputs: int) -> int:
     """How many rows are computed at once: equal pieces, of 16 rows or a multiple, because for a last one of
     few rows all weights would be read once more."""
     pieces = max(1, -(-4 * rows * outputs // PIECE))
-    return max(32, -(-rows // (16 * pieces)) * 16)
+    return max(32, equal_pieces(rows, pieces))
+
+
+def equal_pieces(rows: int, pieces: int) -> int:
+    """How many rows each of so many equal pieces has, a multiple of 16; the last may have fewer."""
+    return -(-rows // (16 * pieces)) * 16
 
 
 class Int8Linear:

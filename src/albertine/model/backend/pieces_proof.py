@@ -7,7 +7,6 @@ for each size of the weights: from 512 to 1,280 rows in the second half of ALBER
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache, partial
 
 import torch
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from albertine.devices import cpu_flags
 from albertine.model.backend.fused import FusedLinear
+from albertine.model.backend.int8 import equal_pieces
 from albertine.model.backend.proof import BETTER, LinearLayer, fixed_form, least_seconds
 
 LEAST, MOST = 512, 1536
@@ -44,10 +44,16 @@ class InPieces:
             self.inputs, self.outputs, -(-rows // ALIKE) * ALIKE, torch.get_num_threads()
         ):
             return self.layer(x_TI, activation, residual)
-        size = piece_of(rows)
-        parts = torch.split(x_TI, size)
-        residuals = [None] * len(parts) if residual is None else torch.split(residual, size)
-        return torch.cat([self.layer(x, activation, r) for x, r in zip(parts, residuals, strict=True)])
+        return in_pieces(self.layer, x_TI, activation, residual)
+
+
+def in_pieces(
+    layer: LinearLayer, x_TI: Tensor, activation: str | None = None, residual: Tensor | None = None
+) -> Tensor:
+    """What the layer gives, (T, out), computed piece by piece."""
+    parts = torch.split(x_TI, piece_of(len(x_TI)))
+    residuals = [None] * len(parts) if residual is None else torch.split(residual, len(parts[0]))
+    return torch.cat([layer(x, activation, r) for x, r in zip(parts, residuals, strict=True)])
 
 
 def with_pieces(layer: LinearLayer) -> LinearLayer:
@@ -62,22 +68,21 @@ def with_pieces(layer: LinearLayer) -> LinearLayer:
 
 def piece_of(rows: int) -> int:
     """How many rows each of equal pieces has, a multiple of 16."""
-    return -(-rows // (16 * -(-rows // PIECE))) * 16
+    return equal_pieces(rows, -(-rows // PIECE))
+
+
+def pays(inputs: int, outputs: int, rows: int, threads: int) -> bool:
+    """Whether so many rows are faster in pieces; one thread has no gaps, and nothing to measure."""
+    return threads > 1 and fixed_form("bfloat16") is None and _faster(inputs, outputs, rows, threads)
 
 
 @cache
-def pays(inputs: int, outputs: int, rows: int, threads: int) -> bool:
-    """Whether so many rows are faster in pieces; one thread has no gaps, and nothing to measure."""
-    if threads == 1 or fixed_form("bfloat16") is not None:
-        return False
+def _faster(inputs: int, outputs: int, rows: int, threads: int) -> bool:
+    """Whether pieces took less time; that many threads are the ones that measure now."""
     with torch.inference_mode():
         weight = torch.full((outputs, inputs), 0.5, dtype=torch.bfloat16)
         x = torch.full((rows, inputs), 0.5, dtype=torch.bfloat16)
         layer = FusedLinear(weight, weight[:, 0])
-        size = piece_of(rows)
-        ways: dict[str, Callable[[], object]] = {
-            "whole": partial(layer, x),
-            "pieces": lambda: torch.cat([layer(part) for part in torch.split(x, size)]),
-        }
+        ways = {"whole": partial(layer, x), "pieces": partial(in_pieces, layer, x)}
         times = least_seconds(ways, lambda t: t["pieces"] <= BETTER * t["whole"], rounds=2)
     return times["pieces"] <= BETTER * times["whole"]
