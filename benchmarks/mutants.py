@@ -925,8 +925,8 @@ PAIRS = (
     M("model/comparison.py", "2 * sequence + types", "2 * sequence", "tests/tasks/test_compared.py -k means"),
     M(
         "export/comparison.py",
-        "& after_real &",
-        "&",
+        "goes_on(table) & ",
+        "",
         "tests/export/test_graph.py -k compare",
     ),
     M(
