@@ -2,6 +2,7 @@
 
     albertine prepare data/demo/english.tar.xz --output corpora/demo-en --vocab-size 4000
     python -m benchmarks.objectives corpora/demo-en --steps 400 --shared ../shared/data --save
+    python -m benchmarks.objectives corpora/demo-en --minutes 4 --only plans --shared ../shared/data --save
 
 Every run is `albertine pretrain` in a process of its own with one thread, two at a time; encoder, tokens a
 step, optimizer and text are the same, only `objective` differs, or for the rows of plans `model.sharing`. A
@@ -56,7 +57,7 @@ OBJECTIVES = {
     "permutation": PERMUTATION,
     "permutation, memory 64": [*PERMUTATION, "objective.memory=64"],
 }
-# Beside "permutation, memory 64", which is of the plan that shares everything.
+# The plan that shares everything is "permutation, memory 64".
 PLANS = {
     f"permutation, {name}": [*PERMUTATION, "objective.memory=64", *plan]
     for name, plan in {
@@ -75,12 +76,12 @@ def albertine(*words: str) -> str:
     return done.stdout
 
 
-def pretrained(corpus: Path, runs: Path, name: str, changes: list[str], seed: int, steps: int) -> Path:
-    """The folder of a run, which is made unless it is there."""
+def pretrained(corpus: Path, runs: Path, name: str, changes: list[str], seed: int, length: str) -> Path:
+    """The folder of a run, which is made unless it is there; `length` is the setting of its end."""
     folder = runs / f"{name.replace(', ', '-').replace(' ', '-')}-{seed}"
     if not (folder / "final").is_dir():
         place = [f"name={folder.name}", f"output={runs}", f"corpus={corpus}", f"seed={seed}"]
-        albertine("pretrain", *place, f"training.steps={steps}", *ENCODER, *changes)
+        albertine("pretrain", *place, length, *ENCODER, *changes)
     return folder
 
 
@@ -88,7 +89,7 @@ def judged(folder: Path, windows: Windows) -> dict[str, float]:
     """The last evaluation of a run, the hidden words of the windows, its tokens and its parameters."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     scores = next(line for line in reversed(lines) if "mlm_accuracy" in line)
-    tokens = next(line["tokens"] for line in reversed(lines) if "tokens" in line)
+    last = next(line for line in reversed(lines) if "tokens" in line)
     parameters = json.loads(albertine("info", str(folder / "final"), "--json"))["parameters"]
     hidden_bits, hidden_right = asked(open_pretrained(folder), windows)
     return {
@@ -96,7 +97,8 @@ def judged(folder: Path, windows: Windows) -> dict[str, float]:
         "bits": scores["mlm_loss"] / math.log(2),
         "bits of a hidden word": hidden_bits,
         "hidden words right": hidden_right,
-        "million tokens": tokens / 1e6,
+        "million tokens": last["tokens"] / 1e6,
+        "updates": last["step"],
         "parameters of the encoder": parameters["encoder"],
     }
 
@@ -129,25 +131,34 @@ def tuned(folder: Path, runs: Path, train: Path, dev: Path, seed: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("corpus", type=Path)
-    parser.add_argument("--steps", type=int, default=400, help="of each pretraining")
+    until = parser.add_mutually_exclusive_group()
+    until.add_argument("--steps", type=int, default=400, help="of each pretraining")
+    until.add_argument("--minutes", type=float, help="of each pretraining, in place of steps")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--runs", type=Path, default=Path("runs/objectives"))
-    parser.add_argument("--only", nargs="+", default=[*OBJECTIVES, *PLANS], metavar="ROW")
+    rows = [*OBJECTIVES, *PLANS]
+    parser.add_argument(
+        "--only", nargs="+", default=rows, metavar="ROW", help='or "plans", the four of XLNet'
+    )
     parser.add_argument("--shared", type=Path, help="folder with glue/SST-2")
     parser.add_argument("--side-by-side", type=int, default=2)
     parser.add_argument("--save", action="store_true")
     given = parser.parse_args()
-    given.runs.mkdir(parents=True, exist_ok=True)
-    files = sentiment(given.shared, given.runs) if given.shared else None
+    if given.only == ["plans"]:
+        given.only = ["permutation, memory 64", *PLANS]
+    unit, much = ("steps", given.steps) if given.minutes is None else ("minutes", given.minutes)
+    runs = given.runs / f"{much:g}-{unit}"
+    runs.mkdir(parents=True, exist_ok=True)
+    files = sentiment(given.shared, runs) if given.shared else None
     windows = Windows.of(given.corpus, 1024)
 
     def one(job: tuple[str, int]) -> tuple[str, dict[str, float]]:
         row, seed = job
         changes = {**OBJECTIVES, **PLANS}[row]
-        folder = pretrained(given.corpus, given.runs, row, changes, seed, given.steps)
+        folder = pretrained(given.corpus, runs, row, changes, seed, f"training.{unit}={much}")
         found = judged(folder, windows)
         if files:
-            found["SST-2"] = tuned(folder, given.runs, *files, seed)
+            found["SST-2"] = tuned(folder, runs, *files, seed)
         print(row, seed, {name: round(value, 3) for name, value in found.items()}, flush=True)
         return row, found
 
@@ -161,8 +172,9 @@ def main() -> None:
         table[row] = {name: interval([scores[name] for scores in found]) for name in found[0]}
         print(row, {name: f"{mean:.2f} ± {half:.2f}" for name, (mean, half) in table[row].items()})
     if given.save:
-        how = {"steps": given.steps, "seeds": given.seeds, "corpus": given.corpus.name}
-        keep("objectives", {"machine": describe(), **how, "rows": table})
+        how = {unit: much, "seeds": given.seeds, "corpus": given.corpus.name}
+        name = "objectives" if given.minutes is None else "objectives-equal-time"
+        keep(name, {"machine": describe(), **how, "rows": table})
 
 
 if __name__ == "__main__":
