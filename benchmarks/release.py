@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import hashlib
 import json
 import math
 import shutil
@@ -183,6 +184,23 @@ def settings_text(file: Path, name: str) -> str:
     return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
 
 
+def corpus_told(corpus: Path) -> dict[str, Any]:
+    """What tells a corpus again, and with it the documents that were held out: its rules, and the digest of
+    each split's text. A run that goes on from the release must hold out the same."""
+    manifest = json.loads((corpus / "manifest.json").read_text(encoding="utf-8"))
+    kept = {key: manifest[key] for key in ("language", "settings", "documents_read", "dropped")}
+    sources = [{**source, "path": Path(source["path"]).name} for source in manifest["sources"]]
+    splits = {
+        split: {
+            "documents": sum(shard["documents"] for shard in shards),
+            "tokens": sum(shard["tokens"] for shard in shards),
+            "text": hashlib.sha256("".join(shard["text"] for shard in shards).encode()).hexdigest(),
+        }
+        for split, shards in manifest["splits"].items()
+    }
+    return {**kept, "sources": sources, "splits": splits}
+
+
 def told_parts(runs: list[Part], name: str) -> list[str]:
     """Where the last run began, and the command that makes such a model."""
     told, number = [], 0
@@ -238,7 +256,8 @@ def card(name: str, config: EncoderConfig, took: dict[str, Any], scores: dict[st
         "training": [
             "## How it was made",
             "",
-            f"- Text: {TEXTS[language]}. 1 % of the documents are held out and were never trained on.",
+            f"- Text: {TEXTS[language]}. 1 % of the documents are held out and were never trained on; "
+            "`corpus.json` tells by which rules.",
             f"- Run: `settings.yaml` in the environment of `environment.json`; {took['steps']:,} "
             f"updates, {took['tokens'] / 1e6:.1f} million tokens, {took['minutes']:.0f} minutes by the clock "
             "on one core of two, while other programs ran beside it. `curve.csv` is its curve.",
@@ -327,6 +346,8 @@ def main() -> None:
         # Where the run lay, and on whose machine, helps nobody to run it again.
         ran = {key: value for key, value in ran.items() if key not in ("host", "command")}
         (new / "environment.json").write_text(json.dumps(ran, indent=2) + "\n", encoding="utf-8")
+        told = json.dumps(corpus_told(options.corpus), indent=1, ensure_ascii=False)
+        (new / "corpus.json").write_text(told + "\n", encoding="utf-8")
         files = [file for part in runs for file in settings_of(part.run)]
         for number, file in enumerate(files, 1):
             name_there = "settings.yaml" if file is files[-1] else f"settings-{number}.yaml"

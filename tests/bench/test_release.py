@@ -5,13 +5,24 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+import albertine
 from albertine.released import FOLDER
 from benchmarks import release
-from benchmarks.release import Part, curve, lineage, settings_of, settings_text, told_parts, training_rows
+from benchmarks.release import (
+    Part,
+    corpus_told,
+    curve,
+    lineage,
+    settings_of,
+    settings_text,
+    told_parts,
+    training_rows,
+)
 
 BEFORE = "albertine-mini-en"
 
@@ -86,3 +97,21 @@ def test_a_run_that_begins_with_another_run(run: Path, monkeypatch: pytest.Monke
     )
     monkeypatch.setattr(release, "FOLDER", run.parent)  # where no release has that name
     assert lineage(second) == [Part(run), Part(second)]
+
+
+def test_a_corpus_is_told_so_that_its_held_out_documents_are_found_again(tmp_path: Path) -> None:
+    text = tmp_path / "text.jsonl"
+    documents = [" ".join(f"Word{i} walks {i} miles to town {j}." for j in range(20)) for i in range(60)]
+    text.write_text("".join(json.dumps({"text": x}) + "\n" for x in documents), encoding="utf-8")
+
+    def told(name: str, **rules: float) -> dict[str, Any]:
+        folder = tmp_path / name
+        albertine.prepare([text], folder, tokenizer=FOLDER / BEFORE, language="en", **rules)  # type: ignore[arg-type]
+        return corpus_told(folder)
+
+    first = told("first", held_out=0.2)
+    assert first == told("again", held_out=0.2)
+    assert first["sources"][0]["path"] == text.name  # and not where it lay
+    fewer = told("fewer", held_out=0.1)
+    assert fewer["splits"]["heldout"]["text"] != first["splits"]["heldout"]["text"]
+    assert told("another draw", held_out=0.2, seed=2)["splits"] != first["splits"]
