@@ -1,6 +1,7 @@
 """What a memory of segments is for: recall of what an earlier segment said (xlnet_and_relatives.md, X17).
 
     python -m benchmarks.recall --save
+    python -m benchmarks.recall --depths 2 --longest 3 --in-turn
 
 A text is four pairs of a key and a value and the same pairs in another order, segments of filler, and the
 four pairs once more, of which the values are to be said; the first of them is scored, which nothing beside
@@ -8,8 +9,10 @@ it gives away. Keys and values are drawn anew for every text, so nothing can be 
 are read in turn, with and without memory; chance is one in sixteen, and one in four for a model that knows
 the values and not which one. The memory is as long as a segment: beyond depths × memory nothing can arrive.
 
-No gradient enters a memory, so what is kept has to be worth keeping already: that is why the pairs come twice
-in the first segment. Without that nothing is learned (docs/objectives.md).
+A memory has no gradient, so nothing teaches a row to pass on what only a later segment wants. Therefore a
+text is learned at once, every token of which sees what it would see with a memory: the same numbers, and a
+gradient that reaches the first segment. Models are judged with the segments read in turn; with --in-turn they
+learn so too, as in a pretraining with memory.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ from benchmarks.keep import keep
 
 KEYS, VALUES, PAIRS, SEGMENT = 16, 16, 4, 16
 SPAN = 2 * PAIRS
+ASKED = np.arange(SEGMENT - SPAN, SEGMENT, 2)  # places of the keys at the end of a segment
 RATE = 1e-3
 FILLER = KEYS + VALUES  # one token of no meaning
 VOCABULARY = FILLER + 1
@@ -74,12 +78,26 @@ def encoder(depth: int, seed: int) -> Model:
     return Model(config, {"lm"}, seed=seed)
 
 
+def answers_at_once(model: Model, ids: np.ndarray, memory: int) -> Tensor:
+    """What `answers` gives, of texts each read as one segment under a mask: a token sees those before it in
+    its own segment, and with a memory in the one before."""
+    count, segments, _ = ids.shape
+    place = torch.arange(segments * SEGMENT)
+    back = place[:, None] // SEGMENT - place // SEGMENT
+    mask = (place <= place[:, None]) & (back <= (1 if memory else 0))
+    asked = np.concatenate([first + ASKED for first in (0, (segments - 1) * SEGMENT)])
+    rows = asked + len(place) * np.arange(count)[:, None]
+    seen = Segments(pack(list(ids.reshape(count, -1))), masks=(mask,) * count)
+    logits, _ = predict_segments(model, seen, rows=torch.from_numpy(rows.flatten()))
+    return logits.view(count, 2, PAIRS, -1).transpose(0, 1)
+
+
 def answers(model: Model, ids: np.ndarray, memory: int) -> Tensor:
     """Logits (2, count, PAIRS, V) at the keys at the end of the first and of the last segment, one segment
     read after the other."""
     count, segments, _ = ids.shape
     kept: Memory | None = None
-    places = np.arange(SEGMENT - SPAN, SEGMENT, 2) + SEGMENT * np.arange(count)[:, None]
+    places = ASKED + SEGMENT * np.arange(count)[:, None]
     keys, found = torch.from_numpy(places.flatten()), []
     for part in range(segments):
         batch = pack(list(ids[:, part]))
@@ -97,17 +115,18 @@ def right(model: Model, segments: int, memory: int) -> float:
     return float((said == torch.from_numpy(values[1, :, 0])).float().mean())
 
 
-def learn(depth: int, memory: int, longest: int, steps: int, seed: int) -> Model:
-    """Trained on texts of two to `longest` segments."""
+def learn(depth: int, memory: int, longest: int, steps: int, seed: int, *, in_turn: bool = False) -> Model:
+    """Trained on texts of two to `longest` segments, read at once or one segment after the other."""
+    read = answers if in_turn else answers_at_once
     model = encoder(depth, seed).train()
     optimizer = torch.optim.AdamW(model.parameters(), RATE, weight_decay=0.0)
     for step in range(steps):
         for group in optimizer.param_groups:
             group["lr"] = RATE * min(1.0, (step + 1) / 50, 2 * (1 - step / steps))
         ids, values = texts(64, 2 + step % (longest - 1), "train", seed, step)
-        loss = F.cross_entropy(answers(model, ids, memory).flatten(0, 2), torch.from_numpy(values).flatten())
+        loss = F.cross_entropy(read(model, ids, memory).flatten(0, 2), torch.from_numpy(values).flatten())
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         if step % 200 == 199:
             told = f"depth {depth}, memory {memory}, step {step + 1}: loss {float(loss.detach()):.3f}"
@@ -117,17 +136,19 @@ def learn(depth: int, memory: int, longest: int, steps: int, seed: int) -> Model
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--depths", type=int, nargs="+", default=[2, 4])
     parser.add_argument("--longest", type=int, default=5, help="segments of the longest text")
+    parser.add_argument("--in-turn", action="store_true", help="learn without a gradient through the memory")
     parser.add_argument("--save", action="store_true")
     given = parser.parse_args()
-    result: dict[str, Any] = {"steps": given.steps, "chance": 1 / VALUES, "runs": []}
+    how = {"steps": given.steps, "in turn": given.in_turn, "seed": given.seed, "chance": 1 / VALUES}
+    result: dict[str, Any] = {**how, "runs": []}
     for depth in given.depths:
         for memory in (0, SEGMENT):
             begin = time.perf_counter()
-            model = learn(depth, memory, given.longest, given.steps, given.seed)
+            model = learn(depth, memory, given.longest, given.steps, given.seed, in_turn=given.in_turn)
             scores = {n: right(model, n, memory) for n in range(2, given.longest + 1)}
             run = {"depth": depth, "memory": memory, "right": scores, "seconds": time.perf_counter() - begin}
             result["runs"].append(run)
