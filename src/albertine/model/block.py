@@ -9,18 +9,18 @@ in one step; layers that were replaced or hooked (adapters, probes) are simply c
 from __future__ import annotations
 
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from albertine.model.backend import current
 from albertine.model.config import QK_SCALE, EncoderConfig
 from albertine.model.depth_parameters import Own
 from albertine.model.injection import injected
 from albertine.model.key_value_cache import Past
-from albertine.model.layers import LayerNorm, Linear
+from albertine.model.layers import LayerNorm, Linear, Module
 from albertine.model.rows import Rows
 
 
-class Block(nn.Module):
+class Block(Module):
     """What the two kinds have in common: x + f(x), normalised behind the sum or before f."""
 
     def __init__(self, config: EncoderConfig) -> None:

@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from albertine.model.backend import current
 from albertine.model.config import EncoderConfig
 from albertine.model.depths import Step
-from albertine.model.layers import LayerNorm
+from albertine.model.layers import LayerNorm, Module
 from albertine.model.rows import Rows, Selected
 
 if TYPE_CHECKING:
     from albertine.model.key_value_cache import Past
 
 
-class Own(nn.Module):
+class Own(Module):
     """What one block has at one depth: scale · (f(x) + B·A·x) in place of f(x), and a LayerNorm.
 
     Attributes:
@@ -51,7 +51,7 @@ class Own(nn.Module):
         return y_RH if self.scale is None else y_RH * ops.cast(self.scale, y_RH.dtype)
 
 
-class DepthParameters(nn.Module):
+class DepthParameters(Module):
     """What a depth has of its own.
 
     Attributes:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from albertine.errors import SettingsError
 from albertine.layout import Packed
 from albertine.model.config import EncoderConfig
-from albertine.model.layers import Linear
+from albertine.model.layers import Linear, Module
 
 
 def _table(rows: int, width: int) -> nn.Embedding:
@@ -18,7 +18,7 @@ def _table(rows: int, width: int) -> nn.Embedding:
     return nn.Embedding(rows, width, _weight=torch.empty(rows, width))
 
 
-class Embeddings(nn.Module):
+class Embeddings(Module):
     """Sum of the embeddings of width E → LayerNorm(E) → dropout → dense E→H (reference section 1.1).
 
     The dense mapping has nothing after it, and exists only where the configuration says so. A pre-norm

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from albertine.arithmetic import InferencePrecision
 from albertine.errors import SettingsError
@@ -21,7 +21,7 @@ from albertine.model.embeddings import Embeddings
 from albertine.model.halting import HaltingUnit
 from albertine.model.injection import with_shares
 from albertine.model.key_value_cache import Past
-from albertine.model.layers import Linear
+from albertine.model.layers import Linear, Module
 from albertine.model.placing import placed
 from albertine.model.recompute import recomputed
 from albertine.model.rows import Rows, Selected
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from albertine.settings import Computing
 
 
-class Encoder(nn.Module):
+class Encoder(Module):
     """A parameter-shared transformer encoder over packed batches.
 
     Attributes:

@@ -51,7 +51,7 @@ class FusedLinear:
 
     def __call__(self, x_TI: Tensor, activation: str | None = None, residual: Tensor | None = None) -> Tensor:
         """Rows (T, in) to (T, out): through an activation, and then added to a residual (T, out)."""
-        if self.narrow and (len(x_TI) >= MANY or self.weight.numel() <= SMALL):
+        if self.narrow and (x_TI.shape[0] >= MANY or self.weight.numel() <= SMALL):
             return followed(F.linear(x_TI, self.weight, self.bias), activation, residual)
         weight = self._laid_out
         if weight is None:  # in the order that suits about so many rows; any number of rows can use it

@@ -103,8 +103,9 @@ class OncePerPass(Backend):
     def layer_norm(self, layer: nn.LayerNorm, x: Tensor) -> Tensor:
         known = self._norms.get((layer, x.dtype))
         if known is None:
-            bias = None if layer.bias is None else self.cast(layer.bias, x.dtype)
-            known = layer.normalized_shape, self.cast(layer.weight, x.dtype), bias, layer.eps
+            weight, bias = self.cast(layer.weight, x.dtype), layer.bias
+            cast_bias = None if bias is None else self.cast(bias, x.dtype)
+            known = layer.normalized_shape, weight, cast_bias, layer.eps
             self._norms[layer, x.dtype] = known
         return torch.layer_norm(x, *known)
 
