@@ -27,7 +27,7 @@ class LayerNorm(nn.LayerNorm):
 
 class Module(nn.Module):
     """torch's, whose children are found as fast as any attribute: torch looks for a child when Python's own
-    lookup has failed with an exception, which takes a twentieth of the pass of one short text."""
+    lookup has failed with an exception, a microsecond later, and a pass asks for ten of them a depth."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if isinstance(value, nn.Module) and not hasattr(type(self), name):
