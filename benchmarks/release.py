@@ -26,6 +26,7 @@ import albertine
 from albertine.analysis.parameters import parameters_by_part
 from albertine.analysis.plots import save_curves
 from albertine.bench.machine import describe
+from albertine.corpus.manifest import load_manifest
 from albertine.inference import whitening
 from albertine.interop.card import Card
 from albertine.interop.card import text as card_text
@@ -187,16 +188,16 @@ def settings_text(file: Path, name: str) -> str:
 def corpus_told(corpus: Path) -> dict[str, Any]:
     """What tells a corpus again, and with it the documents that were held out: its rules, and the digest of
     each split's text. A run that goes on from the release must hold out the same."""
-    manifest = json.loads((corpus / "manifest.json").read_text(encoding="utf-8"))
-    kept = {key: manifest[key] for key in ("language", "settings", "documents_read", "dropped")}
-    sources = [{**source, "path": Path(source["path"]).name} for source in manifest["sources"]]
+    manifest = load_manifest(corpus)
+    kept = {key: getattr(manifest, key) for key in ("language", "settings", "documents_read", "dropped")}
+    sources = [{**source, "path": Path(source["path"]).name} for source in manifest.sources]
     splits = {
         split: {
-            "documents": sum(shard["documents"] for shard in shards),
-            "tokens": sum(shard["tokens"] for shard in shards),
-            "text": hashlib.sha256("".join(shard["text"] for shard in shards).encode()).hexdigest(),
+            "documents": manifest.count("documents", split),
+            "tokens": manifest.count("tokens", split),
+            "text": hashlib.sha256("".join(shard.text for shard in shards).encode()).hexdigest(),
         }
-        for split, shards in manifest["splits"].items()
+        for split, shards in manifest.splits.items()
     }
     return {**kept, "sources": sources, "splits": splits}
 
