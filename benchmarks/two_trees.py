@@ -1,23 +1,23 @@
-"""This source tree beside another one: encoding, a training step and an optimizer step, in turn, in
-processes of their own.
+"""This source tree beside another one: encoding, a training step and an optimizer step, run by run in turn.
 
     git worktree add ../before COMMIT
     python -m benchmarks.two_trees ../before/src --rounds 5 --save
 
-Every round starts each tree once, so that both meet the same hours of the machine; of a case the least time
-of a round counts, and of the ratios of the rounds the median. Random weights, ALBERT base and tiny (Chinese).
+In every round each tree has a process, which waits while the other one runs: a turn is a short burst of one
+tree and then of the other, the first of a turn changing, and counts by the ratio of its two times. So a machine
+whose speed wanders by the second slows both down alike. Of a round counts the median of its turns, and of the
+rounds, whose processes lie in other memory, their median again. Random weights, ALBERT base and tiny (Chinese).
 """
 
 from __future__ import annotations
 
 import argparse
 import inspect
-import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -30,20 +30,8 @@ PRESETS = {"base": ("albert-base-v2", 12), "tiny": ("albert-tiny-zh", 32)}
 """Preset, and how many texts a batch has: 16 to 128 tokens each."""
 
 
-def least(run: Callable[[], object], seconds: float = 1.0) -> float:
-    """Milliseconds of the fastest of at least three runs, for about so many seconds."""
-    run(), run()
-    found: list[float] = []
-    end = time.perf_counter() + seconds
-    while len(found) < 3 or time.perf_counter() < end:
-        start = time.perf_counter()
-        run()
-        found.append(1e3 * (time.perf_counter() - start))
-    return min(found)
-
-
-def measured() -> dict[str, float]:
-    """Every case of the tree that is imported."""
+def cases_of_tree() -> Iterator[tuple[str, Callable[[], object]]]:
+    """Every case of the tree that is imported, and what runs it once."""
     from albertine.layout import pack
     from albertine.model.model import Model
     from albertine.model.presets import preset
@@ -51,7 +39,7 @@ def measured() -> dict[str, float]:
 
     # Emulated, a training step of base would take minutes, and nobody would train so.
     precisions = ("float32", "bfloat16") if fast_bfloat16(torch.device("cpu")) else ("float32",)
-    random, cases = np.random.default_rng(0), {}
+    random = np.random.default_rng(0)
     for name, (which, texts) in PRESETS.items():
         config = preset(which)
         one, *many = (
@@ -60,17 +48,16 @@ def measured() -> dict[str, float]:
         )
         for precision in precisions:
             model = Model(config, {"mlm", "sop"}, precision=precision).eval()
-            with torch.inference_mode():
-                for case, batch in (("one text of 32", one), ("a batch of texts", many[0])):
+            for case, batch in (("one text of 32", one), ("a batch of texts", many[0])):
 
-                    def encode(model: Model = model, batch: Any = batch) -> object:
+                def encode(model: Model = model, batch: Any = batch) -> object:
+                    with torch.inference_mode():
                         return model.encoder(batch, rows=batch.first_tokens)
 
-                    cases[f"{name} {precision}: {case}"] = least(encode)
-            cases[f"{name} {precision}: training step"] = least(_training_step(model.train(), texts), 2.0)
+                yield f"{name} {precision}: {case}", encode
+            yield f"{name} {precision}: training step", _training_step(model.train(), texts)
         for optimizer in ("adamw", "lamb"):
-            cases[f"{name}: {optimizer}"] = least(_update(model, optimizer))
-    return cases
+            yield f"{name}: {optimizer}", _update(model, optimizer)
 
 
 def _training_step(model: Any, texts: int) -> Callable[[], object]:
@@ -101,36 +88,100 @@ def _update(model: Any, name: str) -> Callable[[], object]:
     return optimizer.step
 
 
+def answer() -> None:
+    """The process of one tree: a line asks for the next case or for one run of it, in milliseconds."""
+    cases, run = cases_of_tree(), None
+    for asked in sys.stdin:
+        if asked.strip() == "next":
+            name, run = next(cases, ("", None))
+            if run:
+                run(), run()
+            print(name, flush=True)
+        elif run:
+            print(1e3 * once(run), flush=True)
+
+
+def once(run: Callable[[], object], burst: float = 0.05) -> float:
+    """Seconds of one run: of a burst of short ones the least, as another process has driven the data of the
+    first from the caches and what else runs here makes some of them longer."""
+    found: list[float] = []
+    end = time.perf_counter() + burst
+    while not found or time.perf_counter() < end:
+        start = time.perf_counter()
+        run()
+        found.append(time.perf_counter() - start)
+    return min(found)
+
+
+def asked(tree: subprocess.Popen[str], line: str) -> str:
+    """What a tree's process says to one line."""
+    assert tree.stdin and tree.stdout
+    print(line, file=tree.stdin, flush=True)
+    if not (said := tree.stdout.readline()):
+        raise SystemExit("a tree's process has ended: its message stands above")
+    return said.strip()
+
+
+def one_round(sources: dict[str, Path], seconds: float, only: str) -> dict[str, dict[str, float]]:
+    """By case the ratio of the trees' times, and the median of each."""
+    command = [sys.executable, str(Path(__file__).resolve()), "--child"]
+    trees = {
+        tree: subprocess.Popen(
+            command, env=os.environ | {"PYTHONPATH": str(source)}, stdin=-1, stdout=-1, text=True
+        )
+        for tree, source in sources.items()
+    }
+    found: dict[str, dict[str, float]] = {}
+    while case := {tree: asked(process, "next") for tree, process in trees.items()}["this"]:
+        if only not in case:
+            continue
+        times: dict[str, list[float]] = {tree: [] for tree in trees}
+        end, order = time.perf_counter() + seconds, list(trees)
+        while len(times["this"]) < 3 or time.perf_counter() < end:
+            for tree in order:
+                times[tree].append(float(asked(trees[tree], "run")))
+            order.reverse()
+        ratios = [a / b for a, b in zip(times["other"], times["this"], strict=True)]
+        found[case] = {"ratio": median(ratios), **{tree: median(each) for tree, each in times.items()}}
+    for process in trees.values():
+        process.communicate()
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=inspect.cleandoc(__doc__ or ""))
     parser.add_argument("other", type=Path, nargs="?", help="the src folder of the other tree")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=5.0, help="for each case of a round; at least 3 turns")
+    parser.add_argument("--only", default="", help="cases whose names hold this")
     parser.add_argument("--save", action="store_true", help="keep the result below benchmarks/results")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        print(json.dumps(measured()))
+        answer()
         return
-    rounds: dict[str, list[dict[str, float]]] = {"this": [], "other": []}
-    for _ in range(options.rounds):
-        for tree, source in (("other", options.other.resolve()), ("this", HERE)):
-            command = [sys.executable, str(Path(__file__).resolve()), "--child"]
-            environment = os.environ | {"PYTHONPATH": str(source)}
-            done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-            rounds[tree].append(json.loads(done.stdout))
+    if options.other is None:
+        parser.error("name the src folder of the other tree")
+    sources = {"other": options.other.resolve(), "this": HERE}
+    rounds = [one_round(sources, options.seconds, options.only) for _ in range(options.rounds)]
     table = {}
-    for case in rounds["this"][0]:
-        ratios = [a[case] / b[case] for a, b in zip(rounds["other"], rounds["this"], strict=True)]
-        times = {tree: min(found[case] for found in rounds[tree]) for tree in rounds}
-        table[case] = {**times, "ratio": median(ratios), "least": min(ratios), "most": max(ratios)}
+    for case in rounds[0]:
+        ratios, other, this = ([each[case][key] for each in rounds] for key in ("ratio", "other", "this"))
+        table[case] = {
+            "other": median(other),
+            "this": median(this),
+            "ratio": median(ratios),
+            "least": min(ratios),
+            "most": max(ratios),
+        }
         print(
-            f"{case:36} other {times['other']:9.2f} ms, this {times['this']:9.2f} ms, "
+            f"{case:36} other {median(other):9.2f} ms, this {median(this):9.2f} ms, "
             f"{median(ratios):.3f} times as fast ({min(ratios):.3f} to {max(ratios):.3f})"
         )
     if options.save:
         from benchmarks.keep import keep
 
-        keep("two-trees", {"rounds": options.rounds, "cases": table})
+        keep("two-trees", {"rounds": options.rounds, "seconds": options.seconds, "cases": table})
 
 
 if __name__ == "__main__":

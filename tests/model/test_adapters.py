@@ -107,7 +107,8 @@ def test_lower_formats_have_the_adapter_too(plan: SharingPlan, precision: str, t
         without = (hidden(plain) - hidden(right)).norm()
         own = (hidden(right, precision) - hidden(right)).norm()
     assert error < 0.1 * without
-    assert error < 3 * own
+    # Where a processor has no fast kernel, or was too busy to show one, this is float32: both are rounding.
+    assert error < 3 * own + 1e-5 * without
 
 
 @every_plan

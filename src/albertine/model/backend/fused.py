@@ -26,10 +26,10 @@ def formula(name: str, dtype: torch.dtype) -> str:
     return "gelu" if name == "gelu_new" and dtype != torch.float32 else name
 
 
-MANY, SMALL = 128, 1 << 17
+MANY, SMALL, SMALL_FOR_ONE = 128, 1 << 17, 1 << 20
 """Rows from which, and number of weights up to which, a processor with AVX2 alone multiplies faster without
 weights laid out for oneDNN: by a tenth with many rows, by a third in the smallest products, most of which are
-calls (docs/log.md)."""
+calls, and with a single row, which is one call for a vector (docs/log.md)."""
 
 
 class FusedLinear:
@@ -51,7 +51,7 @@ class FusedLinear:
 
     def __call__(self, x_TI: Tensor, activation: str | None = None, residual: Tensor | None = None) -> Tensor:
         """Rows (T, in) to (T, out): through an activation, and then added to a residual (T, out)."""
-        if self.narrow and (x_TI.shape[0] >= MANY or self.weight.numel() <= SMALL):
+        if self.narrow and self._without_layout(x_TI.shape[0]):
             return followed(F.linear(x_TI, self.weight, self.bias), activation, residual)
         weight = self._laid_out
         if weight is None:  # in the order that suits about so many rows; any number of rows can use it
@@ -65,6 +65,10 @@ class FusedLinear:
             name, algorithm = KERNELS[formula(activation, self.weight.dtype)]
         out = self._product(x_TI, weight, self.bias, name, [], algorithm)
         return followed(out, activation if self.narrow else None, residual)
+
+    def _without_layout(self, rows: int) -> bool:
+        """Whether, with AVX2 alone, torch's own product of so many rows is the faster one."""
+        return rows >= MANY or self.weight.numel() <= (SMALL_FOR_ONE if rows == 1 else SMALL)
 
 
 def followed(y_TO: Tensor, activation: str | None, residual: Tensor | None) -> Tensor:
