@@ -4,9 +4,10 @@
     python -m benchmarks.two_trees ../before/src --rounds 5 --save
 
 In every round each tree has a process, which waits while the other one runs: a turn is a short burst of one
-tree and then of the other, the first of a turn changing, and counts by the ratio of its two times. So a machine
-whose speed wanders by the second slows both down alike. Of a round counts the median of its turns, and of the
-rounds, whose processes lie in other memory, their median again. Random weights, ALBERT base and tiny (Chinese).
+tree and then of the other, the first of a turn changing, and counts by the ratio of its two times. So a
+machine whose speed wanders by the second slows both down alike. Of a round counts the median of its turns,
+and of the rounds, whose processes lie in other memory, their median again. Random weights, ALBERT base and
+tiny (Chinese).
 """
 
 from __future__ import annotations
@@ -152,7 +153,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=inspect.cleandoc(__doc__ or ""))
     parser.add_argument("other", type=Path, nargs="?", help="the src folder of the other tree")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=5.0, help="for each case of a round; at least 3 turns")
+    parser.add_argument(
+        "--seconds", type=float, default=5.0, help="for each case of a round; at least 3 turns"
+    )
     parser.add_argument("--only", default="", help="cases whose names hold this")
     parser.add_argument("--save", action="store_true", help="keep the result below benchmarks/results")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
+from albertine.model.backend.cache import Stamp
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.training.optimizers import build_optimizer
@@ -186,6 +187,18 @@ def test_another_parameter_in_the_same_memory_is_not_the_one_before() -> None:
         assert layer.weight._version == max(1, version)
         assert not torch.equal(before, outputs(model)), column
     assert torch.equal(outputs(model), fresh(model))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float8_e4m3fn])
+@pytest.mark.parametrize("gaps", [False, True])
+def test_a_write_through_data_is_seen_in_every_format(dtype: torch.dtype, gaps: bool) -> None:
+    values = torch.randn(30, 60).to(dtype)
+    values[0, 0] = float("nan")  # unlike itself, and yet not a change
+    parameter = nn.Parameter(values[:, ::2] if gaps else values, requires_grad=False)
+    stamp = Stamp.of(parameter)
+    assert stamp.holds(parameter)
+    parameter.data.copy_(torch.randn(parameter.shape).to(dtype))
+    assert not stamp.holds(parameter)
 
 
 def test_weights_that_did_not_change_are_prepared_once(monkeypatch: pytest.MonkeyPatch) -> None:

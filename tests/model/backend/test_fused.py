@@ -48,6 +48,7 @@ def test_equal_to_plain_operations(
     found = {
         "alone": (linear(x), plain),
         "again, with fewer rows": (linear(x[:3]), plain[:3]),
+        "one row": (linear(x[1:2], None, residual[1:2]), (plain + right)[1:2]),
         "no rows": (linear(x[:0]), plain[:0]),
         "rows with gaps": (linear(x[::2]), plain[::2]),
         "residual": (linear(x, None, residual), plain + right),
@@ -80,15 +81,24 @@ def test_a_bias_with_gaps_is_read_as_it_is(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize(
-    ("narrow", "rows", "size"), [(False, 200, 8), (True, 3, 8), (True, 3, 400), (True, 200, 400)]
+    ("narrow", "rows", "size", "laid_out"),
+    [
+        (False, 200, 8, True),
+        (False, 1, 8, True),
+        (True, 3, 8, False),
+        (True, 2, 400, True),
+        (True, 1, 400, False),
+        (True, 1, 1100, True),
+        (True, 200, 400, False),
+    ],
 )
 @torch.inference_mode()
 def test_with_avx2_alone_only_few_rows_of_a_large_weight_are_laid_out(
-    narrow: bool, rows: int, size: int
+    narrow: bool, rows: int, size: int, laid_out: bool
 ) -> None:
     linear = layer(torch.zeros(size, size), torch.zeros(size), narrow)
     linear(torch.zeros(rows, size))
-    assert (linear._laid_out is not None) == (not narrow or (rows < 128 and size == 400))
+    assert (linear._laid_out is not None) == laid_out
 
 
 @torch.inference_mode()
