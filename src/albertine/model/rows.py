@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -66,22 +65,15 @@ class Rows:
         Args:
             index: int64 (P,) into R, in any order; a row may be named at most twice.
         """
-        lengths: tuple[int, ...] | None = None
-        back: Tensor | None
-        if index.device.type == "cpu":  # with numpy, whose calls take a tenth of torch's
-            asked = index.numpy()
-            order = asked.argsort(kind="stable")
-            sorted_ = asked[order]
-            offsets = sorted_.searchsorted(self.cu_seqlens.numpy())
-            lengths = tuple((offsets[1:] - offsets[:-1]).tolist())
+        ordered, order = torch.sort(index, stable=True)
+        cu_seqlens = torch.searchsorted(ordered, self.cu_seqlens.long()).to(torch.int32)
+        lengths, longest = None, min(len(index), 2 * self.longest)
+        if index.device.type == "cpu":
+            lengths = tuple(cu_seqlens.diff().tolist())
             longest = max(lengths, default=0)
-            ordered, cu_seqlens = torch.from_numpy(sorted_), torch.from_numpy(offsets.astype(np.int32))
-            back = None if sorted_.tobytes() == asked.tobytes() else torch.from_numpy(order.argsort())
+            back = None if torch.equal(ordered, index) else order.argsort()
         else:
-            ordered, places = torch.sort(index, stable=True)
-            cu_seqlens = torch.searchsorted(ordered, self.cu_seqlens.long()).to(torch.int32)
-            back = places.argsort()
-            longest = min(len(index), 2 * self.longest)
+            back = order.argsort()
             # A kernel leaves queries beyond the bound unwritten: fail loudly, yet without waiting.
             torch._assert_async((cu_seqlens.diff() <= longest).all())
         rows = replace(
@@ -89,8 +81,8 @@ class Rows:
             cu_seqlens=cu_seqlens,
             lengths=lengths,
             longest=longest,
-            positions=self.positions.index_select(0, ordered),
-            token_types=self.token_types.index_select(0, ordered),
+            positions=self.positions[ordered],
+            token_types=self.token_types[ordered],
             visible=None if self.visible is None else self.visible.select(ordered),
             rotation=None if self.rotation is None else self.rotation.select(ordered),
             distances=None if self.distances is None else self.distances.anywhere(),
