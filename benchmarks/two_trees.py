@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
+from subprocess import PIPE
 from typing import Any
 
 import numpy as np
@@ -92,11 +93,9 @@ def _update(model: Any, name: str) -> Callable[[], object]:
 def answer() -> None:
     """The process of one tree: a line asks for the next case or for one run of it, in milliseconds."""
     cases, run = cases_of_tree(), None
-    for asked in sys.stdin:
-        if asked.strip() == "next":
+    for line in sys.stdin:
+        if line.strip() == "next":
             name, run = next(cases, ("", None))
-            if run:
-                run(), run()
             print(name, flush=True)
         elif run:
             print(1e3 * once(run), flush=True)
@@ -128,14 +127,19 @@ def one_round(sources: dict[str, Path], seconds: float, only: str) -> dict[str, 
     command = [sys.executable, str(Path(__file__).resolve()), "--child"]
     trees = {
         tree: subprocess.Popen(
-            command, env=os.environ | {"PYTHONPATH": str(source)}, stdin=-1, stdout=-1, text=True
+            command, env=os.environ | {"PYTHONPATH": str(source)}, stdin=PIPE, stdout=PIPE, text=True
         )
         for tree, source in sources.items()
     }
     found: dict[str, dict[str, float]] = {}
-    while case := {tree: asked(process, "next") for tree, process in trees.items()}["this"]:
+    while any(names := [asked(process, "next") for process in trees.values()]):
+        case, *others = names
+        if others != [case]:
+            raise SystemExit(f"the trees do not have the same cases: {', '.join(names)}")
         if only not in case:
             continue
+        for process in trees.values():
+            asked(process, "run")  # which lays weights out and compiles
         times: dict[str, list[float]] = {tree: [] for tree in trees}
         end, order = time.perf_counter() + seconds, list(trees)
         while len(times["this"]) < 3 or time.perf_counter() < end:

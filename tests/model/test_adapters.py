@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from albertine.model.backend.proof import fixed
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from tests.model import builders
@@ -102,13 +103,13 @@ def test_lower_formats_have_the_adapter_too(plan: SharingPlan, precision: str, t
     """Nearer to the sum in float32 than what is left without adapters, by an order of magnitude."""
     plain, model = adapted(plan, targets)
     right = by_hand(plain, model)
-    with torch.inference_mode():
+    # A form that every processor has; measured, a busy one may take float32, whose error is rounding alone.
+    with torch.inference_mode(), fixed(int8="32-bit sums"):
         error = (hidden(model, precision) - hidden(right)).norm()
         without = (hidden(plain) - hidden(right)).norm()
         own = (hidden(right, precision) - hidden(right)).norm()
     assert error < 0.1 * without
-    # Where a processor has no fast kernel, or was too busy to show one, this is float32: both are rounding.
-    assert error < 3 * own + 1e-5 * without
+    assert error < 3 * own
 
 
 @every_plan
