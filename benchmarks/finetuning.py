@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 
 from albertine.bench.machine import describe
+from albertine.released import released_or
 from albertine.settings import override, resolve
 from albertine.tasks.data import read_data
 from albertine.tasks.finetune import finetune
@@ -65,6 +66,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--save", action="store_true", help="write the result under benchmarks/results")
     arguments = parser.parse_args()
+    arguments.model = released_or(arguments.model)
     runs: dict[str, list[dict[str, float]]] = {"albertine": [], "transformers": []}
     with tempfile.TemporaryDirectory() as scratch:
         first = settings_of(arguments, Path(scratch), 1)
@@ -89,6 +91,7 @@ def main() -> None:
             f"finetuning-{arguments.name}",
             {
                 "machine": describe(),
+                "model": arguments.model.name,
                 "settings": arguments.settings,
                 "examples": {"train": train, "dev": dev},
                 "metric": metric,

@@ -195,6 +195,13 @@ def _place(
 TASKS: dict[str, Any] = {"classify": Classes, "choose": Options, "tag": Tags, "answer": Answers}
 OWN = {"spans", "owner", "places", "inside"}
 """What a feature has for us, and the model does not see."""
+DROPOUT = {
+    "albert": "classifier_dropout_prob",
+    "bert": "classifier_dropout",
+    "roformer": "classifier_dropout",
+    "xlnet": "summary_last_dropout",
+}
+"""What each layout calls the dropout before its head."""
 
 
 def finetune(settings: FinetuneSettings, data: Data, scratch: Path) -> dict[str, float]:
@@ -205,11 +212,9 @@ def finetune(settings: FinetuneSettings, data: Data, scratch: Path) -> dict[str,
     task = TASKS[data.family.task](data)
     tokenizer = AutoTokenizer.from_pretrained(settings.encoder.folder)
     torch.manual_seed(settings.seed)
-    xlnet = read_json(settings.encoder.folder / "config.json")["model_type"] == "xlnet"
-    dropout = "summary_last_dropout" if xlnet else "classifier_dropout_prob"
-    model = task.auto.from_pretrained(
-        settings.encoder.folder, **task.config, **{dropout: settings.encoder.classifier_dropout}
-    )
+    layout = read_json(settings.encoder.folder / "config.json")["model_type"]
+    dropout = {DROPOUT[layout]: settings.encoder.classifier_dropout}
+    model = task.auto.from_pretrained(settings.encoder.folder, **task.config, **dropout)
     train = task.features(data.train.examples, tokenizer, length)
     dev = task.features(data.dev.examples, tokenizer, length)
     trainer = Trainer(

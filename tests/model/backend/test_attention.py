@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from albertine.layout import pack
-from albertine.model.backend import cpu_attention
+from albertine.model.backend import cpu_attention, cpu_learning
 from albertine.model.backend.base import Backend
 from albertine.model.backend.cpu_attention import NEVER, Seen, attend, by_products_learning
 from albertine.model.backend.cuda import attend_packed, attend_padded
@@ -118,12 +118,12 @@ def test_training_in_bfloat16_on_a_cpu_takes_other_kernels_for_the_same_result(
     lengths, dtype, scores, amx, monkeypatch
 ):
     monkeypatch.setattr(cpu_attention, "SCORES", scores)  # of two sequences of 131
-    monkeypatch.setattr(cpu_attention, "least_keys", lambda: 80 if amx else 0)
+    monkeypatch.setattr(cpu_learning, "least_keys", lambda: 80 if amx else 0)
     keys = Rows.of(pack([[1] * n for n in lengths]))
     exact = [heads(sum(lengths), seed).requires_grad_() for seed in range(3)]
     rounded = [x.detach().to(dtype).requires_grad_() for x in exact]
     direction = heads(sum(lengths), 3)
-    wanted = attend(*exact, keys, keys, 0.0)
+    wanted = plain(*exact, keys, keys, 0.0)
     wanted.backward(direction)
     got = attend(*rounded, keys, keys, 0.0)
     got.backward(direction.to(dtype))
@@ -146,7 +146,7 @@ def test_training_in_bfloat16_of_some_rows_that_ask(wanted, scores, monkeypatch)
     exact = [heads(n, seed).requires_grad_() for n, seed in ((len(wanted), 0), (100, 1), (100, 2))]
     rounded = [x.detach().bfloat16().requires_grad_() for x in exact]
     direction = heads(len(wanted), 3)
-    right = attend(*exact, queries, keys, 0.0)
+    right = plain(*exact, queries, keys, 0.0)
     right.backward(direction)
     got = attend(*rounded, queries, keys, 0.0)
     got.backward(direction.bfloat16())
@@ -166,10 +166,42 @@ def test_training_in_bfloat16_where_all_ask_alike_and_are_not_alike():
     torch.testing.assert_close(got.double(), right, rtol=0.03, atol=0.03)
 
 
-def test_dropout_of_the_products_keeps_the_mean():
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.sampled_from([1, 5, 15, 16, 17, 33]), min_size=1, max_size=7),
+    st.sampled_from([cpu_learning.products, cpu_learning.fused]),
+    st.data(),
+)
+def test_gradients_of_sequences_side_by_side_are_exact(lengths, way, data):
+    """Filled up, in groups, all or some of whose rows ask: the values and gradients of the plain formula."""
+
+    def side_by_side(q, k, v, queries, keys, dropout):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(cpu_learning, "learns_by_products", lambda *_: way is cpu_learning.products)
+            lengths = queries.known_lengths(), keys.known_lengths()
+            return cpu_learning.attend_side_by_side(q, k, v, *lengths, dropout, cpu_attention.SCORES)
+
+    keys = Rows.of(pack([[1] * n for n in lengths]))
+    index = torch.tensor(data.draw(st.lists(st.integers(0, sum(lengths) - 1), unique=True, min_size=1)))
+    rows, places, _ = keys.select(index)
+    for queries, count in ((keys, sum(lengths)), (rows, len(places))):
+        found = []
+        for kernel in (plain, side_by_side):
+            q, k, v = (
+                heads(n, s).requires_grad_() for s, n in enumerate((count, sum(lengths), sum(lengths)))
+            )
+            y = kernel(q, k, v, queries, keys, 0.0)
+            y.backward(heads(count, 3))
+            found.append((y.detach(), q.grad, k.grad, v.grad))
+        torch.testing.assert_close(found[1], found[0])
+
+
+@pytest.mark.parametrize("learn", [by_products_learning, cpu_learning.products])
+def test_dropout_of_the_products_keeps_the_mean(learn):
     q, k, v = (torch.randn(20, 2, 128, 8, generator=torch.Generator().manual_seed(s)) for s in range(3))
     torch.manual_seed(0)
-    dropped = by_products_learning(q, k, torch.ones_like(v), Seen(), 0.25)
+    hidden = Seen() if learn is by_products_learning else None
+    dropped = learn(q, k, torch.ones_like(v), hidden, 0.25)
     assert dropped.std() > 0.01
     assert dropped.mean() == pytest.approx(1.0, abs=0.01)
 

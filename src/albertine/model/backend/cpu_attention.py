@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from albertine.devices import cpu_flags
+from albertine.model.backend.cpu_learning import FEWEST, attend_side_by_side, learns_by_products
 
 if TYPE_CHECKING:
     from albertine.model.rows import Rows
@@ -24,9 +24,6 @@ VECTOR = 16
 """Numbers in a vector register. What is left over in a row of scores torch computes one by one, which takes
 as long again as all the rest; with rows of other sequences, masked, nothing is left over."""
 
-
-FEWEST = 5 * 2**19
-"""Multiply-adds of one product, in all heads: with fewer, its calls take longer than the fused kernel."""
 
 MOST = 2**24
 """Weights of one sequence in all heads: more would not stay in any cache."""
@@ -52,21 +49,18 @@ def attend(
             answer does not depend on its neighbours.
     """
     heads = q_RND.shape[1]
-    learning = q_RND.dtype == torch.bfloat16 and q_RND.requires_grad
     visible = queries.visible is not None and keys.visible is not None
+    lengths, most = (queries.known_lengths(), keys.known_lengths()), SCORES // heads
+    learning = q_RND.dtype == torch.bfloat16 and q_RND.requires_grad
+    if learning and not visible and len(q_RND) and 0 not in lengths[1]:
+        return attend_side_by_side(q_RND, k_TND, v_TND, *lengths, dropout, most)
     sizes = NEVER
     if learning:
         sizes = 0, sys.maxsize
     elif products and not visible and dropout == 0:
         sizes = -(-FEWEST // (heads * q_RND.shape[2])), MOST // heads
-    pieces = _pieces(
-        queries.known_lengths(),
-        keys.known_lengths(),
-        sizes,
-        SCORES // heads,
-        not visible and not torch.is_grad_enabled(),
-        k_TND.shape[0],
-    )
+    windows = not visible and not torch.is_grad_enabled()
+    pieces = _pieces(*lengths, sizes, most, windows, k_TND.shape[0])
     q_sizes = [piece.sequences * piece.queries for piece in pieces]
     k_sizes = [piece.sequences * piece.keys for piece in pieces]
     shape, parts = q_RND.shape[1:], []
@@ -160,21 +154,13 @@ def by_products(q_SNLD: Tensor, k_SNMD: Tensor, v_SNMD: Tensor) -> Tensor:
     return torch.bmm(scores, v).view(S, N, L, D)
 
 
-@cache
-def least_keys() -> int:
-    """Keys from which products learn faster in bfloat16 than the fused kernel does in float32. Told by the
-    processor and not measured: a run that is resumed has to take the same way."""
-    return 80 if "amx_bf16" in cpu_flags() else 0
-
-
 def by_products_learning(
     q_SNLD: Tensor, k_SNMD: Tensor, v_SNMD: Tensor, form: Seen, dropout: float
 ) -> Tensor:
-    """For training in bfloat16, where the fused kernel's backward takes two to three times as long as plain
-    products; with few keys, or little at once, the fused kernel in float32 is faster still."""
+    """For training in bfloat16 where not all is seen (`cpu_learning.py` has the rest)."""
     S, N, L, D = q_SNLD.shape
     M = k_SNMD.shape[2]
-    if least_keys() > M or S * N * L * M * D < FEWEST:
+    if not learns_by_products(q_SNLD.shape, M):
         return by_kernel(q_SNLD.float(), k_SNMD.float(), v_SNMD.float(), form, dropout).to(q_SNLD.dtype)
     scores = (q_SNLD * D**-0.5).reshape(S * N, L, D) @ k_SNMD.reshape(S * N, M, D).transpose(1, 2)
     seen = torch.ones(L, M, dtype=torch.bool).tril() if form.causal else form.mask
