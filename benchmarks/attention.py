@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from albertine.bench.contest import compete
-from albertine.model.backend.cpu_attention import Seen, by_kernel, by_products, by_products_learning
+from albertine.model.backend.cpu_attention import Seen, by_kernel, by_products
+from albertine.model.backend.cpu_learning import products_learning
 from benchmarks.keep import keep
 from benchmarks.markdown import newest, table
 
@@ -37,7 +38,7 @@ def in_float32(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def products(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return by_products_learning(q, k, v, Seen(), 0.0) if q.requires_grad else by_products(q, k, v)
+    return products_learning(q, k, v, None, 0.0) if q.requires_grad else by_products(q, k, v)
 
 
 WAYS: dict[str, Way] = {

@@ -17,6 +17,7 @@ from typing import Any
 from albertine.bench.machine import describe
 from albertine.evaluation.ensembles import Rule
 from albertine.interop.huggingface import load_model
+from albertine.interop.places import model_folder
 from albertine.settings import resolve
 from albertine.tasks.data import once
 from albertine.tasks.ensemble import ensemble
@@ -57,7 +58,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("model", type=Path)
+    parser.add_argument("model", type=model_folder, help="a folder, or the name of a released model")
     parser.add_argument("--shared", type=Path, default=Path("../shared/data"), help="folder of the data sets")
     parser.add_argument("--tasks", nargs="+", choices=tuple(TASKS), default=list(TASKS))
     parser.add_argument("--save", action="store_true", help="write the result under benchmarks/results")
@@ -79,7 +80,8 @@ def main() -> None:
             print(name, found, flush=True)
             if arguments.save:
                 settings = {"training": TRAINING, "task": TASKS[name]}
-                keep(f"ensembles-{name}", {"machine": describe(), "settings": settings, **found})
+                told = {"model": arguments.model.name, "settings": settings, **found}
+                keep(f"ensembles-{name}", {"machine": describe(), **told})
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 
 from albertine.bench.machine import describe
+from albertine.interop.places import model_folder
 from albertine.layout import pack
 from albertine.model.pooling import text_vectors
 from albertine.precision import InferencePrecision
@@ -77,7 +78,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("model", type=Path)
+    parser.add_argument("model", type=model_folder, help="a folder, or the name of a released model")
     parser.add_argument("--shared", type=Path, default=Path("../shared/data"), help="folder of the data sets")
     parser.add_argument("--save", action="store_true", help="write the result under benchmarks/results")
     arguments = parser.parse_args()
@@ -91,7 +92,8 @@ def main() -> None:
             found[name] = {"metric": metric, "scores": scores, "cosines": cosines(runs["float32"])}
             print(name, found[name], flush=True)
     if arguments.save:
-        keep("int8", {"machine": describe(), "training": TRAINING, "settings": TASKS, "tasks": found})
+        told = {"model": arguments.model.name, "training": TRAINING, "settings": TASKS, "tasks": found}
+        keep("int8", {"machine": describe(), **told})
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ class Options:
             found = tokenizer(
                 [e.passage] * most, asked, truncation=True, max_length=length, return_token_type_ids=True
             )
-            features.append({**{name: found[name] for name in found}, "labels": e.answer})
+            features.append({**{name: found[name] for name in found}, "labels": e.label})
         return features
 
     def answers(self, logits: Any, examples: Sequence[Any], features: Features) -> list[Any]:

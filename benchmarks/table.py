@@ -5,7 +5,7 @@ python -m benchmarks.table
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -179,7 +179,7 @@ def int8(hardware: Path) -> Iterator[str]:
     if (found := newest(hardware, "int8")) is None:
         return
     yield f"## What 8-bit integers cost\n\n`python -m benchmarks.int8 MODEL --save`, {found['date']}: three "
-    yield "tasks tuned from one small checkpoint, each scored on its dev set in three formats, and the "
+    yield f"tasks tuned from {models([found])}, each scored on its dev set in three formats, and the "
     yield "cosine of the vectors of its texts (mean of the tokens) with those of float32, mean and least.\n\n"
     rows = []
     for name, task in found["tasks"].items():
@@ -269,15 +269,21 @@ def prepared(hardware: Path) -> Iterator[str]:
         yield f"{memory['peak_pss_megabytes']} MB.\n"
 
 
+def models(results: Iterable[Mapping[str, Any]]) -> str:
+    """Names of what results began from; the oldest do not tell."""
+    names = {result.get("model", "a checkpoint of minutes of pretraining") for result in results}
+    return ", ".join(sorted(names))
+
+
 def finetuning(hardware: Path) -> Iterator[str]:
     if not (found := newest_of_each(hardware, "finetuning")):
         return
     yield "## Fine-tuning against transformers\n\n`python -m benchmarks.finetuning MODEL NAME SETTINGS "
-    yield "--save`, the settings being in the files of the results: "
-    yield "the same small checkpoint, examples and settings in transformers' Trainer, in turn. "
-    yield "Medians over the seeds, from the least to the most in brackets; seconds include making tokens and "
-    yield "scoring the dev set. The checkpoints come from minutes of pretraining: the scores compare two "
-    yield "programs, and say nothing of what such models can do.\n\n"
+    yield "--save`, the settings being in the files of the results: the same model "
+    yield f"({models(found.values())}), examples, rate and batch in transformers' Trainer, in turn. Medians "
+    yield "over the seeds, from the least to the most in brackets; seconds include making tokens and scoring "
+    yield "the dev set. Where a shared model is of a layout that has a block a depth, transformers tunes the "
+    yield "copies; heads are each program's own.\n\n"
     rows = []
     for name, result in found.items():
         row = [f"{name}, {result['metric']}"]
@@ -304,7 +310,7 @@ def unsharing(hardware: Path) -> Iterator[str]:
         return
     yield "## Shared and unshared\n\n`python -m benchmarks.unsharing MODEL --tasks TASK --batch B --rate R "
     yield "--save`, batch and rate being in the files of the results: shared and unshared in turn, medians "
-    yield "of the seeds, from a checkpoint of minutes of pretraining. The score is the first of its task: "
+    yield f"of the seeds, from {models(found.values())}. The score is the first of its task: "
     yield "accuracy, F1 of triples, F1 of words. Seconds are those of a busy machine: compare a pair, and no "
     yield "others.\n\n"
     rows = [
@@ -324,7 +330,7 @@ def ensembles(hardware: Path) -> Iterator[str]:
         return
     yield "## Ensembles\n\n`python -m benchmarks.ensembles MODEL --save`: four candidates "
     yield "of two depths a task, members picked on dev, which is therefore too high; the test set was scored "
-    yield "once. From a checkpoint of minutes of pretraining.\n\n"
+    yield f"once. From {models(found.values())}.\n\n"
     rows = []
     for name, task in found.items():
         metric, splits = task["metric"], list(task["together"])
@@ -334,27 +340,6 @@ def ensembles(hardware: Path) -> Iterator[str]:
         together = (f"{100 * task['together'][split][metric]:.2f}" for split in splits)
         rows.append([f"**{name} together**, {task['rule']}", str(len(task["members"])), *together])
     yield table(["", "taken", "dev", "test"], rows)
-
-
-def questions(hardware: Path) -> Iterator[str]:
-    names = ("squad", "cmrc2018")
-    found = {name: result for name in names if (result := newest(hardware, f"questions-{name}")) is not None}
-    if not found:
-        return
-    yield "## Questions about passages, after small pretraining\n\n`python -m benchmarks.questions TASK "
-    yield "MODEL --save`. Such models have read for minutes and are tiny: the paper's ALBERT base has an F1 "
-    yield "of 89.3 on SQuAD.\n\n"
-    rows = [
-        [
-            f"{name}, {result['dev']}",
-            result["model"],
-            result["pretraining"],
-            f"{len(result['train'])} files, {result['epochs']:g} epochs, {result['minutes']:.0f} min",
-            ", ".join(f"{key} {100 * value:.1f}" for key, value in result["scores"].items() if key != "step"),
-        ]
-        for name, result in found.items()
-    ]
-    yield table(["dev set", "model", "pretraining", "tuning", "scores"], rows)
 
 
 def encoding(hardware: Path) -> Iterator[str]:
@@ -398,7 +383,6 @@ PARTS: tuple[Callable[[Path], Iterator[str]], ...] = (
     finetuning,
     unsharing,
     ensembles,
-    questions,
     encoding,
     predicted_files,
     from_python,

@@ -18,7 +18,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from subprocess import PIPE
@@ -57,19 +57,21 @@ def cases_of_tree() -> Iterator[tuple[str, Callable[[], object]]]:
                         return model.encoder(batch, rows=batch.first_tokens)
 
                 yield f"{name} {precision}: {case}", encode
-            yield f"{name} {precision}: training step", _training_step(model.train(), texts)
+            yield f"{name} {precision}: training step", _training_step(model.train(), [64] * texts)
+            mixed = np.linspace(8, 48, texts).astype(int).tolist()
+            yield f"{name} {precision}: training step of lines", _training_step(model, mixed)
         for optimizer in ("adamw", "lamb"):
             yield f"{name}: {optimizer}", _update(model, optimizer)
 
 
-def _training_step(model: Any, texts: int) -> Callable[[], object]:
-    """Forward and backward of texts of 64 tokens, a seventh of them masked."""
+def _training_step(model: Any, lengths: Sequence[int]) -> Callable[[], object]:
+    """Forward and backward of texts of so many tokens, a seventh of all of them masked."""
     from albertine.layout import pack
     from albertine.objectives.batch import PretrainingBatch
     from albertine.objectives.losses import pretraining_losses
 
     random, vocabulary = np.random.default_rng(1), model.config.vocab_size
-    packed = pack([random.integers(1, vocabulary, 64) for _ in range(texts)])
+    packed, texts = pack([random.integers(1, vocabulary, n) for n in lengths]), len(lengths)
     rows = torch.from_numpy(np.sort(random.choice(packed.num_tokens, packed.num_tokens // 7, replace=False)))
     labels, zeros = torch.from_numpy(random.integers(1, vocabulary, len(rows))), torch.zeros(texts).long()
     batch = PretrainingBatch(packed, rows, labels, zeros, texts, torch.zeros(texts, 2).long())

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from albertine.bench.machine import describe
+from albertine.interop.places import model_folder
 from albertine.settings import resolve
 from albertine.tasks.finetune import finetune
 from albertine.tasks.settings import FinetuneSettings
@@ -98,7 +99,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("model", type=Path)
+    parser.add_argument("model", type=model_folder, help="a folder, or the name of a released model")
     parser.add_argument("--shared", type=Path, default=Path("../shared/data"), help="folder of the data sets")
     parser.add_argument("--tasks", nargs="+", choices=tuple(TASKS), default=list(TASKS))
     parser.add_argument("--seeds", type=int, default=3)
@@ -132,9 +133,8 @@ def _tell(name: str, runs: dict[str, list[dict[str, float]]], arguments: argpars
             "epochs": EPOCHS[name],
             "task": TASKS[name],
         }
-        keep(
-            f"unsharing-{name}", {"machine": describe(), "settings": settings, "runs": runs, "median": middle}
-        )
+        told = {"model": arguments.model.name, "settings": settings, "runs": runs, "median": middle}
+        keep(f"unsharing-{name}", {"machine": describe(), **told})
 
 
 if __name__ == "__main__":

@@ -169,7 +169,7 @@ def test_training_in_bfloat16_where_all_ask_alike_and_are_not_alike():
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.sampled_from([1, 5, 15, 16, 17, 33]), min_size=1, max_size=7),
-    st.sampled_from([cpu_learning.products, cpu_learning.fused]),
+    st.sampled_from([cpu_learning.products_learning, cpu_learning.fused]),
     st.data(),
 )
 def test_gradients_of_sequences_side_by_side_are_exact(lengths, way, data):
@@ -177,7 +177,9 @@ def test_gradients_of_sequences_side_by_side_are_exact(lengths, way, data):
 
     def side_by_side(q, k, v, queries, keys, dropout):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(cpu_learning, "learns_by_products", lambda *_: way is cpu_learning.products)
+            patch.setattr(
+                cpu_learning, "learns_by_products", lambda *_: way is cpu_learning.products_learning
+            )
             lengths = queries.known_lengths(), keys.known_lengths()
             return cpu_learning.attend_side_by_side(q, k, v, *lengths, dropout, cpu_attention.SCORES)
 
@@ -196,7 +198,7 @@ def test_gradients_of_sequences_side_by_side_are_exact(lengths, way, data):
         torch.testing.assert_close(found[1], found[0])
 
 
-@pytest.mark.parametrize("learn", [by_products_learning, cpu_learning.products])
+@pytest.mark.parametrize("learn", [by_products_learning, cpu_learning.products_learning])
 def test_dropout_of_the_products_keeps_the_mean(learn):
     q, k, v = (torch.randn(20, 2, 128, 8, generator=torch.Generator().manual_seed(s)) for s in range(3))
     torch.manual_seed(0)

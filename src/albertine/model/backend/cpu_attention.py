@@ -12,7 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from albertine.model.backend.cpu_learning import FEWEST, attend_side_by_side, learns_by_products
+from albertine.model.backend.cpu_learning import (
+    FEWEST,
+    attend_side_by_side,
+    learns_by_products,
+    products_learning,
+)
 
 if TYPE_CHECKING:
     from albertine.model.rows import Rows
@@ -157,17 +162,13 @@ def by_products(q_SNLD: Tensor, k_SNMD: Tensor, v_SNMD: Tensor) -> Tensor:
 def by_products_learning(
     q_SNLD: Tensor, k_SNMD: Tensor, v_SNMD: Tensor, form: Seen, dropout: float
 ) -> Tensor:
-    """For training in bfloat16 where not all is seen (`cpu_learning.py` has the rest)."""
-    S, N, L, D = q_SNLD.shape
-    M = k_SNMD.shape[2]
+    """For training in bfloat16 where not all is seen; `cpu_learning.py` has the rest."""
+    L, M = q_SNLD.shape[2], k_SNMD.shape[2]
     if not learns_by_products(q_SNLD.shape, M):
         return by_kernel(q_SNLD.float(), k_SNMD.float(), v_SNMD.float(), form, dropout).to(q_SNLD.dtype)
-    scores = (q_SNLD * D**-0.5).reshape(S * N, L, D) @ k_SNMD.reshape(S * N, M, D).transpose(1, 2)
     seen = torch.ones(L, M, dtype=torch.bool).tril() if form.causal else form.mask
-    if seen is not None:
-        scores = scores.view(S, N, L, M).masked_fill(~seen, float("-inf")).view(S * N, L, M)
-    weights = F.dropout(torch.softmax(scores, -1), dropout, dropout > 0)
-    return (weights @ v_SNMD.reshape(S * N, M, D)).view(S, N, L, D)
+    hidden = None if seen is None else torch.zeros(seen.shape).masked_fill_(~seen, float("-inf"))
+    return products_learning(q_SNLD, k_SNMD, v_SNMD, hidden, dropout)
 
 
 class PaddedKeys(NamedTuple):

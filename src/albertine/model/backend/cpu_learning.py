@@ -154,7 +154,7 @@ def attend_side_by_side(
     for group, q, k, v in zip(groups, each_q, each_k, each_v, strict=True):
         q_SNLD = q.view(group.sequences, heads, group.queries, size)
         k_SNMD, v_SNMD = (x.view(group.sequences, heads, group.keys, size) for x in (k, v))
-        attend = products if learns_by_products(q_SNLD.shape, group.keys) else fused
+        attend = products_learning if learns_by_products(q_SNLD.shape, group.keys) else fused
         found.append(attend(q_SNLD, k_SNMD, v_SNMD, group.hidden, dropout).view(-1, size))
     return asking.undone(found[0] if len(found) == 1 else torch.cat(found), heads)
 
@@ -167,14 +167,21 @@ def fused(q_SNLD: Tensor, k_SNMD: Tensor, v_SNMD: Tensor, hidden: Tensor | None,
     return F.scaled_dot_product_attention(q, k, v, added, dropout).to(q_SNLD.dtype)
 
 
-def products(q_SNLD: Tensor, k_SNMD: Tensor, v_SNMD: Tensor, hidden: Tensor | None, dropout: float) -> Tensor:
-    """By two products and a softmax between them, in the format of the queries."""
+def products_learning(
+    q_SNLD: Tensor, k_SNMD: Tensor, v_SNMD: Tensor, hidden: Tensor | None, dropout: float
+) -> Tensor:
+    """By two products and a softmax between them, in the format of the queries.
+
+    Args:
+        hidden: what is added to the scores, of a shape that broadcasts to (S, N, L, M).
+    """
     S, N, L, D = q_SNLD.shape
     q, k, v = (x.reshape(S * N, -1, D) for x in (q_SNLD, k_SNMD, v_SNMD))
     if hidden is None:
         scores = torch.baddbmm(q.new_zeros(1, 1, 1), q, k.transpose(1, 2), beta=0, alpha=D**-0.5)
     else:
-        added = hidden.to(q.dtype).expand(S, N, 1, -1).reshape(S * N, 1, -1)
+        shape = hidden.shape[-2:]
+        added = hidden.to(q.dtype).expand(S, N, *shape).reshape(S * N, *shape)
         scores = torch.baddbmm(added, q, k.transpose(1, 2), alpha=D**-0.5)
     weights = F.dropout(torch.softmax(scores, -1), dropout, dropout > 0)
     return torch.bmm(weights, v).view(S, N, L, D)
