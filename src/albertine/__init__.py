@@ -81,13 +81,15 @@ def load(what: str | Path, *, random: bool = False, seed: int = 0) -> Model:
 @needs_torch
 def save(model: Model, tokenizer: SavableTokenizer | None, folder: str | Path) -> None:
     """Write a model folder that `load`, and where its plan allows transformers, reads; whole or not at all.
+    A folder that says how sentence-transformers makes vectors still says so.
 
     Raises:
         ModelError: the folder holds something else, or cannot be written.
     """
     from albertine.interop.huggingface import save_model
+    from albertine.interop.sentence_transformers import vector_files
 
-    save_model(model, tokenizer, folder)
+    save_model(model, tokenizer, folder, extra_files=vector_files(Path(folder), same_weights=False))
 
 
 @needs_torch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -184,3 +185,12 @@ def test_the_command_goes_on_with_its_text_after_a_kill(place: Path, tmp_path: P
     assert not (tmp_path / "out.corpus").exists()
     for name in ("spiece.model", "model.safetensors", "config.json"):
         assert (out / name).read_bytes() == (straight / name).read_bytes()
+
+
+def test_a_corpus_that_was_named_stays(place: Path, tmp_path: Path) -> None:
+    """Also one that lies where the command would have put its own."""
+    named = tmp_path / "out.corpus"
+    shutil.copytree(place / "corpus", named)
+    words = ["prune", str(place / "model"), str(named), "-o", str(tmp_path / "out")]
+    subprocess.run([sys.executable, "-m", "albertine", *words], capture_output=True, check=True)
+    assert Corpus(named).num_sentences == Corpus(place / "corpus").num_sentences

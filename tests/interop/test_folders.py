@@ -167,14 +167,18 @@ def test_key_maps_name_every_parameter_once():
 def test_a_folder_is_replaced_whole_and_foreign_files_stay(saved):
     (saved / "notes.txt").write_text("mine")
     (saved / "vocab.txt").write_text("of the old model")
-    (saved / "model-00001-of-00002.safetensors").write_bytes(b"weights of the old model")
+    of_the_old = ["model-00001-of-00002.safetensors", "pytorch_model.bin", "scores.json", "settings.yaml"]
+    for name in of_the_old:
+        (saved / name).write_bytes(b"of the old model")
+    (saved / "onnx").mkdir()
+    (saved / "onnx" / "model.onnx").write_bytes(b"the old model")
     (saved / "more").mkdir()
     (saved / "more" / "x").write_text("y")
     other = builders.model(seed=1)
     albertine.save(other, None, saved)
     assert (saved / "notes.txt").read_text() == "mine"
     assert (saved / "more" / "x").read_text() == "y"
-    assert not (saved / "vocab.txt").exists()
+    assert not any((saved / name).exists() for name in (*of_the_old, "vocab.txt", "onnx"))
     assert [path.name for path in saved.glob("*.safetensors")] == ["model.safetensors"]
     again = albertine.load(saved)
     assert all(torch.equal(again.state_dict()[n], v) for n, v in other.state_dict().items())

@@ -383,8 +383,14 @@ def test_foreign_folders_are_not_overwritten(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="nothing was overwritten"):
         google(builders.model(), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
-    for seed in (1, 2):  # its own it replaces
+    for seed in (1, 2):  # its own it replaces, and what somebody keeps beside it stays
         folder = google(builders.model(seed=seed), tmp_path / "m")
+        (folder / "tuned").mkdir(exist_ok=True)
+        (folder / "tuned" / "model.ckpt-9.index").write_bytes(b"mine")
+        (folder / "30k-clean.vocab").write_text("of the old model")
+    google(builders.model(seed=2), folder)
+    assert (folder / "tuned" / "model.ckpt-9.index").read_bytes() == b"mine"
+    assert not (folder / "30k-clean.vocab").exists()
     assert_same_model(albertine.load(folder), builders.model(seed=2))
 
 

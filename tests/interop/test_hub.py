@@ -79,6 +79,27 @@ def test_a_model_in_the_cache_needs_no_network(kept: Path, model: Path, files: d
     assert commit_of(model_folder(NAME)) == COMMIT and commit_of(model) is None
 
 
+def test_the_rest_of_what_another_program_fetched_is_fetched_once(
+    hub: Hub, kept: Path, files: dict[str, bytes]
+) -> None:
+    """transformers' AutoModel fetches neither vocabulary nor how vectors are made."""
+    hub.models[NAME] = {**files, "modules.json": b"[]"}
+    some = {name: files[name] for name in ("config.json", "model.safetensors")}
+    snapshot = keep(kept, NAME, some)
+    assert model_folder(NAME) == snapshot
+    assert contents(snapshot) == hub.models[NAME] and not any("safetensors" in path for path in hub.asked)
+    hub.asked.clear()
+    hub.models.clear()
+    assert model_folder(NAME) == snapshot and not hub.asked
+
+
+def test_a_part_that_was_fetched_is_used_where_there_is_no_network(
+    kept: Path, files: dict[str, bytes]
+) -> None:
+    snapshot = keep(kept, NAME, {name: files[name] for name in ("config.json", "model.safetensors")})
+    assert model_folder(NAME) == snapshot and albertine.load(NAME).config.vocab_size
+
+
 def test_a_revision_is_a_branch_or_a_commit(kept: Path, files: dict[str, bytes]) -> None:
     first = keep(kept, NAME, files)
     second = keep(kept, NAME, files, OTHER, ref="refs/pr/1")

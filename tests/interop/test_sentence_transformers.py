@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,19 @@ import numpy as np
 import pytest
 import torch
 
+import albertine
+from albertine.cli.app import run
 from albertine.errors import ModelError
+from albertine.interop.hub_upload import shipment
 from albertine.interop.huggingface import save_model
 from albertine.interop.sentence_transformers import Vectors, read_vectors, sentence_files
 from albertine.model.model import Model
 from albertine.model.pooling import Pooling
-from albertine.model.task_model import Classifier, Embedder
+from albertine.model.task_model import Classifier, Embedder, WhitenedEmbedder
 from albertine.pretraining.first_model import encoder_config
 from albertine.pretraining.settings import ModelChoice
 from albertine.tasks.predictor import Predictor
+from albertine.tasks.whitened import whitening_files
 from albertine.text.load import load_tokenizer
 from albertine.text.wordpiece import WordPieceTokenizer
 from tests.toy import MODEL
@@ -112,6 +117,50 @@ def test_a_folder_is_replaced_whole(models: tuple[Model, Any], tmp_path: Path) -
     folder = save(models, tmp_path / "x", "mean", True)
     save(models, folder, "cls", False)
     assert read_vectors(folder) == Vectors("cls", False, 64)
+
+
+@pytest.mark.parametrize("form", ["ours", "theirs"])
+def test_vectors_stay_what_they_are(models: tuple[Model, Any], tmp_path: Path, form: str) -> None:
+    """Through `convert`, `prune` and `albertine.save`; other programs have a limit of tokens elsewhere."""
+    folder = save(models, tmp_path / "a folder", "cls", True)
+    if form == "theirs":
+        package = pytest.importorskip("sentence_transformers")
+        theirs = package.SentenceTransformer(str(folder), device="cpu")
+        theirs.max_seq_length = 7
+        theirs.save(str(folder := tmp_path / "theirs"))
+    wanted = Predictor(folder, precision="float32").embed(TEXTS)
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(TEXTS) + "\n")
+    assert run(["convert", str(folder), str(tmp_path / "converted"), "--to", "albertine"]) == 0
+    assert run(["prune", str(folder), str(text), "-o", str(tmp_path / "pruned"), "--workers", "1"]) == 0
+    albertine.save(albertine.load(folder), albertine.load_tokenizer(folder), folder)
+    for name in ("converted", "pruned", folder.name):
+        found = Predictor(tmp_path / name, precision="float32").embed(TEXTS)
+        np.testing.assert_allclose(found, wanted, atol=1e-6, err_msg=name)
+
+
+def test_a_layer_behind_the_pooling_goes_where_its_whitening_goes(
+    models: tuple[Model, Any], tmp_path: Path
+) -> None:
+    """To the hub, and through `convert`; where the weights are others it does not hold, and neither goes."""
+    package = pytest.importorskip("sentence_transformers")
+    model, tokenizer = models
+    tuned = WhitenedEmbedder(model, normalize=True)
+    tuned.mean += 0.25
+    files = sentence_files(tuned) | whitening_files(tuned)
+    save_model(model, tokenizer, tmp_path / "m", extra_files=files)
+    (tmp_path / "m" / "README.md").write_text("---\nlicense: mit\n---\n")
+    for name, _ in shipment(tmp_path / "m").files:
+        (tmp_path / "sent" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(tmp_path / "m" / name, tmp_path / "sent" / name)
+    assert run(["convert", str(tmp_path / "m"), str(tmp_path / "converted")]) == 0
+    wanted = Predictor(tmp_path / "m", precision="float32").embed(TEXTS)
+    for name in ("sent", "converted"):
+        found = package.SentenceTransformer(str(tmp_path / name), device="cpu").encode(TEXTS)
+        np.testing.assert_allclose(found, wanted, atol=1e-5, err_msg=name)
+    albertine.save(Model(model.config, model.heads, seed=4), tokenizer, tmp_path / "m")
+    assert read_vectors(tmp_path / "m") == Vectors()
+    assert not (tmp_path / "m" / "2_Dense").exists() and not (tmp_path / "m" / "modules.json").exists()
 
 
 def written(folder: Path, **files: Any) -> Path:

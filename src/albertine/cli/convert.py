@@ -107,6 +107,7 @@ def convert(
     from albertine.errors import SettingsError
     from albertine.interop.huggingface import read_folder
     from albertine.interop.places import check_apart, model_folder
+    from albertine.interop.sentence_transformers import vector_files
     from albertine.text.load import has_vocabulary
 
     source = model_folder(source)
@@ -129,9 +130,12 @@ def convert(
         if stored != "float32" or whiten:
             what = "--whiten" if whiten else f"--dtype {stored}"
             raise SettingsError(f"{what} has no place in the layout {to}", remedy="Leave it out")
-        _checkpoint(replace(found, model=model), tokenizer, target, to, text, lossy=lossy)
+        _checkpoint(source, replace(found, model=model), tokenizer, target, to, text, lossy=lossy)
     else:
-        files = _whitening(source, model, tokenizer, whiten, 1 if depth is None else depth, not share)
+        if whiten:
+            files = _whitening(source, model, tokenizer, whiten, 1 if depth is None else depth)
+        else:
+            files = vector_files(source, same_weights=not share)
         _folder(replace(found, model=model), tokenizer, target, to, files, stored)
     for note in found.notes:
         typer.echo(note)
@@ -172,6 +176,7 @@ def _folder(
 
 
 def _checkpoint(
+    source: Path,
     found: ModelFolder,
     tokenizer: Tokenizer | None,
     target: Path,
@@ -185,6 +190,7 @@ def _checkpoint(
     from albertine.interop.heads import carried_config, pooling_of, task_of
     from albertine.interop.lonepatient import save_lonepatient
     from albertine.interop.nearest import fitted, greatest_difference, random_rows
+    from albertine.interop.sentence_transformers import MODULES, WHITENING
     from albertine.interop.tensorflow_layouts import written_kind
 
     model, told = fitted(found.model, to) if lossy else (found.model, ())
@@ -201,7 +207,8 @@ def _checkpoint(
     else:
         task = carried_config(found, written_kind(model, to)) if extra else {}
         left = save_checkpoint(model, tokenizer, target, to, extra_tensors=extra, extra_config=task)
-    if out := sorted({*left, *found.extra.keys() - extra.keys()}):
+    vectors = {name for name in (MODULES, WHITENING) if (source / name).is_file()}
+    if out := sorted({*left, *found.extra.keys() - extra.keys(), *vectors}):
         typer.echo(f"Left out: {', '.join(out)}, which the layout {to} has no place for.")
     if told:
         typer.echo(" ".join(told))
@@ -213,24 +220,19 @@ def _checkpoint(
 
 
 def _whitening(
-    source: Path, model: Model, tokenizer: Tokenizer | None, texts: list[Path] | None, depth: int, kept: bool
+    source: Path, model: Model, tokenizer: Tokenizer | None, texts: list[Path], depth: int
 ) -> dict[str, bytes]:
-    """The file of a whitening: a new one by texts, else that of the source, as long as its encoder is
-    kept."""
+    """The file of a new whitening, by the sentences of texts."""
     from albertine.cli.source import Source
     from albertine.errors import ModelError
-    from albertine.inference.whitening import FILE, measure, read_whitening, sentences_of
+    from albertine.inference.whitening import FILE, measure, sentences_of
 
-    config, found = model.config, None
-    if texts:
-        if tokenizer is None:
-            raise ModelError("has no tokenizer to read text with", where=source)
-        text = Source(texts)
-        found = measure(model, tokenizer, sentences_of(texts, on_file=text.note), depth)
-        show.notes(text.passed_over())
-    elif kept:
-        found = read_whitening(source, config.hidden_size, config.plan.depth)
-    return {} if found is None else {FILE: found.to_bytes()}
+    if tokenizer is None:
+        raise ModelError("has no tokenizer to read text with", where=source)
+    text = Source(texts)
+    found = measure(model, tokenizer, sentences_of(texts, on_file=text.note), depth)
+    show.notes(text.passed_over())
+    return {FILE: found.to_bytes()}
 
 
 def _rows(sample: Path, model: Model, tokenizer: Tokenizer | None) -> Packed:

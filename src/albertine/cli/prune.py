@@ -66,12 +66,13 @@ def prune(
     source = model_folder(model)
     check_apart(source, output)
     given = Source(text, format, text_field, encoding)
-    corpus = _named_corpus(text) or _prepared(given, source, output, language.value, workers)
+    named = _named_corpus(text)
+    corpus = named or _prepared(given, source, output, language.value, workers)
     with show.progress("sentences") as update:
         told = run(
             source, corpus, output, keep=keep, share=1.0 if coverage is None else coverage, progress=update
         )
-    if corpus == _beside(output):
+    if named is None:  # never a corpus that somebody else made, whatever its name
         shutil.rmtree(corpus)
     show.notes(given.passed_over())
     if json:

@@ -22,7 +22,7 @@ from albertine.interop.huggingface import read_folder, written_type
 from albertine.interop.huggingface_config import config_json, our_flags
 from albertine.interop.model_folder import ModelFolder
 from albertine.interop.places import model_folder
-from albertine.interop.sentence_transformers import MODULES, POOLING, PROMPTS, TRANSFORMER, WHITENING
+from albertine.interop.sentence_transformers import WHITENING, vector_files
 from albertine.model.comparison import Comparer
 from albertine.model.crf import CrfTagger
 from albertine.model.joint import JointAnswer
@@ -36,7 +36,6 @@ from albertine.text.tokenizer import Tokenizer
 HEADS = ("task", "fill-mask", "embed", "features")
 """What a graph may answer: that of the task that the model was tuned for, or else the words under a mask; the
 words; the vector of a text; the states of every token."""
-_BESIDE = (MODULES, TRANSFORMER, PROMPTS, f"{POOLING}/config.json")
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,7 @@ def opened(what: str | Path, wanted: str = "task") -> Opened:
     head, files = _head(answers, folder, tokenizer, path)
     config = _config(folder, tokenizer, answers)
     # It pools last states itself, and has no graph for what whitens them.
-    beside = {} if (path / WHITENING).is_file() else _beside(path)
+    beside = {} if (path / WHITENING).is_file() else vector_files(path)
     return Opened(path, digest_of(path), head, answers, config, tokenizer, beside | files)
 
 
@@ -174,11 +173,6 @@ def _config(folder: ModelFolder, tokenizer: Tokenizer | None, answers: str) -> d
         told = carried_config(folder, written_type(folder.model.config))
         tree |= told | {"albertine": our_flags(tree) | our_flags(told)}
     return tree
-
-
-def _beside(path: Path) -> dict[str, bytes]:
-    """The files by which sentence-transformers knows how a folder makes vectors."""
-    return {name: (path / name).read_bytes() for name in _BESIDE if (path / name).is_file()}
 
 
 def digest_of(folder: Path) -> str:

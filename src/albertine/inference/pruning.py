@@ -15,10 +15,9 @@ from albertine.corpus.manifest import NAME as MANIFEST
 from albertine.corpus.reader import Corpus
 from albertine.corpus.usage import Coverage, coverage_of, piece_counts
 from albertine.errors import CorpusError
-from albertine.inference.whitening import FILE as WHITENING
-from albertine.inference.whitening import read_whitening
 from albertine.interop.heads import carried_config
 from albertine.interop.huggingface import read_folder, save_model, written_type
+from albertine.interop.sentence_transformers import vector_files
 from albertine.model.model import Model
 from albertine.model.piece_rows import with_pieces
 from albertine.text.load import check_tokenizer, load_tokenizer
@@ -60,8 +59,8 @@ def prune(
 ) -> Pruned:
     """Write a model with the pieces that a corpus needs into a folder, whole or not at all.
 
-    A head, a whitening and what config.json says of a task go along: hidden states do not change. Weights
-    that were stored in 16 bits are stored so again.
+    A head, what makes its vectors and what config.json says of a task go along: hidden states do not change.
+    Weights that were stored in 16 bits are stored so again.
 
     Args:
         model: its folder. corpus: prepared with its tokenizer.
@@ -90,10 +89,7 @@ def prune(
         coverage_of(corpus, before, after, kept, progress),
         hashlib.sha256((corpus / MANIFEST).read_bytes()).hexdigest(),
     )
-    files = {RECORD: (json.dumps(told.plain(), indent=2) + "\n").encode()}
-    config = found.model.config
-    if (whitening := read_whitening(model, config.hidden_size, config.plan.depth)) is not None:
-        files[WHITENING] = whitening.to_bytes()
+    files = vector_files(model) | {RECORD: (json.dumps(told.plain(), indent=2) + "\n").encode()}
     save_model(
         small,
         after,

@@ -33,7 +33,7 @@ from albertine.interop.model_folder import ModelFolder
 from albertine.interop.tensorflow_bundle import INDEX, open_bundle, write_bundle
 from albertine.interop.tensorflow_layouts import written_kind
 from albertine.interop.weights import OpenWeights, read_json
-from albertine.interop.writing import SavableTokenizer
+from albertine.interop.writing import OURS, SavableTokenizer, carry_over
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 
@@ -251,6 +251,7 @@ def _write(
             (beside / file).write_text(json.dumps(tree, indent=2) + "\n", encoding="utf-8")
             if tokenizer is not None:
                 tokenizer.save(beside)
+            carry_over(folder, beside, (*OURS, f"{NAME}.*", "*.model", "*.vocab"))
     except OSError as error:
         raise ModelError(
             f"cannot be written ({error})", where=folder, remedy="Free space or choose another folder"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -132,6 +132,19 @@ def _architectures(model_type: str, task: Task | None, pooling: Looked) -> dict[
     return {"architectures": [_ALIKE[model_type][0] + head]}
 
 
+def is_joint(names: Iterable[str]) -> bool:
+    """Whether tensors of these names are the head that says of a question whether it has an answer, too."""
+    return any(name.startswith("answer_class.") for name in names)
+
+
+def joint_architecture(model_type: str) -> dict[str, Any]:
+    """What config.json says of that head: transformers has it for XLNet alone."""
+    from albertine.model.joint import ENDS, STARTS
+
+    named = {"architectures": ["XLNetForQuestionAnswering"], "start_n_top": STARTS, "end_n_top": ENDS}
+    return named if model_type == "xlnet" else {}
+
+
 def _same_in_transformers(model_type: str, task: Task) -> bool:
     return model_type in _ALIKE and task in _ALIKE[model_type][1]
 
@@ -156,6 +169,8 @@ def carried_config(folder: ModelFolder, model_type: str) -> dict[str, Any]:
     tree: dict[str, Any] = {key: folder.config[key] for key in kept if key in folder.config}
     if own:
         tree["albertine"] = own
+    if is_joint(folder.extra):
+        return tree | joint_architecture(model_type)
     was = _ENCODERS.get(str(folder.config.get("model_type", "albert")))
     now = _ENCODERS.get(model_type)
     if was and now:

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 
 from albertine.errors import ModelError
 from albertine.interop.pickled import PICKLED
+from albertine.interop.sentence_transformers import DENSE, POOLING
 from albertine.interop.weights import INDEX, PICKLES, SINGLE, read_json, weight_files
 from albertine.released import meant
 
 FILES = ("*.json", "*.safetensors", "*.model", "vocab*.txt", "README.md")
 SECONDS = 10  # until a hub that does not answer is out of reach
-FOLDERS = (".", "1_Pooling")  # the second is one of sentence-transformers
+FOLDERS = (".", POOLING, DENSE)  # the others are of sentence-transformers
 NAME = re.compile(r"(?!.*\.\.)([a-z\d][\w.-]*/[a-z\d][\w.-]*)(?:@([\w-][\w./-]*))?", re.ASCII | re.IGNORECASE)
 
 
@@ -43,7 +45,7 @@ def hub_folder(what: str) -> Path:
     cached = _snapshot(name, revision)
     lack = "" if cached is None else _lack(cached)
     if cached is not None and not lack:
-        return cached
+        return _completed(name, cached)
     try:
         folder = _downloaded(name, revision)
     except _NotFetched as why:
@@ -88,6 +90,20 @@ def _snapshot(name: str, revision: str) -> Path | None:
     return folder if folder.is_dir() else None
 
 
+def _completed(name: str, snapshot: Path) -> Path:
+    """A snapshot with the rest of its commit, where the hub can be reached: other programs fetch what they
+    read themselves, and may leave out the vocabulary, or how vectors are made."""
+    if not _mark(snapshot).is_file():
+        with suppress(_NotFetched, ModelError):
+            _downloaded(name, snapshot.name)
+    return snapshot
+
+
+def _mark(snapshot: Path) -> Path:
+    """The file that is there once a snapshot has all that is read here."""
+    return snapshot.parent.parent / f".albertine-{snapshot.name}"
+
+
 def _lack(folder: Path) -> str:
     """What keeps a folder from being a model; empty where nothing does."""
     try:
@@ -118,7 +134,7 @@ def _downloaded(name: str, revision: str) -> Path:
         files = [file.rfilename for file in told.siblings or ()]
         _check_weights(name, files)
         wanted = [file for file in files if _is_read(PurePosixPath(file))]
-        folder = snapshot_download(name, revision=revision, allow_patterns=wanted, cache_dir=cache())
+        folder = Path(snapshot_download(name, revision=revision, allow_patterns=wanted, cache_dir=cache()))
     except ModelError:
         raise
     except errors.OfflineModeIsEnabled as error:
@@ -133,7 +149,9 @@ def _downloaded(name: str, revision: str) -> Path:
         raise _NotFetched("the hub has no model of that name, or shows it only to some") from error
     except Exception as error:  # whatever the HTTP library of the day raises where there is no network
         raise _NotFetched(f"the hub was not reached ({str(error).partition(chr(10))[0]})") from error
-    return Path(folder)
+    with suppress(OSError):  # of a cache that others may write alone
+        _mark(folder).touch()
+    return folder
 
 
 def _is_read(file: PurePosixPath) -> bool:

@@ -14,7 +14,9 @@ from pathlib import Path
 
 from albertine.errors import ModelError
 from albertine.interop.card import NAME, RESULTS, head_of
+from albertine.interop.exported_folder import TRANSITIONS
 from albertine.interop.huggingface import read_folder
+from albertine.interop.sentence_transformers import DENSE, POOLING
 from albertine.interop.weights import PICKLES, weight_files
 from albertine.text.load import has_vocabulary, load_tokenizer
 
@@ -34,14 +36,17 @@ SENT = (
     "modules.json",
     "sentence_bert_config.json",
     "config_sentence_transformers.json",
-    "1_Pooling/config.json",
+    f"{POOLING}/config.json",
+    f"{DENSE}/config.json",
+    f"{DENSE}/model.safetensors",
     "export.json",
     "onnx/*.onnx",
     "onnx/*.onnx.data",
     "openvino/*.xml",
     "openvino/*.bin",
     "model.gguf",
-    "torch/model.pt2",
+    "torch/model*.pt2",
+    TRANSITIONS,
     "scores.json",
     "curve.csv",
     "curve.png",

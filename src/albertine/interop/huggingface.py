@@ -29,6 +29,7 @@ from albertine.interop.huggingface_config import (
     our_flags,
 )
 from albertine.interop.huggingface_names import (
+    GENERATOR,
     TIED,
     UNUSED_NORM,
     belongs,
@@ -110,7 +111,7 @@ def _assemble(
     if names == "albert" and config.embedding_size == config.hidden_size:
         config = replace(config, embedding_mapping="always")
     refuse_too_deep(config.plan, len(files), folder)
-    found_heads = heads_in(names, files, our_flags(tree)) - _untied(names, files, weights)
+    found_heads = heads_in(names, files, our_flags(tree)) - _not_ours(names, files, config, weights)
     with torch.device("meta"):
         model = Model(config, found_heads)
     kept = {name: files.pop(name) for name in list(files) if name.startswith(KEPT)}
@@ -149,8 +150,12 @@ def _as_computed(names: str, config: EncoderConfig, tree: Mapping[str, Any]) -> 
     return config
 
 
-def _untied(names: str, files: Mapping[str, str], weights: OpenWeights) -> set[str]:
-    """The masked-LM head of "bright" where its last projection is one of its own, which ours has not."""
+def _not_ours(names: str, files: Mapping[str, str], config: EncoderConfig, weights: OpenWeights) -> set[str]:
+    """The masked-LM head where it computes otherwise than ours: that of "bright" if its last projection is
+    one of its own, ELECTRA's if its activation is not the encoder's."""
+    if names == "electra":
+        theirs = any(file.startswith(GENERATOR) for file in files.values())
+        return {"mlm"} if theirs and not generates(config) else set()
     if PROJECTION not in files or names != "bright":
         return set()
     factor = files.get("bert.embeddings.word_embeddings_2.weight")

@@ -262,7 +262,7 @@ def belongs(kind: str, name: str) -> bool:
 
 def other_head(kind: str, names: Iterable[str], heads: Collection[str] = ()) -> tuple[str, ...]:
     """The tensors of a head that computes otherwise than ours: for tasks RoFormer's and ModernBERT's have a
-    layer of their own below the classifier, and "bright" may have a masked-LM head that is not tied.
+    layer of their own below the classifier, and "bright" and ELECTRA may have such a masked-LM head.
 
     Args:
         heads: those of the model that is read.
@@ -270,6 +270,8 @@ def other_head(kind: str, names: Iterable[str], heads: Collection[str] = ()) -> 
     names = list(names)
     if kind == "bright" and "mlm" not in heads:
         return tuple(sorted(name for name in names if name.startswith("cls.predictions.")))
+    if kind == "electra" and "mlm" not in heads and any(name.startswith(GENERATOR) for name in names):
+        return tuple(sorted(name for name in names if name.startswith(GENERATOR)))
     marks = _OTHER_HEADS.get(kind, ())
     if not any(name.startswith(marks) for name in names):
         return ()

@@ -22,6 +22,7 @@ POOLING, DENSE = "1_Pooling", "2_Dense"
 TRANSFORMER = "sentence_bert_config.json"
 PROMPTS = "config_sentence_transformers.json"
 WHITENING = "whitening.safetensors"
+_OF_A_MODULE = ("config.json", "model.safetensors")
 UNLIMITED = 1 << 30
 _MODES: Mapping[Pooling, str] = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token"}
 _OTHER_MODES = (
@@ -123,6 +124,31 @@ def read_vectors(folder: Path) -> Vectors:
     return Vectors(pooling, "Normalize" in kinds, _length(folder, told), told.get("do_lower_case") is True)
 
 
+def vector_files(folder: Path, *, same_weights: bool = True) -> dict[str, bytes]:
+    """The files by which a folder says how it makes vectors, for what its model becomes.
+
+    Args:
+        same_weights: whether the encoder stays as it is. A whitening holds for its own alone, and without it
+            none of the files would be true.
+
+    Raises:
+        ModelError: their list is damaged.
+    """
+    if not same_weights and (folder / WHITENING).is_file():
+        return {}
+    names = [WHITENING]
+    if has_modules := (folder / MODULES).is_file():
+        parts = [path for path in _listed(folder / MODULES)[1] if path not in ("", ".")]
+        names += [MODULES, PROMPTS, *(f"{part}/{file}" for part in parts for file in _OF_A_MODULE)]
+    found = {name: (folder / name).read_bytes() for name in names if (folder / name).is_file()}
+    if has_modules:
+        told = _object(folder / TRANSFORMER)
+        if (length := _length(folder, told)) is not None:  # which may stand in a file that is written anew
+            told["max_seq_length"] = length
+        found[TRANSFORMER] = (json.dumps(told, indent=2) + "\n").encode()
+    return found
+
+
 def _object(file: Path) -> dict[str, Any]:
     return read_json(file) if file.is_file() else {}
 
@@ -141,14 +167,23 @@ def _length(folder: Path, told: Mapping[str, Any]) -> int | None:
     return int(min(length, UNLIMITED))
 
 
-def _modules(file: Path) -> tuple[Sequence[str], str]:
-    """The kinds of the modules, and where the second one, the pooling, has its files."""
+def _listed(file: Path) -> tuple[list[str], list[str]]:
+    """The kinds of the modules, and the folders that they have their files in."""
     try:
         modules = json.loads(file.read_text(encoding="utf-8"))
         kinds = [str(m["type"]).rpartition(".")[2] for m in modules]
         paths = [str(m["path"]) for m in modules]
     except (ValueError, RecursionError, OSError, KeyError, TypeError) as error:
         raise ModelError(f"is not a list of modules ({error!r:.80})", where=file) from error
+    # A name with a folder in it could point anywhere on the machine.
+    if any(Path(path).name != path or path == ".." for path in paths if path not in ("", ".")):
+        raise ModelError(f"expects its modules in the folders {paths}", where=file)
+    return kinds, paths
+
+
+def _modules(file: Path) -> tuple[Sequence[str], str]:
+    """The kinds of the modules, and where the second one, the pooling, has its files."""
+    kinds, paths = _listed(file)
     usual = ["Transformer", "Pooling", "Normalize"]
     if kinds[2:3] == ["Dense"]:
         if not (file.parent / WHITENING).is_file():
@@ -164,8 +199,7 @@ def _modules(file: Path) -> tuple[Sequence[str], str]:
             where=file,
             remedy="Move the file away to use the encoder alone",
         )
-    # A name with a folder in it could point anywhere on the machine.
-    if paths[0] not in ("", ".") or Path(paths[1]).name != paths[1] or paths[1] in ("", ".."):
+    if paths[0] not in ("", ".") or paths[1] in ("", "."):
         raise ModelError(f"expects its modules in the folders {paths}", where=file)
     return kinds, paths[1]
 

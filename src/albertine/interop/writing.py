@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -12,25 +13,33 @@ from albertine.errors import ModelError
 from albertine.files import replaced_folder
 from albertine.interop.card import NAME as README
 from albertine.interop.card import RESULTS, model_card
-from albertine.interop.pickled import PICKLED
+from albertine.interop.pickled import PICKLED, PICKLED_INDEX
+from albertine.interop.sentence_transformers import DENSE, MODULES, POOLING, PROMPTS, TRANSFORMER
 from albertine.interop.weights import INDEX, SINGLE
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-OURS = frozenset(
-    {
-        "config.json",
-        README,
-        "spiece.model",
-        "special_tokens_map.json",
-        "tokenizer.json",
-        "tokenizer_config.json",
-        "vocab.txt",
-        SINGLE,
-        INDEX,
-    }
+OURS = (
+    "config.json",
+    README,
+    RESULTS,
+    "spiece.model",
+    "special_tokens_map.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.txt",
+    "*.safetensors",
+    INDEX,
+    PICKLED,
+    "pytorch_model-*.bin",
+    PICKLED_INDEX,
+    *(MODULES, TRANSFORMER, PROMPTS, POOLING, DENSE),
+    *("export.json", "onnx", "openvino", "torch", "model.gguf"),
+    *("scores.json", "pruning.json", "corpus.json", "curve.csv", "curve.png"),
+    *("settings.yaml", "settings-*.yaml", "environment.json"),
 )
+"""What in a folder is of its model alone: weights in every format, what reads them, how they came to be."""
 
 
 class SavableTokenizer(Protocol):
@@ -54,7 +63,7 @@ def write_folder(
         pickled: the weights as torch.save writes them, for programs that read nothing else.
 
     Files of another kind in a model folder that is replaced are carried over, and a person's part of its
-    card; the scores of the model that was there are not.
+    card; what is of the model that was there (`OURS`) is not.
 
     Raises:
         ModelError: `folder` is a file or holds no model, or the disk refuses.
@@ -91,7 +100,7 @@ def write_folder(
             for name, content in files.items():
                 (beside / name).parent.mkdir(exist_ok=True)
                 (beside / name).write_bytes(content)
-            _carry_over(folder, beside)
+            carry_over(folder, beside)
     except OSError as error:
         raise ModelError(
             f"cannot be written ({error})", where=folder, remedy="Free space or choose another folder"
@@ -106,11 +115,12 @@ def _without_types(file: Path) -> None:
         file.write_text(json.dumps(tree, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _carry_over(old: Path, new: Path) -> None:
+def carry_over(old: Path, new: Path, ours: Sequence[str] = OURS) -> None:
+    """Copy what is of another kind, by name, from a folder that is replaced."""
     if not old.is_dir():
         return
     for path in old.iterdir():
-        if path.name in (*OURS, RESULTS) or path.suffix == ".safetensors" or (new / path.name).exists():
+        if any(fnmatch(path.name, pattern) for pattern in ours) or (new / path.name).exists():
             continue
         if path.is_dir():
             shutil.copytree(path, new / path.name, symlinks=True)
