@@ -32,9 +32,9 @@ def adapters(model: nn.Module) -> Iterator[tuple[str, Any]]:
             yield name, layer
 
 
-def adapted(plan: SharingPlan, targets: list[str] | None = None) -> tuple[Model, Model]:
+def adapted(plan: SharingPlan, targets: list[str] | None = None, **changes: object) -> tuple[Model, Model]:
     """A model before and after adapters that are not zero were put into it."""
-    plain = builders.model(plan)
+    plain = builders.model(plan, **changes)
     settings = peft.LoraConfig(r=2, lora_alpha=3, target_modules=targets or NAMES)
     model = peft.inject_adapter_in_model(settings, copy.deepcopy(plain))
     generator = torch.Generator().manual_seed(0)
@@ -148,6 +148,24 @@ def test_training_in_bfloat16_has_gradients_near_those_of_float32(plan: SharingP
         )
     assert found[0].dtype == found[1].dtype == torch.float32
     assert torch.cosine_similarity(*found, 0) > 0.98
+
+
+def test_attention_learns_where_its_queries_do_not() -> None:
+    """One text long enough for a processor that attends by plain products in inference."""
+    batch = builders.packed([200])
+    found = []
+    for backend in ("plain", "auto"):
+        _, model = adapted(
+            SharingPlan.shared(1), ["key", "value"], hidden_size=128, max_position_embeddings=256
+        )
+        model.encoder.backend, model.precision = backend, "bfloat16"
+        with fixed(attention="products"):
+            model.train().encoder(batch).last_hidden.float().logsumexp(1).sum().backward()
+        found.append(
+            torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])  # type: ignore[union-attr]
+        )
+    assert found[0].abs().max() > 0.1
+    assert torch.cosine_similarity(*found, 0) > 0.99
 
 
 @every_plan

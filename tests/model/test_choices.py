@@ -17,6 +17,7 @@ from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.model.read_on import read_on
 from albertine.model.replan import distances, replan, shared_again
+from albertine.padding import from_padded
 from albertine.randomness import seed_torch
 from tests import reference
 from tests.model import builders
@@ -77,6 +78,11 @@ CHOICES: dict[str, dict[str, object]] = {
     "accumulated halting": {"norm": "pre", "halting": "accumulated", "positions": "rotary"},
     "relative halting": {"positions": "relative", "step_signal": "sinusoid", "halting": "basic"},
     "halting by the reference": {"halting": "accumulated", "halting_limit": "reference"},
+    "halting with injection": {
+        "positions": "rotary",
+        "halting": "basic",
+        "plan": replace(SHARED, own=("injection",)),
+    },
 }
 LENGTHS = [5, 1, 12, 12, 7]
 each = pytest.mark.parametrize("name", CHOICES)
@@ -174,15 +180,33 @@ def test_reading_on_equals_reading_at_once(name: str) -> None:
             read_on(model.encoder, builders.packed([3]))
         return
     texts = builders.sequences([9, 6])
-    batch = pack(texts, [[0] * 9, [0] * 6], [4, 4])
+    batch = pack(texts, [[0] * 4 + [1] * 5, [0] * 4 + [1] * 2], [4, 4])
     with torch.no_grad():
         whole = model.encoder(batch).last_hidden
         _, cache = read_on(model.encoder, pack([t[:4] for t in texts], [[0] * 4] * 2))
         for place in range(4, 6):
-            new = pack([t[place : place + 1] for t in texts], [[0]] * 2)
+            new = pack([t[place : place + 1] for t in texts], [[1]] * 2)
             new = replace(new, position_ids=torch.full((2,), place))
             found, cache = read_on(model.encoder, new, cache)
             torch.testing.assert_close(found, whole[[place, 9 + place]], **CLOSE)
+
+
+@each
+def test_a_mask_may_have_holes_and_padding_on_either_side(name: str) -> None:
+    """Places are columns: what is behind a hole stays as far away as it is."""
+    model = made(name)
+    ids, _, types = builders.padded(builders.packed([9, 9, 9, 9, 9]))
+    mask = torch.ones_like(ids)
+    mask[0, 2:4], mask[1, 7:], mask[2, :3], mask[3, [0, 2, 5, 8]] = 0, 0, 0, 0
+    real = mask.bool()
+    with torch.no_grad():
+        found = model(ids, mask, types, hidden_states=True).hidden_states
+        for ours, theirs in zip(found, reference.encode(model, ids, mask, types), strict=True):
+            torch.testing.assert_close(ours[real], theirs[real], **CLOSE)
+        batch, _ = from_padded(ids, mask, types)
+        rows = torch.tensor([0, 5, 6, 20])
+        part = model.encoder(batch, rows=rows).last_hidden
+        torch.testing.assert_close(part, found[-1][real][rows], **CLOSE)
 
 
 @each
@@ -201,7 +225,7 @@ def test_unsharing_changes_no_output(name: str) -> None:
     plan = model.config.plan
     if model.config.halts:
         with pytest.raises(SettingsError, match=r"halting repeats one block.*3 of attention"):
-            replan(model, SharingPlan.unshared(plan.depth))
+            replan(model, replace(SharingPlan.unshared(plan.depth), own=plan.own))
         return
     apart = replan(model, replace(SharingPlan.unshared(plan.depth), own=plan.own, low_rank=plan.low_rank))
     with torch.no_grad():

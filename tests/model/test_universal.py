@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from albertine.errors import SettingsError
+from albertine.errors import InputError, SettingsError
 from albertine.interop.huggingface import load_model, save_model
 from albertine.layout import Packed, pack
 from albertine.model.config import EncoderConfig
@@ -321,6 +321,10 @@ def test_a_signal_has_a_row_for_every_place() -> None:
     model = builders.model(positions="none", position_signal="sinusoid", max_position_embeddings=8)
     with pytest.raises(SettingsError, match="9 tokens is longer than the model's 8"):
         model.encoder(builders.packed([9]))
+    mask = torch.zeros(1, 12, dtype=torch.long)
+    mask[:, -4:] = 1
+    with pytest.raises(InputError, match=r"column 11, and the model has the positions 0 to 7.*on the right"):
+        model(torch.ones_like(mask), mask)
     nowhere = builders.model(positions="none", max_position_embeddings=8)
     assert len(nowhere.encoder(builders.packed([9])).last_hidden) == 9
 

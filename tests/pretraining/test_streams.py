@@ -392,15 +392,19 @@ def test_an_encoder_without_relative_positions_is_told(build: Build) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "own", "told"),
     [
-        ({"halting": "basic"}, "a memory knows neither how long"),
-        ({"position_signal": "sinusoid"}, "a memory knows neither how long"),
-        ({"input_injection": True}, "which a fixed point and input injection have not"),
+        ({"halting": "basic"}, [], "a memory knows neither how long"),
+        ({"position_signal": "sinusoid"}, [], "a memory knows neither how long"),
+        ({"input_injection": True}, [], "which a fixed point and injection have not"),
+        ({}, ["injection"], "no injection in own"),
     ],
 )
-def test_an_encoder_that_cannot_hold_a_memory_is_told(build: Build, more: Any, told: str) -> None:
-    settings = settings_of(build, model={"change": {**MODEL, "positions": "relative", **more}})
+def test_an_encoder_that_cannot_hold_a_memory_is_told(
+    build: Build, more: Any, own: list[str], told: str
+) -> None:
+    change = {**MODEL, "positions": "relative", **more}
+    settings = settings_of(build, model={"change": change, "own": own})
     with pytest.raises(SettingsError, match=told):
         pretrain(settings)
     assert not settings.folder.exists(), "told before anything is written"

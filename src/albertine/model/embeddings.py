@@ -69,11 +69,6 @@ class Embeddings(Module):
         """Rows of the table of segments; None where there is none."""
         return None if self.token_type is None else self.token_type.num_embeddings
 
-    @property
-    def places(self) -> int | None:
-        """Rows of the table of positions; None where there is none."""
-        return None if self.position is None else self.position.num_embeddings
-
     def check_length(self, longest: int) -> None:
         """Refuse a sequence longer than the position table."""
         if self.longest is not None and longest > self.longest:

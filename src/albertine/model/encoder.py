@@ -24,7 +24,7 @@ from albertine.model.key_value_cache import Past
 from albertine.model.layers import Linear, Module
 from albertine.model.placing import placed
 from albertine.model.recompute import recomputed
-from albertine.model.rows import Rows, Selected
+from albertine.model.rows import Rows
 from albertine.model.signals import signals_of
 from albertine.precision import compute_format, own_precision
 
@@ -117,7 +117,7 @@ class Encoder(Module):
             if self.injection is not None:
                 every = with_shares(every, self.injection, x_TH)
             wanted = None if rows is None else every.select(ops.padded_rows(rows, len(every.positions)))
-            out = self.depths.run(self.stepping(x_TH, wanted), x_TH, every, depth, wanted, all_depths)
+            out = self.depths.run(self.stepping(x_TH), x_TH, every, depth, wanted, all_depths)
             if self.final_norm is not None and depth:
                 out = out.normed(self.final_norm)
         out = out.first(len(packed.input_ids) if rows is None else len(rows), packed.num_tokens)
@@ -125,11 +125,11 @@ class Encoder(Module):
             out.equilibrium.reached(packed.num_sequences, tell=not self.training)
         return out
 
-    def stepping(self, start_TH: Tensor, wanted: Selected | None = None) -> Step:
+    def stepping(self, start_TH: Tensor) -> Step:
         """`step` of a pass that begins with these embeddings, with what is added before every depth."""
         step = self.step if self.signals is None else self.signals.around(self.step)
         if self.own is not None and "injection" in self.config.plan.own:
-            step = adding_embeddings(step, self.own, start_TH, wanted)
+            step = adding_embeddings(step, self.own, start_TH)
         return step
 
     def step(

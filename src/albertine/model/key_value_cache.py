@@ -24,12 +24,14 @@ class KeyValueCache:
 
     Attributes:
         keys, values: of each depth, (rows, N, D).
+        token_types: segment of each of these rows, int64 (rows,).
         starts, lengths: the first of these rows of each sequence, and how many they are; sequences may share
             rows, and there may be rows of none.
     """
 
     keys: tuple[Tensor, ...]
     values: tuple[Tensor, ...]
+    token_types: Tensor
     starts: tuple[int, ...]
     lengths: tuple[int, ...]
 
@@ -95,7 +97,10 @@ class Extension:
         offsets = np.cumsum([0, *lengths])
         places = torch.from_numpy(np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)).to(device)
         cu_seqlens = torch.from_numpy(offsets.astype(np.int32)).to(device)
-        keys = Rows(cu_seqlens, lengths, max(lengths), places, torch.zeros_like(places))
+        types = packed.token_type_ids
+        if cache is not None:
+            types = torch.cat([cache.token_types, types])
+        keys = Rows(cu_seqlens, lengths, max(lengths), places, types.index_select(0, order))
         held_of = [(empty, empty)] * depth if cache is None else zip(cache.keys, cache.values, strict=True)
         pasts = tuple(Past(k, v, order) for k, v in held_of)
         return cls(Rows.of(packed), keys, pasts, tuple(offsets[:-1].tolist()), lengths)
@@ -103,4 +108,4 @@ class Extension:
     def cache(self) -> KeyValueCache:
         """Of old and new rows, once every depth has been computed."""
         keys, values = (tuple(getattr(past, name) for past in self.pasts) for name in ("keys", "values"))
-        return KeyValueCache(keys, values, self.starts, self.lengths)
+        return KeyValueCache(keys, values, self.keys.token_types, self.starts, self.lengths)

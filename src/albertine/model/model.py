@@ -143,7 +143,7 @@ class Model(nn.Module):
             token_type_ids,
             vocab_size=self.config.vocab_size,
             type_vocab_size=self.encoder.embeddings.kinds,  # without a table any segment will do
-            max_positions=self.encoder.embeddings.places,
+            max_positions=self.encoder.embeddings.longest,
         )
         out = self.encoder(packed, all_depths=hidden_states)
         batch, length = input_ids.shape

@@ -27,8 +27,18 @@ def placed(
         rotation = Rotation.of(rows.positions, config.head_size, config.rotary_base, like.dtype)
         return replace(rows, rotation=rotation)
     if config.positions == "relative":
-        longest = longest or rows.longest
+        farthest, leading = longest or rows.longest, rows.known_lengths()
+        if longest is None and bool((rows.positions.diff() > 1).any()):
+            farthest, leading = with_holes(rows, leading)
         dropout = training * config.hidden_dropout_prob
-        table_PH = Distances.table(longest, config.hidden_size, config.clamp_positions, like, dropout)
-        return replace(rows, distances=Distances(table_PH, longest, leading=rows.known_lengths()))
+        table_PH = Distances.table(farthest, config.hidden_size, config.clamp_positions, like, dropout)
+        return replace(rows, distances=Distances(table_PH, farthest, leading=leading))
     return rows
+
+
+def with_holes(rows: Rows, lengths: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
+    """`farthest` and `leading` of `Distances` where places of a sequence may be left out, as by a mask."""
+    each = rows.positions.cpu().split_with_sizes(lengths)
+    spans = [int(places.max() - places.min()) for places in each if len(places)]
+    leading = (len(places) if bool((places.diff() == 1).all()) else 0 for places in each)
+    return max(rows.longest, *spans), tuple(leading)

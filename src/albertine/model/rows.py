@@ -30,6 +30,7 @@ class Rows:
         rotation: how queries and keys are turned; None: they are not.
         distances: of the pass, where positions are relative; else None.
         injection: (R, 3H), what is added to queries, keys and values; None: nothing.
+        places: where the rows stand among those of the pass, int64 (R,); None: they are all of them.
     """
 
     cu_seqlens: Tensor
@@ -41,6 +42,7 @@ class Rows:
     rotation: Rotation | None = None
     distances: Distances | None = None
     injection: Tensor | None = None
+    places: Tensor | None = None
 
     @classmethod
     def of(cls, packed: Packed) -> Rows:
@@ -87,6 +89,7 @@ class Rows:
             rotation=None if self.rotation is None else self.rotation.select(ordered),
             distances=None if self.distances is None else self.distances.anywhere(),
             injection=None if self.injection is None else self.injection[ordered],
+            places=ordered if self.places is None else self.places[ordered],
         )
         return Selected(rows, ordered, back)
 

@@ -61,7 +61,7 @@ def check_segments(config: EncoderConfig) -> None:
 
     Raises:
         SettingsError: it has no relative positions, without which a memory has no place, or it halts, adds
-            signals of places, or runs to a fixed point.
+            signals of places or embeddings, or runs to a fixed point.
     """
     if config.positions != "relative":
         raise SettingsError(
@@ -73,11 +73,11 @@ def check_segments(config: EncoderConfig) -> None:
             "a memory knows neither how long earlier rows were computed nor at which places they stood",
             remedy="Use an encoder with halting: none and position_signal: none",
         )
-    if config.solves or config.input_injection:
+    if config.solves or config.input_injection or "injection" in config.plan.own:
         raise SettingsError(
-            "a memory and a second stream keep what every depth was given, which a fixed point and input "
-            "injection have not",
-            remedy="Use an encoder with solver: none and input_injection: false",
+            "a memory and a second stream keep what every depth was given, which a fixed point and injection "
+            "have not",
+            remedy="Use an encoder with solver: none, input_injection: false, and no injection in own",
         )
 
 

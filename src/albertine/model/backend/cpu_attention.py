@@ -34,6 +34,11 @@ MOST = 2**24
 """Weights of one sequence in all heads: more would not stay in any cache."""
 
 
+def learns(q_RND: Tensor, k_TND: Tensor, v_TND: Tensor) -> bool:
+    """Whether a gradient is wanted: adapters may be on any of the three layers."""
+    return torch.is_grad_enabled() and (q_RND.requires_grad or k_TND.requires_grad or v_TND.requires_grad)
+
+
 def attend(
     q_RND: Tensor,
     k_TND: Tensor,
@@ -56,7 +61,7 @@ def attend(
     heads = q_RND.shape[1]
     visible = queries.visible is not None and keys.visible is not None
     lengths, most = (queries.known_lengths(), keys.known_lengths()), SCORES // heads
-    learning = q_RND.dtype == torch.bfloat16 and q_RND.requires_grad
+    learning = q_RND.dtype == torch.bfloat16 and learns(q_RND, k_TND, v_TND)
     if learning and not visible and len(q_RND) and 0 not in lengths[1]:
         return attend_side_by_side(q_RND, k_TND, v_TND, *lengths, dropout, most)
     sizes = NEVER

@@ -15,7 +15,7 @@ from albertine.layout import Packed, padded_to
 from albertine.model.backend.attention_proof import attends_by_products
 from albertine.model.backend.base import Backend
 from albertine.model.backend.cache import cached
-from albertine.model.backend.cpu_attention import attend
+from albertine.model.backend.cpu_attention import attend, learns
 from albertine.model.backend.fused import formula
 from albertine.model.backend.pieces_proof import with_pieces
 from albertine.model.backend.proof import LinearLayer, prepared
@@ -55,7 +55,8 @@ class Processor(Backend):
     def attend(
         self, q_RND: Tensor, k_TND: Tensor, v_TND: Tensor, queries: Rows, keys: Rows, dropout: float
     ) -> Tensor:
-        products = q_RND.dtype == torch.bfloat16 and not q_RND.requires_grad and attends_by_products()
+        narrow = q_RND.dtype == torch.bfloat16
+        products = narrow and not learns(q_RND, k_TND, v_TND) and attends_by_products()
         return attend(q_RND, k_TND, v_TND, queries, keys, dropout, products)
 
     def padded(self, packed: Packed) -> Packed:
