@@ -55,6 +55,24 @@ def test_what_is_written_is_learned_from(albertine: Command, tmp_path: Path) -> 
     assert "squad_f1" in json.dumps(scores)
 
 
+def test_half_a_character_is_written_as_a_sign(albertine: Command, tmp_path: Path) -> None:
+    """And answers stand where they are said to."""
+    year = "The \ud800 harbour of Lisbon was built in 1755 by Maria Silva and two hundred men of the town."
+    texts = [
+        {"text": " ".join(year.replace("1755", str(1700 + 7 * i + j)) for j in range(9))} for i in range(9)
+    ]
+    lines = tmp_path / "lines.jsonl"
+    lines.write_text("\n".join(map(json.dumps, texts)), encoding="utf-8")
+    assert albertine("cloze", str(lines), "-o", str(tmp_path / "out"), "--language", "en").code == 0
+    tree = json.loads((tmp_path / "out" / "train.json").read_text(encoding="utf-8"))
+    passages = [passage for article in tree["data"] for passage in article["paragraphs"]]
+    assert passages and all("The \ufffd harbour" in passage["context"] for passage in passages)
+    for passage in passages:
+        for answer in (one for question in passage["qas"] for one in question["answers"]):
+            begin = answer["answer_start"]
+            assert passage["context"][begin : begin + len(answer["text"])] == answer["text"]
+
+
 def test_text_that_gives_no_questions_is_refused(albertine: Command, tmp_path: Path) -> None:
     small = tmp_path / "small.txt"
     small.write_text("Too short.\n", encoding="utf-8")

@@ -197,6 +197,28 @@ def test_a_manifest_that_does_not_tell_what_was_passed_over_is_read(
     assert Corpus(tmp_path / "corpus").manifest.documents == 60
 
 
+def test_a_corpus_inside_its_text_is_not_read(
+    tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kills: a vocabulary taken for sentences; other sources for a second call, or after a kill."""
+    text = tmp_path / "text"
+    os.utime(library(text), (1, 1))
+    inside = text / "corpus"
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "write_shard", _killed)
+        with pytest.raises(KeyboardInterrupt):
+            run(text, inside, tokenizer)
+    assert (inside / "prepare.json").is_file() and (inside / "tokenizer").is_dir()
+    first = run(text, inside, tokenizer)
+    assert first == run(text, tmp_path / "corpus", tokenizer)
+    assert content(inside) == content(tmp_path / "corpus")
+    assert run(text, inside, tokenizer) == first
+
+
+def _killed(*_: Any, **__: Any) -> Any:
+    raise KeyboardInterrupt
+
+
 def test_short_and_duplicate_documents_are_dropped(tmp_path: Path, tokenizer: Tokenizer) -> None:
     whole = [document(i, 10) for i in range(30)]
     shouting = [s.upper().replace(" ", "  ") for s in whole[3]]

@@ -120,6 +120,40 @@ def test_what_takes_too_long_is_left(folder: Folders) -> None:
         thread.join(20)
 
 
+@contextmanager
+def unread(url: str, server: Any) -> Iterator[socket.socket]:
+    """A connection whose answer is written and not read: it is longer than what a system keeps of it."""
+    host, port = url.removeprefix("http://").split(":")
+    body = json.dumps({"inputs": "who " * 150_000}).encode()
+    with socket.socket() as asked:
+        asked.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        asked.settimeout(20)
+        asked.connect((host, int(port)))
+        asked.sendall(b"POST /tokenize HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+        while "POST /tokenize 200" not in (line := server.stderr.readline()):
+            assert line
+        yield asked
+
+
+def test_an_answer_that_is_read_late_is_sent_to_its_end(folder: Folders) -> None:
+    """Kills: an answer taken for finished once it waits for its client; a second's patience with that."""
+    with process(folder("embed")) as (server, url), unread(url, server) as asked:
+        server.send_signal(signal.SIGTERM)
+        time.sleep(2)
+        with asked.makefile("rb") as answer:
+            head = b"".join(iter(answer.readline, b"\r\n"))
+            length = int(head.partition(b"content-length: ")[2].split(b"\r\n")[0])
+            assert len(answer.read(length)) == length > 9_000_000
+        assert server.wait(10) == 0
+
+
+def test_an_answer_that_nobody_reads_is_unanswered(folder: Folders) -> None:
+    with process(folder("embed"), "--drain-seconds", "0.3") as (server, url), unread(url, server):
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(10) == 1
+        assert "1 request unanswered" in server.stderr.read()
+
+
 def test_ctrl_c_ends_an_idle_server_at_once(folder: Folders, tmp_path: Path) -> None:
     """And the token of a file wins over that of the environment, and is never printed."""
     file = tmp_path / "token"

@@ -18,6 +18,7 @@ from starlette.testclient import TestClient
 
 from albertine import Predictor
 from albertine.inference.chances import sigmoid
+from albertine.serving import root
 from albertine.serving.app import ASKED, LIVE, PATHS
 from albertine.serving.limits import ServingLimits
 from tests.inference.exports import LONG, PASSAGES, SENTENCE, TEXTS
@@ -252,6 +253,23 @@ def test_masks(client: Clients, folder: Folders) -> None:
     # The same folder without a mask gives vectors.
     vectors = post(asked, "/", {"inputs": "the man"})
     np.testing.assert_allclose(vectors, model.embed("the man", normalize=True), atol=1e-6)
+
+
+def test_an_answer_of_many_words_is_bounded(
+    client: Clients, folder: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kills: a small request for a text for each of a thousand words under each of many masks."""
+    asked, text = client("fill-mask"), "[MASK] man [MASK]"
+    words = predictor(folder("fill-mask")).tokenizer.vocab_size
+    whole = {"inputs": text, "parameters": {"top_k": 1000}}
+    found = post(asked, "/", whole)
+    monkeypatch.setattr(root, "LONGEST", 2 * words * len(text))
+    monkeypatch.setattr(root, "AT_ONCE", 0)
+    assert post(asked, "/", whole) == found  # by another thread
+    told = post(asked, "/", {**whole, "inputs": [text, "[MASK]"]}, 422)
+    assert (told["code"], told["details"]) == ("batch_too_large", {"limit": 2 * words * len(text)})
+    targets = {"targets": [found[0][0]["token_str"]], "top_k": 1000}
+    assert len(post(asked, "/", {"inputs": [text] * 9, "parameters": targets})) == 9
 
 
 def test_tokens_are_those_of_the_usage(client: Clients) -> None:

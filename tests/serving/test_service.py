@@ -198,6 +198,43 @@ def test_a_deadline_is_kept_whoever_is_to_blame(folder: Folders, monkeypatch: py
     assert gate.asked == ["who"]
 
 
+def test_measuring_ends_with_its_client_and_its_deadline(folder: Folders) -> None:
+    """Kills: lengths measured for clients that are gone, for ever, or of any number of texts."""
+
+    async def ask(service: Service) -> None:
+        began = time.monotonic()
+        late = [Asked(service, path, {"inputs": "who " * 700}) for path in ("/embed", "/tokenize", "/embed")]
+        await until(lambda: len(measured) == services.TOKENIZING)
+        leaving = Asked(service, "/embed", {"inputs": "man " * 700})
+        await asyncio.sleep(0.02)
+        status, headers, told = await Asked(service, "/tokenize", {"inputs": "man " * 700}).answer()
+        assert (status, told["code"], headers["retry-after"]) == (429, "queue_full", "1")
+        leaving.left.set()
+        assert (await leaving.answer())[0] == 499
+        again = Asked(service, "/embed", {"inputs": "man " * 700})  # in the room that was given back
+        for one in late:
+            status, _, told = await one.answer()
+            assert (status, told["code"]) == (504, "deadline")
+        assert time.monotonic() - began < 0.4 + services.GRACE
+        again.left.set()
+        await again.task
+
+    measured: list[Any] = []
+    release = threading.Event()
+
+    def blocked(*given: Any) -> Any:
+        measured.append(given)
+        assert release.wait(10)
+
+    with running(folder("embed"), ServingLimits(queue_tokens=1400, deadline_seconds=0.4)) as (service, _):
+        service.answerer.extents = blocked  # type: ignore[method-assign]
+        service.answerer.predictor.tokenizer.encode_spans = blocked  # type: ignore[method-assign]
+        asyncio.run(ask(service))
+        release.set()
+        service._tokenizing.shutdown()
+    assert len(measured) == services.TOKENIZING and service._characters == 0
+
+
 def test_one_poisoned_item_among_many(folder: Folders, caplog: pytest.LogCaptureFixture) -> None:
     """S9, S36. Kills: a step that fails for all; NaN in JSON; a text in the log."""
     caplog.set_level(logging.INFO)

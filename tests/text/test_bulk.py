@@ -56,6 +56,19 @@ def test_tables_that_are_emptied_and_batches_that_are_cut(monkeypatch: pytest.Mo
         assert lengths.tolist() == [len(text.replace(" ", "")) for text in texts]
 
 
+def test_a_table_of_long_words_is_emptied_earlier() -> None:
+    """Kills: a bound on words alone, which DNA fills with gigabytes; one on ids, of which an unknown word of
+    any length has one."""
+    for encode in (letters, lambda words: [[7] for _ in words]):
+        encoder = BulkEncoder(str.split, encode, rows=1000)
+        for call in range(90):
+            words = [f"{10 * call + i:04}" + "ACGT" * 249 for i in range(10)]
+            ids, lengths = encoder([" ".join(words)])
+            assert ids.tolist() == [i for word in encode(words) for i in word] and lengths.sum() == len(ids)
+            held = sum(map(len, encoder._rows)) + len(encoder._ids)
+            assert held < 32 * 1000 + 2 * 10 * 1000 + 100
+
+
 def test_every_word_is_encoded_once() -> None:
     asked: list[str] = []
 

@@ -11,10 +11,12 @@ import lzma
 import sys
 import tarfile
 import textwrap
+import time
 import tracemalloc
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -369,7 +371,8 @@ ODD = {
 
 
 def test_an_odd_file_in_a_folder_is_passed_over_and_named(tmp_path: Path) -> None:
-    for name, (content, _, _) in ODD.items():
+    odd = {**ODD, "bytes.parquet": (not_utf8_parquet(), "unreadable", "UTF-8")}
+    for name, (content, _, _) in odd.items():
         write(tmp_path / "all", name, content)
         complaint(tmp_path / "all" / name, on_file=lambda _: None)  # named outright it is an error
     write(tmp_path / "all", "z.txt", LINES)
@@ -382,10 +385,39 @@ def test_an_odd_file_in_a_folder_is_passed_over_and_named(tmp_path: Path) -> Non
     )
     assert Counter(Path(d.source).name for d in documents) == {"late.jsonl": 2, "z.txt": 2}
     assert sum(given) == sum(f.stat().st_size for f in (tmp_path / "all").iterdir())
-    for name, (_, format, reason) in ODD.items():
+    for name, (_, format, reason) in odd.items():
         assert reports[name].format == format and reason in reports[name].reason, name
     assert reports["z.txt"].format == "lines"
     complaint(tmp_path / "all")  # where nobody is told, an error
+
+
+def test_a_link_to_nothing_is_passed_over_and_named(tmp_path: Path) -> None:
+    write(tmp_path, "a.txt", LINES)
+    (tmp_path / "b.txt").symlink_to(tmp_path / "gone.txt")
+    reports: list[FileReport] = []
+    assert list_files([tmp_path]) == [tmp_path / "a.txt"]
+    assert len(read(tmp_path, on_file=reports.append)) == 2
+    [told] = [report for report in reports if report.format in PASSED_OVER]
+    assert (told.source, told.format) == (str(tmp_path / "b.txt"), "unreadable")
+    assert "cannot be opened" in complaint(tmp_path)  # where nobody is told, an error
+
+
+@pytest.mark.parametrize(
+    ("names", "corpus"),
+    [
+        (["manifest.json", "tokenizer/vocab.txt", "train/a.npy", "notes.txt"], True),
+        (["prepare.json"], True),
+        (["prepare.json", "tokenizer/vocab.txt", ".lock"], True),
+        (["prepare.json", "text.txt"], False),
+        (["manifest.json"], False),
+        (["tokenizer/vocab.txt", "train/a.txt"], False),
+    ],
+)
+def test_a_corpus_in_a_folder_is_no_text(tmp_path: Path, names: list[str], corpus: bool) -> None:
+    for name in names:
+        write(tmp_path, f"inside/{name}", LINES)
+    write(tmp_path, "z.txt", LINES)
+    assert (list_files([tmp_path]) == [tmp_path / "z.txt"]) == corpus
 
 
 def test_an_odd_member_of_an_archive_is_passed_over_and_named(tmp_path: Path) -> None:
@@ -613,7 +645,7 @@ def test_json_lists_null_and_line_breaks(tmp_path: Path) -> None:
     assert [d.paragraphs for d in read(path)] == [("One.", "Two.", "Three."), ("a", "bc")]
 
 
-def parquet(columns: dict[str, list[object]], rows: int = 100) -> bytes:
+def parquet(columns: dict[str, Any], rows: int = 100) -> bytes:
     pa = pytest.importorskip("pyarrow")
     import pyarrow.parquet as pq
 
@@ -634,7 +666,14 @@ def test_parquet_rows_are_documents(tmp_path: Path, wrap: str) -> None:
     assert documents[5].paragraphs == ("Text 5. More.", "End.")
 
 
+def not_utf8_parquet() -> bytes:
+    pa = pytest.importorskip("pyarrow")
+    bad = pa.array([b"\xe9t\xe9"], pa.binary()).view(pa.string())
+    return parquet({"text": bad})
+
+
 def test_parquet_faults(tmp_path: Path) -> None:
+    assert "utf-8" in complaint(write(tmp_path, "f.parquet", not_utf8_parquet()))
     data = parquet({"body": ["x"], "n": [1]})
     assert "`body`" in complaint(write(tmp_path, "a.parquet", data))
     assert "not text" in complaint(write(tmp_path, "a.parquet", data), text_field="n")
@@ -721,6 +760,23 @@ def test_a_digit_and_a_chinese_character_are_joined_without_a_space() -> None:
     assert unwrap("全书共分为\n11\n篇章，\n2018 年\nNo 5\nand 6\n") == [
         "全书共分为11篇章，2018 年 No 5 and 6"
     ]
+
+
+@pytest.mark.parametrize(
+    "unit", [" ", "```\n", "``` a\n", "<!-- ", "--\n", "- ", "| ", ": |", "# ", "> ", "[a](", "*a"]
+)
+def test_linear_time_on_nasty_markdown(tmp_path: Path, unit: str) -> None:
+    def seconds(size: int) -> float:
+        path = write(tmp_path, "a.md", (unit * size)[:size] + "x")
+        best = 9.0
+        for _ in range(2):
+            began = time.process_time()
+            read(path)
+            best = min(best, time.process_time() - began)
+        return best
+
+    # quadratic behaviour would take half a minute; the floor allows for a busy machine
+    assert seconds(100_000) < max(1.0, 40 * seconds(10_000))
 
 
 def test_reading_twice_gives_the_same(tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ def test_many_texts_at_once_and_with_spans_are_the_same(
     shared_data: Path, strings: list[str], name: str
 ) -> None:
     tokenizer = loaded(shared_data, name)
-    some = strings[:1500]
+    some = [*strings[:1500], "a\U0002b820b", "a\U0002b920b"]
     ids, sizes = tokenizer.encode_flat(some)
     assert ids.tolist() == list(itertools.chain.from_iterable(tokenizer.encode_batch(some)))
     assert sizes.tolist() == [len(tokenizer.encode(text)) for text in some]

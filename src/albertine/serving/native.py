@@ -156,15 +156,14 @@ async def relate(visit: Visit) -> Any:
 
 async def tokenize(visit: Visit) -> Any:
     """`/tokenize`: the tokens of every text as the model reads it alone, uncut."""
-    asked = bodies.read(bodies.TextsToCut, visit.body)
-    texts, tokenizer = listed(asked.inputs), visit.service.answerer.predictor.tokenizer
+    asked, service = bodies.read(bodies.TextsToCut, visit.body), visit.service
+    texts, tokenizer = listed(asked.inputs), service.answerer.predictor.tokenizer
 
     def cut() -> list[Scored]:
         return [_tokens(tokenizer, text, asked.add_special_tokens) for text in texts]
 
     visit.inputs = len(texts)
-    found: list[Scored] = await visit.service.run(cut)
-    return found
+    return await service.run(cut, sum(map(len, texts)), visit.gone, service.deadline)
 
 
 def _tokens(tokenizer: Any, text: str, special: bool) -> Scored:

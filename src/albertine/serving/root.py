@@ -3,6 +3,7 @@ the head of the model and the form of the body (reference serving.md, section 2.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,10 @@ from albertine.serving.visit import Visit
 
 CANDIDATES = 5
 """For a mask, where nothing is said."""
+LONGEST = 16_000_000
+"""Characters of all filled texts of an answer."""
+AT_ONCE = 100_000
+"""Characters below which the way to another thread takes longer than to fill them in."""
 
 
 async def root(visit: Visit) -> Any:
@@ -109,22 +114,54 @@ async def _fill(visit: Visit) -> Any:
     targets = asked.parameters.targets
     among = None if targets is None else _ids(answerer.predictor.tokenizer, targets)
     top = asked.parameters.top_k or (CANDIDATES if targets is None else len(targets))
+    size = _size(answerer, texts, top if among is None else min(top, len(among)))
     said = await visit.ask(Kind("fill-mask"), [(text, top, among) for text in texts], asked.parameters)
-    found = []
-    for text, masks in zip(texts, said, strict=True):
-        shown = [
-            [_guess(answerer, text, place, guess) for guess in guesses] for place, guesses in enumerate(masks)
-        ]
-        found.append(shown[0] if len(shown) == 1 else shown)
+
+    def filled() -> list[Any]:
+        return [_filled(answerer, text, masks) for text, masks in zip(texts, said, strict=True)]
+
+    found = filled() if size < AT_ONCE else await asyncio.to_thread(filled)
     return found[0] if isinstance(asked.inputs, str) else found
 
 
-def _guess(answerer: Answerer, text: str, place: int, guess: Guess) -> dict[str, Any]:
-    word = answerer.predictor.tokenizer.decode([guess.token_id], skip_special=False)
-    mask = answerer.mask
-    parts = text.split(mask)
-    whole = mask.join(parts[: place + 1]) + word + mask.join(parts[place + 1 :])
-    return {"score": guess.probability, "token": guess.token_id, "token_str": word, "sequence": whole}
+def _size(answerer: Answerer, texts: Sequence[str], top: int) -> int:
+    """At most how many characters the filled texts of an answer have together.
+
+    Raises:
+        Refusal: too many.
+    """
+    top = min(top, answerer.predictor.tokenizer.vocab_size)
+    most = answerer.limit("fill-mask")
+    size = sum(min(most, text.count(answerer.mask)) * top * len(text) for text in texts)
+    if size > LONGEST:
+        raise invalid(
+            "batch_too_large",
+            f"the filled texts would have {size:,} characters, and the server gives {LONGEST:,}; "
+            "ask for a smaller top_k, or about fewer masks",
+            limit=LONGEST,
+        )
+    return size
+
+
+def _filled(answerer: Answerer, text: str, masks: Sequence[Sequence[Guess]]) -> list[Any]:
+    """The candidates for the mask of a text, or for each of several."""
+    tokenizer, mask = answerer.predictor.tokenizer, answerer.mask
+    parts, found = text.split(mask), []
+    for place, guesses in enumerate(masks, 1):
+        before, behind = mask.join(parts[:place]), mask.join(parts[place:])
+        words = [tokenizer.decode([guess.token_id], skip_special=False) for guess in guesses]
+        found.append(
+            [
+                {
+                    "score": guess.probability,
+                    "token": guess.token_id,
+                    "token_str": word,
+                    "sequence": before + word + behind,
+                }
+                for guess, word in zip(guesses, words, strict=True)
+            ]
+        )
+    return found[0] if len(found) == 1 else found
 
 
 def _ids(tokenizer: Any, targets: Sequence[str]) -> frozenset[int]:

@@ -54,11 +54,17 @@ class DrainingServer(uvicorn.Server):
         if self._service.draining and not self._told:
             self._told = True
             log.info("ending; requests in flight: %d", self._service.running)
-        if self._service.draining and (not self._service.running or time.monotonic() > self._until):
+        left = self._service.running + self._unsent()
+        if self._service.draining and (not left or time.monotonic() > self._until):
             leave = True
         if leave:
-            self.unfinished = self._service.running
+            self.unfinished = left
         return leave
+
+    def _unsent(self) -> int:
+        """Answers of which a part still waits for its client to read on."""
+        connections: set[Any] = self.server_state.connections
+        return sum(one.transport.get_write_buffer_size() > 0 for one in connections)
 
 
 def bound(host: str, port: int, *, token: bytes | None, insecure: bool) -> socket.socket:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from threading import Lock
 from typing import Any, Protocol, TypeVar
 
 from albertine.serving.answerer import Answerer, Extent, Kind
@@ -19,6 +20,8 @@ from albertine.serving.refusal import Refusal, invalid, refusal_of
 T = TypeVar("T")
 TOKENIZING = 2
 """Threads that measure lengths."""
+CHARACTERS = 8
+"""That may wait to be measured, for each token that may wait."""
 INLINE = 2000
 """Characters below which the way to another thread takes longer than the tokenizer."""
 FRESH = 10.0
@@ -70,6 +73,26 @@ def all_done(futures: Sequence[Future[Any]]) -> asyncio.Future[None]:
     return done
 
 
+async def in_time(futures: Sequence[Future[Any]], gone: Callable[[], Any], seconds: float) -> None:
+    """Wait until all futures of other threads are done, at least one. What is not is cancelled.
+
+    Raises:
+        Refusal: the client has left, or so many seconds are over.
+    """
+    done, leaving = all_done(futures), asyncio.ensure_future(gone())
+    try:
+        await asyncio.wait({done, leaving}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if not done.done():
+            if leaving.done():
+                raise Refusal(499, "client_left", "the client has left")
+            raise refusal_of(TooLate(), 0)
+    finally:
+        done.cancel()
+        leaving.cancel()
+        for future in futures:
+            future.cancel()
+
+
 class Service:
     """One model that is served.
 
@@ -106,6 +129,7 @@ class Service:
             clock,  # type: ignore[arg-type]
         )
         self._tokenizing = ThreadPoolExecutor(TOKENIZING, "albertine lengths")
+        self._characters, self._changing = 0, Lock()
         self.draining, self.running = False, 0
 
     def start(self) -> None:
@@ -132,15 +156,41 @@ class Service:
             able=list(self.answerer.tasks),
         )
 
-    async def measured(self, kind: Kind, questions: Sequence[Any], characters: int) -> list[Extent]:
-        """How long questions are, if they are large told by another thread: they must not hold up others."""
-        if characters < INLINE:
-            return self.answerer.extents(kind, questions)
-        return await self.run(lambda: self.answerer.extents(kind, questions))
+    @property
+    def deadline(self) -> float:
+        """Of a request that arrives now."""
+        return self.clock() + self.limits.deadline_seconds
 
-    async def run(self, task: Callable[[], T]) -> T:
-        """Something that takes the tokenizer, by the same threads."""
-        return await asyncio.get_running_loop().run_in_executor(self._tokenizing, task)
+    async def run(
+        self, task: Callable[[], T], characters: int, gone: Callable[[], Any], deadline: float
+    ) -> T:
+        """Something that takes the tokenizer: if it is large by other threads, since it must not hold up the
+        loop. It is not begun for a client that has left.
+
+        Raises:
+            Refusal: no room to wait, or too late.
+        """
+        if characters < INLINE:
+            return task()
+        try:
+            work = self._begin(task, characters)
+        except Overload as error:
+            raise self._overloaded(error, 1) from None
+        await in_time([work], gone, deadline - self.clock())
+        return work.result()
+
+    def _begin(self, task: Callable[[], T], characters: int) -> Future[T]:
+        def end(_: Future[T]) -> None:
+            with self._changing:
+                self._characters -= characters
+
+        with self._changing:
+            if self._characters and self._characters + characters > CHARACTERS * self.limits.queue_tokens:
+                raise Overload("queue_full", 1)
+            self._characters += characters
+        work = self._tokenizing.submit(task)
+        work.add_done_callback(end)
+        return work
 
     async def ask(
         self,
@@ -161,7 +211,7 @@ class Service:
         Raises:
             Refusal: too long, too many, too late, no room, or an answer failed.
         """
-        deadline = self.clock() + self.limits.deadline_seconds
+        deadline = self.deadline
         # What never fits is refused for good; what does not fit now may come again.
         most = min(self.limits.queue_items, self.limits.queue_tokens // LEAST)
         if len(questions) > most:
@@ -171,7 +221,10 @@ class Service:
         except Overload as error:
             raise self._overloaded(error, len(questions)) from None
         began = self.clock()
-        extents = await self.measured(kind, questions, usage.characters)
+        characters = usage.characters
+        extents: list[Extent] = await self.run(
+            lambda: self.answerer.extents(kind, questions), characters, gone, deadline
+        )
         too_long = [i for i, one in enumerate(extents) if one.cut]
         if too_long and not (self.limits.auto_truncate if truncate is None else truncate):
             one = extents[too_long[0]]
@@ -184,7 +237,10 @@ class Service:
                 limit=one.limit,
             )
         if too_long and left:
-            questions = await self.run(lambda: self._cut_left(kind, questions, too_long))
+            uncut = questions
+            questions = await self.run(
+                lambda: self._cut_left(kind, uncut, too_long), characters, gone, deadline
+            )
         usage.tokenizing += self.clock() - began
         if (tokens := sum(one.tokens for one in extents)) > self.limits.queue_tokens:
             raise self._too_many(tokens, "tokens", self.limits.queue_tokens)
@@ -203,32 +259,19 @@ class Service:
             self.queue.put(items)
         except Overload as error:
             raise self._overloaded(error, len(items)) from None
-        answers = all_done([item.future for item in items])
-        leaving = asyncio.ensure_future(gone())
-        left = items[0].deadline - self.clock() + GRACE
-        try:
-            await asyncio.wait({answers, leaving}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-            if not answers.done():
-                if leaving.done():
-                    raise Refusal(499, "client_left", "the client has left")
-                raise refusal_of(TooLate(), 0)
-            values: list[Any] = []
-            spans: list[tuple[float, float]] = []
-            for i, item in enumerate(items):
-                if (failure := item.future.exception()) is not None:
-                    raise refusal_of(failure, i)
-                found: Delivery = item.future.result()
-                self.gauges.waited(found.waited)
-                spans.append((found.waited, found.waited + found.computed))
-                usage.waited = max(usage.waited, found.waited)
-                values.append(found.value)
-            usage.computed += max(end for _, end in spans) - min(begin for begin, _ in spans)
-            return values
-        finally:
-            answers.cancel()
-            leaving.cancel()
-            for item in items:
-                item.future.cancel()
+        await in_time([item.future for item in items], gone, items[0].deadline - self.clock() + GRACE)
+        values: list[Any] = []
+        spans: list[tuple[float, float]] = []
+        for i, item in enumerate(items):
+            if (failure := item.future.exception()) is not None:
+                raise refusal_of(failure, i)
+            found: Delivery = item.future.result()
+            self.gauges.waited(found.waited)
+            spans.append((found.waited, found.waited + found.computed))
+            usage.waited = max(usage.waited, found.waited)
+            values.append(found.value)
+        usage.computed += max(end for _, end in spans) - min(begin for begin, _ in spans)
+        return values
 
     def _cut_left(self, kind: Kind, questions: Sequence[Any], which: Sequence[int]) -> list[Any]:
         found = list(questions)

@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 ROWS = 1 << 19
+A_ROW = 32
+"""Letters and ids of a row: with longer ones, such as DNA or base64, the table is full earlier."""
 AT_ONCE = 1_000_000
 # Put between texts, to be found again among their words. Printable ASCII, because texts with other characters
 # are cut more slowly; a batch in which the text has it too is cut text by text.
@@ -59,6 +61,7 @@ class BulkEncoder:
         self._rows = _Rows()
         self._ids = array("I")
         self._edges = array("q", [0, 0])
+        self._letters = 0
 
     def __call__(self, texts: Sequence[str]) -> tuple[Ids, Ints]:
         """The ids of all texts end to end, and how many each text has."""
@@ -68,7 +71,7 @@ class BulkEncoder:
         return np.concatenate([ids for ids, _ in found]), np.concatenate([sizes for _, sizes in found])
 
     def _batch(self, texts: Sequence[str]) -> tuple[Ids, Ints]:
-        if len(self._rows) > self._limit:
+        if len(self._rows) > self._limit or self._letters + len(self._ids) > A_ROW * self._limit:
             self._clear()
         words = list(texts) if self._cut is None else self._cut(f" {_BETWEEN} ".join(texts))
         rows = self._look_up(words)
@@ -88,6 +91,7 @@ class BulkEncoder:
         """The rows of words; those that the table lacks are put into it."""
         rows = np.fromiter(map(self._rows.__getitem__, words), np.int64, len(words))
         if self._rows.new:
+            self._letters += sum(map(len, self._rows.new))
             try:
                 for ids in self._encode(self._rows.new):
                     self._ids.extend(ids)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from albertine.randomness import generator
+from albertine.text.cleaning import well_formed
 from albertine.text.cloze_rules import CHINESE, ENGLISH, SHARES, Chooser, ask_chinese, ask_english, gaps
 from albertine.text.documents import Document
 from albertine.text.sentences import Language, split_sentences
@@ -57,7 +58,7 @@ def _passages(documents: Iterable[Document], language: Language, draw: Chooser) 
         for paragraph in document.paragraphs:
             if len(paragraph) >= least:
                 group = []
-            for sentence in split_sentences(paragraph, language):
+            for sentence in split_sentences(well_formed(paragraph), language):
                 group.append(sentence)
                 if (size := sum(map(len, group))) >= wanted:
                     if size <= 1.5 * most:

@@ -34,6 +34,7 @@ _TEXT_SUFFIXES = {
     ".txz",
 }
 _ABOUT = {"readme", "license", "licence", "copying", "notice", "changelog"}
+_CORPUS = {"manifest.json", "prepare.json", "tokenizer", "train", "heldout"}
 PASSED_OVER = ("skipped", "empty", "unreadable", "broken off")
 """What `FileReport.format` says of a file that gives no documents, or none from some place on."""
 
@@ -74,8 +75,8 @@ class FileReport:
 def list_files(paths: Sequence[Path | str]) -> list[Path]:
     """The files meant by `paths`: files as given, folders searched through in sorted order.
 
-    In a folder, hidden files, empty files, READMEs and licences, and files whose extension is not that of
-    text are passed over; a file named outright is always taken.
+    In a folder, hidden files, empty files, READMEs and licences, files whose extension is not that of text,
+    links to nothing, and corpus folders are passed over; a file named outright is always taken.
 
     Raises:
         DataError: a path that does not exist, an empty file named outright, or a folder without text files.
@@ -111,10 +112,8 @@ def _named(path: Path) -> _Found:
 def _search(folder: Path) -> _Found:
     files, passed_over = [], []
     for file in _walk(folder):
-        if reason := _no_text_by_name(file.name):
-            passed_over.append(FileReport(str(file), "skipped", reason))
-        elif file.stat().st_size == 0:
-            passed_over.append(FileReport(str(file), "empty", "has no bytes"))
+        if (report := _not_taken(file)) is not None:
+            passed_over.append(report)
         else:
             files.append(file)
     if not files:
@@ -124,10 +123,37 @@ def _search(folder: Path) -> _Found:
     return _Found(True, files, passed_over)
 
 
+def _not_taken(file: Path) -> FileReport | None:
+    """Why a file in a folder is passed over unopened, if it is."""
+    if reason := _no_text_by_name(file.name):
+        return FileReport(str(file), "skipped", reason)
+    try:
+        size = file.stat().st_size
+    except OSError as error:
+        return FileReport(str(file), "unreadable", _not_opened(error))
+    return None if size else FileReport(str(file), "empty", "has no bytes")
+
+
 def _walk(folder: Path) -> Iterator[Path]:
     for here, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        yield from (Path(here, name) for name in sorted(names) if not name.startswith("."))
+        names = sorted(name for name in names if not name.startswith("."))
+        if Path(here) != folder and _is_corpus({*folders, *names}):
+            folders.clear()
+        else:
+            yield from (Path(here, name) for name in names)
+
+
+def _is_corpus(names: set[str]) -> bool:
+    """Whether a folder of such names is one that `prepare` made or has begun: its vocabulary and its JSON are
+    no text."""
+    if {"tokenizer", "train"} <= names:
+        return "manifest.json" in names or "prepare.json" in names
+    return "prepare.json" in names and names <= _CORPUS
+
+
+def _not_opened(error: OSError) -> str:
+    return f"cannot be opened ({error.strerror})"
 
 
 def _no_text_by_name(name: str) -> str | None:
@@ -211,6 +237,8 @@ class _Reader:
     def documents(self, found: list[_Found]) -> Iterator[Document]:
         for one in found:
             for report in one.passed_over:
+                if report.format == "unreadable" and not self.forgiving:
+                    raise DataError(report.reason, where=report.source, remedy="Remove it")
                 self.on_file(report)
             parts = ((str(file), self._file(file)) for file in one.files)
             if one.folder:
@@ -262,7 +290,7 @@ class _Reader:
                 raw = _Counted(stack.enter_context(path.open("rb", buffering=0)), self.on_bytes)
                 stream = ByteStream(raw, str(path))
             except OSError as error:
-                raise DataError(f"cannot be opened ({error.strerror})", where=path) from error
+                raise DataError(_not_opened(error), where=path) from error
             # Parquet is read past the stream, a tar ends before its padding, an odd file is left anywhere
             stack.callback(lambda: self.on_bytes(max(0, size - raw.total)))
             inside = unpack(stream, self.limits)

@@ -152,19 +152,29 @@ def read_book(lines: TextLines, shape: FileShape, limits: Limits) -> Iterator[Pa
 
 
 _FRONT_MATTER = re.compile(r"\A\s*---\n.*?^---(?:\n|$|(?=#))", re.DOTALL | re.MULTILINE)
-_COMMENT = re.compile(r"<!--(?:(?!-->).)*-->", re.DOTALL)
-_FENCE = re.compile(r"^```.*?^```[ \t]*$", re.DOTALL | re.MULTILINE)
+_FENCE = re.compile(r"^```", re.MULTILINE), re.compile(r"^```[ \t]*$", re.MULTILINE)
+_COMMENT = re.compile("<!--"), re.compile("-->")
 _MARK = re.compile(r"^[ \t]*(?:#{1,6}(?:[ \t]+|$)|>[ \t]?|[-*+][ \t]+(?=\S))+", re.MULTILINE)
-_RULE = re.compile(r"^[ \t]*(?:[-*_][ \t]*){3,}$|^[ \t]*\|?[ \t:|-]{3,}\|?[ \t]*$", re.MULTILINE)
+_RULE = re.compile(r"^[ \t]*(?:[-*_][ \t]*){3,}$|^[ \t:|-]{3,}$", re.MULTILINE)
 _LINK = re.compile(r"!?\[([^\[\]]{0,500})\]\([^()\s]{0,1000}\)")
 _EMPHASIS = re.compile(r"(\*{1,3}|`)(?=\S)([^*`\n]{1,500}?)(?<=\S)\1")
+
+
+def _without(text: str, opening: re.Pattern[str], closing: re.Pattern[str]) -> str:
+    """A text without what stands between marks; an opening that is never closed stays. One pattern for both
+    would search to the end of the text again for every such opening."""
+    kept, at = [], 0
+    while (begin := opening.search(text, at)) and (end := closing.search(text, begin.end())):
+        kept.append(text[at : begin.start()])
+        at = end.end()
+    return "".join([*kept, text[at:]])
 
 
 def read_markdown(lines: TextLines, shape: FileShape, limits: Limits) -> Iterator[Paragraphs]:
     """`markdown`: the file is one document; heading marks, front matter, comments, code, link targets go."""
     text = _FRONT_MATTER.sub("", _whole(lines, limits))
-    for pattern in (_FENCE, _COMMENT, _RULE, _MARK):
-        text = pattern.sub("", text)
+    text = _without(_without(text, *_FENCE), *_COMMENT)
+    text = _MARK.sub("", _RULE.sub("", text))
     text = _EMPHASIS.sub(r"\2", _LINK.sub(r"\1", text))
     if paragraphs := tuple(line for raw in text.split("\n") if (line := " ".join(raw.split()))):
         yield paragraphs

@@ -79,7 +79,7 @@ def read_parquet(stream: ByteStream, path: Path | None, field: str, limits: Limi
     held in memory up to `limits.in_memory_bytes`.
 
     Raises:
-        DataError: pyarrow missing, file damaged, field missing or not text.
+        DataError: pyarrow missing, file damaged, field missing, not text or unreadable.
     """
     name = stream.name
     try:
@@ -108,6 +108,9 @@ def read_parquet(stream: ByteStream, path: Path | None, field: str, limits: Limi
         raise DataError(
             f"{damaged} ({str(error).splitlines()[0]})", where=name, remedy="Copy it again"
         ) from error
+    except (ValueError, OverflowError) as error:  # bytes that are not UTF-8, times beyond Python's
+        remedy = "Write it again as UTF-8 text"
+        raise DataError(f"holds values that cannot be read ({error})", where=name, remedy=remedy) from error
 
 
 def _in_memory(stream: ByteStream, limits: Limits) -> io.BytesIO:

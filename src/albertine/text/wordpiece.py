@@ -21,11 +21,12 @@ from albertine.text.wordcache import WordCache
 
 BERT = SpecialPieces("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
-# The blocks that BERT calls Chinese characters and sets apart. Escaped: normalising this file would turn the
-# first compatibility ideograph into an ordinary one, and the range with it into half of all scripts.
+# The blocks that the library sets apart as Chinese characters: BERT's, but for U+2B820 to U+2B91F. Escaped:
+# normalising this file would turn the first compatibility ideograph into an ordinary one, and the range with
+# it into half of all scripts.
 HAN = (
     r"\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-    r"\U00020000-\U0002a6df\U0002a700-\U0002ceaf\U0002f800-\U0002fa1f"
+    r"\U00020000-\U0002a6df\U0002a700-\U0002b81f\U0002b920-\U0002ceaf\U0002f800-\U0002fa1f"
 )
 _HAN_OR_REST = re.compile(f"[{HAN}]|[^ \\t\\n\\r\\u3000{HAN}]+")
 _REST = re.compile("[^ \\t\\n\\r\\u3000]+")
