@@ -51,8 +51,8 @@ TUNED: dict[str, list[dict[str, Any]]] = {
     "reading": [{"context": "a man", "question": "who", "answers": {"text": ["man"], "answer_start": [2]}}],
 }
 MORE: dict[str, list[str]] = {
-    "generation": ["task.target_length=6"],
-    "reading": ["task.target_length=6"],
+    "generation": ["task.target_length=6", "task.beams=1"],
+    "reading": ["task.target_length=6", "task.beams=1"],
     "similarity": ["task.pair=other"],
 }
 """What must be said of a kind besides its files."""
@@ -142,9 +142,9 @@ TABLE: dict[str, Verb] = {
     "predict classify": ask("classify", "single", "o.jsonl"),
     "predict tag": ask("tag", "entities", "o.csv"),
     "predict answer": ask("answer", "answers", "o.jsonl", "--text", "text", "--pair", "question"),
-    "predict generate": ask("generate", "generation", "o.jsonl", "--beams", 1),
+    "predict generate": ask("generate", "generation", "o.jsonl"),
     "predict relate": ask("relate", "relations", "o.jsonl"),
-    "predict read": ask("read", "reading", "o.jsonl", "--text", "text", "--pair", "question", "--beams", 1),
+    "predict read": ask("read", "reading", "o.jsonl", "--text", "text", "--pair", "question"),
     "predict similarity": ask("similarity", "similarity", "o.csv", "--text", "text", "--pair", "question"),
 }
 FILES = [verb for verb in TABLE if verb.startswith("predict")]
@@ -436,7 +436,7 @@ OWN: dict[str, tuple[str, Verb]] = {
     for kind in ("choice", "relations", "similarity", "reading")
 } | {
     "predict choose": ("choice", ask("choose", "choice", "o.jsonl")),
-    "predict read": ("reading", ask("read", "reading", "o.jsonl", "--beams", 1)),
+    "predict read": ("reading", ask("read", "reading", "o.jsonl")),
     "predict relate": ("relations", ask("relate", "relations", "o.jsonl")),
 }
 """Verbs, each with the kind whose rows it is given."""
@@ -521,18 +521,12 @@ OF_KIND: dict[str, tuple[str, Callable[[Rows], bytes], CELL]] = {
     "one option": (
         "a.jsonl",
         with_values(options=["old"]),
-        {
-            "finetune choice": "neither one of the options",
-            "predict choose": "is not a list of two texts or more",
-        },
+        dict.fromkeys(("finetune choice", "predict choose"), "is not a list of two texts or more"),
     ),
     "options in one text": (
         "a.jsonl",
         with_values(options="good, old"),
-        {
-            "finetune choice": "is not a list of options",
-            "predict choose": "is not a list of two texts or more",
-        },
+        dict.fromkeys(("finetune choice", "predict choose"), "is not a list of two texts or more"),
     ),
     "a triple of two": (
         "a.jsonl",

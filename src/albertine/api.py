@@ -133,8 +133,8 @@ def finetune(
     dev: Any = None,
     test: Any = None,
     config: str | Path | None = None,
-    name: str = "finetune",
-    output: str | Path = "runs",
+    name: str | None = None,
+    output: str | Path | None = None,
     task: Part | None = None,
     resume: str | Path = "auto",
     reporter: Reporter | None = None,
@@ -147,7 +147,8 @@ def finetune(
         train, dev, test: files, or rows in memory in any form that `tasks.readers.table.rows_of` reads: a
             list of mappings, a mapping of columns, a DataFrame, a `datasets.Dataset`. Rows in memory are kept
             in the run's folder, so that the run can be scored again.
-        config: a recipe, a YAML file. name, output: the run's folder is `output/name`.
+        config: a recipe, a YAML file.
+        name, output: the run's folder is `output/name`; default: as the recipe says, else `runs/finetune`.
         task: what is learned, such as `{"kind": "score", "text": "review", "label": "stars"}`; without rows
             also a known data set, `{"dataset": "sst-2", "folder": "SST-2"}`, or one that a YAML file
             describes.
@@ -165,7 +166,10 @@ def finetune(
     from albertine.tasks.keeping import kept_rows
     from albertine.tasks.settings import FinetuneSettings
 
-    folder, given = Path(output) / name, {"train": train, "dev": dev, "test": test}
+    recipe = {} if config is None else read_yaml(Path(config))
+    name = name or recipe.get("name") or "finetune"
+    output = output or recipe.get("output") or "runs"
+    folder, given = Path(str(output)).expanduser() / str(name), {"train": train, "dev": dev, "test": test}
     files: dict[str, Path | list[Path]] = {}
     for split, rows in given.items():
         if isinstance(rows, list | tuple) and rows and all(isinstance(one, str | Path) for one in rows):

@@ -328,10 +328,12 @@ def test_a_file_of_the_other_kind_is_refused(tune: Tune, tmp_path: Path, tables:
     plain, mixed = squad(tmp_path / "p.json", 9, 1), squad(tmp_path / "m.json", 9, 2, without=0.5)
     unknown = changed(squad(tmp_path / "u.json", 3, 3), lambda asked: asked[1].update(answers=[]))
     (tmp_path / "c.json").write_text('{"data": [{"paragraphs": [{}]}]}')
+    (tmp_path / "t.txt").write_text("a man\nthe house\n")
     for train, answer, message in (
         (mixed, {}, r"m\.json: question 2-\d has no answer.*task\.answer\.no_answer=true"),
         (plain, {"no_answer": True}, r"p\.json: has no question without an answer.*Leave the setting out"),
-        (tables["train"], {}, r"is not JSON.*one JSON object"),
+        (tables["train"], {}, "has no column `question`"),
+        (tmp_path / "t.txt", {}, r"is not JSON.*one JSON object"),
         (tmp_path / "c.json", {}, r"is not a file in SQuAD's format.*paragraphs"),
         (unknown, {"no_answer": True}, "has no question without an answer"),
     ):

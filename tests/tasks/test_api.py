@@ -77,6 +77,17 @@ def test_a_second_call(pretrained: Path, tables: dict[str, Path], tmp_path: Path
         albertine.evaluate(first.folder, device="nonsense")
 
 
+def test_a_recipe_names_the_run(pretrained: Path, tables: dict[str, Path], tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(f"name: named\noutput: {tmp_path / 'by the recipe'}\ntask: {{text: review}}\n")
+    common = {"train": rows(tables["train"]), "task": {"label": "verdict"}, "reporter": QUIET, **FAST}
+    found = albertine.finetune(pretrained, config=recipe, **common)
+    assert found.folder == tmp_path / "by the recipe" / "named"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["by the recipe", "recipe.yaml"]
+    other = albertine.finetune(pretrained, config=recipe, name="other", output=tmp_path, **common)
+    assert other.folder == tmp_path / "other"
+
+
 def test_what_cannot_be_learned_from(pretrained: Path, tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"review": ["a man", "a house"], "verdict": ["x", "y"]})

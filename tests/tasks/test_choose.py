@@ -176,7 +176,7 @@ def test_a_classifier_does_not_choose(tune: Tune) -> None:
     ("line", "message"),
     [
         ('{"text": "a", "options": "b", "right": 0}', "`options` is not a list"),
-        ('{"text": "a", "options": ["b"], "right": 0}', "fewer than two options"),
+        ('{"text": "a", "options": ["b"], "right": 0}', "not a list of two texts or more"),
         ('{"text": "a", "options": ["b", "c"], "right": 2}', r"neither one of the options nor their number"),
         ('{"text": "a", "options": ["b", "c"], "right": "d"}', r"`right` is `d`"),
         ('{"options": ["b", "c"], "right": 1}', "has no column `text`"),

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from albertine.cli.app import run
 from albertine.errors import ModelError
 from albertine.inference.windows import PassageTokens, Reading, rows_of
 from albertine.interop.huggingface import load_model, save_model
@@ -194,6 +195,11 @@ def test_a_run_of_answers_that_may_not_be_there_learns(
     spans = PassageTokens.of(predictor.tokenizer, passage)
     first, end = int(out.start_top_index[0, 0]), int(out.end_top_index[0, 0])
     assert passage[spans.starts[first] : spans.ends[end]] == "good" == passage[slice(*next(iter(one.spans)))]
+    assert run(["convert", str(result.folder / "best"), str(tmp_path / "converted")]) == 0
+    again = json.loads((tmp_path / "converted" / "config.json").read_text())
+    assert again["architectures"] == ["XLNetForQuestionAnswering"] and again["start_n_top"] == 5
+    _, told = XLNetForQuestionAnswering.from_pretrained(tmp_path / "converted", output_loading_info=True)
+    assert not told["missing_keys"]
 
 
 def test_a_run_of_relations_learns(tuned: Callable[..., FinetuneResult], tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ import torch
 from albertine.cli.app import run
 from albertine.errors import DataError, ModelError, SettingsError
 from albertine.inference.search import Draw, Search
+from albertine.inference.writing import Written
 from albertine.interop.heads import task_of
 from albertine.interop.huggingface import read_folder, save_model
 from albertine.layout import pack
@@ -247,6 +249,53 @@ def test_the_command_writes(written: Path, capsys: pytest.CaptureFixture[str]) -
     said = [(run(arguments), capsys.readouterr().out) for _ in range(2)]
     assert said[0] == said[1] and said[0][0] == 0
     assert len(json.loads(said[0][1])["found"]) == 3
+
+
+def changed(written: Path, folder: Path, **told: object) -> Path:
+    """A copy of the tuned folder that says other things of its head."""
+    shutil.copytree(written / "best", folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "albertine": {**config["albertine"], **told}}))
+    return folder
+
+
+def test_a_text_is_asked_as_a_file_is(
+    written: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, text = str(changed(written, tmp_path / "greedy", beams=1)), "never old old house time"
+    source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text(json.dumps({"text": text}))
+    asked = ["predict", "generate", model, "--precision", "float32"]
+    assert run([*asked, "--file", str(source), "-o", str(output)]) == 0
+    capsys.readouterr()
+    assert run([*asked, text, "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["found"]
+    of_file = json.loads(output.read_text())
+    assert found["text"] == of_file["prediction"]
+    assert found["score"] == pytest.approx(of_file["score"], abs=1e-5)
+    for option in (["--beams", "1"], ["--samples", "3"], ["--max-tokens", "2"], ["--seed", "9"], ["--json"]):
+        assert run([*asked, "--file", str(source), "-o", str(tmp_path / "no.jsonl"), *option]) == 2
+        assert f"{option[0]}: means nothing with --file" in capsys.readouterr().err.replace("\n", " ")
+    assert not (tmp_path / "no.jsonl").exists()
+
+
+def test_a_reader_is_asked_as_it_was_scored(
+    written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, asked = str(changed(written, tmp_path / "m", beams=3, reads=True, always=True)), []
+
+    def noted(model: object, tokenizer: object, asks: object, how: Search, **more: bool) -> object:
+        asked.append((how.beams, more["always"]))
+        return [[Written("a", 0.0)]]
+
+    monkeypatch.setattr("albertine.tasks.predictor.read", noted)
+    words = ["predict", "read", model, "what", "the man"]
+    for more in ([], ["--no-always"], ["--beams", "1"]):
+        assert run([*words, *more]) == 0
+    assert asked == [(3, True), (3, False), (1, True)]
+    for option in ("--free", "--always"):
+        assert run([*words[:3], "--file", "x.jsonl", "-o", "y.jsonl", option]) == 2
+        assert f"{option}: means nothing with --file" in capsys.readouterr().err.replace("\n", " ")
 
 
 def test_windows_of_a_question_and_what_they_are_to_say(tune: Tune, tmp_path: Path) -> None:

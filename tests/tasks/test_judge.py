@@ -297,6 +297,26 @@ def test_evaluate_runs(albertine: Command, members: list[Path], tmp_path: Path) 
     assert (tmp_path / "out" / "toy-seed-2" / "predictions-test.jsonl").is_file()
 
 
+def test_a_report_is_of_what_was_asked_last(
+    albertine: Command, members: list[Path], tables: dict[str, Path], tmp_path: Path
+) -> None:
+    new, told = table(tmp_path / "new.csv", 7, 9), tmp_path / "e" / "report.json"
+    assert albertine("evaluate", members[0], "--dev", "-o", told.parent).code == 0
+    assert '"examples": 100' in told.read_text()
+    assert albertine("evaluate", members[0], "--file", new, "-o", told.parent).code == 0
+    assert '"examples": 7' in told.read_text() and '"examples": 100' not in told.read_text()
+    assert [path.name for path in told.parent.glob("*.jsonl")] == ["predictions-test.jsonl"]
+
+
+def test_two_runs_of_one_name_do_not_share_a_folder(
+    albertine: Command, members: list[Path], tmp_path: Path
+) -> None:
+    other = shutil.copytree(members[0], tmp_path / "elsewhere" / members[0].name)
+    outcome = albertine("evaluate", members[0], other, "--dev", "-o", tmp_path / "two")
+    assert outcome.code == 2 and "would both be written to this folder" in outcome.err
+    assert not (tmp_path / "two").exists()
+
+
 def test_another_file_stands_in_for_the_test_file(
     albertine: Command, members: list[Path], tables: dict[str, Path], tmp_path: Path
 ) -> None:

@@ -240,6 +240,20 @@ def test_flat_questions_are_read_for_written_answers_too(tokenizer: Tokenizer, t
     assert [e.label for found in (data.train, data.dev) for e in found.examples] == [("good",)] * 2
 
 
+@pytest.mark.parametrize("kind", ["answers", "reading"])
+def test_flat_questions_have_the_columns_that_are_named(
+    tokenizer: Tokenizer, tmp_path: Path, kind: str
+) -> None:
+    row = {"passage": "a good man", "ask": "what", "right": SQUAD[0]["answers"], "context": "x", "data": 1}
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(lines(row))
+    named = {"text": "passage", "pair": "ask", "label": "right", "kind": kind, "max_length": 64}
+    data = read(tokenizer, train=path, dev=path, **named)
+    assert data.dev is not None and data.family.gold(data.dev) in ([["good"]], [("good",)])
+    with pytest.raises(DataError, match=r"a\.jsonl:1: has no column `body`; it has `passage`"):
+        read(tokenizer, train=path, **{**named, "text": "body"})
+
+
 ODD = [
     b"",
     b"\n\n",
@@ -557,12 +571,22 @@ def untold(kind: str) -> tuple[bytes, bytes, bytes, str]:
     if kind in ("single", "multi", "score"):
         train = b"text,label\na,1\nb,2\n"
         return train, b"text\nc\nd\n", b"text,label\nc,1\nd,\n", "a.csv"
-    rows: Any = {"choice": CHOICES, "entities": TAGGED, "relations": TRIPLES}[kind]
-    bare = [{name: value for name, value in row.items() if name != "label"} for row in rows]
+    rows: Any = {
+        "choice": CHOICES,
+        "entities": TAGGED,
+        "relations": TRIPLES,
+        "answers": SQUAD,
+        "reading": SQUAD,
+        "generation": LABELLED,
+    }[kind]
+    bare = [{n: value for n, value in row.items() if n not in ("label", "answers")} for row in rows]
     return lines(*rows), lines(*bare), lines(rows[0], bare[0]), "a.jsonl"
 
 
-@pytest.mark.parametrize("kind", ["single", "score", "choice", "entities", "relations"])
+@pytest.mark.parametrize(
+    "kind",
+    ["single", "score", "choice", "entities", "relations", "answers", "reading", "generation"],
+)
 def test_a_test_file_may_lack_all_answers_and_not_some(
     tokenizer: Tokenizer, tmp_path: Path, kind: str
 ) -> None:
@@ -570,15 +594,17 @@ def test_a_test_file_may_lack_all_answers_and_not_some(
     paths = {split: tmp_path / f"{split}-{name}" for split in ("train", "test", "some")}
     for path, content in zip(paths.values(), (train, test, some), strict=True):
         path.write_bytes(content)
-    data = read(tokenizer, train=paths["train"], test=paths["test"], kind=kind)
+    how = {"kind": kind, "max_length": 64}
+    data = read(tokenizer, train=paths["train"], test=paths["test"], **how)
     assert data.test is not None and data.test.targets is None
-    assert [told(e)[1] for e in data.test.examples] == [None] * len(data.test.examples)
+    assert data.family.gold(data.test) == [None] * len(data.test.examples)
     with pytest.raises(
-        DataError, match=r"some-a\.\w+:\d: `label` is missing or empty\. Give every row of a test"
+        DataError, match=r"some-a\.\w+:\d: `(label|answers)` is missing or empty\. Give every row of a test"
     ):
-        read(tokenizer, train=paths["train"], test=paths["some"], kind=kind)
-    with pytest.raises(DataError, match=r"test-a\.\w+:\d: (has no column `label`|`label` is missing)"):
-        read(tokenizer, train=paths["train"], dev=paths["test"], kind=kind)
+        read(tokenizer, train=paths["train"], test=paths["some"], **how)
+    refused = r"test-a\.\w+:\d: (has no `label`|has no column `label`|`label` is missing)|the dev file has"
+    with pytest.raises(DataError, match=refused):
+        read(tokenizer, train=paths["train"], dev=paths["test"], **how)
 
 
 def test_an_empty_column_of_a_test_file_tells_nothing(tokenizer: Tokenizer, tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 from collections.abc import Callable
+from datetime import date, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from albertine.tasks import predict, predictor
 from albertine.tasks.family import Fields
 from albertine.tasks.finetune import finetune
 from albertine.tasks.generate import Read
+from albertine.tasks.judge import judge, open_run
 from albertine.tasks.predict import predict_file
 from albertine.tasks.questions import rows_to_ask
 from albertine.tasks.readers.table import rows_of
@@ -53,7 +56,12 @@ OWN: dict[str, tuple[Callable[..., Path] | None, str, dict[str, Any], Fields]] =
         {"text": "text", "label": "found", "kind": "entities", "crf": True, "tags": "bioes"},
         Fields(),
     ),
-    "answers": (squad, ".json", {"kind": "answers"}, Fields("context", "question")),
+    "answers": (
+        squad,
+        ".json",
+        {"kind": "answers", "answer": {"longest": 3, "stride": 5, "question": 4}},
+        Fields("context", "question"),
+    ),
     "no answer": (
         partial(squad, without=0.4),
         ".json",
@@ -126,6 +134,21 @@ def test_a_folder_says_what_was_scored(tune: Tune, tmp_path: Path, kind: str) ->
         assert near([told for _, told in rows]) == again
     one = 34 if kind == "reading" else 20  # the windows of a question are read together
     assert max(sizes) <= one < sum(sizes)
+
+    elsewhere = shutil.copytree(result.folder / "best", tmp_path / "elsewhere")
+    run = open_run(elsewhere, [f"task.dev={settings.task.dev}", *columns(choice)], precision="float32")
+    (judged,) = judge(run, ["dev"])
+    lines = run.family.lines(judged.said, judged.data, judged.answers)
+    assert [line["prediction"] for line in lines] == [line["prediction"] for line in said]
+    assert judged.scores == pytest.approx({name: result.scores[name] for name in judged.scores})
+
+
+def columns(choice: dict[str, Any]) -> list[str]:
+    """What settings of a task say of its file alone."""
+    scale = choice.get("similarity", {})
+    told = {**{"text": "text", "label": "label"}, **choice}
+    found = [f"task.{name}={told[name]}" for name in ("text", "pair", "label") if name in told]
+    return found + [f"task.similarity.{n}={scale[n]}" for n in ("lowest", "highest") if n in scale]
 
 
 def sizes_of_passes(asked: Predictor) -> list[int]:
@@ -285,6 +308,65 @@ def test_rows_of_different_columns_need_json_lines(tuned: Path, tmp_path: Path) 
     assert [line.get("more") for line in lines] == [None] * 16 + [[1, {"a": "北"}]]
 
 
+@pytest.mark.parametrize("size", [1, 16])
+def test_a_column_of_several_types_is_text_in_parquet(
+    tuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr(predict, "CHUNK", size)
+    source, output = tmp_path / "in.jsonl", tmp_path / "out.parquet"
+    values = [1, "two", None, True, [3], 2**70]
+    numbers = [1, 2.5, None, 4, 5, 6]
+    rows = [{"review": "a man", "n": n, "x": x} for n, x in zip(values, numbers, strict=True)]
+    source.write_text("\n".join(map(json.dumps, rows)))
+    predict_file(Predictor(tuned), source, output, fields=FIELDS)
+    found = read(output)
+    assert [row["n"] for row in found] == ["1", "two", None, "true", "[3]", str(2**70)]
+    assert [row["x"] for row in found] == numbers
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".csv", ".parquet"])
+def test_times_and_bytes_of_parquet(tuned: Path, tmp_path: Path, ending: str) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    source, output = tmp_path / "in.parquet", tmp_path / f"out{ending}"
+    when, day = datetime(2026, 1, 2, 3, 4, 5), date(2026, 1, 2)
+    columns = {"review": ["a man"], "when": [when], "days": [[day]], "raw": [b"xy"]}
+    pytest.importorskip("pyarrow.parquet").write_table(arrow.table(columns), source)
+    predict_file(Predictor(tuned), source, output, fields=FIELDS)
+    (row,) = read(output)
+    days, raw = row["days"], row["raw"]
+    assert (days if ending == ".jsonl" else json.loads(days)) == ["2026-01-02"]
+    assert raw == (b"xy" if ending == ".parquet" else "xy")
+    assert (row["when"] if ending == ".parquet" else datetime.fromisoformat(row["when"])) == when
+
+
+@pytest.mark.parametrize(("ending", "between"), [(".csv", ","), (".tsv", "\t")])
+def test_a_carriage_return_does_not_end_a_row(tuned: Path, tmp_path: Path, ending: str, between: str) -> None:
+    source, output = tmp_path / "in.jsonl", tmp_path / f"out{ending}"
+    texts = ["one\rtwo", "the man", 'say "hi"\r\n']
+    source.write_text("\n".join(json.dumps({"review": text}) for text in texts))
+    predict_file(Predictor(tuned), source, output, fields=FIELDS)
+    with output.open(newline="", encoding="utf-8") as file:
+        found = list(csv.DictReader(file, delimiter=between))
+    assert [row["review"] for row in found] == texts
+    assert {row["prediction"] for row in found} <= {"fine", "poor"}
+
+
+@pytest.mark.usefixtures("small")
+def test_named_columns_go_on_too(tuned: Path, tables: dict[str, Path], tmp_path: Path) -> None:
+    source, output = tmp_path / "in.csv", tmp_path / "out.csv"
+    source.write_text(tables["dev"].read_text().partition("\n")[2])
+    names = ("review", "answer", "verdict", "points", "tags")
+
+    def stop(done: int, total: int | None) -> None:
+        if done == 48:
+            raise KeyboardInterrupt
+
+    go = partial(predict_file, Predictor(tuned), source, output, fields=FIELDS, header=names)
+    with pytest.raises(KeyboardInterrupt):
+        go(progress=stop)
+    assert go().before == 48
+
+
 def test_the_command(tuned: Path, tables: dict[str, Path], tmp_path: Path, capsys: Any) -> None:
     output = tmp_path / "out.csv"
     words = ["predict", "classify", str(tuned), "--file", str(tables["dev"])]
@@ -300,6 +382,18 @@ def test_the_command(tuned: Path, tables: dict[str, Path], tmp_path: Path, capsy
         ([*words[:3], "a text", *words[3:], "-o", str(tmp_path / "b.csv")], "give texts or --file"),
         ([*words[:3], "a text", "-o", str(tmp_path / "b.csv")], "belongs to --file"),
         ([*words, "-o", str(tmp_path / "b.csv")], "no column `text`"),
+        ([*words, "-o", str(tmp_path / "b.csv"), "--json"], "--json: means nothing with --file"),
+        ([*words[:3], "a text", "--text", "review"], "--text: belongs to --file"),
+        ([*words[:3], "a text", "--pair", "x"], "--pair: belongs to --file"),
+        ([*words[:3], "a text", "--top", "1"], "--top: belongs to --file"),
+        ([*words[:3], "a text", "--no-header"], "--no-header: belongs to --file"),
+        ([*words[:3], "a text", "--encoding", "latin-1"], "--encoding: belongs to --file"),
+        ([*words[:3], "a text", "--overwrite"], "--overwrite: belongs to --file"),
+        (["predict", "embed", str(tuned), "a text", "--text", "review"], "--text: belongs to --file"),
+        (
+            ["predict", "similarity", *words[2:], "-o", str(tmp_path / "b.csv"), "--json"],
+            "--json: means nothing with --file",
+        ),
         (["predict", "tag", *words[2:], "-o", str(tmp_path / "b.csv")], "cannot tag entities"),
         (["predict", "choose", str(tuned)], "is missing; or give --file"),
         (["predict", "classify", str(tuned), "x", "--device", "foo"], "there is no device `foo`"),

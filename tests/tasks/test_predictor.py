@@ -186,3 +186,6 @@ def test_the_fingerprint_is_of_everything_that_decides_an_answer(tmp_path: Path)
         change()
         known.append(Predictor(folder, precision="float32").fingerprint)
     assert len(set(known)) == len(known)
+    (folder / "evaluation").mkdir()
+    (folder / "evaluation" / "report.json").write_text("{}")
+    assert Predictor(folder, precision="float32").fingerprint == known[-1]

@@ -51,6 +51,7 @@ CASES: dict[str, tuple[str, str, str, list[dict[str, Any]]]] = {
     "squad for a reader": ("read", "a.json", json.dumps(TREE), [QUESTION]),
     "webqa": ("read", "a.json", json.dumps(WEBQA), [QUESTION]),
     "flat questions": ("answer", "a.json", json.dumps([QUESTION]), [QUESTION]),
+    "flat questions with data": ("answer", "a.jsonl", json.dumps({**QUESTION, "data": 1}), [QUESTION]),
     "rows of questions": ("answer", "a.jsonl", json.dumps(QUESTION), [QUESTION]),
     "conll": ("tag", "a.conll", "a B-x\nman O\n\n北 O\n京 O\n", [{"text": "a man"}, {"text": "北京"}]),
     "conll without tags": ("tag", "a.txt", "a\nman\n", [{"text": "a man"}]),
@@ -63,6 +64,7 @@ CASES: dict[str, tuple[str, str, str, list[dict[str, Any]]]] = {
         [{"id": "7-0", "question": "who", "text": "m: hi\nf: oh", "options": ["a", "b"]}],
     ),
     "options": ("choose", "a.json", '[{"text": "a", "options": ["b", "c"]}]', []),
+    "options that are numbers": ("choose", "a.jsonl", '{"text": "a", "options": [3, 4.5]}', []),
     "duie": ("relate", "a.json", '{"text": "a man", "spo_list": []}', [{"text": "a man"}]),
     "a table": ("classify", "a.txt", "text\na man\n", [{"text": "a man"}]),
 }
@@ -80,6 +82,9 @@ def test_every_form_becomes_rows(case: str, packed: bool, tmp_path: Path) -> Non
         assert {name: row[name] for name in want} == want
         assert fields.text in row and (fields.pair is None or fields.pair in row)
     assert len(found) == max(1, len(expected))
+    if task == "choose":
+        again, _ = rows_to_ask(path, FAMILIES[task])
+        assert all(len(FAMILIES[task].example(row, fields).options) == 2 for row in again)
 
 
 def test_columns_are_named_as_they_are_asked_for(tmp_path: Path) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from shlex import join
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
@@ -13,6 +14,9 @@ from typer.core import TyperCommand
 from albertine.cli import show
 from albertine.cli.given import runs_and_settings, splits
 from albertine.cli.options import Dev, DeviceOption, Json, OwnFile, RunPrecision, Runs, Test
+
+if TYPE_CHECKING:
+    from albertine.tasks.judge import TunedRun
 
 MOVED = {
     "--suite": "suite",
@@ -73,11 +77,8 @@ def evaluate(
     from albertine.evaluation.runs import read_run
     from albertine.tasks.judge import judge, write_judged
 
-    told, rows, folders = [], [], []
-    for path, run in zip(paths, found, strict=True):
-        here = path if path.is_dir() else run.settings.output / run.name  # of a model of the hub
-        folder = here / "evaluation" if output is None else output if len(paths) == 1 else output / run.name
-        folders.append(folder)
+    told, rows, folders = [], [], _folders(paths, found, output)
+    for folder, run in zip(folders, found, strict=True):
         model, judged = str(run.model_folder), judge(run, chosen, device)
         source = run.settings.task.source
         write_judged(folder, run.name, run.family, judged, data=source, model_folder=model)
@@ -95,3 +96,28 @@ def evaluate(
     show.table(("run", "split", "examples", "scores"), rows)
     for folder in folders:
         typer.echo(f"predictions and report: {folder}")
+
+
+def _folders(paths: Sequence[Path], runs: Sequence[TunedRun], output: Path | None) -> list[Path]:
+    """Where the predictions and the report of each run go.
+
+    Raises:
+        SettingsError: two would go to one folder.
+    """
+    from albertine.errors import SettingsError
+
+    if output is None:  # a path that is no folder names a model of the hub
+        places = [
+            p if p.is_dir() else run.settings.output / run.name for p, run in zip(paths, runs, strict=True)
+        ]
+        folders = [place / "evaluation" for place in places]
+    else:
+        folders = [output] if len(runs) == 1 else [output / run.name for run in runs]
+    for number, folder in enumerate(folders):
+        if folder in folders[:number]:
+            raise SettingsError(
+                f"{paths[folders.index(folder)]} and {paths[number]} would both be written to this folder",
+                where=folder,
+                remedy="Evaluate them one by one, each with a folder of its own: --output FOLDER",
+            )
+    return folders

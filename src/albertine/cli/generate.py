@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from albertine.inference.writing import Written
     from albertine.tasks.predictor import Predictor
 
-BEAMS = Annotated[int, typer.Option("--beams", min=1, help="Texts followed at once; 1 is the greedy choice.")]
+FOLLOWED = "Texts followed at once; 1 is the greedy choice"
+BEAMS = Annotated[
+    int | None, typer.Option("--beams", min=1, help=f"{FOLLOWED}; as the model was scored if left out.")
+]
 TOKENS = Annotated[
     int | None,
     typer.Option("--max-tokens", min=1, help="Longest text in tokens; that of tuning if left out."),
@@ -45,7 +48,7 @@ def generate(
         list[str] | None,
         typer.Argument(metavar="TEXT...", help="Sources; without any, lines of stdin. A tab parts a pair."),
     ] = None,
-    beams: BEAMS = 2,
+    beams: BEAMS = None,
     max_tokens: TOKENS = None,
     length_penalty: PENALTY = 1.0,
     samples: SAMPLES = 0,
@@ -56,7 +59,8 @@ def generate(
     json: Json = False,
 ) -> None:
     """The text that goes with every source, such as its title."""
-    limit = max_tokens or predictor.generator.room.target
+    scored = predictor.generator.search
+    beams, limit = beams or scored.beams, max_tokens or scored.max_tokens
     how = _how(beams, limit, length_penalty, samples, top_k, top_p, temperature, seed)
     for line in text or lines():
         source, _, pair = line.partition("\t")
@@ -85,7 +89,7 @@ def continue_(
         int, typer.Option("--segment", min=1, help="XLNet's way: most tokens that are read anew each time.")
     ] = 128,
     max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, help="Longest text in tokens.")] = 64,
-    beams: BEAMS = 1,
+    beams: Annotated[int, typer.Option("--beams", min=1, help=f"{FOLLOWED}.")] = 1,
     length_penalty: PENALTY = 1.0,
     samples: SAMPLES = 0,
     top_k: TOP_K = 0,
@@ -112,20 +116,26 @@ def read(
     passages: Annotated[
         list[str] | None, typer.Argument(metavar="PASSAGE...", help="Texts that may hold the answer.")
     ] = None,
-    beams: BEAMS = 2,
+    beams: BEAMS = None,
     max_tokens: TOKENS = None,
     length_penalty: PENALTY = 1.0,
     free: Annotated[bool, typer.Option("--free", help="The answer need not stand in a passage.")] = False,
     always: Annotated[
-        bool, typer.Option("--always", help="Answer even where every passage says that it has no answer.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--always/--no-always",
+            help="Answer even where every passage says that it has no answer; default: as the model was "
+            "scored.",
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """The answer that one or more passages give to a question, an empty line where they give none."""
     from albertine.inference.search import Search
 
     assert question is not None and passages is not None
-    search = Search(beams, max_tokens or predictor.generator.room.target, length_penalty)
+    scored = predictor.generator.search
+    search = Search(beams or scored.beams, max_tokens or scored.max_tokens, length_penalty)
     found = predictor.read(question, passages, search=search, extract=not free, always=always)
     show.as_json({"question": question, "found": _told(found)}) if json else typer.echo(found[0].text)
 

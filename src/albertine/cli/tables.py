@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -93,6 +93,7 @@ def asking(task: Task, tuned: str) -> Callable[[Callable[..., None]], Callable[.
 
     def extended(command: Callable[..., None]) -> Callable[..., None]:
         own = _own(command)
+        of_files = _more(own)
 
         @wraps(command)
         def either(model: Path, **told: Any) -> None:
@@ -103,16 +104,16 @@ def asking(task: Task, tuned: str) -> Callable[[Callable[..., None]], Callable[.
             how = _opening(told)
             if told["file"] is not None:
                 _check_file(told["output"], about.values())
+                _refuse("means nothing with --file", given, [p for p in own if p.name not in about])
                 return answer_file(Predictor(model, **how), task, **told)
-            if told["output"] is not None:
-                raise typer.BadParameter("belongs to --file", param_hint="--output")
+            _refuse("belongs to --file", told, of_files)
             if missing := [name for name, value in about.items() if value is None and name != "text"]:
                 raise typer.BadParameter("is missing; or give --file", param_hint=missing[0].upper())
             predictor = Predictor(model, **how)
             command(predictor, **given)
             show.cut(predictor.cut)
 
-        return _offering(either, [Parameter("model", ONLY, annotation=model), *own])
+        return _offering(either, [Parameter("model", ONLY, annotation=model), *own, *of_files])
 
     return extended
 
@@ -126,6 +127,7 @@ def asking_any(ask: str, without: Sequence[str]) -> Callable[[Callable[..., None
 
     def extended(command: Callable[..., None]) -> Callable[..., None]:
         own = _own(command)
+        of_files = _more(own, without)
 
         @wraps(command)
         def either(**told: Any) -> None:
@@ -135,17 +137,20 @@ def asking_any(ask: str, without: Sequence[str]) -> Callable[[Callable[..., None
             given, output = {p.name: told.pop(p.name) for p in own}, told.get("output")
             how = _opening(told)
             if told["file"] is None:
-                if output is not None:
-                    raise typer.BadParameter("belongs to --file", param_hint="--output")
+                _refuse("belongs to --file", told, of_files)
                 return command(partial(opener, **how), **given)
             model, *texts = given["words"] or [None]
             if model is None:
                 raise typer.BadParameter("name the model that is asked about --file", param_hint="MODEL")
             _check_file(given.get("output", output), texts)
-            told |= {name: given[name] for name in ("output", "pooling", "normalize") if name in given}
+            of_rows: dict[str, Any] = {
+                name: given[name] for name in ("output", "pooling", "normalize") if name in given
+            }
+            _refuse("means nothing with --file", given, [p for p in own if p.name not in ("words", *of_rows)])
+            told |= of_rows
             answer_file(Predictor(model, **how), ask=getattr(vectors, ask), **told)
 
-        return _offering(either, own, without)
+        return _offering(either, [*own, *of_files])
 
     return extended
 
@@ -159,15 +164,27 @@ def _own(command: Callable[..., None]) -> list[Parameter]:
     return [p.replace(kind=ONLY) for p in parameters][1:]
 
 
-def _offering(
-    command: Callable[..., None], own: Sequence[Parameter], without: Sequence[str] = ()
-) -> Callable[..., None]:
-    """A command with parameters of its own and those of `MORE`."""
+def _more(own: Sequence[Parameter], without: Sequence[str] = ()) -> list[Parameter]:
+    """The parameters of `MORE` that a command has beside its own."""
     names = {p.name for p in own} | set(without)
-    more = [Parameter(n, ONLY, default=d, annotation=kind) for n, (kind, d) in MORE.items() if n not in names]
-    command.__signature__ = Signature([*own, *more])  # type: ignore[attr-defined]
-    command.__annotations__ = {p.name: p.annotation for p in (*own, *more)}
+    return [Parameter(n, ONLY, default=d, annotation=kind) for n, (kind, d) in MORE.items() if n not in names]
+
+
+def _offering(command: Callable[..., None], parameters: Sequence[Parameter]) -> Callable[..., None]:
+    """A command with these parameters."""
+    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in parameters}
     return command
+
+
+def _refuse(why: str, told: Mapping[str, Any], parameters: Iterable[Parameter]) -> None:
+    """Refuse a parameter that is not as it would be if nobody named it."""
+    for parameter in parameters:
+        value = told.get(parameter.name, parameter.default)
+        if value != parameter.default:
+            # In an annotation, what typer calls the default is the name of the option.
+            on, _, off = parameter.annotation.__metadata__[0].default.partition("/")
+            raise typer.BadParameter(why, param_hint=off if off and not value else on)
 
 
 def _opening(told: dict[str, Any]) -> dict[str, Any]:

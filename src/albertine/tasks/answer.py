@@ -133,12 +133,20 @@ class FromPassages(Family):
     """What the families of extracted answers share; their model says a `LikelySpans` of every question.
 
     Attributes:
-        reading: how passages are read.
+        reading: how passages are read. no_answer: whether a passage may not answer.
     """
 
     task: ClassVar[Task] = "answer"
     fields: ClassVar[Fields] = QUESTIONS
+    no_answer: ClassVar[bool] = False
     reading: Reading
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        own = self.reading
+        sizes = {"stride": own.stride, "question": own.question, "longest": own.longest, "n_best": own.best}
+        how = {**sizes, "no_answer": self.no_answer}
+        return {"kind": "answers", "max_length": own.max_length, "answer": how}
 
     def example(self, row: Row, fields: Fields) -> Question:
         return question_of(row, fields)

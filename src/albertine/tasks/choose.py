@@ -52,6 +52,26 @@ class Choice:
     group: str = ""
 
 
+def options_of(row: Row, column: str) -> tuple[str, ...]:
+    """The options of a row; numbers as they are written.
+
+    Raises:
+        DataError: they are no list of two or more.
+    """
+    found = row.get(column)
+    if (
+        not isinstance(found, list)
+        or len(found) < 2
+        or not all(isinstance(o, str | int | float) for o in found)
+    ):
+        raise DataError(
+            f"`{column}` is not a list of two texts or more",
+            where=row.where,
+            remedy="Give the options as a list, in JSON lines or Parquet",
+        )
+    return tuple(map(str, found))
+
+
 def encode(examples: Sequence[Choice], tokenizer: Tokenizer, max_length: int) -> Encoded:
     """A row an option; the target is the number of the right one, int64 (1,)."""
     rows = RowBuilder(tokenizer, max_length)
@@ -81,16 +101,14 @@ class Choose(OneLayer):
     pooling: Looked = "cls"
     task: ClassVar[Task] = "choose"
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"kind": "choice", "max_length": self.max_length}
+
     def example(self, row: Row, fields: Fields) -> Choice:
-        options = row.get(fields.options)
-        if not isinstance(options, list) or len(options) < 2 or not all(isinstance(o, str) for o in options):
-            raise DataError(
-                f"`{fields.options}` is not a list of two texts or more",
-                where=row.where,
-                remedy="Give the options as a list, in JSON lines or Parquet",
-            )
+        options = options_of(row, fields.options)
         text, question = fields.first(row), fields.second(row) or ""
-        return Choice(row.name, text, question, tuple(options), None, row.where)
+        return Choice(row.name, text, question, options, None, row.where)
 
     def encode(self, examples: Sequence[Choice], tokenizer: Tokenizer) -> Encoded:
         return encode(examples, tokenizer, self.max_length)

@@ -89,6 +89,10 @@ class Classify(OneLayer):
     task: ClassVar[Task] = "classify"
 
     @property
+    def settings(self) -> dict[str, Any]:
+        return {"kind": self.kind, "max_length": self.max_length}
+
+    @property
     def outputs(self) -> int:
         return max(1, len(self.labels))
 

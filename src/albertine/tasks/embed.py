@@ -96,6 +96,11 @@ class Embed(Family):
     fields: ClassVar[Fields] = Fields("text", "pair")
 
     @property
+    def settings(self) -> dict[str, Any]:
+        how = {"pooling": self.pooling, "normalize": self.normalize}
+        return {"kind": "similarity", "max_length": self.max_length, "similarity": how}
+
+    @property
     def depth(self) -> int | None:
         """How many depths an encoder is cut to if nobody says: an early one knows best what a text is
         about."""

@@ -12,6 +12,7 @@ from albertine.evaluation.metrics import METRICS
 from albertine.interop.heads import Task, read_classifier, task_of
 from albertine.interop.huggingface_config import our_flags
 from albertine.interop.model_folder import Described, ModelFolder
+from albertine.settings import Settings
 from albertine.tasks.choice import Known, TaskChoice, is_of_own_files, named_or_file
 from albertine.tasks.family import Family, Settling, Tuned
 from albertine.tasks.registry import Dataset, described, listed
@@ -118,13 +119,24 @@ def saved(task: Mapping[str, Any], now: Mapping[str, Any]) -> Mapping[str, Any]:
         now: the same with what a person says anew, perhaps its kind.
     """
     try:
-        own = KINDS[kind_of(now)].model_fields
+        own = KINDS[kind_of(now)]
     except (ValueError, AttributeError):
         return task  # whoever reads it says what is wrong
-    others = {name for model in KINDS.values() for name in model.model_fields} - own.keys()
-    if now.get("dataset"):
-        others |= {name for name, field in own.items() if is_of_own_files(field)}
-    return {name: value for name, value in task.items() if name not in others}
+    others = {name for model in KINDS.values() for name in model.model_fields} - own.model_fields.keys()
+    task = {name: value for name, value in task.items() if name not in others}
+    return _of_data_set(task, own) if now.get("dataset") else task
+
+
+def _of_data_set(part: Mapping[str, Any], model: type[Settings]) -> Mapping[str, Any]:
+    """Settings without those of own files."""
+    found = dict(part)
+    for name, field in model.model_fields.items():
+        inner: Any = field.annotation
+        if is_of_own_files(field):
+            found.pop(name, None)
+        elif isinstance(found.get(name), Mapping) and isinstance(inner, type) and issubclass(inner, Settings):
+            found[name] = _of_data_set(found[name], inner)
+    return found
 
 
 def family_of(folder: Described, tokenizer: Tokenizer, where: Path) -> Family:

@@ -126,6 +126,11 @@ class Family(ABC):
     labels: tuple[str, ...]
 
     @property
+    def settings(self) -> dict[str, Any]:
+        """How it is asked, as the settings of its task say that: its kind, lengths and the like."""
+        return {}
+
+    @property
     def heads(self) -> frozenset[str]:
         """The pretraining heads that the tuned model keeps."""
         return frozenset()

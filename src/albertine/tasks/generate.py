@@ -150,9 +150,10 @@ class Generate(Family):
     """What writing and reading share; their model says the best text of every example.
 
     Attributes:
-        search: how texts are looked for when the model is judged.
+        search: how texts are looked for when the model is judged. kind: of its task, in settings.
     """
 
+    kind: ClassVar[str]
     tokenizer: Tokenizer
     room: Room
     search: Search
@@ -160,6 +161,16 @@ class Generate(Family):
     metrics: tuple[str, ...] = ()
     heads: frozenset[str] = frozenset({"mlm"})
     task: ClassVar[Task] = "generate"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        length, target = self.room.source + self.room.target, self.room.target
+        return {
+            "kind": self.kind,
+            "max_length": length,
+            "target_length": target,
+            "beams": self.search.beams,
+        }
 
     def build(self, base: Model, dropout: float, seed: int) -> TaskModel:
         from albertine.model.task_model import Seq2Seq
@@ -210,6 +221,7 @@ class Generate(Family):
 class Write(Generate):
     """The family of texts written freely."""
 
+    kind: ClassVar[str] = "generation"
     metrics: tuple[str, ...] = ("rouge_l", "text_f1", "text_exact")
 
     def example(self, row: Row, fields: Fields) -> Example:
@@ -237,6 +249,7 @@ class Read(Generate):
 
     always: bool = False
 
+    kind: ClassVar[str] = "reading"
     metrics: tuple[str, ...] = ("text_f1", "text_exact")
     fields: ClassVar[Fields] = QUESTIONS
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from albertine.evaluation.answers import Decided, squad2
 from albertine.inference.spans import LikelySpans, SpanTable, by_beam
 from albertine.inference.windows import Reading
+from albertine.interop.heads import is_joint, joint_architecture
 from albertine.tasks.answer import Answer, FromPassages, of_questions, words
 from albertine.tasks.encoded import Encoded, TaskBatch
 from albertine.tasks.family import Poll, Tuned, over_rows
@@ -36,6 +37,7 @@ class AnswerOrNot(FromPassages):
     """
 
     metrics: tuple[str, ...] = ("squad2_best_f1", "squad2_best_exact", "squad2_f1", "squad2_exact")
+    no_answer: ClassVar[bool] = True
     reading: Reading = field(default_factory=Reading)
     threshold: float = 0.5
     labels: tuple[str, ...] = ()
@@ -89,11 +91,7 @@ class AnswerOrNot(FromPassages):
     def config(self, model_type: str, dropout: float) -> dict[str, Any]:
         tree = super().config(model_type, dropout)
         tree.pop("architectures", None)  # those of the head of two numbers a token
-        if model_type == "xlnet":
-            from albertine.model.joint import ENDS, STARTS
-
-            # The one model of transformers that has this head.
-            tree |= {"architectures": ["XLNetForQuestionAnswering"], "start_n_top": STARTS, "end_n_top": ENDS}
+        tree |= joint_architecture(model_type)
         tree["albertine"] |= {"threshold": self.threshold}
         return tree
 
@@ -105,5 +103,5 @@ def of_folder(found: Tuned) -> Answer | AnswerOrNot:
     names = vars(Reading())
     sizes = {name: v for name, v in given.items() if name in names and isinstance(v, int) and v > 0}
     reading = Reading(**({"max_length": min(FOREIGN_WINDOW, positions)} | sizes))
-    joint = any(name.startswith("answer_class.") for name in found.folder.shapes)
+    joint = is_joint(found.folder.shapes)
     return AnswerOrNot(reading=reading) if joint else Answer(reading=reading)

@@ -94,8 +94,8 @@ def open_run(
 
     Args:
         assignments: `key.sub=value` over the settings of the run, such as where its files lie now. A model
-            folder that lies in no run needs all settings of its task. No training file is read: the folder
-            tells the classes.
+            folder that lies in no run needs the files and columns of its task. No training file is read: the
+            folder tells the classes, and where it lies in no run also the kind, the lengths and the like.
         file: own rows to be the test file instead of the run's. precision: default: as in training.
         read: of runs that share their data (`once`) it is read once.
 
@@ -107,10 +107,10 @@ def open_run(
     tokenizer, found = load_tokenizer(where), read_folder(where)
     known = family_of(found, tokenizer, where)
     tree: dict[str, Any] = {"name": folder.resolve().name, "encoder": {"folder": str(folder)}}
-    tree["task"] = {"max_length": length_of(found)}
+    tree["task"] = {"max_length": length_of(found), **known.settings}
     if run is not None:
         tree = read_yaml(run / "settings.yaml")
-        tree["task"] = saved(tree["task"], override(tree, assignments)["task"])
+    tree["task"] = saved(tree["task"], override(tree, assignments)["task"])
     settings = resolve(FinetuneSettings, override(tree, assignments), run or folder)
     if file is not None:
         if settings.task.dataset is not None:
@@ -209,13 +209,16 @@ def judge(
 
 
 def write_judged(folder: Path, name: str, family: Family, found: Sequence[Judged], **more: Any) -> None:
-    """Leave predictions and a record in a folder, as a run does.
+    """Leave predictions and a record in a folder, as a run does; predictions for other splits that are there
+    go, since the record is not of them.
 
     Args:
         more: other facts for the record.
     """
     with explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
+        for split in {*SPLITS} - {one.split for one in found}:
+            predictions_file(folder, split).unlink(missing_ok=True)
     for one in found:
         write_predictions(predictions_file(folder, one.split), family.lines(one.said, one.data, one.answers))
     scores: dict[str, Any] = {one.split: dict(one.scores) for one in found}

@@ -35,7 +35,7 @@ FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
 JOB = "job.json"
 BLOCK = 1 << 20
 NESTED = (list, tuple, dict)
-"""Values that CSV and Parquet have as JSON."""
+"""Values that CSV, TSV and Parquet have as JSON."""
 Columns = dict[str, Any]
 Progress = Callable[[int, int | None], None]
 Ask = Callable[..., Iterator[tuple[Row, Columns]]]
@@ -71,7 +71,7 @@ def predict_file(
     Args:
         source: as `finetune` reads it for the model's task, with answers or without; for vectors a table.
         output: told apart by its ending, one of `FORMATS`; lists and the like are JSON in it where the format
-            has none.
+            has none, and a column of Parquet whose values are of no one type is text.
         ask: gives every row its further columns, called as `ask(predictor, rows, fields, **how)`.
         fields, how: as `ask` has them. header, encoding: of `source`, as in `rows_of`.
         overwrite: an output that is there is replaced, and an interrupted job of other files forgotten.
@@ -91,7 +91,7 @@ def predict_file(
         "fields": None if fields is None else asdict(fields),
         "asked": ask.__name__,
         **how,
-        "header": header,
+        "header": header if isinstance(header, bool) else list(header),
         "encoding": encoding,
         "rows": CHUNK,
         "format": form,
@@ -215,33 +215,76 @@ def _part(
                 where=row.where,
                 remedy="Name an output that ends in .jsonl, whose rows may differ",
             )
-    lists = NESTED if form == ".parquet" else (*NESTED, np.ndarray)
-    cells = [
-        [_json(value) if isinstance(value, lists) else value for value in map(row.get, names)]
-        for row in table
-    ]
+    cells = [[_cell(value, form) for value in map(row.get, names)] for row in table]
     if form == ".parquet":
         return _parquet(cells, names)
     return _text(cells, form)
 
 
 def _json(value: Any) -> str:
-    """JSON; of a vector the shortest decimals that are the same float32 again."""
-    return json.dumps(value, ensure_ascii=False, default=lambda vector: [float(str(x)) for x in vector])
+    return json.dumps(value, ensure_ascii=False, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has no form for: of a vector the shortest decimals that are the same float32 again; times as
+    ISO 8601 writes them; bytes as the text that they are."""
+    if isinstance(value, np.ndarray):
+        return [float(str(x)) for x in value]
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def _cell(value: Any, form: str) -> Any:
+    """A value as a column of CSV, TSV or Parquet has it."""
+    if isinstance(value, NESTED) or (isinstance(value, np.ndarray) and form != ".parquet"):
+        return _json(value)
+    return _plain(value) if isinstance(value, bytes) and form != ".parquet" else value
 
 
 def _text(cells: Sequence[Sequence[Any]], form: str) -> bytes:
     text = io.StringIO()
-    csv.writer(text, delimiter="," if form == ".csv" else "\t", lineterminator="\n").writerows(cells)
+    how: Any = {"delimiter": "," if form == ".csv" else "\t", "lineterminator": "\n"}
+    usual, quoting = csv.writer(text, **how), csv.writer(text, **how, quoting=csv.QUOTE_ALL)
+    for row in cells:
+        # The usual writer leaves "\r" bare, which readers take for the end of a row.
+        bare = any(isinstance(cell, str) and "\r" in cell for cell in row)
+        (quoting if bare else usual).writerow(row)
     return text.getvalue().encode()
 
 
 def _parquet(cells: Sequence[Sequence[Any]], names: Sequence[str]) -> bytes:
     arrow, parquet = _pyarrow()
     content = io.BytesIO()
-    columns = {name: arrow.array([row[i] for row in cells]) for i, name in enumerate(names)}
+    columns = {name: _column([row[i] for row in cells], arrow) for i, name in enumerate(names)}
     parquet.write_table(arrow.table(columns), content)
     return content.getvalue()
+
+
+def _column(values: Sequence[Any], arrow: Any) -> Any:
+    """A column of Parquet: text where its values are of no one type."""
+    try:
+        return arrow.array(values)
+    except (arrow.ArrowException, OverflowError):
+        texts = [value if isinstance(value, str | None) else _json(value) for value in values]
+        return arrow.array(texts, arrow.string())
+
+
+def _schema(parts: Sequence[Any], arrow: Any) -> Any:
+    """The columns of Parquet that hold those of all parts: text where their types do not go together.
+
+    Args:
+        parts: their schemas, all with the same names.
+    """
+
+    def field(name: str) -> Any:
+        alone = [arrow.schema([part.field(name)]) for part in parts]
+        try:
+            return arrow.unify_schemas(alone, promote_options="permissive").field(name)
+        except arrow.ArrowException:
+            return arrow.field(name, arrow.string())
+
+    return arrow.schema([field(name) for name in parts[0].names])
 
 
 def _pyarrow() -> tuple[Any, Any]:
@@ -261,10 +304,11 @@ def _assemble(folder: Path, output: Path, names: Sequence[str], form: str) -> No
     parts = sorted(path for path in folder.iterdir() if path.stem.isdigit())
     if form == ".parquet":
         arrow, parquet = _pyarrow()
-        schema = arrow.unify_schemas([parquet.read_schema(p) for p in parts], promote_options="permissive")
+        schema = _schema([parquet.read_schema(part) for part in parts], arrow)
         with parquet.ParquetWriter(whole, schema) as writer:
             for part in parts:
-                writer.write_table(parquet.read_table(part).cast(schema))
+                table = parquet.read_table(part)
+                writer.write_table(table.cast(schema, safe=False))  # whole numbers may become fractions
     else:
         with whole.open("wb") as file:
             file.write(b"" if form == ".jsonl" else _text([names], form))

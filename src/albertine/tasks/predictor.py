@@ -41,7 +41,7 @@ from albertine.tasks.encoded import Encoded
 from albertine.tasks.examples import Example
 from albertine.tasks.families import asked_for, family_of, recall, tuned_model
 from albertine.tasks.family import Family, Fields
-from albertine.tasks.generate import Generate
+from albertine.tasks.generate import Generate, Read
 from albertine.tasks.joint import AnswerOrNot
 from albertine.tasks.questions import rows_to_ask
 from albertine.tasks.readers.table import Row
@@ -129,8 +129,8 @@ class Predictor:
     def fingerprint(self) -> str:
         """A digest of all that decides what is answered: the files of the folder, and the precision."""
         digest = hashlib.blake2b(self.model.precision.encode(), digest_size=16)
-        # The third: of sentence-transformers; the last: of exported models.
-        parts = ("*.json", "*.safetensors", "*/*.json", "onnx/*")
+        # The third: of sentence-transformers, which numbers its folders; the last: of exported models.
+        parts = ("*.json", "*.safetensors", "[0-9]*/*.json", "onnx/*")
         for path in sorted(path for part in parts for path in self._path.glob(part)):
             with path.open("rb") as file:
                 hashlib.file_digest(file, lambda: digest)
@@ -446,7 +446,7 @@ class Predictor:
         *,
         search: Search | None = None,
         extract: bool = True,
-        always: bool = False,
+        always: bool | None = None,
     ) -> list[Written]:
         """The best answers to a question that passages give together, best first; "" is that there is none.
 
@@ -454,7 +454,8 @@ class Predictor:
             passages: of any length; each has a vote, a long one several.
             search: by default as it was scored.
             extract: an answer stands in a passage word for word; otherwise it is written freely.
-            always: an answer is given even where every passage says that it has none.
+            always: an answer is given even where every passage says that it has none; by default as it was
+                scored.
 
         Raises:
             ModelError: the model was not tuned to generate. DataError: there is no passage.
@@ -465,6 +466,8 @@ class Predictor:
         ids, spans, room = self.tokenizer.encode(question), self.tokenizer.encode_spans, family.room.source
         inquiry = Inquiry(tuple(ReadPassage.of(self.tokenizer, ids, t, spans(t), room) for t in texts))
         how = search or family.search
+        if always is None:
+            always = isinstance(family, Read) and family.always
         return read(model, self.tokenizer, [inquiry], how, extract=extract, always=always)[0]
 
 

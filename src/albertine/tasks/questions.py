@@ -11,7 +11,7 @@ from typing import Any
 
 from albertine.tasks.answer import Question
 from albertine.tasks.choose import Choice
-from albertine.tasks.datasets.answer import squad_file
+from albertine.tasks.datasets.answer import is_tree, squad_file
 from albertine.tasks.datasets.choose import dialogues, race_folder
 from albertine.tasks.datasets.entities import own_conll
 from albertine.tasks.datasets.written import webqa_file
@@ -38,7 +38,7 @@ def rows_to_ask(
         header, encoding, prefix: as in `rows_of`.
     """
     fields = fields or family.fields
-    read = _reader(Path(source), family, encoding, prefix) if isinstance(source, str | Path) else None
+    read = _reader(Path(source), family, fields, encoding, prefix) if isinstance(source, str | Path) else None
     if read is not None:
         named = fields if family.task == "tag" else replace(fields, pair=fields.pair or "question")
         return (_row(n, example, named) for n, example in enumerate(read(Path(source)))), named
@@ -46,7 +46,9 @@ def rows_to_ask(
     return (_in_one(fields.text, row) for row in rows) if family.task == "tag" else rows, fields
 
 
-def _reader(path: Path, family: Family, encoding: str, prefix: str) -> Callable[[Path], Iterator[Any]] | None:
+def _reader(
+    path: Path, family: Family, fields: Fields, encoding: str, prefix: str
+) -> Callable[[Path], Iterator[Any]] | None:
     """What reads a file that is no table."""
     form, reads = form_of(path), isinstance(family, Read)
     if family.task == "choose" and path.is_dir():
@@ -60,7 +62,8 @@ def _reader(path: Path, family: Family, encoding: str, prefix: str) -> Callable[
         return dialogues if first is None else None
     if reads and first is not None and "evidences" in first:
         return partial(webqa_file, encoding=encoding, prefix=prefix)
-    return squad_file if first is None or "data" in first else None
+    tree = first is None or ("data" in first and is_tree(first, fields.text, fields.pair))
+    return squad_file if tree else None
 
 
 def _row(number: int, example: Any, fields: Fields) -> Row:

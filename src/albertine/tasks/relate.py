@@ -82,6 +82,11 @@ class Relate(Family):
     thresholds: tuple[float, float] = THRESHOLDS
     metrics: tuple[str, ...] = ("triple_f1", "triple_precision", "triple_recall")
     task: ClassVar[Task] = "relate"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"kind": "relations", "max_length": self.max_length}
+
     heads: frozenset[str] = frozenset({"pooler"})  # not asked; a whole encoder for whoever loads the folder
 
     def example(self, row: Row, fields: Fields) -> Example:

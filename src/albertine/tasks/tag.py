@@ -88,6 +88,10 @@ class Tag(OneLayer):
     per_token: bool = True
 
     @property
+    def settings(self) -> dict[str, Any]:
+        return {"kind": "entities", "max_length": self.max_length, "crf": self.crf}
+
+    @property
     def outputs(self) -> int:
         return len(self.labels)
 

@@ -24,8 +24,8 @@ from albertine.tasks.family import Family
 from albertine.tasks.joint import AnswerOrNot, of_folder
 from albertine.tasks.readers.files import File, whole_json
 from albertine.tasks.readers.table import Row, first_fields, rows_of
-from albertine.tasks.registry import Dataset, Rules, Split
-from albertine.tasks.sources import Data, Lost, files_of
+from albertine.tasks.registry import Columns, Dataset, Rules, Split
+from albertine.tasks.sources import Data, Lost, check_told, files_of
 from albertine.text.tokenizer import Tokenizer
 
 SCORES: Mapping[Rules, tuple[str, ...]] = {
@@ -35,6 +35,10 @@ SCORES: Mapping[Rules, tuple[str, ...]] = {
     "mlqa": ("mlqa_f1", "mlqa_exact"),
 }
 """The metrics of a script; the first picks the best model."""
+
+
+FLAT = Columns(text="context", pair="question", label="answers")
+"""The columns of flat rows of questions, as `datasets` has them for SQuAD."""
 
 
 def squad_file(path: File) -> Iterator[Question]:
@@ -63,38 +67,55 @@ def squad_file(path: File) -> Iterator[Question]:
         ) from error
 
 
-def flat_questions(rows: Iterable[Row]) -> Iterator[Question]:
-    """The questions of flat rows, as `datasets` has SQuAD: id, context, question, and `answers` with lists
-    `text` and `answer_start`, which are empty where the passage does not answer.
+def flat_columns(dataset: Dataset, split: Split) -> Columns:
+    """The columns of flat rows: the usual ones, but for those that are named."""
+    usual = Columns()
+    named = {name: value for name, value in dataset.columns_of(split) if value != getattr(usual, name)}
+    return FLAT.model_copy(update=named)
+
+
+def flat_questions(rows: Iterable[Row], columns: Columns) -> Iterator[Question]:
+    """The questions of flat rows: a passage, a question, and answers with lists `text` and `answer_start`,
+    which are empty where the passage does not answer.
 
     Raises:
         DataError: with the place of what is wrong.
     """
+    pair, label = columns.pair or "", columns.label or ""
     for row in rows:
-        answers = row.told("answers")
+        answers = row.told(label)
         try:
             if isinstance(answers, dict):
                 pairs = zip(answers["text"], answers["answer_start"], strict=True)
                 answers = [{"text": text, "answer_start": start} for text, start in pairs]
-            asked = {"id": row.name, "question": row.text("question"), "answers": answers}
-            yield _question(row.text("context"), asked | {"is_impossible": answers == []}, row.where)
+            asked = {"id": row.name, "question": row.text(pair), "answers": answers}
+            yield _question(row.text(columns.text), asked | {"is_impossible": answers == []}, row.where)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(
-                f"`answers` is not what SQuAD's are ({error!r:.80})",
+                f"`{label}` is not what SQuAD's are ({error!r:.80})",
                 where=row.where,
                 remedy='It is {"text": ["good"], "answer_start": [2]}',
             ) from error
 
 
-def questions_in(dataset: Dataset, path: File) -> Iterator[Question]:
+def questions_in(dataset: Dataset, path: File, split: Split) -> Iterator[Question]:
     """The questions of a file: flat rows, or SQuAD's own format."""
     if dataset.reader == "squad":
         return squad_file(path)
     first = first_fields(path, dataset.encoding, "task.")
-    flat = first is not None and (not first or not first.keys().isdisjoint(("context", "question")))
-    return (
-        flat_questions(rows_of(path, encoding=dataset.encoding, prefix="task.")) if flat else squad_file(path)
-    )
+    columns = flat_columns(dataset, split)
+    if first is None or (first and is_tree(first, columns.text, columns.pair)):
+        return squad_file(path)
+    return flat_questions(rows_of(path, encoding=dataset.encoding, prefix="task."), columns)
+
+
+def is_tree(first: Mapping[str, Any], *columns: str | None) -> bool:
+    """Whether the first object of a file is SQuAD's own tree, and no row with a column of questions.
+
+    Args:
+        columns: that are named, beside the usual ones.
+    """
+    return first.keys().isdisjoint((FLAT.text, FLAT.pair, *columns))
 
 
 def _question(passage: str, asked: dict[str, Any], where: str) -> Question:
@@ -156,7 +177,7 @@ def learnable(questions: Sequence[Question]) -> list[Question]:
 def read(dataset: Dataset, folder: Path, split: Split) -> Iterator[Question]:
     """The questions of a split of a data set."""
     for path in files_of(dataset, folder, split):
-        yield from questions_in(dataset, path)
+        yield from questions_in(dataset, path, split)
 
 
 class AnswerChoice(Settings):
@@ -196,6 +217,7 @@ class AnswersTask(TaskChoice):
     def family(self, splits: dict[str, list[Any]], tokenizer: Tokenizer, known: Family | None) -> Family:
         dataset, own = self.data, self.answer
         check(splits, dataset.no_answer)
+        check_told(splits.get("test", ()), flat_columns(dataset, "test").label or "", test=True)
         reading = Reading(self.max_length, own.stride, own.question, own.longest, own.n_best)
         if dataset.no_answer:
             return AnswerOrNot(reading=reading)

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from albertine.errors import DataError
 from albertine.tasks.choice import Examples, Known, PooledTask
-from albertine.tasks.choose import Choice, Choose, of_folder
+from albertine.tasks.choose import Choice, Choose, of_folder, options_of
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.family import Family
 from albertine.tasks.readers.files import LIMITS, File, find, parsed, unpacked, whole, whole_json
@@ -93,13 +93,6 @@ def _questions(
         yield _checked(Choice(named, passage, asked["question"], options, answer, where, "".join(group)))
 
 
-def _options(row: Row, field: str) -> tuple[str, ...]:
-    found = row.get(field)
-    if not isinstance(found, list) or not all(isinstance(o, str | int | float) for o in found):
-        raise DataError(f"`{field}` is not a list of options", where=row.where)
-    return tuple(map(str, found))
-
-
 def read(dataset: Dataset, folder: Path, split: Split) -> Iterator[Choice]:
     """The questions of a split of a data set."""
     if dataset.reader == "race":
@@ -116,7 +109,7 @@ def own_choices(rows: Iterable[Row], columns: Columns) -> Iterator[Choice]:
     """Rows of a table: text, question, a list of options, and the right one by its words, its number from 0
     or its letter from A."""
     for row in rows:
-        texts = _options(row, columns.options)
+        texts = options_of(row, columns.options)
         question = "" if columns.pair is None else row.text(columns.pair)
         answer = None if columns.label is None else _answer(row, columns.label, texts)
         yield _checked(Choice(row.name, row.text(columns.text), question, texts, answer, row.where))

@@ -15,7 +15,7 @@ from albertine.errors import DataError
 from albertine.inference.search import Search
 from albertine.tasks.answer import Question
 from albertine.tasks.choice import Examples, Known, TaskChoice
-from albertine.tasks.datasets.answer import questions_in
+from albertine.tasks.datasets.answer import flat_columns, questions_in
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.examples import Example
 from albertine.tasks.family import Family
@@ -23,7 +23,7 @@ from albertine.tasks.generate import Read, Room, Write, of_folder
 from albertine.tasks.readers.files import File
 from albertine.tasks.readers.table import Row, first_fields, rows_of
 from albertine.tasks.registry import Dataset, Split
-from albertine.tasks.sources import Lost, all_rows, files_of
+from albertine.tasks.sources import Lost, all_rows, check_told, files_of
 from albertine.text.tokenizer import Tokenizer
 
 NO_ANSWER = "no_answer"
@@ -72,7 +72,7 @@ def read_questions(dataset: Dataset, folder: Path, split: Split) -> Iterator[Que
         if own or dataset.reader == "webqa":
             yield from webqa_file(path, dataset.encoding, "task.")
         else:
-            yield from questions_in(dataset, path)
+            yield from questions_in(dataset, path, split)
 
 
 def read_texts(dataset: Dataset, folder: Path, split: Split) -> Iterator[Example]:
@@ -115,6 +115,7 @@ class TextsTask(WritingTask):
                     where=example.where,
                     remedy="Name the column of the target in task.label",
                 )
+        check_told(splits.get("test", ()), self.data.columns_of("test").label or "", test=True)
         return Write(tokenizer, *self.lengths, metrics=self.metrics)
 
     def lost(self, read: Examples, kept: Examples, encoded: Encoded, split: str) -> Iterable[Lost]:
@@ -131,6 +132,7 @@ class ReadingTask(WritingTask):
     read: ClassVar = staticmethod(read_questions)
 
     def family(self, splits: dict[str, list[Any]], tokenizer: Tokenizer, known: Family | None) -> Family:
+        check_told(splits.get("test", ()), flat_columns(self.data, "test").label or "", test=True)
         train = self._drawn(splits.get("train", []))
         names, answered = {q.name for q in train}, {q.name for q in train if q.answers}
         always = known.always if isinstance(known, Read) else names == answered
