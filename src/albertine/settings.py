@@ -153,6 +153,13 @@ def load(cls: type[S], path: Path | None, assignments: Iterable[str] = ()) -> S:
     return resolve(cls, override(read_yaml(path) if path else {}, assignments), where=path)
 
 
+def load_given(cls: type[S], path: Path | None, assignments: Iterable[str] = ()) -> dict[str, Any]:
+    """What a YAML file and overrides say, before anything is added or validated; a part whose lines are all
+    commented out says nothing."""
+    tree = _read((cls,), override(read_yaml(path) if path else {}, assignments))
+    return {key: value for key, value in tree.items() if value is not None}
+
+
 def dump(settings: Settings) -> str:
     """The settings, fully resolved, as YAML that `load` reads back."""
     return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False, allow_unicode=True)

@@ -53,6 +53,16 @@ def test_what_the_words_come_to(albertine: Command, place: Path) -> None:
     assert halved["model"]["student"]["depth"] == 2 and halved["training"]["steps"] == 2000
 
 
+def test_parts_without_lines_say_nothing(albertine: Command, place: Path, tmp_path: Path) -> None:
+    empty = tmp_path / "r.yaml"
+    empty.write_text("model:\nobjective:  # max_length: 64\ntraining:\n", encoding="utf-8")
+    words = ("distill", place / "big", place / "corpus", "--dry-run")
+    assert albertine(*words, "--config", empty).out == albertine(*words).out != ""
+    whole = yaml.safe_load(albertine(*words, "objective={max_length: 64}", "training={steps: 3}").out)
+    assert whole["objective"]["distillation"]["teacher"] == str(place / "big")
+    assert (whole["objective"]["max_length"], whole["training"]["steps"]) == (64, 3)
+
+
 def test_a_run_of_the_command(albertine: Command, place: Path, tmp_path: Path) -> None:
     small = ["training.steps=2", "training.batch_size=4", "objective.max_length=32", "training.workers=0"]
     small += ["watching.evaluate_sequences=4", "watching.tensorboard=false"]
@@ -95,6 +105,10 @@ def test_wrong_words(albertine: Command, place: Path, tmp_path: Path) -> None:
         "--coverage=0.9",
     )
     assert both.code == 2 and "both say how many pieces stay" in both.err
+    for part in ("training: 5", "model: small", "objective: [64]"):
+        (tmp_path / "r.yaml").write_text(f"{part}\n", encoding="utf-8")
+        odd = albertine("distill", place / "big", place / "corpus", "--config", tmp_path / "r.yaml")
+        assert odd.code == 2 and f"`{part.partition(':')[0]}`" in odd.err and "Traceback" not in odd.err
     same = albertine("prune", str(place / "big"), str(place / "corpus"), "-o", str(place / "big"))
     assert same.code == 2 and "is both read and written" in same.err
 

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 
 import albertine
 from albertine.corpus.reader import Corpus
-from albertine.errors import AlbertineError, CheckpointError, ModelError, SettingsError
+from albertine.errors import AlbertineError, CheckpointError, ModelError, RunError, SettingsError
 from albertine.interop.google import save_checkpoint
 from albertine.interop.huggingface import load_model, save_model
 from albertine.model.config import EncoderConfig
@@ -29,6 +29,7 @@ from albertine.pretraining.first_model import encoder_config
 from albertine.pretraining.run import pretrain
 from albertine.pretraining.settings import ModelChoice, PretrainingSettings
 from albertine.pretraining.student import Student, kept_depths, student_of
+from albertine.pretraining.teaching import Teacher
 from albertine.settings import dump
 from albertine.text.load import load_tokenizer
 from albertine.training.metrics import read_metrics
@@ -112,6 +113,11 @@ def test_a_killed_run_is_the_same_run(build: Build, teacher: Path, tmp_path: Pat
     assert both[0].keys() == both[1].keys()
     for name, tensor in both[0].items():
         assert torch.equal(tensor, both[1][name]), name
+
+
+def test_a_record_of_the_teacher_that_cannot_be_written_is_told(teacher: Path, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="gone: cannot be written"):
+        Teacher("a name", load_model(teacher)).write(tmp_path / "gone")
 
 
 def test_another_teacher_is_refused_where_a_run_goes_on(

@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from safetensors.torch import load_file
 
+from albertine.cli.app import run as main
 from albertine.errors import RunError
 from albertine.settings import dump
-from albertine.training.launch import started, together
+from albertine.training.launch import started, threads_each, together
 from tests.pretraining.conftest import Build
 from tests.toy import MODEL
 
@@ -76,8 +78,11 @@ def test_two_processes_are_one_run(build: Build, tmp_path: Path) -> None:
         assert process.returncode == 0, err
         assert out.count("Done after 6 steps") == 1
         told[name] = json.loads((tmp_path / "runs" / name / "environment.json").read_text())
+        settings = yaml.safe_load((tmp_path / "runs" / name / "settings.yaml").read_text())
+        assert settings["training"]["threads"] is None, "the share of one process is not a wish of the user"
         weights[name] = load_file(tmp_path / "runs" / name / "final" / "model.safetensors")
     assert (told["one"]["world_size"], told["two"]["world_size"]) == (1, 2)
+    assert told["two"]["threads"] == threads_each(2)
     for key, value in weights["one"].items():
         if key.endswith("key.bias"):  # its gradient is rounding: a softmax does not see it
             continue
@@ -92,6 +97,70 @@ def test_a_mistake_is_told_once_and_soon(build: Build, tmp_path: Path) -> None:
     assert process.returncode == 2 and out == ""
     assert err.count("fewer sequences than the 2 processes") == 1 and "Traceback" not in err
     assert time.monotonic() - began < 40, "it did not wait for the other process"
+
+
+EARLY = """
+import os, time
+if os.environ.get("RANK") == "1":
+    {}
+"""
+
+
+def of_two_that_never_meet(
+    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, instead: str
+) -> subprocess.Popen[str]:
+    """A command whose second process does something else instead of its work."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(EARLY.format(instead), encoding="utf-8")
+    path = [str(tmp_path / "site"), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, path)))
+    return command(recipe(build, tmp_path), "--processes", "2")
+
+
+def test_a_process_that_ends_before_it_meets_the_others_is_told(
+    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began = time.monotonic()
+    instead = "os.write(2, b'albertine: no memory\\n'); os._exit(3)"
+    process = of_two_that_never_meet(build, tmp_path, monkeypatch, instead)
+    try:
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 2 and "Traceback" not in err
+    assert "another process of the run ended with exit code 3: albertine: no memory" in err
+    assert time.monotonic() - began < 40
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="looks for processes in /proc")
+def test_a_wait_for_another_process_can_be_interrupted(
+    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = of_two_that_never_meet(build, tmp_path, monkeypatch, "time.sleep(600)")
+    try:
+        deadline = time.monotonic() + 60
+        while not children(process.pid) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        (other,) = children(process.pid)
+        time.sleep(2)
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 143, err
+    assert not Path(f"/proc/{other}").exists(), "the other process lives on"
+
+
+def test_no_more_processes_than_cards(
+    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setattr("albertine.training.launch.subprocess.Popen", None)
+    file = recipe(build, tmp_path)
+    assert main(["pretrain", "--config", str(file), "--processes=3"]) == 2
+    assert "--processes: 3 processes need a GPU each, and torch sees 2 here" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="looks for processes in /proc")
@@ -114,6 +183,12 @@ def test_the_end_of_the_other_process_is_told(build: Build, tmp_path: Path) -> N
     assert process.returncode == 2, err
     assert "another process of the run ended by signal 9" in err and "goes on from the last checkpoint" in err
     assert "Traceback" not in err
+
+
+def test_one_process_of_torchrun_is_not_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    for size, several in (("1", False), ("2", True)):
+        monkeypatch.setenv("WORLD_SIZE", size)
+        assert started() is several
 
 
 def test_what_another_process_said_last_is_passed_on() -> None:

@@ -27,12 +27,12 @@ from albertine.pretraining.data import PretrainingBatches, held_out_batches
 from albertine.pretraining.held_out import judge
 from albertine.pretraining.run import _hints, _missing, pretrain
 from albertine.pretraining.settings import PretrainingSettings
-from albertine.settings import dump
+from albertine.settings import dump, load
 from albertine.text.documents import read_documents
 from albertine.text.load import load_tokenizer
 from albertine.text.sentences import document_sentences
 from albertine.text.train import train_sentencepiece
-from albertine.training.checkpoints import read
+from albertine.training.checkpoints import fingerprint_changes, read
 from albertine.training.distributed import World
 from albertine.training.guards import onset_minute
 from albertine.training.job import Job
@@ -610,6 +610,30 @@ def test_going_on_from_a_model_folder(build: Build) -> None:
                 update={"name": "third", "objective": build(objective={"pairs": "nsp"}).objective}
             )
         )
+
+
+def test_a_run_that_began_with_a_model_goes_on_wherever_that_lies(
+    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = run(build(name="first"))
+    monkeypatch.chdir(tmp_path)
+    choice = {"preset": None, "change": {}, "start_from": Path("runs/first/final")}
+    folder = run(build(name="second", model=choice))
+    as_recorded = load(PretrainingSettings, folder / "settings.yaml")
+    assert as_recorded.model.start_from == first / "final"
+    assert pretrain(as_recorded, reporter=Reporter(quiet=True)).outcome.updates == 0
+    other = build(name="second", model=choice | {"start_from": run(build(name="other", seed=2)) / "final"})
+    with pytest.raises(CheckpointError, match=r"other settings: weights: checkpoint \w{10}"):
+        pretrain(other, reporter=Reporter(quiet=True))
+
+
+def test_a_checkpoint_that_names_the_place_of_its_first_model_is_gone_on_from() -> None:
+    before = {"start": {"start_from": "runs/first/final", "output_bias": "zero"}}
+    now = {"start": {"output_bias": "zero"}, "weights": "a digest"}
+    assert fingerprint_changes(before, now) == []
+    for other in ({"start": {**before["start"], "start_from": None}}, now | {"start": {}}):
+        assert fingerprint_changes(before, other) != []
+    assert fingerprint_changes({"start": {"start_from": None, "output_bias": "zero"}}, now) != []
 
 
 def test_no_held_out_documents(build: Build, corpus: Path, tmp_path: Path) -> None:

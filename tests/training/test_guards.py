@@ -14,6 +14,7 @@ import pytest
 from albertine.randomness import generator
 from albertine.training.branching import onset_of
 from albertine.training.guards import Alarm, TrainingAlarms, not_finite, onset_minute
+from albertine.training.metrics import MetricsFile, read_metrics
 
 UNIGRAM = 7.0
 Curve = Callable[[float], tuple[float, float, float]]
@@ -318,6 +319,23 @@ def test_the_onset_is_the_first_evaluation_that_gains() -> None:
     ]
     assert onset_minute(rows) == 2.0
     assert onset_minute(rows[:2]) is None
+    unknown = {"step": 1, "elapsed": 60.0, "context_gain": None}
+    assert onset_minute([unknown, *rows]) == 2.0
+
+
+def test_what_was_not_a_number_is_null_in_the_metrics_and_says_nothing(tmp_path: Path) -> None:
+    nan = {"mask_loss": math.nan, "cosine": math.nan}
+    assert watch().context_gain(nan) is None
+    total, guard, alarms = 20_000, watch(), []
+    for scores in (nan, {"mask_loss": UNIGRAM - 0.1, "cosine": math.nan}):
+        MetricsFile(tmp_path / "metrics.jsonl").write({"step": 1, "evaluation": scores})
+    for row in read_metrics(tmp_path / "metrics.jsonl"):
+        assert row["evaluation"]["cosine"] is None
+        guard.see(row, 0.0)
+    for step in range(50, total + 1, 50):
+        alarms += guard.see({"step": step, "mlm_loss": 6.9, "mlm_accuracy": 0.05}, step / total)
+        guard.see({"step": step, "evaluation": {"mask_loss": UNIGRAM - 0.1, "cosine": None}}, step / total)
+    assert {alarm.kind for alarm in alarms} == {"plateau"} and "mean cosine" not in alarms[0].what
 
 
 def test_a_branch_does_not_say_when_its_first_run_began_to_read(tmp_path: Path) -> None:

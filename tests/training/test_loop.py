@@ -23,6 +23,7 @@ from albertine.training.job import Job, Outcome
 from albertine.training.loop import MARGIN, train
 from albertine.training.metrics import TIMINGS, read_metrics
 from albertine.training.optimizers import OptimizerKind, build_optimizer
+from albertine.training.recorder import Recorder
 from albertine.training.run_folder import RunFolder
 from tests.crashes import Disk
 from tests.training.toy import Toy, run_toy, toy_batches, toy_evaluate, toy_job, toy_loss, toy_settings
@@ -412,6 +413,61 @@ def test_a_full_disk_is_refused_before_the_start(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 1000})())
     with pytest.raises(RunError, match="the disk has"):
         run_toy(tmp_path)
+
+
+def test_a_run_whose_time_ends_while_it_saves_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = loop.CheckpointStore.save
+
+    def slow(*arguments: Any) -> Any:
+        written = save(*arguments)
+        time.sleep(0.7)
+        return written
+
+    monkeypatch.setattr(loop.CheckpointStore, "save", slow)
+    often = {"log_every": 1, "evaluate_every": 1, "checkpoint_every": 1}
+    first, one = run_toy(tmp_path, steps=None, minutes=0.01, **often)
+    second, two = run_toy(tmp_path, steps=None, minutes=0.01, **often)
+    assert one.done and two.done and one.updates == one.step > 0
+    assert two.updates == 0 and same(first, second)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a full disk")
+def test_a_full_disk_while_numbers_are_written_is_one_message(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
+    with pytest.raises(RunError, match=r"metrics.jsonl: the disk is full"):
+        run_toy(tmp_path)
+    log = (tmp_path / "log.txt").read_text()
+    assert "the run ended: " in log and "bug" not in log
+    (tmp_path / "metrics.jsonl").unlink()
+    assert run_toy(tmp_path)[1].done
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a full disk")
+def test_what_broke_a_run_off_is_told_although_its_numbers_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
+
+    class Stuck(Recorder):
+        def sync(self) -> None:
+            assert self._metrics is not None
+            self._metrics._file.write("{}")
+            raise RunError("no more coffee")
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(RunError, match="no more coffee"):
+        patch.setattr(loop, "Recorder", Stuck)
+        run_toy(tmp_path, log_every=100, evaluate_every=100, checkpoint_every=2)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a full disk")
+def test_a_log_that_cannot_be_written_is_told_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "log.txt").symlink_to("/dev/full")
+    assert run_toy(tmp_path)[1].done
+    told = capsys.readouterr().err
+    assert told.count("log.txt: cannot be written (No space left on device)") == told.count("\n") == 1
+    assert run_toy(tmp_path)[1].updates == 0, "the folder is free again"
 
 
 @pytest.mark.parametrize("changes", [{"steps": None}, {"minutes": 1.0}])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from albertine.errors import RunError
 from albertine.training.distributed import World
 from albertine.training.metrics import MetricsFile, RunningSums, cut_metrics, open_tensorboard, read_metrics
 from albertine.training.step import PartSum, StepReport, means
@@ -64,6 +65,15 @@ def test_lines(tmp_path: Path) -> None:
         {"step": 1, "loss": None, "evaluation": {"a": None}},
         {"step": 2, "名": "甲"},
     ]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a full disk")
+def test_a_full_disk_is_told_also_when_the_file_is_closed(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
+    file = MetricsFile(tmp_path / "metrics.jsonl")
+    for fails in (lambda: file.write({"step": 1}), file.close):
+        with pytest.raises(RunError, match=r"metrics.jsonl: the disk is full"):
+            fails()
 
 
 def test_going_back_drops_later_and_torn_lines(tmp_path: Path) -> None:

@@ -72,12 +72,9 @@ def run(
         words: of the command without --resume and --processes, for the other processes.
     """
     from albertine.settings import dump
-    from albertine.training.distributed import is_main
+    from albertine.training.distributed import check_cards, is_main
     from albertine.training.launch import started, threads_each, together
 
-    if processes > 1 and settings.training.threads is None:
-        threads = {"threads": threads_each(processes)}
-        settings = settings.model_copy(update={"training": settings.training.model_copy(update=threads)})
     if dry_run:
         typer.echo(dump(settings), nl=False)
         if settings.stages:
@@ -87,17 +84,24 @@ def run(
             for line in told(settings):
                 typer.echo(f"#   {line}")
         raise typer.Exit
+    import torch
+
     from albertine.pretraining.run import pretrain as begin
 
+    if processes > 1 and settings.training.threads is None:
+        torch.set_num_threads(threads_each(processes))
     words = [*words, f"--resume={resume}", f"--processes={processes}"]
-    with together(processes, words) if processes > 1 and not started() else nullcontext():
+    first = processes > 1 and not started()
+    if first:
+        check_cards(processes)
+    with together(processes, words) if first else nullcontext():
         result = begin(settings, resume=resume, strict=strict, branch_from=branch_from)
     if is_main():
-        _tell(result)
+        _tell(result, settings.corpus)
     raise typer.Exit(result.outcome.exit_code)
 
 
-def _tell(result: PretrainResult) -> None:
+def _tell(result: PretrainResult, corpus: Path) -> None:
     from albertine.training.branching import onset_of
     from albertine.training.guards import ONSET
 
@@ -117,11 +121,12 @@ def _tell(result: PretrainResult) -> None:
             "curves": folder / "plots",
             "held out": ", ".join(f"{name} {value:.3f}" for name, value in outcome.scores.items()),
             "without skill": f"mlm_loss {result.baseline.cross_entropy:.3f}, "
-            f"mlm_accuracy {result.baseline.accuracy:.3f}, sentence_accuracy 0.500",
+            f"mlm_accuracy {result.baseline.accuracy:.3f}"
+            + (", sentence_accuracy 0.500" if "sentence_accuracy" in outcome.scores else ""),
             **read,
         },
     )
-    typer.echo(f"Next: albertine evaluate {_quoted(folder / 'final')} CORPUS")
+    typer.echo(f"Next: albertine score {_quoted(folder / 'final')} {_quoted(corpus)}")
 
 
 def _quoted(path: Path) -> str:

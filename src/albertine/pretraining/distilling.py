@@ -10,7 +10,7 @@ from albertine.interop.huggingface import load_model
 from albertine.interop.places import model_folder
 from albertine.model.model import Model
 from albertine.pretraining.settings import PretrainingSettings
-from albertine.settings import merged, override, read_yaml, resolve
+from albertine.settings import load_given, merged, resolve
 
 USUAL: Mapping[str, Any] = {
     "objective": {"max_length": 128, "masking": {"ngram": 1, "whole_word": False}},
@@ -39,12 +39,13 @@ def distillation_settings(
     Raises:
         AlbertineError: there is no such teacher, or a setting is wrong.
     """
-    tree = override(read_yaml(config) if config else {}, assignments)
+    tree = load_given(PretrainingSettings, config, assignments)
+    parts = {name: part for name, part in tree.items() if isinstance(part, Mapping)}
     found = load_model(model_folder(teacher))
     asked = {name: value for name, value in (student or {}).items() if value is not None}
-    if not asked and "student" not in tree.get("model", {}):
+    if not asked and "student" not in parts.get("model", {}):
         asked = {"depth": max(1, found.config.num_hidden_layers // 2)}
-    length = tree.get("training", {})
+    length = parts.get("training", {})
     known: dict[str, Any] = {
         "objective": {"pairs": _pairs(found), "distillation": {"teacher": teacher}},
         "training": {} if {"steps", "minutes"} & length.keys() else {"steps": STEPS},
@@ -56,7 +57,9 @@ def distillation_settings(
         "objective": {"distillation": {"teacher": teacher}},
         **({"name": folder.name, "output": folder.parent} if run or "name" not in tree else {}),
     }
-    return resolve(PretrainingSettings, merged(USUAL, known, tree, said))
+    # A part that is none is not covered by what is known of it: it is for `resolve` to refuse.
+    wrong = {name: tree[name] for name in ("model", *USUAL) if name in tree and name not in parts}
+    return resolve(PretrainingSettings, merged(USUAL, known, tree, said) | wrong, where=config)
 
 
 def _pairs(teacher: Model) -> str:

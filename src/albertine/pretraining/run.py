@@ -19,7 +19,7 @@ from albertine.corpus.manifest import NAME as MANIFEST
 from albertine.corpus.reader import Corpus
 from albertine.interop.heads import learned_config
 from albertine.interop.hub import commit_of
-from albertine.interop.huggingface import save_model
+from albertine.interop.huggingface import load_model, save_model
 from albertine.interop.places import model_folder
 from albertine.model.model import Model
 from albertine.objectives.baseline import BaselineScore, Unigram, count_tokens
@@ -36,7 +36,7 @@ from albertine.pretraining.losses import losses_of
 from albertine.pretraining.settings import Masking, ModelChoice, ObjectiveChoice, PretrainingSettings
 from albertine.pretraining.stages import check_depths, check_processes, resolved
 from albertine.pretraining.stream_data import StreamBatches, held_out_streams
-from albertine.pretraining.teaching import Teacher, open_teacher
+from albertine.pretraining.teaching import Teacher, model_digest, open_teacher
 from albertine.text.tokenizer import Tokenizer
 from albertine.training.average import Average
 from albertine.training.distributed import World, start, stop
@@ -269,7 +269,7 @@ def fingerprint(
         "corpus": hashlib.sha256((settings.corpus / MANIFEST).read_bytes()).hexdigest(),
         "tokenizer": tokenizer.fingerprint,
         "model": {**model.config.plain(), "heads": sorted(model.heads)},
-        "start": _start(settings.model),
+        **_start(settings.model),
         "objective": _objective(settings.objective, teacher),
         "training": training,
         **(
@@ -281,10 +281,14 @@ def fingerprint(
 
 
 def _start(choice: ModelChoice) -> dict[str, Any]:
+    """How the model begins; one that was there before is told by its weights, wherever they lie."""
     plain = choice.model_dump(mode="json", include={"start_from", "embeddings", "output_bias", "student"})
     if choice.student is None:
         del plain["student"]
-    return plain
+    if choice.start_from is None:
+        return {"start": plain}
+    del plain["start_from"]
+    return {"start": plain, "weights": model_digest(load_model(model_folder(choice.start_from)))}
 
 
 def _objective(objective: ObjectiveChoice, teacher: Teacher | None = None) -> dict[str, Any]:

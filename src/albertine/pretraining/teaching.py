@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import Field, model_validator
 
 from albertine.errors import ModelError, SettingsError
-from albertine.files import replace_durably
+from albertine.files import explained, replace_durably
 from albertine.interop.huggingface import load_model
 from albertine.interop.places import model_folder
 from albertine.model.digest import weights_digest
@@ -83,7 +83,8 @@ class Teacher:
             "num_hidden_layers": config.num_hidden_layers,
             "hidden_size": config.hidden_size,
         }
-        replace_durably(folder / RECORD, (json.dumps(tree, indent=2) + "\n").encode())
+        with explained(folder):
+            replace_durably(folder / RECORD, (json.dumps(tree, indent=2) + "\n").encode())
 
 
 def model_digest(model: Model) -> str:

@@ -48,6 +48,8 @@ MODEL, OPTIMIZER, STATE, MANIFEST, LATEST = (
 AVERAGE, CARRIED = "average", "carried"
 LATER = ("weights", "dev", "task", "watching")
 """Keys of fingerprints that older checkpoints lack. What they do not tell is not compared."""
+PLACES = frozenset({"start.start_from"})
+"""Keys in which older checkpoints name a model by its place. Now its weights are told, wherever they lie."""
 ABSENT: Final = object()
 
 log = logging.getLogger("albertine.training")
@@ -321,7 +323,11 @@ def fingerprint_changes(before: Mapping[str, Any], fingerprint: Mapping[str, Any
     """Where the settings that decide the result differ from those that a checkpoint or a record tells."""
     untold = [key for key in LATER if key not in before]
     now = {key: value for key, value in json.loads(_json(fingerprint)).items() if key not in untold}
-    return list(changes(before, now))
+    return [change for change in changes(before, now) if not _told_by_place(change)]
+
+
+def _told_by_place(change: Change) -> bool:
+    return change.key in PLACES and isinstance(change.before, str) and change.now is ABSENT
 
 
 class Change(NamedTuple):

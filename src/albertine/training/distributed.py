@@ -16,7 +16,8 @@ from datetime import timedelta
 import torch
 from torch import Tensor, nn
 
-from albertine.errors import RunError
+from albertine.errors import RunError, SettingsError
+from albertine.training.launch import meet
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,8 @@ def start(device: torch.device | str | None = None, *, timeout_minutes: float = 
         timeout_minutes: how long a rank waits for the others before it gives up.
 
     Raises:
-        RunError: torchrun's environment is incomplete, or this machine has no such GPU.
+        RunError: torchrun's environment is incomplete, this machine has no such GPU, or another process has
+            ended.
     """
     local = int(os.environ.get("LOCAL_RANK", "0"))
     place = torch.device(device) if device is not None else _default_device(local)
@@ -119,8 +121,23 @@ def start(device: torch.device | str | None = None, *, timeout_minutes: float = 
     backend = "cpu:gloo,cuda:nccl" if place.type == "cuda" else "gloo"
     # NCCL is told its card; it would guess it at the first collective, and hang where it guesses wrong.
     card = place if place.type == "cuda" else None
+    meet()
     torch.distributed.init_process_group(backend, timeout=timedelta(minutes=timeout_minutes), device_id=card)
     return World(torch.distributed.get_rank(), torch.distributed.get_world_size(), place)
+
+
+def check_cards(count: int) -> None:
+    """Refuse to start more processes on this machine than it has GPUs, where it has any.
+
+    Raises:
+        SettingsError: it says how many there are.
+    """
+    if torch.cuda.is_available() and count > (cards := torch.cuda.device_count()):
+        raise SettingsError(
+            f"{count} processes need a GPU each, and torch sees {cards} here",
+            where="--processes",
+            remedy=f"Start at most {cards}, or hide the GPUs (CUDA_VISIBLE_DEVICES=) to use the processor",
+        )
 
 
 def is_main() -> bool:

@@ -39,7 +39,8 @@ def onset_minute(rows: Iterable[Mapping[str, Any]]) -> float | None:
         rows: of `metrics.jsonl`.
     """
     for row in rows:
-        if row.get("context_gain", 0.0) > ONSET and "elapsed" in row:
+        gain = row.get("context_gain")  # null where it was not a number
+        if isinstance(gain, int | float) and gain > ONSET and "elapsed" in row:
             return float(row["elapsed"]) / 60
     return None
 
@@ -139,7 +140,9 @@ class TrainingAlarms:
         The level is that of all chosen tokens, from which the masked ones are drawn blindly.
         """
         loss = scores.get("mask_loss")
-        return self.unigram_entropy - loss if isinstance(loss, int | float) else None
+        if not isinstance(loss, int | float) or not math.isfinite(loss):
+            return None
+        return self.unigram_entropy - loss
 
     def see(self, row: Mapping[str, Any], progress: float) -> list[Alarm]:
         """Take in a metrics line; returns the alarms that begin with it.
@@ -157,8 +160,8 @@ class TrainingAlarms:
                 memory.clear()
         gain = self.context_gain(row.get("evaluation") or {})
         if gain is not None and self._stage not in self.untold:
-            cosine = row["evaluation"].get("cosine", math.nan)
-            self._judged.append(_Judged(int(row["step"]), gain, cosine))
+            cosine = row["evaluation"].get("cosine")
+            self._judged.append(_Judged(int(row["step"]), gain, math.nan if cosine is None else cosine))
         loss = self._median(row, f"{self.mlm}_loss")
         accuracy = self._median(row, f"{self.mlm}_accuracy")
         order = self._median(row, f"{self.sentence}_accuracy")

@@ -20,11 +20,13 @@ from albertine.errors import RunError
 
 GRACE = 20.0
 """Seconds in which a process that is no longer needed may end by itself."""
+READY = "ALBERTINE_READY"
+"""Names the file descriptor to which one of the others writes that it is about to meet the first."""
 
 
 def started() -> bool:
     """Whether this process is one of several already, `torchrun`'s or ours."""
-    return "WORLD_SIZE" in os.environ
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def threads_each(count: int) -> int:
@@ -53,7 +55,7 @@ def together(count: int, arguments: Sequence[str]) -> Iterator[None]:
     """
     names = {"WORLD_SIZE": count, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
     shared = {name: str(value) for name, value in names.items()}
-    others: list[_Other] = []
+    others = _others
     try:
         for rank in range(1, count):
             others.append(_Other(arguments, {**shared, **_place(rank)}))
@@ -66,13 +68,32 @@ def together(count: int, arguments: Sequence[str]) -> Iterator[None]:
             other.process.kill()  # it writes nothing, and may be waiting for this one
         if last is None:
             raise
-        remedy = "The same command goes on from the last checkpoint; fewer --processes need less memory"
-        raise RunError(f"another process of the run ended {last}", remedy=remedy) from error
+        raise _ended(last) from error
     finally:
         for name in (*shared, *_place(0)):
             os.environ.pop(name, None)
-        for other in others:
-            other.end()
+        while others:
+            others.pop().end()
+
+
+def meet() -> None:
+    """Let the processes of a run that `together` has started wait for each other where that can still be
+    interrupted, and where the end of another one is noticed: the rendezvous of torch is deaf to both.
+
+    Raises:
+        RunError: another one has ended.
+    """
+    if (ready := os.environ.pop(READY, None)) is not None:
+        os.write(int(ready), b"!")
+        os.close(int(ready))
+    for other in _others:
+        if not other.ready():
+            raise _ended(other.failed() or "before the run began")
+
+
+def _ended(how: str) -> RunError:
+    remedy = "The same command goes on from the last checkpoint; fewer --processes need less memory"
+    return RunError(f"another process of the run ended {how}", remedy=remedy)
 
 
 def _place(rank: int) -> dict[str, str]:
@@ -84,13 +105,22 @@ class _Other:
 
     def __init__(self, arguments: Sequence[str], names: Mapping[str, str]) -> None:
         self.said = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the process
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "albertine", *arguments],
-            env={**os.environ, **names},
-            stdin=subprocess.DEVNULL,
-            stdout=self.said,
-            stderr=self.said,
-        )
+        self._ready, its = os.pipe()
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "albertine", *arguments],
+                env={**os.environ, **names, READY: str(its)},
+                stdin=subprocess.DEVNULL,
+                stdout=self.said,
+                stderr=self.said,
+                pass_fds=(its,),
+            )
+        finally:
+            os.close(its)
+
+    def ready(self) -> bool:
+        """Wait until it is about to meet the others; False if it has ended instead."""
+        return os.read(self._ready, 1) != b""
 
     def end(self) -> None:
         """Wait for its end, not for long."""
@@ -100,6 +130,7 @@ class _Other:
             self.process.kill()
             self.process.wait()
         self.said.close()
+        os.close(self._ready)
 
     def failed(self) -> str | None:
         """How it ended and the last line that it said; None where it runs, or all went well."""
@@ -111,6 +142,10 @@ class _Other:
         lines = self.said.read().decode("utf-8", "replace").split("\n")
         how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
         return ": ".join([how, *[line for line in lines if line.strip()][-1:]]) if code else None
+
+
+_others: list[_Other] = []
+"""Those that this process has started."""
 
 
 def _last_words(others: Sequence[_Other]) -> str | None:

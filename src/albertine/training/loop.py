@@ -28,7 +28,7 @@ from albertine.training.checkpoints import (
     optimizer_tensors,
 )
 from albertine.training.guards import not_finite
-from albertine.training.job import Cursor, Drawn, Job, Outcome
+from albertine.training.job import Cursor, Drawn, Job, Outcome, State
 from albertine.training.progress import Reporter
 from albertine.training.recorder import Recorder
 from albertine.training.resuming import Start, restored_state
@@ -107,7 +107,7 @@ class _Run:
         with (
             self.signals,
             _collector_off(),
-            contextlib.closing(self.recorder),
+            self.recorder,
             contextlib.ExitStack() as stack,
         ):
             try:
@@ -119,7 +119,7 @@ class _Run:
                 self._steps(stack)
                 self._numbers()
                 self._evaluate()
-                self._save()
+                self._save_end()
             except StopRequested:
                 self._save()
                 self.recorder.say(f"asked to stop; saved at step {self.state.step}")
@@ -244,6 +244,16 @@ class _Run:
         if self.world.any(error is not None):
             raise error or RunError("the main process could not save; its message says why")
         state.saved = state.step
+
+    def _save_end(self) -> None:
+        """Save, also where the last checkpoint has this step but was made before the time was over: by its
+        clock the run would go on."""
+        settings, state = self.settings, self.state
+        if settings.minutes is not None:
+            before, now = (settings.progress(state.step, e) for e in (state.elapsed, self.recorder.elapsed))
+            if self.world.any(self.world.main and before < 1 <= now):
+                state.saved = State().saved
+        self._save()
 
     def _tensors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         job = self.job

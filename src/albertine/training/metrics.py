@@ -92,7 +92,13 @@ class MetricsFile:
             os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        self._file.close()
+        """Close the file.
+
+        Raises:
+            RunError: the disk is full.
+        """
+        with explained(self.path):
+            self._file.close()
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -134,15 +140,18 @@ class TensorBoard:
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
         from torch.utils.tensorboard import SummaryWriter
 
+        self._folder = folder
         self._writer = SummaryWriter(str(folder), purge_step=step + 1)
 
     def write(self, row: Mapping[str, Any], prefix: str = "train") -> None:
-        for key, value in row.items():
-            if isinstance(value, int | float) and key != "step" and math.isfinite(value):
-                self._writer.add_scalar(f"{prefix}/{key}", value, row["step"])
+        with explained(self._folder):
+            for key, value in row.items():
+                if isinstance(value, int | float) and key != "step" and math.isfinite(value):
+                    self._writer.add_scalar(f"{prefix}/{key}", value, row["step"])
 
     def close(self) -> None:
-        self._writer.close()
+        with explained(self._folder):
+            self._writer.close()
 
 
 def open_tensorboard(folder: Path, step: int) -> TensorBoard | None:

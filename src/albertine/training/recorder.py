@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Mapping
+from types import TracebackType
 from typing import Any
 
+from albertine.errors import RunError
 from albertine.training.branching import branch_of
 from albertine.training.guards import ONSET, Alarm, onset_minute
 from albertine.training.job import Job, State
@@ -105,10 +108,26 @@ class Recorder:
         if self._metrics is not None:
             self._metrics.sync()
 
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        # Why the run broke off is said already; that its files could not be closed either is no news.
+        with contextlib.nullcontext() if error is None else contextlib.suppress(RunError):
+            self.close()
+
     def close(self) -> None:
-        for writer in (self._metrics, self._tensorboard):
-            if writer is not None:
-                writer.close()
+        """Close the files.
+
+        Raises:
+            RunError: the disk is full.
+        """
+        with contextlib.ExitStack() as stack:
+            for writer in (self._tensorboard, self._metrics):
+                if writer is not None:
+                    stack.callback(writer.close)
 
     def _write(self, row: Mapping[str, Any], kind: str, curves: Mapping[str, Any]) -> None:
         self.lines += 1

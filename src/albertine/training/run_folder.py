@@ -86,7 +86,7 @@ class RunFolder:
         if not isinstance(before, MemoryHandler):
             return
         with explained(self.log):
-            self._handler = logging.FileHandler(self.log, encoding="utf-8")
+            self._handler = _LogFile(self.log, encoding="utf-8")
         self._handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         before.setTarget(self._handler)
         before.flush()
@@ -101,19 +101,10 @@ class RunFolder:
         elif isinstance(error, Exception):
             log.error("the run ended by a bug", exc_info=error)
         begun = not isinstance(self._handler, MemoryHandler)
-        if self._handler is not None:
-            log.removeHandler(self._handler)
-            self._handler.close()
-            self._handler = None
-        if self._lock is not None:
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._lock, 0)
-                if self._new and not begun:
-                    self._lock_file.unlink()
-                    self.path.rmdir()
-            os.close(self._lock)  # and with it goes the lock
-            _held.discard(self._lock_file.resolve())
-            self._lock = None
+        try:
+            self._close_log()
+        finally:
+            self._release_lock(begun)
 
     def describe(self, settings: str, environment: Mapping[str, Any]) -> None:
         """Write down the settings (YAML) and the environment; says so where a resumed run finds another
@@ -174,12 +165,47 @@ class RunFolder:
         self._lock = handle
         _held.add(name)
 
+    def _close_log(self) -> None:
+        if self._handler is not None:
+            log.removeHandler(self._handler)
+            with contextlib.suppress(OSError):  # it has said so when it was written to
+                self._handler.close()
+            self._handler = None
+
+    def _release_lock(self, begun: bool) -> None:
+        if self._lock is not None:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._lock, 0)
+                if self._new and not begun:
+                    self._lock_file.unlink()
+                    self.path.rmdir()
+            os.close(self._lock)  # and with it goes the lock
+            _held.discard(self._lock_file.resolve())
+            self._lock = None
+
     def _in_use(self, holder: str) -> RunError:
         return RunError(
             f"is in use by {holder}",
             where=self.path,
             remedy="Wait until it ends, stop it, or choose another name",
         )
+
+
+class _LogFile(logging.FileHandler):
+    """A log without which a run can do: that it cannot be written is said once."""
+
+    _told = False
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            super().handleError(record)
+        elif not self._told:
+            self._told = True
+            reason = error.strerror or str(error)
+            print(
+                f"{self.baseFilename}: cannot be written ({reason}); the run goes on without", file=sys.stderr
+            )
 
 
 def describe(folder: RunFolder, settings: RunSettings, world: World) -> None:
