@@ -97,6 +97,9 @@ def test_paths_lead_to_the_same_files_from_everywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    of_the_hub = absolute(load(FinetuneSettings, None, [*TUNE, "output=tuned/here"]))
+    assert of_the_hub.encoder.folder == Path("models/a") and of_the_hub.output == tmp_path / "tuned/here"
+    (tmp_path / "models" / "a").mkdir(parents=True)
     settings = absolute(load(FinetuneSettings, None, [*TUNE, "task.dev=../dev.csv"]))
     assert settings.output == tmp_path / "runs" and settings.task.train == (tmp_path / "rows.csv",)
     assert settings.task.dev == tmp_path / "../dev.csv" and settings.task.test is None

@@ -167,8 +167,11 @@ def dump(settings: Settings) -> str:
 
 def absolute(settings: S) -> S:
     """The same settings with paths that lead to the same files from every working directory; the name of a
-    released model stays a name."""
-    return settings.model_copy(update={name: _anchored(value) for name, value in settings})
+    model, released or of the hub, stays a name."""
+    found = {name: _anchored(value) for name, value in settings}
+    if isinstance(settings, RunSettings):  # which may not be there yet
+        found["output"] = settings.output.absolute()
+    return settings.model_copy(update=found)
 
 
 def _anchored(value: Any) -> Any:
@@ -176,9 +179,14 @@ def _anchored(value: Any) -> Any:
         return absolute(value)
     if isinstance(value, tuple):
         return tuple(map(_anchored, value))
-    if isinstance(value, Path) and (os.path.lexists(value) or released_or(value) == value):
+    if isinstance(value, Path) and (os.path.lexists(value) or not _may_name_a_model(value)):
         return value.absolute()
     return value
+
+
+def _may_name_a_model(path: Path) -> bool:
+    owner, *name = path.parts or ("",)
+    return released_or(path) != path or (len(name) == 1 and owner not in ("/", "..", "~"))
 
 
 def _read(models: Models, tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
