@@ -10,7 +10,7 @@ import yaml
 
 from albertine.errors import SettingsError
 from albertine.pretraining.settings import PretrainingSettings
-from albertine.settings import absolute, dump, load, resolve
+from albertine.settings import absolute, dump, load, read_yaml, resolve
 from albertine.tasks.settings import FinetuneSettings
 
 TUNE = ["name=a", "task.train=rows.csv", "encoder.folder=models/a"]
@@ -80,6 +80,32 @@ def test_a_file_means_what_yaml_says(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("name: '\"a\"'\ntask: {train: x, pair: 'null'}\nencoder: {folder: m}\n")
     settings = load(FinetuneSettings, tmp_path / "a.yaml")
     assert settings.name == '"a"' and settings.task.pair == "null"
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "line"),
+    [
+        ("training: {steps: 3}\nname: a\n'training':\n  batch_size: 2\n", "training", 3),
+        ("name: a\ntask:\n  train: x\n  test: y\n  train: z\n", "train", 5),
+        ("stages:\n- {begin: 0,\n   begin: 0.5}\n", "begin", 3),
+    ],
+)
+def test_a_key_that_is_written_twice_is_refused(text: str, key: str, line: int, tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(text)
+    with pytest.raises(SettingsError, match=rf"a\.yaml, line {line}: `{key}` is written twice"):
+        read_yaml(file)
+
+
+def test_merged_keys_are_not_written_twice(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(
+        "first: &first {steps: 1, warmup: 0}\n"
+        "parts: [{inner: &inner {<<: *first, steps: 2}}]\n"
+        "last: {<<: *inner, warmup: 3}\n"
+    )
+    tree = read_yaml(tmp_path / "a.yaml")
+    assert tree["parts"] == [{"inner": {"steps": 2, "warmup": 0}}]
+    assert tree["last"] == {"steps": 2, "warmup": 3}
 
 
 def test_home_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,6 +80,28 @@ class Computing(Settings):
 S = TypeVar("S", bound=Settings)
 
 
+class _WrittenTwice(yaml.YAMLError):
+    """A key that a mapping has already."""
+
+    def __init__(self, key: str, line: int) -> None:
+        self.key, self.line = key, line
+        super().__init__(f"`{key}` is written twice, line {line}")
+
+
+class _OnceLoader(yaml.SafeLoader):
+    """The safe loader, which of a key that is written twice would keep the last part alone."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        known = set()
+        for key, _ in node.value:  # as it is written: what `<<` merges comes in later
+            if isinstance(key, yaml.ScalarNode) and key.value != "<<":
+                if (key.tag, key.value) in known:
+                    raise _WrittenTwice(key.value, key.start_mark.line + 1)
+                known.add((key.tag, key.value))
+        return node
+
+
 def read_yaml(path: Path, what: str = "settings file") -> dict[str, Any]:
     """The mapping in a YAML file, read with the safe loader.
 
@@ -91,7 +113,13 @@ def read_yaml(path: Path, what: str = "settings file") -> dict[str, Any]:
     if path.stat().st_size > MAX_BYTES:
         raise SettingsError(f"is larger than 1 MB, which no {what} is", where=path)
     try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+        tree = _OnceLoader(path.read_text(encoding="utf-8")).get_single_data()
+    except _WrittenTwice as error:
+        raise SettingsError(
+            f"`{error.key}` is written twice",
+            where=f"{path}, line {error.line}",
+            remedy="Write it once, with what stands under both",
+        ) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         reason = " ".join(str(error).split())
         raise SettingsError(f"is not readable as YAML ({reason})", where=path) from error

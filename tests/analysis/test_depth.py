@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
+import sys
 from pathlib import Path
 
 import pytest
@@ -67,10 +69,16 @@ def test_depths_that_differ_are_refused(plan: SharingPlan) -> None:
         study_depth(builders.model(plan), builders.packed(LENGTHS))
 
 
-def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder, picture = tmp_path / "plain", tmp_path / "plots" / "depth.png"
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Of a model whose depths share everything."""
     tokenizer = package.load_tokenizer("albertine-mini-zh")
-    package.save(package.load("albert-tiny-zh", random=True), tokenizer, folder)
+    package.save(package.load("albert-tiny-zh", random=True), tokenizer, tmp_path / "plain")
+    return tmp_path / "plain"
+
+
+def test_the_verb(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    picture = tmp_path / "plots" / "depth.png"
     texts = ["今天天气很好。", "我们去公园。"]
     arguments = ["analyze", "depth", str(folder), *texts, "--depths", "6"]
     assert run([*arguments, "--json", "--plot", str(picture)]) == 0
@@ -79,6 +87,23 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert picture.stat().st_size > 5000
     assert run(arguments) == 0
     out = capsys.readouterr().out
-    assert "spectral radius" in out and f"{found['residual'][0]:.2e}" in out
+    assert f"{sum(found['radius']) / 2:.3f} (median), {max(found['radius']):.3f} (largest)" in out
+    assert f"{found['residual'][0]:.2e}" in out
     assert run(["analyze", "depth", "albertine-mini-en", "A text."]) == 2
     assert "the depths of this model differ" in capsys.readouterr().err
+
+
+def test_the_verb_refuses_before_the_study_begins(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("albertine.analysis.depth.study_depth", lambda *_, **__: pytest.fail("a study"))
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
+    assert run(["analyze", "depth", str(folder)]) == 2
+    assert "give a text" in capsys.readouterr().err
+    (tmp_path / "folder.png").mkdir()
+    for name in ("x.txt", "folder.png", "plots/"):
+        assert run(["analyze", "depth", str(folder), "A text.", "--plot", f"{tmp_path}/{name}"]) == 2
+        assert "is no name of a PNG. End it in .png" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert run(["analyze", "depth", str(folder), "A text.", "--plot", str(tmp_path / "x.png")]) == 2
+    assert "matplotlib is not installed" in capsys.readouterr().err

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +18,7 @@ from albertine.bench import (
     contest,
     inference,
     optimizer,
+    peers,
     process,
     quiet,
     scaling,
@@ -23,17 +26,24 @@ from albertine.bench import (
     start_up,
     training,
 )
-from albertine.bench.guard import fallen, not_compared
+from albertine.bench.guard import fallen, kept, not_compared
 from albertine.bench.inputs import inputs, lengths_of, pretraining
 from albertine.bench.machine import hardware
 from albertine.bench.peers import Peer
 from albertine.cli.app import run
 from albertine.errors import RunError
+from albertine.model.config import EncoderConfig
+from albertine.model.model import Model
+from albertine.model.plan import SharingPlan
 from albertine.model.presets import preset
 from tests.model.builders import config
 
 ROOT = Path(__file__).parents[2]
 TOY = config(vocab_size=97, max_position_embeddings=128, initializer_range=0.1)
+BERT = replace(TOY, embedding_size=TOY.hidden_size, plan=SharingPlan.unshared(3))
+XLNET = replace(
+    BERT, positions="relative", type_vocab_size=3, embedding_norm=False, summary="last", pad_token_id=5
+)
 
 
 @pytest.mark.parametrize(("sequences", "fill"), [(32, 0.48), (8, 0.57), (8, 1.0), (1, 1.0), (4, 0.3)])
@@ -81,6 +91,26 @@ def test_inference(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(row["least_cosine"] > 0.98 and row["min_ms"] > 0 for row in told["runs"].values())
 
 
+def test_inference_of_xlnet(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("transformers")
+    first = inference.peers()[0]
+    monkeypatch.setattr(inference, "peers", lambda: (first,))
+    (found,) = inference.measure(XLNET, ["single"], rounds=1, threads=1)
+    assert XLNET.architecture == "xlnet" and found.told()["left_out"] == {}
+    assert found.cosines[first.name] > 0.99999
+
+
+def test_inference_goes_on_without_a_peer_that_cannot_encode(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(_: object) -> torch.Tensor:
+        raise ValueError
+
+    monkeypatch.setattr(inference, "peers", lambda: (Peer("failing", "x", lambda *_: failing),))
+    (found,) = inference.measure(TOY, ["single"], rounds=1, threads=1)
+    told = found.told()
+    assert told["left_out"] == {"failing": "ValueError: "}
+    assert "albertine float32" in told["runs"] and "failing" not in told["runs"]
+
+
 def test_inference_ends_with_a_peer_that_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     def endless(*_: object) -> torch.Tensor:
         while True:
@@ -93,13 +123,33 @@ def test_inference_ends_with_a_peer_that_does_not(monkeypatch: pytest.MonkeyPatc
     assert set(found.told()["runs"]) >= {"albertine float32"} and "endless" not in found.told()["runs"]
 
 
-def test_training_computes_the_same_loss() -> None:
+@pytest.mark.parametrize(("shape", "peer"), [(TOY, "AlbertForPreTraining"), (BERT, "BertForPreTraining")])
+def test_training_computes_the_same_loss(
+    shape: EncoderConfig, peer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("transformers")
-    contest, losses = training.measure(TOY, rounds=1, threads=1)
+    theirs: list[torch.nn.Module] = []
+
+    def heard(folder: Path) -> torch.nn.Module:
+        theirs.append(peers.pretraining_peer(folder))
+        return theirs[0]
+
+    monkeypatch.setattr(training, "pretraining_peer", heard)
+    contest, losses = training.measure(shape, rounds=1, threads=1)
+    assert type(theirs[0]).__name__ == peer
+    ours = Model(shape, shape.pretraining_heads)
+    counts = [sum(p.numel() for p in model.parameters()) for model in (theirs[0], ours)]
+    assert counts[0] == counts[1]
     values = list(losses.values())
     assert len(values) in (2, 4) and values[1] == pytest.approx(values[0], abs=1e-4)
     assert values == pytest.approx([values[0]] * len(values), abs=0.05)
     assert set(training.told(contest, losses)["runs"]) == set(losses)
+
+
+@pytest.mark.parametrize("shape", [XLNET, replace(TOY, plan=SharingPlan.attention_only(3))])
+def test_training_is_compared_with_its_like_alone(shape: EncoderConfig) -> None:
+    with pytest.raises(RunError, match="ALBERT and BERT"):
+        training.measure(shape, rounds=1, threads=1)
 
 
 def test_training_without_the_peer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,6 +175,19 @@ def test_data(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert found["megabytes"]["0 loader processes"] == 0 and found["megabytes"]["1 loader processes"] > 10
     monkeypatch.setattr(quiet, "others", lambda begin, end: 1.5)
     assert batches.measure(corpus, shape, seconds=0.2, workers=(0,), threads=2)["ratio"] is None
+
+
+def test_no_loader_process_counts_as_another_program(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left: list[Any] = []
+
+    def told_since(*_: object) -> dict[str, Any]:
+        left.extend(multiprocessing.active_children())
+        return {"others_busy": 0.0, "quiet": True}
+
+    monkeypatch.setattr(batches, "told_since", told_since)
+    shape = replace(TOY, vocab_size=preset("albert-tiny-zh").vocab_size)
+    batches.measure(corpus, shape, seconds=0.1, workers=(0, 1), threads=2)
+    assert left == []
 
 
 def test_no_speed_is_told_on_a_busy_machine(
@@ -170,6 +233,8 @@ def test_a_ratio_that_has_fallen_fails_the_command(
         "albert-tiny-zh",
         "--rounds",
         "1",
+        "--threads",
+        "1",
         "--against",
         str(tmp_path),
     ]
@@ -178,7 +243,8 @@ def test_a_ratio_that_has_fallen_fails_the_command(
     path = tmp_path / hardware() / "2026-01-01-optimizer.json"
     path.parent.mkdir()
     for ratio, code in ((1e9, 1), (1e-9, 0)):
-        path.write_text(json.dumps({"ratios": {f"{optimizer.OURS} / {optimizer.TORCH}": ratio}}))
+        asked = {"preset": "albert-tiny-zh", "threads": 1}
+        path.write_text(json.dumps({**asked, "ratios": {f"{optimizer.OURS} / {optimizer.TORCH}": ratio}}))
         ended = run(command)
         assert ended == code or "no basis for ratios" in capsys.readouterr().err
 
@@ -190,6 +256,35 @@ def test_a_machine_that_is_less_able_is_not_held_against_itself() -> None:
     (line,) = not_compared(found, kept)
     assert line.startswith("dense: ") and "50%" in line
     assert fallen({"shapes": {"dense": {**kept["shapes"]["dense"], "ratios": {"a / b": 5.0}}}}, kept)
+
+
+def test_a_result_is_held_against_one_of_the_same_preset_and_threads(tmp_path: Path) -> None:
+    folder = tmp_path / hardware()
+    folder.mkdir()
+    likes = [("albert-base-v2", 2), ("albert-base-v2", 1), ("albert-base-v2", 2), ("albert-tiny-zh", 2)]
+    for day, (name, threads) in enumerate(likes, start=1):
+        tree = {"preset": name, "threads": threads, "day": day}
+        (folder / f"2026-01-0{day}-inference.json").write_text(json.dumps(tree))
+    (folder / "2026-01-09-inference.json").write_text("{}")  # of before the two were written down
+    assert kept("inference", tmp_path, {"preset": "albert-base-v2", "threads": 2})["day"] == 3
+    with pytest.raises(RunError, match=r"`inference` .* preset albert-tiny-zh and threads 1.*--save"):
+        kept("inference", tmp_path, {"preset": "albert-tiny-zh", "threads": 1})
+
+
+def test_what_was_not_asked_for_has_not_fallen() -> None:
+    before = {"shapes": {"dense": {"ratios": {"a / b": 2.0}}, "single": {"ratios": {"a / b": 3.0}}}}
+    found = {"shapes": {"dense": {"ratios": {"a / b": 2.0}}}}
+    assert fallen(found, before) == not_compared(found, before) == []
+    assert fallen(before, found) == []
+    assert not_compared(before, found) == ["single: the kept result has no such measurement"]
+
+
+def test_no_ratio_has_fallen_that_a_busy_machine_does_not_tell() -> None:
+    calm = {"ratios": {"a / b": 2.0}, "quiet": True}
+    busy: dict[str, Any] = {"ratios": {}, "quiet": False}
+    assert fallen(busy, calm) == fallen(calm, busy) == []
+    assert not_compared(busy, calm) == ["the machine was busy"]
+    assert not_compared(calm, busy) == ["the machine was busy when the kept result was made"]
 
 
 def test_sizes(monkeypatch: pytest.MonkeyPatch) -> None:

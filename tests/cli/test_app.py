@@ -111,6 +111,7 @@ def test_an_error_is_one_message_and_exit_code_2(albertine: Command) -> None:
     [
         (OSError(errno.ENOSPC, "No space left on device", "runs/a"), 2, "runs/a: the disk is full"),
         (OSError(errno.ENOSPC, "No space left on device"), 2, "the disk is full"),
+        (OSError(errno.EDQUOT, "Disk quota exceeded"), 2, "the disk is full"),
         (PermissionError(errno.EACCES, "Permission denied", "x"), 2, "x: may not be opened"),
         (FileNotFoundError(errno.ENOENT, "No such file", "y"), 2, "y: no such file"),
         (KeyboardInterrupt(), 130, ""),

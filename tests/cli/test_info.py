@@ -9,11 +9,15 @@ import pytest
 
 import albertine as package
 from albertine.cli.info import sharing_in_words
+from albertine.corpus.manifest import load_manifest
+from albertine.corpus.prepare import prepare
 from albertine.interop.huggingface import save_model
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
+from albertine.text.load import load_tokenizer
 from tests.cli.conftest import Command
 from tests.model import builders
+from tests.toy import toy_vocabulary
 
 
 def test_presets_are_listed_with_their_counts(albertine: Command) -> None:
@@ -46,6 +50,25 @@ def test_lengths(albertine: Command) -> None:
     assert found["training_flops_per_token"]["64"] == pytest.approx(expected)
 
 
+def test_a_length_that_the_model_does_not_read_is_refused(albertine: Command) -> None:
+    for lengths in (["1024"], ["64", "--length", "513"]):
+        refused = albertine("info", "albert-base-v2", "--length", *lengths, "--json")
+        assert refused.code == 2 and "--length" in refused.err and "reads 512 tokens" in refused.err
+        assert refused.out == ""
+
+
+def test_without_a_table_of_positions_any_length_is_counted(albertine: Command) -> None:
+    found = json.loads(albertine("info", "albertine-mini", "--length", 1024, "--json").out)
+    assert list(found["training_flops_per_token"]) == ["1024"]
+
+
+def test_the_lengths_that_are_not_asked_for_are_those_that_fit(albertine: Command, tmp_path: Path) -> None:
+    for positions, lengths in ((300, ["128"]), (32, ["32"])):
+        save_model(Model(builders.config(max_position_embeddings=positions)), None, tmp_path / "model")
+        found = json.loads(albertine("info", tmp_path / "model", "--json").out)
+        assert list(found["inference_flops_per_token"]) == lengths
+
+
 def test_a_config_file_and_a_folder_with_chinese_and_spaces(albertine: Command, tmp_path: Path) -> None:
     folder = tmp_path / "模型 一"
     package.save(package.load("albert-tiny-zh", random=True), None, folder)
@@ -58,7 +81,21 @@ def test_a_config_file_and_a_folder_with_chinese_and_spaces(albertine: Command, 
 
 def test_a_recipe(albertine: Command) -> None:
     recipe = Path(__file__).parents[2] / "recipes" / "albert-base-en.yaml"
-    assert "11,683,584" in albertine("info", recipe).out
+    told = albertine("info", recipe).out
+    assert "11,683,584" in told and "the preset's vocabulary of 30,000 pieces" in told
+
+
+def test_a_recipe_whose_corpus_is_there(albertine: Command, tmp_path: Path) -> None:
+    text, vocabulary = toy_vocabulary(tmp_path, 40_000)
+    prepare([text], tmp_path / "corpus", load_tokenizer(vocabulary), "en", workers=1)
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(
+        f"name: a\ncorpus: {tmp_path / 'corpus'}\nmodel: {{preset: albert-tiny-zh}}\ntraining: {{steps: 1}}\n"
+    )
+    told = albertine("info", recipe).out
+    assert "preset's vocabulary" not in told
+    encoder = json.loads(albertine("info", recipe, "--json").out)["encoder"]
+    assert encoder["vocab_size"] == load_manifest(tmp_path / "corpus").vocab_size
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def test_judged_by_name(albertine: Command, installed: Path, tmp_path: Path) -> 
     [
         (["a text"], None),
         (["猫坐"], None),
-        (["word"], "word"),
+        (["word", "another"], "word"),
         (["runs/my model/best", "a text"], "runs/my model/best"),
         (["a folder", "a text"], "a folder"),
         ([EN], EN),
@@ -123,13 +123,14 @@ def test_what_is_a_model_among_words(words: list[str], model: str | None) -> Non
     Path("a folder").mkdir()
     assert model_and_texts(words) == (model, words[model is not None :])
     assert model_and_texts([ENGLISH * 50], masked=True) == (None, [ENGLISH * 50])
-    assert model_and_texts(["no mask here"], masked=True) == ("no mask here", [])
 
 
 @pytest.mark.parametrize(
     "command",
     [
+        ("predict", "fill-mask", "albertine-mini-eng"),
         ("predict", "fill-mask", "albertine-mini-eng", ENGLISH),
+        ("predict", "embed", "albertine-mini-eng"),
         ("predict", "embed", "albertine-mini-eng", "a text"),
         ("predict", "order", "albertine-mini-eng", "a", "b"),
         ("predict", "classify", "albertine-mini-eng", "a text"),
@@ -148,6 +149,16 @@ def test_an_unknown_name_is_one_message(albertine: Command, command: tuple[str, 
     outcome = albertine(*command)
     assert outcome.code == 2
     assert f"Did you mean `{EN}`? Released models: {EN}, {ZH}" in outcome.err
+
+
+def test_a_forgotten_text_is_told(albertine: Command) -> None:
+    """A model is not taken for the first of two texts, and a text without a mask not for a model."""
+    for model in (EN, "runs/typo", "albert/albert-base-v2"):
+        for verb in ("similarity", "order"):
+            outcome = albertine("predict", verb, model, "a cat sat")
+            assert outcome.code == 2 and f"`{model}` is a model or a path" in outcome.err
+    outcome = albertine("predict", "fill-mask", "no mask here")
+    assert outcome.code == 2 and "there is no [MASK] in it" in outcome.err
 
 
 def test_no_released_model_says_to_name_a_folder(

@@ -96,6 +96,15 @@ def test_means_over_the_splits_of_a_task_and_over_all(tmp_path: Path) -> None:
     assert "Mean of" not in alone
 
 
+def test_pictures_of_tasks_whose_names_are_written_alike(tmp_path: Path) -> None:
+    names = ["reviews.v1", "reviews-v1", "Reviews v1"]
+    tasks = {name: [made(tmp_path / name, 0.5)] for name in names}
+    text = write_report(tmp_path / "report", "all", tasks).read_text()
+    for number in ("", "-2"):
+        assert f"(reviews-v1{number}-dev.png)" in text
+    assert "(Reviews-v1-3-dev.png)" in text, "a disk may take large letters for small ones"
+
+
 def test_the_best_run_goes_by_its_metric(tmp_path: Path) -> None:
     errors = [
         made(tmp_path / name, score, metric="mean_squared_error") for name, score in (("0", 0.3), ("1", 0.2))

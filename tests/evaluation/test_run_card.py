@@ -142,6 +142,43 @@ def test_what_a_person_wrote_stays_and_what_they_said_is_kept(tuned: Path) -> No
     assert not (folder / ".eval_results").exists() and head_of(other)["license"] == "mit"
 
 
+def test_what_a_person_edits_in_the_head_counts(tuned: Path) -> None:
+    card = tuned / "best" / "README.md"
+
+    def edited(before: str, after: str) -> dict[str, Any]:
+        page = card.read_text()
+        assert before in page
+        card.write_text(page.replace(before, after, 1))
+        write_card(card.parent, Stated())
+        return head_of(card.read_text())
+
+    write_card(card.parent, Stated(licence="mit", watts=10.0))
+    head = edited("license: mit", "license: apache-2.0\nlanguage: fr")
+    assert (head["license"], head["language"]) == ("apache-2.0", ["fr"])
+    assert "## Licence\n\napache-2.0" in card.read_text()
+    assert edited("language:\n- fr", "language: de")["language"] == ["de"]
+    assert stated(card.read_text()) == {"licence": "apache-2.0", "languages": ["de"], "watts": 10.0}
+    assert edited("license: apache-2.0", "license: unknown")["license"] == "unknown"
+    write_card(card.parent, Stated(licence="mit"))
+    assert head_of(card.read_text())["license"] == "mit", "what is said now is above all"
+
+
+def test_what_the_run_tells_is_not_kept_as_what_a_person_said(tuned: Path) -> None:
+    record = json.loads((tuned / "result.json").read_text()) | {"encoder": "someone/a-model"}
+    (tuned / "result.json").write_text(json.dumps(record))
+    card = tuned / "best" / "README.md"
+    for said, kept in ((None, {}), (None, {}), ("me/other", {"base": "me/other"})):
+        write_card(card.parent, Stated(base=said))
+        assert stated(card.read_text()) == kept
+    assert head_of(card.read_text())["base_model"] == "me/other"
+
+
+def test_a_name_with_the_signs_of_a_pattern(tuned: Path) -> None:
+    for seed in (1, 2):
+        (tuned.parent / f"films-seed-{seed}").rename(tuned.parent / f"a[1]-seed-{seed}")
+    assert facts_of(tuned.parent / "a[1]-seed-1").seeds == 2
+
+
 @pytest.mark.parametrize(("encoder", "base"), [("someone/a-model", "someone/a-model"), ("runs/before", None)])
 def test_only_a_name_of_the_hub_is_a_base_model(
     encoder: str, base: str | None, tuned: Path, monkeypatch: pytest.MonkeyPatch

@@ -135,6 +135,22 @@ def test_an_archive_is_as_good_as_a_folder(tmp_path: Path) -> None:
         read_suite("sling", tmp_path / "b")
 
 
+@pytest.mark.parametrize("kind", ["gz", "xz"])
+@pytest.mark.parametrize("damage", ["flipped", "cut"])
+def test_a_damaged_archive_is_told_from_a_part_of_the_files(kind: str, damage: str, tmp_path: Path) -> None:
+    folder, archive = write(tmp_path / "a", "blimp", 40), tmp_path / "b" / f"blimp.tar.{kind}"
+    archive.parent.mkdir()
+    with tarfile.open(archive, f"w:{kind}") as tar:  # type: ignore[call-overload]
+        tar.add(folder / "data", arcname="data")
+    whole = archive.read_bytes()
+    for place in range(len(whole) // 4, len(whole) - 20, len(whole) // 20):
+        rest = whole[place + 8 :] if damage == "flipped" else b""
+        changed = bytes(byte ^ 255 for byte in whole[place : place + 8])
+        archive.write_bytes(whole[:place] + changed + rest)
+        with pytest.raises(DataError, match="not a readable archive"):
+            read_suite("blimp", archive.parent)
+
+
 def test_bad_folders_are_named(tmp_path: Path) -> None:
     folder = write(tmp_path, "blimp")
     with pytest.raises(DataError, match="no suite `glue`"):

@@ -388,6 +388,8 @@ def test_foreign_folders_are_not_overwritten(tmp_path: Path) -> None:
         (folder / "tuned").mkdir(exist_ok=True)
         (folder / "tuned" / "model.ckpt-9.index").write_bytes(b"mine")
         (folder / "30k-clean.vocab").write_text("of the old model")
+    google(builders.model(SharingPlan.shared(5)), folder)
+    assert albertine.load(folder).config.num_hidden_layers == 5
     google(builders.model(seed=2), folder)
     assert (folder / "tuned" / "model.ckpt-9.index").read_bytes() == b"mine"
     assert not (folder / "30k-clean.vocab").exists()

@@ -207,6 +207,9 @@ def test_a_mask_may_have_holes_and_padding_on_either_side(name: str) -> None:
         rows = torch.tensor([0, 5, 6, 20])
         part = model.encoder(batch, rows=rows).last_hidden
         torch.testing.assert_close(part, found[-1][real][rows], **CLOSE)
+        model.encoder.backend = "plain"  # fills no batch up: the places are more than all tokens
+        alone = model(ids[3:4], mask[3:4], types[3:4]).last_hidden_state
+        torch.testing.assert_close(alone[0, real[3]], found[-1][3, real[3]], **CLOSE)
 
 
 @each

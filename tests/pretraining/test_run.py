@@ -25,7 +25,7 @@ from albertine.interop.huggingface import load_model
 from albertine.model.config import EncoderConfig
 from albertine.pretraining.data import PretrainingBatches, held_out_batches
 from albertine.pretraining.held_out import judge
-from albertine.pretraining.run import _hints, _missing, pretrain
+from albertine.pretraining.run import _beginning, _hints, _missing, pretrain
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.settings import dump, load
 from albertine.text.documents import read_documents
@@ -326,6 +326,7 @@ def test_hints_name_what_is_not_set_yet(build: Build) -> None:
         assert word in hint
     (hint,) = _hints(build(model={"embeddings": "wide"}))
     assert "embeddings" not in hint and "max_length" not in hint
+    assert _beginning(build().model) and not _beginning(build(model={"output_bias": "unigram"}).model)
 
 
 def test_a_run_that_learns_nothing_from_context_is_stopped_and_told_what_to_change(build: Build) -> None:

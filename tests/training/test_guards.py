@@ -167,9 +167,9 @@ def test_a_slow_start_is_not_called_a_plateau_nor_blamed_on_a_large_rate() -> No
     def crawling(p: float) -> tuple[float, float, float]:
         return 10.3 - 1.5 * p, 0.04, 0.5
 
-    alarms = run(crawling, learning_rate=1e-5)
+    alarms = run(crawling, learning_rate=1e-5, beginning=("Begin elsewhere.",))
     assert [a.kind for a in alarms if a.kind != "sentence_chance"] == ["slow_start"]
-    assert "model.output_bias=unigram" in str(alarms[0]) and "learning_rate=2e-05" in str(alarms[0])
+    assert "Begin elsewhere." in str(alarms[0]) and "learning_rate=2e-05" in str(alarms[0])
 
 
 def test_an_alarm_comes_again_after_it_has_passed() -> None:

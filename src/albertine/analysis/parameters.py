@@ -34,17 +34,16 @@ class Report:
 
 
 def report(config: EncoderConfig, lengths: tuple[int, ...] = (128, 512)) -> Report:
-    """All of it, for the given sequence lengths that the position table holds."""
+    """All of it, for the given sequence lengths."""
     parts = parameters_by_part(config)
     without_pooler = parts["embeddings"] + parts["mapping"] + parts["encoder"]
-    fitting = [length for length in lengths if length <= config.max_position_embeddings]
     return Report(
         parts,
         without_pooler,
         without_pooler + parts["pooler"],
         sum(parts.values()),
-        {length: training_flops_per_token(config, length) for length in fitting},
-        {length: inference_flops_per_token(config, length) for length in fitting},
+        {length: training_flops_per_token(config, length) for length in lengths},
+        {length: inference_flops_per_token(config, length) for length in lengths},
         memory(config),
     )
 

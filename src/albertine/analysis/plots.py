@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from albertine.errors import RunError
+from albertine.errors import RunError, SettingsError
 
 Curve = Sequence[tuple[float, float]]
 """Points (x, y) in order of x."""
@@ -79,6 +79,20 @@ def save_curves(
         if curves or levels:
             axes.legend(frameon=False)
     return path
+
+
+def check_picture(path: Path) -> None:
+    """Refuse what could not be drawn into, before the work on what is to be drawn begins.
+
+    Raises:
+        SettingsError: it is no name of a PNG. RunError: matplotlib is not installed.
+    """
+    if path.suffix.lower() != ".png" or path.is_dir():
+        raise SettingsError("is no name of a PNG", where=path, remedy="End it in .png, such as picture.png")
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise _absent() from error
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,13 +41,14 @@ def measure(
         name = f"{count} loader processes"
         made[name] = _rate(batches, seconds)
         held[name] = megabytes([child.pid for child in multiprocessing.active_children() if child.pid])
+        batches.close()  # its processes would count as other programs, and disturb what is measured next
     used = _rate(_trained(_batches(corpus, 0), config), seconds)
     calm = told_since(begin, threads)
     ratio = max(made.values()) / used if calm["quiet"] else None
     return {"made": made, "megabytes": held, "used": used, "ratio": ratio, **calm}
 
 
-def _batches(corpus: Path, workers: int) -> Iterator[Any]:
+def _batches(corpus: Path, workers: int) -> Generator[Any, None, None]:
     settings = resolve(
         PretrainingSettings,
         {

@@ -51,7 +51,7 @@ class Contest:
         cores: processors there were.
         said: what every way returned when it warmed up.
         tflops: by format, what the machine's own matrix product made before every round.
-        stopped: ways that took far longer than all others, which are in nothing else here, and why.
+        stopped: ways that took far longer than all others or failed, which are in nothing else here, and why.
     """
 
     times: Mapping[str, Times]
@@ -116,8 +116,9 @@ def compete(
         cores: processors that this program may use.
         say: is told what is being warmed up.
         patience: a way that takes so many times as long as the slowest of the others is stopped, as soon as
-            its present call into native code returns, and takes no part; default: everyone is waited for.
-        kept: ways that are waited for in any case.
+            its present call into native code returns, and takes no part, nor does one that fails when it
+            warms up; default: everyone is waited for.
+        kept: ways that are waited for in any case, and whose failure is raised.
     """
     said: dict[str, Any] = {}
     lasted: dict[str, float] = {}
@@ -127,9 +128,10 @@ def compete(
         others = [seconds for other, seconds in lasted.items() if other != name]
         return None if patience is None or name in kept or not others else max(patience * max(others), least)
 
-    def stop(name: str) -> None:
+    def stop(name: str, error: Exception | None = None) -> None:
         lasted.pop(name, None)
-        stopped[name] = f"stopped: took {patience:g} times as long as the slowest of the others"
+        slow = f"stopped: took {patience:g} times as long as the slowest of the others"
+        stopped[name] = slow if error is None else in_a_line(error)
         say(f"{name} {stopped[name]}")
 
     for name, run in ways.items():
@@ -142,6 +144,10 @@ def compete(
                     lasted[name] = _seconds(run)
         except _TooSlow:
             stop(name)
+        except Exception as error:  # a guest's own failure must not keep the others from being measured
+            if patience is None or name in kept:
+                raise
+            stop(name, error)
     for name in sorted(lasted, key=lasted.__getitem__, reverse=True):
         most = limit(name, LEAST)  # now that all of the others are known
         if most is not None and lasted[name] > most:
@@ -164,6 +170,12 @@ def compete(
     rates = {name: tuple(each[name] for each in made) for name in made[0]}
     said = {name: found for name, found in said.items() if name in times}
     return Contest(times, others(begin, Moment.now()), cores, said, rates, stopped)
+
+
+def in_a_line(error: Exception) -> str:
+    """The kind of an error and the first line of what it says."""
+    first, _, _ = str(error).partition("\n")
+    return f"{type(error).__name__}: {first[:200]}"
 
 
 def _seconds(run: Callable[[], object]) -> float:

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from albertine.bench.machine import hardware, newest
+from albertine.bench.machine import hardware, saved_results
 from albertine.errors import RunError
 
 ALLOWED = 0.15
@@ -18,32 +18,36 @@ ABLE = 0.8
 """Share of its matrix products. A machine that has fewer left takes more from some programs than from
 others."""
 
+ALIKE = ("preset", "threads")
+"""What two results must have been asked for in common to be held against each other."""
 
-def kept(name: str, results: Path) -> Mapping[str, Any]:
-    """The newest kept result of that name on this kind of hardware.
+
+def kept(name: str, results: Path, found: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The newest kept result of that name on this kind of hardware, with the preset and threads of `found`.
 
     Raises:
         RunError: there is none.
     """
-    path = newest(results / hardware(), name)
-    if path is None:
-        raise RunError(
-            f"holds no result `{name}` of {hardware()}",
-            where=results,
-            remedy="Keep one: the same command with --save",
-        )
-    result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return result
+    for path in saved_results(results / hardware(), name):
+        result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if all(result.get(key) == found[key] for key in ALIKE):
+            return result
+    raise RunError(
+        f"holds no result `{name}` of {hardware()} with "
+        + " and ".join(f"{key} {found[key]}" for key in ALIKE),
+        where=results,
+        remedy="Keep one: the same command with --save",
+    )
 
 
 def fallen(found: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
-    """A line for every ratio that has fallen by more than 15 %, or is no longer there; of measurements for
-    which the machine was as able as it was for the kept ones."""
+    """A line for every ratio that has fallen by more than 15 %, or is no longer there; of measurements that
+    can be compared with the kept ones."""
     lines = []
-    for where, now, was, able in _pairs(found, before):
-        if able < ABLE:
+    for where, now, was in _pairs(found, before):
+        if _obstacle(now, was):
             continue
-        ratios = now.get("ratios", {})
+        ratios = now["ratios"]
         for name, ratio in was["ratios"].items():
             if name not in ratios:
                 lines.append(f"{where}{name} was {ratio:.2f} and is not there")
@@ -53,22 +57,31 @@ def fallen(found: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
 
 
 def not_compared(found: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
-    """A line for every measurement for which the machine was less able."""
-    return [
-        f"{where}the machine's own products made {able:.0%} of what they made when the kept result was"
-        for where, _, _, able in _pairs(found, before)
-        if able < ABLE
-    ]
+    """A line for every measurement that cannot be compared with the kept one, with the reason."""
+    reasons = ((where, _obstacle(now, was)) for where, now, was in _pairs(found, before))
+    return [f"{where}{reason}" for where, reason in reasons if reason]
 
 
 def _pairs(
     found: Mapping[str, Any], before: Mapping[str, Any]
-) -> Iterator[tuple[str, Mapping[str, Any], Mapping[str, Any], float]]:
-    """Every kept measurement: its place, what there is of it now, what there was, and `_able` of both."""
-    now = dict(_contests(found))
-    for where, was in _contests(before):
-        there: Mapping[str, Any] = now.get(where, {})
-        yield where, there, was, _able(there, was)
+) -> Iterator[tuple[str, Mapping[str, Any], Mapping[str, Any]]]:
+    """Every measurement that was asked for: its place, what it is now, what was kept of it."""
+    was = dict(_contests(before))
+    for where, now in _contests(found):
+        yield where, now, was.get(where, {})
+
+
+def _obstacle(now: Mapping[str, Any], was: Mapping[str, Any]) -> str | None:
+    """Why the two cannot be compared: none was kept, other programs ran, or the machine was less able."""
+    if not was:
+        return "the kept result has no such measurement"
+    if not now.get("quiet", True):
+        return "the machine was busy"
+    if not was.get("quiet", True):
+        return "the machine was busy when the kept result was made"
+    if (able := _able(now, was)) < ABLE:
+        return f"the machine's own products made {able:.0%} of what they made when the kept result was"
+    return None
 
 
 def _able(now: Mapping[str, Any], was: Mapping[str, Any]) -> float:

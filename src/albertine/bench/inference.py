@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from albertine.arithmetic import InferencePrecision
-from albertine.bench.contest import Contest, Say, compete
+from albertine.bench.contest import Contest, Say, compete, in_a_line
 from albertine.bench.inputs import Inputs, inputs, lengths_of
 from albertine.bench.peers import Batch, Run, peers
 from albertine.devices import fast_bfloat16
@@ -104,7 +104,7 @@ def _built(
         except ImportError as error:
             left_out[peer.name] = f"not installed: {error.name}"
         except Exception as error:  # a peer's own failure must not keep the others from being measured
-            left_out[peer.name] = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
+            left_out[peer.name] = in_a_line(error)
     return runs, left_out
 
 

@@ -67,8 +67,14 @@ def inputs(name: str, lengths: list[int], vocab_size: int) -> Inputs:
     return Inputs(name, pack(rows, kinds), padded)
 
 
-def pretraining(given: Inputs) -> tuple[PretrainingBatch, dict[str, Tensor]]:
-    """The same batch with 15 % of its tokens masked: for us, and for `AlbertForPreTraining`."""
+def pretraining(
+    given: Inputs, sentence_label: str = "sentence_order_label"
+) -> tuple[PretrainingBatch, dict[str, Tensor]]:
+    """The same batch with 15 % of its tokens masked: for us, and for transformers.
+
+    Args:
+        sentence_label: what transformers calls the answer of the sentence head.
+    """
     rng = generator(0, "bench masks")
     labels = torch.full_like(given.padded["input_ids"], -100)
     places, wanted, offset = [], [], 0
@@ -89,4 +95,4 @@ def pretraining(given: Inputs) -> tuple[PretrainingBatch, dict[str, Tensor]]:
         sentence_count=count,
         samples=torch.zeros(count, 2, dtype=torch.long),
     )
-    return batch, {**given.padded, "labels": labels, "sentence_order_label": order}
+    return batch, {**given.padded, "labels": labels, sentence_label: order}

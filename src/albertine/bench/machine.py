@@ -94,6 +94,11 @@ def save_result(name: str, result: dict[str, Any], results: Path = RESULTS) -> P
     return path
 
 
+def saved_results(folder: Path, name: str) -> list[Path]:
+    """The results of that name in the folder of a kind of hardware, the newest first."""
+    return sorted(folder.glob(f"????-??-??-{name}.json"), reverse=True)
+
+
 def newest(folder: Path, name: str) -> Path | None:
     """The newest result of that name in the folder of a kind of hardware."""
-    return max(folder.glob(f"????-??-??-{name}.json"), default=None)
+    return next(iter(saved_results(folder, name)), None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import logging
 import tempfile
 import warnings
@@ -26,6 +27,8 @@ from albertine.errors import RunError
 Batch = Mapping[str, Tensor]
 Run = Callable[[Batch], Tensor]
 NAMES = ("input_ids", "attention_mask", "token_type_ids")
+TRAINED = {"albert": "AlbertForPreTraining", "bert": "BertForPreTraining"}
+"""The classes of transformers that do our training step, by model_type."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,8 @@ class _Bare(nn.Module):
         self.model = model
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
-        out: Tensor = self.model(input_ids, attention_mask, token_type_ids).last_hidden_state
+        given = {"attention_mask": attention_mask, "token_type_ids": token_type_ids}
+        out: Tensor = self.model(input_ids, **given).last_hidden_state
         return out
 
 
@@ -68,19 +72,26 @@ def _theirs(folder: Path, **given: Any) -> _Bare:
 
 
 def pretraining_peer(folder: Path) -> nn.Module:
-    """`AlbertForPreTraining` as it comes.
+    """`AlbertForPreTraining` or `BertForPreTraining` as it comes, whichever the folder's model is.
 
     Raises:
-        RunError: transformers is not installed.
+        RunError: transformers is not installed, or the model is neither ALBERT nor BERT.
     """
+    kind = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
+    if kind not in TRAINED:
+        raise RunError(
+            f"only ALBERT and BERT have a peer whose training step is the same, and this encoder is `{kind}`",
+            remedy="Name a preset such as albert-base-v2 or bert-base",
+        )
     try:
-        from transformers import AlbertForPreTraining
+        import transformers
     except ImportError as error:
         raise RunError(
             "needs transformers to compare with", remedy="pip install 'albertine[bench]'"
         ) from error
+    given = {"classifier_dropout_prob": 0.0} if kind == "albert" else {}
     with _quietly():
-        model: nn.Module = AlbertForPreTraining.from_pretrained(folder, classifier_dropout_prob=0.0)
+        model: nn.Module = getattr(transformers, TRAINED[kind]).from_pretrained(folder, **given)
     return model.train()
 
 

@@ -1,4 +1,5 @@
-"""How fast a training step is, forward and backward, beside `AlbertForPreTraining` as it comes."""
+"""How fast a training step is, forward and backward, beside `AlbertForPreTraining` or
+`BertForPreTraining` as it comes."""
 
 from __future__ import annotations
 
@@ -36,14 +37,14 @@ def measure(
         The times, and the loss that each way computed, which tells that they do the same.
 
     Raises:
-        RunError: transformers is not installed.
+        RunError: transformers is not installed, or has no such training step for this encoder.
     """
-    ours = Model(config, ("mlm", "sop")).train()
+    ours = Model(config, config.pretraining_heads).train()
     with tempfile.TemporaryDirectory() as scratch:
         save_model(ours, None, scratch)
         theirs = pretraining_peer(Path(scratch))
     given = inputs("step", lengths_of(SEQUENCES, LONGEST, FILL), config.vocab_size)
-    batch, padded = pretraining(given)
+    batch, padded = pretraining(given, "next_sentence_label" if config.is_bert else "sentence_order_label")
     formats: tuple[Precision, ...] = ("float32", "bfloat16")
     ways: dict[str, Callable[[], float]] = {}
     for precision in formats if fast_bfloat16(torch.device("cpu")) else formats[:1]:

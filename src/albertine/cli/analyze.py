@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -29,24 +30,29 @@ def depth(
 ) -> None:
     """The residual over depth of a shared plan, its fixed point, and how fast it is approached."""
     from albertine.analysis.depth import save_study, study_depth
+    from albertine.analysis.plots import check_picture
     from albertine.interop.huggingface import load_model
     from albertine.interop.places import model_folder
     from albertine.layout import pack
     from albertine.text.load import check_tokenizer, load_tokenizer
 
+    if plot is not None:
+        check_picture(plot)
     given = texts or list(lines())
+    if not given:
+        raise typer.BadParameter("give a text, or pipe lines in", param_hint="TEXT")
     folder = model_folder(model)
     loaded, tokenizer = load_model(folder), load_tokenizer(folder)
     check_tokenizer(loaded.config, tokenizer, folder)
     length = min(LENGTH, loaded.config.max_position_embeddings)
     encoded = tokenizer(given, max_length=length)
     study = study_depth(loaded, pack(encoded["input_ids"], encoded["token_type_ids"]), depths=depths)
-    if plot is not None:
-        save_study(plot, study, f"{model}: one block over depth")
     if json:
         show.as_json(asdict(study) | {"depths_of_plan": loaded.config.num_hidden_layers})
-        return
-    _print(study, loaded.config.num_hidden_layers)
+    else:
+        _print(study, loaded.config.num_hidden_layers)
+    if plot is not None:
+        save_study(plot, study, f"{model}: one block over depth")
 
 
 def _print(study: DepthStudy, plan: int) -> None:
@@ -60,11 +66,11 @@ def _print(study: DepthStudy, plan: int) -> None:
         if number in marked
     ]
     show.table(columns, rows)
-    count, radius = len(study.converged), sorted(study.radius)
+    count, radius = len(study.converged), study.radius
     known = {
         "found": f"for {sum(study.converged)} of {count} texts by {study.solver} in at most "
         f"{max(study.iterations)} iterations, residual up to {max(study.fixed_point_residual):.1e}",
-        "spectral radius there": f"{radius[count // 2]:.3f} (median), {radius[-1]:.3f} (largest)",
+        "spectral radius there": f"{median(radius):.3f} (median), {max(radius):.3f} (largest)",
     }
     if study.rate == study.rate:
         known["the distance falls by"] = f"{study.rate:.3f} a depth"

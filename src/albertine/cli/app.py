@@ -54,6 +54,7 @@ VERBS = (
 """Each a module of the verb's name, in the order in which a reader of `--help` meets them. Its function of
 that name is the command, made with `HOW`; or its `COMMANDS` are those of a group."""
 FAILED, WRONG, INTERRUPTED, TERMINATED = 1, 2, 130, 143
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def build() -> typer.Typer:
@@ -146,7 +147,7 @@ def run(arguments: list[str] | None = None) -> int:
     except OSError as error:
         if error.errno == errno.EPIPE:
             return _quiet()
-        if error.filename is None and error.errno != errno.ENOSPC:
+        if error.filename is None and error.errno not in FULL:
             raise
         return _say(_plain_words(error), WRONG)
     return _finish(0)
@@ -178,7 +179,7 @@ def _say(message: str, code: int) -> int:
 
 def _plain_words(error: OSError) -> str:
     where = f"{error.filename}: " if error.filename is not None else ""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno in FULL:
         return f"{where}the disk is full. Free some space and give the same command again"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return f"{where}may not be opened or written. Check its owner and permissions"

@@ -38,7 +38,8 @@ Against = Annotated[
     typer.Option(
         "--against",
         metavar="FOLDER",
-        help="Fail if a ratio is 15 % below that of the newest result kept there for this hardware.",
+        help="Fail if a ratio is 15 % below that of the newest result kept there for this hardware, preset "
+        "and number of threads.",
     ),
 ]
 
@@ -85,7 +86,7 @@ def train(
     against: Against = None,
     json: Json = False,
 ) -> None:
-    """One training step, forward and backward, beside `AlbertForPreTraining`."""
+    """One training step, forward and backward, beside transformers' ALBERT or BERT."""
     from albertine.bench import training
     from albertine.model.presets import preset as named
 
@@ -254,11 +255,13 @@ def _finish(
     whole = {"machine": describe(), "threads": threads, **told}
     if json:
         show.as_json(whole)
-    before = kept(name, against) if against is not None else {}
-    worse = fallen(whole, before)
+    left, worse = [], []
+    if against is not None:
+        before = kept(name, against, whole)
+        left, worse = not_compared(whole, before), fallen(whole, before)
     if save is not None:
         typer.echo(f"written: {save_result(name, whole, save)}", err=json)
-    for line in not_compared(whole, before):
+    for line in left:
         typer.echo(f"not compared: {line}", err=True)
     for line in worse:
         typer.echo(f"fallen: {line}", err=True)

@@ -59,10 +59,12 @@ def convert(
         Target | None,
         typer.Option(
             "--to",
-            help="A layout of transformers, with a copy of shared weights for every depth (hf: the one that "
-            "fits); our own (albertine); or a TensorFlow checkpoint by the names of Google's ALBERT and BERT "
-            "(google), of bert4keras, of brightmart's albert_zh or XLNet (xlnet-tf); or what lonePatient's "
-            "albert_pytorch loads. By default a folder that transformers loads, nothing written twice.",
+            metavar="LAYOUT",
+            help="Of transformers, with a copy of shared weights for every depth: hf (the one that fits), "
+            "bert, electra, roformer, modernbert, xlnet; our own: albertine; a TensorFlow checkpoint by the "
+            "names of Google's ALBERT and BERT: google, of bert4keras, brightmart's albert_zh or XLNet: "
+            "xlnet-tf; what albert_pytorch loads: lonepatient. By default a folder that transformers loads, "
+            "nothing written twice.",
         ),
     ] = None,
     lossy: Annotated[

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from albertine.released import released_names
+
 if TYPE_CHECKING:
     from albertine.arithmetic import InferencePrecision
     from albertine.cli.options import Arithmetic
@@ -62,25 +64,39 @@ def model_and_texts(words: Sequence[str] | None, *, masked: bool = False) -> tup
 
     What exists is a model. Otherwise a text has a mask in it, or, where none is asked for, words with spaces
     between them or Chinese characters, and no slash: a mistyped path must not be answered as if it were a
-    text.
+    text. A model without texts is looked for at once: they would be waited for.
     """
+    from albertine.interop.places import model_folder
     from albertine.text.sentences import guess_language
 
     if not words:
         return None, []
     first, *rest = words
-    looks = "[MASK]" in first if masked else " " in first.strip() or guess_language(first) == "zh"
-    is_text = looks and (masked or "/" not in first) and not os.path.exists(first)
-    return (None, [first, *rest]) if is_text else (first, rest)
+    reads = " " in first.strip() or guess_language(first) == "zh"
+    looks = "[MASK]" in first if masked else reads and "/" not in first
+    if os.path.exists(first) or not looks:
+        if masked and reads and not rest and not os.path.exists(first):
+            raise typer.BadParameter(
+                "there is no [MASK] in it, where a word is to be guessed", param_hint="TEXT"
+            )
+        if not rest:
+            model_folder(first)
+        return first, rest
+    return None, [first, *rest]
 
 
 def model_and_pair(words: Sequence[str]) -> tuple[str | None, str, str]:
     """The model among the words of a command, None if there are two texts alone; and the texts."""
     if len(words) == 3:
         return words[0], words[1], words[2]
-    if len(words) == 2 and not os.path.isdir(words[0]):
-        return None, words[0], words[1]
-    raise typer.BadParameter(f"give two texts, and a model before them or none; there are {len(words)} words")
+    told = f"give two texts, and a model before them or none; there are {len(words)} words"
+    if len(words) == 2:
+        first, second = words
+        path = "/" in first and not any(map(str.isspace, first))
+        if not path and not os.path.exists(first) and first not in released_names():
+            return None, first, second
+        told += f", and `{first}` is a model or a path"
+    raise typer.BadParameter(told)
 
 
 def opener(

@@ -60,13 +60,15 @@ def info(
     if what is None:
         _presets(json)
         return
-    from albertine.cli.lookup import NoModel, copies_behind, look_up
+    from albertine.cli.lookup import NoModel, assumed, copies_behind, look_up
 
     found = look_up(what)
     if isinstance(found, NoModel):
         _facts(found, json)
     else:
-        _model(what, found, copies_behind(what), length or DEFAULT_LENGTHS, json)
+        _model(what, found, copies_behind(what), _lengths(found, length), json)
+        if not json and (told := assumed(what)) is not None:
+            typer.echo(told)
 
 
 def _presets(json: bool) -> None:
@@ -103,11 +105,23 @@ def _facts(found: Any, json: bool) -> None:
     show.facts(found.kind, found.facts)
 
 
-def _model(name: str, config: EncoderConfig, copies: Copies | None, lengths: list[int], json: bool) -> None:
+def _lengths(config: EncoderConfig, asked: list[int] | None) -> tuple[int, ...]:
+    """The lengths asked for; otherwise those of `DEFAULT_LENGTHS` that the model was made for."""
+    if not asked:
+        most = config.max_position_embeddings
+        return tuple(n for n in DEFAULT_LENGTHS if n <= most) or (most,)
+    longest = config.longest_sequence
+    if longest is not None and max(asked) > longest:
+        raise typer.BadParameter(f"the model reads {longest} tokens; give no more", param_hint="--length")
+    return tuple(asked)
+
+
+def _model(
+    name: str, config: EncoderConfig, copies: Copies | None, lengths: tuple[int, ...], json: bool
+) -> None:
     from albertine.analysis.parameters import report
 
-    fitting = tuple(n for n in lengths if n <= config.max_position_embeddings)
-    found = report(config, fitting or (config.max_position_embeddings,))
+    found = report(config, lengths)
     plan, block = sharing_in_words(config.plan), block_in_words(config)
     if json:
         words = {"sharing": plan, "block": block, **_copies_as_data(copies)}

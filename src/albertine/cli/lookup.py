@@ -145,8 +145,8 @@ def _file(path: Path) -> EncoderConfig | NoModel:
 
 
 def _recipe(path: Path) -> EncoderConfig:
-    """The encoder of a recipe: that which is tuned, or one with the preset's vocabulary, since its corpus may
-    not exist yet."""
+    """The encoder of a recipe: that which is tuned, or one with the vocabulary of its corpus, or with the
+    preset's while there is no such corpus (`assumed`)."""
     from albertine.model.presets import preset
     from albertine.pretraining.first_model import encoder_config
     from albertine.pretraining.settings import PretrainingSettings
@@ -158,5 +158,28 @@ def _recipe(path: Path) -> EncoderConfig:
     settings = load(PretrainingSettings, path)
     if settings.model.preset is None:
         return look_up_model(str(settings.model.start_from))
-    vocabulary = preset(settings.model.preset).vocab_size
+    manifest = _manifest(settings.corpus)
+    vocabulary = preset(settings.model.preset).vocab_size if manifest is None else manifest.vocab_size
     return encoder_config(settings.model, vocabulary, settings.objective.max_length)
+
+
+def _manifest(corpus: Path) -> Manifest | None:
+    from albertine.corpus.manifest import NAME, load_manifest
+
+    return load_manifest(corpus) if (corpus / NAME).is_file() else None
+
+
+def assumed(what: str) -> str | None:
+    """What a recipe leaves open that `look_up` assumes: how many pieces its corpus will have."""
+    from albertine.model.presets import preset
+    from albertine.pretraining.settings import PretrainingSettings
+    from albertine.settings import load, read_yaml
+
+    path = Path(what)
+    if path.suffix not in (".yaml", ".yml") or "task" in read_yaml(path):
+        return None
+    settings = load(PretrainingSettings, path)
+    if settings.model.preset is None or _manifest(settings.corpus) is not None:
+        return None
+    pieces = preset(settings.model.preset).vocab_size
+    return f"Counted with the preset's vocabulary of {pieces:,} pieces; in a run it is that of the corpus."

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from albertine.cli import show
 from albertine.cli.options import Json
+
+if TYPE_CHECKING:
+    from albertine.evaluation.runs import Run
 
 
 def report(
@@ -23,13 +27,12 @@ def report(
 ) -> None:
     """Write a report on tuned runs from what they left. No model is asked.
 
-    Runs whose names differ in their seed alone are one task."""
+    Runs whose names differ in their seed alone are one task; what `evaluate` left is another."""
     from albertine.evaluation.report import best_run, spreads, write_report
-    from albertine.evaluation.runs import Run, read_run, without_seed
+    from albertine.evaluation.runs import read_run
 
-    tasks: dict[str, list[Run]] = {}
-    for run in map(read_run, runs):
-        tasks.setdefault(without_seed(run.name), []).append(run)
+    folders = {folder.resolve(): folder for folder in runs}.values()
+    tasks = _by_task([read_run(folder) for folder in folders])
     page = write_report(output, ", ".join(tasks), tasks)
     known = {name: spreads(own) for name, own in tasks.items()}
     if json:
@@ -43,3 +46,18 @@ def report(
         rows.append((name, metric, len(own), f"{spread.median:.4f}" if spread else "", best_run(own).name))
     show.table(("task", "metric", "runs", "median", "best run"), rows)
     typer.echo(f"report: {page}")
+
+
+def _by_task(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """Runs by the name that their seeds share; of two with the same name and seed, which are no two seeds,
+    the second is a task of its own, named with its folder."""
+    from albertine.evaluation.runs import without_seed
+
+    tasks: dict[str, list[Run]] = {}
+    known = set()
+    for run in runs:
+        name = without_seed(run.name) + (", scored again" if run.scored_again else "")
+        which = (run.scored_again, run.name, run.record.get("seed"))
+        tasks.setdefault(f"{name} ({run.folder})" if which in known else name, []).append(run)
+        known.add(which)
+    return tasks

@@ -55,10 +55,11 @@ def write_report(folder: Path, title: str, groups: Groups, remarks: Sequence[str
         if len(groups) > 1:
             lines += _bars(pictures, groups)
         tree: dict[str, Any] = {}
+        taken: set[str] = set()
         for name, runs in groups.items():
             best = best_run(runs)
             shown = findings(best.predictions, best.record.get("labels", ()))
-            prefix = f"{_file_name(name)}-" if len(groups) > 1 else ""
+            prefix = f"{_free_name(name, taken)}-" if len(groups) > 1 else ""
             lines += _section(pictures, prefix, name, runs, shown)
             tree[name] = {**_summary(runs), "best_run": _findings_json(shown)}
         if pictures.absent:
@@ -334,5 +335,12 @@ def _short(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
 
 
-def _file_name(name: str) -> str:
-    return re.sub(r"[^\w-]+", "-", name)
+def _free_name(name: str, taken: set[str]) -> str:
+    """A name as that of a file, numbered where one before it is written alike."""
+    own = plain = re.sub(r"[^\w-]+", "-", name)
+    number = 1
+    while own.casefold() in taken:
+        number += 1
+        own = f"{plain}-{number}"
+    taken.add(own.casefold())
+    return own

@@ -4,6 +4,7 @@ is guessed."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ def write_card(folder: Path, said: Stated) -> tuple[Path, list[Path]]:
     """
     card = folder / NAME
     before = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
-    said = said.over(_in_head(head_of(before)) | stated(before))
+    said = said.over(stated(before) | _in_head(head_of(before)))  # the head is what a person sees and edits
     found, facts = read_folder(folder), facts_of(folder)
     files = result_files(facts)
     with explained(card):
@@ -60,12 +61,13 @@ def _in_head(head: Mapping[str, Any]) -> dict[str, Any]:
     """What a person stated by writing it into the head of a card."""
     languages = head.get("language")
     said: dict[str, Any] = {
-        "licence": None if head.get("license") == UNKNOWN else head.get("license"),
+        "licence": head.get("license"),
         "languages": [languages] if isinstance(languages, str) else languages,
         "base": head.get("base_model"),
     }
     kinds = {"licence": str, "languages": list, "base": str}
-    return {key: value for key, value in said.items() if isinstance(value, kinds[key])}
+    known = {key: value for key, value in said.items() if isinstance(value, kinds[key])}
+    return known | ({"licence": None} if head.get("license") == UNKNOWN else {})
 
 
 def run_card(folder: Path, found: ModelFolder, facts: Facts, said: Stated) -> Card:
@@ -80,8 +82,9 @@ def run_card(folder: Path, found: ModelFolder, facts: Facts, said: Stated) -> Ca
     if pipeline is None and task is None:
         pipeline = "fill-mask" if found.model.mlm is not None else "feature-extraction"
     name = facts.name or title(found.config)
-    spoken = said.languages or ((facts.corpus.language,) if facts.corpus else None)
-    base = said.base or (facts.base if is_hub_name(facts.base) else None)
+    of_corpus = (facts.corpus.language,) if facts.corpus else None
+    of_run = facts.base if is_hub_name(facts.base) else None
+    spoken, base = said.languages or of_corpus, said.base or of_run
     tags = ["albertine", str(found.config["model_type"]), facts.made or "converted"]
     tags += ["transformers"] if found.config["model_type"] != "albertine" else []
     tags += ["sentence-transformers"] if vectors else []
@@ -109,4 +112,9 @@ def run_card(folder: Path, found: ModelFolder, facts: Facts, said: Stated) -> Ca
         "cite": f"## Citation\n\n{citation(str(found.config['model_type']))}",
     }
     bodies = {key: part if isinstance(part, str) else "\n".join(part) for key, part in parts.items()}
-    return Card(head, bodies, said.told())
+    own = replace(
+        said,
+        languages=None if said.languages == of_corpus else said.languages,
+        base=None if said.base == of_run else said.base,
+    )
+    return Card(head, bodies, own.told())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from glob import escape
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -116,7 +117,7 @@ def _tuned(run: Path, common: Mapping[str, Any]) -> Facts:
 def _seeds(run: Path) -> list[Run]:
     """The run and those beside it that differ from it in their seed alone."""
     stem = without_seed(run.name)
-    beside = [run] if stem == run.name else sorted(run.parent.glob(f"{stem}-seed-*"))
+    beside = [run] if stem == run.name else sorted(run.parent.glob(f"{escape(stem)}-seed-*"))
     runs = [
         read_run(folder)
         for folder in beside

@@ -50,6 +50,11 @@ class Run:
         return dict(self.record.get("test") or {})
 
     @property
+    def scored_again(self) -> bool:
+        """Whether it is what `evaluate` left, under the name of the run that it scored."""
+        return "model_folder" in self.record
+
+    @property
     def predictions(self) -> list[dict[str, Any]]:
         """The predictions on dev, or on test where there is no dev; empty without either."""
         for split in ("dev", "test"):

@@ -11,7 +11,9 @@ Sources: BLiMP, Warstadt et al. 2020, github.com/alexwarstadt/blimp; SLING, Song
 from __future__ import annotations
 
 import json
+import lzma
 import tarfile
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -21,6 +23,8 @@ from albertine.errors import DataError
 
 SUMMARY = "models_summary"  # BLiMP's own results: a line a paradigm, the last of them all together
 MODELS = {"ngram": "5-gram", "lstm": "LSTM", "txl": "Transformer-XL", "gpt2": "GPT-2"}
+READ = 1 << 20
+"""Bytes of an archive at once."""
 
 
 class MinimalPair(NamedTuple):
@@ -183,12 +187,17 @@ def _texts(folder: Path, wanted: set[str]) -> dict[str, tuple[str, str]]:
 def _members(path: Path, wanted: set[str]) -> Iterator[tuple[str, str]]:
     try:
         with tarfile.open(path) as tar:
-            for member in tar:
-                if member.isfile() and _is_of(member.name, wanted) and (content := tar.extractfile(member)):
-                    where = f"{path}:{member.name}"
-                    yield where, _decoded(content.read(), where)
-    except (tarfile.TarError, OSError, EOFError) as error:
+            found = [
+                (f"{path}:{member.name}", content.read())
+                for member in tar
+                if member.isfile() and _is_of(member.name, wanted) and (content := tar.extractfile(member))
+            ]
+            while tar.fileobj and tar.fileobj.read(READ):  # a checksum stands at the end
+                pass
+    except (tarfile.TarError, OSError, EOFError, lzma.LZMAError, zlib.error) as error:
         raise DataError(f"is not a readable archive ({error})", where=path) from error
+    for where, data in found:
+        yield where, _decoded(data, where)
 
 
 def _is_of(name: str, wanted: set[str]) -> bool:

@@ -328,7 +328,14 @@ def _watch(settings: PretrainingSettings, baseline: BaselineScore, depth: int) -
         total_steps=training.steps,
         untold=frozenset(number for number, there in enumerate(other) if there),
         hints=_hints(settings),
+        beginning=_beginning(settings.model),
     )
+
+
+def _beginning(choice: ModelChoice) -> tuple[str, ...]:
+    """What spares a new model the way to the frequencies of the corpus, and is not set yet."""
+    set_already = choice.output_bias == "unigram" or choice.start_from is not None
+    return () if set_already else ("model.output_bias=unigram begins at the frequencies of the corpus.",)
 
 
 def _hints(settings: PretrainingSettings) -> tuple[str, ...]:

@@ -110,7 +110,8 @@ class TrainingAlarms:
         mlm, sentence: names of the two parts in the metrics.
         untold: stages in which an evaluation does not tell whether the model learns, because it trains on
             something else: next tokens, or fewer depths.
-        hints: advice on a plateau from who knows more of the settings, given first.
+        hints, beginning: advice on a plateau and on a slow start from who knows more of the settings, given
+            first.
         patience: steps after the warm-up before a plateau counts; default 15 % of the run, at
             least 1000 but no more than half of it. A healthy run also rests at the unigram loss for a while.
     """
@@ -126,6 +127,7 @@ class TrainingAlarms:
     sentence: str = "sentence"
     untold: frozenset[int] = frozenset()
     hints: tuple[str, ...] = ()
+    beginning: tuple[str, ...] = ()
     patience: int | None = None
     _readings: dict[str, deque[float]] = field(default_factory=dict)
     _best: dict[str, float] = field(default_factory=dict)
@@ -311,7 +313,7 @@ class TrainingAlarms:
             return *self.hints, self._rate_advice(), warm, wait
         if kind == "slow_start":
             return (
-                "model.output_bias=unigram begins at the frequencies of the corpus.",
+                *self.beginning,
                 f"If the loss is falling, it needs more steps or a larger rate: training.learning_rate="
                 f"{2 * self.learning_rate:.2g}. If it is not:",
                 self._rate_advice(),
