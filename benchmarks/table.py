@@ -311,8 +311,7 @@ def unsharing(hardware: Path) -> Iterator[str]:
     yield "## Shared and unshared\n\n`python -m benchmarks.unsharing MODEL --tasks TASK --batch B --rate R "
     yield "--save`, batch and rate being in the files of the results: shared and unshared in turn, medians "
     yield f"of the seeds, from {models(found.values())}. The score is the first of its task: "
-    yield "accuracy, F1 of triples, F1 of words. Seconds are those of a busy machine: compare a pair, and no "
-    yield "others.\n\n"
+    yield "accuracy, F1 of triples.\n\n"
     rows = [
         [
             f"{name}, {result['settings']['epochs']} epochs, {result['settings']['seeds']} seeds, {how}",

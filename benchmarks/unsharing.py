@@ -2,16 +2,14 @@
 
     python -m benchmarks.unsharing MODEL --shared ../shared/data --save
 
-Four tasks in the manner of the comparison in albert_family.md, section 3: sentiment, many classes, relations
-and reading by generation. For each the score, the score after the first epoch, and the seconds an epoch
-of training takes; shared and unshared take turns, seed by seed.
+Three tasks in the manner of the comparison in albert_family.md, section 3: sentiment, many classes and
+relations, from a model of one block for all depths. For each the score, the score after the first epoch, and
+the seconds an epoch of training takes; shared and unshared take turns, seed by seed.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import lzma
 import statistics
 import tempfile
 from pathlib import Path
@@ -30,28 +28,14 @@ TASKS: dict[str, dict[str, Any]] = {
     "sentiment": {"dataset": "chnsenticorp", "folder": "chnsenticorp", "examples": 1500, "max_length": 128},
     "iflytek": {"dataset": "fewclue-iflytek", "folder": "fewclue", "examples": 1500, "max_length": 128},
     "relations": {"dataset": "duie", "folder": "duie_sample", "max_length": 128},
-    "reading": {
-        "kind": "reading",
-        "train": "cmrc2018/train.json.xz",
-        "dev": "cmrc2018/trial.json.xz",
-        "examples": 400,
-        "max_length": 256,
-    },
 }
-"""What `task` of the settings has; files and folders are those below the folder of the data sets."""
+"""What `task` of the settings has; folders are those below the folder of the data sets."""
 
-EPOCHS = {"sentiment": 3, "iflytek": 4, "relations": 4, "reading": 2}
-QUESTIONS = 100
-"""Of the dev set of reading, since an answer is written token by token."""
+EPOCHS = {"sentiment": 3, "iflytek": 4, "relations": 4}
 
 
 def run(name: str, seed: int, unshare: str, arguments: argparse.Namespace, scratch: Path) -> dict[str, float]:
-    task = {
-        key: arguments.shared / value if key in ("folder", "train", "dev") else value
-        for key, value in TASKS[name].items()
-    }
-    if name == "reading":
-        task["dev"] = _fewer(task["dev"], scratch / "dev.json")
+    task = {**TASKS[name], "folder": arguments.shared / TASKS[name]["folder"]}
     epochs = EPOCHS[name]
     settings = resolve(
         FinetuneSettings,
@@ -82,24 +66,12 @@ def run(name: str, seed: int, unshare: str, arguments: argparse.Namespace, scrat
     }
 
 
-def _fewer(path: Path, new: Path) -> Path:
-    """The first questions of a file in SQuAD's format."""
-    tree, left = json.loads(lzma.decompress(path.read_bytes())), QUESTIONS
-    for paragraph in (p for article in tree["data"] for p in article["paragraphs"]):
-        paragraph["qas"] = paragraph["qas"][:left]
-        left -= len(paragraph["qas"])
-    for article in tree["data"]:
-        article["paragraphs"] = [p for p in article["paragraphs"] if p["qas"]]
-    tree["data"] = [article for article in tree["data"] if article["paragraphs"]]
-    new.write_text(json.dumps(tree, ensure_ascii=False), encoding="utf-8")
-    return new
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("model", type=model_folder, help="a folder, or the name of a released model")
+    parser.add_argument("--name", help="of the model in the results; default: that of its folder")
     parser.add_argument("--shared", type=Path, default=Path("../shared/data"), help="folder of the data sets")
     parser.add_argument("--tasks", nargs="+", choices=tuple(TASKS), default=list(TASKS))
     parser.add_argument("--seeds", type=int, default=3)
@@ -133,8 +105,9 @@ def _tell(name: str, runs: dict[str, list[dict[str, float]]], arguments: argpars
             "epochs": EPOCHS[name],
             "task": TASKS[name],
         }
-        told = {"model": arguments.model.name, "settings": settings, "runs": runs, "median": middle}
-        keep(f"unsharing-{name}", {"machine": describe(), **told})
+        told = {"settings": settings, "runs": runs, "median": middle}
+        name_of_model = arguments.name or arguments.model.name
+        keep(f"unsharing-{name}", {"machine": describe(), "model": name_of_model, **told})
 
 
 if __name__ == "__main__":

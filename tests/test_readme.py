@@ -9,12 +9,15 @@ import signal
 from pathlib import Path
 
 import pytest
+from typer.core import TyperGroup
+from typer.main import get_command
 
-from albertine.cli.app import run
+from albertine.cli.app import build, run
 from tests.toy import RUN, demo_text
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / name for name in ("README.md", "docs/zh/README.md", "docs/guide.md", "docs/tasks.md")]
+BOOKS = [*PAGES, ROOT / "docs" / "objectives.md", *sorted((ROOT / "recipes").rglob("*.yaml"))]
 TOURS = {"en": ROOT / "README.md", "zh": ROOT / "docs" / "zh" / "README.md"}
 
 
@@ -28,6 +31,15 @@ def blocks(page: Path, language: str = "bash") -> list[str]:
 def commands(page: Path) -> list[list[str]]:
     lines = [line for block in blocks(page) for line in block.splitlines()]
     return [shlex.split(line) for line in lines if line.strip()]
+
+
+def shown(page: Path) -> list[str]:
+    """Every command of ours in a page, or in the comments at the head of a recipe."""
+    text = page.read_text(encoding="utf-8")
+    if page.suffix == ".yaml":
+        return re.findall(r"^# (?:command:)? +(albertine .*)$", text, re.MULTILINE)
+    lines = [line for block in blocks(page, "[a-z]*") for line in block.replace("\\\n", " ").splitlines()]
+    return [line.partition(" | ")[0] for line in lines if line.startswith("albertine ")]
 
 
 def reviews(folder: Path, language: str) -> None:
@@ -68,6 +80,30 @@ def test_links_and_named_paths_exist(page: Path) -> None:
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
     for path in re.findall(r"\b(?:recipes|data/demo|docs)/[\w./-]*\w", text):
         assert (ROOT / path).exists() or (page.parent / path).exists(), f"{page.name} names {path}"
+
+
+@pytest.mark.parametrize("page", BOOKS, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_every_command_that_is_shown_is_one(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its options and arguments exist; of `pretrain` and `finetune` the settings too."""
+    (tmp_path / "recipes").symlink_to(ROOT / "recipes")
+    monkeypatch.chdir(tmp_path)
+    root = get_command(build())
+    for line in shown(page):
+        words = shlex.split(line, comments=True)[1:]
+        command, rest, context = root, words, root.context_class(root, info_name="albertine")
+        while isinstance(command, TyperGroup):
+            name, command, rest = command.resolve_command(context, list(rest))
+            assert command is not None, line
+            context = command.context_class(
+                command, info_name=name, parent=context, **command.context_settings
+            )
+        command.parse_args(context, list(rest))
+        if words[0] in ("pretrain", "finetune"):
+            code = run([*words, "--dry-run"])
+            said = capsys.readouterr().err
+            assert code == 0 or "there is no such" in said, f"{line}\n{said}"
 
 
 @pytest.mark.parametrize("language", TOURS)
