@@ -103,13 +103,10 @@ ROWS: dict[str, Change] = {
 
 
 def one_run(row: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Pretrain and judge, or read what an earlier start left."""
+    """Pretrain and judge, or read what an earlier start with the same settings left."""
     name = f"{row}-{seed}"
     folder: Path = options.output / name
     kept = folder / "ladder.json"
-    if kept.is_file():
-        found: dict[str, Any] = json.loads(kept.read_text())
-        return found
     changes = ROWS[row] | {
         "name": name,
         "output": str(options.output),
@@ -121,13 +118,18 @@ def one_run(row: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:
         "watching.evaluate_every": options.evaluate_every,
         "watching.tensorboard": False,
     }
+    if kept.is_file():
+        before: dict[str, Any] = json.loads(kept.read_text())
+        if before.pop("asked", None) != json.loads(json.dumps(changes)):
+            raise SystemExit(f"{folder} was made with other settings; name another --output")
+        return before
     assignments = [f"{key}={json.dumps(value)}" for key, value in changes.items()]
     command = [sys.executable, "-m", "albertine"]
     subprocess.run([*command, "pretrain", "--config", str(RECIPE), *assignments], check=True)
     judge = [*command, "score", str(folder / "final"), str(options.corpus), "--json"]
     told = json.loads(subprocess.run(judge, check=True, stdout=subprocess.PIPE, text=True).stdout)
     found = {"row": row, "seed": seed, **summary(folder, told)}
-    kept.write_text(json.dumps(found, indent=2) + "\n")
+    kept.write_text(json.dumps(found | {"asked": changes}, indent=2) + "\n")
     return found
 
 

@@ -77,11 +77,11 @@ def albertine(*words: str) -> str:
 
 
 def pretrained(corpus: Path, runs: Path, name: str, changes: list[str], seed: int, length: str) -> Path:
-    """The folder of a run, which is made unless it is there; `length` is the setting of its end."""
+    """The folder of a run; a done one of the same settings is not made again, one of others is refused.
+    `length` is the setting of its end."""
     folder = runs / f"{name.replace(', ', '-').replace(' ', '-')}-{seed}"
-    if not (folder / "final").is_dir():
-        place = [f"name={folder.name}", f"output={runs}", f"corpus={corpus}", f"seed={seed}"]
-        albertine("pretrain", *place, length, *ENCODER, *changes)
+    place = [f"name={folder.name}", f"output={runs}", f"corpus={corpus}", f"seed={seed}"]
+    albertine("pretrain", *place, length, *ENCODER, *changes)
     return folder
 
 
@@ -119,11 +119,10 @@ def sentiment(shared: Path, runs: Path) -> tuple[Path, Path]:
 def tuned(folder: Path, runs: Path, train: Path, dev: Path, seed: int) -> float:
     """Accuracy in percent of the model that SST-2 was taught to."""
     name = f"sst-2-{folder.name}"
-    if not (runs / name / "best").is_dir():
-        task = [f"task.train={train}", f"task.dev={dev}", "task.text=sentence", "task.label=label"]
-        length = ["training.epochs=2", "training.learning_rate=1e-3", "training.threads=1"]
-        place = [f"name={name}", f"output={runs}", f"encoder.folder={folder / 'final'}", f"seed={seed}"]
-        albertine("finetune", *place, *task, *length)
+    task = [f"task.train={train}", f"task.dev={dev}", "task.text=sentence", "task.label=label"]
+    length = ["training.epochs=2", "training.learning_rate=1e-3", "training.threads=1"]
+    place = [f"name={name}", f"output={runs}", f"encoder.folder={folder / 'final'}", f"seed={seed}"]
+    albertine("finetune", *place, *task, *length)
     found = json.loads(albertine("evaluate", str(runs / name), "--json"))
     return 100 * float(found[0]["scores"]["accuracy"])
 

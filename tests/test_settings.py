@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -163,3 +164,11 @@ def test_an_unknown_key_is_told_the_near_one(key: str, meant: str) -> None:
 def test_a_key_that_nothing_is_near_to_is_told_all() -> None:
     with pytest.raises(SettingsError, match="known keys here: encoder, name, output"):
         load(FinetuneSettings, None, [*TUNE, "zzzz=1"])
+
+
+@pytest.mark.parametrize("key", ["task.train", "task.dev", "output"])
+def test_a_path_that_is_not_utf8_is_refused(key: str) -> None:
+    name = os.fsdecode(b"\xd6\xd0.csv")
+    with pytest.raises(SettingsError) as caught:
+        load(FinetuneSettings, None, [*TUNE, f"{key}={name}"])
+    assert str(caught.value) == f"`{key}`: `\\xd6\\xd0.csv`: its name is not UTF-8; rename it"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-import os.path
+import os
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from itertools import zip_longest
@@ -24,7 +24,10 @@ SHORT = {"lr": "learning_rate", "bs": "batch_size", "wd": "weight_decay"}
 
 
 class Settings(BaseModel):
-    """Base of every settings class: immutable, an unknown key is an error, and `~` is the home folder."""
+    """Base of every settings class: immutable, an unknown key is an error, and `~` is the home folder.
+
+    A path whose name is not UTF-8 is refused, because settings are written as YAML and JSON.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
@@ -33,7 +36,17 @@ class Settings(BaseModel):
     def _at_home(cls, value: Any) -> Any:
         if isinstance(value, tuple):
             return tuple(map(cls._at_home, value))
-        return Path(os.path.expanduser(value)) if isinstance(value, Path) else value
+        return _utf8(Path(os.path.expanduser(value))) if isinstance(value, Path) else value
+
+
+def _utf8(path: Path) -> Path:
+    name = os.fsencode(path)
+    try:
+        name.decode()
+    except UnicodeDecodeError as error:
+        written = name.decode("utf-8", "backslashreplace")
+        raise ValueError(f"`{written}`: its name is not UTF-8; rename it") from error
+    return path
 
 
 class RunSettings(Settings):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -178,6 +179,14 @@ def test_without_a_terminal_or_a_locale() -> None:
         check=False,
     )
     assert done.returncode == 2 and b"Traceback" not in done.stderr and b"there is no preset" in done.stderr
+
+
+@pytest.mark.parametrize("closed", [">&-", "<&-", "2>&-", ">&- 2>&- <&-"])
+def test_closed_streams(closed: str) -> None:
+    """As a daemon's are."""
+    words = shlex.join([*COMMAND, "--version"])
+    done = subprocess.run(["sh", "-c", f"exec {words} {closed}"], capture_output=True, check=False)
+    assert done.returncode == 0 and done.stderr == b""
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import yaml
 from albertine.cli.app import run
 from albertine.cli.source import Source, Survey
 from tests.cli.conftest import Command
+from tests.corpus.texts import content
 from tests.toy import RUN, demo_text
 
 
@@ -334,6 +336,43 @@ def test_tokenizer(albertine: Command, home: Path, tmp_path: Path) -> None:
     assert encoded["pieces"][0] == "[CLS]" and encoded["token_type_ids"][-1] == 1
     too_large = albertine("tokenizer", "train", home / "text", "-o", tmp_path / "w", "--vocab-size", 90_000)
     assert too_large.code == 2 and "--vocab-size" in too_large.err and not (tmp_path / "w").exists()
+
+
+def test_a_vocabulary_replaces_nothing_but_a_vocabulary(
+    albertine: Command, home: Path, tmp_path: Path
+) -> None:
+    small = ("tokenizer", "train", home / "text", "--vocab-size", 120, "-o")
+    model = shutil.copytree(home / "runs" / "done" / "final", tmp_path / "model")
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "notes.txt").write_text("precious")
+    for folder, words in ((model, "holds a model"), (mine, "holds other files (notes.txt)")):
+        before = content(folder)
+        refused = albertine(*small, folder)
+        assert refused.code == 2 and words in refused.err and content(folder) == before
+    (mine / "notes.txt").unlink()
+    assert albertine(*small, mine).code == 0
+    assert albertine(*small, mine, "--kind", "wordpiece").code == 0
+    assert set(content(mine)) == {"vocab.txt", "tokenizer.json", "tokenizer_config.json"}
+
+
+def test_a_vocabulary_is_replaced_whole_or_not_at_all(
+    albertine: Command, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = shutil.copytree(home / "corpus" / "tokenizer", tmp_path / "v")
+    before = content(there)
+    replace, done = os.replace, []
+
+    def killed_at_the_second(*names: Any) -> None:
+        done.append(names)
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        replace(*names)
+
+    monkeypatch.setattr(os, "replace", killed_at_the_second)
+    outcome = albertine("tokenizer", "train", home / "text", "-o", there, "--vocab-size", 120)
+    assert outcome.code == 130 and len(done) == 2 and content(there) == before
+    assert [path.name for path in tmp_path.iterdir()] == ["v"]
 
 
 def test_doctor_on_whole_folders(albertine: Command, home: Path) -> None:

@@ -24,7 +24,7 @@ from albertine.errors import CorpusError, DataError, RunError, SettingsError, To
 from albertine.text.documents import Document, FileReport, read_documents
 from albertine.text.sentences import document_sentences
 from albertine.text.tokenizer import Tokenizer
-from tests.corpus.texts import content, document, letter_tokenizer, library, write_lines
+from tests.corpus.texts import content, document, letter_tokenizer, library, write_files, write_lines
 
 
 @pytest.fixture(scope="module")
@@ -350,11 +350,57 @@ def test_another_call_on_the_folder_is_refused(
 
 
 def test_a_folder_with_other_files_is_left_alone(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    (tmp_path / "corpus").mkdir()
-    (tmp_path / "corpus" / "thesis.doc").write_text("precious")
-    with pytest.raises(CorpusError, match=r"holds other files \(thesis.doc\)"):
+    names = (".x.new", "draft.tmp", "thesis.doc", "train/x.tmp")
+    there = write_files(tmp_path / "corpus", dict.fromkeys(names, b"precious"))
+    with pytest.raises(CorpusError, match=r"holds other files \(draft.tmp, thesis.doc, train\)"):
         run(library(tmp_path), tmp_path / "corpus", tokenizer)
-    assert content(tmp_path / "corpus") == {"thesis.doc": b"precious"}
+    assert content(tmp_path / "corpus") == there
+
+
+@pytest.mark.parametrize("options", [{}, {"min_characters": 99_999}])
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        {"manifest.json": b'{"name": "my speech data"}'},
+        {"manifest.json": b"[]"},
+        {"prepare.json": b'{"language": "en"}'},
+        {"manifest.json/a.txt": b"a folder of that name"},
+    ],
+)
+def test_a_manifest_of_another_program_is_no_corpus(
+    tmp_path: Path, tokenizer: Tokenizer, theirs: dict[str, bytes], options: dict[str, Any]
+) -> None:
+    data = {"train/a.wav": b"sound", "tokenizer/mine.txt": b"words", "readme": b"precious"}
+    there = write_files(tmp_path / "corpus", {**data, **theirs})
+    with pytest.raises(CorpusError, match="holds other files"):
+        run(library(tmp_path), tmp_path / "corpus", tokenizer, **options)
+    assert content(tmp_path / "corpus") == there
+
+
+@pytest.mark.parametrize("left", [60, 0])
+def test_files_among_the_shards_stay(tmp_path: Path, tokenizer: Tokenizer, left: int) -> None:
+    """Both where the corpus is made again and where nothing is left of its text."""
+    text, folder = library(tmp_path), tmp_path / "corpus"
+    run(text, folder, tokenizer)
+    whole = content(folder)
+    note = write_files(folder, {"train/note.txt": b"precious"})
+    (folder / "manifest.json").write_bytes(b"{")
+    if left:
+        run(text, folder, tokenizer)
+        assert content(folder) == whole | note
+    else:
+        with pytest.raises(CorpusError, match="nothing is left"):
+            run(text, folder, tokenizer, min_characters=99_999)
+        assert content(folder) == note
+
+
+def test_a_text_whose_name_is_not_utf8(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    name = os.fsdecode(b"\xd6\xd0.txt")
+    text = library(tmp_path).rename(tmp_path / name)
+    manifest = run(text, tmp_path / "corpus", tokenizer)
+    assert manifest.documents == 60 and manifest.sources[0]["path"] == f"{tmp_path}/\\xd6\\xd0.txt"
+    assert Corpus(tmp_path / "corpus").manifest == manifest
+    assert run(text, tmp_path / "corpus", tokenizer) == manifest
 
 
 def test_nothing_left_says_why(tmp_path: Path, tokenizer: Tokenizer) -> None:

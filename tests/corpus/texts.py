@@ -52,3 +52,11 @@ def content(folder: Path) -> dict[str, bytes]:
     return {
         p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()
     }
+
+
+def write_files(folder: Path, files: dict[str, bytes]) -> dict[str, bytes]:
+    """Put files into a folder, which is made where there is none; gives `files`."""
+    for name, data in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+    return files

@@ -15,8 +15,9 @@ import albertine
 from albertine.cli.app import run as command
 from albertine.errors import SettingsError
 from albertine.evaluation import intervals
+from albertine.evaluation.hub_results import result_files
 from albertine.evaluation.run_card import write_card
-from albertine.evaluation.run_facts import facts_of
+from albertine.evaluation.run_facts import Facts, Score, facts_of
 from albertine.evaluation.stated import Stated
 from albertine.interop.card import head_of, model_card, stated
 from tests import stand_in
@@ -116,6 +117,15 @@ def test_a_tuned_model_and_its_seeds(tuned: Path, capsys: Any) -> None:
     (entry,) = hub.parse_eval_result_entries(yaml.safe_load(file.read_text()))
     assert (entry.dataset_id, entry.task_id, entry.value) == ("nyu-mll/glue", "sst2", result.metric_value)
     assert hub.eval_result_entries_to_yaml([entry]) == yaml.safe_load(file.read_text())
+
+
+def test_scores_are_published_of_the_data_that_was_scored() -> None:
+    """ChID here is FewCLUE's, and CMRC's second file its trial set."""
+    both = (Score("cmrc_f1", 0.5, "dev"), Score("cmrc_f1", 0.6, "test"))
+    assert result_files(Facts(data="chid", scores=both)) == {}
+    (file,) = result_files(Facts(data="cmrc2018", scores=both)).values()
+    (row,) = yaml.safe_load(file)
+    assert row["value"] == 0.5 and "on dev" in row["notes"]
 
 
 def test_what_a_person_wrote_stays_and_what_they_said_is_kept(tuned: Path) -> None:

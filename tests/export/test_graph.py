@@ -61,6 +61,28 @@ def test_padding_may_stand_on_the_left() -> None:
     torch.testing.assert_close(pooled, expected_pooled, atol=1e-5, rtol=0)
 
 
+def test_ends_of_spans_with_padding_on_the_left() -> None:
+    """The same rows, padded on either side: the same numbers, and places that are as much further right."""
+    _, run = asked("answer or not", False, **PLANS["xlnet"])
+    told = []
+    lengths, width = (8, 15, 11), 15
+    for left in (False, True):
+        batch = {name: np.zeros((3, width), np.int64) for name in ("input_ids", "token_type_ids")}
+        batch["attention_mask"] = np.zeros((3, width), np.int64)
+        for row, length in enumerate(lengths):
+            there = slice(width - length, None) if left else slice(length)
+            batch["input_ids"][row, there] = np.arange(length) % 20 + 1
+            batch["attention_mask"][row, there] = 1
+        told.append(run(batch))
+    shift = width - np.array(lengths)[:, None]
+    for name in ("start", "end"):
+        right, left = (one[f"{name}_top_log_probs"] for one in told)
+        np.testing.assert_allclose(left, right, atol=1e-4)
+        right, left = (one[f"{name}_top_index"] for one in told)
+        found = told[0][f"{name}_top_log_probs"] > -1e29
+        assert ((left - shift == right) | ~found).all()
+
+
 def test_relations_are_asked_as_the_model_itself_asks_them() -> None:
     """The source of that head shares the lookup of subjects with its graph, so it is held to `Relations`."""
     head = head_of("relate")

@@ -17,8 +17,9 @@ from albertine.errors import AlbertineError, ModelError, RunError, SettingsError
 from albertine.export import formats, make, verify
 from albertine.export.formats import ExportedFile, ExportOptions
 from albertine.export.graph import graph_of, named
-from albertine.export.make import export
+from albertine.export.make import _verified, export
 from albertine.export.opened import Opened, opened
+from albertine.export.outputs import Head
 from albertine.export.verify import Arrays, Compared, Verified, rounding_of
 from albertine.interop.huggingface import read_folder
 from albertine.model.crf import CrfTagger
@@ -28,6 +29,7 @@ from albertine.text.load import load_tokenizer
 from tests.cli.conftest import Command, albertine  # noqa: F401
 from tests.export.conftest import put_model
 from tests.export.heads import head_of
+from tests.export.test_graph import asked
 from tests.model.builders import config
 
 
@@ -242,6 +244,29 @@ def test_rounding_is_small_and_leaves_the_model_as_it_was() -> None:
     before = {name: x.clone() for name, x in head.model.state_dict().items()}
     assert 1e-8 < rounding_of(head) < 1e-4
     assert all(torch.equal(x, before[name]) for name, x in head.model.state_dict().items())
+
+
+def test_places_that_are_not_the_models_are_no_export(tmp_path: Path) -> None:
+    """Numbers that agree are not enough for a head that points."""
+    head, run = asked("answer or not", False)
+    assert isinstance(head, Head)
+
+    def nowhere(inputs: Arrays) -> Arrays:
+        return {name: x * 0 if name.endswith("_index") else x for name, x in run(inputs).items()}
+
+    source = Opened(tmp_path, "", head, "answer", {}, None)
+    with pytest.raises(ModelError, match="points elsewhere"):
+        _verified(source, ExportedFile("m.onnx", "float32", nowhere))
+    assert _verified(source, ExportedFile("m.onnx", "float32", run)).places == 1
+
+
+def test_a_model_that_says_no_numbers_is_no_source() -> None:
+    head, run = asked("classify", False)
+    assert isinstance(head, Head)
+    with torch.no_grad():
+        list(head.model.parameters())[-1].view(-1)[0] = float("nan")
+    with pytest.raises(ModelError, match="the model itself answers"):
+        verify.verify(head, run)
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ FAMILIES: dict[str, Family] = {
     "single": Classify("single", ("a", "b", "c"), (), 16),
     "multi": Classify("multi", ("a", "b", "c"), (), 16),
     "score": Classify("score", (), (), 16),
+    "compared": Classify("single", ("a", "b"), (), 24, pooling="compared"),
     "tag": Tag(tags_of(["X", "Y"]), 20),
     "crf": Tag(tags_of(["X", "Y"], "bioes"), 20, crf=True),
     "answer": Answer(reading=Reading(max_length=20, stride=5, best=5)),

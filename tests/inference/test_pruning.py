@@ -173,16 +173,16 @@ def test_the_command_goes_on_with_its_text_after_a_kill(place: Path, tmp_path: P
     straight, out = tmp_path / "straight", tmp_path / "out"
     done = subprocess.run([*words, "-o", str(straight)], capture_output=True, text=True, check=True)
     assert "tokens kept" in done.stdout and "100.000%" in done.stdout
-    assert not (tmp_path / "straight.corpus").exists()
+    assert not (tmp_path / ".straight.corpus").exists()
     process = subprocess.Popen([*words, "-o", str(out)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     since = time.monotonic()
-    while not (tmp_path / "out.corpus").is_dir():
+    while not (tmp_path / ".out.corpus").is_dir():
         assert process.poll() is None and time.monotonic() - since < 120
         time.sleep(0.002)
     os.kill(process.pid, signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL and not out.exists()
     subprocess.run([*words, "-o", str(out)], capture_output=True, check=True)
-    assert not (tmp_path / "out.corpus").exists()
+    assert not (tmp_path / ".out.corpus").exists()
     for name in ("spiece.model", "model.safetensors", "config.json"):
         assert (out / name).read_bytes() == (straight / name).read_bytes()
 
@@ -191,6 +191,7 @@ def test_a_corpus_that_was_named_stays(place: Path, tmp_path: Path) -> None:
     """Also one that lies where the command would have put its own."""
     named = tmp_path / "out.corpus"
     shutil.copytree(place / "corpus", named)
-    words = ["prune", str(place / "model"), str(named), "-o", str(tmp_path / "out")]
-    subprocess.run([sys.executable, "-m", "albertine", *words], capture_output=True, check=True)
+    for text in (named, place / "some.txt"):
+        words = ["prune", str(place / "model"), str(text), "-o", str(tmp_path / "out"), "--workers=1"]
+        subprocess.run([sys.executable, "-m", "albertine", *words], capture_output=True, check=True)
     assert Corpus(named).num_sentences == Corpus(place / "corpus").num_sentences

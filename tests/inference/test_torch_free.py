@@ -20,6 +20,7 @@ import pytest
 import albertine
 from albertine import Predictor
 from albertine.errors import ModelError, SettingsError, needs_torch
+from albertine.export.make import export
 from albertine.inference.exported import ExportedModel
 from albertine.inference.tags import Transitions, allowed, tags_of
 from tests.inference.exports import QUESTIONS, TEXTS, exported, tuned
@@ -152,6 +153,18 @@ def test_vectors_of_another_pooling_are_pooled_here(folders: Folders) -> None:
     assert graph.embed([]).shape == model.embed([]).shape == (0, 32)
     with pytest.raises(ModelError, match="to pool by `depths`"):
         graph.embed(TEXTS, pooling="depths")
+
+
+def test_states_are_pooled_as_the_folder_says(folders: Folders, tmp_path: Path) -> None:
+    """A graph of states, of a folder whose vectors are those of the first token."""
+    source, out = tmp_path / "by the first", tmp_path / "graph"
+    shutil.copytree(folders["embed"][0], source)
+    modes = json.loads((source / "1_Pooling" / "config.json").read_text())
+    modes |= {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
+    (source / "1_Pooling" / "config.json").write_text(json.dumps(modes))
+    export(source, out, head="features")
+    wanted = Predictor(source, precision="float32").embed(TEXTS[:3])
+    np.testing.assert_allclose(Predictor(out).embed(TEXTS[:3]), wanted, atol=TOLERANCE)
 
 
 def test_the_best_sequence_is_that_of_every_sequence() -> None:

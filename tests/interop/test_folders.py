@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 import albertine
@@ -207,6 +208,17 @@ def test_an_interrupted_save_leaves_the_old_folder(saved, moment, monkeypatch):
         albertine.save(builders.model(seed=1), None, saved)
     assert {p.name: p.read_bytes() for p in saved.iterdir()} == before
     assert [p.name for p in saved.parent.iterdir()] == ["m"]
+
+
+def test_a_full_disk_as_safetensors_tells_it(saved, monkeypatch):
+    def full(*_, **__):
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    before = (saved / "model.safetensors").read_bytes()
+    monkeypatch.setattr("safetensors.torch.save_file", full)
+    with pytest.raises(ModelError, match=r"No space left.*Free space"):
+        albertine.save(builders.model(seed=1), None, saved)
+    assert (saved / "model.safetensors").read_bytes() == before
 
 
 def marked(mark: int):

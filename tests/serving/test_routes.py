@@ -209,6 +209,16 @@ def test_no_answer(folder: Folders) -> None:
         assert always == two[1]
 
 
+def test_a_model_that_compares(folder: Folders, client: Clients) -> None:
+    """It is asked about pairs alone, by whom warms it up too."""
+    model, asked = predictor(folder("compared")), client("compared")
+    (wanted,) = model.classify([("the old man", "a house")])
+    found = post(asked, "/predict", {"inputs": ["the old man", "a house"]})
+    assert {one["label"]: one["score"] for one in found} == pytest.approx(wanted, abs=1e-6)
+    refused = post(asked, "/predict", {"inputs": [["the old man", "a house"], ["who"]]}, 422)
+    assert refused["code"] == "not_answerable" and refused["details"] == {"index": 1}
+
+
 def test_choices_and_relations(client: Clients, folder: Folders) -> None:
     options = ["was", "said", "never in a house"]
     model = predictor(folder("choose"))

@@ -219,6 +219,9 @@ def test_layer_wise_decay_of_the_rate(tune: Tune) -> None:
     own = rates(replace(SharingPlan.shared(3), own=("norms",)), 0.5)
     assert own("base.encoder.own.0.attention.layer_norm.weight") == 0.125
     assert own("base.encoder.own.2.injection") == 0.5
+    loop = rates(SharingPlan.shared(3), 0.5)
+    assert loop("base.encoder.signals.position") == 0.0625
+    assert loop("base.encoder.injection.weight") == loop("base.encoder.final_norm.weight") == 0.5
     words = rates(SharingPlan.unshared(3), 0.5, embedding=8.0)
     assert (
         words("base.encoder.embeddings.word.weight") == words("base.encoder.embeddings.mapping.bias") == 0.5

@@ -308,6 +308,20 @@ def test_a_report_is_of_what_was_asked_last(
     assert [path.name for path in told.parent.glob("*.jsonl")] == ["predictions-test.jsonl"]
 
 
+def test_scores_do_not_take_the_place_of_a_run(
+    albertine: Command, members: list[Path], tables: dict[str, Path], tmp_path: Path
+) -> None:
+    run = shutil.copytree(members[0], tmp_path / "run")
+    before = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
+    for words in (
+        ("evaluate", run, "--file", tables["dev"], "-o", run),
+        ("ensemble", *members, "-o", run),
+    ):
+        outcome = albertine(*words)
+        assert outcome.code == 2 and "is a run, whose own record would be lost" in outcome.err
+    assert {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()} == before
+
+
 def test_two_runs_of_one_name_do_not_share_a_folder(
     albertine: Command, members: list[Path], tmp_path: Path
 ) -> None:

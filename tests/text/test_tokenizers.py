@@ -230,6 +230,19 @@ def test_spans_point_into_the_given_text(albert: Tokenizer, small: WordPieceToke
     assert (ids, starts) == ([5, 6, 15, 16], [1, 2, 4, 7])
 
 
+def test_a_token_ends_behind_the_marks_of_its_last_character(
+    albert: Tokenizer, small: WordPieceTokenizer
+) -> None:
+    """Decomposed text: a name that ends in an accent is a name of whole tokens."""
+    text = "the caffe\u0301\u0323 cats"
+    for tokenizer in (albert, small):
+        ids, starts, ends = tokenizer.encode_spans(text)
+        assert ids == tokenizer.encode(text)
+        assert "caffe\u0301\u0323" in {text[a:b] for a in starts for b in ends}
+        assert all(a <= b for a, b in zip(starts, ends, strict=True))
+        assert all(end <= after for end, after in zip(ends, starts[1:], strict=False))
+
+
 def test_lone_surrogates_count_as_the_replacement_character(
     albert: Tokenizer, small: WordPieceTokenizer
 ) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from albertine.errors import DataError
 from albertine.text import words
+from albertine.text.wordpiece import WordPieceTokenizer
 from albertine.text.words import is_han, zh_word_starts, zh_words
 
 TEXT = "我来到北京清华大学，买了 iPhone12。"
@@ -47,6 +48,25 @@ def test_tokens_may_be_longer_than_a_character_and_need_not_begin_at_the_start(j
         marked(TEXT, [0, 1, 3, at, at + 2, at + 6, len(TEXT) - 1])
         == "|我|来到|北京清华大学，买了 |iPhone12|。"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "begun"),
+    [
+        ("München的大学", "|m ##un ##chen |的 |大 学"),
+        ("在Москва Привет", "|在 |м ##о ##с ##к ##в ##а |п ##р ##и ##в ##е ##т"),
+        ("カタカナの本", "|カ ##タ ##カ ##ナ ##の |本"),
+        ("é-é京", "|e |- |e |京"),
+    ],
+)
+def test_foreign_words_are_whole_outside_ascii_too(jieba: None, text: str, begun: str) -> None:
+    pieces = sorted({piece.lstrip("|") for piece in begun.split()})
+    tokenizer = WordPieceTokenizer([*("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"), *pieces])
+    ids, offsets = tokenizer.encode_with_offsets(text)
+    starts = zh_word_starts(text, offsets)
+    spelled = [tokenizer.id_to_piece(i) for i in ids]
+    shown = [("|" if start else "") + piece for piece, start in zip(spelled, starts, strict=True)]
+    assert " ".join(shown) == begun
 
 
 def test_several_tokens_on_one_character_are_one_unit(jieba: None) -> None:

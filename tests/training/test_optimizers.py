@@ -130,6 +130,21 @@ def test_every_trained_parameter_is_in_one_group() -> None:
     assert [group["weight_decay"] for group in groups] == [0.01, 0.0]
 
 
+def test_what_begins_at_zero_grows_under_lamb() -> None:
+    """In proportion to its own length it would not."""
+    model, own = nn.Module(), nn.Module()
+    own.up, model.own, model.weight = nn.Parameter(torch.zeros(8, 4)), own, nn.Parameter(torch.zeros(8, 4))
+    optimizer = build_optimizer(model, "lamb", weight_decay=0.0)
+    for _ in range(200):
+        for group in optimizer.param_groups:
+            group["lr"] = 1e-3 * group["rate"]
+        for parameter in model.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+    assert own.up.abs().min() > 0.05
+    assert {group["adapt"] for group in parameter_groups(model, 0.01)} == {True, False}
+
+
 def test_adamw_decays_matrices_only() -> None:
     model = Toy()
     optimizer = build_optimizer(model, "adamw", weight_decay=0.5)

@@ -128,6 +128,9 @@ def run(arguments: list[str] | None = None) -> int:
         The exit code.
     """
     signal.signal(signal.SIGTERM, _terminate)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed, as a daemon's are
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
     _let_threads_wait(sys.argv[1:] if arguments is None else arguments)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -42,9 +42,11 @@ def ensemble(
     _, found = runs_and_settings(runs, file, device, precision)
     from albertine.evaluation.runs import without_seed
     from albertine.tasks import ensemble as ensembles
+    from albertine.tasks.judge import check_no_run
 
-    whole = ensembles.ensemble(found, pick=pick, rule=rule or "greedy", splits=chosen, device=device)
     folder = output or found[0].settings.output / f"{without_seed(found[0].name)}-ensemble"
+    check_no_run(folder)
+    whole = ensembles.ensemble(found, pick=pick, rule=rule or "greedy", splits=chosen, device=device)
     page, warning = ensembles.write_ensemble(folder, whole), ensembles.warning(whole)
     if json:
         show.as_json(

@@ -102,9 +102,10 @@ def _folders(paths: Sequence[Path], runs: Sequence[TunedRun], output: Path | Non
     """Where the predictions and the report of each run go.
 
     Raises:
-        SettingsError: two would go to one folder.
+        SettingsError: two would go to one folder, or one to that of a run.
     """
     from albertine.errors import SettingsError
+    from albertine.tasks.judge import check_no_run
 
     if output is None:  # a path that is no folder names a model of the hub
         places = [
@@ -114,6 +115,7 @@ def _folders(paths: Sequence[Path], runs: Sequence[TunedRun], output: Path | Non
     else:
         folders = [output] if len(runs) == 1 else [output / run.name for run in runs]
     for number, folder in enumerate(folders):
+        check_no_run(folder)
         if folder in folders[:number]:
             raise SettingsError(
                 f"{paths[folders.index(folder)]} and {paths[number]} would both be written to this folder",

@@ -89,7 +89,9 @@ def _named_corpus(text: list[Path]) -> Path | None:
 
 
 def _beside(output: Path) -> Path:
-    return output.with_name(f"{output.name}.corpus")
+    """The corpus that is made on the way, hidden: no name that a person would give."""
+    place = output.absolute()
+    return place.with_name(f".{place.name}.corpus")
 
 
 def _prepared(source: Source, model: Path, output: Path, language: str, workers: int | None) -> Path:

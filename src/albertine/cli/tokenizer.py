@@ -86,13 +86,14 @@ def train(
     """Make a vocabulary from text: the SentencePiece of ALBERT or XLNet, or the WordPiece of BERT."""
     from albertine.cli import vocabulary
     from albertine.cli.source import Source
+    from albertine.text.load import replaced_tokenizer
 
     source = Source(text, format, text_field, encoding)
-    spoken = source.language(language.value)
-    with show.progress("sentences read") as update:
+    with replaced_tokenizer(output) as beside, show.progress("sentences read") as update:
+        spoken = source.language(language.value)
         made = vocabulary.train(
             source,
-            output,
+            beside,
             spoken,
             kind=kind.value if kind else None,
             vocab_size=vocab_size,

@@ -13,7 +13,7 @@ from typing import Any
 from albertine import __version__
 from albertine.corpus.cutting import CutRules
 from albertine.corpus.encode import Words
-from albertine.corpus.manifest import NAME, load_manifest
+from albertine.corpus.manifest import FORMAT, NAME, load_manifest
 from albertine.errors import CorpusError, SettingsError
 from albertine.text.sentences import RULES, Language
 from albertine.text.tokenizer import Tokenizer
@@ -61,7 +61,8 @@ def make_plan(
             inside = file.relative_to(path).as_posix() if Path(path).is_dir() else file.name
             names.update(f"{inside}\0{file.stat().st_size}\n".encode("utf-8", "surrogateescape"))
         size = sum(file.stat().st_size for file in found)
-        sources.append({"path": str(path), "files": len(found), "bytes": size, "listing": names.hexdigest()})
+        written = os.fsencode(path).decode("utf-8", "backslashreplace")  # a name need not be UTF-8
+        sources.append({"path": written, "files": len(found), "bytes": size, "listing": names.hexdigest()})
     rules = options.rules
     return {
         "language": options.language,
@@ -101,7 +102,7 @@ def claim(folder: Path, plan: dict[str, Any]) -> None:
         CorpusError: names what differs.
     """
     there = sorted(name for name in os.listdir(folder) if not name.startswith("."))
-    if there and NAME not in there and PLAN not in there:
+    if there and not _holds_a_corpus(folder, plan):
         raise CorpusError(
             f"holds other files ({', '.join(there[:3])})", where=folder, remedy="Name a new folder"
         )
@@ -111,6 +112,25 @@ def claim(folder: Path, plan: dict[str, Any]) -> None:
             where=folder,
             remedy="Name another folder, or delete this one first",
         )
+
+
+def _holds_a_corpus(folder: Path, plan: dict[str, Any]) -> bool:
+    """Whether the manifest and the plan in a folder, one of them or both, are those of `prepare`."""
+    named = [folder / name for name in (PLAN, NAME) if os.path.lexists(folder / name)]
+    return bool(named) and all(_written_here(path, plan) for path in named)
+
+
+def _written_here(path: Path, plan: dict[str, Any]) -> bool:
+    """Whether a manifest or plan is of `prepare`; one that cannot be read is taken for its own, damaged."""
+    if not path.is_file():
+        return False
+    try:
+        tree = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return True
+    if not isinstance(tree, dict):
+        return False
+    return tree.get("format") == FORMAT if path.name == NAME else plan.keys() <= tree.keys()
 
 
 def _earlier(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:

@@ -141,7 +141,8 @@ def _run(
                     run.discard()
                 raise
             finally:
-                run.sweep()
+                if not run.foreign:
+                    run.sweep()
                 if new and set(os.listdir(folder)) <= {".lock"}:
                     shutil.rmtree(folder)
 
@@ -169,9 +170,9 @@ class _Run:
         on_file: Callable[[FileReport], None] | None,
     ) -> Manifest:
         claim(self.folder, self.plan)
+        self.foreign = False
         if (made := self._up_to_date(files)) is not None:
             return made
-        self.foreign = False
         begin = time.monotonic()
         check_space(self.folder, estimate(files))
         self._begin()
@@ -329,9 +330,12 @@ class _Run:
         """Shards of an earlier call on more text."""
         for split in SPLITS:
             keep = {shard_stem(index) for index in range(len(manifest.splits[split]))}
-            for path in (self.folder / split).iterdir():
+            for path in self._shard_files(split):
                 if path.name.split(".")[0] not in keep:
                     path.unlink()
+
+    def _shard_files(self, split: str) -> list[Path]:
+        return sorted((self.folder / split).glob("shard-[0-9]*"))
 
     def sweep(self) -> None:
         """Remove what a killed process left half-written."""
@@ -343,7 +347,12 @@ class _Run:
 
     def discard(self) -> None:
         """Remove all that this call wrote: other settings are needed, for which none of it is of use."""
-        for name in (*SPLITS, "tokenizer"):
-            shutil.rmtree(self.folder / name, ignore_errors=True)
+        self.sweep()
+        for split in SPLITS:
+            for path in self._shard_files(split):
+                path.unlink()
+            with suppress(OSError):  # there is none, or it holds a file of somebody else
+                (self.folder / split).rmdir()
+        shutil.rmtree(self.folder / "tokenizer", ignore_errors=True)
         for name in (NAME, PLAN):
             (self.folder / name).unlink(missing_ok=True)

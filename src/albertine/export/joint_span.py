@@ -43,7 +43,7 @@ class JointSpan(Head):
         inside_SL = self._inside(table)
         begins = self._log_softmax(table, head.start_logits(x_RH), inside_SL)
         starts = begins.topk(STARTS)
-        last = (table.lengths - 1)[:, None]
+        last = table.last_column[:, None]
         tokens_RH = head.end_logits.tokens(x_RH)
         x_SLH = table.table(x_RH)
         every = torch.arange(x_SLH.shape[0])

@@ -18,7 +18,7 @@ from typing import Any
 from albertine.errors import ModelError, SettingsError
 from albertine.export.formats import ExportedFile, ExportOptions, check_options, format_of
 from albertine.export.opened import Opened, opened
-from albertine.export.verify import ALIKE, Verified, rounding_of, verify
+from albertine.export.verify import ALIKE, PLACES, Verified, rounding_of, verify
 from albertine.files import explained, replaced_folder
 from albertine.interop.exported_folder import REPORT
 from albertine.interop.places import check_apart, model_folder
@@ -114,6 +114,13 @@ def _verified(source: Opened, one: ExportedFile) -> Verified:
         raise ModelError(
             f"its export {one.name} says something else: at {worst.batch} x {worst.length} a number differs "
             f"by {worst.difference:.1e}, where the largest is {worst.largest:.1e}",
+            where=source.path,
+            remedy="Please report this with the model's config.json; nothing was written",
+        )
+    if one.precision == "float32" and found.places < PLACES:
+        raise ModelError(
+            f"its export {one.name} points elsewhere: in one shape {found.places:.0%} of its places are the "
+            "model's",
             where=source.path,
             remedy="Please report this with the model's config.json; nothing was written",
         )

@@ -35,6 +35,9 @@ sharp attention hangs between two tokens, any other order of additions tips it."
 ALIKE = {"int8": 0.999, "bfloat16": 0.99}
 """The least cosine of a coarser format. bfloat16 has eight bits of a number, in any program: our own says
 0.9989 of the English model's whitened vectors, for a text of one random piece."""
+PLACES = 0.9
+"""The least share of places (where spans begin and end) that float32 finds again; two that are as likely may
+change their order."""
 _LENGTHS = (1, 2, 3, 5, 7, 8, 13, 16, 33, 64, 128)
 _BATCHES = (1, 3, 2, 4)
 
@@ -87,6 +90,10 @@ class Verified:
         return min(one.cosine for one in self.shapes)
 
     @property
+    def places(self) -> float:
+        return min(one.places for one in self.shapes)
+
+    @property
     def exact(self) -> bool:
         """Whether every batch is as exact as float32 is."""
         return all(one.exact(self.rounding or 0.0) for one in self.shapes)
@@ -106,6 +113,7 @@ class Verified:
         lines = [
             f"{one.batch} x {one.length} ({one.tokens} tokens): greatest difference {one.difference:.1e} "
             f"of {one.largest:.1e}, cosine {one.cosine:.6f}"
+            + (f", {one.places:.1%} of places alike" if one.places < 1 else "")
             for one in self.shapes
         ]
         if self.rounding is not None:
@@ -225,6 +233,11 @@ def _compared(head: Head, run: Run, padded: Arrays, packed: bool) -> Compared:
         if name in head.integers:
             places.append(float((got == expected).mean()))
         else:
+            if np.isnan(expected).any():
+                raise ModelError(
+                    f"the model itself answers `{name}` with what is no number",
+                    remedy="Its weights are damaged: copy them again, or go back to an earlier checkpoint",
+                )
             known = np.abs(expected) < FAR
             if not np.array_equal(known, np.abs(got) < FAR):
                 raise ModelError(f"the export answers `{name}` with what is no number")

@@ -81,7 +81,8 @@ class TextEmbedder:
         ask: Callable[..., NDArray[np.float32]]
         if isinstance(self.model, ExportedModel):
             size = self.model.width if own else size
-            ask, runs = partial(self.model.vectors, pooling=None if own else pooling), padded_runs
+            whole = own and "sentence_embedding" in self.model.outputs
+            ask, runs = partial(self.model.vectors, pooling=None if whole else pooling), padded_runs
         else:
             ask, runs = partial(_pooled, self.model, pooling=pooling, whitening=whitening), longest_first
         found = np.empty((len(rows), size), dtype=np.float32)

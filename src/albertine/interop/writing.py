@@ -69,6 +69,7 @@ def write_folder(
         ModelError: `folder` is a file or holds no model, or the disk refuses.
     """
     import torch
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     if folder.exists() and not (
@@ -83,7 +84,10 @@ def write_folder(
         with replaced_folder(folder) as beside:
             weights = beside / (PICKLED if pickled else SINGLE)
             if pickled:
-                torch.save(dict(tensors), weights)
+                with weights.open(
+                    "wb"
+                ) as file:  # whose errors are those of the disk, and torch's own are not
+                    torch.save(dict(tensors), file)
             else:
                 save_file(dict(tensors), weights, metadata={"format": "pt"})
             text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
@@ -101,7 +105,7 @@ def write_folder(
                 (beside / name).parent.mkdir(exist_ok=True)
                 (beside / name).write_bytes(content)
             carry_over(folder, beside)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         raise ModelError(
             f"cannot be written ({error})", where=folder, remedy="Free space or choose another folder"
         ) from error

@@ -93,7 +93,7 @@ class Answerer:
         """A short question of a task."""
         questions: dict[str, Any] = {
             "fill-mask": (self.mask, 1, None),
-            "classify": ("a", None),
+            "classify": ("a", "a" if getattr(self.family, "pooling", None) == "compared" else None),
             "answer": ("a", "a"),
             "choose": ("a", "", ("a", "b")),
         }

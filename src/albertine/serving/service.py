@@ -10,6 +10,7 @@ from contextlib import suppress
 from threading import Lock
 from typing import Any, Protocol, TypeVar
 
+from albertine.errors import AlbertineError
 from albertine.serving.answerer import Answerer, Extent, Kind
 from albertine.serving.engine import Delivery, Engine
 from albertine.serving.gauges import Gauges
@@ -223,7 +224,7 @@ class Service:
         began = self.clock()
         characters = usage.characters
         extents: list[Extent] = await self.run(
-            lambda: self.answerer.extents(kind, questions), characters, gone, deadline
+            lambda: self._extents(kind, questions), characters, gone, deadline
         )
         too_long = [i for i, one in enumerate(extents) if one.cut]
         if too_long and not (self.limits.auto_truncate if truncate is None else truncate):
@@ -272,6 +273,22 @@ class Service:
             values.append(found.value)
         usage.computed += max(end for _, end in spans) - min(begin for begin, _ in spans)
         return values
+
+    def _extents(self, kind: Kind, questions: Sequence[Any]) -> list[Extent]:
+        """How long questions are.
+
+        Raises:
+            Refusal: the model cannot be asked one of them; it is named.
+        """
+        try:
+            return self.answerer.extents(kind, questions)
+        except AlbertineError:
+            for index, question in enumerate(questions):
+                try:
+                    self.answerer.extents(kind, [question])
+                except AlbertineError as error:
+                    raise refusal_of(error, index) from None
+            raise
 
     def _cut_left(self, kind: Kind, questions: Sequence[Any], which: Sequence[int]) -> list[Any]:
         found = list(questions)

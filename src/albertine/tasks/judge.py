@@ -208,13 +208,28 @@ def judge(
     return found
 
 
+def check_no_run(folder: Path) -> None:
+    """
+    Raises:
+        SettingsError: the record of a run stands where scores are to be written.
+    """
+    if (folder / "settings.yaml").is_file() or (folder / "checkpoints").is_dir():
+        raise SettingsError(
+            "is a run, whose own record would be lost", where=folder, remedy="Name another folder: --output"
+        )
+
+
 def write_judged(folder: Path, name: str, family: Family, found: Sequence[Judged], **more: Any) -> None:
     """Leave predictions and a record in a folder, as a run does; predictions for other splits that are there
     go, since the record is not of them.
 
     Args:
         more: other facts for the record.
+
+    Raises:
+        SettingsError: it is the folder of a run. RunError: the disk refuses.
     """
+    check_no_run(folder)
     with explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for split in {*SPLITS} - {one.split for one in found}:

@@ -163,7 +163,8 @@ def rates(
     their projection, on top of their decay.
 
     A block that several depths share has the rate of the highest of them; what a depth has of its own has
-    that of the depth.
+    that of the depth. Signals of places and steps are embeddings; what else belongs to the loop has the rate
+    of the top.
     """
     top = {
         part: {block: max(d for d, b in enumerate(blocks) if b == block) for block in set(blocks)}
@@ -180,6 +181,8 @@ def rates(
             return decay ** (plan.depth - top[found[1]][int(found[2])])
         if found := re.search(r"encoder\.own\.(\d+)\.", name):
             return decay ** (plan.depth - int(found[1]))
-        return 1.0
+        if "encoder.signals." in name:
+            return decay ** (plan.depth + 1)
+        return decay if "encoder." in name else 1.0
 
     return rate

@@ -8,7 +8,6 @@ names a class that takes it as it is.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
 from albertine.errors import TokenizerError
+from albertine.files import replace_durably
 from albertine.text.cleaning import Cleaning, combining_class
 from albertine.text.modelproto import SPACE, ModelProto, ends_in_digit_comma
 from albertine.text.tokenizer import MODEL_FILE, VOCABULARY_FILE, Tokenizer
@@ -59,12 +59,17 @@ def sentencepiece_backend(proto: ModelProto, unk_id: int, cleaning: Cleaning) ->
     unlikely that none is chosen; numbers may then be cut at other digits than by the rule.
 
     Raises:
-        TokenizerError: not a unigram model.
+        TokenizerError: not a unigram model, or one that does not take a text word by word.
     """
     if proto.model_type != 1:
         raise TokenizerError(
             "only unigram models of SentencePiece can be written as tokenizer.json",
             remedy="Train with model_type unigram, as ALBERT does",
+        )
+    if not proto.marks_words:
+        raise TokenizerError(
+            "keeps spaces, joins words or does not mark where they begin, which tokenizer.json cannot say",
+            remedy="Train with SentencePiece's own settings for spaces, as ALBERT does",
         )
     vocabulary = [
         (piece.text, piece.score - (DIGIT_COMMA_PENALTY if ends_in_digit_comma(piece.text) else 0.0))
@@ -74,14 +79,13 @@ def sentencepiece_backend(proto: ModelProto, unk_id: int, cleaning: Cleaning) ->
         models.Unigram(vocabulary, unk_id=unk_id, byte_fallback=proto.byte_fallback)
     )
     backend.normalizer = _normalizer(cleaning, proto.charsmap)
-    prepend = "always" if proto.add_dummy_prefix else "never"
     backend.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.WhitespaceSplit(),
-            pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme=prepend, split=False),
+            pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always", split=False),
         ]
     )
-    backend.decoder = decoders.Metaspace(replacement=SPACE, prepend_scheme=prepend)
+    backend.decoder = decoders.Metaspace(replacement=SPACE, prepend_scheme="always")
     return backend
 
 
@@ -181,6 +185,4 @@ def _write(
         "tokenizer_config.json": (json.dumps(config, indent=2, ensure_ascii=False) + "\n").encode("utf-8"),
     }
     for file, data in files.items():
-        beside = folder / f".{file}.{os.getpid()}"
-        beside.write_bytes(data)
-        beside.replace(folder / file)
+        replace_durably(folder / file, data)

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from albertine.errors import ModelError, TokenizerError
-from albertine.files import standing
+from albertine.files import replaced_folder, standing
 from albertine.released import which
 from albertine.text.cleaning import Cleaning
 from albertine.text.sentencepiece import SentencePieceTokenizer
 from albertine.text.tokenizer import CLS_SEGMENT, MODEL_FILE, VOCABULARY_FILE, Tokenizer
-from albertine.text.tokenizer_json import read_tokenizer_json
+from albertine.text.tokenizer_json import added_pieces, check_added, contents, read_tokenizer_json
 from albertine.text.wordpiece import WordPieceTokenizer
 
 CONFIG_FILE = "tokenizer_config.json"
 FAST_FILE = "tokenizer.json"
+ADDED_FILE = "added_tokens.json"
 ASSETS = "assets"
+SAVED = {MODEL_FILE, VOCABULARY_FILE, FAST_FILE, CONFIG_FILE}
+"""All that a tokenizer's folder holds."""
 MAX_BYTES = 64 * 2**20
 
 
@@ -33,7 +39,7 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     whether text is lowered.
 
     Raises:
-        TokenizerError: nothing there, several vocabularies, or one that is damaged.
+        TokenizerError: nothing there, several vocabularies, one that is damaged, or pieces added to it later.
     """
     path = standing(Path(path))
     if not path.exists():
@@ -43,23 +49,30 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
             remedy=f"Check the path of the tokenizer. {which(str(path))}",
         )
     file = path if path.is_file() else _vocabulary_in(path)
-    if file.stat().st_size > MAX_BYTES:
-        raise TokenizerError("is larger than 64 MB, which no vocabulary is", where=file)
+    _check_size(file)
     config = _config(file.parent / CONFIG_FILE)
     data = file.read_bytes()
     if not data.strip():
         raise TokenizerError("is empty", where=file, remedy="Copy the vocabulary of the model again")
     if file.suffix == ".json":
-        return read_tokenizer_json(file)
-    if file.suffix == ".txt":
-        lines = _lines(data, file)
-        return WordPieceTokenizer(
-            lines,
-            lower=_flag(config, "do_lower_case", not _cased(lines)),
-            strip_accents=None if config.get("strip_accents") is None else bool(config["strip_accents"]),
-            chinese=_flag(config, "tokenize_chinese_chars", True),
-            where=file,
-        )
+        return read_tokenizer_json(file, config)
+    tokenizer = (_wordpiece if file.suffix == ".txt" else _sentencepiece)(data, config, file)
+    check_added(_added(file.parent), tokenizer, file.parent)
+    return tokenizer
+
+
+def _wordpiece(data: bytes, config: dict[str, Any], file: Path) -> Tokenizer:
+    lines = _lines(data, file)
+    return WordPieceTokenizer(
+        lines,
+        lower=_flag(config, "do_lower_case", not _cased(lines)),
+        strip_accents=None if config.get("strip_accents") is None else bool(config["strip_accents"]),
+        chinese=_flag(config, "tokenize_chinese_chars", True),
+        where=file,
+    )
+
+
+def _sentencepiece(data: bytes, config: dict[str, Any], file: Path) -> Tokenizer:
     plain = SentencePieceTokenizer(data, where=file)
     default = plain.cleaning
     cleaning = Cleaning(
@@ -68,6 +81,43 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
         replace_quotes=_flag(config, "replace_quotes", default.replace_quotes),
     )
     return plain if cleaning == default else SentencePieceTokenizer(data, cleaning, where=file)
+
+
+def _added(folder: Path) -> list[str]:
+    """The pieces that transformers keeps beside a vocabulary; in which file depends on its release."""
+    decoder = _config(folder / CONFIG_FILE).get("added_tokens_decoder")
+    noted = list(decoder.values()) if isinstance(decoder, dict) else []
+    return [*_config(folder / ADDED_FILE), *contents(noted), *added_pieces(_config(folder / FAST_FILE))]
+
+
+@contextmanager
+def replaced_tokenizer(folder: Path) -> Iterator[Path]:
+    """A new folder to save a tokenizer into; it takes the place of `folder`, whole or not at all.
+
+    Raises:
+        TokenizerError: `folder` is a model or holds something else than a tokenizer, and stays as it is.
+        RunError: another process writes there.
+    """
+    _check_replaceable(folder)
+    with replaced_folder(folder) as beside:
+        yield beside
+        _check_replaceable(folder)  # a file that came meanwhile would be lost
+
+
+def _check_replaceable(folder: Path) -> None:
+    if not os.path.lexists(folder):
+        return
+    if not folder.is_dir():
+        raise TokenizerError("is not a folder", where=folder, remedy="Name a new folder")
+    there = set(os.listdir(folder))
+    if "config.json" in there:
+        raise TokenizerError(
+            "holds a model, whose vocabulary would be lost", where=folder, remedy="Name a new folder"
+        )
+    if others := sorted(there - SAVED):
+        raise TokenizerError(
+            f"holds other files ({', '.join(others[:3])})", where=folder, remedy="Name a new folder"
+        )
 
 
 class ReadingEncoder(Protocol):
@@ -158,9 +208,15 @@ def _one_of(folder: Path) -> Path:
     )
 
 
+def _check_size(file: Path) -> None:
+    if file.stat().st_size > MAX_BYTES:
+        raise TokenizerError("is larger than 64 MB, which no vocabulary is", where=file)
+
+
 def _config(file: Path) -> dict[str, Any]:
     if not file.is_file():
         return {}
+    _check_size(file)
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, UnicodeDecodeError) as error:

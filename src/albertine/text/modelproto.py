@@ -32,6 +32,7 @@ class PieceType(IntEnum):
 
 
 _TYPES = {int(t): t for t in PieceType}
+_USABLE = frozenset({PieceType.NORMAL, PieceType.USER_DEFINED})
 _FLOAT = struct.Struct("<f")
 
 
@@ -68,6 +69,17 @@ class ModelProto:
     escape_whitespaces: bool
 
     @property
+    def marks_words(self) -> bool:
+        """Whether a text is its words and nothing else: a marker before each, which no piece reaches over."""
+        return (
+            not self.whitespace_suffix
+            and self.add_dummy_prefix
+            and self.remove_extra_whitespaces
+            and self.escape_whitespaces
+            and not any(SPACE in p.text[1:] or " " in p.text for p in self.pieces if p.type in _USABLE)
+        )
+
+    @property
     def cuts_at_spaces(self) -> bool:
         """Whether encoding a text is encoding its words one after another.
 
@@ -80,17 +92,11 @@ class ModelProto:
         Wikipedia), the library's choice for a whole text depends on rounding errors of the words before it.
         Words encoded alone are always cut alike.
         """
-        usable = {PieceType.NORMAL, PieceType.USER_DEFINED}
-        pieces = [piece.text for piece in self.pieces if piece.type in usable]
         return (
             self.model_type in (1, 2)
-            and not self.whitespace_suffix
-            and self.add_dummy_prefix
-            and self.remove_extra_whitespaces
-            and self.escape_whitespaces
+            and self.marks_words
             and self.normalizer in ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity")
-            and SPACE in pieces
-            and not any(SPACE in text[1:] or " " in text for text in pieces)
+            and any(piece.text == SPACE and piece.type in _USABLE for piece in self.pieces)
         )
 
 

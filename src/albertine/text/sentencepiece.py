@@ -119,7 +119,7 @@ class SentencePieceTokenizer(Tokenizer):
     def encode_spans(self, text: str) -> Spans:
         """The ids of `encode` with the characters of the given text that each token came from."""
         if not self._by_words:
-            return self._spans_of(text)
+            return self._spans_of(text).with_marks(text)
         spans, end = Spans([], [], []), 0
         for word in text.split():
             start = text.index(word, end)
@@ -128,7 +128,7 @@ class SentencePieceTokenizer(Tokenizer):
             spans.ids.extend(ids)
             spans.starts.extend([start + place for place in starts])
             spans.ends.extend([start + place for place in ends])
-        return spans
+        return spans.with_marks(text)
 
     def _spans_of(self, part: str) -> Spans:
         spans = Spans([], [], [])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -40,6 +41,19 @@ class Spans(NamedTuple):
     ids: list[int]
     starts: list[int]
     ends: list[int]
+
+    def with_marks(self, text: str) -> Spans:
+        """The same, where a token ends behind the combining marks of its last character, which cleaning takes
+        away: a name that ends in one is that of its tokens."""
+        if text.isascii():
+            return self
+        ends = list(self.ends)
+        for token, (start, end) in enumerate(zip(self.starts, self.ends, strict=True)):
+            limit = self.starts[token + 1] if token + 1 < len(ends) else len(text)
+            while start < end < limit and unicodedata.combining(text[end]):
+                end += 1
+            ends[token] = end
+        return Spans(self.ids, self.starts, ends)
 
 
 class Tokenizer(ABC):

@@ -4,30 +4,43 @@ from __future__ import annotations
 
 import base64
 import json
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from albertine.errors import TokenizerError
 from albertine.text.cleaning import Cleaning
-from albertine.text.fast import DIGIT_COMMA_PENALTY
+from albertine.text.fast import DIGIT_COMMA_PENALTY, LONGEST_WORD
 from albertine.text.modelproto import Piece, PieceType, ends_in_digit_comma, serialize
-from albertine.text.sentencepiece import SentencePieceTokenizer
+from albertine.text.sentencepiece import ALBERT, XLNET, SentencePieceTokenizer
 from albertine.text.tokenizer import Tokenizer
-from albertine.text.wordpiece import WordPieceTokenizer
+from albertine.text.wordpiece import BERT, WordPieceTokenizer
 
 _CONTROL = frozenset(
     {"<pad>", "[CLS]", "[SEP]", "[MASK]", "<s>", "</s>", "<cls>", "<sep>", "<mask>", "<eod>"}
 )
+_IN_TEXT = frozenset({"<eop>"})
+"""Special in XLNet's tokenizer.json, but its spiece.model finds it in text."""
+_BYTE = re.compile("<0x[0-9A-F]{2}>")
+_USUAL_SPECIAL = frozenset(piece for family in (BERT, ALBERT, XLNET) for piece in vars(family).values())
+_AS_IT_IS = frozenset({"PreTrainedTokenizerFast", "TokenizersBackend"})
+"""The classes of transformers that take tokenizer.json alone for the pipeline."""
 
 
-def read_tokenizer_json(file: Path) -> Tokenizer:
+def read_tokenizer_json(file: Path, config: dict[str, Any]) -> Tokenizer:
     """The tokenizer that a `tokenizer.json` of BERT's, ALBERT's or XLNet's kind describes.
 
     A SentencePiece model is put together again from pieces, scores and normalisation rule, and encodes as the
     one it came from; its fingerprint differs, since its bytes do.
 
+    Args:
+        file: the `tokenizer.json`.
+        config: the `tokenizer_config.json` beside it, whose settings of BERT's pipeline come first.
+
     Raises:
-        TokenizerError: not such a file, another kind of model, or pieces added to the vocabulary later.
+        TokenizerError: not such a file, another kind of model or treatment of text, or pieces added to the
+            vocabulary later.
     """
     try:
         tree = json.loads(file.read_text(encoding="utf-8"))
@@ -47,37 +60,103 @@ def read_tokenizer_json(file: Path) -> Tokenizer:
             where=file,
             remedy="Use the tokenizer of a BERT, ALBERT or XLNet model",
         )
-    more = [str(t["content"]) for t in tree.get("added_tokens") or [] if t["content"] not in set(pieces)]
+    known = set(pieces)
+    more = [piece for piece in added_pieces(tree) if piece not in known]
     if more or ids != list(range(len(ids))):
-        raise TokenizerError(
-            f"has pieces outside its vocabulary ({', '.join(more[:3]) or 'ids with gaps'})",
-            where=file,
-            remedy="Use the tokenizer before pieces were added, or add them to vocab.txt",
-        )
-    steps = _steps(tree.get("normalizer"))
-    return _wordpiece(pieces, steps, file) if isinstance(vocabulary, dict) else _unigram(model, steps, file)
+        raise _outside(more, file)
+    return _wordpiece(pieces, tree, config, file) if isinstance(vocabulary, dict) else _unigram(tree, file)
 
 
-def _steps(normalizer: dict[str, Any] | None) -> list[dict[str, Any]]:
-    if not normalizer:
+def contents(entries: object) -> list[str]:
+    """The spelling of each piece in a list of descriptions as transformers writes them."""
+    found = entries if isinstance(entries, list) else []
+    return [str(entry["content"]) for entry in found if isinstance(entry, dict) and "content" in entry]
+
+
+def added_pieces(tree: dict[str, Any]) -> list[str]:
+    """The pieces that a `tokenizer.json` lists beside its model: special ones, and those added later."""
+    return contents(tree.get("added_tokens"))
+
+
+def check_added(added: Iterable[str], tokenizer: Tokenizer, where: object) -> None:
+    """Refuse pieces that were added to a model and are not in its vocabulary file.
+
+    Special pieces as another family spells them are let pass: no text of a user has them.
+    """
+    unknown = tokenizer.unk_id
+    told = dict.fromkeys(added)  # several files may tell of the same piece
+    more = [p for p in told if tokenizer.piece_to_id(p) == unknown and p not in _USUAL_SPECIAL]
+    if more:
+        raise _outside(more, where)
+
+
+def _outside(more: Sequence[str], where: object) -> TokenizerError:
+    return TokenizerError(
+        f"has pieces outside its vocabulary ({', '.join(more[:3]) or 'ids with gaps'})",
+        where=where,
+        remedy="Use the model and its tokenizer as they were before pieces were added",
+    )
+
+
+def _steps(part: dict[str, Any] | None, inside: str) -> list[dict[str, Any]]:
+    """The steps of a normalizer or pre-tokenizer; `inside` is the key of those in a sequence."""
+    if not part:
         return []
-    if normalizer.get("type") == "Sequence":
-        return [inner for step in normalizer["normalizers"] for inner in _steps(step)]
-    return [normalizer]
+    if part.get("type") == "Sequence":
+        return [inner for step in part[inside] for inner in _steps(step, inside)]
+    return [part]
 
 
-def _wordpiece(pieces: list[str], steps: list[dict[str, Any]], file: Path) -> Tokenizer:
-    bert = next((step for step in steps if step.get("type") == "BertNormalizer"), {})
+def _wordpiece(pieces: list[str], tree: dict[str, Any], config: dict[str, Any], file: Path) -> Tokenizer:
+    steps = _steps(tree.get("normalizer"), "normalizers")
+    if not _is_bert(tree, steps):
+        raise TokenizerError(
+            "treats text in another way than BERT does, so its ids would come out wrong",
+            where=file,
+            remedy="Use a tokenizer with BERT's normalizer, pre-tokenizer and WordPiece settings",
+        )
+    rules = steps[0]
+    said = {} if config.get("tokenizer_class") in _AS_IT_IS else config
+    lower, chinese = said.get("do_lower_case"), said.get("tokenize_chinese_chars")
     return WordPieceTokenizer(
         pieces,
-        lower=bool(bert.get("lowercase", True)),
-        strip_accents=bert.get("strip_accents"),
-        chinese=bool(bert.get("handle_chinese_chars", True)),
+        lower=bool(rules["lowercase"] if lower is None else lower),
+        strip_accents=said.get("strip_accents", rules.get("strip_accents")),
+        chinese=bool(rules["handle_chinese_chars"] if chinese is None else chinese),
         where=file,
     )
 
 
-def _unigram(model: dict[str, Any], steps: list[dict[str, Any]], file: Path) -> Tokenizer:
+def _is_bert(tree: dict[str, Any], steps: list[dict[str, Any]]) -> bool:
+    model, before = tree["model"], _steps(tree.get("pre_tokenizer"), "pretokenizers")
+    return (
+        [step.get("type") for step in steps] == ["BertNormalizer"]
+        and steps[0].get("clean_text") is True
+        and {"lowercase", "handle_chinese_chars"} <= steps[0].keys()
+        and [step.get("type") for step in before] == ["BertPreTokenizer"]
+        and model.get("continuing_subword_prefix", "##") == "##"
+        and model.get("unk_token", BERT.unk) == BERT.unk
+        and model.get("max_input_chars_per_word", LONGEST_WORD) == LONGEST_WORD
+    )
+
+
+def _check_marker(tree: dict[str, Any], file: Path) -> None:
+    for step in _steps(tree.get("pre_tokenizer"), "pretokenizers"):
+        # older releases of the library write add_prefix_space alone
+        scheme = step.get("prepend_scheme", "always" if step.get("add_prefix_space", True) else "never")
+        if step.get("type") == "Metaspace" and scheme != "always":
+            raise TokenizerError(
+                f"marks the beginning of words in another way than ALBERT does (prepend_scheme {scheme})",
+                where=file,
+                remedy="Use the spiece.model of the model",
+            )
+
+
+def _unigram(tree: dict[str, Any], file: Path) -> Tokenizer:
+    _check_marker(tree, file)
+    model, steps = tree["model"], _steps(tree.get("normalizer"), "normalizers")
+    special = [entry for entry in tree.get("added_tokens") or [] if entry.get("special") is True]
+    control = (_CONTROL | set(contents(special))) - _IN_TEXT
     usual = min((score for text, score in model["vocab"] if not ends_in_digit_comma(text)), default=0.0)
     pieces = []
     for i, (text, score) in enumerate(model["vocab"]):
@@ -85,8 +164,10 @@ def _unigram(model: dict[str, Any], steps: list[dict[str, Any]], file: Path) -> 
             score += DIGIT_COMMA_PENALTY  # the penalty stands in for the rule, which is carried out here
         if i == model.get("unk_id"):
             kind = PieceType.UNKNOWN
-        elif text in _CONTROL:
+        elif text in control:
             kind = PieceType.CONTROL
+        elif model.get("byte_fallback") and _BYTE.fullmatch(text):
+            kind = PieceType.BYTE
         else:
             # only pieces that were asked for by name score exactly zero
             kind = PieceType.USER_DEFINED if score == 0.0 else PieceType.NORMAL

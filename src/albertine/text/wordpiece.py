@@ -114,7 +114,7 @@ class WordPieceTokenizer(Tokenizer):
         """The ids of `encode` with the characters of the given text that each token came from."""
         encoding = self._library.encode(well_formed(text), add_special_tokens=False)
         starts, ends = zip(*encoding.offsets, strict=True) if encoding.offsets else ((), ())
-        return Spans(encoding.ids, list(starts), list(ends))
+        return Spans(encoding.ids, list(starts), list(ends)).with_marks(text)
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
         """Readable text for token ids: no space beside Chinese characters nor before closing punctuation."""

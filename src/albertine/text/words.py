@@ -8,6 +8,8 @@ own `initialize` is avoided: it keeps a cache in the shared temporary folder and
 from __future__ import annotations
 
 import logging
+import string
+import unicodedata
 import warnings
 from collections.abc import Sequence
 from functools import lru_cache
@@ -46,6 +48,17 @@ def is_han(character: str) -> bool:
     return 0x4E00 <= code <= 0x9FFF or 0x3400 <= code <= 0x4DBF or 0xF900 <= code <= 0xFAFF or code >= 0x20000
 
 
+@lru_cache(maxsize=1 << 14)
+def _parts_words(character: str) -> bool:
+    """Whether a character is a word alone or stands between words, in BERT's pipeline: a Chinese one, white
+    space or punctuation."""
+    return (
+        is_han(character)
+        or character in string.punctuation + "\t\n\r"
+        or unicodedata.category(character)[0] in "PZ"
+    )
+
+
 def zh_words(sentence: str) -> list[str]:
     """The words of a sentence; joined they are the sentence, white space included.
 
@@ -61,7 +74,8 @@ def zh_word_starts(
     """Which tokens of a sentence begin a word.
 
     A token continues a word if the character it begins with stands inside one: the second character of 北京,
-    a `##` piece of a foreign word. A Chinese word longer than `longest` counts as single characters, because
+    a `##` piece of a foreign word. The segmenter cuts foreign words at each letter outside ASCII (München,
+    Москва); here they are whole. A Chinese word longer than `longest` counts as single characters, because
     masking it whole leaves too little to guess it from.
 
     Args:
@@ -82,7 +96,7 @@ def zh_word_starts(
         if len(word) > longest and any(map(is_han, word)):
             begins[at:end] = True
         else:
-            begins[at] = True
+            begins[at] = at == 0 or _parts_words(sentence[at - 1]) or _parts_words(sentence[at])
         at = end
     begins[at:] = True
     starts = np.asarray(offsets, dtype=np.int64)

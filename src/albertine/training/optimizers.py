@@ -54,20 +54,25 @@ def parameter_groups(
     of each for every learning rate.
 
     Google excludes by name (`LayerNorm`, `layer_norm`, `bias`; albert_family.md 1.5); every other vector is
-    excluded too. A parameter that many depths share is one parameter, so LAMB adapts it as one matrix.
+    excluded too. A parameter that many depths share is one parameter, so LAMB adapts it as one matrix. A
+    matrix that begins at zero (the outer one of a low-rank addition) decays but does not adapt: in proportion
+    to its own length it would never grow.
 
     Args:
         rate_of: share of the step's learning rate by parameter name; default 1 for all.
         matrices: for Muon, as `block_matrices` gives them; they are in groups of their own.
     """
-    groups: dict[tuple[bool, float, int], dict[str, Any]] = {}
+    groups: dict[tuple[bool, bool, float, int], dict[str, Any]] = {}
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
         plain, rate = is_excluded(name, parameter), 1.0 if rate_of is None else rate_of(name)
         stacked = (matrices or {}).get(name, 0)
-        new = {"params": [], "weight_decay": 0.0 if plain else weight_decay, "adapt": not plain, "rate": rate}
-        groups.setdefault((plain, rate, stacked), new | {"matrices": stacked})["params"].append(parameter)
+        adapt = not plain and not name.endswith(".up")
+        new = {"params": [], "weight_decay": 0.0 if plain else weight_decay, "adapt": adapt, "rate": rate}
+        groups.setdefault((plain, adapt, rate, stacked), new | {"matrices": stacked})["params"].append(
+            parameter
+        )
     return [groups[key] for key in sorted(groups)]
 
 

@@ -1,0 +1,184 @@
+"""Vocabularies beside which or in which other programs left more than pieces: read rightly, or refused."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+from sentencepiece import SentencePieceTrainer
+from tokenizers import models, normalizers, pre_tokenizers
+
+from albertine.errors import TokenizerError
+from albertine.text.load import load_tokenizer
+from albertine.text.modelproto import PieceType
+from albertine.text.sentencepiece import SentencePieceTokenizer
+from albertine.text.tokenizer import Tokenizer
+from albertine.text.train import ALBERT_PIECES
+from albertine.text.wordpiece import WordPieceTokenizer
+
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "Hello", "hello", "hell", "##o", "world", "é", "e"]
+LINES = [
+    f"The {a} sat on the {b}, and the {a} ate {n} of them."
+    for n, (a, b) in enumerate((a, b) for a in ("cat", "dog", "child") for b in ("mat", "chair", "old table"))
+]
+
+
+def sentencepiece(**settings: Any) -> SentencePieceTokenizer:
+    model = io.BytesIO()
+    SentencePieceTrainer.train(
+        sentence_iterator=iter(LINES * 10),
+        model_writer=model,
+        minloglevel=2,
+        num_threads=1,
+        hard_vocab_limit=False,
+        **(ALBERT_PIECES | {"vocab_size": 400} | settings),
+    )
+    return SentencePieceTokenizer(model.getvalue())
+
+
+def wordpiece() -> WordPieceTokenizer:
+    return WordPieceTokenizer(PIECES)
+
+
+def written(
+    folder: Path,
+    normalizer: Any = normalizers.BertNormalizer(),  # noqa: B008
+    pre_tokenizer: Any = pre_tokenizers.BertPreTokenizer(),  # noqa: B008
+    **settings: Any,
+) -> Path:
+    """A folder with nothing but the tokenizer.json of a WordPiece vocabulary."""
+    vocabulary = {piece: i for i, piece in enumerate(PIECES)}
+    library = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]", **settings))
+    library.normalizer, library.pre_tokenizer = normalizer, pre_tokenizer
+    folder.mkdir(exist_ok=True)
+    library.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def changed(file: Path, **values: Any) -> None:
+    file.write_text(json.dumps(json.loads(file.read_text(encoding="utf-8")) | values), encoding="utf-8")
+
+
+@pytest.mark.parametrize("make", [wordpiece, sentencepiece])
+def test_pieces_added_beside_a_vocabulary_are_refused(make: Any, tmp_path: Path) -> None:
+    tokenizer: Tokenizer = make()
+    tokenizer.save(tmp_path)
+    added, config = tmp_path / "added_tokens.json", tmp_path / "tokenizer_config.json"
+    for harmless in ({}, {tokenizer.special.mask: tokenizer.mask_id}, {"[PAD]": tokenizer.pad_id}):
+        added.write_text(json.dumps(harmless))
+        assert load_tokenizer(tmp_path).fingerprint == tokenizer.fingerprint
+    added.write_text(json.dumps({"[E1]": tokenizer.vocab_size}))
+    before = config.read_text()
+    changed(config, added_tokens_decoder={str(tokenizer.vocab_size): {"content": "[E1]"}})
+    with pytest.raises(TokenizerError, match=r"pieces outside its vocabulary \(\[E1\]\)"):
+        load_tokenizer(tmp_path)
+    added.unlink()
+    changed(config, added_tokens_decoder={str(tokenizer.vocab_size): {"content": "[E2]"}})
+    with pytest.raises(TokenizerError, match=r"\(\[E2\]\)"):
+        load_tokenizer(tmp_path)
+    config.write_text(before)
+    changed(tmp_path / "tokenizer.json", added_tokens=[{"id": tokenizer.vocab_size, "content": "[E3]"}])
+    with pytest.raises(TokenizerError, match=r"\(\[E3\]\)"):
+        load_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"add_dummy_prefix": False},
+        {"treat_whitespace_as_suffix": True},
+        {"split_by_whitespace": False},
+        {"remove_extra_whitespaces": False},
+        {"user_defined_symbols": ["the▁cat"]},
+    ],
+)
+def test_no_wrong_tokenizer_json_is_written(settings: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(TokenizerError, match="keeps spaces, joins words"):
+        sentencepiece(**settings).save(tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_words_without_a_marker_are_refused(tmp_path: Path) -> None:
+    sentencepiece().save(tmp_path)
+    (tmp_path / "spiece.model").unlink()
+    file = tmp_path / "tokenizer.json"
+    for scheme in ("never", "first"):
+        marker = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": False}
+        changed(file, pre_tokenizer={"type": "Sequence", "pretokenizers": [marker]})
+        with pytest.raises(TokenizerError, match=f"prepend_scheme {scheme}"):
+            load_tokenizer(tmp_path)
+    older = {"type": "Metaspace", "replacement": "▁", "add_prefix_space": True}
+    changed(file, pre_tokenizer=older)
+    assert load_tokenizer(tmp_path).encode("the cat") == sentencepiece().encode("the cat")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"normalizer": None},
+        {"normalizer": normalizers.Sequence([normalizers.NFC()])},
+        {"normalizer": normalizers.Lowercase()},
+        {"normalizer": normalizers.Sequence([normalizers.NFC(), normalizers.BertNormalizer()])},
+        {"normalizer": normalizers.BertNormalizer(clean_text=False)},
+        {"pre_tokenizer": pre_tokenizers.Whitespace()},
+        {"max_input_chars_per_word": 4},
+        {"continuing_subword_prefix": "@@"},
+    ],
+)
+def test_wordpiece_with_other_rules_than_those_of_bert_is_refused(
+    other: dict[str, Any], tmp_path: Path
+) -> None:
+    with pytest.raises(TokenizerError, match="another way than BERT"):
+        load_tokenizer(written(tmp_path, **other))
+
+
+@pytest.mark.parametrize("name", ["BertTokenizer", "PreTrainedTokenizerFast"])
+def test_settings_beside_tokenizer_json_count_as_in_transformers(name: str, tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    folder = written(tmp_path)
+    settings = {"do_lower_case": False, "strip_accents": None, "tokenize_chinese_chars": True}
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": name, "unk_token": "[UNK]", **settings})
+    )
+    text = "Hello world É é"
+    expected = AutoTokenizer.from_pretrained(str(folder))(text, add_special_tokens=False)["input_ids"]
+    assert load_tokenizer(folder).encode(text) == expected
+    assert load_tokenizer(folder).encode("Hello") == [5 if name == "BertTokenizer" else 6]
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind"),
+    [
+        ({"byte_fallback": True, "vocab_size": 600}, PieceType.BYTE),
+        ({"control_symbols": ["[CLS]", "[SEP]", "[MASK]", "<e1>"]}, PieceType.CONTROL),
+    ],
+)
+def test_kinds_of_pieces_are_read_from_tokenizer_json(
+    settings: dict[str, Any], kind: PieceType, tmp_path: Path
+) -> None:
+    tokenizer = sentencepiece(**settings)
+    assert kind in {piece.type for piece in tokenizer.proto.pieces}
+    tokenizer.save(tmp_path)
+    (tmp_path / "spiece.model").unlink()
+    again = load_tokenizer(tmp_path)
+    assert isinstance(again, SentencePieceTokenizer) and again.proto.pieces == tokenizer.proto.pieces
+    for text in ("the cat <e1> sat 龘", "<0x41>"):
+        assert again.encode(text) == tokenizer.encode(text)
+        assert again.special_ids == tokenizer.special_ids
+
+
+def test_the_end_of_a_paragraph_of_xlnet_stays_in_text(shared_data: Path, tmp_path: Path) -> None:
+    """Published tokenizer.json files call <eop> special; spiece.model has it as a piece of text."""
+    xlnet = load_tokenizer(shared_data / "tokenizers" / "xlnet-en-32k")
+    xlnet.save(tmp_path)
+    (tmp_path / "spiece.model").unlink()
+    entries = [{"id": xlnet.piece_to_id(p), "content": p, "special": True} for p in ("<eop>", "<eod>")]
+    changed(tmp_path / "tokenizer.json", added_tokens=entries)
+    again = load_tokenizer(tmp_path)
+    assert again.special_ids == xlnet.special_ids
+    assert again.encode("one <eop> two") == xlnet.encode("one <eop> two")
