@@ -105,7 +105,7 @@ def their_race(examples: list[Any], shared: Path) -> int:
         "passage": [e.passage for e in examples],
         "question": [e.question for e in examples],
         "options": [list(e.options) for e in examples],
-        "label": [e.answer for e in examples],
+        "label": [e.label for e in examples],
     }
 
     def features(batch: dict[str, list[Any]]) -> dict[str, Any]:
