@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from albertine.errors import AlbertineError, CheckpointError, DataError, RunError, SettingsError
+from albertine.errors import (
+    AlbertineError,
+    CheckpointError,
+    DataError,
+    RunError,
+    SettingsError,
+    TokenizerError,
+)
 from albertine.interop.huggingface import load_model, save_model
 from albertine.layout import Packed, pack
 from albertine.model.model import Model
@@ -24,6 +31,7 @@ from albertine.tasks.predictor import Predictor
 from albertine.tasks.settings import FinetuneSettings, TuningChoice
 from albertine.tasks.start import first_encoder, open_encoder, rates
 from albertine.text.load import load_tokenizer
+from albertine.text.tokenizer import Tokenizer
 from albertine.training.progress import Reporter
 from tests.tasks.conftest import Tune
 
@@ -207,6 +215,19 @@ def test_depths_keep_what_they_have_of_their_own(
     with torch.no_grad():
         found, expected = (model.eval().encoder(batch).last_hidden for model in (after, before))
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+
+
+def test_a_tokenizer_that_could_not_be_saved_is_told_before_anything_is_learned(
+    tune: Tune, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: Tokenizer) -> None:
+        raise TokenizerError("cannot be written")
+
+    settings = tune()
+    monkeypatch.setattr(type(load_tokenizer(settings.encoder.folder)), "check_saving", refuse)
+    with pytest.raises(TokenizerError, match="cannot be written"):
+        run(settings)
+    assert not settings.folder.exists()
 
 
 def test_layer_wise_decay_of_the_rate(tune: Tune) -> None:

@@ -97,8 +97,12 @@ def test_pieces_added_beside_a_vocabulary_are_refused(make: Any, tmp_path: Path)
     ],
 )
 def test_no_wrong_tokenizer_json_is_written(settings: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(TokenizerError, match="keeps spaces, joins words"):
-        sentencepiece(**settings).save(tmp_path / "new")
+    for refused in (
+        sentencepiece(**settings).check_saving,
+        lambda: sentencepiece(**settings).save(tmp_path / "new"),
+    ):
+        with pytest.raises(TokenizerError, match="keeps spaces, joins words"):
+            refused()
     assert not (tmp_path / "new").exists()
 
 

@@ -37,6 +37,7 @@ def open_encoder(settings: FinetuneSettings) -> tuple[Model, Tokenizer]:
     folder, length = model_folder(settings.encoder.folder), settings.task.max_length
     pretrained, tokenizer = load_model(folder), load_tokenizer(folder)
     check_tokenizer(pretrained.config, tokenizer, folder)
+    tokenizer.check_saving()
     if length > (positions := pretrained.config.max_position_embeddings):
         raise SettingsError(
             f"task.max_length {length} is more than the model's {positions} positions",

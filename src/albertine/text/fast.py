@@ -52,12 +52,8 @@ def wordpiece_backend(pieces: Sequence[str], unknown: str, rules: TextRules) -> 
     return backend
 
 
-def sentencepiece_backend(proto: ModelProto, unk_id: int, cleaning: Cleaning) -> tokenizers.Tokenizer:
-    """The SentencePiece pipeline as a Unigram model of the library.
-
-    The digit-comma rule has no counterpart there. As in transformers, pieces such as "▁2000," are made so
-    unlikely that none is chosen; numbers may then be cut at other digits than by the rule.
-
+def check_sentencepiece(proto: ModelProto) -> None:
+    """
     Raises:
         TokenizerError: not a unigram model, or one that does not take a text word by word.
     """
@@ -71,6 +67,18 @@ def sentencepiece_backend(proto: ModelProto, unk_id: int, cleaning: Cleaning) ->
             "keeps spaces, joins words or does not mark where they begin, which tokenizer.json cannot say",
             remedy="Train with SentencePiece's own settings for spaces, as ALBERT does",
         )
+
+
+def sentencepiece_backend(proto: ModelProto, unk_id: int, cleaning: Cleaning) -> tokenizers.Tokenizer:
+    """The SentencePiece pipeline as a Unigram model of the library.
+
+    The digit-comma rule has no counterpart there. As in transformers, pieces such as "▁2000," are made so
+    unlikely that none is chosen; numbers may then be cut at other digits than by the rule.
+
+    Raises:
+        TokenizerError: as `check_sentencepiece`.
+    """
+    check_sentencepiece(proto)
     vocabulary = [
         (piece.text, piece.score - (DIGIT_COMMA_PENALTY if ends_in_digit_comma(piece.text) else 0.0))
         for piece in proto.pieces

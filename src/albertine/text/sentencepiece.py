@@ -167,6 +167,11 @@ class SentencePieceTokenizer(Tokenizer):
         words.append(self._library.decode(run))
         return " ".join(word for word in words if word)
 
+    def check_saving(self) -> None:
+        from albertine.text.fast import check_sentencepiece
+
+        check_sentencepiece(self.proto)
+
     def save(self, folder: str | Path) -> None:
         """Write `spiece.model`, `tokenizer.json` and `tokenizer_config.json`."""
         from albertine.text.fast import save_sentencepiece

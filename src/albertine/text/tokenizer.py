@@ -133,6 +133,13 @@ class Tokenizer(ABC):
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
         """Readable text for token ids. What cleaning took away (capitals, accents, spacing) stays away."""
 
+    def check_saving(self) -> None:  # noqa: B027  # most can
+        """Whoever will save it at the end of hours asks before.
+
+        Raises:
+            TokenizerError: `save` would refuse.
+        """
+
     @abstractmethod
     def save(self, folder: str | Path) -> None:
         """Write the tokenizer so that `load_tokenizer` and transformers' AutoTokenizer give the same ids."""
