@@ -5,7 +5,9 @@ from __future__ import annotations
 import tarfile
 from pathlib import Path
 
+from albertine.corpus.prepare import prepare
 from albertine.text.documents import read_documents
+from albertine.text.load import load_tokenizer
 from albertine.text.sentences import document_sentences
 from albertine.text.train import train_sentencepiece
 
@@ -53,3 +55,10 @@ def toy_vocabulary(folder: Path, size: int, *, cls_last: bool = False) -> tuple[
     sentences = (s for d in read_documents([text]) for s in document_sentences(d, "en"))
     train_sentencepiece(sentences, vocabulary, vocab_size=500, cls_last=cls_last)
     return text, vocabulary
+
+
+def toy_corpus(folder: Path, *, cls_last: bool = False) -> Path:
+    """About 150 kB of novels, cut at chapters, a third of them held out."""
+    text, vocabulary = toy_vocabulary(folder, 150_000, cls_last=cls_last)
+    prepare([text], folder / "corpus", load_tokenizer(vocabulary), "en", workers=1, held_out=0.3)
+    return folder / "corpus"

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from albertine.corpus.prepare import prepare
-from albertine.text.load import load_tokenizer
 from tests.cli.conftest import Command
-from tests.toy import RUN, toy_vocabulary
+from tests.toy import RUN, toy_corpus
 
 TINY = "model.preset=albert-tiny-zh"
 CAUSAL = [TINY, "model.change.positions=relative", "objective.kind=causal", "objective.pairs=none"]
@@ -18,10 +16,7 @@ CAUSAL = [TINY, "model.change.positions=relative", "objective.kind=causal", "obj
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("a home")
-    text, vocabulary = toy_vocabulary(folder, 150_000)
-    prepare([text], folder / "corpus", load_tokenizer(vocabulary), "en", workers=1, held_out=0.3)
-    return folder / "corpus"
+    return toy_corpus(tmp_path_factory.mktemp("a home"))
 
 
 def pretrain(albertine: Command, corpus: Path, output: Path, *words: str) -> str:

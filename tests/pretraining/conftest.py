@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 
-from albertine.corpus.prepare import prepare
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.settings import resolve
-from albertine.text.load import load_tokenizer
-from tests.toy import MODEL, toy_vocabulary
+from tests.toy import MODEL, toy_corpus
 
 Build = Callable[..., PretrainingSettings]
 
@@ -20,19 +18,13 @@ Build = Callable[..., PretrainingSettings]
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """About 150 kB of novels, cut at chapters, with a vocabulary of 500 pieces."""
-    folder = tmp_path_factory.mktemp("pre training")
-    text, vocabulary = toy_vocabulary(folder, 150_000)
-    prepare([text], folder / "corpus", load_tokenizer(vocabulary), "en", workers=1, held_out=0.3)
-    return folder / "corpus"
+    return toy_corpus(tmp_path_factory.mktemp("pre training"))
 
 
 @pytest.fixture(scope="session")
 def cls_last(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same text with a vocabulary of XLNet's kind."""
-    folder = tmp_path_factory.mktemp("cls last")
-    text, vocabulary = toy_vocabulary(folder, 150_000, cls_last=True)
-    prepare([text], folder / "corpus", load_tokenizer(vocabulary), "en", workers=1, held_out=0.3)
-    return folder / "corpus"
+    return toy_corpus(tmp_path_factory.mktemp("cls last"), cls_last=True)
 
 
 @pytest.fixture

@@ -74,15 +74,14 @@ def model_and_texts(words: Sequence[str] | None, *, masked: bool = False) -> tup
     first, *rest = words
     reads = " " in first.strip() or guess_language(first) == "zh"
     looks = "[MASK]" in first if masked else reads and "/" not in first
-    if os.path.exists(first) or not looks:
-        if masked and reads and not rest and not os.path.exists(first):
-            raise typer.BadParameter(
-                "there is no [MASK] in it, where a word is to be guessed", param_hint="TEXT"
-            )
-        if not rest:
-            model_folder(first)
-        return first, rest
-    return None, [first, *rest]
+    there = os.path.exists(first)
+    if looks and not there:
+        return None, [first, *rest]
+    if not rest and masked and reads and not there:
+        raise typer.BadParameter("there is no [MASK] in it, where a word is to be guessed", param_hint="TEXT")
+    if not rest:
+        model_folder(first)
+    return first, rest
 
 
 def model_and_pair(words: Sequence[str]) -> tuple[str | None, str, str]:

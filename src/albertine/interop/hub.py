@@ -5,6 +5,7 @@ The one file that uses the network. It fetches safetensors, JSON and vocabularie
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from contextlib import suppress
@@ -90,9 +91,11 @@ def _snapshot(name: str, revision: str) -> Path | None:
     return folder if folder.is_dir() else None
 
 
+@functools.cache
 def _completed(name: str, snapshot: Path) -> Path:
     """A snapshot with the rest of its commit, where the hub can be reached: other programs fetch what they
-    read themselves, and may leave out the vocabulary, or how vectors are made."""
+    read themselves, and may leave out the vocabulary, or how vectors are made. A process that names a model
+    many times tries once."""
     if not _mark(snapshot).is_file():
         with suppress(_NotFetched, ModelError):
             _downloaded(name, snapshot.name)

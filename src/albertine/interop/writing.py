@@ -84,9 +84,7 @@ def write_folder(
         with replaced_folder(folder) as beside:
             weights = beside / (PICKLED if pickled else SINGLE)
             if pickled:
-                with weights.open(
-                    "wb"
-                ) as file:  # whose errors are those of the disk, and torch's own are not
+                with weights.open("wb") as file:  # whose errors tell of the disk, as torch's own do not
                     torch.save(dict(tensors), file)
             else:
                 save_file(dict(tensors), weights, metadata={"format": "pt"})

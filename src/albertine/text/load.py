@@ -57,7 +57,7 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     if file.suffix == ".json":
         return read_tokenizer_json(file, config)
     tokenizer = (_wordpiece if file.suffix == ".txt" else _sentencepiece)(data, config, file)
-    check_added(_added(file.parent), tokenizer, file.parent)
+    check_added(_added(file.parent, config), tokenizer, file.parent)
     return tokenizer
 
 
@@ -83,9 +83,9 @@ def _sentencepiece(data: bytes, config: dict[str, Any], file: Path) -> Tokenizer
     return plain if cleaning == default else SentencePieceTokenizer(data, cleaning, where=file)
 
 
-def _added(folder: Path) -> list[str]:
+def _added(folder: Path, config: dict[str, Any]) -> list[str]:
     """The pieces that transformers keeps beside a vocabulary; in which file depends on its release."""
-    decoder = _config(folder / CONFIG_FILE).get("added_tokens_decoder")
+    decoder = config.get("added_tokens_decoder")
     noted = list(decoder.values()) if isinstance(decoder, dict) else []
     return [*_config(folder / ADDED_FILE), *contents(noted), *added_pieces(_config(folder / FAST_FILE))]
 
