@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
 
+from albertine.bench.inputs import inputs
 from albertine.bench.step import learn
-from albertine.model.backend import cuda
+from albertine.model.backend import cuda, replay
 from albertine.model.backend.base import Backend
 from albertine.model.model import Model
 from albertine.model.rows import Rows
@@ -17,7 +19,7 @@ from albertine.model.visibility import Visibility
 from albertine.objectives.batch import PretrainingBatch
 from albertine.precision import Format, Precision
 from albertine.training.optimizers import OptimizerKind, build_optimizer
-from benchmarks.gpu.cases import Right, batch_of, cases, gradients_of, model_of, right
+from benchmarks.gpu.cases import VOCABULARY, Right, batch_of, cases, gradients_of, model_of, right
 from benchmarks.gpu.findings import Findings
 from benchmarks.gpu.place import Place
 
@@ -154,6 +156,34 @@ def _attended(backend: Backend, qkv: list[Tensor], weights: Tensor, rows: Rows) 
     found = torch.autograd.grad((out * weights).sum(), (q, k, v))
     every = zip(("out", "q", "k", "v"), (out.detach(), *found), strict=True)
     return {name: x.float().cpu() for name, x in every}
+
+
+def replays(place: Place, found: Findings) -> None:
+    """Passes of inference as graphs beside the same without: batches of many sizes, some rows of them, and
+    weights that are changed between."""
+    model = place.ready(model_of(cases(place.rehearsal)[0])).eval()
+    model.precision = "bfloat16"
+    generator = torch.Generator().manual_seed(0)
+    apart = {"all rows": 0.0, "some rows": 0.0, "other weights": 0.0}
+    with torch.inference_mode():
+        for i in range(60):
+            lengths = torch.randint(1, 30, (1 + i % 7,), generator=generator).tolist()
+            packed = inputs("gpu", lengths, VOCABULARY).packed.to(place.device)
+            rows = torch.arange(packed.num_tokens, device=place.device)[::3]
+            if i == 40:
+                for parameter in model.parameters():
+                    parameter.mul_(1.01)
+            ways = [(None, "all rows" if i < 40 else "other weights"), (rows, "some rows")]
+            for wanted, name in ways:
+                said = model.encoder(packed, rows=wanted).last_hidden
+                with patch.object(replay, "MOST_TOKENS", 0):
+                    right = model.encoder(packed, rows=wanted).last_hidden
+                apart[name] = max(apart[name], float((said - right).float().abs().max() / right.abs().max()))
+    for name, value in apart.items():
+        found.bounded(name, value, ROWS["bfloat16"])
+    graphs = sum(len(kept.graphs) for kept in replay._replays.values())
+    found.note("graphs", graphs)
+    found.demand(graphs > 0 or place.rehearsal, "no graph was recorded, so none was compared")
 
 
 def optimizers(place: Place, found: Findings) -> None:

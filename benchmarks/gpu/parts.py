@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu import checks, graphs, rates, runs
+from benchmarks.gpu import checks, graphs, kernels, rates, runs, ways
 from benchmarks.gpu.findings import Findings
 from benchmarks.gpu.place import Place, standing_in
 
@@ -43,15 +43,18 @@ PARTS = [
     Part("agreement", checks.agreement, 150),
     Part("rows that see nothing", checks.blindness, 40),
     Part("optimizers", checks.optimizers, 40),
+    Part("passes as graphs", checks.replays, 40),
+    Part("every kind of model", ways.ways, 150),
     Part("ceilings", rates.ceilings, 40),
     Part("training albert-base-v2", partial(rates.training, "albert-base-v2"), 150),
-    Part("resuming", runs.resuming, 100),
-    Part("CUDA graphs", graphs.graphs, 60),
-    Part("training bert-base", partial(rates.training, "bert-base"), 120),
     Part("encoding", rates.encoding, 90),
+    Part("resuming", runs.resuming, 100),
     Part("training albert-xxlarge-v2", partial(rates.training, "albert-xxlarge-v2"), 150),
-    Part("training albert-base-v1", partial(rates.training, "albert-base-v1"), 120),
     Part("training albert-large-v2", partial(rates.training, "albert-large-v2"), 120),
+    Part("training bert-base", partial(rates.training, "bert-base"), 120),
+    Part("CUDA graphs", graphs.graphs, 60),
+    Part("kernels", kernels.kernels, 90),
+    Part("training albert-base-v1", partial(rates.training, "albert-base-v1"), 120),
 ]
 
 

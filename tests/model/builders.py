@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import torch
 from hypothesis import strategies as st
@@ -70,3 +72,10 @@ def plans(draw: st.DrawFn) -> SharingPlan:
     depth = draw(st.integers(1, 4))
     blocks = st.lists(st.integers(0, depth - 1), min_size=depth, max_size=depth)
     return SharingPlan(tuple(draw(blocks)), tuple(draw(blocks)))
+
+
+def computed(model: Model, packed: Packed, rows: Tensor | None = None) -> tuple[int, int | None]:
+    """How many tokens, and rows of the last depth, a pass computes; None where these are all."""
+    asked = SimpleNamespace(computed=lambda ops, batch, depth, rows, every: (batch, rows))
+    batch, wanted = model.encoder._backend().whole(asked, packed, 1, rows, False)
+    return batch.num_tokens, None if wanted is None else len(wanted)

@@ -141,7 +141,7 @@ def test_the_filler_of_bfloat16_batches_is_invisible():
     model, batch = builders.model(initializer_range=0.1), builders.packed(lengths)
     model.precision = "bfloat16"
     with torch.no_grad():
-        assert model.encoder._backend().padded(batch).num_tokens == 80
+        assert builders.computed(model, batch) == (80, None)
     rows = torch.tensor([72, 0, 40])
     with torch.no_grad():
         states = model.encoder(batch, all_depths=True).hidden_states
@@ -171,14 +171,13 @@ def test_where_onednn_multiplies_rows_are_filled_up(precision, gradients, fills)
     model, batch = builders.model(), builders.packed([9, 12])
     model.precision = precision
     with torch.set_grad_enabled(gradients):
-        backend = model.encoder._backend()
-        assert backend.padded(batch).num_tokens == (32 if fills else 21)
         # Asked for two rows, inference computes two: fourteen more take longer than to compile for two.
-        assert len(backend.padded_rows(torch.tensor([3, 5]), 21)) == (16 if fills and gradients else 2)
+        two = 16 if fills and gradients else 2
+        assert builders.computed(model, batch, torch.tensor([3, 5])) == (32 if fills else 21, two)
         # Of a row for each of many texts there would be any number, and a kernel for each.
-        assert len(backend.padded_rows(torch.arange(20), 60)) == (32 if fills else 20)
+        assert builders.computed(model, batch, torch.arange(20)) == ((32, 32) if fills else (21, 20))
         model.encoder.backend = "plain"
-        assert model.encoder._backend().padded(batch) is batch
+        assert builders.computed(model, batch, torch.arange(20)) == (21, 20)
 
 
 @given(builders.plans(), builders.lengths)

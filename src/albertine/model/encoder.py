@@ -61,8 +61,7 @@ class Encoder(Module):
         hidden = config.hidden_size
         self.injection = Linear(hidden, 3 * hidden, bias=False) if config.input_injection else None
         self.final_norm = parts.final_norm(config)
-        # Rounding to bfloat16 moves a state farther than the tolerance of a fixed point.
-        self.exact = config.solves
+        self.exact = config.solves  # bfloat16 moves a state farther than the tolerance of a fixed point
 
     def compute_as(self, how: Computing) -> None:
         """Follow the settings of a run."""
@@ -92,10 +91,8 @@ class Encoder(Module):
         """Encode a packed batch.
 
         Args:
-            depth: how many depths to compute (an early exit), default all; 0 gives the embeddings. Of a loop
-                to its fixed point: the most iterations.
-            rows: int64 (P,) indices into T, none more than twice: the only rows wanted from the last computed
-                depth, which then computes queries, output and feed-forward for these alone.
+            depth: how many depths to compute, default all, 0 none; of a loop to a fixed point the most steps.
+            rows: int64 (P,) into T, none more than twice: the only ones of the last depth that are computed.
             all_depths: also return the output of every depth, for analysis; not together with `rows`.
 
         Raises:
@@ -109,21 +106,25 @@ class Encoder(Module):
             raise SettingsError("all_depths computes every row; ask for rows or for all_depths")
         self.embeddings.check_length(max(packed.lengths, default=0))
         with self.computing() as ops:
-            batch = ops.padded(packed)
-            x_TH = self.embeddings(batch, ops.form.dtype)
-            every = Rows.of(batch)
-            if self.config.positions != "learned":
-                every = placed(every, self.config, x_TH, self.training)
-            if self.injection is not None:
-                every = with_shares(every, self.injection, x_TH)
-            wanted = None if rows is None else every.select(ops.padded_rows(rows, len(every.positions)))
-            out = self.depths.run(self.stepping(x_TH), x_TH, every, depth, wanted, all_depths)
-            if self.final_norm is not None and depth:
-                out = out.normed(self.final_norm)
+            out: EncoderOutput = ops.whole(self, packed, depth, rows, all_depths)
         out = out.first(len(packed.input_ids) if rows is None else len(rows), packed.num_tokens)
         if out.equilibrium is not None:
             out.equilibrium.reached(packed.num_sequences, tell=not self.training)
         return out
+
+    def computed(
+        self, ops: Backend, batch: Packed, depth: int, rows: Tensor | None, all_depths: bool
+    ) -> EncoderOutput:
+        """`forward` by a backend, perhaps with more rows than were asked for."""
+        x_TH = self.embeddings(batch, ops.form.dtype)
+        every = Rows.of(batch)
+        if self.config.positions != "learned":
+            every = placed(every, self.config, x_TH, self.training)
+        if self.injection is not None:
+            every = with_shares(every, self.injection, x_TH)
+        wanted = None if rows is None else every.select(rows)
+        out = self.depths.run(self.stepping(x_TH), x_TH, every, depth, wanted, all_depths)
+        return out if self.final_norm is None or not depth else out.normed(self.final_norm)
 
     def stepping(self, start_TH: Tensor) -> Step:
         """`step` of a pass that begins with these embeddings, with what is added before every depth."""

@@ -14,7 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 import torch
-from torch.compiler import is_dynamo_compiling, is_exporting
+from torch.compiler import is_dynamo_compiling
 
 from albertine.errors import SettingsError
 from albertine.model.backend.base import PLAIN, Backend
@@ -39,7 +39,7 @@ _current = _Current()
 
 def current() -> Backend:
     """The backend of the forward pass under way in this thread; plain torch outside of any."""
-    if is_dynamo_compiling() and not is_exporting():  # as `_compiling`; this is asked several times a depth
+    if is_dynamo_compiling() and not torch.compiler._is_exporting_flag:  # as `_compiling`, which costs more
         return _traced()
     return _current.backend or PLAIN
 
@@ -47,7 +47,8 @@ def current() -> Backend:
 def _compiling() -> bool:
     """Whether torch's compiler is at work, which takes plain operations apart itself. An export asks for the
     same, and is traced with the backend that it was given."""
-    return is_dynamo_compiling() and not is_exporting()
+    # `is_exporting()` is this flag, and in torch 2.11 true for its compiler in any case.
+    return is_dynamo_compiling() and not torch.compiler._is_exporting_flag
 
 
 @contextmanager

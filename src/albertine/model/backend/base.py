@@ -7,7 +7,7 @@ twice, transformed and compiled.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -140,13 +140,9 @@ class Backend:
         x = attention(x, context, queries, keys, past, own.attention)
         return feed_forward(x, own.feed_forward)  # type: ignore[no-any-return]
 
-    def padded(self, packed: Packed) -> Packed:
-        """The batch to compute: the same, with one more sequence behind it where that is faster."""
-        return packed
-
-    def padded_rows(self, index: Tensor, num_rows: int) -> Tensor:
-        """The rows to compute of `num_rows`: the same, with more behind them where that is faster."""
-        return index
+    def whole(self, encoder: Any, packed: Packed, depth: int, rows: Tensor | None, all_depths: bool) -> Any:
+        """The pass of an encoder; of a longer batch, and of more rows, where that is faster."""
+        return encoder.computed(self, packed, depth, rows, all_depths)
 
 
 def _seen(

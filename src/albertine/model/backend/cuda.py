@@ -1,9 +1,10 @@
 """The backend of a GPU: an unpadded kernel of attention where it may be taken, a padded one where not, which
-never makes the host wait, and a depth compiled as one function."""
+never makes the host wait; a depth compiled as one function; and passes of inference started as a whole."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +13,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from albertine.model.backend import computing
 from albertine.model.backend.base import Backend
+from albertine.model.backend.replay import replayed
 from albertine.model.backend.summed import SummedGradients
 from albertine.precision import Format
 
 if TYPE_CHECKING:
+    from albertine.layout import Packed
     from albertine.model.key_value_cache import Past
     from albertine.model.rows import Rows
 
@@ -136,6 +140,24 @@ class Cuda(SummedGradients):
         self, q_RND: Tensor, k_TND: Tensor, v_TND: Tensor, queries: Rows, keys: Rows, dropout: float
     ) -> Tensor:
         return attend(q_RND, k_TND, v_TND, queries, keys, dropout)
+
+    def whole(self, encoder: Any, packed: Packed, depth: int, rows: Tensor | None, all_depths: bool) -> Any:
+        """By a recording where the kernels of a pass are always the same."""
+        kernel = PACKED_KERNEL is not None and encoder.config.head_size <= WIDEST_HEAD
+        fits = kernel and self.form.dtype in HALF and depth > 0
+        if not fits or all_depths or encoder.training or torch.is_grad_enabled():
+            return super().whole(encoder, packed, depth, rows, all_depths)
+        form = self.form
+
+        def compute(encoder: Any, batch: Packed) -> Any:
+            # By a backend of its own: what this one has cast already is not recorded.
+            with computing(batch, lambda: Cuda(form)) as ops:
+                return encoder.computed(ops, batch, depth, None, False)
+
+        out = replayed(encoder, packed, (depth, form), compute)
+        if out is None:
+            return super().whole(encoder, packed, depth, rows, all_depths)
+        return out if rows is None else replace(out, last_hidden=out.last_hidden.index_select(0, rows))
 
     def depth(
         self,

@@ -59,14 +59,16 @@ class Processor(Backend):
         products = narrow and not learns(q_RND, k_TND, v_TND) and attends_by_products()
         return attend(q_RND, k_TND, v_TND, queries, keys, dropout, products)
 
-    def padded(self, packed: Packed) -> Packed:
-        return padded_to(packed, round_up(packed.num_tokens)) if self.rounds else packed
+    def whole(self, encoder: Any, packed: Packed, depth: int, rows: Tensor | None, all_depths: bool) -> Any:
+        if self.rounds:
+            packed = padded_to(packed, round_up(packed.num_tokens))
+            rows = None if rows is None else self.padded_rows(rows, packed.num_tokens)
+        return super().whole(encoder, packed, depth, rows, all_depths)
 
     def padded_rows(self, index: Tensor, num_rows: int) -> Tensor:
+        """The rows to compute of `num_rows`: the same, with others behind them."""
         extra = round_up(len(index)) - len(index)
-        if not self.rounds or extra > num_rows:
-            return index
-        return torch.cat([index, torch.arange(extra)])
+        return index if extra > num_rows else torch.cat([index, torch.arange(extra)])
 
     def tied(self, x_PE: Tensor, word_VE: Tensor, bias_V: Tensor) -> Tensor:
         rows = len(x_PE)

@@ -8,7 +8,7 @@ straight into one sum (the `beta = 1` of a matrix product), which is handed to t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any, TypeVar, cast
 
@@ -27,19 +27,22 @@ Multiply = Callable[[Tensor, Tensor, Tensor], Tensor]
 def untouched(layers: Sequence[nn.Module]) -> bool:
     """Whether these are plain linear layers, which nobody replaced or hooked: only then may they
     be computed otherwise than by calling them."""
+    # Said of itself, not of its subclasses.
+    own = all(vars(type(layer)).get("computed_by_backend") for layer in layers)
+    return own and not hooked(layers) and dense(cast(Sequence[nn.Linear], layers))
+
+
+def hooked(modules: Iterable[nn.Module]) -> bool:
+    """Whether somebody is to be called when one of these is."""
     everywhere = nn.modules.module
     if everywhere._global_forward_hooks or everywhere._global_forward_pre_hooks:
-        return False
+        return True
     if everywhere._global_backward_hooks or everywhere._global_backward_pre_hooks:
-        return False
-    for layer in layers:
-        if not vars(type(layer)).get("computed_by_backend"):  # said of itself, not of its subclasses
-            return False
-        if layer._forward_hooks or layer._forward_pre_hooks:
-            return False
-        if layer._backward_hooks or layer._backward_pre_hooks:
-            return False
-    return dense(cast(Sequence[nn.Linear], layers))
+        return True
+    return any(
+        m._forward_hooks or m._forward_pre_hooks or m._backward_hooks or m._backward_pre_hooks
+        for m in modules
+    )
 
 
 K = TypeVar("K")

@@ -1,0 +1,232 @@
+"""Inference on a GPU as a graph of kernels that is started as a whole.
+
+A pass of a short batch takes as long as Python needs to start some 140 kernels one by one, many times what
+they compute for. A CUDA graph holds the kernels of one pass with the memory they read and write; it is
+recorded once for a size, and a batch is copied into its inputs. Batches of many sizes share few graphs: they
+are filled up with sequences that nobody asked for.
+
+The casts of the weights are part of a graph, so that it computes with the weights as they are; what moves
+them elsewhere, or adds something to a layer, is seen before every pass.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+from weakref import WeakKeyDictionary, ref
+
+import torch
+from torch import Tensor, nn
+
+from albertine.layout import Packed
+from albertine.model.backend.summed import hooked
+
+MOST_TOKENS = 8192
+"""Of a batch; a larger one keeps the card busy for longer than its kernels take to start."""
+FEWEST_TOKENS, SHORTEST = 64, 64
+TOKENS_A_SEQUENCE = 4
+"""Of a graph there is one sequence for so many tokens; an empty one costs nothing."""
+SIGHTS = 3
+"""A size is recorded when it is seen so often: to record takes as long as a few passes."""
+MOST_GRAPHS = 64
+
+OWN = ("albertine.model.", "torch.nn.modules.")
+"""Where the classes of an encoder's modules stand; adapters, quantizers and wrappers stand elsewhere."""
+
+Compute = Callable[[Any, Packed], Any]
+"""(encoder, batch) → what the encoder gives of it."""
+log = logging.getLogger("albertine.model")
+
+
+def round_up(tokens: int) -> int:
+    """The size of the graph for that many tokens: at most an eighth more, or 31."""
+    step = max(32, (1 << (tokens - 1).bit_length()) // 16)
+    return max(FEWEST_TOKENS, -(-tokens // step) * step)
+
+
+@dataclass(frozen=True)
+class BatchSize:
+    """What all batches of one graph have in common.
+
+    Attributes:
+        tokens, sequences: of the graph's batch. longest: an upper bound of the lengths.
+    """
+
+    tokens: int
+    sequences: int
+    longest: int
+
+    @classmethod
+    def of(cls, packed: Packed) -> BatchSize | None:
+        """None where no graph takes such a batch."""
+        if packed.prefix is not None or not 0 < packed.num_tokens <= MOST_TOKENS:
+            return None
+        tokens = round_up(packed.num_tokens)
+        longest = max(SHORTEST, 1 << (packed.max_length - 1).bit_length())
+        size = cls(tokens, tokens // TOKENS_A_SEQUENCE, longest)
+        return size if len(size.lengths(packed)) <= size.sequences else None
+
+    def lengths(self, packed: Packed) -> list[int]:
+        """Of the batch's sequences, and of those that fill it up."""
+        whole, rest = divmod(self.tokens - packed.num_tokens, self.longest)
+        return [*packed.lengths, *[self.longest] * whole, *([rest] if rest else [])]
+
+    def offsets(self, packed: Packed) -> Tensor:
+        """`cu_seqlens` of the filled batch, the last sequences empty, int32 (sequences + 1,)."""
+        lengths = self.lengths(packed)
+        lengths += [0] * (self.sequences - len(lengths))
+        return torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32)
+
+    def filled(self, packed: Packed) -> Packed:
+        """The batch at this size, in memory of its own. Of its lengths an upper bound is known."""
+        device = packed.input_ids.device
+        ids, types, positions = (torch.zeros(self.tokens, dtype=torch.long, device=device) for _ in range(3))
+        offsets = torch.zeros(self.sequences + 1, dtype=torch.int32, device=device)
+        found = Packed(ids, types, positions, offsets, (self.longest,))
+        self.fill(found, packed)
+        return found
+
+    def fill(self, inputs: Packed, packed: Packed) -> None:
+        """Copy a batch into the inputs. Behind it stays what was there, which no real sequence sees."""
+        n = packed.num_tokens
+        inputs.input_ids[:n].copy_(packed.input_ids)
+        inputs.token_type_ids[:n].copy_(packed.token_type_ids)
+        inputs.position_ids[:n].copy_(packed.position_ids)
+        inputs.cu_seqlens.copy_(self.offsets(packed), non_blocking=True)
+
+
+class Recording:
+    """One recorded pass, which does not hold the encoder."""
+
+    def __init__(self, size: BatchSize, encoder: Any, packed: Packed, compute: Compute) -> None:
+        self._size, self._inputs = size, size.filled(packed)
+        self._encoder, self._compute = ref(encoder), compute
+        self._replay = recorded(self._run, packed.input_ids.device)
+
+    def _run(self) -> None:
+        encoder = self._encoder()
+        assert encoder is not None
+        self._out = self._compute(encoder, self._inputs)
+
+    def __call__(self, packed: Packed) -> Any:
+        self._size.fill(self._inputs, packed)
+        self._replay()
+        return replace(self._out, last_hidden=self._out.last_hidden[: packed.num_tokens].clone())
+
+
+def recorded(run: Callable[[], None], device: torch.device) -> Callable[[], None]:
+    """`run` as a graph, started by a call."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.device(device):
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            run()  # what a first call loads or measures cannot be recorded
+        torch.cuda.current_stream().wait_stream(side)
+        # Other threads may allocate and wait meanwhile.
+        with torch.cuda.graph(graph, pool=_pool(device), capture_error_mode="thread_local"):
+            run()
+    return graph.replay
+
+
+@cache
+def _pool(device: torch.device) -> Any:
+    """The memory that all graphs of a card use in turn: each leaves its result until it is copied."""
+    return torch.cuda.graph_pool_handle()  # type: ignore[no-untyped-call]
+
+
+class Replays:
+    """The graphs of one encoder by size, the least lately used first.
+
+    Its lock is held from the copying of a batch to that of its result: threads take turns.
+    """
+
+    def __init__(self) -> None:
+        self.graphs: OrderedDict[Hashable, Recording] = OrderedDict()
+        self._sights: Counter[Hashable] = Counter()
+        self._addresses: tuple[int, ...] = ()
+        self._failed = False
+        self._lock = threading.Lock()
+
+    def run(self, kind: Hashable, encoder: Any, packed: Packed, compute: Compute) -> Any:
+        """`compute` of the batch, filled up to a size; None where no graph takes it.
+
+        Args:
+            kind: all that a graph depends on but the batch and its size.
+        """
+        size = BatchSize.of(packed)
+        if size is None or self._failed:
+            return None
+        with self._lock, torch.inference_mode(False), torch.no_grad():
+            self._forget_moved(encoder)
+            key = (kind, size)
+            graph = self.graphs.get(key)
+            if graph is None:
+                self._sights[key] += 1
+                if self._sights[key] < SIGHTS:
+                    # The same kernels as those of the graph, and so the same bits.
+                    return compute(encoder, size.filled(packed)).first(*[packed.num_tokens] * 2)
+                graph = self._record(size, encoder, packed, compute)
+                if graph is None:
+                    return None
+                self.graphs[key] = graph
+            self.graphs.move_to_end(key)
+            while len(self.graphs) > MOST_GRAPHS:
+                self.graphs.popitem(last=False)
+            return graph(packed)
+
+    def _forget_moved(self, encoder: Any) -> None:
+        """Graphs read weights where they lay."""
+        addresses = tuple(p.data_ptr() for p in encoder.parameters())
+        if addresses != self._addresses:
+            self.graphs.clear()
+            self._addresses = addresses
+
+    def _record(self, size: BatchSize, encoder: Any, packed: Packed, compute: Compute) -> Recording | None:
+        try:
+            return Recording(size, encoder, packed, compute)
+        except RuntimeError as error:
+            self._failed = True
+            told = str(error).splitlines()[0]
+            log.warning("a pass could not be recorded as a CUDA graph, and is computed without: %s", told)
+            return None
+
+
+_replays: WeakKeyDictionary[nn.Module, Replays] = WeakKeyDictionary()
+
+
+def replayed(encoder: Any, packed: Packed, kind: Hashable, compute: Compute) -> Any:
+    """A pass by a graph of its size; None where it has to be computed without.
+
+    Args:
+        kind: what else the pass depends on. compute: the pass; it must not hold the encoder.
+    """
+    if not (is_alone(packed.input_ids) and is_plain(encoder)):
+        return None
+    return _replays.setdefault(encoder, Replays()).run(kind, encoder, packed, compute)
+
+
+def is_alone(x: Tensor) -> bool:
+    """Whether this is a plain pass on the card's usual stream, of which nobody makes something else."""
+    if type(x) is not Tensor or x.device.type != "cuda" or torch.compiler.is_compiling():
+        return False
+    if torch.cuda.is_current_stream_capturing():
+        return False
+    return bool(torch.cuda.current_stream(x.device) == torch.cuda.default_stream(x.device))
+
+
+def is_plain(encoder: Any) -> bool:
+    """Whether the encoder consists of our own modules alone, with nobody's hooks, and always computes the
+    same kernels for a size."""
+    config = encoder.config
+    if config.positions not in ("learned", "rotary") or config.solves or config.halts or encoder.signals:
+        return False
+    modules = list(encoder.modules())
+    if not all(type(m).__module__.startswith(OWN) for m in modules) or hooked(modules):
+        return False
+    return all(type(p) is nn.Parameter for p in encoder.parameters())
