@@ -16,6 +16,7 @@ from albertine.bench.machine import RESULTS
 from benchmarks import attention, memories, serving
 from benchmarks.asked import from_python, predicted_files
 from benchmarks.exported import exported, foreign, without_torch
+from benchmarks.gpu.section import section as gpu
 from benchmarks.learned import blocks, distilled, ladder, loops, tuned, vectors
 from benchmarks.markdown import newest, newest_of_each, table
 from benchmarks.pretraining import time_to_reach
@@ -386,6 +387,7 @@ PARTS: tuple[Callable[[Path], Iterator[str]], ...] = (
     predicted_files,
     from_python,
     serving.section,
+    gpu,
 )
 
 

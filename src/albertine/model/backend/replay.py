@@ -141,17 +141,16 @@ def _pool(device: torch.device) -> Any:
 
 
 class Replays:
-    """The graphs of one encoder by size, the least lately used first.
+    """The graphs of one encoder by size, the least lately used first."""
 
-    Its lock is held from the copying of a batch to that of its result: threads take turns.
-    """
+    # Held from the copying of a batch to that of its result, and by all encoders, whose graphs share memory.
+    _lock = threading.Lock()
 
     def __init__(self) -> None:
         self.graphs: OrderedDict[Hashable, Recording] = OrderedDict()
         self._sights: Counter[Hashable] = Counter()
         self._addresses: tuple[int, ...] = ()
         self._failed = False
-        self._lock = threading.Lock()
 
     def run(self, kind: Hashable, encoder: Any, packed: Packed, compute: Compute) -> Any:
         """`compute` of the batch, filled up to a size; None where no graph takes it.
