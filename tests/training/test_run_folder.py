@@ -87,7 +87,7 @@ def test_environment_is_written_and_a_change_is_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     facts = environment(7)
-    assert facts["versions"]["torch"] == torch.__version__ and facts["seed"] == 7
+    assert torch.__version__.startswith(facts["versions"]["torch"]) and facts["seed"] == 7
     assert facts["threads"] == torch.get_num_threads() and facts["command"] == sys.argv and facts["cpu"]
     with RunFolder(tmp_path) as folder, caplog.at_level(logging.WARNING, logger="albertine.training"):
         folder.begin()
