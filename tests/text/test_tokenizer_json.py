@@ -18,7 +18,7 @@ from albertine.text.modelproto import PieceType
 from albertine.text.sentencepiece import SentencePieceTokenizer
 from albertine.text.tokenizer import Tokenizer
 from albertine.text.train import ALBERT_PIECES
-from albertine.text.wordpiece import WordPieceTokenizer
+from albertine.text.wordpiece import BERT, WordPieceTokenizer
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "Hello", "hello", "hell", "##o", "world", "é", "e"]
 LINES = [
@@ -84,6 +84,28 @@ def test_pieces_added_beside_a_vocabulary_are_refused(make: Any, tmp_path: Path)
     changed(tmp_path / "tokenizer.json", added_tokens=[{"id": tokenizer.vocab_size, "content": "[E3]"}])
     with pytest.raises(TokenizerError, match=r"\(\[E3\]\)"):
         load_tokenizer(tmp_path)
+
+
+def test_a_piece_kept_whole_elsewhere_and_cut_here_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """[unused1] of BERT's vocabulary as a marker; a word that is a piece anyway is none of this."""
+    pieces = (*vars(BERT).values(), "[unused1]", "[", "]", "unused", "##1", "mark")
+    WordPieceTokenizer(pieces).save(tmp_path)
+    entries = [{"id": pieces.index(p), "content": p, "special": p != "mark"} for p in (*pieces[:6], "mark")]
+    for alone in (False, True):
+        changed(tmp_path / "tokenizer.json", added_tokens=entries)
+        caplog.clear()
+        tokenizer = load_tokenizer(tmp_path)
+        (record,) = caplog.records
+        assert "keeps [unused1] whole wherever a text has it" in record.getMessage()
+        assert tokenizer.piece_to_id("[unused1]") not in tokenizer.encode("a [unused1] mark")
+        if not alone:
+            (tmp_path / "vocab.txt").unlink()  # then from tokenizer.json by itself
+    changed(tmp_path / "tokenizer.json", added_tokens=[*entries[:5], entries[6]])
+    caplog.clear()
+    load_tokenizer(tmp_path)
+    assert not caplog.records
 
 
 @pytest.mark.parametrize(

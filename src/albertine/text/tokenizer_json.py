@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -16,6 +17,8 @@ from albertine.text.modelproto import Piece, PieceType, ends_in_digit_comma, ser
 from albertine.text.sentencepiece import ALBERT, XLNET, SentencePieceTokenizer
 from albertine.text.tokenizer import Tokenizer
 from albertine.text.wordpiece import BERT, WordPieceTokenizer
+
+log = logging.getLogger("albertine.text")
 
 _CONTROL = frozenset(
     {"<pad>", "[CLS]", "[SEP]", "[MASK]", "<s>", "</s>", "<cls>", "<sep>", "<mask>", "<eod>"}
@@ -64,7 +67,9 @@ def read_tokenizer_json(file: Path, config: dict[str, Any]) -> Tokenizer:
     more = [piece for piece in added_pieces(tree) if piece not in known]
     if more or ids != list(range(len(ids))):
         raise _outside(more, file)
-    return _wordpiece(pieces, tree, config, file) if isinstance(vocabulary, dict) else _unigram(tree, file)
+    made = _wordpiece(pieces, tree, config, file) if isinstance(vocabulary, dict) else _unigram(tree, file)
+    check_added(added_pieces(tree), made, file)
+    return made
 
 
 def contents(entries: object) -> list[str]:
@@ -79,7 +84,8 @@ def added_pieces(tree: dict[str, Any]) -> list[str]:
 
 
 def check_added(added: Iterable[str], tokenizer: Tokenizer, where: object) -> None:
-    """Refuse pieces that were added to a model and are not in its vocabulary file.
+    """Refuse pieces that were added to a model and are not in its vocabulary file; those that are in it, as
+    `[unused1]` is, and that transformers keeps whole wherever a text has them, are told of.
 
     Special pieces as another family spells them are let pass: no text of a user has them.
     """
@@ -88,6 +94,15 @@ def check_added(added: Iterable[str], tokenizer: Tokenizer, where: object) -> No
     more = [p for p in told if tokenizer.piece_to_id(p) == unknown and p not in _USUAL_SPECIAL]
     if more:
         raise _outside(more, where)
+    special = {tokenizer.id_to_piece(i) for i in tokenizer.special_ids} | _USUAL_SPECIAL
+    cut = [p for p in told if p not in special and tokenizer.piece_to_id(p) not in tokenizer.encode(p)]
+    if cut:
+        log.warning(
+            "%s keeps %s whole wherever a text has it, as transformers reads it; here it is cut as all text "
+            "is. Do not mark texts with it",
+            where,
+            ", ".join(cut[:3]) + (" …" if len(cut) > 3 else ""),
+        )
 
 
 def _outside(more: Sequence[str], where: object) -> TokenizerError:
