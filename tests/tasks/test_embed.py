@@ -136,9 +136,10 @@ def test_simcse_needs_no_labels_and_pulls_texts_apart(
 
 @pytest.mark.parametrize("normalize", [False, True])
 def test_whitened_vectors_are_what_the_folder_answers(alike: Tune, normalize: bool, tmp_path: Path) -> None:
-    """An early depth alone is kept; the run, its folder, an export and sentence-transformers say the same."""
+    """An early depth alone is kept; the run, its folder, an export and sentence-transformers say the same,
+    also of a text that is longer than what was learned from."""
     ways = {"loss": "cosine", "pooling": "whitened", "normalize": normalize}
-    settings = alike(task={"similarity": ways}, training={"epochs": 3})
+    settings = alike(task={"similarity": ways, "max_length": 16}, training={"epochs": 3})
     result = run(settings)
     assert result.scores["spearman"] > 0.7, result.scores
     best, predictor = result.folder / "best", Predictor(result.folder / "best", precision="float32")
@@ -153,11 +154,14 @@ def test_whitened_vectors_are_what_the_folder_answers(alike: Tune, normalize: bo
     again = albertine.evaluate(result.folder)["dev"]
     assert again["pearson"] == pytest.approx(result.scores["pearson"], abs=1e-5)
     package = pytest.importorskip("sentence_transformers")
-    theirs = package.SentenceTransformer(str(best), device="cpu").encode(firsts)
+    texts = [*firsts[:20], " ".join(firsts[:9])]
+    vectors = predictor.embed(texts)
+    assert np.abs(vectors[-1] - predictor.embed([" ".join(firsts[:5])])[0]).max() < 1e-5
+    theirs = package.SentenceTransformer(str(best), device="cpu").encode(texts)
     np.testing.assert_allclose(vectors, theirs, atol=1e-4 * np.abs(vectors).max())
     export(best, tmp_path / "out")
     graph = Predictor(tmp_path / "out")
-    np.testing.assert_allclose(vectors, graph.embed(firsts), atol=1e-4 * np.abs(vectors).max())
+    np.testing.assert_allclose(vectors, graph.embed(texts), atol=1e-4 * np.abs(vectors).max())
     assert not (tmp_path / "out" / "modules.json").exists()
 
 

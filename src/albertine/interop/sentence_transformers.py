@@ -50,9 +50,13 @@ class Vectors:
     lower: bool = False
 
 
-def sentence_files(model: TaskModel) -> dict[str, bytes]:
+def sentence_files(model: TaskModel, max_length: int | None = None) -> dict[str, bytes]:
     """The files, by path in the folder; none for a model that does not embed, or by a mean over its depths,
-    which sentence-transformers has no module for."""
+    which sentence-transformers has no module for.
+
+    Args:
+        max_length: tokens that are looked at, special ones included; default as many as there are positions.
+    """
     from albertine.model.task_model import Embedder, WhitenedEmbedder
 
     if not isinstance(model, Embedder | WhitenedEmbedder):
@@ -61,6 +65,7 @@ def sentence_files(model: TaskModel) -> dict[str, bytes]:
     if pooling == "depths":
         return {}
     config = model.base.config
+    longest = config.max_position_embeddings
     modes = {name: name == _MODES[pooling] for name in (*_MODES.values(), *_OTHER_MODES)}
     modules, dense = [("Transformer", ""), ("Pooling", POOLING)], dict[str, bytes]()
     if isinstance(model, WhitenedEmbedder):
@@ -76,7 +81,7 @@ def sentence_files(model: TaskModel) -> dict[str, bytes]:
         f"{POOLING}/config.json": {"word_embedding_dimension": config.hidden_size}
         | modes
         | {"include_prompt": True},
-        TRANSFORMER: {"max_seq_length": config.max_position_embeddings, "do_lower_case": False},
+        TRANSFORMER: {"max_seq_length": min(longest, max_length or longest), "do_lower_case": False},
         PROMPTS: {
             "model_type": "SentenceTransformer",
             "prompts": {},

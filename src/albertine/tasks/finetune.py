@@ -371,13 +371,14 @@ def load_tuned(model: TaskModel, folder: Path) -> dict[str, Any]:
 
 def save_tuned(model: TaskModel, tokenizer: Tokenizer, family: Family, folder: Path) -> None:
     """Write a folder that transformers loads with the head of the family, where its plan allows."""
+    config = family.config(model_type(model.base.config), model.dropout)
     save_model(
         model.base,
         tokenizer,
         folder,
         extra_tensors=model.head,
-        extra_config=family.config(model_type(model.base.config), model.dropout),
-        extra_files=sentence_files(model) | whitening_files(model),
+        extra_config=config,
+        extra_files=sentence_files(model, our_flags(config).get("max_length")) | whitening_files(model),
     )
 
 
