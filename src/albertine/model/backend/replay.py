@@ -212,9 +212,9 @@ def replayed(encoder: Any, packed: Packed, kind: Hashable, compute: Compute) -> 
 
 def is_alone(x: Tensor) -> bool:
     """Whether this is a plain pass on the card's usual stream, of which nobody makes something else."""
-    if type(x) is not Tensor or x.device.type != "cuda" or torch.compiler.is_compiling():
+    if type(x) is not Tensor or x.device.type != "cuda" or torch.cuda.is_current_stream_capturing():
         return False
-    if torch.cuda.is_current_stream_capturing():
+    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
         return False
     return bool(torch.cuda.current_stream(x.device) == torch.cuda.default_stream(x.device))
 
