@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from albertine.cli import info
 from albertine.cli.app import build, run
@@ -115,6 +116,8 @@ def test_an_error_is_one_message_and_exit_code_2(albertine: Command) -> None:
         (OSError(errno.EDQUOT, "Disk quota exceeded"), 2, "the disk is full"),
         (PermissionError(errno.EACCES, "Permission denied", "x"), 2, "x: may not be opened"),
         (FileNotFoundError(errno.ENOENT, "No such file", "y"), 2, "y: no such file"),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"), 2, "allocate 2.00 GiB"),
+        (MemoryError(), 2, "there is not enough memory (Python could get none). In training, lower"),
         (KeyboardInterrupt(), 130, ""),
         (SystemExit(143), 143, ""),
         (SystemExit(1), 1, ""),
@@ -129,6 +132,15 @@ def test_exit_codes(
     monkeypatch.setattr(info, "_presets", fail)
     outcome = albertine("info")
     assert outcome.code == code and says in outcome.err and "Traceback" not in outcome.err
+
+
+def test_too_little_memory_on_a_processor_is_one_message(
+    albertine: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(info, "_presets", lambda json: torch.empty(1 << 60))
+    outcome = albertine("info")
+    assert outcome.code == 2 and "there is not enough memory (" in outcome.err
+    assert outcome.err.count("\n") == 1 and "Traceback" not in outcome.err
 
 
 def test_our_own_bugs_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

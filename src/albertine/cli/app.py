@@ -153,6 +153,16 @@ def run(arguments: list[str] | None = None) -> int:
         if error.filename is None and error.errno not in FULL:
             raise
         return _say(_plain_words(error), WRONG)
+    except (MemoryError, RuntimeError) as error:
+        if not _wants_memory(error):
+            raise
+        told = " ".join(str(error).split())[:120] or "Python could get none"
+        return _say(
+            f"there is not enough memory ({told}). In training, lower training.micro_batch_tokens or set "
+            "training.recompute=true, and give the same command again; elsewhere lower --batch-tokens, or "
+            "take a smaller model",
+            WRONG,
+        )
     return _finish(0)
 
 
@@ -178,6 +188,12 @@ def _quiet() -> int:
 def _say(message: str, code: int) -> int:
     typer.echo(f"albertine: {message}", err=True)
     return code
+
+
+def _wants_memory(error: Exception) -> bool:
+    """Of Python and numpy, of torch on a GPU, or on a processor, where torch says it in words alone."""
+    named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return named or "can't allocate memory" in str(error)
 
 
 def _plain_words(error: OSError) -> str:
