@@ -16,9 +16,8 @@ from albertine.errors import TokenizerError
 from albertine.text.load import load_tokenizer
 from albertine.text.modelproto import PieceType
 from albertine.text.sentencepiece import SentencePieceTokenizer
-from albertine.text.tokenizer import Tokenizer
 from albertine.text.train import ALBERT_PIECES
-from albertine.text.wordpiece import BERT, WordPieceTokenizer
+from albertine.text.wordpiece import WordPieceTokenizer
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "Hello", "hello", "hell", "##o", "world", "é", "e"]
 LINES = [
@@ -63,49 +62,67 @@ def changed(file: Path, **values: Any) -> None:
     file.write_text(json.dumps(json.loads(file.read_text(encoding="utf-8")) | values), encoding="utf-8")
 
 
-@pytest.mark.parametrize("make", [wordpiece, sentencepiece])
-def test_pieces_added_beside_a_vocabulary_are_refused(make: Any, tmp_path: Path) -> None:
-    tokenizer: Tokenizer = make()
-    tokenizer.save(tmp_path)
-    added, config = tmp_path / "added_tokens.json", tmp_path / "tokenizer_config.json"
-    for harmless in ({}, {tokenizer.special.mask: tokenizer.mask_id}, {"[PAD]": tokenizer.pad_id}):
-        added.write_text(json.dumps(harmless))
-        assert load_tokenizer(tmp_path).fingerprint == tokenizer.fingerprint
-    added.write_text(json.dumps({"[E1]": tokenizer.vocab_size}))
-    before = config.read_text()
-    changed(config, added_tokens_decoder={str(tokenizer.vocab_size): {"content": "[E1]"}})
+FILES = ("added_tokens.json", "tokenizer_config.json", "tokenizer.json")
+
+
+def note(folder: Path, file: str, name: str, number: int) -> None:
+    """A piece that was added, as one of three files tells it."""
+    entry = {"content": name, "special": True, "normalized": False}
+    if file == "added_tokens.json":
+        (folder / file).write_text(json.dumps({name: number}))
+    elif file == "tokenizer_config.json":
+        changed(folder / file, added_tokens_decoder={str(number): entry})
+    else:
+        changed(folder / file, added_tokens=[entry | {"id": number}])
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_pieces_added_to_a_wordpiece_are_kept_whole(file: str, tmp_path: Path) -> None:
+    plain = wordpiece()
+    plain.save(tmp_path)
+    (tmp_path / "added_tokens.json").write_text(json.dumps({"[PAD]": plain.pad_id}))
+    assert load_tokenizer(tmp_path).fingerprint == plain.fingerprint
+    note(tmp_path, file, "[E1]", plain.vocab_size)
+    found = load_tokenizer(tmp_path)
+    assert found.vocab_size == plain.vocab_size + 1 and found.fingerprint != plain.fingerprint
+    (world,) = plain.encode("world")
+    assert found.encode("world[E1]world") == [world, plain.vocab_size, world]
+    assert found.encode_spans("world [E1]").starts == [0, 6]
+    assert found.encode("[e1]") == plain.encode("[e1]")
+    assert found.decode([world, plain.vocab_size]) == "world [E1]"
+    # One that no vector of the model stands for.
+    note(tmp_path, file, "[E2]", plain.vocab_size + 1)
+    with pytest.raises(TokenizerError, match=r"pieces outside its vocabulary \(\[E2\]\)"):
+        load_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_pieces_added_to_a_sentencepiece_are_refused(file: str, tmp_path: Path) -> None:
+    plain = sentencepiece()
+    plain.save(tmp_path)
+    note(tmp_path, file, plain.special.mask, plain.mask_id)
+    assert load_tokenizer(tmp_path).fingerprint == plain.fingerprint
+    note(tmp_path, file, "[E1]", plain.vocab_size)
     with pytest.raises(TokenizerError, match=r"pieces outside its vocabulary \(\[E1\]\)"):
-        load_tokenizer(tmp_path)
-    added.unlink()
-    changed(config, added_tokens_decoder={str(tokenizer.vocab_size): {"content": "[E2]"}})
-    with pytest.raises(TokenizerError, match=r"\(\[E2\]\)"):
-        load_tokenizer(tmp_path)
-    config.write_text(before)
-    changed(tmp_path / "tokenizer.json", added_tokens=[{"id": tokenizer.vocab_size, "content": "[E3]"}])
-    with pytest.raises(TokenizerError, match=r"\(\[E3\]\)"):
         load_tokenizer(tmp_path)
 
 
 def test_a_piece_kept_whole_elsewhere_and_cut_here_is_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """[unused1] of BERT's vocabulary as a marker; a word that is a piece anyway is none of this."""
-    pieces = (*vars(BERT).values(), "[unused1]", "[", "]", "unused", "##1", "mark")
-    WordPieceTokenizer(pieces).save(tmp_path)
-    entries = [{"id": pieces.index(p), "content": p, "special": p != "mark"} for p in (*pieces[:6], "mark")]
-    for alone in (False, True):
-        changed(tmp_path / "tokenizer.json", added_tokens=entries)
-        caplog.clear()
-        tokenizer = load_tokenizer(tmp_path)
-        (record,) = caplog.records
-        assert "keeps [unused1] whole wherever a text has it" in record.getMessage()
-        assert tokenizer.piece_to_id("[unused1]") not in tokenizer.encode("a [unused1] mark")
-        if not alone:
-            (tmp_path / "vocab.txt").unlink()  # then from tokenizer.json by itself
-    changed(tmp_path / "tokenizer.json", added_tokens=[*entries[:5], entries[6]])
-    caplog.clear()
+    """A piece of a SentencePiece vocabulary as a marker; one that a text is cut into anyway is none."""
+    plain = sentencepiece()
+    plain.save(tmp_path)
+    ids = range(plain.vocab_size)
+    odd = next(i for i in ids if i not in plain.special_ids and i not in plain.encode(plain.id_to_piece(i)))
+    even = next(i for i in ids if plain.encode(plain.id_to_piece(i)) == [i])
+    note(tmp_path, "tokenizer.json", plain.id_to_piece(even), even)
     load_tokenizer(tmp_path)
     assert not caplog.records
+    note(tmp_path, "tokenizer.json", plain.id_to_piece(odd), odd)
+    load_tokenizer(tmp_path)
+    (record,) = caplog.records
+    assert f"keeps {plain.id_to_piece(odd)} whole wherever a text has it" in record.getMessage()
 
 
 @pytest.mark.parametrize(

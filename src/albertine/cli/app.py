@@ -156,9 +156,9 @@ def run(arguments: list[str] | None = None) -> int:
     except (MemoryError, RuntimeError) as error:
         if not _wants_memory(error):
             raise
-        told = " ".join(str(error).split())[:120] or "Python could get none"
+        wanted = " ".join(str(error).split())[:120] or "Python could get none"
         return _say(
-            f"there is not enough memory ({told}). In training, lower training.micro_batch_tokens or set "
+            f"there is not enough memory ({wanted}). In training, lower training.micro_batch_tokens or set "
             "training.recompute=true, and give the same command again; elsewhere lower --batch-tokens, or "
             "take a smaller model",
             WRONG,

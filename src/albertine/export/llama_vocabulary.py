@@ -82,6 +82,9 @@ def unlike(tokenizer: Tokenizer) -> list[str]:
 def _wordpiece(tokenizer: WordPieceTokenizer) -> LlamaPieces:
     if not tokenizer.chinese:
         raise ModelError("has a tokenizer that keeps Chinese words whole, and llama.cpp cuts them")
+    if tokenizer.whole:
+        name = tokenizer.whole[0].content
+        raise ModelError(f"has a tokenizer to which pieces were added ({name}), and llama.cpp would cut them")
     lower, accents = tokenizer.lower, tokenizer.strip_accents
     every = range(tokenizer.vocab_size)
     told: dict[str, Value] = {

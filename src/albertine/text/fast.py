@@ -17,6 +17,7 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 
 from albertine.errors import TokenizerError
 from albertine.files import replace_durably
+from albertine.text.added import AddedPiece
 from albertine.text.cleaning import Cleaning, combining_class
 from albertine.text.modelproto import SPACE, ModelProto, ends_in_digit_comma
 from albertine.text.tokenizer import MODEL_FILE, VOCABULARY_FILE, Tokenizer
@@ -35,8 +36,11 @@ class TextRules(NamedTuple):
     chinese: bool
 
 
-def wordpiece_backend(pieces: Sequence[str], unknown: str, rules: TextRules) -> tokenizers.Tokenizer:
-    """BERT's pipeline as the library has it, without special pieces: text is text."""
+def wordpiece_backend(
+    pieces: Sequence[str], unknown: str, rules: TextRules, whole: Sequence[AddedPiece] = ()
+) -> tokenizers.Tokenizer:
+    """BERT's pipeline as the library has it, without special pieces: text is text, but for the pieces of the
+    vocabulary that are kept whole."""
     vocabulary = {piece: i for i, piece in enumerate(pieces)}
     backend = tokenizers.Tokenizer(
         models.WordPiece(vocabulary, unk_token=unknown, max_input_chars_per_word=LONGEST_WORD)
@@ -49,6 +53,7 @@ def wordpiece_backend(pieces: Sequence[str], unknown: str, rules: TextRules) -> 
     )
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece(prefix="##")
+    backend.add_tokens([AddedToken(**piece._asdict()) for piece in whole])
     return backend
 
 
@@ -163,9 +168,11 @@ def save_sentencepiece(
     _write(folder, MODEL_FILE, model, backend, config)
 
 
-def save_wordpiece(tokenizer: Tokenizer, pieces: Sequence[str], rules: TextRules, folder: Path) -> None:
+def save_wordpiece(
+    tokenizer: Tokenizer, pieces: Sequence[str], rules: TextRules, whole: Sequence[AddedPiece], folder: Path
+) -> None:
     """Write `vocab.txt`, `tokenizer.json` and `tokenizer_config.json` into a folder."""
-    backend = wordpiece_backend(pieces, tokenizer.special.unk, rules)
+    backend = wordpiece_backend(pieces, tokenizer.special.unk, rules, whole)
     _add_special(backend, tokenizer)
     config = _config(tokenizer) | {
         "tokenizer_class": "BertTokenizer",
@@ -173,6 +180,9 @@ def save_wordpiece(tokenizer: Tokenizer, pieces: Sequence[str], rules: TextRules
         "strip_accents": rules.strip_accents,
         "tokenize_chinese_chars": rules.chinese,
     }
+    if whole:  # transformers 4 reads them here
+        ids = {tokenizer.piece_to_id(piece.content): piece._asdict() for piece in whole}
+        config["added_tokens_decoder"] = {str(i): ids[i] | {"special": False} for i in sorted(ids)}
     _write(folder, VOCABULARY_FILE, "".join(f"{p}\n" for p in pieces).encode("utf-8"), backend, config)
 
 

@@ -12,11 +12,12 @@ from typing import Any, Literal, Protocol
 from albertine.errors import ModelError, TokenizerError
 from albertine.files import replaced_folder, standing
 from albertine.released import which
+from albertine.text.added import Added, added_pieces, appended
 from albertine.text.cleaning import Cleaning
 from albertine.text.sentencepiece import SentencePieceTokenizer
 from albertine.text.tokenizer import CLS_SEGMENT, MODEL_FILE, VOCABULARY_FILE, Tokenizer
-from albertine.text.tokenizer_json import added_pieces, check_added, contents, read_tokenizer_json
-from albertine.text.wordpiece import WordPieceTokenizer
+from albertine.text.tokenizer_json import USUAL_SPECIAL, check_added, read_tokenizer_json
+from albertine.text.wordpiece import BERT, WordPieceTokenizer
 
 CONFIG_FILE = "tokenizer_config.json"
 FAST_FILE = "tokenizer.json"
@@ -34,12 +35,14 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     A folder with `vocab.txt` is WordPiece, also when its model is an ALBERT: all Chinese ones are. One with
     `spiece.model` (or a single other *.model) is SentencePiece. Without either, `tokenizer.json` is read; if
     nothing is there, the folder `assets`, where TF-Hub has them.
+    Pieces that transformers has added to a WordPiece are read too; to a SentencePiece they are refused.
     `tokenizer_config.json` beside the vocabulary is honoured: do_lower_case, keep_accents, strip_accents,
     tokenize_chinese_chars, replace_quotes. Google's archives have none: there the pieces of `vocab.txt` tell
     whether text is lowered.
 
     Raises:
-        TokenizerError: nothing there, several vocabularies, one that is damaged, or pieces added to it later.
+        TokenizerError: nothing there, several vocabularies, one that is damaged, or pieces that were added to
+            it and that it cannot have.
     """
     path = standing(Path(path))
     if not path.exists():
@@ -56,18 +59,24 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
         raise TokenizerError("is empty", where=file, remedy="Copy the vocabulary of the model again")
     if file.suffix == ".json":
         return read_tokenizer_json(file, config)
-    tokenizer = (_wordpiece if file.suffix == ".txt" else _sentencepiece)(data, config, file)
-    check_added(_added(file.parent, config), tokenizer, file.parent)
+    folder = file.parent
+    added = added_pieces(_config(folder / FAST_FILE), config, _config(folder / ADDED_FILE))
+    if file.suffix == ".txt":
+        return _wordpiece(data, config, added, file)
+    tokenizer = _sentencepiece(data, config, file)
+    check_added(added, tokenizer, folder)
     return tokenizer
 
 
-def _wordpiece(data: bytes, config: dict[str, Any], file: Path) -> Tokenizer:
+def _wordpiece(data: bytes, config: dict[str, Any], added: Added, file: Path) -> Tokenizer:
     lines = _lines(data, file)
+    pieces, whole = appended(lines, added, vars(BERT).values(), USUAL_SPECIAL, file.parent)
     return WordPieceTokenizer(
-        lines,
+        pieces,
         lower=_flag(config, "do_lower_case", not _cased(lines)),
         strip_accents=None if config.get("strip_accents") is None else bool(config["strip_accents"]),
         chinese=_flag(config, "tokenize_chinese_chars", True),
+        whole=whole,
         where=file,
     )
 
@@ -81,13 +90,6 @@ def _sentencepiece(data: bytes, config: dict[str, Any], file: Path) -> Tokenizer
         replace_quotes=_flag(config, "replace_quotes", default.replace_quotes),
     )
     return plain if cleaning == default else SentencePieceTokenizer(data, cleaning, where=file)
-
-
-def _added(folder: Path, config: dict[str, Any]) -> list[str]:
-    """The pieces that transformers keeps beside a vocabulary; in which file depends on its release."""
-    decoder = config.get("added_tokens_decoder")
-    noted = list(decoder.values()) if isinstance(decoder, dict) else []
-    return [*_config(folder / ADDED_FILE), *contents(noted), *added_pieces(_config(folder / FAST_FILE))]
 
 
 @contextmanager

@@ -60,8 +60,9 @@ def needed(tokenizer: Tokenizer, counts: Ints) -> Flags:
     """Which pieces stay whatever else does, (V,): the special ones, and every character by which a piece of
     the text can be spelled, so that nothing of it becomes unknown.
 
-    Of a SentencePiece also bytes, what was asked for by name, the least likely piece, from which the price of
-    an unknown one is reckoned, and pieces such as "▁2000,", which are cut otherwise once they were chosen.
+    Of a WordPiece also what is kept whole; of a SentencePiece bytes, what was asked for by name, the least
+    likely piece, from which the price of an unknown one is reckoned, and pieces such as "▁2000,", which are
+    cut otherwise once they were chosen.
     """
     stay = np.zeros(tokenizer.vocab_size, dtype=np.bool_)
     stay[sorted(tokenizer.special_ids)] = True
@@ -69,6 +70,8 @@ def needed(tokenizer: Tokenizer, counts: Ints) -> Flags:
     ids = {piece: i for i, piece in enumerate(pieces)}
     spelled = {c for i in np.flatnonzero((counts > 0) & ~stay) for c in _characters(tokenizer, pieces[i])}
     stay[[ids[c] for c in spelled if c in ids]] = True
+    if isinstance(tokenizer, WordPieceTokenizer):
+        stay[[ids[piece.content] for piece in tokenizer.whole]] = True
     if isinstance(tokenizer, SentencePieceTokenizer):
         proto = tokenizer.proto.pieces
         for i, piece in enumerate(proto):
@@ -100,6 +103,7 @@ def pruned(tokenizer: Tokenizer, kept: Ints) -> Tokenizer:
             lower=tokenizer.lower,
             strip_accents=tokenizer.strip_accents,
             chinese=tokenizer.chinese,
+            whole=tokenizer.whole,
         )
     if isinstance(tokenizer, SentencePieceTokenizer) and tokenizer.proto.model_type == 1:
         return SentencePieceTokenizer(with_pieces(tokenizer.model, kept.tolist()), tokenizer.cleaning)

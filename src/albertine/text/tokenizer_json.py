@@ -6,11 +6,12 @@ import base64
 import json
 import logging
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from albertine.errors import TokenizerError
+from albertine.text.added import AddedPiece, added_pieces, appended, outside_error
 from albertine.text.cleaning import Cleaning
 from albertine.text.fast import DIGIT_COMMA_PENALTY, LONGEST_WORD
 from albertine.text.modelproto import Piece, PieceType, ends_in_digit_comma, serialize
@@ -26,7 +27,7 @@ _CONTROL = frozenset(
 _IN_TEXT = frozenset({"<eop>"})
 """Special in XLNet's tokenizer.json, but its spiece.model finds it in text."""
 _BYTE = re.compile("<0x[0-9A-F]{2}>")
-_USUAL_SPECIAL = frozenset(piece for family in (BERT, ALBERT, XLNET) for piece in vars(family).values())
+USUAL_SPECIAL = frozenset(piece for family in (BERT, ALBERT, XLNET) for piece in vars(family).values())
 _AS_IT_IS = frozenset({"PreTrainedTokenizerFast", "TokenizersBackend"})
 """The classes of transformers that take tokenizer.json alone for the pipeline."""
 
@@ -63,24 +64,15 @@ def read_tokenizer_json(file: Path, config: dict[str, Any]) -> Tokenizer:
             where=file,
             remedy="Use the tokenizer of a BERT, ALBERT or XLNet model",
         )
-    known = set(pieces)
-    more = [piece for piece in added_pieces(tree) if piece not in known]
-    if more or ids != list(range(len(ids))):
-        raise _outside(more, file)
-    made = _wordpiece(pieces, tree, config, file) if isinstance(vocabulary, dict) else _unigram(tree, file)
-    check_added(added_pieces(tree), made, file)
+    if ids != list(range(len(ids))):
+        raise outside_error([], file)
+    added = added_pieces(tree, config)
+    if isinstance(vocabulary, dict):
+        pieces, whole = appended(pieces, added, vars(BERT).values(), USUAL_SPECIAL, file)
+        return _wordpiece(pieces, whole, tree, config, file)
+    made = _unigram(tree, file)
+    check_added(added, made, file)
     return made
-
-
-def contents(entries: object) -> list[str]:
-    """The spelling of each piece in a list of descriptions as transformers writes them."""
-    found = entries if isinstance(entries, list) else []
-    return [str(entry["content"]) for entry in found if isinstance(entry, dict) and "content" in entry]
-
-
-def added_pieces(tree: dict[str, Any]) -> list[str]:
-    """The pieces that a `tokenizer.json` lists beside its model: special ones, and those added later."""
-    return contents(tree.get("added_tokens"))
 
 
 def check_added(added: Iterable[str], tokenizer: Tokenizer, where: object) -> None:
@@ -91,10 +83,10 @@ def check_added(added: Iterable[str], tokenizer: Tokenizer, where: object) -> No
     """
     unknown = tokenizer.unk_id
     told = dict.fromkeys(added)  # several files may tell of the same piece
-    more = [p for p in told if tokenizer.piece_to_id(p) == unknown and p not in _USUAL_SPECIAL]
+    more = [p for p in told if tokenizer.piece_to_id(p) == unknown and p not in USUAL_SPECIAL]
     if more:
-        raise _outside(more, where)
-    special = {tokenizer.id_to_piece(i) for i in tokenizer.special_ids} | _USUAL_SPECIAL
+        raise outside_error(more, where)
+    special = {tokenizer.id_to_piece(i) for i in tokenizer.special_ids} | USUAL_SPECIAL
     cut = [p for p in told if p not in special and tokenizer.piece_to_id(p) not in tokenizer.encode(p)]
     if cut:
         log.warning(
@@ -103,14 +95,6 @@ def check_added(added: Iterable[str], tokenizer: Tokenizer, where: object) -> No
             where,
             ", ".join(cut[:3]) + (" …" if len(cut) > 3 else ""),
         )
-
-
-def _outside(more: Sequence[str], where: object) -> TokenizerError:
-    return TokenizerError(
-        f"has pieces outside its vocabulary ({', '.join(more[:3]) or 'ids with gaps'})",
-        where=where,
-        remedy="Use the model and its tokenizer as they were before pieces were added",
-    )
 
 
 def _steps(part: dict[str, Any] | None, inside: str) -> list[dict[str, Any]]:
@@ -122,7 +106,9 @@ def _steps(part: dict[str, Any] | None, inside: str) -> list[dict[str, Any]]:
     return [part]
 
 
-def _wordpiece(pieces: list[str], tree: dict[str, Any], config: dict[str, Any], file: Path) -> Tokenizer:
+def _wordpiece(
+    pieces: list[str], whole: list[AddedPiece], tree: dict[str, Any], config: dict[str, Any], file: Path
+) -> Tokenizer:
     steps = _steps(tree.get("normalizer"), "normalizers")
     if not _is_bert(tree, steps):
         raise TokenizerError(
@@ -138,6 +124,7 @@ def _wordpiece(pieces: list[str], tree: dict[str, Any], config: dict[str, Any], 
         lower=bool(rules["lowercase"] if lower is None else lower),
         strip_accents=said.get("strip_accents", rules.get("strip_accents")),
         chinese=bool(rules["handle_chinese_chars"] if chinese is None else chinese),
+        whole=whole,
         where=file,
     )
 
@@ -170,8 +157,9 @@ def _check_marker(tree: dict[str, Any], file: Path) -> None:
 def _unigram(tree: dict[str, Any], file: Path) -> Tokenizer:
     _check_marker(tree, file)
     model, steps = tree["model"], _steps(tree.get("normalizer"), "normalizers")
-    special = [entry for entry in tree.get("added_tokens") or [] if entry.get("special") is True]
-    control = (_CONTROL | set(contents(special))) - _IN_TEXT
+    listed = tree.get("added_tokens") or []
+    special = {str(entry["content"]) for entry in listed if entry.get("special") is True}
+    control = (_CONTROL | special) - _IN_TEXT
     usual = min((score for text, score in model["vocab"] if not ends_in_digit_comma(text)), default=0.0)
     pieces = []
     for i, (text, score) in enumerate(model["vocab"]):

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from albertine.errors import TokenizerError
+from albertine.text.added import AddedPiece
 from albertine.text.bulk import BulkEncoder
 from albertine.text.cleaning import well_formed
 from albertine.text.tokenizer import Spans, SpecialPieces, Tokenizer
@@ -44,6 +45,7 @@ class WordPieceTokenizer(Tokenizer):
         lower: small letters only.
         strip_accents: drop accents; None does so if `lower`, as in the original.
         chinese: each Chinese character is a word.
+        whole: pieces of the vocabulary that are kept whole wherever a text has them (`text.added`).
         where: named in error messages.
 
     Raises:
@@ -59,11 +61,13 @@ class WordPieceTokenizer(Tokenizer):
         lower: bool = True,
         strip_accents: bool | None = None,
         chinese: bool = True,
+        whole: Sequence[AddedPiece] = (),
         where: object = None,
     ) -> None:
         _check(pieces, where)
         self.lower, self.strip_accents, self.chinese = lower, strip_accents, chinese
-        super().__init__(pieces, BERT, _fingerprint(pieces, lower, strip_accents, chinese))
+        self.whole = tuple(whole)
+        super().__init__(pieces, BERT, _fingerprint(pieces, lower, strip_accents, chinese, self.whole))
         # without BERT's rule for Chinese characters, a cut beside one would split words
         self._parts = _HAN_OR_REST if chinese else _REST
         self._open()
@@ -71,11 +75,10 @@ class WordPieceTokenizer(Tokenizer):
     def _open(self) -> None:
         from albertine.text.fast import TextRules, wordpiece_backend
 
-        self._library = wordpiece_backend(
-            self.pieces, self.special.unk, TextRules(self.lower, self.strip_accents, self.chinese)
-        )
+        rules = TextRules(self.lower, self.strip_accents, self.chinese)
+        self._library = wordpiece_backend(self.pieces, self.special.unk, rules, self.whole)
         self._words = WordCache(self._encode_part)
-        self._bulk = BulkEncoder(self.parts, self._encode_parts)
+        self._bulk = BulkEncoder(None if self.whole else self.parts, self._encode_parts)
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k not in ("_library", "_words", "_bulk")}
@@ -97,7 +100,10 @@ class WordPieceTokenizer(Tokenizer):
         return [found.ids for found in self._library.encode_batch(texts, add_special_tokens=False)]
 
     def parts(self, text: str) -> list[str]:
-        """The text cut at spaces and around Chinese characters, so that each part can be encoded alone."""
+        """The text cut at spaces and around Chinese characters, so that each part can be encoded alone; uncut
+        where pieces are kept whole, which may have either."""
+        if self.whole:
+            return [text]
         # str.split also cuts at \x0b, \x0c and \x1c-\x1f, which BERT deletes instead: no cut there
         plain = text.isascii() and text.isprintable()
         return text.split() if plain else self._parts.findall(text)
@@ -136,9 +142,8 @@ class WordPieceTokenizer(Tokenizer):
         """Write `vocab.txt`, `tokenizer.json` and `tokenizer_config.json`."""
         from albertine.text.fast import TextRules, save_wordpiece
 
-        save_wordpiece(
-            self, self.pieces, TextRules(self.lower, self.strip_accents, self.chinese), Path(folder)
-        )
+        rules = TextRules(self.lower, self.strip_accents, self.chinese)
+        save_wordpiece(self, self.pieces, rules, self.whole, Path(folder))
 
     @property
     def pieces(self) -> tuple[str, ...]:
@@ -178,12 +183,19 @@ def _check(pieces: Sequence[str], where: object) -> None:
             seen[piece] = line
 
 
-def _fingerprint(pieces: Sequence[str], lower: bool, strip_accents: bool | None, chinese: bool) -> str:
+def _fingerprint(
+    pieces: Sequence[str],
+    lower: bool,
+    strip_accents: bool | None,
+    chinese: bool,
+    whole: tuple[AddedPiece, ...],
+) -> str:
     settings = {
         "kind": "wordpiece",
         "lower": lower,
         "strip_accents": lower if strip_accents is None else strip_accents,
         "chinese": chinese,
+        **({"whole": sorted(whole)} if whole else {}),
     }
     return hashlib.sha256(
         json.dumps(settings, sort_keys=True).encode() + "\n".join(["", *pieces]).encode()

@@ -1,0 +1,91 @@
+"""Pieces that somebody added to a vocabulary, such as [E1] before an entity: transformers keeps them whole
+wherever a text has them, in which of three files depends on its release."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from albertine.errors import TokenizerError
+
+
+class AddedPiece(NamedTuple):
+    """A piece that is found in a text before anything else is done to it.
+
+    The flags are those of the `tokenizers` library.
+
+    Attributes:
+        content: how it is written. normalized: looked for in the cleaned text, and cleaned itself.
+        single_word: not inside of words. lstrip, rstrip: spaces before or behind belong to it.
+    """
+
+    content: str
+    normalized: bool = False
+    single_word: bool = False
+    lstrip: bool = False
+    rstrip: bool = False
+
+
+Added = dict[str, tuple[int, AddedPiece]]
+"""By spelling: id, and how it is found."""
+
+
+def added_pieces(
+    fast: Mapping[str, Any], config: Mapping[str, Any], slow: Mapping[str, Any] | None = None
+) -> Added:
+    """What three files say.
+
+    Args:
+        fast: `tokenizer.json`. config: `tokenizer_config.json`. slow: `added_tokens.json`, of ids alone.
+    """
+    found = {text: (_whole_number(i), AddedPiece(text)) for text, i in (slow or {}).items()}
+    decoder = config.get("added_tokens_decoder")
+    entries = list(decoder.items()) if isinstance(decoder, dict) else []
+    listed = fast.get("added_tokens")
+    entries += [(e.get("id"), e) for e in listed if isinstance(e, dict)] if isinstance(listed, list) else []
+    for i, entry in entries:
+        if isinstance(entry, dict) and "content" in entry:
+            text, flags = str(entry["content"]), AddedPiece._fields[1:]
+            piece = AddedPiece(text, **{name: entry.get(name) is True for name in flags})
+            found[text] = _whole_number(i), piece
+    return found
+
+
+def _whole_number(said: object) -> int:
+    """An id; -1 where it is none."""
+    text = str(said)
+    return int(text) if text.isascii() and text.isdigit() else -1
+
+
+def appended(
+    pieces: Sequence[str], added: Added, special: Iterable[str], usual: frozenset[str], where: object
+) -> tuple[list[str], list[AddedPiece]]:
+    """A vocabulary with the pieces that were added behind it, and all pieces that are kept whole.
+
+    Args:
+        special: pieces of the vocabulary that no text has. usual: how any family spells its special pieces;
+            these need not be there.
+
+    Raises:
+        TokenizerError: ids of added pieces do not follow those of the vocabulary.
+    """
+    known = set(pieces)
+    outside = {i: piece for i, piece in added.values() if piece.content not in known}
+    more: list[str] = []
+    if any(piece.content not in usual for piece in outside.values()):
+        while (i := len(pieces) + len(more)) in outside:
+            more.append(outside[i].content)
+    lost = [p.content for p in outside.values() if p.content not in usual and p.content not in more]
+    if lost:
+        raise outside_error(lost, where)
+    names = [text for text in added if text in more or (text in known and text not in set(special))]
+    return [*pieces, *more], [added[text][1] for text in names]
+
+
+def outside_error(more: Sequence[str], where: object) -> TokenizerError:
+    """Of pieces whose ids no vector stands for, or which this kind of tokenizer cannot have."""
+    return TokenizerError(
+        f"has pieces outside its vocabulary ({', '.join(more[:3]) or 'ids with gaps'})",
+        where=where,
+        remedy="Use the model and its tokenizer as they were before pieces were added",
+    )
