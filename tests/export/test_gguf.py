@@ -21,6 +21,7 @@ from albertine.export.llama_vocabulary import LEAST_SCORE, unlike, vocabulary
 from albertine.export.make import export
 from albertine.interop.gguf_file import read_gguf, write_gguf
 from albertine.interop.huggingface import save_model
+from albertine.text.added import AddedPiece
 from albertine.text.load import load_tokenizer
 from albertine.text.modelproto import PieceType
 from albertine.text.wordpiece import WordPieceTokenizer
@@ -164,6 +165,8 @@ def test_wordpieces_carry_the_mark_at_the_beginning_of_a_word() -> None:
     assert cased["tokenizer.ggml.normalizer.strip_accents"] is False
     with pytest.raises(ModelError, match="Chinese words whole"):
         vocabulary(WordPieceTokenizer(saved.PIECES, chinese=False), len(saved.PIECES))
+    with pytest.raises(ModelError, match=r"pieces were added \(\[E1\]\), and llama.cpp would cut them"):
+        vocabulary(WordPieceTokenizer([*saved.PIECES, "[E1]"], whole=[AddedPiece("[E1]")]), 99)
     with pytest.raises(ModelError, match="not tell apart: `▁b`"):
         vocabulary(WordPieceTokenizer([*saved.PIECES, "##▁b"]), len(saved.PIECES) + 1)
 

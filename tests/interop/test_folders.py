@@ -22,6 +22,7 @@ from albertine.interop.huggingface import load_model, read_folder, save_model
 from albertine.interop.huggingface_names import ALBERT, BERT, ROFORMER
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
+from albertine.released import released_folder
 from albertine.text.wordpiece import WordPieceTokenizer
 from tests.crashes import Disk, dies_while
 from tests.model import builders
@@ -119,6 +120,40 @@ def test_fill_mask_pipeline_and_auto_classes(plan, tmp_path):
         config.pad_token_id,
         transformers.AutoModel.from_pretrained(tmp_path / "m").config.hidden_size,
     ) == (0, 24)
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_a_model_whose_vocabulary_grew(language, tmp_path):
+    """With transformers: pieces added to the tokenizer, and vectors for them to the model."""
+    name = f"albertine-mini-{language}"
+    theirs = transformers.AutoTokenizer.from_pretrained(released_folder(name))
+    config = transformers.AlbertConfig(
+        **{"vocab_size": len(theirs), "hidden_size": 32, "embedding_size": 16, "intermediate_size": 64},
+        **{"num_attention_heads": 2, "num_hidden_layers": 2},
+    )
+    model = transformers.AlbertForMaskedLM(config).eval()
+    theirs.add_tokens(["[E1]", "[/E1]"], special_tokens=True)
+    theirs.add_tokens(["new word"])
+    model.resize_token_embeddings(len(theirs))
+    model.save_pretrained(tmp_path / "m")
+    theirs.save_pretrained(tmp_path / "m")
+    text = "[E1]a king[/E1] has 王 new word [MASK]."
+    fields = theirs(text, return_tensors="pt")
+    ids = fields["input_ids"][0].tolist()
+    assert {len(theirs) - 3, len(theirs) - 2, len(theirs) - 1} <= set(ids)
+    with torch.no_grad():
+        logits = model(**fields).logits[0, ids.index(theirs.mask_token_id)]
+    plain = albertine.load_tokenizer(name)
+    logits[sorted(plain.special_ids)] = -torch.inf  # none of these is a guess
+    wanted = logits.softmax(0)
+    for folder in (tmp_path / "m", tmp_path / "ours"):
+        if folder.name == "ours":
+            ours = albertine.load_tokenizer(tmp_path / "m")
+            albertine.save(albertine.load(tmp_path / "m"), ours, folder)
+        predictor = albertine.Predictor(folder, precision="float32")
+        assert predictor.tokenizer(text)["input_ids"] == ids
+        for guess in predictor.fill_mask(text, top_k=5)[0]:
+            assert guess.probability == pytest.approx(float(wanted[guess.token_id]), rel=1e-4)
 
 
 def test_heads_of_tasks_travel_beside_the_encoder(tmp_path):

@@ -9,6 +9,7 @@ import pytest
 
 from albertine.errors import SettingsError, TokenizerError
 from albertine.released import released_folder
+from albertine.text.added import AddedPiece
 from albertine.text.documents import read_documents
 from albertine.text.load import load_tokenizer
 from albertine.text.modelproto import Piece, PieceType, ends_in_digit_comma, parse, serialize
@@ -87,6 +88,22 @@ def test_the_saved_folder_gives_the_same_ids(
             ids = small.encode(text)
             assert ours.encode(text) == ids
             assert theirs.encode(text, add_special_tokens=False).ids == ids
+
+
+def test_added_pieces_stay(tokenizer: Tokenizer, sentences: list[str]) -> None:
+    """Although the text has none of them."""
+    whole = [AddedPiece("[E1]"), AddedPiece("two words")]
+    marked: Tokenizer
+    if isinstance(tokenizer, WordPieceTokenizer):
+        marked = WordPieceTokenizer([*tokenizer.pieces, *(p.content for p in whole)], whole=whole)
+    else:
+        assert isinstance(tokenizer, SentencePieceTokenizer)
+        marked = SentencePieceTokenizer(tokenizer.model, tokenizer.cleaning, whole=whole)
+    kept = kept_pieces(marked, counted(marked, sentences))
+    small, text = pruned(marked, kept), f"[E1]{sentences[0]} two words"
+    assert small.vocab_size < marked.vocab_size == tokenizer.vocab_size + 2
+    assert [int(kept[i]) for i in small.encode(text)] == marked.encode(text)
+    assert small.encode(text)[-1] == small.vocab_size - 1
 
 
 def test_coverage_is_reached_by_the_fewest_pieces() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -77,52 +78,46 @@ def note(folder: Path, file: str, name: str, number: int) -> None:
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_pieces_added_to_a_wordpiece_are_kept_whole(file: str, tmp_path: Path) -> None:
-    plain = wordpiece()
+@pytest.mark.parametrize("make", [wordpiece, sentencepiece])
+def test_added_pieces_are_kept_whole(make: Any, file: str, tmp_path: Path) -> None:
+    plain = make()
     plain.save(tmp_path)
-    (tmp_path / "added_tokens.json").write_text(json.dumps({"[PAD]": plain.pad_id}))
+    (tmp_path / "added_tokens.json").write_text(json.dumps({plain.special.pad: plain.pad_id, "[PAD]": 0}))
     assert load_tokenizer(tmp_path).fingerprint == plain.fingerprint
     note(tmp_path, file, "[E1]", plain.vocab_size)
     found = load_tokenizer(tmp_path)
     assert found.vocab_size == plain.vocab_size + 1 and found.fingerprint != plain.fingerprint
-    (world,) = plain.encode("world")
-    assert found.encode("world[E1]world") == [world, plain.vocab_size, world]
-    assert found.encode_spans("world [E1]").starts == [0, 6]
-    assert found.encode("[e1]") == plain.encode("[e1]")
-    assert found.decode([world, plain.vocab_size]) == "world [E1]"
-    # One that no vector of the model stands for.
+    word = plain.encode("e")
+    assert found.encode("e[E1]e") == [*word, plain.vocab_size, *word]
+    spans = found.encode_spans("e  [E1] e")
+    assert [spans.starts[i] for i in (0, len(word), -1)][1:] == [3, 8] and spans.ends[len(word)] == 7
+    assert found.encode("[e1]") == plain.encode("[e1]") and found.encode("") == []
+    assert found.decode([*word, plain.vocab_size, *word]) == "e [E1] e"
+    assert found.word_starts([plain.vocab_size]).tolist() == [True]
+    assert found("e [E1]")["input_ids"][-2] == plain.vocab_size
+    other = pickle.loads(pickle.dumps(found))
+    assert other.encode("e[E1]") == found.encode("e[E1]")
+    found.save(tmp_path / "copy")
+    assert load_tokenizer(tmp_path / "copy").fingerprint == found.fingerprint
+    # One whose id does not follow.
     note(tmp_path, file, "[E2]", plain.vocab_size + 1)
     with pytest.raises(TokenizerError, match=r"pieces outside its vocabulary \(\[E2\]\)"):
         load_tokenizer(tmp_path)
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_pieces_added_to_a_sentencepiece_are_refused(file: str, tmp_path: Path) -> None:
-    plain = sentencepiece()
-    plain.save(tmp_path)
-    note(tmp_path, file, plain.special.mask, plain.mask_id)
-    assert load_tokenizer(tmp_path).fingerprint == plain.fingerprint
-    note(tmp_path, file, "[E1]", plain.vocab_size)
-    with pytest.raises(TokenizerError, match=r"pieces outside its vocabulary \(\[E1\]\)"):
-        load_tokenizer(tmp_path)
-
-
-def test_a_piece_kept_whole_elsewhere_and_cut_here_is_told(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A piece of a SentencePiece vocabulary as a marker; one that a text is cut into anyway is none."""
+def test_pieces_of_the_vocabulary_may_be_kept_whole_too(tmp_path: Path) -> None:
+    """A piece that no text is cut into, as [unused1] of BERT's; one that is found anyway changes nothing."""
     plain = sentencepiece()
     plain.save(tmp_path)
     ids = range(plain.vocab_size)
     odd = next(i for i in ids if i not in plain.special_ids and i not in plain.encode(plain.id_to_piece(i)))
     even = next(i for i in ids if plain.encode(plain.id_to_piece(i)) == [i])
     note(tmp_path, "tokenizer.json", plain.id_to_piece(even), even)
-    load_tokenizer(tmp_path)
-    assert not caplog.records
+    assert load_tokenizer(tmp_path).fingerprint == plain.fingerprint
     note(tmp_path, "tokenizer.json", plain.id_to_piece(odd), odd)
-    load_tokenizer(tmp_path)
-    (record,) = caplog.records
-    assert f"keeps {plain.id_to_piece(odd)} whole wherever a text has it" in record.getMessage()
+    found = load_tokenizer(tmp_path)
+    assert found.vocab_size == plain.vocab_size
+    assert found.encode(f"a {plain.id_to_piece(odd)} b") == [*plain.encode("a"), odd, *plain.encode("b")]
 
 
 @pytest.mark.parametrize(

@@ -79,12 +79,16 @@ def unlike(tokenizer: Tokenizer) -> list[str]:
     ][: len(steps)]
 
 
-def _wordpiece(tokenizer: WordPieceTokenizer) -> LlamaPieces:
-    if not tokenizer.chinese:
-        raise ModelError("has a tokenizer that keeps Chinese words whole, and llama.cpp cuts them")
+def _check_added(tokenizer: WordPieceTokenizer | SentencePieceTokenizer) -> None:
     if tokenizer.whole:
         name = tokenizer.whole[0].content
         raise ModelError(f"has a tokenizer to which pieces were added ({name}), and llama.cpp would cut them")
+
+
+def _wordpiece(tokenizer: WordPieceTokenizer) -> LlamaPieces:
+    _check_added(tokenizer)
+    if not tokenizer.chinese:
+        raise ModelError("has a tokenizer that keeps Chinese words whole, and llama.cpp cuts them")
     lower, accents = tokenizer.lower, tokenizer.strip_accents
     every = range(tokenizer.vocab_size)
     told: dict[str, Value] = {
@@ -112,6 +116,7 @@ def _type(i: int, tokenizer: Tokenizer) -> PieceType:
 
 
 def _unigram(tokenizer: SentencePieceTokenizer) -> LlamaPieces:
+    _check_added(tokenizer)
     proto = tokenizer.proto
     odd = {
         "is no unigram model": proto.model_type != _UNIGRAM,

@@ -60,7 +60,8 @@ def _whole_number(said: object) -> int:
 def appended(
     pieces: Sequence[str], added: Added, special: Iterable[str], usual: frozenset[str], where: object
 ) -> tuple[list[str], list[AddedPiece]]:
-    """A vocabulary with the pieces that were added behind it, and all pieces that are kept whole.
+    """A vocabulary with the pieces that were added behind it, and all pieces that are kept whole, in the
+    order of ids.
 
     Args:
         special: pieces of the vocabulary that no text has. usual: how any family spells its special pieces;
@@ -69,7 +70,7 @@ def appended(
     Raises:
         TokenizerError: ids of added pieces do not follow those of the vocabulary.
     """
-    known = set(pieces)
+    known, hidden = set(pieces), set(special)
     outside = {i: piece for i, piece in added.values() if piece.content not in known}
     more: list[str] = []
     if any(piece.content not in usual for piece in outside.values()):
@@ -78,12 +79,12 @@ def appended(
     lost = [p.content for p in outside.values() if p.content not in usual and p.content not in more]
     if lost:
         raise outside_error(lost, where)
-    names = [text for text in added if text in more or (text in known and text not in set(special))]
-    return [*pieces, *more], [added[text][1] for text in names]
+    whole = [(i, p) for i, p in added.values() if p.content in more or p.content in known - hidden]
+    return [*pieces, *more], [piece for _, piece in sorted(whole)]
 
 
 def outside_error(more: Sequence[str], where: object) -> TokenizerError:
-    """Of pieces whose ids no vector stands for, or which this kind of tokenizer cannot have."""
+    """Of pieces whose ids do not follow those of a vocabulary."""
     return TokenizerError(
         f"has pieces outside its vocabulary ({', '.join(more[:3]) or 'ids with gaps'})",
         where=where,

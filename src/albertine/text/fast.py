@@ -8,7 +8,7 @@ names a class that takes it as it is.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from albertine.errors import TokenizerError
 from albertine.files import replace_durably
 from albertine.text.added import AddedPiece
-from albertine.text.cleaning import Cleaning, combining_class
+from albertine.text.cleaning import Cleaning, combining_class, well_formed
 from albertine.text.modelproto import SPACE, ModelProto, ends_in_digit_comma
 from albertine.text.tokenizer import MODEL_FILE, VOCABULARY_FILE, Tokenizer
 
@@ -118,6 +118,23 @@ def _normalizer(cleaning: Cleaning, charsmap: bytes) -> Any:
     return normalizers.Sequence(steps)
 
 
+def piece_finder(
+    whole: Sequence[AddedPiece], cleaning: Cleaning, charsmap: bytes
+) -> Callable[[str], list[tuple[int, int, str]]]:
+    """What finds pieces that are kept whole in a text: (start, end, piece) of each, in their order."""
+    names = [piece.content for piece in whole]
+    backend = tokenizers.Tokenizer(models.WordLevel({"": 0, **{n: i for i, n in enumerate(names, 1)}}, ""))
+    backend.normalizer = _normalizer(cleaning, charsmap)
+    backend.add_tokens([AddedToken(**piece._asdict()) for piece in whole])
+
+    def found(text: str) -> list[tuple[int, int, str]]:
+        encoding = backend.encode(well_formed(text), add_special_tokens=False)
+        places = zip(encoding.ids, encoding.offsets, strict=True)
+        return [(start, end, names[i - 1]) for i, (start, end) in places if i]
+
+    return found
+
+
 def _add_special(backend: tokenizers.Tokenizer, tokenizer: Tokenizer) -> None:
     special = tokenizer.special
     ids = sorted(tokenizer.special_ids)
@@ -149,11 +166,17 @@ def _config(tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def save_sentencepiece(
-    tokenizer: Tokenizer, model: bytes, proto: ModelProto, cleaning: Cleaning, folder: Path
+    tokenizer: Tokenizer,
+    model: bytes,
+    proto: ModelProto,
+    cleaning: Cleaning,
+    whole: Sequence[AddedPiece],
+    folder: Path,
 ) -> None:
     """Write `spiece.model`, which is `model`, `tokenizer.json` and `tokenizer_config.json` into a folder."""
     backend = sentencepiece_backend(proto, tokenizer.unk_id, cleaning)
     _add_special(backend, tokenizer)
+    backend.add_tokens([AddedToken(**piece._asdict()) for piece in whole])
     config = _config(tokenizer) | {
         # transformers' AlbertTokenizer would rebuild the pipeline and replace `` and ''; this class takes the
         # file
@@ -163,6 +186,7 @@ def save_sentencepiece(
         "replace_quotes": cleaning.replace_quotes,
         "padding_side": "left" if tokenizer.cls_last else "right",
     }
+    config |= _noted(tokenizer, whole)
     if tokenizer.cls_last:
         config["pad_token_type_id"] = 3
     _write(folder, MODEL_FILE, model, backend, config)
@@ -180,10 +204,15 @@ def save_wordpiece(
         "strip_accents": rules.strip_accents,
         "tokenize_chinese_chars": rules.chinese,
     }
-    if whole:  # transformers 4 reads them here
-        ids = {tokenizer.piece_to_id(piece.content): piece._asdict() for piece in whole}
-        config["added_tokens_decoder"] = {str(i): ids[i] | {"special": False} for i in sorted(ids)}
+    config |= _noted(tokenizer, whole)
     _write(folder, VOCABULARY_FILE, "".join(f"{p}\n" for p in pieces).encode("utf-8"), backend, config)
+
+
+def _noted(tokenizer: Tokenizer, whole: Sequence[AddedPiece]) -> dict[str, Any]:
+    """The pieces that are kept whole, where transformers 4 reads them."""
+    ids = {str(tokenizer.piece_to_id(piece.content)): piece._asdict() for piece in whole}
+    entries = {i: {**flags, "special": False} for i, flags in ids.items()}
+    return {"added_tokens_decoder": entries} if entries else {}
 
 
 def _write(

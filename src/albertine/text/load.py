@@ -16,7 +16,7 @@ from albertine.text.added import Added, added_pieces, appended
 from albertine.text.cleaning import Cleaning
 from albertine.text.sentencepiece import SentencePieceTokenizer
 from albertine.text.tokenizer import CLS_SEGMENT, MODEL_FILE, VOCABULARY_FILE, Tokenizer
-from albertine.text.tokenizer_json import USUAL_SPECIAL, check_added, read_tokenizer_json
+from albertine.text.tokenizer_json import USUAL_SPECIAL, read_tokenizer_json, with_added
 from albertine.text.wordpiece import BERT, WordPieceTokenizer
 
 CONFIG_FILE = "tokenizer_config.json"
@@ -35,14 +35,14 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     A folder with `vocab.txt` is WordPiece, also when its model is an ALBERT: all Chinese ones are. One with
     `spiece.model` (or a single other *.model) is SentencePiece. Without either, `tokenizer.json` is read; if
     nothing is there, the folder `assets`, where TF-Hub has them.
-    Pieces that transformers has added to a WordPiece are read too; to a SentencePiece they are refused.
+    Pieces that were added to it with transformers are kept whole, as there.
     `tokenizer_config.json` beside the vocabulary is honoured: do_lower_case, keep_accents, strip_accents,
     tokenize_chinese_chars, replace_quotes. Google's archives have none: there the pieces of `vocab.txt` tell
     whether text is lowered.
 
     Raises:
-        TokenizerError: nothing there, several vocabularies, one that is damaged, or pieces that were added to
-            it and that it cannot have.
+        TokenizerError: nothing there, several vocabularies, one that is damaged, or added pieces whose ids do
+            not follow its own.
     """
     path = standing(Path(path))
     if not path.exists():
@@ -63,9 +63,7 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     added = added_pieces(_config(folder / FAST_FILE), config, _config(folder / ADDED_FILE))
     if file.suffix == ".txt":
         return _wordpiece(data, config, added, file)
-    tokenizer = _sentencepiece(data, config, file)
-    check_added(added, tokenizer, folder)
-    return tokenizer
+    return with_added(_sentencepiece(data, config, file), added, folder)
 
 
 def _wordpiece(data: bytes, config: dict[str, Any], added: Added, file: Path) -> Tokenizer:
@@ -81,7 +79,7 @@ def _wordpiece(data: bytes, config: dict[str, Any], added: Added, file: Path) ->
     )
 
 
-def _sentencepiece(data: bytes, config: dict[str, Any], file: Path) -> Tokenizer:
+def _sentencepiece(data: bytes, config: dict[str, Any], file: Path) -> SentencePieceTokenizer:
     plain = SentencePieceTokenizer(data, where=file)
     default = plain.cleaning
     cleaning = Cleaning(

@@ -60,9 +60,9 @@ def needed(tokenizer: Tokenizer, counts: Ints) -> Flags:
     """Which pieces stay whatever else does, (V,): the special ones, and every character by which a piece of
     the text can be spelled, so that nothing of it becomes unknown.
 
-    Of a WordPiece also what is kept whole; of a SentencePiece bytes, what was asked for by name, the least
-    likely piece, from which the price of an unknown one is reckoned, and pieces such as "▁2000,", which are
-    cut otherwise once they were chosen.
+    Also what is kept whole; and of a SentencePiece bytes, what was asked for by name, the least likely piece,
+    from which the price of an unknown one is reckoned, and pieces such as "▁2000,", which are cut otherwise
+    once they were chosen.
     """
     stay = np.zeros(tokenizer.vocab_size, dtype=np.bool_)
     stay[sorted(tokenizer.special_ids)] = True
@@ -70,7 +70,7 @@ def needed(tokenizer: Tokenizer, counts: Ints) -> Flags:
     ids = {piece: i for i, piece in enumerate(pieces)}
     spelled = {c for i in np.flatnonzero((counts > 0) & ~stay) for c in _characters(tokenizer, pieces[i])}
     stay[[ids[c] for c in spelled if c in ids]] = True
-    if isinstance(tokenizer, WordPieceTokenizer):
+    if isinstance(tokenizer, WordPieceTokenizer | SentencePieceTokenizer):
         stay[[ids[piece.content] for piece in tokenizer.whole]] = True
     if isinstance(tokenizer, SentencePieceTokenizer):
         proto = tokenizer.proto.pieces
@@ -106,7 +106,9 @@ def pruned(tokenizer: Tokenizer, kept: Ints) -> Tokenizer:
             whole=tokenizer.whole,
         )
     if isinstance(tokenizer, SentencePieceTokenizer) and tokenizer.proto.model_type == 1:
-        return SentencePieceTokenizer(with_pieces(tokenizer.model, kept.tolist()), tokenizer.cleaning)
+        own = [i for i in kept.tolist() if i < len(tokenizer.proto.pieces)]
+        model = with_pieces(tokenizer.model, own)
+        return SentencePieceTokenizer(model, tokenizer.cleaning, whole=tokenizer.whole)
     raise TokenizerError(
         "is no unigram model and no WordPiece, and only of these a piece can be left out",
         remedy="Train a vocabulary of the size you want: albertine tokenizer train --vocab-size N",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from albertine.errors import TokenizerError
+from albertine.text.added import AddedPiece
 from albertine.text.bulk import BulkEncoder
 from albertine.text.cleaning import Cleaning
 from albertine.text.modelproto import SPACE, ModelProto, PieceType, ends_in_digit_comma, parse, parse_cuts
@@ -27,7 +28,7 @@ XLNET_CLEANING = Cleaning(lower=False, replace_quotes=True)
 # The reference's idea of punctuation when it looks for word starts: ASCII without ' < = >
 _PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
 _KNOWN = _PUNCTUATION | frozenset("abcdefghijklmnopqrstuvwxyz")
-_HANDLES = ("_library", "_words", "_located", "_bulk")  # made anew in another process
+_HANDLES = ("_library", "_words", "_located", "_bulk", "_found")  # made anew in another process
 
 
 class SentencePieceTokenizer(Tokenizer):
@@ -38,6 +39,8 @@ class SentencePieceTokenizer(Tokenizer):
         model: bytes of a SentencePiece model file.
         cleaning: how the text is cleaned first; None for what the vocabulary's family does (ALBERT: small
             letters, no accents, quotes as they are; XLNet: capitals kept, `` and '' become ").
+        whole: pieces that are kept whole wherever a text has them (`text.added`); those that the model has
+            not get the ids behind it.
         where: named in error messages.
 
     Raises:
@@ -46,21 +49,30 @@ class SentencePieceTokenizer(Tokenizer):
 
     kind = "sentencepiece"
 
-    def __init__(self, model: bytes, cleaning: Cleaning | None = None, *, where: object = None) -> None:
-        self.model = model
+    def __init__(
+        self,
+        model: bytes,
+        cleaning: Cleaning | None = None,
+        *,
+        whole: Sequence[AddedPiece] = (),
+        where: object = None,
+    ) -> None:
+        self.model, self.whole = model, tuple(whole)
         self.proto = _read(model, where)
         special = _special_pieces(self.proto, where)
         xlnet = special == XLNET
         self.cleaning = cleaning or (XLNET_CLEANING if xlnet else Cleaning())
+        pieces = [piece.text for piece in self.proto.pieces]
         super().__init__(
-            [piece.text for piece in self.proto.pieces],
+            list(dict.fromkeys([*pieces, *(piece.content for piece in self.whole)])),
             special,
-            _fingerprint(model, self.cleaning),
+            _fingerprint(model, self.cleaning, self.whole),
             cls_last=xlnet,
             more_special=[i for i, p in enumerate(self.proto.pieces) if p.type is PieceType.CONTROL],
         )
         self._digit_comma = frozenset(i for i, piece in enumerate(self._pieces) if ends_in_digit_comma(piece))
         self._comma = self.piece_to_id(",")
+        self._starts[[self._ids[piece.content] for piece in self.whole]] = True
         self._open()
 
     def _open(self) -> None:
@@ -70,7 +82,12 @@ class SentencePieceTokenizer(Tokenizer):
         self._words = WordCache(self._encode_part)
         self._located = lru_cache(maxsize=1 << 15)(self._spans_of)
         self._by_words = self.proto.cuts_at_spaces  # a look at every piece: once, not for every text
-        self._bulk = BulkEncoder(str.split if self._by_words else None, self._encode_parts)
+        cut = self._by_words and not self.whole
+        self._bulk = BulkEncoder(str.split if cut else None, self._encode_parts)
+        if self.whole:
+            from albertine.text.fast import piece_finder
+
+            self._found = piece_finder(self.whole, self.cleaning, self.proto.charsmap)
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k not in _HANDLES}
@@ -81,6 +98,21 @@ class SentencePieceTokenizer(Tokenizer):
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text, without special pieces. A lone surrogate in it counts as U+FFFD."""
+        if not self.whole:
+            return self._encode(text)
+        parts = ([piece] if piece >= 0 else self._encode(part) for part, piece in self._parted(text))
+        return list(chain.from_iterable(parts))
+
+    def _parted(self, text: str) -> Iterator[tuple[str, int]]:
+        """The text in parts, each with the id of the piece that it is; -1: none."""
+        end = 0
+        for start, stop, name in self._found(text):
+            yield text[end:start], -1
+            yield text[start:stop], self._ids[name]
+            end = stop
+        yield text[end:], -1
+
+    def _encode(self, text: str) -> list[int]:
         if self._by_words:
             return list(chain.from_iterable(map(self._words.__getitem__, text.split())))
         return list(self._encode_part(text))
@@ -90,6 +122,8 @@ class SentencePieceTokenizer(Tokenizer):
         return self._bulk(texts)
 
     def _encode_parts(self, parts: list[str]) -> list[Sequence[int]]:
+        if self.whole:
+            return [self.encode(part) for part in parts]
         clean = [self.cleaning(part) for part in parts]
         found: list[Sequence[int]] = self._library.encode(clean, num_threads=1)
         for i, text in enumerate(clean):
@@ -118,6 +152,18 @@ class SentencePieceTokenizer(Tokenizer):
 
     def encode_spans(self, text: str) -> Spans:
         """The ids of `encode` with the characters of the given text that each token came from."""
+        if not self.whole:
+            return self._encode_spans(text)
+        spans, begin = Spans([], [], []), 0
+        for part, piece in self._parted(text):
+            ids, starts, ends = self._encode_spans(part) if piece < 0 else ([piece], [0], [len(part)])
+            spans.ids.extend(ids)
+            spans.starts.extend([begin + place for place in starts])
+            spans.ends.extend([begin + place for place in ends])
+            begin += len(part)
+        return spans
+
+    def _encode_spans(self, text: str) -> Spans:
         if not self._by_words:
             return self._spans_of(text).with_marks(text)
         spans, end = Spans([], [], []), 0
@@ -157,12 +203,13 @@ class SentencePieceTokenizer(Tokenizer):
         words: list[str] = []
         run: list[int] = []
         for token in ids:
-            if token not in self.special_ids:
+            added = token >= len(self.proto.pieces)
+            if token not in self.special_ids and not added:
                 run.append(int(token))
                 continue
             words.append(self._library.decode(run))
             run = []
-            if not skip_special or token == self.unk_id:
+            if added or not skip_special or token == self.unk_id:
                 words.append(self.id_to_piece(token))
         words.append(self._library.decode(run))
         return " ".join(word for word in words if word)
@@ -176,7 +223,7 @@ class SentencePieceTokenizer(Tokenizer):
         """Write `spiece.model`, `tokenizer.json` and `tokenizer_config.json`."""
         from albertine.text.fast import save_sentencepiece
 
-        save_sentencepiece(self, self.model, self.proto, self.cleaning, Path(folder))
+        save_sentencepiece(self, self.model, self.proto, self.cleaning, self.whole, Path(folder))
 
     @staticmethod
     def _is_start(piece: str) -> bool:
@@ -217,6 +264,7 @@ def _special_pieces(proto: ModelProto, where: object) -> SpecialPieces:
     )
 
 
-def _fingerprint(model: bytes, cleaning: Cleaning) -> str:
-    settings = json.dumps({"kind": "sentencepiece", **vars(cleaning)}, sort_keys=True)
+def _fingerprint(model: bytes, cleaning: Cleaning, whole: tuple[AddedPiece, ...]) -> str:
+    more = {"whole": whole} if whole else {}
+    settings = json.dumps({"kind": "sentencepiece", **vars(cleaning), **more}, sort_keys=True)
     return hashlib.sha256(settings.encode() + b"\0" + model).hexdigest()

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import base64
 import json
-import logging
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from albertine.errors import TokenizerError
-from albertine.text.added import AddedPiece, added_pieces, appended, outside_error
+from albertine.text.added import Added, AddedPiece, added_pieces, appended, outside_error
 from albertine.text.cleaning import Cleaning
 from albertine.text.fast import DIGIT_COMMA_PENALTY, LONGEST_WORD
 from albertine.text.modelproto import Piece, PieceType, ends_in_digit_comma, serialize
 from albertine.text.sentencepiece import ALBERT, XLNET, SentencePieceTokenizer
 from albertine.text.tokenizer import Tokenizer
 from albertine.text.wordpiece import BERT, WordPieceTokenizer
-
-log = logging.getLogger("albertine.text")
 
 _CONTROL = frozenset(
     {"<pad>", "[CLS]", "[SEP]", "[MASK]", "<s>", "</s>", "<cls>", "<sep>", "<mask>", "<eod>"}
@@ -70,31 +66,19 @@ def read_tokenizer_json(file: Path, config: dict[str, Any]) -> Tokenizer:
     if isinstance(vocabulary, dict):
         pieces, whole = appended(pieces, added, vars(BERT).values(), USUAL_SPECIAL, file)
         return _wordpiece(pieces, whole, tree, config, file)
-    made = _unigram(tree, file)
-    check_added(added, made, file)
-    return made
+    return with_added(_unigram(tree, file), added, file)
 
 
-def check_added(added: Iterable[str], tokenizer: Tokenizer, where: object) -> None:
-    """Refuse pieces that were added to a model and are not in its vocabulary file; those that are in it, as
-    `[unused1]` is, and that transformers keeps whole wherever a text has them, are told of.
-
-    Special pieces as another family spells them are let pass: no text of a user has them.
-    """
-    unknown = tokenizer.unk_id
-    told = dict.fromkeys(added)  # several files may tell of the same piece
-    more = [p for p in told if tokenizer.piece_to_id(p) == unknown and p not in USUAL_SPECIAL]
-    if more:
-        raise outside_error(more, where)
-    special = {tokenizer.id_to_piece(i) for i in tokenizer.special_ids} | USUAL_SPECIAL
-    cut = [p for p in told if p not in special and tokenizer.piece_to_id(p) not in tokenizer.encode(p)]
-    if cut:
-        log.warning(
-            "%s keeps %s whole wherever a text has it, as transformers reads it; here it is cut as all text "
-            "is. Do not mark texts with it",
-            where,
-            ", ".join(cut[:3]) + (" …" if len(cut) > 3 else ""),
-        )
+def with_added(plain: SentencePieceTokenizer, added: Added, where: object) -> SentencePieceTokenizer:
+    """The same tokenizer, with what was added to it: pieces behind its own, and those of its own that it does
+    not find in a text by itself, as it finds what was asked for by name when it was made."""
+    named = {piece.text for piece in plain.proto.pieces if piece.type is PieceType.USER_DEFINED}
+    hidden = {plain.id_to_piece(i) for i in plain.special_ids} | USUAL_SPECIAL | named
+    pieces = [plain.id_to_piece(i) for i in range(plain.vocab_size)]
+    _, listed = appended(pieces, added, hidden, USUAL_SPECIAL, where)
+    known = {piece: i for i, piece in enumerate(pieces)}
+    whole = [p for p in listed if plain.encode(p.content) != [known.get(p.content)]]
+    return SentencePieceTokenizer(plain.model, plain.cleaning, whole=whole, where=where) if whole else plain
 
 
 def _steps(part: dict[str, Any] | None, inside: str) -> list[dict[str, Any]]:
@@ -154,7 +138,7 @@ def _check_marker(tree: dict[str, Any], file: Path) -> None:
             )
 
 
-def _unigram(tree: dict[str, Any], file: Path) -> Tokenizer:
+def _unigram(tree: dict[str, Any], file: Path) -> SentencePieceTokenizer:
     _check_marker(tree, file)
     model, steps = tree["model"], _steps(tree.get("normalizer"), "normalizers")
     listed = tree.get("added_tokens") or []
