@@ -189,6 +189,24 @@ def test_settings_beside_tokenizer_json_count_as_in_transformers(name: str, tmp_
     assert load_tokenizer(folder).encode("Hello") == [5 if name == "BertTokenizer" else 6]
 
 
+@pytest.mark.parametrize("changes", [{"do_lower_case": False}, {"keep_accents": True}], ids=str)
+@pytest.mark.parametrize("name", ["AlbertTokenizer", "PreTrainedTokenizerFast"])
+def test_settings_of_an_albert_beside_tokenizer_json_count_too(
+    name: str, changes: dict[str, bool], shared_data: Path, tmp_path: Path
+) -> None:
+    from transformers import AlbertTokenizer, AutoTokenizer
+
+    AlbertTokenizer.from_pretrained(shared_data / "tokenizers" / "albert-en-30k").save_pretrained(tmp_path)
+    plain = load_tokenizer(tmp_path)
+    changed(tmp_path / "tokenizer_config.json", tokenizer_class=name, **changes)
+    found, text = load_tokenizer(tmp_path), "A Café HERE"
+    assert (
+        found.encode(text)
+        == AutoTokenizer.from_pretrained(tmp_path)(text, add_special_tokens=False)["input_ids"]
+    )
+    assert (found.encode(text) != plain.encode(text)) == (name == "AlbertTokenizer")
+
+
 @pytest.mark.parametrize(
     ("settings", "kind"),
     [

@@ -36,7 +36,7 @@ def read_tokenizer_json(file: Path, config: dict[str, Any]) -> Tokenizer:
 
     Args:
         file: the `tokenizer.json`.
-        config: the `tokenizer_config.json` beside it, whose settings of BERT's pipeline come first.
+        config: the `tokenizer_config.json` beside it, whose settings of the family's pipeline come first.
 
     Raises:
         TokenizerError: not such a file, another kind of model or treatment of text, or pieces added to the
@@ -66,7 +66,7 @@ def read_tokenizer_json(file: Path, config: dict[str, Any]) -> Tokenizer:
     if isinstance(vocabulary, dict):
         pieces, whole = appended(pieces, added, vars(BERT).values(), USUAL_SPECIAL, file)
         return _wordpiece(pieces, whole, tree, config, file)
-    return with_added(_unigram(tree, file), added, file)
+    return with_added(_unigram(tree, config, file), added, file)
 
 
 def with_added(plain: SentencePieceTokenizer, added: Added, where: object) -> SentencePieceTokenizer:
@@ -101,7 +101,7 @@ def _wordpiece(
             remedy="Use a tokenizer with BERT's normalizer, pre-tokenizer and WordPiece settings",
         )
     rules = steps[0]
-    said = {} if config.get("tokenizer_class") in _AS_IT_IS else config
+    said = _said(config)
     lower, chinese = said.get("do_lower_case"), said.get("tokenize_chinese_chars")
     return WordPieceTokenizer(
         pieces,
@@ -111,6 +111,12 @@ def _wordpiece(
         whole=whole,
         where=file,
     )
+
+
+def _said(config: dict[str, Any]) -> dict[str, Any]:
+    """The settings beside the file that count more than what it says; for a class that takes the file as it
+    is, none."""
+    return {} if config.get("tokenizer_class") in _AS_IT_IS else config
 
 
 def _is_bert(tree: dict[str, Any], steps: list[dict[str, Any]]) -> bool:
@@ -138,7 +144,7 @@ def _check_marker(tree: dict[str, Any], file: Path) -> None:
             )
 
 
-def _unigram(tree: dict[str, Any], file: Path) -> SentencePieceTokenizer:
+def _unigram(tree: dict[str, Any], config: dict[str, Any], file: Path) -> SentencePieceTokenizer:
     _check_marker(tree, file)
     model, steps = tree["model"], _steps(tree.get("normalizer"), "normalizers")
     listed = tree.get("added_tokens") or []
@@ -163,5 +169,10 @@ def _unigram(tree: dict[str, Any], file: Path) -> SentencePieceTokenizer:
     charsmap = next((step["precompiled_charsmap"] for step in steps if step.get("type") == "Precompiled"), "")
     quotes = any(step.get("type") == "Replace" and step.get("pattern") == {"String": "``"} for step in steps)
     data = serialize(pieces, base64.b64decode(charsmap or ""), byte_fallback=bool(model.get("byte_fallback")))
-    cleaning = Cleaning(lower="Lowercase" in kinds, keep_accents="NFKD" not in kinds, replace_quotes=quotes)
+    said = _said(config)
+    cleaning = Cleaning(
+        lower=bool(said.get("do_lower_case", "Lowercase" in kinds)),
+        keep_accents=bool(said.get("keep_accents", "NFKD" not in kinds)),
+        replace_quotes=quotes,
+    )
     return SentencePieceTokenizer(data, cleaning, where=file)
