@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -205,6 +206,9 @@ def test_a_run_of_each_kind(build: Build, kind: str) -> None:
     saved = read(folder / "checkpoints" / "step-8").optimizer
     carried = {name for name in saved if name.startswith("carried/")}
     assert carried == ({"carried/0", "carried/1", "carried/lengths"} if memory else set())
+    shown = [line for line in (folder / "log.txt").read_text().splitlines() if "held out:" in line]
+    names = {"mlm loss", "mask loss"} if kind == "masked" else {"lm loss"}
+    assert shown and set(re.findall(r"\w+ loss", shown[-1])) == names
 
 
 def test_held_out_lanes_are_judged_alike_by_any_number_of_processes(build: Build) -> None:

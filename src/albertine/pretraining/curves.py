@@ -34,17 +34,17 @@ def borders(metrics: Path) -> list[int]:
     return [one["step"] for one, two in pairwise(rows) if one["stage"] != two["stage"]]
 
 
-def draw(folder: RunFolder, levels: Mapping[str, float]) -> list[Path]:
+def draw(folder: RunFolder, levels: Mapping[str, float], words: str = "masked words") -> list[Path]:
     """Loss and accuracy curves as PNG; none, and a line in the log, where matplotlib is not installed.
 
     Thin vertical lines stand where a stage ends.
 
     Args:
-        levels: horizontal lines by name in the picture of the loss.
+        levels: horizontal lines by name in the picture of the loss. words: what it is the loss of.
     """
     pictures, between = [], borders(folder.metrics)
     try:
-        for part, what in (("mlm", "masked words"), ("sentence", "sentence pairs")):
+        for part, what in (("mlm", words), ("sentence", "sentence pairs")):
             for number in ("loss", "accuracy"):
                 key = f"{part}_{number}"
                 curves = {

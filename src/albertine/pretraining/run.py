@@ -169,7 +169,8 @@ def _run(
         if outcome.done:
             with nullcontext() if average is None else average.in_place():
                 save(folder.final)
-        draw(folder, {"unigram baseline": baseline.cross_entropy})
+        words = "masked words" if settings.objective.kind == "masked" else "predicted words"
+        draw(folder, {"unigram baseline": baseline.cross_entropy}, words)
     return PretrainResult(folder.path, outcome, baseline)
 
 
@@ -250,6 +251,8 @@ def loop_settings(settings: PretrainingSettings) -> LoopSettings:
         best=("mlm_accuracy", "max"),  # as Google chose its checkpoints
         stop_on_alarm=watching.stop_on_alarm,
         tensorboard=watching.tensorboard,
+        # Nothing is masked there, so the second would say the same again.
+        shown={} if settings.objective.kind == "masked" else {"mlm": "lm", "mask": None},
     )
 
 

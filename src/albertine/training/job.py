@@ -55,6 +55,7 @@ class LoopSettings:
         early_stopping: end the run after so many evaluations in a row without a new best.
         stop_on_alarm: end the run at the first alarm instead of warning.
         tensorboard: also write event files, where tensorboard is installed.
+        shown: other names of parts of the loss for people to read; None: not shown.
     """
 
     schedule: Schedule
@@ -71,6 +72,7 @@ class LoopSettings:
     early_stopping: int | None = None
     stop_on_alarm: bool = False
     tensorboard: bool = True
+    shown: Mapping[str, str | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if (self.steps is None) == (self.minutes is None):

@@ -84,7 +84,7 @@ class Recorder:
         row["tokens_per_second"] = (state.tokens - self._last_tokens) / max(now - self._last_time, 1e-9)
         self._last_time, self._last_tokens, self.window = now, state.tokens, RunningSums()
         self._write(row, "train", row)
-        self.reporter.numbers(row)
+        self.reporter.numbers(self._shown(row))
         alarms = self._alarms(row)
         for alarm in alarms:
             log.warning("%s", alarm)
@@ -97,7 +97,7 @@ class Recorder:
             row["context_gain"] = gain
         gained = {"context_gain": row["context_gain"]} if "context_gain" in row else {}
         self._write(row, "held_out", {"step": step, **scores, **gained})
-        self.say(f"step {step}  held out: {summary(scores)}")
+        self.say(f"step {step}  held out: {summary(self._shown(scores))}")
         self._alarms(row)  # remembered there; the next line of training is judged by them
         if not self.reads and (minute := onset_minute([row])) is not None:
             self.reads = True
@@ -135,6 +135,13 @@ class Recorder:
             self._metrics.write(row)
         if self._tensorboard is not None:
             self._tensorboard.write(curves, kind)
+
+    def _shown(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """A line as a person is shown it: parts of the loss by their names in this run, or not at all."""
+        names = self.job.settings.shown
+        parts = ((key.partition("_"), value) for key, value in row.items())
+        found = ((names.get(part, part), rest, value) for (part, *rest), value in parts)
+        return {name + "".join(rest): value for name, rest, value in found if name is not None}
 
     def _alarms(self, row: Mapping[str, Any]) -> list[Alarm]:
         if self.job.watch is None:
