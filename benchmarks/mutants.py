@@ -1065,7 +1065,82 @@ KEPT = (
 )
 """What lies in a folder stays, goes along or is told, and what was scored is what is asked."""
 
-MUTANTS = (*TASKS, *INFERENCE, *CORPUS, *TRAINING, *LOOP, *STREAMS, *QUESTIONS, *PAIRS, *KEPT)
+REPLAYS = (
+    M(
+        "model/backend/replay.py",
+        "if addresses != self._addresses:",
+        "if not self._addresses:",
+        "tests/model/backend/test_replay.py",
+    ),
+    M(
+        "model/backend/replay.py",
+        "self._out.last_hidden[: packed.num_tokens].clone()",
+        "self._out.last_hidden[: packed.num_tokens]",
+        "tests/model/backend/test_replay.py",
+    ),
+    M(
+        "model/backend/replay.py",
+        "if not all(type(m).__module__.startswith(OWN) for m in modules) or hooked(modules):",
+        "if not all(type(m).__module__.startswith(OWN) for m in modules):",
+        "tests/model/backend/test_replay.py",
+    ),
+    M(
+        "model/backend/replay.py",
+        "type(m).__module__.startswith(OWN) for m in modules",
+        "True for m in modules",
+        "tests/model/backend/test_replay.py",
+    ),
+    M(
+        "model/backend/replay.py",
+        "self._encoder, self._compute = ref(encoder), compute",
+        "self._encoder, self._compute = (lambda: encoder), compute",
+        "tests/model/backend/test_replay.py",
+    ),
+    M(
+        "model/backend/replay.py",
+        "return [*packed.lengths, *[self.longest] * whole, *([rest] if rest else [])]",
+        "return [*packed.lengths, *[self.longest] * whole]",
+        "tests/model/backend/test_replay.py",
+    ),
+    M(
+        "model/backend/cuda.py",
+        "with computing(batch, lambda: Cuda(form)) as ops:",
+        "with computing(encoder, lambda: Cuda(form)) as ops:",
+        "tests/model/backend/test_replay.py",
+    ),
+    M(
+        "text/added.py",
+        "piece = AddedPiece(text, **{name: entry.get(name) is True for name in flags})",
+        "piece = AddedPiece(text)",
+        "tests/text/test_tokenizer_json.py",
+    ),
+    M(
+        "text/added.py",
+        "return [*pieces, *more], [piece for _, piece in sorted(whole)]",
+        "return [*pieces, *more], [piece for i, piece in sorted(whole) if i >= len(pieces)]",
+        "tests/text/test_tokenizer_json.py",
+    ),
+    M(
+        "text/pruning.py",
+        "stay[[ids[piece.content] for piece in tokenizer.whole]] = True",
+        "pass",
+        "tests/text/test_pruning.py",
+    ),
+    M(
+        "tasks/finetune.py",
+        'sentence_files(model, our_flags(config).get("max_length"))',
+        "sentence_files(model)",
+        "tests/tasks/test_embed.py -k whitened_vectors_are",
+    ),
+    M(
+        "text/tokenizer_json.py",
+        'lower=bool(said.get("do_lower_case", "Lowercase" in kinds)),',
+        'lower="Lowercase" in kinds,',
+        "tests/text/test_tokenizer_json.py",
+    ),
+)
+
+MUTANTS = (*TASKS, *INFERENCE, *CORPUS, *TRAINING, *LOOP, *STREAMS, *QUESTIONS, *PAIRS, *KEPT, *REPLAYS)
 
 
 class Copy:

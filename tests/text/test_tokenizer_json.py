@@ -105,6 +105,31 @@ def test_added_pieces_are_kept_whole(make: Any, file: str, tmp_path: Path) -> No
         load_tokenizer(tmp_path)
 
 
+@pytest.mark.parametrize("make", [wordpiece, sentencepiece])
+def test_flags_of_added_pieces_are_followed(make: Any, tmp_path: Path) -> None:
+    """One that is looked for in the cleaned text, and one that is none inside of words."""
+    plain = make()
+    plain.save(tmp_path)
+    names, base = ("NewWord", "ab"), plain.vocab_size
+    flags = ({"normalized": True}, {"normalized": False, "single_word": True})
+    entries = [{"id": base + i, "content": names[i], **flags[i]} for i in range(2)]
+    changed(tmp_path / "tokenizer.json", added_tokens=entries)
+    found = load_tokenizer(tmp_path)
+    assert found.encode("NEWWORDnewword") == [base, base]
+    assert found.encode("ab") == [base + 1] and base + 1 not in found.encode("cab abs")
+
+
+def test_settings_beside_the_tokenizer_json_of_an_albert(tmp_path: Path) -> None:
+    plain = sentencepiece()
+    plain.save(tmp_path)
+    (tmp_path / "spiece.model").unlink()
+    for name, lower in (("AlbertTokenizer", False), ("PreTrainedTokenizerFast", True)):
+        changed(tmp_path / "tokenizer_config.json", tokenizer_class=name, do_lower_case=False)
+        found: Any = load_tokenizer(tmp_path)
+        assert found.cleaning.lower is lower
+        assert (found.encode("The CAT") == found.encode("the cat")) is lower
+
+
 def test_pieces_of_the_vocabulary_may_be_kept_whole_too(tmp_path: Path) -> None:
     """A piece that no text is cut into, as [unused1] of BERT's; one that is found anyway changes nothing."""
     plain = sentencepiece()

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from albertine.layout import Packed
-from albertine.model.backend import cuda, replay
+from albertine.model.backend import cuda, current, replay
 from albertine.model.backend.replay import MOST_TOKENS, BatchSize, Replays, round_up
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
@@ -21,23 +21,34 @@ from tests.model import builders
 from tests.model.backend.test_cuda import by_mask
 
 RECORDED: list[BatchSize] = []
+STARTED: list[BatchSize] = []
 
 
 @pytest.fixture(autouse=True)
 def on_a_card(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A processor that takes the ways of a GPU. What is recorded computes anew when it is started, in the
-    same memory; the kernels see no weights but those that the recording saw."""
+    """A processor that takes the ways of a GPU. What is recorded computes anew when it is started, and its
+    result lies in the same memory every time."""
 
     def recorded(run, device):
         run()
-        RECORDED.append(run.__self__._size)
-        return run
+        recording = run.__self__
+        first = recording._out
+        RECORDED.append(recording._size)
+
+        def started():
+            run()
+            first.last_hidden.copy_(recording._out.last_hidden)
+            recording._out = first
+            STARTED.append(recording._size)
+
+        return started
 
     monkeypatch.setattr(cuda, "PACKED_KERNEL", by_mask)
     monkeypatch.setattr(cuda, "HALF", (torch.float32,))
     monkeypatch.setattr(replay, "recorded", recorded)
     monkeypatch.setattr(replay, "is_alone", lambda x: type(x) is Tensor)
     RECORDED.clear()
+    STARTED.clear()
     yield
     replay._replays.clear()
 
@@ -116,9 +127,12 @@ def test_what_others_put_into_a_model_is_computed(positions: str) -> None:
             model.encoder(packed)
         calls = []
         handle = model.encoder.attention[1].register_forward_hook(lambda *_: calls.append(1))
+        before = len(STARTED)
         same(model, packed)
-        assert len(calls) == 4  # of two depths, here and plainly
+        assert len(calls) == 4 and len(STARTED) == before > 0  # of two depths, here and plainly
         handle.remove()
+        same(model, packed)
+        assert len(STARTED) > before
 
         class Louder(nn.Linear):
             def forward(self, x: Tensor) -> Tensor:
@@ -128,8 +142,10 @@ def test_what_others_put_into_a_model_is_computed(positions: str) -> None:
         louder = Louder(24, 24)
         louder.load_state_dict(model.encoder.attention[0].query.state_dict())
         model.encoder.attention[0].query = louder
+        STARTED.clear()
         assert (model.encoder(packed).last_hidden - before).abs().max() > 1e-3
         same(model, packed)
+        assert not STARTED
         other = card_model(positions=positions, position_signal="sinusoid" if positions == "none" else "none")
         RECORDED.clear()
         for _ in range(4):
@@ -202,6 +218,28 @@ def test_a_pass_that_cannot_be_recorded_is_computed_and_told(
         "a pass could not be recorded as a CUDA graph, and is computed without: "
         "operation not permitted when stream is capturing"
     ]
+
+
+def test_a_recording_casts_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the pass around it has cast is no part of it: the weights may be others the next time."""
+    model, computed, passes, packed = card_model(), [], [], builders.packed([5, 9])
+    inner, outer = model.encoder.computed, cuda.replayed
+
+    def spied(ops, *how):
+        computed.append(ops)
+        return inner(ops, *how)
+
+    def replayed(*how):
+        passes.append(current())
+        return outer(*how)
+
+    monkeypatch.setattr(model.encoder, "computed", spied)
+    monkeypatch.setattr(cuda, "replayed", replayed)
+    with torch.no_grad():
+        for _ in range(4):
+            model.encoder(packed)
+    assert len(passes) == 4 and len(computed) > 3
+    assert not {id(ops) for ops in computed} & {id(ops) for ops in passes}
 
 
 def test_threads_take_turns() -> None:
