@@ -76,7 +76,7 @@ def appended(
     if any(piece.content not in usual for piece in outside.values()):
         while (i := len(pieces) + len(more)) in outside:
             more.append(outside[i].content)
-    lost = [p.content for p in outside.values() if p.content not in usual and p.content not in more]
+    lost = [text for text in added if text not in known and text not in usual and text not in more]
     if lost:
         raise outside_error(lost, where)
     whole = [(i, p) for i, p in added.values() if p.content in more or p.content in known - hidden]
@@ -88,5 +88,6 @@ def outside_error(more: Sequence[str], where: object) -> TokenizerError:
     return TokenizerError(
         f"has pieces outside its vocabulary ({', '.join(more[:3]) or 'ids with gaps'})",
         where=where,
-        remedy="Use the model and its tokenizer as they were before pieces were added",
+        remedy="Added pieces need the ids behind those of the vocabulary, without gaps. Save the tokenizer again "
+        "as it was when the model was tuned",
     )
