@@ -88,6 +88,6 @@ def outside_error(more: Sequence[str], where: object) -> TokenizerError:
     return TokenizerError(
         f"has pieces outside its vocabulary ({', '.join(more[:3]) or 'ids with gaps'})",
         where=where,
-        remedy="Added pieces need the ids behind those of the vocabulary, without gaps. Save the tokenizer again "
-        "as it was when the model was tuned",
+        remedy="Added pieces need the ids behind those of the vocabulary, without gaps: save the tokenizer "
+        "again as it was when the model was tuned",
     )
