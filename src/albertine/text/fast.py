@@ -53,8 +53,12 @@ def wordpiece_backend(
     )
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece(prefix="##")
-    backend.add_tokens([AddedToken(**piece._asdict()) for piece in whole])
+    _keep_whole(backend, whole)
     return backend
+
+
+def _keep_whole(backend: tokenizers.Tokenizer, whole: Sequence[AddedPiece]) -> None:
+    backend.add_tokens([AddedToken(**piece._asdict()) for piece in whole])
 
 
 def check_sentencepiece(proto: ModelProto) -> None:
@@ -125,7 +129,7 @@ def piece_finder(
     names = [piece.content for piece in whole]
     backend = tokenizers.Tokenizer(models.WordLevel({"": 0, **{n: i for i, n in enumerate(names, 1)}}, ""))
     backend.normalizer = _normalizer(cleaning, charsmap)
-    backend.add_tokens([AddedToken(**piece._asdict()) for piece in whole])
+    _keep_whole(backend, whole)
 
     def found(text: str) -> list[tuple[int, int, str]]:
         encoding = backend.encode(well_formed(text), add_special_tokens=False)
@@ -176,7 +180,7 @@ def save_sentencepiece(
     """Write `spiece.model`, which is `model`, `tokenizer.json` and `tokenizer_config.json` into a folder."""
     backend = sentencepiece_backend(proto, tokenizer.unk_id, cleaning)
     _add_special(backend, tokenizer)
-    backend.add_tokens([AddedToken(**piece._asdict()) for piece in whole])
+    _keep_whole(backend, whole)
     config = _config(tokenizer) | {
         # transformers' AlbertTokenizer would rebuild the pipeline and replace `` and ''; this class takes the
         # file

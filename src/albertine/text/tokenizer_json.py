@@ -72,10 +72,12 @@ def read_tokenizer_json(file: Path, config: dict[str, Any]) -> Tokenizer:
 def with_added(plain: SentencePieceTokenizer, added: Added, where: object) -> SentencePieceTokenizer:
     """The same tokenizer, with what was added to it: pieces behind its own, and those of its own that it does
     not find in a text by itself, as it finds what was asked for by name when it was made."""
+    special = {plain.id_to_piece(i) for i in plain.special_ids} | USUAL_SPECIAL
+    if added.keys() <= special:  # of nearly every model; what follows looks at all its pieces
+        return plain
     named = {piece.text for piece in plain.proto.pieces if piece.type is PieceType.USER_DEFINED}
-    hidden = {plain.id_to_piece(i) for i in plain.special_ids} | USUAL_SPECIAL | named
     pieces = [plain.id_to_piece(i) for i in range(plain.vocab_size)]
-    _, listed = appended(pieces, added, hidden, USUAL_SPECIAL, where)
+    _, listed = appended(pieces, added, special | named, USUAL_SPECIAL, where)
     known = {piece: i for i, piece in enumerate(pieces)}
     whole = [p for p in listed if plain.encode(p.content) != [known.get(p.content)]]
     return SentencePieceTokenizer(plain.model, plain.cleaning, whole=whole, where=where) if whole else plain

@@ -43,13 +43,19 @@ def _packed_kernel() -> Callable[..., Any] | None:
 PACKED_KERNEL = _packed_kernel()
 
 
+def packed_kernel(dtype: torch.dtype, head_size: int) -> Callable[..., Any] | None:
+    """The unpadded kernel where it knows such numbers and heads: half precision, heads of at most
+    `WIDEST_HEAD`."""
+    return PACKED_KERNEL if dtype in HALF and head_size <= WIDEST_HEAD else None
+
+
 def packed_kernel_for(
     dtype: torch.dtype, head_size: int, queries: Rows, dropout: float
 ) -> Callable[..., Any] | None:
-    """The unpadded kernel where it may be taken: it has no dropout, no visibility and no scores beside q·kᵀ,
-    knows only half precision, and heads of at most `WIDEST_HEAD`."""
+    """The unpadded kernel where it may be taken: it has no dropout, no visibility and no scores beside
+    q·kᵀ."""
     plain = dropout == 0.0 and queries.visible is None and queries.distances is None
-    return PACKED_KERNEL if plain and dtype in HALF and head_size <= WIDEST_HEAD else None
+    return packed_kernel(dtype, head_size) if plain else None
 
 
 def attend(q_RND: Tensor, k_TND: Tensor, v_TND: Tensor, queries: Rows, keys: Rows, dropout: float) -> Tensor:
@@ -143,8 +149,7 @@ class Cuda(SummedGradients):
 
     def whole(self, encoder: Any, packed: Packed, depth: int, rows: Tensor | None, all_depths: bool) -> Any:
         """By a recording where the kernels of a pass are always the same."""
-        kernel = PACKED_KERNEL is not None and encoder.config.head_size <= WIDEST_HEAD
-        fits = kernel and self.form.dtype in HALF and depth > 0
+        fits = depth > 0 and packed_kernel(self.form.dtype, encoder.config.head_size) is not None
         if not fits or all_depths or encoder.training or torch.is_grad_enabled():
             return super().whole(encoder, packed, depth, rows, all_depths)
         form = self.form

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -152,24 +152,26 @@ class Replays:
         self._addresses: tuple[int, ...] = ()
         self._failed = False
 
-    def run(self, kind: Hashable, encoder: Any, packed: Packed, compute: Compute) -> Any:
+    def run(
+        self, kind: Hashable, encoder: Any, weights: Sequence[Tensor], packed: Packed, compute: Compute
+    ) -> Any:
         """`compute` of the batch, filled up to a size; None where no graph takes it.
 
         Args:
-            kind: all that a graph depends on but the batch and its size.
+            kind: all that a graph depends on but the batch and its size. weights: all of the encoder.
         """
         size = BatchSize.of(packed)
         if size is None or self._failed:
             return None
         with self._lock, torch.inference_mode(False), torch.no_grad():
-            self._forget_moved(encoder)
+            self._forget_moved(weights)
             key = (kind, size)
             graph = self.graphs.get(key)
             if graph is None:
                 self._sights[key] += 1
                 if self._sights[key] < SIGHTS:
                     # The same kernels as those of the graph, and so the same bits.
-                    return compute(encoder, size.filled(packed)).first(*[packed.num_tokens] * 2)
+                    return compute(encoder, size.filled(packed)).first(packed.num_tokens, packed.num_tokens)
                 graph = self._record(size, encoder, packed, compute)
                 if graph is None:
                     return None
@@ -179,9 +181,9 @@ class Replays:
                 self.graphs.popitem(last=False)
             return graph(packed)
 
-    def _forget_moved(self, encoder: Any) -> None:
+    def _forget_moved(self, weights: Sequence[Tensor]) -> None:
         """Graphs read weights where they lay."""
-        addresses = tuple(p.data_ptr() for p in encoder.parameters())
+        addresses = tuple(p.data_ptr() for p in weights)
         if addresses != self._addresses:
             self.graphs.clear()
             self._addresses = addresses
@@ -205,9 +207,10 @@ def replayed(encoder: Any, packed: Packed, kind: Hashable, compute: Compute) -> 
     Args:
         kind: what else the pass depends on. compute: the pass; it must not hold the encoder.
     """
-    if not (is_alone(packed.input_ids) and is_plain(encoder)):
+    weights = plain_weights(encoder) if is_alone(packed.input_ids) else None
+    if weights is None:
         return None
-    return _replays.setdefault(encoder, Replays()).run(kind, encoder, packed, compute)
+    return _replays.setdefault(encoder, Replays()).run(kind, encoder, weights, packed, compute)
 
 
 def is_alone(x: Tensor) -> bool:
@@ -219,13 +222,14 @@ def is_alone(x: Tensor) -> bool:
     return bool(torch.cuda.current_stream(x.device) == torch.cuda.default_stream(x.device))
 
 
-def is_plain(encoder: Any) -> bool:
-    """Whether the encoder consists of our own modules alone, with nobody's hooks, and always computes the
-    same kernels for a size."""
+def plain_weights(encoder: Any) -> list[nn.Parameter] | None:
+    """The weights of an encoder that consists of our own modules alone, with nobody's hooks, and always
+    computes the same kernels for a size; None of another."""
     config = encoder.config
     if config.positions not in ("learned", "rotary") or config.solves or config.halts or encoder.signals:
-        return False
+        return None
     modules = list(encoder.modules())
     if not all(type(m).__module__.startswith(OWN) for m in modules) or hooked(modules):
-        return False
-    return all(type(p) is nn.Parameter for p in encoder.parameters())
+        return None
+    weights = [p for m in modules for p in m._parameters.values() if p is not None]
+    return weights if all(type(p) is nn.Parameter for p in weights) else None

@@ -27,9 +27,11 @@ Multiply = Callable[[Tensor, Tensor, Tensor], Tensor]
 def untouched(layers: Sequence[nn.Module]) -> bool:
     """Whether these are plain linear layers, which nobody replaced or hooked: only then may they
     be computed otherwise than by calling them."""
-    # Said of itself, not of its subclasses.
-    own = all(vars(type(layer)).get("computed_by_backend") for layer in layers)
-    return own and not hooked(layers) and dense(cast(Sequence[nn.Linear], layers))
+    # Loops, since a generator takes longer than all it asks, and this is asked in every pass.
+    for layer in layers:
+        if not vars(type(layer)).get("computed_by_backend"):  # said of itself, not of its subclasses
+            return False
+    return not hooked(layers) and dense(cast(Sequence[nn.Linear], layers))
 
 
 def hooked(modules: Iterable[nn.Module]) -> bool:
@@ -39,10 +41,10 @@ def hooked(modules: Iterable[nn.Module]) -> bool:
         return True
     if everywhere._global_backward_hooks or everywhere._global_backward_pre_hooks:
         return True
-    return any(
-        m._forward_hooks or m._forward_pre_hooks or m._backward_hooks or m._backward_pre_hooks
-        for m in modules
-    )
+    for m in modules:
+        if m._forward_hooks or m._forward_pre_hooks or m._backward_hooks or m._backward_pre_hooks:
+            return True
+    return False
 
 
 K = TypeVar("K")
