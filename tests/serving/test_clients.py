@@ -121,6 +121,8 @@ def test_openai_asks_for_vectors(folder: Folders) -> None:
             rows = [np.frombuffer(_bytes(one.embedding), "<f4") for one in found.data]
             np.testing.assert_allclose(rows, wanted, atol=1e-6)
         assert len(client.embeddings.create(model="embed", input="a", dimensions=3).data[0].embedding) == 3
+        assert client.embeddings.create(model="embed", input=LONG, extra_body={"truncate": True}).data
+        assert [one.id for one in client.models.list()] == [client.models.retrieve("embed").id] == ["embed"]
         for error, status, body in (
             (openai.NotFoundError, 404, {"model": "gpt", "input": "a"}),
             (openai.UnprocessableEntityError, 422, {"model": "embed", "input": [1, 2]}),

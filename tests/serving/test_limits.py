@@ -76,6 +76,10 @@ def test_slow_and_compressed_bodies() -> None:
         (b'{"a": ' + b"9" * 5000 + b"}", 400),
         (b"[" * 100_000, 400),
         (b'{"a":' * 100_000, 400),
+        (b'{"inputs": "\\ud800"}', 422),
+        (b'{"inputs": ["a", {"b": "\\uDFFF b"}]}', 422),
+        (b'{"\\ud83d": 1}', 422),
+        (b"{" + b",".join(b'"%d": 1' % i for i in range(101)) + b"}", 422),
         (b"[]", 422),
         (b'"text"', 422),
         (b"null", 422),
@@ -83,10 +87,17 @@ def test_slow_and_compressed_bodies() -> None:
     ids=lambda one: str(one)[:24],
 )
 def test_what_is_no_object(given: bytes, status: int) -> None:
-    """Kills: NaN that is a number; the last of two equal keys that wins; a RecursionError that escapes."""
+    """Kills: NaN that is a number; the last of two equal keys that wins; a RecursionError that escapes; half
+    a character in a list or a key; any number of fields."""
     with pytest.raises(Refusal) as refusal:
         read_json(given)
     assert refusal.value.status == status
+
+
+def test_whole_characters_may_be_escaped() -> None:
+    """Kills: every escape of a surrogate taken for a half, written-out ones too."""
+    assert read_json(b'{"inputs": "\\ud83d\\ude00"}') == {"inputs": "\U0001f600"}
+    assert read_json(b'{"inputs": "\\\\ud800"}') == {"inputs": "\\ud800"}
 
 
 @given(st.binary(max_size=200))
@@ -116,6 +127,15 @@ def test_the_token_in_both_forms(header: str | None, passes: bool) -> None:
     """Kills: LlamaIndex's bare token refused; an empty header that passes."""
     assert authorized(header, b"s3cret") is passes
     assert authorized(header, None)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_a_token_beyond_ascii(encoding: str) -> None:
+    """Of the header's bytes Starlette makes text as if they were Latin-1. Kills: the two forms in which
+    clients send such a token, of which only one passes."""
+    header = "Bearer gehéim".encode(encoding).decode("latin-1")
+    assert authorized(header, "gehéim".encode())
+    assert not authorized(header, b"geheim")
 
 
 def test_which_addresses_are_ours_alone() -> None:

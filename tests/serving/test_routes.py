@@ -11,15 +11,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
+from pydantic import ValidationError
 from starlette.testclient import TestClient
 
 from albertine import Predictor
+from albertine.devices import fast_bfloat16
+from albertine.errors import DataError
 from albertine.inference.chances import sigmoid
-from albertine.serving import root
-from albertine.serving.app import ASKED, LIVE, PATHS
+from albertine.serving import bodies, root
+from albertine.serving.answerer import Answerer
+from albertine.serving.app import ASKED, LIVE, MODEL, PATHS
 from albertine.serving.limits import ServingLimits
 from tests.inference.exports import LONG, PASSAGES, SENTENCE, TEXTS
 from tests.serving.served import client_of
@@ -70,9 +75,25 @@ def test_openai_embeddings(client: Clients, folder: Folders) -> None:
     assert plain["usage"] == {"prompt_tokens": tokens, "total_tokens": tokens}
     unknown = post(asked, "/v1/embeddings", {"input": "a", "model": "gpt"}, 404)
     assert unknown["error"]["code"] == "model_not_found"
+    null = post(asked, "/v1/embeddings", {"input": FITTING, "encoding_format": None})
+    assert null["data"] == plain["data"]
     for ids in ([5, 6], [[5, 6]]):
         refused = post(asked, "/v1/embeddings", {"input": ids}, 422)["error"]
         assert "check_embedding_ctx_length=False" in refused["message"] and refused["param"] == "input"
+
+
+def test_openai_models(client: Clients) -> None:
+    """Kills: a name with a slash that is no path; the list behind a name; a slash too many that is a name."""
+    asked = client("embed")
+    told = asked.get("/v1/models").json()
+    one = {"id": "embed", "object": "model", "created": 0, "owned_by": "albertine"}
+    assert told == {"object": "list", "data": [one]}
+    assert asked.get("/v1/models/embed").json() == one
+    for name in ("", "other/embed", "embed/"):
+        refused = asked.get(f"/v1/models/{name}")
+        assert refused.status_code == 404 and refused.json()["error"]["code"] == "model_not_found"
+    counted = asked.get("/metrics").text
+    assert 'code="404",route="/v1/models"' in counted and "other/embed" not in counted
 
 
 def test_classes(client: Clients, folder: Folders) -> None:
@@ -118,6 +139,9 @@ def test_what_is_applied_to_logits(client: Clients, folder: Folders) -> None:
     for function, total in (("softmax", 1.0), ("none", sum(raw.values()))):
         body = {"inputs": "the old man", "parameters": {"function_to_apply": function}}
         assert sum(one["score"] for one in post(asked, "/", body)[0]) == pytest.approx(total)
+    unknown = {"inputs": "a", "parameters": {"function_to_apply": "tanh"}}
+    said = post(asked, "/", unknown, 422)["error"]
+    assert said == '`parameters.function_to_apply` is to be "sigmoid" or "softmax" or "none"'
 
 
 def test_rerank(client: Clients, folder: Folders) -> None:
@@ -260,6 +284,14 @@ def test_masks(client: Clients, folder: Folders) -> None:
     assert target["token"] == last.token_id and target["score"] == pytest.approx(last.probability)
     unknown = post(asked, "/", {"inputs": text, "parameters": {"targets": ["zebra"]}}, 422)
     assert unknown["code"] == "unknown_target"
+    for refused in ("the man", "the man " * 19 + "[MASK]"):  # of whose 40 tokens two are special
+        with pytest.raises(DataError) as wanted:
+            model.fill_mask(refused)
+        body = {"inputs": [text, refused], "parameters": {"truncate": True}}
+        told = post(asked, "/", body, 422)
+        assert (told["code"], told["details"]) == ("not_answerable", {"index": 1})
+        assert told["error"] == f"{wanted.value.what}. {wanted.value.remedy}"
+    assert len(post(asked, "/", {"inputs": "the " * 37 + "[MASK]", "parameters": {}})) == 5
     # The same folder without a mask gives vectors.
     vectors = post(asked, "/", {"inputs": "the man"})
     np.testing.assert_allclose(vectors, model.embed("the man", normalize=True), atol=1e-6)
@@ -297,6 +329,22 @@ def test_tokens_are_those_of_the_usage(client: Clients) -> None:
     assert [one["text"] for one in bare[0]] == ["who"]
 
 
+def test_a_mask_is_one_token_where_it_is_filled(client: Clients) -> None:
+    """Kills: a mask counted as what its letters are; places that begin anew behind it; one piece where the
+    model reads letters."""
+    text = "the [MASK]man [SEP] who"
+    [row] = post(client("fill-mask"), "/tokenize", {"inputs": text})
+    found = client("fill-mask").post("/", json={"inputs": text})
+    assert len(row) == int(found.headers["x-compute-tokens"]) == 7
+    assert [one["text"] for one in row[1:-1]] == ["the", "[MASK]", "man", "[SEP]", "who"]
+    assert [text[one["start"] : one["stop"]] for one in row[1:-1]] == [one["text"] for one in row[1:-1]]
+    assert [one["special"] for one in row] == [True, *[False] * 5, True]
+    for name, words in (("fill-mask", "the [SEP]"), ("embed", "the [MASK]")):
+        assert len(post(client(name), "/tokenize", {"inputs": words})[0]) > 4
+        vectors = client(name).post("/embed", json={"inputs": words})
+        assert int(vectors.headers["x-compute-tokens"]) > 4
+
+
 @pytest.mark.parametrize(
     ("name", "path", "body", "limit"),
     [
@@ -313,7 +361,8 @@ def test_tokens_are_those_of_the_usage(client: Clients) -> None:
 def test_too_long_is_refused_or_cut_as_asked(
     client: Clients, folder: Folders, name: str, path: str, body: Any, limit: int
 ) -> None:
-    """Kills: a silent cut; a refusal without its figures; a cut that no header tells."""
+    """Kills: a silent cut; a refusal without its figures; a cut that no header tells; the advice to ask with
+    `truncate` on a route that does not hear it."""
     refused = post(client(name), path, body, 422)
     error = refused["error"] if path.startswith("/v1/") else refused
     assert error["code"] == "input_too_long"
@@ -321,10 +370,10 @@ def test_too_long_is_refused_or_cut_as_asked(
         index = 0 if name == "choose" else 1
         assert refused["details"]["index"] == index and refused["details"]["limit"] == limit
         assert refused["details"]["tokens"] > limit
-        where = {"parameters": {"truncate": True}} if path == "/" else {"truncate": True}
-        found = client(name).post(path, json={**body, **where})
-        assert found.status_code == 200 and found.headers["x-truncated-inputs"] == "1", found.text
-        assert int(found.headers["x-compute-tokens"]) <= 2 * limit + 3
+    where = {"parameters": {"truncate": True}} if path == "/" else {"truncate": True}
+    found = client(name).post(path, json={**body, **where})
+    assert found.status_code == 200 and found.headers["x-truncated-inputs"] == "1", found.text
+    assert int(found.headers["x-compute-tokens"]) <= 2 * limit + 3
 
 
 def test_a_long_passage_is_not_too_long(client: Clients) -> None:
@@ -398,7 +447,35 @@ WRONG: list[tuple[str, Any, str]] = [
     ("/tokenize", {"inputs": [1]}, "invalid_type"),
     ("/v1/embeddings", {"input": []}, "empty_input"),
     ("/v1/embeddings", {"input": "a", "encoding_format": "hex"}, "invalid_type"),
+    ("/v1/embeddings", {"input": "a", "truncate": "yes"}, "invalid_type"),
 ]
+
+
+def test_a_malformed_body_does_not_hold_up_the_server() -> None:
+    """Every list of a body, and every object. Kills: an error for each of a million elements or fields."""
+    million: list[Any] = [1] * 1_000_000
+    options: dict[str, Any] = {"parameters": {"ignore_labels": million}}
+    wrong: list[tuple[type[bodies.Body], dict[str, Any]]] = [
+        (bodies.TextsToEmbed, {"inputs": million}),
+        (bodies.TextsToClassify, {"inputs": million}),
+        (bodies.TextsToClassify, {"inputs": [million]}),
+        (bodies.TextsToClassify, {"inputs": [[1]] * 1_000_000}),
+        (bodies.TextsToRank, {"query": "a", "texts": million}),
+        (bodies.TextsToRank, {"query": "a", "documents": million}),
+        (bodies.TextsToCompare, {"inputs": {"source_sentence": "a", "sentences": million}}),
+        (bodies.TextsToCut, {"inputs": million}),
+        (bodies.OptionsToChoose, {"options": million}),
+        (bodies.TextsToRelate, {"inputs": million}),
+        (bodies.OpenAiTexts, {"input": million}),
+        (bodies.TextsToFill, {"inputs": "a", "parameters": {"targets": million}}),
+        (bodies.TextsOfClasses, {"inputs": [{}] * 1_000_000}),
+        (bodies.TextsToTag, {"inputs": "a", **options}),
+        (bodies.QuestionsToAnswer, {"inputs": [{}] * 1_000_000}),
+    ]
+    for kind, body in wrong:
+        with pytest.raises(ValidationError) as found:
+            kind.model_validate(body)
+        assert found.value.error_count() < 10, kind
 
 
 @pytest.mark.parametrize(("path", "body", "code"), WRONG, ids=lambda one: str(one)[:40])
@@ -407,7 +484,7 @@ def test_what_means_nothing_is_told_by_name(client: Clients, path: str, body: An
     error = refused["error"] if path.startswith("/v1/") else refused
     assert error["code"] in (code, "not_for_this_model" if path == "/choose" else code), refused
     said = error["message"] if path.startswith("/v1/") else error["error"]
-    assert said and "Value error" not in said and "pydantic" not in said
+    assert said and not any(word in said for word in ("Value error", "pydantic", "typing"))
 
 
 NO_OBJECTS = [
@@ -415,6 +492,12 @@ NO_OBJECTS = [
     *(b'{"inputs": ' + b"9" * 5000 + b"}", b'{"inputs":' + b"[" * 5000),
 ]
 MALFORMED = [
+    *(b'{"inputs": "[MASK] \\ud83d"}', b'{"input": "a", "model": "\\ud800"}'),  # these are echoed
+    *(
+        b'{"query": "a", "texts": ["\\ud800"], "return_text": true}',
+        b'{"options": ["a", "\\ud800"]}',
+        b'{"inputs": "\\ud83d old man"}',
+    ),
     *(b'{"inputs": "\\ud800"}', b'{"inputs": ["\\udfff"]}', b'{"inputs": "\\u0000"}', b'{"inputs": 1e999}'),
     *(
         b'{"inputs": [[[]]]}',
@@ -441,6 +524,8 @@ def test_nothing_malformed_is_an_error_of_the_server(client: Clients, name: str)
         for body in MALFORMED + (NO_OBJECTS if name == "embed" else []):
             found = client(name).post(path, content=body)
             assert found.status_code < 500, (path, body, found.text)
+            if b"\\ud" in body:
+                assert found.status_code == 422 and "half a character" in found.text, (path, body)
             if found.status_code != 200:
                 told = found.json()
                 assert told["request_id"] == found.headers["x-request-id"]
@@ -486,8 +571,10 @@ def test_one_shape_of_errors(client: Clients) -> None:
         ("/nowhere", "POST", 404, "no_route"),
         ("/embed", "GET", 405, "method_not_allowed"),
         ("/info", "POST", 405, "method_not_allowed"),
+        ("/embed/", "POST", 404, "no_route"),
+        ("/info/", "GET", 404, "no_route"),
     ):
-        found = asked.request(method, path)
+        found = asked.request(method, path, follow_redirects=False)
         told = found.json()
         assert found.status_code == status and told["code"] == code
         assert told.keys() == {"error", "error_type", "code", "details", "request_id"}
@@ -525,7 +612,7 @@ def test_every_route_but_one_wants_the_token(folder: Folders) -> None:
     """A walk over the application's own table. Kills: a route beside the guard; unknown paths that tell."""
     with client_of(folder("embed"), token=b"s3cret") as asked:
         paths = {route.path for route in asked.app.routes}  # type: ignore[attr-defined]
-        assert paths == set(PATHS)
+        assert paths == {*PATHS, MODEL}
         for path in (*paths, "/nowhere", "/health/live/"):
             for method in ("GET", "POST", "HEAD", "OPTIONS", "DELETE"):
                 for headers in ({}, {"authorization": "Bearer wrong"}):
@@ -587,3 +674,18 @@ def test_info(client: Clients) -> None:
     assert told["model_sha"] == client("single").post("/", json={"inputs": "a"}).headers["x-model-sha"]
     assert "reranker" in client("score").get("/info").json()["model_type"]
     assert json.dumps(client("embed").get("/info").json()["model_type"]["embedding"]) == '{"pooling": "mean"}'
+
+
+def test_info_says_what_is_taken(folder: Folders) -> None:
+    """Kills: a batch size that the tokens refuse; `auto` for a number format."""
+    with client_of(folder("embed"), ServingLimits(queue_tokens=20)) as asked:
+        told = asked.get("/info").json()
+        assert told["max_client_batch_size"] == 10 and told["model_dtype"] == "float32"
+        assert post(asked, "/embed", {"inputs": [""] * 10})
+        assert post(asked, "/embed", {"inputs": [""] * 11}, 422)["code"] == "batch_too_large"
+    for precision, wanted in (
+        ("auto", "bfloat16" if fast_bfloat16(torch.device("cpu")) else "float32"),
+        ("bfloat16", "bfloat16"),
+    ):
+        model = Predictor(folder("single"), precision=precision)
+        assert Answerer(model, "a").number_format == wanted

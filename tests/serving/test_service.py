@@ -314,6 +314,20 @@ def test_draining_finishes_and_refuses(folder: Folders) -> None:
         asyncio.run(ask(service, gate))
 
 
+def test_a_text_without_a_mask_costs_its_neighbours_nothing(folder: Folders) -> None:
+    """Kills: a mask that is only looked for in the step, which then fails and is asked again one by one."""
+
+    async def ask(service: Service, gate: Gate) -> None:
+        gate.open.set()
+        good = Asked(service, "/", {"inputs": ["[MASK] man", "a [MASK]"], "parameters": {}})
+        bad = Asked(service, "/", {"inputs": ["a [MASK]", "man"], "parameters": {}})
+        assert (await good.answer())[0] == 200 and (await bad.answer())[0] == 422
+
+    with running(folder("fill-mask")) as (service, gate):
+        asyncio.run(ask(service, gate))
+    assert [text for text, _, _ in gate.asked] == ["[MASK] man", "a [MASK]"]
+
+
 def test_logs_hold_no_text(folder: Folders, caplog: pytest.LogCaptureFixture) -> None:
     """S16. Kills: a path, a query, an id or an error that is logged as it came."""
     caplog.set_level(logging.DEBUG)

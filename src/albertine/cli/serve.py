@@ -129,14 +129,17 @@ def _service(
 
 
 def _token(file: Path | None) -> bytes | None:
-    """The token that clients must send; its file's last line end does not belong to it."""
+    """The token that clients must send; neither a byte-order mark nor the last line end of its
+    file belongs to it."""
     from albertine.errors import SettingsError
 
-    said = os.environ.get(TOKEN, "") if file is None else file.read_text(encoding="utf-8", errors="replace")
-    token = said.strip()
+    if file is None:
+        token = os.environ.get(TOKEN, "").strip()
+    else:
+        token = file.read_text(encoding="utf-8-sig", errors="replace").strip()
     if not token and (file is not None or TOKEN in os.environ):
         raise SettingsError("holds no token", where=file or TOKEN, remedy="Write one there, or name none")
-    return token.encode() or None
+    return token.encode("utf-8", "surrogateescape") or None  # a variable may hold any bytes
 
 
 def _log_to_stderr() -> None:

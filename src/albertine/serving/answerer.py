@@ -3,13 +3,17 @@ family of its task, so that a server answers what the command line and the score
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
-from albertine.errors import ModelError
+from albertine.errors import DataError, ModelError
+from albertine.inference.exported import ExportedModel
+from albertine.inference.masks import MASK
 from albertine.inference.options import QUESTION_TOKENS
+from albertine.interop.exported_folder import GRAPHS
 from albertine.tasks.answer import FromPassages, Question
 from albertine.tasks.choose import Choice
 from albertine.tasks.classify import Classify
@@ -56,6 +60,7 @@ class Answerer:
 
     Attributes:
         tasks: what it can be asked, each tried once with a short question, which also warms the model up.
+        number_format: in which it computes: `float32`, `bfloat16`, `float16` or `int8`.
 
     Args:
         predictor: from now on asked by one thread alone; lengths may be measured by others.
@@ -70,6 +75,7 @@ class Answerer:
         self.family = None
         with suppress(ModelError):
             self.family = predictor.family
+        self.number_format = _number_format(predictor.model)
         self.tasks = tuple(self._possible())
         if not self.tasks:
             raise ModelError(
@@ -128,15 +134,18 @@ class Answerer:
         return int(cast(Any, self.family).max_length)
 
     def extents(self, kind: Kind, questions: Sequence[Any]) -> list[Extent]:
-        """How long each question is."""
+        """How long each question is.
+
+        Raises:
+            AlbertineError: one cannot be answered. Were it asked with others, none would be, and all would be
+                asked again one by one.
+        """
         limit = self.limit(kind.task)
         if kind.task == "embed":
             rows = self.predictor.tokenizer.encode_batch([self._as_embedded(text) for text in questions])
             return [_extent([len(row) + 2], limit) for row in rows]
         if kind.task == "fill-mask":
-            return [
-                _extent([len(self.predictor.tokenizer(text)["input_ids"])], limit) for text, _, _ in questions
-            ]
+            return [self._of_masked(text, limit) for text, _, _ in questions]
         examples = [_example(kind.task, i, question) for i, question in enumerate(questions)]
         if kind.task == "answer":
             return self._of_passages(examples, limit)
@@ -153,6 +162,16 @@ class Answerer:
             for one, too in zip(found, cut, strict=True)
         ]
 
+    def _of_masked(self, text: str, limit: int) -> Extent:
+        ids = self.predictor.tokenizer.encode_marked(text)
+        if self.predictor.tokenizer.mask_id not in ids[: limit - 2]:
+            beyond = f" within the first {limit} tokens, which the model reads" if MASK in text else ""
+            raise DataError(  # as `inference.masks.guesses` has it
+                f"there is no {MASK} in the text{beyond}",
+                remedy="Shorten the text" if beyond else f"Write {MASK} where a word is to be guessed",
+            )
+        return _extent([len(ids) + 2], limit)
+
     def _of_passages(self, examples: Sequence[Question], limit: int) -> list[Extent]:
         """A passage may have any length, since it is read in windows; its question may not."""
         assert self.family is not None
@@ -165,6 +184,23 @@ class Answerer:
 
     def _as_embedded(self, text: str) -> str:
         return text.lower() if self.predictor.embedder.how.lower else text
+
+    def spans(self, text: str) -> Spans:
+        """The tokens of a text and their places, as the model reads it alone. Where masks are filled, a
+        mask and the special pieces beside it are those pieces, as in `Tokenizer.encode_marked`."""
+        tokenizer = self.predictor.tokenizer
+        if self.tasks[0] != "fill-mask" or self.mask not in text:
+            return tokenizer.encode_spans(text)
+        written = sorted(map(tokenizer.id_to_piece, tokenizer.special_ids), key=len, reverse=True)
+        found, place = Spans([], [], []), 0
+        for i, part in enumerate(re.split("(" + "|".join(map(re.escape, written)) + ")", text)):
+            own = Spans([tokenizer.piece_to_id(part)], [0], [len(part)]) if i % 2 else None
+            ids, starts, ends = own or tokenizer.encode_spans(part)
+            found.ids.extend(ids)
+            found.starts.extend(place + start for start in starts)
+            found.ends.extend(place + end for end in ends)
+            place += len(part)
+        return found
 
     def ends_at_left(self, kind: Kind, text: str) -> str:
         """The end of a text that has room in a row alone: what is lost is lost on the left."""
@@ -235,6 +271,19 @@ class Answerer:
         """The family of a classifier, which reads its logits."""
         assert isinstance(self.family, Classify)
         return self.family
+
+
+def _number_format(model: Any) -> str:
+    """In which format a model computes: what `auto` comes to on this machine."""
+    if isinstance(model, ExportedModel):
+        if model.precision != "auto":
+            return model.precision
+        return next(name for name, file in GRAPHS.items() if (model.path / file).is_file())
+    import torch
+
+    with torch.inference_mode(), model.encoder.computing() as backend:
+        form = backend.form
+    return "int8" if form.int8 else str(form.dtype).removeprefix("torch.")
 
 
 def _extent(rows: Sequence[int], limit: int) -> Extent:

@@ -3,6 +3,7 @@ its line in the log, its place in the metrics. Nothing of what was sent is ever 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import re
@@ -45,7 +46,9 @@ ASKED: dict[str, Answer] = {
 """What is posted where."""
 LIVE = "/health/live"
 HEALTH = ("/health", "/health/ready", LIVE)
-PATHS = (*ASKED, "/info", *HEALTH, "/metrics")
+MODELS = "/v1/models"
+MODEL = MODELS + "/{name:path}"
+PATHS = (*ASKED, MODELS, "/info", *HEALTH, "/metrics")
 ID = re.compile(r"[\w.-]{1,64}")
 
 
@@ -55,9 +58,11 @@ def application(service: Service, token: bytes | None = None) -> Starlette:
     Args:
         token: that every request but to `/health/live` must bring; None: anyone may ask.
     """
-    return Starlette(
+    app = Starlette(
         routes=[
             *(Route(path, _posted(service, answer), methods=["POST"]) for path, answer in ASKED.items()),
+            Route(MODELS, _got(service, openai.models)),
+            Route(MODEL, _got(service, openai.model)),
             Route("/info", _got(service, native.info)),
             Route("/health", _health(service)),
             Route("/health/ready", _health(service)),
@@ -67,6 +72,9 @@ def application(service: Service, token: bytes | None = None) -> Starlette:
         middleware=[Middleware(Guard, service=service, token=token)],
         exception_handlers={HTTPException: _unknown, Refusal: _refused},
     )
+    # A path with a slash too many is not there: a redirect would name the address before a proxy wrongly.
+    app.router.redirect_slashes = False
+    return app
 
 
 class Guard:
@@ -87,17 +95,19 @@ class Guard:
         given = request.headers.get("x-request-id", "")
         # What a client calls its request is logged, so it may be no more than a name.
         request.state.id = given if ID.fullmatch(given) else secrets.token_hex(8)
-        status = 500
+        status, begun = 500, False
 
         async def answered(message: Message) -> None:
-            nonlocal status
+            nonlocal status, begun
             if message["type"] == "http.response.start":
-                status = message["status"]
+                status, begun = message["status"], True
                 message["headers"] = [*message["headers"], (b"x-request-id", request.state.id.encode())]
             await send(message)
 
         # Of the scope, not of `request.url`, into which a client writes by its Host header.
         path, service = scope["path"], self._service
+        if path.startswith(MODELS + "/"):  # any name may stand behind it
+            path = MODELS
         refusal = self._refusal(path, request.headers.get("authorization"))
         # Not what is refused: or clients that keep asking would keep a draining server from ending.
         counted = refusal is None and path in ASKED
@@ -107,6 +117,12 @@ class Guard:
                 await _refused(request, refusal)(scope, receive, answered)
             else:
                 await self._app(scope, receive, answered)
+        except asyncio.CancelledError:
+            # uvicorn's, once the time for what is in flight is over; raised on it would be a traceback.
+            if not service.draining:
+                raise
+            if not begun:
+                await _refused(request, self._ending())(scope, receive, answered)
         finally:
             service.running -= counted
             seconds = time.monotonic() - began
@@ -122,14 +138,13 @@ class Guard:
                 headers={"www-authenticate": "Bearer"},
             )
         if self._service.draining and path in ASKED:
-            self._service.gauges.failed("draining")
-            return Refusal(
-                503,
-                "draining",
-                "the server is about to end",
-                headers={"retry-after": "1", "connection": "close"},
-            )
+            return self._ending()
         return None
+
+    def _ending(self) -> Refusal:
+        self._service.gauges.failed("draining")
+        headers = {"retry-after": "1", "connection": "close"}
+        return Refusal(503, "draining", "the server is about to end", headers=headers)
 
 
 def _log(request: Request, path: str, status: int, seconds: float) -> None:
@@ -169,7 +184,7 @@ def _got(service: Service, answer: Answer) -> Callable[[Request], Awaitable[Resp
 
     async def endpoint(request: Request) -> Response:
         async def said() -> Response:
-            visit = Visit(service, {}, request.receive)
+            visit = Visit(service, request.path_params, request.receive)
             return Response(as_json(await answer(visit)), media_type="application/json")
 
         return await _guarded(said)

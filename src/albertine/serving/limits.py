@@ -10,10 +10,12 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from albertine.serving.refusal import Refusal
+from albertine.serving.refusal import Refusal, invalid
 
 CHUNKS = 65_536
 """Pieces in which a body may arrive: each costs time, however small it is."""
+FIELDS = 100
+"""Of one object in a body: each that is unknown costs an error of its own."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +47,18 @@ def is_loopback(host: str) -> bool:
 
 def authorized(given: str | None, token: bytes | None) -> bool:
     """Whether a request may pass: its header holds the token, after `Bearer` or alone; compared in a time
-    that does not tell how much of it is right."""
+    that does not tell how much of it is right.
+
+    Args:
+        given: the header's bytes as Latin-1, which is how Starlette reads them. token: in UTF-8.
+    """
     if token is None:
         return True
     scheme, _, rest = (given or "").partition(" ")
     said = rest.strip() if scheme.lower() == "bearer" else (given or "").strip()
-    return hmac.compare_digest(said.encode("utf-8", "surrogateescape"), token)
+    # Of a token beyond ASCII some clients send the bytes in UTF-8, others in Latin-1.
+    in_utf8, in_latin1 = said.encode("latin-1", "surrogateescape"), said.encode("utf-8", "surrogateescape")
+    return hmac.compare_digest(in_utf8, token) | hmac.compare_digest(in_latin1, token)
 
 
 async def read_body(stream: AsyncIterator[bytes], headers: Mapping[str, str], limits: ServingLimits) -> bytes:
@@ -93,16 +101,21 @@ def read_json(body: bytes) -> dict[str, Any]:
     """The object that a body holds.
 
     Raises:
-        Refusal: 400, it is no JSON, or not only that; 422, it is no object.
+        Refusal: 400, it is no JSON, or not only that; 422, it is no object, one of too many fields, or a text
+            in it holds half a character.
     """
     try:
         found = json.loads(body.decode("utf-8"), object_pairs_hook=_once, parse_constant=_no_number)
+        if b"\\u" in body:  # else no half can be in it, since UTF-8 has none
+            json.dumps(found, ensure_ascii=False).encode("utf-8")
     except UnicodeDecodeError:
         raise Refusal(400, "not_utf8", "the body is not UTF-8 text") from None
     except json.JSONDecodeError as error:
         raise Refusal(
             400, "not_json", f"the body is not JSON: {error.msg}, line {error.lineno} column {error.colno}"
         ) from None
+    except UnicodeEncodeError:
+        raise invalid("not_unicode", "the body holds half a character (a lone surrogate)") from None
     except (ValueError, RecursionError):  # more digits, or lists inside each other, than Python reads
         raise Refusal(400, "not_json", "the body is not JSON that can be read") from None
     if not isinstance(found, dict):
@@ -111,6 +124,8 @@ def read_json(body: bytes) -> dict[str, Any]:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(pairs) > FIELDS:
+        raise invalid("too_many_fields", f"an object has more than {FIELDS} fields", limit=FIELDS)
     found = dict(pairs)
     if len(found) < len(pairs):
         raise Refusal(400, "duplicate_key", "an object names a key twice")

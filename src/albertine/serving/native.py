@@ -13,7 +13,7 @@ from albertine import __version__
 from albertine.inference.chances import sigmoid, softmax
 from albertine.inference.embedding import cosines, unit
 from albertine.serving import bodies
-from albertine.serving.answerer import Kind
+from albertine.serving.answerer import Answerer, Kind
 from albertine.serving.bodies import Cutting
 from albertine.serving.refusal import invalid
 from albertine.serving.visit import Visit
@@ -157,17 +157,17 @@ async def relate(visit: Visit) -> Any:
 async def tokenize(visit: Visit) -> Any:
     """`/tokenize`: the tokens of every text as the model reads it alone, uncut."""
     asked, service = bodies.read(bodies.TextsToCut, visit.body), visit.service
-    texts, tokenizer = listed(asked.inputs), service.answerer.predictor.tokenizer
+    texts = listed(asked.inputs)
 
     def cut() -> list[Scored]:
-        return [_tokens(tokenizer, text, asked.add_special_tokens) for text in texts]
+        return [_tokens(service.answerer, text, asked.add_special_tokens) for text in texts]
 
     visit.inputs = len(texts)
     return await service.run(cut, sum(map(len, texts)), visit.gone, service.deadline)
 
 
-def _tokens(tokenizer: Any, text: str, special: bool) -> Scored:
-    spans = tokenizer.encode_spans(text)
+def _tokens(answerer: Answerer, text: str, special: bool) -> Scored:
+    tokenizer, spans = answerer.predictor.tokenizer, answerer.spans(text)
     own = [
         {"id": i, "text": tokenizer.id_to_piece(i), "special": False, "start": a, "stop": b}
         for i, a, b in zip(*spans, strict=True)
@@ -196,12 +196,12 @@ async def info(visit: Visit) -> Any:
     return {
         "model_id": answerer.name,
         "model_sha": service.sha,
-        "model_dtype": answerer.predictor.model.precision,
+        "model_dtype": answerer.number_format,
         "model_type": kind,
         "max_concurrent_requests": limits.queue_items,
         "max_input_length": answerer.limit(answerer.tasks[0]),
         "max_batch_tokens": service.engine.budget,
-        "max_client_batch_size": limits.queue_items,
+        "max_client_batch_size": service.most_inputs,
         "auto_truncate": limits.auto_truncate,
         "lists": {"/": "a list is of several texts", "/predict": "a list of two texts is a pair"},
         "version": __version__,

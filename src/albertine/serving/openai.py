@@ -1,4 +1,5 @@
-"""`/v1/embeddings` and `/embeddings`, as OpenAI's clients ask (reference serving.md, 2.1 and 2.2)."""
+"""`/v1/embeddings`, `/embeddings` and `/v1/models`, as OpenAI's clients ask (reference serving.md, 2.1 and
+2.2)."""
 
 from __future__ import annotations
 
@@ -8,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from albertine.serving import bodies
-from albertine.serving.bodies import Cutting
 from albertine.serving.native import listed, vectors
 from albertine.serving.refusal import Refusal, invalid
 from albertine.serving.visit import Visit
@@ -18,10 +18,9 @@ async def embeddings(visit: Visit) -> Any:
     """Vectors of length 1, as numbers or as base64 of little-endian float32."""
     _no_ids(visit.body.get("input"))
     asked = bodies.read(bodies.OpenAiTexts, visit.body)
-    name = visit.service.answerer.name
-    if asked.model not in (None, "", name):
-        raise Refusal(404, "model_not_found", f"there is no model `{asked.model}`; there is `{name}`")
-    found = await vectors(visit, listed(asked.input), Cutting(), normalize=True, dimensions=asked.dimensions)
+    if asked.model:
+        _check(visit, asked.model)
+    found = await vectors(visit, listed(asked.input), asked, normalize=True, dimensions=asked.dimensions)
     base = asked.encoding_format == "base64"
     data = [
         {
@@ -32,7 +31,34 @@ async def embeddings(visit: Visit) -> Any:
         for i, row in enumerate(np.ascontiguousarray(found))
     ]
     usage = {"prompt_tokens": visit.tokens, "total_tokens": visit.tokens}
-    return {"object": "list", "data": data, "model": name, "usage": usage}
+    return {"object": "list", "data": data, "model": visit.service.answerer.name, "usage": usage}
+
+
+async def models(visit: Visit) -> Any:
+    """`/v1/models`: the one that is served."""
+    return {"object": "list", "data": [_model(visit)]}
+
+
+async def model(visit: Visit) -> Any:
+    """`/v1/models/NAME`."""
+    _check(visit, visit.body["name"])
+    return _model(visit)
+
+
+def _model(visit: Visit) -> dict[str, Any]:
+    # When it was created no folder tells.
+    return {"id": visit.service.answerer.name, "object": "model", "created": 0, "owned_by": "albertine"}
+
+
+def _check(visit: Visit, asked: str) -> None:
+    """That the model is asked for by its name.
+
+    Raises:
+        Refusal: 404, by another.
+    """
+    name = visit.service.answerer.name
+    if asked != name:
+        raise Refusal(404, "model_not_found", f"there is no model `{asked}`; there is `{name}`")
 
 
 def _no_ids(given: Any) -> None:

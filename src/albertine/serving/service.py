@@ -158,6 +158,11 @@ class Service:
         )
 
     @property
+    def most_inputs(self) -> int:
+        """Questions that one request may have."""
+        return min(self.limits.queue_items, self.limits.queue_tokens // LEAST)
+
+    @property
     def deadline(self) -> float:
         """Of a request that arrives now."""
         return self.clock() + self.limits.deadline_seconds
@@ -214,9 +219,8 @@ class Service:
         """
         deadline = self.deadline
         # What never fits is refused for good; what does not fit now may come again.
-        most = min(self.limits.queue_items, self.limits.queue_tokens // LEAST)
-        if len(questions) > most:
-            raise self._too_many(len(questions), "inputs", most)
+        if len(questions) > self.most_inputs:
+            raise self._too_many(len(questions), "inputs", self.most_inputs)
         try:
             self.queue.check(len(questions), deadline)
         except Overload as error:
