@@ -79,6 +79,11 @@ def test_what_is_outside_a_table_is_told_before_it_is_looked_up(
     assert not looked_up
 
 
+def test_a_batch_without_a_sequence_is_refused() -> None:
+    with pytest.raises(InputError, match="the batch has no sequence"):
+        builders.model()(torch.zeros(0, 7, dtype=torch.long))
+
+
 def test_what_padding_holds_is_not_looked_at() -> None:
     model = builders.model()
     ids, mask = batch([[3, 4, 0], [5, 6, 7]])

@@ -32,7 +32,7 @@ def from_padded(
         of each token, for `unpack`. Every row must hold at least one real token.
 
     Raises:
-        InputError: shapes that differ, a mask of other numbers or without a token, an id, segment or column
+        InputError: no sequence, shapes that differ, a mask of other numbers or without a token, an id, segment or column
             outside its table. An accelerator would answer the last by an assertion that ends the process.
     """
     mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
@@ -51,6 +51,8 @@ def from_padded(
             "attention_mask has values other than 0 and 1",
             remedy="Give 1 for every token that is to be read and 0 for padding, not scores to be added",
         )
+    if not sizes:
+        raise InputError("the batch has no sequence", remedy="Give at least one row of input_ids")
     if 0 in sizes:
         raise InputError("attention_mask leaves a sequence without a token", remedy="Leave that row out")
     index = real.reshape(-1).nonzero().squeeze(1)
@@ -72,8 +74,6 @@ def _check_tables(
 ) -> None:
     """That every id, segment and position is in its table, by one transfer from the device."""
     columns = (packed.input_ids, packed.token_type_ids, packed.position_ids)
-    if not packed.num_tokens:
-        return
     ends = torch.stack([torch.stack(torch.aminmax(column)) for column in columns]).tolist()
     for (least, most), rows, name in zip(
         ends[:2], (vocab_size, type_vocab_size), ("input_ids", "token_type_ids"), strict=True

@@ -110,6 +110,21 @@ def test_the_gradient_is_that_of_three_hundred_unrolled_steps(solver: str) -> No
     assert checked > 15
 
 
+def test_the_gradient_is_as_exact_of_a_small_loss() -> None:
+    """What arrives from a mean over a large batch is far below the tolerance, and the solver's absolute
+    numbers must not take it for nothing."""
+    batch = builders.packed(LENGTHS)
+    weights = torch.randn(25, 24, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    found = []
+    for scale in (1.0, 1e-9):
+        model = made()
+        loss_of(model, batch, scale * weights).backward()
+        found.append({name: p.grad / scale for name, p in model.named_parameters() if p.grad is not None})
+    assert len(found[0]) > 15
+    for name, gradient in found[0].items():
+        torch.testing.assert_close(found[1][name], gradient, rtol=1e-8, atol=1e-10, msg=name)
+
+
 def test_the_gradient_is_that_of_finite_differences() -> None:
     batch, model = builders.packed(LENGTHS), made(200, tolerance=1e-12)
     weights = torch.randn(25, 24, generator=torch.Generator().manual_seed(1), dtype=torch.float64)

@@ -343,6 +343,67 @@ def test_dropout_falls_on_the_table_of_distances_once_a_pass() -> None:
     assert float((table == 0).double().mean()) < 0.1
 
 
+@pytest.mark.parametrize("place", ["inside the feed-forward", "behind the last depth"])
+def test_xlnet_drops_out_in_two_more_places(place: str) -> None:
+    """Products of 0 or of one number, so that what comes out tells what was dropped: halves of the 40 inner
+    values, of which each adds 1/40, or the sum itself."""
+    model = xlnet(SharingPlan.shared(1), hidden_dropout_prob=0.5).train()
+    encoder, batch = model.encoder, pack([[7] * 24] * 24)
+    with torch.no_grad():
+        for parameter in encoder.parameters():
+            parameter.zero_()
+        block = encoder.feed_forward[0]
+        block.intermediate.bias.fill_(8.0)
+        block.output.weight.fill_(1 / 40)
+        for each in (*encoder.attention, block):
+            each.layer_norm = torch.nn.Identity()
+        if place == "inside the feed-forward":
+            block.output.weight.mul_(torch.eye(40)[:24].to(block.output.weight.dtype) * 40)
+    seed_torch(0, "dropout")
+    found = encoder(batch).last_hidden.detach()
+    inner, outer, last = 2.0, 2.0, 2.0
+    assert found.unique().numel() >= 2
+    if place == "inside the feed-forward":  # one inner value a column: it passes three dropouts of a half
+        values, counts = found.round(decimals=6).unique(return_counts=True)
+        assert values.tolist() == [0.0, 8.0 * inner * outer * last]
+        assert float(counts[1] / found.numel()) == pytest.approx(1 / 8, abs=0.02)
+    else:
+        assert float((found == 0).double().mean()) == pytest.approx(3 / 4, abs=0.02)
+
+
+@pytest.mark.parametrize("remembered", [(), (4, 3)])
+@pytest.mark.parametrize("streams", [1, 2])
+def test_computing_again_keeps_less_and_gives_the_same_gradients(
+    streams: int, remembered: tuple[int, ...]
+) -> None:
+    batch, content, _, targets, until = at_random([9, 7])
+    segments = Segments(batch, content, targets, until) if streams == 2 else Segments(batch)
+    found, kept = [], []
+    for again in (False, True):
+        model = xlnet(SharingPlan.unshared(8), hidden_dropout_prob=0.1).train()
+        model.encoder.recompute = again
+        memory = None
+        if remembered:
+            generator = torch.Generator().manual_seed(3)
+            states = [torch.randn(sum(remembered), H, generator=generator).double() for _ in range(8)]
+            memory = Memory(tuple(states), remembered)
+        numbers: dict[int, int] = {}
+
+        def count(tensor: torch.Tensor, numbers: dict[int, int] = numbers) -> torch.Tensor:
+            numbers[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        seed_torch(0, "dropout")
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+            out = read(model, segments, memory)
+        kept.append(sum(numbers.values()))
+        out.square().sum().backward()
+        found.append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
+    assert kept[1] < kept[0] / 2
+    assert found[0].keys() == found[1].keys() and len(found[0]) > 50
+    assert all(torch.equal(found[1][name], gradient) for name, gradient in found[0].items())
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

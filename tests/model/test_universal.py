@@ -308,6 +308,25 @@ def test_signals_are_by_place_and_by_step() -> None:
         torch.testing.assert_close(states[d + 1] - states[d], expected + table[d], atol=1e-5, rtol=1e-5)
 
 
+def test_who_traces_a_model_leaves_nothing_to_the_next() -> None:
+    """The tables of signals are kept between passes, and a tracer computes with stand-ins."""
+    config = replace(builders.config(DEEP, **SIGNALS), hidden_size=28)  # a table that no other test asks for
+    batch = builders.packed(LENGTHS)
+
+    class Traced(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder = Model(config, seed=1).eval().encoder
+            self.encoder.backend = "plain"
+
+        def forward(self, ids: Tensor) -> Tensor:
+            return self.encoder(replace(batch, input_ids=ids)).last_hidden
+
+    torch.export.export(Traced(), (batch.input_ids,), strict=False)
+    other = Model(config, seed=2).eval()
+    assert type(other.encoder(batch).last_hidden) is Tensor
+
+
 def test_another_number_of_steps_takes_its_signals_along() -> None:
     model, batch = builders.model(step_signal="learned", position_signal="learned"), builders.packed([4])
     grown = replan(model, SharingPlan.shared(5))

@@ -149,6 +149,13 @@ def test_a_sample_is_masked_alike_alone_and_in_a_batch(case: tuple[Batch, MaskSe
         np.testing.assert_array_equal(here + lo, where[(where >= lo) & (where < hi)])
 
 
+@pytest.mark.parametrize("options", [{}, {"permutation": True}, {"whole_word": False}])
+def test_a_batch_of_special_tokens_alone_is_left_as_it_is(options: dict[str, Any]) -> None:
+    batch = Batch([[0, 0], [0]], np.zeros(5, dtype=bool))
+    masked, chosen, labels = batch.mask(MaskSettings(**options))
+    assert masked.tolist() == batch.ids.tolist() and not len(chosen) and not len(labels)
+
+
 def test_uniforms_are_those_of_the_named_generator() -> None:
     names = [(0, 5, 7), (2, 5, 1), (0, 2**40, 130), (0, 5, 9)]
     numbers = uniforms(3, "masking", *zip(*names, strict=True))

@@ -166,6 +166,16 @@ def test_muon_takes_every_matrix_of_the_blocks_and_no_other() -> None:
     assert block_matrices(nn.ModuleDict({"base": model})).keys() == {f"base.{name}" for name in taken}
 
 
+def test_the_positions_of_relative_attention_are_left_to_adamw() -> None:
+    """They turn sinusoids of distances into keys, as embeddings do with words."""
+    model = builders.model(SharingPlan.unshared(2), positions="relative")
+    places = ("encoder.attention.", "encoder.feed_forward.")
+    every = {name for name, p in model.named_parameters() if p.ndim == 2 and name.startswith(places)}
+    vectors = {name for name in every if ".biases." in name}  # (N, D), added to each head's queries
+    positions = {name for name in every if name.endswith(".position.weight")}
+    assert len(positions) == 2 and block_matrices(model).keys() == every - vectors - positions
+
+
 def test_an_input_injection_is_three_matrices() -> None:
     model = builders.model(input_injection=True)
     found = block_matrices(model)

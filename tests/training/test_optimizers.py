@@ -78,6 +78,23 @@ def test_all_matrices_together_is_each_alone() -> None:
         assert all(torch.equal(a, b) for a, b in zip(kind, other, strict=True))
 
 
+def test_lamb_of_a_parameter_that_lies_otherwise_in_memory() -> None:
+    """The fused kernel walks through memory, so all that it is given must lie alike."""
+    draws = torch.Generator().manual_seed(2)
+    start = torch.randn(8, 6, generator=draws)
+    gradients = [torch.randn(6, 8, generator=draws) for _ in range(3)]
+    found = []
+    for parameter in (nn.Parameter(start.t()), nn.Parameter(start.t().contiguous())):
+        optimizer = Lamb([parameter], lr=0.1, weight_decay=0.01)
+        for gradient in gradients:
+            optimizer.zero_grad()
+            (parameter * gradient).sum().backward()
+            optimizer.step()
+        found.append(parameter.detach())
+    assert found[0].stride() != found[1].stride()
+    torch.testing.assert_close(*found)
+
+
 def test_lamb_ratio_is_one_where_a_norm_is_zero() -> None:
     zero = nn.Parameter(torch.zeros(2, 2))
     still = nn.Parameter(torch.ones(2, 2))

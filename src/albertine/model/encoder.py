@@ -141,6 +141,6 @@ class Encoder(Module):
         attention = self.attention[plan.attention[d]]
         feed_forward = self.feed_forward[plan.feed_forward[d]]
         own = None if self.own is None else self.own[d]
-        if self.recompute and queries is keys and torch.is_grad_enabled():
-            return recomputed(self, attention, feed_forward, own, x_RH, keys)
+        if self.recompute and past is None and queries.places is keys.places and torch.is_grad_enabled():
+            return recomputed(self, attention, feed_forward, own, x_RH, context_TH, queries, keys)
         return current().depth(attention, feed_forward, x_RH, context_TH, queries, keys, past, own)

@@ -108,8 +108,9 @@ class FixedPoint:
         z_TH = z_TH.detach().requires_grad_()
         form = current().form
         with computing(self, lambda: Backend(form)):
-            # Other rows as queries: nothing is computed again in the backward pass, which happens once only.
-            return jacobian_size(step(0, z_TH, z_TH, replace(rows), rows), z_TH)
+            # Rows that are named: nothing is computed again in the backward pass, which happens once only.
+            every = replace(rows, places=torch.arange(len(z_TH), device=z_TH.device))
+            return jacobian_size(step(0, z_TH, z_TH, every, rows), z_TH)
 
     def warn(self, found: Convergence) -> None:
         """Say once that there are sequences that did not converge."""

@@ -17,16 +17,18 @@ def recomputed(
     attention: nn.Module,
     feed_forward: nn.Module,
     own: nn.Module | None,
-    x_TH: Tensor,
-    rows: Rows,
+    x_RH: Tensor,
+    context_TH: Tensor,
+    queries: Rows,
+    keys: Rows,
 ) -> Tensor:
-    """A depth of all rows, (T, H) to (T, H), of which only input and output stay (Chen et al. 2016)."""
+    """A depth, (R, H) to (R, H), of which only input and output stay (Chen et al. 2016)."""
     ops = current()
-    if rows.distances is not None:  # what depths share is not computed again for each of them
-        rows.distances.projected(cast(RelativeAttentionBlock, attention).position)
+    if queries.distances is not None:  # what depths share is not computed again for each of them
+        queries.distances.projected(cast(RelativeAttentionBlock, attention).position)
 
-    def again(x_TH: Tensor) -> Tensor:
+    def again(x_RH: Tensor, context_TH: Tensor) -> Tensor:
         with computing(encoder, lambda: ops):  # also in the backward pass, which is outside of this one
-            return ops.depth(attention, feed_forward, x_TH, x_TH, rows, rows, None, own)
+            return ops.depth(attention, feed_forward, x_RH, context_TH, queries, keys, None, own)
 
-    return cast(Tensor, checkpoint(again, x_TH, use_reentrant=False))
+    return cast(Tensor, checkpoint(again, x_RH, context_TH, use_reentrant=False))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import cached_property
+from bisect import bisect_left
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import accumulate
+from operator import sub
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -67,29 +70,33 @@ class Rows:
         Args:
             index: int64 (P,) into R, in any order; a row may be named at most twice.
         """
-        ordered, order = torch.sort(index, stable=True)
-        cu_seqlens = torch.searchsorted(ordered, self.cu_seqlens.long()).to(torch.int32)
-        lengths, longest = None, min(len(index), 2 * self.longest)
-        if index.device.type == "cpu":
-            lengths = tuple(cu_seqlens.diff().tolist())
-            longest = max(lengths, default=0)
-            back = None if torch.equal(ordered, index) else order.argsort()
+        if index.device.type == "cpu":  # in Python: of one text, torch's calls would be felt
+            asked = index.tolist()
+            places = sorted(asked)
+            ordered, order = (index, None) if asked == places else torch.sort(index, stable=True)
+            back = None if order is None else order.argsort()
+            ends = accumulate(self.known_lengths(), initial=0)
+            offsets = list(map(partial(bisect_left, places), ends))
+            lengths = tuple(map(sub, offsets[1:], offsets))
+            cu_seqlens, longest = torch.tensor(offsets, dtype=torch.int32), max(lengths, default=0)
         else:
+            ordered, order = torch.sort(index, stable=True)
             back = order.argsort()
+            cu_seqlens = torch.searchsorted(ordered, self.cu_seqlens.long()).to(torch.int32)
+            lengths, longest = None, min(len(index), 2 * self.longest)
             # A kernel leaves queries beyond the bound unwritten: fail loudly, yet without waiting.
             torch._assert_async((cu_seqlens.diff() <= longest).all())
-        rows = replace(
-            self,
-            cu_seqlens=cu_seqlens,
-            lengths=lengths,
-            longest=longest,
-            positions=self.positions[ordered],
-            token_types=self.token_types[ordered],
-            visible=None if self.visible is None else self.visible.select(ordered),
-            rotation=None if self.rotation is None else self.rotation.select(ordered),
-            distances=None if self.distances is None else self.distances.anywhere(),
-            injection=None if self.injection is None else self.injection[ordered],
-            places=ordered if self.places is None else self.places[ordered],
+        rows = Rows(
+            cu_seqlens,
+            lengths,
+            longest,
+            self.positions.index_select(0, ordered),
+            self.token_types.index_select(0, ordered),
+            None if self.visible is None else self.visible.select(ordered),
+            None if self.rotation is None else self.rotation.select(ordered),
+            None if self.distances is None else self.distances.anywhere(),
+            None if self.injection is None else self.injection[ordered],
+            ordered if self.places is None else self.places[ordered],
         )
         return Selected(rows, ordered, back)
 

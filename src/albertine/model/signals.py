@@ -67,7 +67,10 @@ class StepSignals(nn.Module):
             return current().cast(learned, like.dtype)
         if name not in self.sinusoids:
             return None
-        return _sinusoids(self.sinusoids[name], like.shape[1], like.dtype, like.device)
+        table = _sinusoids(self.sinusoids[name], like.shape[1], like.dtype, like.device)
+        if type(table) is not Tensor:  # a tracer's stand-in, of no use to whoever comes next
+            _sinusoids.cache_clear()
+        return table
 
 
 def signals_of(config: EncoderConfig) -> StepSignals | None:

@@ -187,7 +187,7 @@ class _Units:
         first = np.flatnonzero(starts)
         samples = np.searchsorted(where[first], offsets)
         segment_first = np.flatnonzero(border[first])
-        segment_end = np.append(segment_first[1:], len(first))
+        segment_end = np.append(segment_first, len(first))[1:]
         room = np.repeat(segment_end, segment_end - segment_first) - np.arange(len(first))
         return cls(where, np.append(first, len(where)), room, samples)
 

@@ -63,7 +63,7 @@ class Lamb(Optimizer):
     def _memory(self, weights: list[Tensor]) -> list[Tensor]:
         """Memory of the same shapes; on a CPU the same every time, as fresh memory costs more than the
         arithmetic."""
-        if len(weights) > 1 or weights[0].device.type != "cpu":
+        if len(weights) > 1 or weights[0].device.type != "cpu" or not weights[0].is_contiguous():
             return [torch.empty_like(w) for w in weights]
         (weight,) = weights
         if (

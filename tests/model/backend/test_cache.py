@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import parameters_to_vector, vector_to_parameters
+from torch.nn.utils import parameters_to_vector, parametrize, prune, vector_to_parameters
 
 from albertine.model.backend.cache import Stamp
 from albertine.model.model import Model
@@ -198,6 +198,57 @@ def test_a_write_through_data_is_seen_in_every_format(dtype: torch.dtype, gaps: 
     assert stamp.holds(parameter)
     parameter.data.copy_(torch.randn(parameter.shape).to(dtype))
     assert not stamp.holds(parameter)
+
+
+class Masked(nn.Module):
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("mask", torch.ones_like(weight))
+
+    def forward(self, weight: Tensor) -> Tensor:
+        return weight * self.mask  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("what", ["weight", "bias"])
+@pytest.mark.parametrize("how", ["pruned", "parametrized", "a tensor"])
+@pytest.mark.usefixtures("products_in_int8")
+def test_a_weight_that_is_computed_anew_is_followed(how: str, what: str) -> None:
+    """Its parameters do not change when the mask does, so nothing that was made of it may be kept."""
+    model = builders.model()
+    layer = model.encoder.feed_forward[0].output
+
+    def change(value: float) -> None:
+        if how == "pruned":
+            mask = torch.ones_like(getattr(layer, what))
+            mask[:3] = value
+            prune.custom_from_mask(layer, what, mask)
+        elif how == "parametrized":
+            if not parametrize.is_parametrized(layer):
+                parametrize.register_parametrization(layer, what, Masked(getattr(layer, what)))
+            layer.parametrizations[what][0].mask[:3] = value  # type: ignore[index, union-attr]
+        else:
+            values = getattr(layer, what).detach().clone()
+            values[:3] *= value
+            if what in layer._parameters:
+                delattr(layer, what)
+            setattr(layer, what, values)
+
+    for value in (1.0, 0.5, 0.0):
+        change(value)
+        found = outputs(model)
+        model.encoder.backend = "plain"
+        exact = outputs(model)
+        model.encoder.backend = "auto"
+        torch.testing.assert_close(found, exact, atol=1e-4, rtol=1e-4)
+
+
+def test_a_write_to_one_column_through_data_is_seen() -> None:
+    """The values that are compared stand in other columns in other rows, whatever the width."""
+    parameter = nn.Parameter(torch.randn(256, 64), requires_grad=False)
+    for column in range(64):
+        stamp = Stamp.of(parameter)
+        parameter.data[:, column] += 1.0
+        assert not stamp.holds(parameter), column
 
 
 def test_weights_that_did_not_change_are_prepared_once(monkeypatch: pytest.MonkeyPatch) -> None:

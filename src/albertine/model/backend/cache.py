@@ -83,6 +83,16 @@ def cached(layers: Sequence[nn.Module], form: Format, build: Callable[[], P]) ->
     return built
 
 
+def comparable(layers: Sequence[nn.Module]) -> bool:
+    """Whether weight and bias are parameters of the layers themselves: of one that is computed anew in every
+    pass, as by pruning or a parametrization, nobody can say whether it changed."""
+    for layer in layers:
+        own = layer._parameters
+        if own.get("weight") is None or "bias" not in own:
+            return False
+    return True
+
+
 def _parameters(layers: Sequence[nn.Module]) -> list[nn.Parameter]:
     found: list[nn.Parameter] = []
     for layer in layers:
