@@ -1140,7 +1140,88 @@ REPLAYS = (
     ),
 )
 
-MUTANTS = (*TASKS, *INFERENCE, *CORPUS, *TRAINING, *LOOP, *STREAMS, *QUESTIONS, *PAIRS, *KEPT, *REPLAYS)
+KEEPING = (
+    M(
+        "model/inner_dropout.py",
+        "return F.dropout(super().inner(x_RH), self.dropout, self.training)",
+        "return super().inner(x_RH)",
+        "tests/model/test_relative.py -k two_more",
+    ),
+    M(
+        "model/parts.py",
+        "return nn.Dropout(config.hidden_dropout_prob)  # as in XLNet's code",
+        "return None",
+        "tests/model/test_relative.py -k two_more",
+    ),
+    M(
+        "model/backend/cache.py",
+        "step = max(1, count // SAMPLES) | 1",
+        "step = max(1, count // SAMPLES)",
+        "tests/model/backend/test_cache.py -k one_column",
+    ),
+    M(
+        "model/backend/onednn.py",
+        "if may(own) and comparable(own) else None",
+        "if may(own) else None",
+        "tests/model/backend/test_cache.py -k computed_anew",
+    ),
+    M(
+        "model/backend/cache.py",
+        'if own.get("weight") is None or "bias" not in own:',
+        'if own.get("weight") is None:',
+        "tests/model/backend/test_cache.py -k computed_anew",
+    ),
+    M(
+        "model/fixed_point.py",
+        "unit_TH = torch.where(length_T1 == 0, g_TH, g_TH / length_T1)",
+        "unit_TH, length_T1 = g_TH, torch.ones_like(length_T1)",
+        "tests/model/test_fixed_point.py -k small_loss",
+    ),
+    M(
+        "model/encoder.py",
+        "queries.places is keys.places",
+        "queries is keys",
+        "tests/model/test_relative.py -k computing_again",
+    ),
+    M(
+        "model/signals.py",
+        "            _sinusoids.cache_clear()",
+        "            pass",
+        "tests/model/test_universal.py -k traces",
+    ),
+    M(
+        "training/lamb.py",
+        " or not weights[0].is_contiguous()",
+        "",
+        "tests/training/test_optimizers.py -k otherwise",
+    ),
+    M(
+        "model/rows.py",
+        "(index, None) if asked == places else torch.sort(index, stable=True)",
+        "(index, None)",
+        "tests/model/test_encoder.py",
+    ),
+    M(
+        "objectives/masking.py",
+        "segment_end = np.append(segment_first, len(first))[1:]",
+        "segment_end = np.append(segment_first[1:], len(first))",
+        "tests/objectives/test_masking.py",
+    ),
+)
+
+MUTANTS = (
+    *TASKS,
+    *INFERENCE,
+    *CORPUS,
+    *TRAINING,
+    *LOOP,
+    *STREAMS,
+    *QUESTIONS,
+    *PAIRS,
+    *KEPT,
+    *REPLAYS,
+    *KEEPING,
+)
 
 
 class Copy:

@@ -5,6 +5,7 @@ python -m benchmarks.table
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from statistics import median
@@ -27,6 +28,7 @@ HEAD = """# Performance
 
 Written by `python -m benchmarks.table` from the files under `benchmarks/results/`; each was made by the
 command above its table. Compare ratios: they come from one run on one machine. Absolute times move with it.
+Figures of albertine-mini-en from before 2026-11-24 are of an earlier release, of 90 million tokens.
 """
 
 
@@ -392,6 +394,7 @@ PARTS: tuple[Callable[[Path], Iterator[str]], ...] = (
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
     pages = [HEAD]
     for hardware in sorted(path for path in RESULTS.iterdir() if path.is_dir()):
         pages.append(f"\n# {hardware.name}\n")

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
-from albertine.randomness import torch_generator, torch_seed
+from albertine.model.config import Positions
+from albertine.model.model import Model
+from albertine.model.rotation import frequencies
+from albertine.model.task_model import Classifier
+from albertine.randomness import apart, torch_generator, torch_seed
+from tests.model.builders import config
 
 LOW = 2**32
 
@@ -28,3 +34,34 @@ def test_a_generator_is_a_function_of_its_name() -> None:
 
     assert first(2, 3) == first(2, 3)
     assert len({first(2, 3), first(3, 2), first(2), first(23)}) == 4
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("positions", ["rotary", "relative", "learned"])
+def test_a_model_is_made_and_asked_apart(positions: Positions, dtype: torch.dtype) -> None:
+    """Of float32 whatever the default format is, in a pass too; and torch's generators stay."""
+    shape = config(max_position_embeddings=64, positions=positions)
+    state, ids = torch.get_rng_state(), torch.tensor([[1, 2, 3] * 20])
+    plain = Classifier(Model(shape, seed=1), 2).eval()
+    try:
+        torch.set_default_dtype(dtype)
+        other = Classifier(Model(shape, seed=1), 2).eval()
+        assert torch.get_default_dtype() == dtype
+        with torch.inference_mode():
+            found, expected = (model.base(ids).last_hidden_state for model in (other, plain))
+            turns = frequencies(64, 10000)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert torch.equal(torch.get_rng_state(), state)
+    weights = other.state_dict()
+    for name, x in plain.state_dict().items():
+        assert weights[name].dtype == torch.float32 and torch.equal(weights[name], x), name
+    assert turns.dtype == torch.float32 and torch.equal(found, expected)
+
+
+def test_apart_gives_back_what_was_there_after_an_error() -> None:
+    state = torch.get_rng_state()
+    with pytest.raises(RuntimeError), apart():
+        torch.rand(3)
+        raise RuntimeError
+    assert torch.equal(torch.get_rng_state(), state)

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 import albertine
+from albertine.cli.lookup import look_up_model
 from albertine.cli.source import Source
 from albertine.cli.vocabulary import Kind, train
 from albertine.corpus.prepare import prepare
+from albertine.model.plan import SharingPlan
 from albertine.pretraining.run import PretrainResult, pretrain
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.settings import load
@@ -41,6 +43,17 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             prepare(source.paths, taught, mini, code, held_out=0.3, workers=1)
             found[f"{name}-taught"] = taught
     return found
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_a_header_that_tells_what_depths_share_tells_what_the_recipe_makes(recipe: Path) -> None:
+    text = recipe.read_text(encoding="utf-8")
+    head = " ".join(line.removeprefix("# ") for line in text.split("\n\n", 1)[0].splitlines())
+    own, one = "own block" in head or "nothing shared" in head, "one block" in head
+    assert own or one or "sharing" not in head
+    if own or one:
+        plan = look_up_model(str(recipe)).plan
+        assert plan == (SharingPlan.unshared if own else SharingPlan.shared)(plan.depth)
 
 
 def test_there_are_the_recipes_that_the_readme_names() -> None:

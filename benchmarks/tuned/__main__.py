@@ -40,6 +40,7 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
         metavar="model|untrained|NAME=FOLDER",
     )
     parser.add_argument("--work", type=Path, help="default: runs/tuned/ and the model's name")
+    parser.add_argument("--note", help="what a reader must know of the model, as of one tuned before")
     parser.add_argument("--kept", action="store_true", help="run nothing, tell what is done")
     parser.add_argument("--save", action="store_true", help="write the result under benchmarks/results")
     return parser.parse_args(arguments)
@@ -72,12 +73,13 @@ def main(words: list[str] | None = None) -> None:
     runs = product(names, range(arguments.first, arguments.seeds + 1), everyone)
     found = (find(name, TASKS[name], who, seed) for name, seed, who in runs)
     results = [result for result in found if result is not None]
-    text = in_markdown(results, TASKS)
+    text = in_markdown(results, TASKS, arguments.note)
     (work / "table.md").write_text(text, encoding="utf-8")
     print(text)
     if arguments.save:
         told = {
             "model": arguments.model,
+            "note": arguments.note,
             "contestants": arguments.contestants,
             "max_length": contest.max_length,
             "tasks": {

@@ -10,9 +10,9 @@ from benchmarks.tuned.contest import Result
 from benchmarks.tuned.tasks import Task
 
 
-def in_markdown(results: Iterable[Result], tasks: Mapping[str, Task]) -> str:
+def in_markdown(results: Iterable[Result], tasks: Mapping[str, Task], note: str | None = None) -> str:
     """A row a task, a column a contestant: the median of its seeds and their range, in points; what must be
-    known of a task below."""
+    known of a task, and with `note` of the model, below."""
     found: dict[tuple[str, str], list[Result]] = {}
     for result in results:
         found.setdefault((result["task"], result["contestant"]), []).append(result)
@@ -33,6 +33,7 @@ def in_markdown(results: Iterable[Result], tasks: Mapping[str, Task]) -> str:
         "Median, lowest and highest over the seeds, and their number, judged once at the end.\n\n"
     )
     notes = [f"\n- {name}: {tasks[name].note}." for name in names if tasks[name].note]
+    notes += [f"\n- model: {note}."] if note else []
     return head + table(["task", "metric", "steps", *everyone], rows) + "".join(notes) + "\n"
 
 

@@ -6,6 +6,7 @@ Everything is imported on first use, so that `import albertine` costs nothing.
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,11 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module `albertine` has no attribute `{name}`")
 
 
+def __dir__() -> list[str]:
+    there = ELSEWHERE if find_spec("sklearn") else ELSEWHERE.keys() - {"TextClassifier"}
+    return sorted({*globals(), *there})
+
+
 @needs_torch
 def load(what: str | Path, *, random: bool = False, seed: int = 0) -> Model:
     """A trained model by its folder, run folder, released name or `owner/name` on the Hugging Face hub; or,
@@ -81,10 +87,12 @@ def load(what: str | Path, *, random: bool = False, seed: int = 0) -> Model:
 @needs_torch
 def save(model: Model, tokenizer: SavableTokenizer | None, folder: str | Path) -> None:
     """Write a model folder that `load`, and where its plan allows transformers, reads; whole or not at all.
-    A folder that says how sentence-transformers makes vectors still says so.
+    A folder that says how sentence-transformers makes vectors still says so. A compiled model is saved as it
+    was before.
 
     Raises:
-        ModelError: the folder holds something else, or cannot be written.
+        ModelError: the folder holds something else, or cannot be written; or the model is one that `load`
+            would refuse: adapters are not merged, a layer has another shape, a weight is not finite.
     """
     from albertine.interop.huggingface import save_model
     from albertine.interop.sentence_transformers import vector_files

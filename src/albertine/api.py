@@ -6,6 +6,7 @@ with what the other began.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from albertine.training.progress import Reporter
 
 S = TypeVar("S", bound=RunSettings)
+R = TypeVar("R", "PretrainResult", "FinetuneResult")
 Part = Mapping[str, Any]
 
 
@@ -86,12 +88,13 @@ def pretrain(
             `pretrain(name="mine", corpus="corpora/mine", training={"minutes": 30})`.
 
     Raises:
+        KeyboardInterrupt: Ctrl-C; the run was saved first, and the same call goes on with it.
         AlbertineError: settings, corpus, checkpoint or disk do not allow it.
     """
     from albertine.pretraining.run import pretrain as run
     from albertine.pretraining.settings import PretrainingSettings
 
-    return run(_settings(PretrainingSettings, config, settings), resume=resume, reporter=reporter)
+    return _whole(run(_settings(PretrainingSettings, config, settings), resume=resume, reporter=reporter))
 
 
 @needs_torch
@@ -115,6 +118,7 @@ def distill(
             depths.
 
     Raises:
+        KeyboardInterrupt: as `pretrain`.
         AlbertineError: teacher, corpus, settings, checkpoint or disk do not allow it.
     """
     from albertine.pretraining.distilling import distillation_settings
@@ -122,7 +126,7 @@ def distill(
 
     folder, recipe = (None if path is None else Path(path) for path in (run, config))
     settings = distillation_settings(Path(teacher), Path(corpus), folder, student, recipe)
-    return begin(settings, resume=resume, reporter=reporter)
+    return _whole(begin(settings, resume=resume, reporter=reporter))
 
 
 @needs_torch
@@ -136,6 +140,7 @@ def finetune(
     name: str | None = None,
     output: str | Path | None = None,
     task: Part | None = None,
+    encoder_options: Part | None = None,
     resume: str | Path = "auto",
     reporter: Reporter | None = None,
     **settings: Any,
@@ -152,6 +157,8 @@ def finetune(
         task: what is learned, such as `{"kind": "score", "text": "review", "label": "stars"}`; without rows
             also a known data set, `{"dataset": "sst-2", "folder": "SST-2"}`, or one that a YAML file
             describes.
+        encoder_options: what becomes of the encoder, the part `encoder` of a recipe without its folder:
+            `{"num_hidden_layers": 2, "unshare": "all", "dropout": 0.1}`.
         resume: as in `tasks.finetune.finetune`.
         settings: the other parts, as dictionaries: `training={"epochs": 2}`, `watching=…`, `seed=…`.
 
@@ -160,31 +167,42 @@ def finetune(
         `albertine.Predictor` asks.
 
     Raises:
-        AlbertineError: settings, rows or model do not allow it.
+        KeyboardInterrupt: Ctrl-C; the run was saved first, and the same call goes on with it.
+        AlbertineError: settings, rows or model do not allow it. Then no rows are kept.
     """
     from albertine.tasks.finetune import finetune as run
-    from albertine.tasks.keeping import kept_rows
+    from albertine.tasks.keeping import KeptRows, keeping
     from albertine.tasks.settings import FinetuneSettings
 
+    if not isinstance(encoder, str | Path):
+        raise SettingsError(
+            f"encoder names a model, and is of the type {type(encoder).__name__}",
+            remedy="Give its folder or name; what becomes of it stands in encoder_options",
+        )
     recipe = {} if config is None else read_yaml(Path(config))
     name = name or recipe.get("name") or "finetune"
     output = output or recipe.get("output") or "runs"
-    folder, given = Path(str(output)).expanduser() / str(name), {"train": train, "dev": dev, "test": test}
-    files: dict[str, Path | list[Path]] = {}
-    for split, rows in given.items():
+    folder = Path(str(output)).expanduser() / str(name)
+    files, kept = dict[str, Path | list[Path]](), list[KeptRows]()
+    for split, rows in {"train": train, "dev": dev, "test": test}.items():
         if isinstance(rows, list | tuple) and rows and all(isinstance(one, str | Path) for one in rows):
             files[split] = [Path(one) for one in rows]
+        elif isinstance(rows, str | Path):
+            files[split] = Path(rows)
         elif rows is not None:
-            files[split] = kept_rows(rows, folder, split)
-    own = dict(settings.pop("encoder_options", None) or {})
+            kept.append(KeptRows.of(rows, folder, split))
+            files[split] = kept[-1].path
     tree: dict[str, Any] = {
         **settings,
         "name": name,
         "output": output,
-        "encoder": {**own, "folder": encoder},
-        "task": {**(task or {}), **files},
+        "encoder": {**_part("encoder_options", encoder_options), "folder": encoder},
+        "task": {**_part("task", task), **files},
     }
-    return run(_settings(FinetuneSettings, config, tree), resume=resume, reporter=reporter)
+    resolved = _settings(FinetuneSettings, config, tree)
+    with keeping(kept, folder):
+        result = run(resolved, resume=resume, reporter=reporter)
+    return _whole(result)
 
 
 @needs_torch
@@ -258,17 +276,46 @@ def evaluate(
         AlbertineError: what is missing, damaged or does not fit together.
     """
     from albertine.tasks.judge import judge, open_run
-    from albertine.tasks.keeping import kept_rows
+    from albertine.tasks.keeping import KeptRows, keeping
 
     if file is None:
         return _scores(judge(open_run(Path(model), precision=precision), device=device))
-    with TemporaryDirectory() as folder:
-        own = kept_rows(file, Path(folder), "test")
-        return _scores(judge(open_run(Path(model), file=own, precision=precision), ("test",), device))
+    with TemporaryDirectory() as name:
+        folder = Path(name) / "rows"
+        kept = [] if isinstance(file, str | Path) else [KeptRows.of(file, folder, "test")]
+        own = kept[0].path if kept else Path(file)
+        with keeping(kept, folder):
+            run = open_run(Path(model), file=own, precision=precision)
+            return _scores(judge(run, ("test",), device))
+
+
+def _whole(result: R) -> R:
+    """The result of a run that nobody asked to stop.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C ended it; it was saved first.
+    """
+    if result.outcome.exit_code == 128 + signal.SIGINT:
+        raise KeyboardInterrupt(f"{result.folder}: asked to stop, and saved; the same call goes on")
+    return result
 
 
 def _scores(found: Sequence[Judged]) -> dict[str, dict[str, float]]:
     return {one.split: dict(one.scores) for one in found}
+
+
+def _part(name: str, given: Part | None) -> Part:
+    """A part of the settings that a caller gives as a dictionary; none is an empty one.
+
+    Raises:
+        SettingsError: it is something else.
+    """
+    if given is None or isinstance(given, Mapping):
+        return given or {}
+    example = {"encoder_options": '{"num_hidden_layers": 2}', "task": '{"text": "review"}'}[name]
+    raise SettingsError(
+        f"{name} is of the type {type(given).__name__}", remedy=f"Give a dictionary, such as {example}"
+    )
 
 
 def _settings(cls: type[S], config: str | Path | None, given: Mapping[str, Any]) -> S:

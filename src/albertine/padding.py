@@ -32,8 +32,9 @@ def from_padded(
         of each token, for `unpack`. Every row must hold at least one real token.
 
     Raises:
-        InputError: no sequence, shapes that differ, a mask of other numbers or without a token, an id, segment or column
-            outside its table. An accelerator would answer the last by an assertion that ends the process.
+        InputError: no sequence, shapes that differ, a mask of other numbers or without a token, an id,
+            segment or column outside its table. An accelerator would answer the last by an assertion that
+            ends the process.
     """
     mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
     types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids

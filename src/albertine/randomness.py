@@ -9,7 +9,8 @@ become its counter.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -81,6 +82,27 @@ def torch_generator(seed: int, purpose: str, *key: int) -> torch.Generator:
     return torch.Generator().manual_seed(torch_seed(seed, purpose, *key))
 
 
+@contextmanager
+def apart(device: torch.device | None = None) -> Iterator[None]:
+    """Within, new numbers of torch are float32 whatever format a program chose as its default; afterwards
+    that format and torch's own generators are as they were, whatever was drawn.
+
+    Args:
+        device: a GPU that will be drawn on, though nothing was computed there yet.
+    """
+    import torch
+
+    drawn = device is not None and device.type == "cuda"
+    cuda: bool = drawn or torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    before = torch.get_default_dtype()
+    with torch.random.fork_rng(range(torch.cuda.device_count()) if cuda else ()):
+        torch.set_default_dtype(torch.float32)
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(before)
+
+
 class RepeatedDraws:
     """What torch's own generators draw from here on, to be drawn again and again: dropout masks that stay
     as they are over several calls of a function."""
@@ -105,6 +127,7 @@ def seed_torch(seed: int, purpose: str, *key: int) -> None:
     """Set torch's own generators (CPU and every accelerator) to the draws named (seed, purpose, key…).
 
     Called before each forward pass, it makes dropout a function of the step instead of a state to be saved.
+    It is for a run, which gives a program its random state back in the end (`apart`).
     """
     import torch
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -34,6 +34,21 @@ except ImportError as gone:
     ) from gone
 
 
+TRAINING = ("epochs", "steps", "batch_size", "learning_rate", "precision")
+PARAMETERS = {f"training.{name}": name for name in TRAINING} | {
+    "task.max_length": "max_length",
+    "seed": "random_state",
+    "encoder": "encoder",
+    "output": "output",
+}
+"""Settings of `finetune` that are parameters of `TextClassifier`."""
+WATCHING = {"watching": {"tensorboard": False, "report": False}}
+PARTS = ("task", "training", "watching", "encoder_options")
+OWN = {"task.kind", "task.dataset", "task.folder", "task.train", "task.dev", "task.test"}
+OWN |= {"task.text", "task.pair", "task.label"}
+"""What `fit` says itself."""
+
+
 class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier of texts, or of pairs of texts (also as two columns), that fine-tunes an encoder.
 
@@ -45,7 +60,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         output: folder for the runs, one for every other X, y and parameters: a fit that was done is not done
             again, and one that was interrupted goes on. Default: nothing is left behind, and what was fitted
             lives in memory alone.
-        settings: others of `finetune`, as dictionaries: `{"training": {"class_weights": "balanced"}}`.
+        settings: others of `finetune`, of the parts `task`, `training`, `watching` and `encoder_options`:
+            `{"training": {"class_weights": "balanced"}}`.
 
     Attributes:
         classes_: sorted, as y has them.
@@ -76,8 +92,10 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Learn to tell the classes of texts.
 
         Raises:
-            ValueError: not texts, or fewer than two classes. AlbertineError: as `albertine.finetune`.
+            ValueError: not texts, or fewer than two classes. AlbertineError: as `albertine.finetune`;
+                `settings` say what is a parameter, or no setting of a classifier.
         """
+        own = _checked(self.settings)
         texts, y = _texts(X), column_or_1d(y, warn=True)
         assert_all_finite(y, input_name="y")
         check_classification_targets(y)
@@ -87,7 +105,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if len({*names} - {""}) < max(2, len(classes)):
             raise InputError(f"y must have two classes or more of different names, not one class: {names}")
         rows = [{**text, "label": names[n]} for text, n in zip(texts, numbers, strict=True)]
-        tree = merged(self.settings or {}, plain(self._settings("pair" in rows[0]), "settings"))
+        tree = merged(WATCHING, own, plain(self._settings("pair" in rows[0]), "settings"))
         whole = json.dumps([str(self.encoder), tree, rows], sort_keys=True, default=str).encode()
         tree["name"] = f"fit-{hashlib.blake2b(whole, digest_size=8).hexdigest()}"
         with TemporaryDirectory() if self.output is None else nullcontext(self.output) as output:
@@ -96,16 +114,14 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if not done.outcome.done:  # it saved itself first
                 raise KeyboardInterrupt
             self._asked: Predictor | None = self._open(done.model)
-        self.model_: Any = None if self.output is None else done.model
+        self.model_: Any = None if self.output is None else done.model.absolute()
         self.classes_, self._columns = classes, [self._asked.family.labels.index(name) for name in names]
         return self
 
     def _settings(self, pairs: bool) -> dict[str, Any]:
-        names = ("epochs", "steps", "batch_size", "learning_rate", "precision")
         task = {"kind": "single", "max_length": self.max_length, **({"pair": "pair"} if pairs else {})}
-        training = {name: getattr(self, name) for name in names}
-        watching = {"tensorboard": False, "report": False}
-        return {"task": task, "training": training, "watching": watching, "seed": self.random_state}
+        training = {name: getattr(self, name) for name in TRAINING}
+        return {"task": task, "training": training, "seed": self.random_state}
 
     def _open(self, folder: Path) -> Predictor:
         predictor = Predictor(folder, device=self.device, precision=self.precision)
@@ -137,10 +153,36 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
+def _checked(settings: Any) -> Mapping[str, Any]:
+    """What a person sets beside the parameters.
+
+    Raises:
+        SettingsError: it is a parameter, or nothing that is set for a classifier.
+    """
+    for part, value in (settings or {}).items():
+        if part in PARTS and not isinstance(value, Mapping):
+            raise SettingsError(f"`{part}` is {kind_of_value(value)}, not a dictionary", where="settings")
+        for name in [f"{part}.{key}" for key in value] if part in PARTS else [part]:
+            if name in PARAMETERS:
+                remedy = f"Give TextClassifier(..., {PARAMETERS[name]}=...)"
+                raise SettingsError(f"`{name}` is a parameter", where="settings", remedy=remedy)
+            if name == part or name in OWN:
+                remedy = f"They are of the parts {', '.join(PARTS)}, without what `fit` itself says"
+                raise SettingsError(f"`{name}` is none of them", where="settings", remedy=remedy)
+    return settings or {}
+
+
+def _listed(values: Any) -> Any:
+    """Texts or classes as a list, of whatever library; what is none is left as it is."""
+    for method in ("to_pylist", "to_numpy", "tolist"):  # of pyarrow; pandas and polars; NumPy
+        values = getattr(values, method)() if hasattr(values, method) else values
+    is_column = isinstance(values, Sequence) and not isinstance(values, str | bytes)  # of `datasets`
+    return list(values) if is_column else values
+
+
 def _texts(X: Any) -> list[dict[str, str]]:
     """Every text as a row with `text`, and `pair` where it has one."""
-    X = X.to_numpy() if hasattr(X, "to_numpy") else X
-    rows = X.tolist() if hasattr(X, "tolist") else X
+    rows = _listed(X)
     if not isinstance(rows, list | tuple) or not rows:
         raise InputError(f"X is {kind_of_value(rows)}", remedy="Give a list of one text or more")
     found = [[row] if isinstance(row, str) else row for row in rows]

@@ -54,6 +54,22 @@ def test_a_pre_norm_plan_goes_on_as_its_second_depth() -> None:
     assert study.residual[0] == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.parametrize("signal", ["learned", "sinusoid"])
+def test_a_block_that_knows_its_step_is_told_the_true_one_and_has_no_fixed_point(signal: str) -> None:
+    """Kills: the signal of step 1 at all later depths; a radius and a rate at a point that is none."""
+    model, batch = builders.model(SharingPlan.shared(4), step_signal=signal), builders.packed(LENGTHS)
+    study = study_depth(model, batch, depths=48)
+    with torch.no_grad():
+        states = model.encoder(batch, all_depths=True).hidden_states
+    for d in range(4):
+        parts = zip(states[d].split(LENGTHS), states[d + 1].split(LENGTHS), strict=True)
+        expected = sum(float((b - a).norm() / b.norm()) for a, b in parts) / len(LENGTHS)
+        assert study.residual[d] == pytest.approx(expected, rel=1e-4)
+    assert len(study.residual) == len(study.cosine) == 4  # there is no signal of a fifth step
+    assert study.no_fixed_point == "a step that knows its number has no fixed point"
+    assert not (study.distance or study.radius or study.converged) and math.isnan(study.rate)
+
+
 def test_the_rate_is_of_what_is_no_noise() -> None:
     assert falling([0.5**i for i in range(60)]) == pytest.approx(0.5)
     assert falling([max(0.5**i, 1e-6) for i in range(60)], noise=1e-5) == pytest.approx(0.5)
@@ -73,7 +89,8 @@ def test_depths_that_differ_are_refused(plan: SharingPlan) -> None:
 def folder(tmp_path: Path) -> Path:
     """Of a model whose depths share everything."""
     tokenizer = package.load_tokenizer("albertine-mini-zh")
-    package.save(package.load("albert-tiny-zh", random=True), tokenizer, tmp_path / "plain")
+    model = builders.model(SharingPlan.shared(4), vocab_size=tokenizer.vocab_size)
+    package.save(model, tokenizer, tmp_path / "plain")
     return tmp_path / "plain"
 
 
@@ -91,6 +108,22 @@ def test_the_verb(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert f"{found['residual'][0]:.2e}" in out
     assert run(["analyze", "depth", "albertine-mini-en", "A text."]) == 2
     assert "the depths of this model differ" in capsys.readouterr().err
+
+
+def test_the_verb_says_that_there_is_no_fixed_point(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokenizer = package.load_tokenizer("albertine-mini-zh")
+    model = builders.model(step_signal="learned", halting="basic", vocab_size=tokenizer.vocab_size)
+    package.save(model, tokenizer, tmp_path / "loop")
+    arguments = ["analyze", "depth", str(tmp_path / "loop"), "今天天气很好。"]
+    assert run([*arguments, "--plot", str(tmp_path / "depth.png")]) == 0
+    out = capsys.readouterr().out
+    assert "A step that knows its number has no fixed point (the plan has 3 depths)." in out
+    assert "distance" not in out and "radius" not in out and (tmp_path / "depth.png").is_file()
+    assert run([*arguments, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert found["rate"] is None and len(found["residual"]) == 3
 
 
 def test_the_verb_refuses_before_the_study_begins(

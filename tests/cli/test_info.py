@@ -98,6 +98,44 @@ def test_a_recipe_whose_corpus_is_there(albertine: Command, tmp_path: Path) -> N
     assert encoder["vocab_size"] == load_manifest(tmp_path / "corpus").vocab_size
 
 
+def test_a_recipe_of_a_student_tells_what_the_student_costs(albertine: Command, tmp_path: Path) -> None:
+    """And not what the model costs that it begins with; so does the folder of a run that has none yet."""
+    save_model(Model(builders.config(SharingPlan.unshared(4))), None, tmp_path / "large")
+    (tmp_path / "run").mkdir()
+    recipe = tmp_path / "run" / "settings.yaml"
+    recipe.write_text(
+        f"name: a\ncorpus: {tmp_path / 'corpus'}\ntraining: {{steps: 1}}\n"
+        f"model: {{start_from: {tmp_path / 'large'}, student: {{depth: 2, sharing: all, hidden_size: 16}}}}\n"
+    )
+    expected = builders.config(SharingPlan.shared(2), hidden_size=16)
+    for what in (recipe, tmp_path / "run"):
+        assert json.loads(albertine("info", what, "--json").out)["encoder"] == expected.to_dict()
+
+
+@pytest.mark.parametrize(
+    ("encoder", "similarity", "plan"),
+    [
+        ("num_hidden_layers: 3, unshare: share", "mean", SharingPlan.shared(3)),
+        ("unshare: attention, groups: 2", "mean", SharingPlan((0, 0, 1, 1), (0, 0, 1, 1))),
+        ("dropout: 0.2", "whitened", SharingPlan.shared(1)),
+    ],
+)
+def test_a_fine_tuning_recipe_tells_what_the_encoder_that_is_tuned_costs(
+    albertine: Command, tmp_path: Path, encoder: str, similarity: str, plan: SharingPlan
+) -> None:
+    before = SharingPlan((0, 0, 1, 1), (0, 0, 1, 1))
+    save_model(Model(builders.config(before)), None, tmp_path / "whole")
+    recipe = tmp_path / "tuning.yaml"
+    recipe.write_text(
+        f"name: a\nencoder: {{folder: {tmp_path / 'whole'}, {encoder}}}\n"
+        "task: {kind: similarity, train: a.csv, dev: a.csv, text: a, pair: b, label: c, similarity: "
+        f"{{pooling: {similarity}}}}}\n"
+    )
+    dropout = 0.2 if "dropout" in encoder else 0.0
+    expected = builders.config(plan, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
+    assert json.loads(albertine("info", recipe, "--json").out)["encoder"] == expected.to_dict()
+
+
 @pytest.mark.parametrize(
     ("plan", "words"),
     [

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 
-from albertine.export.graph import graph_of, named
+from albertine.export.graph import example_of, graph_of, named
 from albertine.export.outputs import Pointers
-from albertine.export.verify import Arrays, Run, batches, packed_inputs, shapes_for, verify
+from albertine.export.verify import Arrays, Run, batches, framed, packed_inputs, shapes_for, verify
 from albertine.padding import from_padded
 from tests.export.heads import HEADS, PLANS, head_of
 from tests.model.builders import config, model, packed
@@ -45,6 +43,16 @@ def test_every_encoder_computes_as_its_source(plan: str, name: str) -> None:
     if PLANS[plan].get("positions") != "relative":
         head, run = asked(name, True, **PLANS[plan])
         assert verify(head, run, packed=True).exact  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("as_packed", [False, True], ids=["padded", "packed"])
+def test_a_model_with_one_kind_of_segment_is_traced_and_reads_pairs(as_packed: bool) -> None:
+    """By its one vector, and by a head that tells the two texts apart as ever; kills: a row of the table of
+    segments that is not there."""
+    for name in ("classify", "compare"):
+        head, run = asked(name, as_packed, type_vocab_size=1)
+        example_of(graph_of(head, as_packed))  # type: ignore[arg-type]
+        assert verify(head, run, packed=as_packed).exact  # type: ignore[arg-type]
 
 
 def test_padding_may_stand_on_the_left() -> None:
@@ -120,8 +128,6 @@ def test_batches_have_padding_and_both_segments() -> None:
     assert any((batch["attention_mask"] == 0).any() for batch in made)
     assert any((batch["token_type_ids"] == 1).any() for batch in made)
     assert all((batch["attention_mask"].sum(1) >= 1).all() for batch in made)
-    one_kind = replace(config(), type_vocab_size=1)
-    assert not any(batch["token_type_ids"].any() for batch in batches(one_kind))
 
 
 def test_packed_inputs_are_the_tokens_end_to_end() -> None:
@@ -134,3 +140,41 @@ def test_packed_inputs_are_the_tokens_end_to_end() -> None:
     assert found["input_ids"].tolist() == [5, 6, 7, 8, 9]
     assert found["token_type_ids"].tolist() == [0, 1, 0, 0, 1]
     assert found["cu_seqlens"].tolist() == [0, 2, 5]
+
+
+@pytest.mark.parametrize("cls_last", [False, True])
+def test_a_framed_row_is_a_text_alone(cls_last: bool) -> None:
+    """Whatever the layout, in rows of one token too, and what is between the ends stays."""
+
+    class Frame:
+        lead = 0 if cls_last else 1
+
+        def layout(self, ids: list[int]) -> tuple[list[int], list[int]]:
+            return ([92, 91], [0, 2]) if cls_last else ([91, 92], [0, 0])
+
+    before = list(batches(config()))
+    after = list(framed(batches(config()), Frame()))  # type: ignore[arg-type]
+    assert len({one["input_ids"].shape for one in after}) >= 12
+    for old, new in zip(before, after, strict=True):
+        for row, was in enumerate(old["attention_mask"].sum(1)):
+            size = int(new["attention_mask"][row].sum())
+            text, types = new["input_ids"][row, :size].tolist(), new["token_type_ids"][row].tolist()
+            assert size == max(was, 2) and new["attention_mask"][row, :size].all()
+            inner = slice(0, size - 2) if cls_last else slice(1, size - 1)
+            assert text[inner] == old["input_ids"][row, inner].tolist()
+            ends = text[-2:] if cls_last else [text[0], text[-1]]
+            assert ends == ([92, 91] if cls_last else [91, 92])
+            assert sum(types) == types[size - 1] == 2 * cls_last
+
+
+@pytest.mark.parametrize("name", ["features", "embed"])
+def test_the_least_cosine_is_that_of_one_text(name: str) -> None:
+    """Kills: all vectors of a batch taken as one, in which a large one hides a small one."""
+    head, run = asked(name, False)
+
+    def one_turned(inputs: Arrays) -> Arrays:
+        return {output: np.concatenate([-x[:1], x[1:]]) for output, x in run(inputs).items()}
+
+    assert verify(head, run).cosine > 0.9999  # type: ignore[arg-type]
+    found = verify(head, one_turned)  # type: ignore[arg-type]
+    assert all(one.cosine == pytest.approx(-1) for one in found.shapes)

@@ -21,7 +21,10 @@ from albertine.export.make import _verified, export
 from albertine.export.opened import Opened, opened
 from albertine.export.outputs import Head
 from albertine.export.verify import Arrays, Compared, Verified, rounding_of
+from albertine.interop.hub_upload import shipment
 from albertine.interop.huggingface import read_folder
+from albertine.interop.pickled import PICKLED
+from albertine.interop.weights import INDEX, SINGLE
 from albertine.model.crf import CrfTagger
 from albertine.model.model import Model
 from albertine.tasks.families import family_of, tuned_model
@@ -42,6 +45,7 @@ class Torch:
 
     def __init__(self, wrong: float = 0.0, precision: str = "float32") -> None:
         self.wrong, self.precision = wrong, precision
+        self.asked: list[Arrays] = []
 
     def write(self, source: Opened, folder: Path, options: ExportOptions) -> list[ExportedFile]:
         graph = graph_of(source.head)
@@ -49,6 +53,7 @@ class Torch:
 
         @torch.no_grad()
         def run(inputs: Arrays) -> Arrays:
+            self.asked.append(inputs)
             found = graph(*(torch.from_numpy(inputs[name]) for name in graph.inputs))
             return {name: x.numpy() + self.wrong for name, x in named(graph, found).items()}
 
@@ -121,6 +126,46 @@ def test_what_is_no_export_is_never_replaced(in_torch: Torch, classifier: Path, 
     assert files_in(model) == before
 
 
+@pytest.mark.parametrize("weights", [SINGLE, INDEX, PICKLED])
+def test_an_export_that_holds_weights_too_is_never_replaced(
+    weights: str, in_torch: Torch, classifier: Path, tmp_path: Path
+) -> None:
+    """As a folder for the hub that has both; kills: export.json alone making a folder an export."""
+    both = export(classifier, tmp_path / "both").folder
+    (both / weights).write_text("mine")
+    before = files_in(both)
+    with pytest.raises(SettingsError, match=f"it holds {weights}, which would be lost"):
+        export(classifier, both, overwrite=True)
+    assert files_in(both) == before
+
+
+def test_what_stands_beside_an_export_stays(in_torch: Torch, classifier: Path, tmp_path: Path) -> None:
+    """A card, notes; not the graphs of another format that the report no longer tells of."""
+    out = export(classifier, tmp_path / "out").folder
+    (out / "README.md").write_text("a card")
+    (out / "mine").mkdir()
+    (out / "mine" / "notes.txt").write_text("notes")
+    (out / "openvino").mkdir()
+    (out / "openvino" / "openvino_model.xml").write_text("old")
+    before = files_in(out)
+    export(classifier, out, overwrite=True)
+    assert files_in(out) == before - {"openvino/openvino_model.xml"}
+    assert (out / "README.md").read_text() == "a card"
+
+
+def test_an_export_is_told_where_a_model_is_wanted(in_torch: Torch, classifier: Path, tmp_path: Path) -> None:
+    """And what to do about it; kills: the advice to fetch weights that an export never had."""
+    out = export(classifier, tmp_path / "out").folder
+    wanted = r"is an export of classify, which has no weights\. Use the model that it was made from"
+    for use in (read_folder, opened, shipment):
+        with pytest.raises(ModelError, match=wanted):
+            use(out)
+    for report in ("{}", '{"source": 3}', "damaged"):
+        (out / "export.json").write_text(report)
+        with pytest.raises(ModelError, match="is an export, which has no weights"):
+            read_folder(out)
+
+
 @pytest.mark.parametrize("opened_as", ["a missing model", "an unknown format", "an unknown head"])
 def test_nothing_is_written_where_something_is_wrong(
     opened_as: str, classifier: Path, tmp_path: Path
@@ -155,6 +200,30 @@ def test_an_export_that_says_something_else_is_not_left(
     with pytest.raises(ModelError, match="is another model: least cosine"):
         export(classifier, tmp_path / "out")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("head", ["embed", "features", "fill-mask"])
+def test_vectors_of_a_coarse_format_are_judged_by_texts(head: str, in_torch: Torch, tmp_path: Path) -> None:
+    """Laid out as texts are; float32 and scores by any pieces. Kills: INT8 let through because the vectors of
+    word salad all point one way."""
+    folder = put_model(tmp_path)
+    tokenizer = load_tokenizer(folder)
+
+    def texts() -> list[bool]:
+        """Of every row that was asked about, whether it is a text."""
+        asked, in_torch.asked = in_torch.asked, []
+        return [
+            (ids[0], ids[mask.sum() - 1], types.any()) == (tokenizer.cls_id, tokenizer.sep_id, False)
+            for one in asked
+            for ids, mask, types in zip(*one.values(), strict=True)
+        ]
+
+    export(folder, tmp_path / "exact", head=head)
+    assert not any(texts())
+    in_torch.precision = "int8"
+    export(folder, tmp_path / "coarse", head=head)
+    found = texts()
+    assert len(found) > 12 and all(found) == (head != "fill-mask")
 
 
 def test_a_coarse_format_may_differ_a_little(in_torch: Torch, classifier: Path, tmp_path: Path) -> None:

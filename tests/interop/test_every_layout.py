@@ -13,12 +13,15 @@ from albertine.analysis.parameters import parameters_by_part
 from albertine.cli.lookup import look_up_model
 from albertine.interop.google import save_checkpoint
 from albertine.interop.google_names import keymap
-from albertine.interop.huggingface import save_model
+from albertine.interop.heads import carried_config, head_config, read_classifier, task_of
+from albertine.interop.huggingface import read_folder, save_model, written_type
+from albertine.interop.model_folder import ModelFolder
 from albertine.interop.tensorflow_layouts import written_kind
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.model.presets import preset
+from albertine.model.task_model import Classifier
 from tests.interop.folder_mutations import originals
 from tests.interop.test_roformer import assert_same_model
 from tests.interop.test_xlnet import our_model as xlnet_model
@@ -40,29 +43,57 @@ CHAINS = {
 }
 
 
-def written(model: Model, folder: Path, to: str) -> Model:
+def written(found: ModelFolder, folder: Path, to: str) -> ModelFolder:
+    """A model, and the head of a task where it has one, as `convert` writes and anybody reads it."""
+    model, extra, layout = found.model, found.extra, "transformers" if to == "hf" else to
     if to in TENSORFLOW:
-        save_checkpoint(model, None, folder, to)
+        told = carried_config(found, written_kind(model, to))
+        save_checkpoint(model, None, folder, to, extra_tensors=extra, extra_config=told)
     else:
-        save_model(model, None, folder, layout="transformers" if to == "hf" else to)  # type: ignore[arg-type]
-    return albertine.load(folder)
+        told = carried_config(found, written_type(model.config, layout))  # type: ignore[arg-type]
+        save_model(model, None, folder, extra_tensors=extra, extra_config=told, layout=layout)  # type: ignore[arg-type]
+    return read_folder(folder)
 
 
 @pytest.mark.parametrize("name", CHAINS)
 def test_through_every_layout_and_back(name: str, tmp_path: Path) -> None:
     plan, changes, chain = CHAINS[name]
     model = builders.model(plan, **changes)
-    found = model
+    found = ModelFolder(model, {}, {})
     for i, to in enumerate((*chain, chain[0])):
         found = written(found, tmp_path / str(i), to)
-        assert_same_model(found, model)
+        assert_same_model(found.model, model)
+
+
+HEADS = CHAINS | {"groups that transformers cuts elsewhere": (SharingPlan.grouped(18, 14), {}, ("google",))}
+
+
+@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("task", ["classify", "answer"])
+def test_a_head_goes_along(name: str, task: str, tmp_path: Path) -> None:
+    """Kills: a class of transformers named for an encoder that none computes, which left a folder that
+    nothing read."""
+    plan, changes, chain = HEADS[name]
+    of = "classifier" if task == "classify" else "qa_outputs"
+    base = builders.model(plan, **changes)
+    tuned = Classifier(base, 2, per_token=task == "answer", name=of, seed=1).eval()
+    kind = "single" if task == "classify" else None
+    said = head_config("albert", task, 0.1, names=("x", "y") if kind else (), kind=kind, max_length=20)
+    found = ModelFolder(base, said, tuned.head)
+    for i, to in enumerate((*chain, chain[0], "albertine")):
+        found = written(found, tmp_path / str(i), to)
+        assert_same_model(found.model, base)
+        assert task_of(found) == task and found.extra.keys() == tuned.head.keys()
+        assert all(torch.equal(found.extra[part], x) for part, x in tuned.head.items())
+        assert kind is None or read_classifier(found, to).labels == ("x", "y")
 
 
 def test_xlnet_through_every_layout(tmp_path: Path) -> None:
-    model = found = xlnet_model({"lm", "pooler"}, plan=SharingPlan.unshared(3))
+    model = xlnet_model({"lm", "pooler"}, plan=SharingPlan.unshared(3))
+    found = ModelFolder(model, {}, {})
     for i, to in enumerate(("xlnet-tf", "transformers", "albertine", "xlnet", "xlnet-tf")):
         found = written(found, tmp_path / str(i), to)
-        assert_same_model(found, model)
+        assert_same_model(found.model, model)
 
 
 def test_info_reads_every_layout(tmp_path: Path) -> None:

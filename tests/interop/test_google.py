@@ -25,6 +25,8 @@ from albertine.errors import ModelError, SettingsError
 from albertine.interop.google import NAME, checkpoint_in, google_config, save_checkpoint
 from albertine.interop.google_config import google_json, read_google
 from albertine.interop.google_names import Kind, keymap, kind_of, without_slots
+from albertine.interop.heads import task_of
+from albertine.interop.hub_upload import shipment
 from albertine.interop.huggingface import read_folder, save_model
 from albertine.interop.tensorflow_bundle import open_bundle, read_index, write_bundle
 from albertine.model.model import Model
@@ -245,6 +247,19 @@ def test_heads_of_tasks(head: str, names: tuple[str, str], tmp_path: Path) -> No
     assert found.config["architectures"] == [f"AlbertFor{kind}"]
 
 
+@pytest.mark.parametrize("head", ["classifier", "qa_outputs"])
+def test_heads_of_an_encoder_that_transformers_does_not_compute(head: str, tmp_path: Path) -> None:
+    """In a checkpoint that says nothing of them, as Google's own: the task is told in our words."""
+    extra = {f"{head}.weight": torch.randn(2, 24), f"{head}.bias": torch.randn(2)}
+    save_checkpoint(
+        builders.model(SharingPlan.grouped(18, 14)), None, tmp_path / "m", "google", extra_tensors=extra
+    )
+    found = read_folder(tmp_path / "m")
+    assert found.config["model_type"] == "albertine" and "architectures" not in found.config
+    assert task_of(found) == {"classifier": "classify", "qa_outputs": "answer"}[head]
+    assert all(torch.equal(found.extra[name], x) for name, x in extra.items())
+
+
 def test_another_head_is_left_aside(tmp_path: Path) -> None:
     folder = google(builders.model(), tmp_path)
     rewrite(folder, variables(folder) | {"end_logits/dense_0/kernel": torch.ones(48, 24)})
@@ -394,6 +409,13 @@ def test_foreign_folders_are_not_overwritten(tmp_path: Path) -> None:
     assert (folder / "tuned" / "model.ckpt-9.index").read_bytes() == b"mine"
     assert not (folder / "30k-clean.vocab").exists()
     assert_same_model(albertine.load(folder), builders.model(seed=2))
+
+
+def test_a_checkpoint_is_converted_before_it_is_sent(tmp_path: Path) -> None:
+    """Kills: "is no model folder" of a folder that every other command reads."""
+    folder = google(builders.model(), tmp_path / "m")
+    with pytest.raises(ModelError, match=r"checkpoint of TensorFlow.*albertine convert .* NEW-FOLDER"):
+        shipment(folder)
 
 
 @pytest.mark.parametrize(

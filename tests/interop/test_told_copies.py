@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 
 import albertine as package
 from albertine.errors import ModelError
+from albertine.interop.copies import KEPT
 from albertine.interop.huggingface import save_model
 from albertine.interop.told_copies import copies_in
+from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from tests.cli.conftest import Command
 from tests.cli.conftest import albertine as albertine  # the fixture
@@ -30,6 +33,7 @@ PLANS = {
     "groups": SharingPlan.grouped(4, 2),
     "feed-forward": SharingPlan.feed_forward_only(4),
     "norms of its own": replace(SharingPlan.shared(3), own=("norms",)),
+    "factors of its own": replace(SharingPlan.shared(3), own=("norms", "residuals")),
 }
 RELATIVE: dict[str, Any] = {
     **{"positions": "relative", "embedding_size": 24, "type_vocab_size": 3, "embedding_norm": False},
@@ -44,17 +48,66 @@ BLOCKS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("layout", BLOCKS)
+PRODUCTS: dict[str, dict[str, Any]] = {
+    "modernbert": MODERN | {"embedding_size": 16},
+    "transformers": {"embedding_mapping": "words"},
+}
+"""Whose word embeddings are written multiplied."""
+
+
+def jostled(**changes: Any) -> Model:
+    """A model whose depths differ in what they have of their own."""
+    model = builders.model(**changes)
+    torch.manual_seed(4)
+    if model.encoder.own is not None:
+        for parameter in model.encoder.own.parameters():
+            torch.nn.init.normal_(parameter, 1.0, 0.2)
+    return model
+
+
+@pytest.mark.parametrize("stored", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize(
+    ("layout", "changes"),
+    [*BLOCKS.items(), *PRODUCTS.items()],
+    ids=[*BLOCKS, *(f"{x}, mapped" for x in PRODUCTS)],
+)
 @pytest.mark.parametrize("plan", PLANS)
-def test_what_copies_were_written_from(layout: Any, plan: str, tmp_path: Path) -> None:
-    """As reading the whole folder finds it; kills: own norms taken for parts of a block, the unused norm of
-    ModernBERT's first depth compared, attention and feed-forward taken for one."""
-    model = builders.model(plan=PLANS[plan], **BLOCKS[layout])
-    folder = tmp_path / "m"
-    save_model(model, None, folder, layout=layout)
-    found = copies_in(folder / "config.json")
-    assert found is not None and found.equal and found.config == package.load(folder).config
+def test_what_copies_were_written_from(
+    layout: Any, changes: dict[str, Any], plan: str, stored: Any, tmp_path: Path
+) -> None:
+    """As reading the whole folder finds it, and what lies beside copies to the bit; kills: own norms taken
+    for parts of a block, the unused norm of ModernBERT's first depth compared, attention and feed-forward
+    taken for one, factors that are rounded, copies in half precision compared with unrounded ones."""
+    model, folder = jostled(plan=PLANS[plan], **changes), tmp_path / "m"
+    save_model(model, None, folder, layout=layout, stored=stored)
+    found, again = copies_in(folder / "config.json"), package.load(folder)
+    assert found is not None and found.equal and found.config == again.config
     assert found.config.plan == PLANS[plan]
+    kept, dtype = load_file(folder / "model.safetensors").keys(), getattr(torch, stored)
+    for name, x in model.state_dict().items():
+        wanted = x if f"{KEPT}{name}" in kept else x.to(dtype).float()
+        assert torch.equal(again.state_dict()[name], wanted), name
+
+
+@pytest.mark.parametrize("stored", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("part", ["words", "a factor", "an identity"])
+def test_what_is_changed_is_told_as_it_is_read(part: str, stored: Any, tmp_path: Path) -> None:
+    """Not only blocks may have been trained elsewhere: the table of words, what a depth has of its own, and
+    the mapping that transformers' ALBERT has in any case. Kills: `info` looking at blocks alone."""
+    plan, folder = PLANS["all" if part == "an identity" else "factors of its own"], tmp_path / "m"
+    layout: Any = "transformers" if part == "an identity" else "modernbert"
+    model = jostled(plan=plan, **PRODUCTS[layout])
+    save_model(model, None, folder, layout=layout, stored=stored)
+    tensors = load_file(folder / "model.safetensors")
+    name = {
+        "words": "model.embeddings.tok_embeddings.weight",
+        "a factor": "model.layers.1.mlp.Wo.weight",
+        "an identity": "albert.encoder.embedding_hidden_mapping_in.weight",
+    }[part]
+    tensors[name][2, 1] += 0.0625
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    found, again = copies_in(folder / "config.json"), package.load(folder)
+    assert found is not None and not found.equal and again.config != model.config
 
 
 @pytest.mark.parametrize("layout", BLOCKS)

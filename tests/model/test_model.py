@@ -45,6 +45,20 @@ def test_masked_rows_may_include_first_tokens_and_may_be_none():
     torch.testing.assert_close(sentence, same)
 
 
+def test_with_one_kind_of_segment_pairs_are_read_all_the_same():
+    """As RoBERTa's tokenizer would lay them out, all in the first; kills: a row of the table that is not
+    there."""
+    model, batch = builders.model(type_vocab_size=1), builders.packed([5, 9])
+    ids, mask, types = builders.padded(batch)
+    assert types.any()
+    with torch.no_grad():
+        found, wanted = model(ids, mask, types), model(ids, mask)
+        two = builders.model(type_vocab_size=2)
+        apart = two(ids, mask, types).pooler_output - two(ids, mask).pooler_output
+    assert torch.equal(found.last_hidden_state, wanted.last_hidden_state)
+    assert apart.abs().max() > 1e-3
+
+
 def test_heads_asked_for_are_heads_present():
     assert Model(builders.config(), {"mlm"}).heads == {"mlm"}
     assert Model(builders.config(), {"nsp"}).heads == {"pooler", "nsp"}

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 
 from albertine.errors import SettingsError
 from albertine.model.plan import SharingPlan
-from albertine.model.replan import replan
+from albertine.model.replan import distances, replan, shared_again
 from tests.model import builders
 
 
@@ -65,3 +65,29 @@ def test_a_new_plan_can_be_trained():
     assert apart.training
     apart.encoder(builders.packed([4])).last_hidden[:, 0].sum().backward()
     assert all(p.grad is not None for p in apart.encoder.parameters())
+
+
+def test_tied_biases_are_no_depths_own_and_all_else_is_shared_again():
+    """Kills: the first block, which holds them for all, as a longer vector than the others."""
+    model = builders.model(SharingPlan.unshared(3), positions="relative", relative_biases="tied")
+    shared = shared_again(model)
+    for name, tensor in model.encoder.attention[0].biases.named_parameters():
+        assert torch.equal(shared.encoder.attention[0].biases.get_parameter(name), tensor)
+    found = distances(model, shared)
+    assert {part: len(each) for part, each in found.items()} == {"attention": 3, "feed_forward": 3}
+    weights = [
+        torch.cat([p.detach().double().flatten() for n, p in block.named_parameters() if "biases" not in n])
+        for block in model.encoder.attention
+    ]
+    mean = sum(weights) / 3
+    expected = [float((weight - mean).norm() / mean.norm()) for weight in weights]
+    torch.testing.assert_close(torch.tensor(found["attention"]), torch.tensor(expected))
+
+
+def test_tied_biases_stay_where_blocks_get_the_norms_of_their_depths():
+    """The first block is that of two depths here, whose copies bring its biases along; a third has none."""
+    plan = SharingPlan((0, 1, 0), (0, 0, 0), own=("norms",))
+    model = builders.model(plan, positions="relative", relative_biases="tied")
+    shared = replan(model, SharingPlan.shared(3), merge="mean")
+    for name, tensor in model.encoder.attention[0].biases.named_parameters():
+        torch.testing.assert_close(shared.encoder.attention[0].biases.get_parameter(name), tensor)

@@ -28,7 +28,7 @@ from albertine.pretraining.distilling import distillation_settings
 from albertine.pretraining.first_model import encoder_config
 from albertine.pretraining.run import pretrain
 from albertine.pretraining.settings import ModelChoice, PretrainingSettings
-from albertine.pretraining.student import Student, kept_depths, student_of
+from albertine.pretraining.student import Student, kept_depths, student_config, student_of
 from albertine.pretraining.teaching import Teacher
 from albertine.settings import dump
 from albertine.text.load import load_tokenizer
@@ -249,6 +249,28 @@ def test_first_weights_are_the_teachers_where_shapes_permit(teacher: Path) -> No
     )
     again = student_of(model, Student(depth=2, hidden_size=24), seed=1).state_dict()
     assert all(torch.equal(tensor, again[name]) for name, tensor in narrow.state_dict().items())
+
+
+def test_a_student_as_wide_as_its_embeddings_has_no_map_to_begin_with(teacher: Path) -> None:
+    """Kills: weights of the teacher looked for in the student by a name that it has not."""
+    model = load_model(teacher)
+    narrow = student_of(model, Student(hidden_size=model.config.embedding_size), seed=1)
+    assert model.config.has_mapping and not narrow.config.has_mapping
+    words = "encoder.embeddings.word.weight"
+    assert torch.equal(narrow.state_dict()[words], model.state_dict()[words])
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        Student(depth=2),
+        Student(depths=(1, 3), sharing="all", hidden_size=24, num_attention_heads=2),
+        Student(depth=6, sharing="attention", embedding_size=8),
+    ],
+)
+def test_the_configuration_of_a_student_needs_no_weights(teacher: Path, choice: Student) -> None:
+    model = load_model(teacher)
+    assert student_config(model.config, choice) == student_of(model, choice, seed=1).config
 
 
 def test_a_shared_teacher_stays_shared(teacher: Path) -> None:

@@ -92,10 +92,29 @@ def test_a_model_without_pairs_gets_a_sentence_head(build: Build, corpus: Path, 
     assert torch.equal(again, weight)
     assert not torch.equal(other, weight)
     assert first_model(build(model=given, objective={"pairs": "none"}), counts).sentence is None
-    for heads, missing in (({"mlm", "nsp"}, "sop"), ({"pooler"}, "mlm")):
+    for heads, missing, instead in (
+        ({"mlm", "nsp"}, "sop", "objective.pairs=nsp"),
+        ({"pooler"}, "mlm", "Start from a pretraining checkpoint$"),
+    ):
         save_model(Model(plain.config, heads), None, tmp_path / missing)
-        with pytest.raises(ModelError, match=f"has no {missing} head"):
+        with pytest.raises(ModelError, match=f"has no {missing} head.*{instead}"):
             first_model(build(model={**given, "start_from": tmp_path / missing}), counts)
+
+
+def test_another_kind_of_objective_is_named_where_its_head_is_missing(
+    build: Build, corpus: Path, tmp_path: Path
+) -> None:
+    """Kills: `objective.pairs`, which helps neither."""
+    counts = count_tokens(Corpus(corpus), Corpus(corpus).tokenizer().vocab_size)
+    config = replace(first_model(build(), counts).config, qk_norm=True)  # a layout of our own has any head
+    for head, kind, said in (
+        ("mlm", "causal", "has no lm head.*objective.kind=masked.*causal: true"),
+        ("lm", "masked", "has no mlm head.*objective.kind=causal or permutation"),
+    ):
+        save_model(Model(config, {head}), None, tmp_path / head)
+        given = {"preset": None, "change": {}, "start_from": tmp_path / head}
+        with pytest.raises(ModelError, match=said):
+            first_model(build(model=given, objective={"kind": kind, "pairs": "none"}), counts)
 
 
 def test_weights_that_are_gone_on_from_bring_their_own(build: Build, tmp_path: Path) -> None:

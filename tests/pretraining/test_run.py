@@ -32,6 +32,7 @@ from albertine.text.documents import read_documents
 from albertine.text.load import load_tokenizer
 from albertine.text.sentences import document_sentences
 from albertine.text.train import train_sentencepiece
+from albertine.training import surroundings
 from albertine.training.checkpoints import fingerprint_changes, read
 from albertine.training.distributed import World
 from albertine.training.guards import onset_minute
@@ -359,7 +360,7 @@ def test_more_processes_than_sequences_are_refused(build: Build, monkeypatch: py
     from albertine.pretraining import run as module
 
     monkeypatch.setattr(module, "start", lambda: World(rank=0, size=9))
-    monkeypatch.setattr(module, "stop", lambda world: None)
+    monkeypatch.setattr(surroundings, "stop", lambda world: None)
     with pytest.raises(SettingsError, match=r"batch_size is 8, fewer sequences than the 9 processes"):
         run(build())
 
@@ -381,7 +382,7 @@ def test_the_main_process_alone_watches(build: Build, monkeypatch: pytest.Monkey
         raise Seen
 
     monkeypatch.setattr(module, "start", lambda: Deaf(rank=rank, size=2))
-    monkeypatch.setattr(module, "stop", lambda world: None)
+    monkeypatch.setattr(surroundings, "stop", lambda world: None)
     monkeypatch.setattr(module, "train", seen)
     with pytest.raises(Seen):
         pretrain(build(), reporter=Reporter(quiet=True))

@@ -28,6 +28,7 @@ from albertine.pretraining.run import pretrain
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.pretraining.stages import resolved, told
 from albertine.settings import dump, resolve
+from albertine.training import surroundings
 from albertine.training.checkpoints import read
 from albertine.training.distributed import World
 from albertine.training.guards import TrainingAlarms
@@ -332,7 +333,7 @@ def test_stages_that_this_run_cannot_have(build: Build, monkeypatch: pytest.Monk
     with pytest.raises(SettingsError, match=r"max_length 600 is more than the \d+ positions"):
         run(long)
     monkeypatch.setattr(module, "start", lambda: World(rank=0, size=9))
-    monkeypatch.setattr(module, "stop", lambda world: None)
+    monkeypatch.setattr(surroundings, "stop", lambda world: None)
     with pytest.raises(SettingsError, match="batch_size of stage 3 is 8, fewer sequences than the 9"):
         run(build(stages=RAMP))
     assert not build().folder.exists(), "nothing was written"

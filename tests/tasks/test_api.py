@@ -88,6 +88,28 @@ def test_a_recipe_names_the_run(pretrained: Path, tables: dict[str, Path], tmp_p
     assert other.folder == tmp_path / "other"
 
 
+def test_what_becomes_of_the_encoder(pretrained: Path, tables: dict[str, Path], tmp_path: Path) -> None:
+    """`encoder_options` is the part `encoder` of a recipe, over the one that a recipe has."""
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("encoder: {folder: elsewhere, unshare: all}\n")
+    common = {"output": tmp_path, "task": TASK, "reporter": QUIET, "config": recipe, **FAST}
+    options = {"num_hidden_layers": 1, "dropout": 0.1}
+    found = albertine.finetune(pretrained, **tables, encoder_options=options, **common)
+    config = albertine.load(found.model).config
+    assert (config.num_hidden_layers, config.hidden_dropout_prob) == (1, 0.1)
+    assert "unshare: all" in (found.folder / "settings.yaml").read_text()
+
+
+def test_parts_that_are_none(pretrained: Path, tables: dict[str, Path]) -> None:
+    for part in ("encoder_options", "task"):
+        with pytest.raises(SettingsError, match=f"{part} is of the type list. Give a dictionary, such as"):
+            albertine.finetune(pretrained, **{part: ["x"]}, train=tables["train"])
+    with pytest.raises(SettingsError, match="what becomes of it stands in encoder_options"):
+        albertine.finetune(encoder={"folder": pretrained}, train=tables["train"], task=TASK)  # type: ignore[arg-type]
+    with pytest.raises(SettingsError, match=r"encoder\.unshared.*unshare"):
+        albertine.finetune(pretrained, **tables, task=TASK, encoder_options={"unshared": "all"})
+
+
 def test_what_cannot_be_learned_from(pretrained: Path, tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"review": ["a man", "a house"], "verdict": ["x", "y"]})

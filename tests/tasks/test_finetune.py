@@ -29,7 +29,7 @@ from albertine.tasks.family import loss
 from albertine.tasks.finetune import FinetuneResult, finetune
 from albertine.tasks.predictor import Predictor
 from albertine.tasks.settings import FinetuneSettings, TuningChoice
-from albertine.tasks.start import first_encoder, open_encoder, rates
+from albertine.tasks.start import first_encoder, open_encoder, rates, tuned_config
 from albertine.text.load import load_tokenizer
 from albertine.text.tokenizer import Tokenizer
 from albertine.training.progress import Reporter
@@ -166,8 +166,27 @@ def test_groups_of_depths_get_copies(tune: Tune, unshare: str, counts: tuple[int
         assert torch.equal(shared(**batch).last_hidden_state, apart(**batch).last_hidden_state)
     with pytest.raises(SettingsError, match=r"encoder\.groups"):
         tune(encoder={"groups": 2})
-    with pytest.raises(SettingsError, match="do not fit"):
+    with pytest.raises(SettingsError, match=r"do not fit 2 layers\. Set encoder\.groups to 2 at most"):
         encoder(tune(encoder={"unshare": "all", "groups": 3}))
+
+
+@pytest.mark.parametrize("unshare", ["all", "attention", "ffn"])
+def test_an_encoder_that_needs_one_block_says_what_is_to_be_left_out(tune: Tune, unshare: str) -> None:
+    """Kills: advice about groups, or about settings that a fine-tuning run has not."""
+    settings = tune(encoder={"unshare": unshare})
+    pretrained, _ = open_encoder(settings)
+    config = replace(pretrained.config, halting="basic", step_signal="learned")
+    model = Model(config, {"pooler"})
+    with pytest.raises(SettingsError, match=rf"repeats one block.*Leave encoder\.unshare={unshare} out$"):
+        first_encoder(settings, model, frozenset({"pooler"}))
+
+
+@pytest.mark.parametrize("own", [{}, {"unshare": "share"}, {"unshare": "ffn", "groups": 2, "dropout": 0.2}])
+def test_the_configuration_of_what_is_tuned_needs_no_weights(tune: Tune, own: dict[str, object]) -> None:
+    for depth in (None, 5):
+        settings = tune(encoder={**own, "num_hidden_layers": depth})
+        expected = encoder(settings).config
+        assert tuned_config(open_encoder(settings)[0].config, settings.encoder) == expected
 
 
 def test_an_unshared_model_is_shared_again_and_the_difference_told(tune: Tune) -> None:

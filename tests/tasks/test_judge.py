@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from albertine.api import evaluate
 from albertine.errors import DataError, ModelError, SettingsError
 from albertine.inference.chances import sigmoid, softmax
 from albertine.inference.tags import tags_of
@@ -342,6 +343,33 @@ def test_another_file_stands_in_for_the_test_file(
         told = json.loads(albertine("ensemble", *members, *pick, *more).out)
         assert set(told["scores"]) == splits
         assert not pick or told["scores"]["dev"] == told["scores"]["test"]
+
+
+def test_beside_another_file_the_own_dev_file_is_read_for_what_needs_it_alone(
+    albertine: Command, members: list[Path], tables: dict[str, Path], tmp_path: Path, monkeypatch: Any
+) -> None:
+    """Gone or in another encoding, it stands in nobody's way: but members are picked on it, and a threshold
+    of members together is settled on it."""
+    moved, rows = [], [{"review": "the good old house", "verdict": "fine"}]
+    for member in members[:2]:
+        moved.append(shutil.copytree(member, tmp_path / member.name))
+        settings = read_yaml(moved[-1] / "settings.yaml")
+        settings["task"] |= {"dev": str(tmp_path / "gone.csv"), "encoding": "utf-16"}
+        (moved[-1] / "settings.yaml").write_text(json.dumps(settings))
+    own = tmp_path / "own.csv"
+    own.write_text(tables["dev"].read_text(), encoding="utf-8-sig")
+    more = ("--file", own, "-o", tmp_path / "out")
+    assert evaluate(moved[0], file=rows).keys() == {"test"}
+    for words in (("evaluate", moved[0]), ("ensemble", *moved)):
+        assert albertine(*words, *more).code == 0
+    outcome = albertine("ensemble", *moved, "--pick", 1, *more)
+    assert outcome.code == 2 and "gone.csv: cannot be opened" in outcome.err
+    with pytest.raises(DataError, match=r"gone\.csv"):
+        judge(open_run(moved[0]))
+    for name in ("settle", "recall"):
+        monkeypatch.setattr(Classify, name, lambda *given: None, raising=False)
+    for dev, splits in ((False, {"test"}), (None, {"dev", "test"})):
+        assert open_run(members[0], file=tables["dev"], dev=dev).splits.keys() == splits
 
 
 def test_the_verb_ensemble(albertine: Command, members: list[Path], tmp_path: Path) -> None:

@@ -168,7 +168,7 @@ RIGHT: dict[str, tuple[str, bytes, dict[str, Any], list[tuple[str, Any]]]] = {
         "a.bio",
         "在 O\n北 B-x\n京 E-x\n用 O\niPhone S-y\n".encode(),
         {"kind": "entities"},
-        [("在北京用 iPhone", (("x", 1, 3), ("y", 5, 11)))],
+        [("在北京用iPhone", (("x", 1, 3), ("y", 4, 10)))],
     ),
     "conll with middles": (
         "a.bmes",

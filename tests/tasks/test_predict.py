@@ -339,16 +339,41 @@ def test_times_and_bytes_of_parquet(tuned: Path, tmp_path: Path, ending: str) ->
     assert (row["when"] if ending == ".parquet" else datetime.fromisoformat(row["when"])) == when
 
 
-@pytest.mark.parametrize(("ending", "between"), [(".csv", ","), (".tsv", "\t")])
-def test_a_carriage_return_does_not_end_a_row(tuned: Path, tmp_path: Path, ending: str, between: str) -> None:
-    source, output = tmp_path / "in.jsonl", tmp_path / f"out{ending}"
+def test_a_carriage_return_does_not_end_a_row(tuned: Path, tmp_path: Path) -> None:
+    source, output = tmp_path / "in.jsonl", tmp_path / "out.csv"
     texts = ["one\rtwo", "the man", 'say "hi"\r\n']
     source.write_text("\n".join(json.dumps({"review": text}) for text in texts))
     predict_file(Predictor(tuned), source, output, fields=FIELDS)
     with output.open(newline="", encoding="utf-8") as file:
-        found = list(csv.DictReader(file, delimiter=between))
+        found = list(csv.DictReader(file))
     assert [row["review"] for row in found] == texts
     assert {row["prediction"] for row in found} <= {"fine", "poor"}
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("mark", ["\t", "\n", "\r"])
+def test_what_no_line_of_tsv_holds_is_told_before_any_answer(
+    tuned: Path, tmp_path: Path, monkeypatch: Any, mark: str
+) -> None:
+    source, output, asked = tmp_path / "in.jsonl", tmp_path / "out.tsv", Predictor(tuned)
+    texts = ["the man"] * 40 + [f"one{mark}two"]
+    source.write_text("\n".join(json.dumps({"review": text}) for text in texts))
+    told = "holds a tab or a line break.* ends in .csv, .jsonl or .parquet"
+    with monkeypatch.context() as broken:
+        broken.setattr(Predictor, "said", lambda *given, **more: pytest.fail("asked"))
+        with pytest.raises(DataError, match=rf"in.jsonl:41: `review` {told}"):
+            predict_file(asked, source, output, fields=FIELDS)
+    assert list(tmp_path.iterdir()) == [source]
+
+    def answers(asked: Any, rows: Any, fields: Any) -> Any:
+        return ((row, {"prediction": f"a{mark}b"}) for row in rows)
+
+    source.write_text(json.dumps({"review": 'say ""hi"'}))
+    with pytest.raises(DataError, match=rf"in.jsonl:1: `prediction` {told}"):
+        predict_file(asked, source, output, fields=FIELDS, ask=answers)
+    source.write_text(json.dumps({f"a{mark}b": 1, "review": "x"}))
+    with pytest.raises(DataError, match=rf"in.jsonl:1: `a b` {told}"):
+        predict_file(asked, source, output, fields=FIELDS)
 
 
 @pytest.mark.usefixtures("small")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ import torch
 
 from albertine.errors import DataError, ModelError, SettingsError
 from albertine.inference.masks import Guess
+from albertine.inference.whitening import FILE, Whitening
 from albertine.interop.huggingface import save_model
 from albertine.model.model import Model
 from albertine.pretraining.first_model import encoder_config
@@ -189,3 +191,68 @@ def test_the_fingerprint_is_of_everything_that_decides_an_answer(tmp_path: Path)
     (folder / "evaluation").mkdir()
     (folder / "evaluation" / "report.json").write_text("{}")
     assert Predictor(folder, precision="float32").fingerprint == known[-1]
+
+
+def test_a_predictor_holds_what_its_folder_said(
+    pretrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the first moment on: neither another working directory nor the end of the folder gives other
+    vectors."""
+    shutil.copytree(pretrained, tmp_path / "mine")
+    size = MODEL["hidden_size"]
+    made = Whitening(1, torch.zeros(size), torch.eye(size)[:, :5].contiguous())
+    (tmp_path / "mine" / FILE).write_bytes(made.to_bytes())
+    monkeypatch.chdir(tmp_path)
+    early, late = Predictor("mine"), Predictor("mine")
+    expected, name = early.embed("the old man"), early.fingerprint
+    assert expected.shape == (1, 5)
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    assert late.fingerprint == name
+    shutil.rmtree(tmp_path / "mine")
+    np.testing.assert_array_equal(late.embed("the old man"), expected)
+    with pytest.raises(ModelError, match="is gone"):
+        _ = late.fingerprint
+
+
+def test_texts_come_in_any_column(pretrained: Path) -> None:
+    """Of every library; a table, a mapping and what is no text are refused by name."""
+    pd, pa = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
+    datasets = pytest.importorskip("datasets")
+    asked, texts = Predictor(pretrained, precision="float32"), ["the old man", "he said that"]
+    expected, table = asked.embed(texts), datasets.Dataset.from_dict({"text": texts})
+    columns = (pd.Series(texts), np.array(texts), pa.array(texts), pa.chunked_array([texts]), table["text"])
+    for column in (*columns, tuple(texts), iter(texts)):
+        np.testing.assert_array_equal(asked.embed(column), expected)
+    for given, message in (
+        (pd.Series(["a", None]), r"^texts\[1\]: is empty, not text"),
+        (["a", 3], r"^texts\[1\]: is a number, not text"),
+        ([("a", "b")], r"^texts\[0\]: is a list, not text"),
+        (pd.DataFrame({"text": texts}), "^texts: a DataFrame has columns"),
+        (pa.table({"text": texts}), "^texts: a Table has columns"),
+        (table, "^texts: a Dataset has columns"),
+        ({"text": texts}, "^texts: a dict has columns"),
+        (None, "^texts: is empty, not a list of texts"),
+    ):
+        with pytest.raises(DataError, match=message):
+            asked.embed(given)
+    with pytest.raises(DataError, match=r"^texts\[0\]: is a number"):
+        asked.fill_mask_all([1])
+    assert asked.sentence_order(pd.Series([tuple(texts)])) == asked.sentence_order([tuple(texts)])
+    with pytest.raises(DataError, match=r"^pairs\[0\]: is text, not a pair of texts"):
+        asked.sentence_order(texts)
+
+
+def test_whitened_vectors_under_autocast(pretrained: Path, tmp_path: Path) -> None:
+    """Are the model's states in that format, whitened in float32."""
+    shutil.copytree(pretrained, tmp_path / "mine")
+    size = MODEL["hidden_size"]
+    (tmp_path / "mine" / FILE).write_bytes(Whitening(1, torch.zeros(size), torch.eye(size)).to_bytes())
+    asked, texts = Predictor(tmp_path / "mine", precision="float32"), ["the old man", "he said that"]
+    expected = asked.embed(texts)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = asked.embed(texts)
+    assert found.dtype == np.float32 and not np.array_equal(found, expected)
+    np.testing.assert_allclose(found, expected, atol=0.05)
+    rounded = torch.from_numpy(found).bfloat16().float().numpy()
+    assert not np.array_equal(found, rounded)

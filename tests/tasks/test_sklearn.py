@@ -173,3 +173,50 @@ def test_without_scikit_learn_it_says_so() -> None:
     )
     said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     assert said == "TextClassifier needs scikit-learn. pip install 'albertine[sklearn]'\n"
+
+
+def test_settings_beside_the_parameters(small: TextClassifier, tmp_path: Path) -> None:
+    """They win over what is set without being asked for; what would be lost is refused by name."""
+    short = clone(small).set_params(steps=1, output=tmp_path, settings={"watching": {"report": True}})
+    fitted = short.fit(["a", "b"], ["x", "y"])
+    told = (fitted.model_.parent / "settings.yaml").read_text(encoding="utf-8")
+    assert "report: true" in told and "tensorboard: false" in told
+    for settings, message in (
+        ({"training": {"learning_rate": 0.1}}, r"`training\.learning_rate` is a parameter.*learning_rate="),
+        ({"seed": 7}, r"`seed` is a parameter.*random_state="),
+        ({"task": {"max_length": 8}}, r"`task\.max_length` is a parameter"),
+        ({"encoder": {"dropout": 0.1}}, "`encoder` is a parameter"),
+        ({"train": "a file"}, "`train` is none of them.*encoder_options"),
+        ({"name": "mine"}, "`name` is none of them"),
+        ({"task": {"label": "stars"}}, r"`task\.label` is none of them"),
+        ({"training": 3}, "`training` is a number, not a dictionary"),
+        ({"training": {"epoch": 3}}, r"unknown setting `training\.epoch`"),
+    ):
+        with pytest.raises(SettingsError, match=message):
+            clone(short).set_params(settings=settings).fit(["a", "b"], ["x", "y"])
+
+
+def test_a_pickled_classifier_works_in_another_folder(
+    small: TextClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    fitted = clone(small).set_params(steps=1, output="runs").fit(["a", "b"], ["x", "y"])
+    content, expected = pickle.dumps(fitted), fitted.predict_proba(["a"])
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    np.testing.assert_array_equal(pickle.loads(content).predict_proba(["a"]), expected)
+
+
+def test_columns_of_other_libraries(small: TextClassifier) -> None:
+    datasets, pa = pytest.importorskip("datasets"), pytest.importorskip("pyarrow")
+    columns = {"text": ["a good man", "a house"] * 2, "label": [3, 5] * 2}
+    table, short = datasets.Dataset.from_dict(columns), clone(small).set_params(steps=1)
+    expected = short.fit(columns["text"], columns["label"]).predict_proba(columns["text"])
+    for X, y in (
+        (table["text"], table["label"]),
+        (pa.array(columns["text"]), pa.array(columns["label"])),
+        (pa.chunked_array([columns["text"]]), pa.chunked_array([columns["label"]])),
+    ):
+        fitted = clone(short).fit(X, y)
+        assert fitted.classes_.tolist() == [3, 5]
+        np.testing.assert_array_equal(fitted.predict_proba(X), expected)

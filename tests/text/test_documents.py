@@ -307,6 +307,23 @@ def test_chinese_is_recognised_where_it_is_cut_and_among_english() -> None:
         assert guess_encoding(("The city is called so. " * 20 + text).encode(encoding)) == encoding
 
 
+@pytest.mark.parametrize("encoding", ["gb18030", "big5", "ascii", "utf-16"])
+def test_a_file_in_utf_8_is_told_to_be_that(tmp_path: Path, encoding: str) -> None:
+    path = write(tmp_path, "a.txt", ("第一个句子在这里，很长。他喜欢 café。\n" * 9 + "x").encode())
+    with pytest.raises(DataError) as error:
+        read(path, encoding=encoding)
+    assert "It is UTF-8: pass --encoding utf-8" in str(error.value)
+
+
+def test_utf_8_is_known_by_a_part_of_it_and_never_suggested_instead_of_itself(tmp_path: Path) -> None:
+    raw = "這是第一個句子，他說：“好。”𠮷".encode()
+    parts = (raw[i : len(raw) - j] for i in range(4) for j in range(4))
+    assert set(map(guess_encoding, parts)) == {"utf-8"}
+    assert guess_encoding(b"a\0b") == "latin-1"
+    path = write(tmp_path, "a.txt", b"A sentence is here. " * 20_000 + b"caf\xe9 " + b"Here. " * 20_000)
+    assert "--encoding latin-1" in complaint(path)
+
+
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
 def test_wide_encodings_are_called_by_their_names(tmp_path: Path, encoding: str) -> None:
     path = write(tmp_path, "a.txt", ("\ufeff" + LINES).encode(encoding))

@@ -273,6 +273,9 @@ def test_guess_language() -> None:
     assert guess_language("Beijing (北京) is the capital of China and a large city.") == "en"
     assert guess_language("") == "en"
     assert guess_language("我喜欢iPhone") == "zh"
+    assert guess_language("𠀀𠮷") == "zh"
+    flag = "\U0001f3f4\U000e0067\U000e0062\U000e0065\U000e007f"
+    assert guess_language(f"ok {flag}") == "en"
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,9 @@ import pytest
 
 from albertine.errors import DataError
 from albertine.text import words
+from albertine.text.han import is_han
 from albertine.text.wordpiece import WordPieceTokenizer
-from albertine.text.words import is_han, zh_word_starts, zh_words
+from albertine.text.words import zh_word_starts, zh_words
 
 TEXT = "我来到北京清华大学，买了 iPhone12。"
 
@@ -114,5 +115,5 @@ def test_absence_of_jieba_says_what_to_install(monkeypatch: Any) -> None:
 
 
 def test_is_han() -> None:
-    assert all(map(is_han, "中㐀豈𠀀"))
-    assert not any(map(is_han, "aあ。1ｱ"))
+    assert all(map(is_han, "中㐀豈𠀀\U00031350"))
+    assert not any(map(is_han, "aあ。1ｱ\U000e0067\U0001f3f4"))

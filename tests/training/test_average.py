@@ -12,7 +12,8 @@ from torch import nn
 
 from albertine.errors import CheckpointError
 from albertine.training.average import Average
-from albertine.training.job import Job, Outcome
+from albertine.training.checkpoints import read
+from albertine.training.job import Branching, Job, Outcome
 from albertine.training.loop import train
 from albertine.training.run_folder import RunFolder
 from tests.training.toy import run_toy, toy_batches, toy_evaluate, toy_job
@@ -56,8 +57,10 @@ class Stopped(Exception):
     """Ends a run without any clean-up of ours."""
 
 
-def averaged(path: Path, stop: int | None = None) -> tuple[Job, Outcome | None]:
-    """A run with an average, that dies while it makes step number `stop`."""
+def averaged(
+    path: Path, stop: int | None = None, origin: Path | None = None, decay: float = DECAY, **changes: Any
+) -> tuple[Job, Outcome | None]:
+    """A run with an average, where `decay` is not 0, that dies while it makes step number `stop`."""
 
     def batches(cursor: Mapping[str, Any] | None) -> Iterator[Any]:
         for count, drawn in enumerate(toy_batches(cursor), start=int(cursor["row"]) // 12 if cursor else 0):
@@ -66,10 +69,11 @@ def averaged(path: Path, stop: int | None = None) -> tuple[Job, Outcome | None]:
             yield drawn
 
     with RunFolder(path) as folder:
-        job = toy_job(folder, "adamw")
-        job.batches, job.average = batches, Average(job.model, DECAY)
+        job = toy_job(folder, "adamw", **changes)
+        job.batches, job.average = batches, Average(job.model, decay) if decay else None
+        job.branching = Branching(())
         try:
-            return job, train(job)
+            return job, train(job, branch_from=origin)
         except Stopped:
             return job, None
 
@@ -104,3 +108,44 @@ def test_a_run_without_the_average_does_not_go_on_with_one(tmp_path: Path) -> No
     run_toy(tmp_path / "other", "adamw")
     with pytest.raises(CheckpointError, match="an average of the weights: none in it"):
         averaged(tmp_path / "other")
+
+
+def test_a_branch_begins_an_average_of_its_own_steps(tmp_path: Path) -> None:
+    """Killed or not. Kills: weights from before the branch in it; a count of steps that a kill forgets."""
+    run_toy(tmp_path / "parent", "adamw")
+    origin = tmp_path / "parent" / "checkpoints" / "step-30"
+    every = {"checkpoint_every": 1, "keep": 50}
+    straight, outcome = averaged(tmp_path / "straight", origin=origin, **every)
+    weights = [read(tmp_path / f"straight/checkpoints/step-{step}").model for step in range(31, 41)]
+    assert straight.average is not None and outcome is not None
+    for name, tensor in straight.average.tensors.items():
+        shares = [DECAY ** (10 - s) for s in range(1, 11)]
+        wanted = sum(w * x[name].double() for w, x in zip(shares, weights, strict=True)) / sum(shares)
+        torch.testing.assert_close(tensor.double(), wanted, atol=1e-6, rtol=1e-5)
+    for stop in (31, 38):
+        assert averaged(tmp_path / "killed", stop, origin)[1] is None
+    killed, again = averaged(tmp_path / "killed", origin=origin)
+    assert again is not None and again.scores == outcome.scores and killed.average is not None
+    for name, tensor in straight.average.tensors.items():
+        assert torch.equal(tensor, killed.average.tensors[name]), name
+
+
+def test_a_branch_that_begins_an_average_is_judged_by_its_first_weights(tmp_path: Path) -> None:
+    """Kills: what the model had before the checkpoint was read."""
+    run_toy(tmp_path / "parent", "adamw")
+    origin = tmp_path / "parent" / "checkpoints" / "step-30"
+    averaged(tmp_path / "branch", 31, origin)
+    saved = read(tmp_path / "branch" / "checkpoints" / "step-30")
+    assert all(torch.equal(saved.optimizer[f"{name}/average"], x) for name, x in saved.model.items())
+
+
+def test_a_branch_leaves_an_average_behind(tmp_path: Path) -> None:
+    averaged(tmp_path / "parent")
+    straight, _ = run_toy(tmp_path / "plain", "adamw")
+    origin = tmp_path / "parent" / "checkpoints" / "step-30"
+    branch, outcome = averaged(tmp_path / "branch", origin=origin, decay=0)
+    assert outcome is not None and branch.average is None
+    for name, tensor in straight.model.named_parameters():
+        assert torch.equal(tensor, branch.model.get_parameter(name)), name
+    last = read(tmp_path / "branch" / "checkpoints" / "step-40")
+    assert last.optimizer and not any("average" in name for name in last.optimizer)

@@ -30,6 +30,7 @@ from albertine.training.checkpoints import (
     read,
     restore,
 )
+from albertine.training.differences import ABSENT, Change
 from albertine.training.optimizers import OptimizerKind, build_optimizer
 from albertine.training.step import train_step
 from tests.crashes import Disk, dies_while
@@ -433,6 +434,25 @@ def test_another_model_is_refused_untouched(tmp_path: Path) -> None:
     ):
         assert clue in str(error.value)
     assert all(torch.equal(before[name], t) for name, t in model_tensors(other).items())
+
+
+def test_of_many_other_names_one_is_told_and_how_a_branch_helps_itself(tmp_path: Path) -> None:
+    """As where a run had its model beside something else that was trained. Kills: a list of all names, twice
+    for the optimiser's; the remedy of a run that goes on."""
+    model, optimizer = trained()
+    store = CheckpointStore(tmp_path)
+    store.save(1, model_tensors(model), optimizer_tensors(model, optimizer), {})
+    other = torch.nn.ModuleDict({"student": Toy()})
+    differ = [Change("teacher", "a", ABSENT)]
+    with pytest.raises(CheckpointError) as error:
+        restore(read(store.path(1)), other, build_optimizer(other, "lamb"), branch=differ)
+    count = len(model_tensors(model))
+    assert str(error.value) == (
+        f"{store.path(1)}: does not fit this model: {count} of its tensors are not there now, such as "
+        f"LayerNorm.bias; {count} are not in it, such as student.LayerNorm.bias; settings that differ: "
+        "teacher: checkpoint a, now absent. Set those back that make another model; to begin with its "
+        "weights alone, give model.start_from, such as the final/ of that run"
+    )
 
 
 FINGERPRINT: dict[str, Any] = {

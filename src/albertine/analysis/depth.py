@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -19,6 +19,7 @@ from torch import Tensor
 from albertine.analysis.plots import save_curves
 from albertine.errors import SettingsError
 from albertine.layout import Packed
+from albertine.model.config import EncoderConfig
 from albertine.model.depths import Depths, EncoderOutput, Step
 from albertine.model.encoder import Encoder
 from albertine.model.fixed_point import detached
@@ -30,7 +31,6 @@ from albertine.model.solvers import SOLVERS, Sequences
 from albertine.randomness import seed_torch
 
 LIMIT, TOLERANCE = 200, 1e-5
-POWER_STEPS = 60
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ class DepthStudy:
     Attributes:
         residual: |f(z) - z| / |f(z)| of the input z of depth 1, 2, … cosine: between input and output of a
             depth, the mean over tokens.
+        no_fixed_point: why there is none, and nothing else is told; None where one was looked for.
         distance: |z - z*| / |z*| of the same inputs.
         solver: how the fixed point z* was looked for. fixed_point_residual, iterations, converged: of each
             sequence.
@@ -48,15 +49,16 @@ class DepthStudy:
             not a number where z* was not found.
     """
 
-    residual: list[float]
-    cosine: list[float]
-    distance: list[float]
-    solver: str
-    fixed_point_residual: list[float]
-    iterations: list[int]
-    converged: list[bool]
-    radius: list[float]
-    rate: float
+    residual: list[float] = field(default_factory=list)
+    cosine: list[float] = field(default_factory=list)
+    no_fixed_point: str | None = None
+    distance: list[float] = field(default_factory=list)
+    solver: str = "none"
+    fixed_point_residual: list[float] = field(default_factory=list)
+    iterations: list[int] = field(default_factory=list)
+    converged: list[bool] = field(default_factory=list)
+    radius: list[float] = field(default_factory=list)
+    rate: float = math.nan
 
 
 def study_depth(
@@ -70,6 +72,9 @@ def study_depth(
 ) -> DepthStudy:
     """Apply the block of a shared plan `depths` times, and look for its fixed point.
 
+    A block that is told the number of its step is another map at each, and has none: it is applied as often
+    as the plan has depths, at most, and only residuals and cosines are told.
+
     Args:
         depths: also more than the plan has. limit, tolerance: of the solver.
 
@@ -82,7 +87,8 @@ def study_depth(
             "a fixed point is that of one block, and the depths of this model differ",
             remedy="Name a model whose depths share everything, such as an ALBERT",
         )
-    watch = _Watch(depths, solver, limit, tolerance)
+    why = _no_fixed_point(model.config)
+    watch = _Watch(depths if why is None else min(depths, plan.depth), solver, limit, tolerance, why)
     seed_torch(0, "power method")
     with evaluating(model), _looping(model.encoder, watch), torch.enable_grad():
         model.encoder(packed)
@@ -90,44 +96,85 @@ def study_depth(
     return watch.study
 
 
+def _no_fixed_point(config: EncoderConfig) -> str | None:
+    """Why a block that is told the number of its step has none, in the words of the configuration."""
+    if config.step_signal == "none":
+        return None
+    try:
+        replace(config, halting="none", solver="anderson", input_injection=True)
+    except SettingsError as error:
+        return error.what
+    raise AssertionError("an encoder with a signal of the step was taken to have a fixed point")
+
+
 class _Watch:
-    """A loop over depths that studies the step it is given."""
+    """A loop over depths that studies the step it is given.
+
+    Attributes:
+        why: there is no fixed point; None: it is looked for.
+    """
 
     study: DepthStudy | None = None
 
-    def __init__(self, depths: int, solver: str, limit: int, tolerance: float) -> None:
-        self.depths, self.solver, self.limit, self.tolerance = depths, solver, limit, tolerance
+    def __init__(self, depths: int, solver: str, limit: int, tolerance: float, why: str | None) -> None:
+        self.depths, self.solver, self.limit, self.tolerance, self.why = depths, solver, limit, tolerance, why
 
     def run(
         self, step: Step, x_TH: Tensor, rows: Rows, depth: int, wanted: Selected | None, all_depths: bool
     ) -> EncoderOutput:
-        later = min(1, depth - 1)  # the first depth of a pre-norm plan does not normalise its input
         sequences = Sequences.of(rows.cu_seqlens)
+        start_TH = x_TH if rows.injection is None else torch.zeros_like(x_TH)
+        start_TH = start_TH.detach()
+        if self.why is None:
+            self.study = self._fixed(step, start_TH, rows, sequences, later=min(1, depth - 1))
+        else:
+            self.study = DepthStudy(no_fixed_point=self.why)
+            self._repeat(step, start_TH, rows, sequences, self.study, later=depth - 1)
+        return EncoderOutput(x_TH)
+
+    def _fixed(
+        self, step: Step, start_TH: Tensor, rows: Rows, sequences: Sequences, later: int
+    ) -> DepthStudy:
+        """The study of a map that has a fixed point: depth `later`, which stands for all behind it. The first
+        depth of a pre-norm plan does not normalise its input."""
 
         def f(z_TH: Tensor) -> Tensor:
             return step(later, z_TH, z_TH, rows, rows)
 
-        start_TH = x_TH if rows.injection is None else torch.zeros_like(x_TH)
-        start_TH = start_TH.detach()
-        plain = detached(f, x_TH.dtype, gradients=False)
+        plain = detached(f, start_TH.dtype, gradients=False)
         found = SOLVERS[self.solver](plain, start_TH, sequences, limit=self.limit, tolerance=self.tolerance)
         z_TH = found.z.clone().requires_grad_()
-        radius = spectral_radius(f(z_TH), z_TH, sequences, POWER_STEPS)
+        radius = spectral_radius(f(z_TH), z_TH, sequences)
         study = DepthStudy(
-            [], [], [], self.solver, found.residual.tolist(), found.iterations.tolist(),
-            found.converged.tolist(), radius.tolist(), math.nan,
-        )  # fmt: skip
-        with torch.no_grad():
-            at_TH = start_TH
-            for d in range(self.depths):
-                next_TH = step(min(d, later), at_TH, at_TH, rows, rows)
-                study.residual.append(_share(next_TH - at_TH, next_TH, sequences))
-                study.distance.append(_share(at_TH - found.f, found.f, sequences))
-                study.cosine.append(float(torch.cosine_similarity(at_TH, next_TH, dim=1).mean()))
-                at_TH = next_TH
-        rate = falling(study.distance) if all(study.converged) else math.nan
-        self.study = replace(study, rate=rate)
-        return EncoderOutput(x_TH)
+            solver=self.solver,
+            fixed_point_residual=found.residual.tolist(),
+            iterations=found.iterations.tolist(),
+            converged=found.converged.tolist(),
+            radius=radius.tolist(),
+        )
+        self._repeat(step, start_TH, rows, sequences, study, later, found.f)
+        return replace(study, rate=falling(study.distance) if all(study.converged) else math.nan)
+
+    @torch.no_grad()
+    def _repeat(
+        self,
+        step: Step,
+        at_TH: Tensor,
+        rows: Rows,
+        sequences: Sequences,
+        study: DepthStudy,
+        later: int,
+        fixed_TH: Tensor | None = None,
+    ) -> None:
+        """Into the study how far each depth moves its input, and how far that is from the fixed point; no
+        depth has a higher number than `later`."""
+        for d in range(self.depths):
+            next_TH = step(min(d, later), at_TH, at_TH, rows, rows)
+            study.residual.append(_share(next_TH - at_TH, next_TH, sequences))
+            study.cosine.append(float(torch.cosine_similarity(at_TH, next_TH, dim=1).mean()))
+            if fixed_TH is not None:
+                study.distance.append(_share(at_TH - fixed_TH, fixed_TH, sequences))
+            at_TH = next_TH
 
 
 def _share(part_TH: Tensor, whole_TH: Tensor, sequences: Sequences) -> float:
@@ -166,10 +213,9 @@ def save_study(path: Path, study: DepthStudy, title: str) -> Path:
     Raises:
         RunError: matplotlib is not installed.
     """
-    curves = {
-        "residual of a depth": _powers(study.residual),
-        "distance to the fixed point": _powers(study.distance),
-    }
+    curves = {"residual of a depth": _powers(study.residual)}
+    if study.distance:
+        curves["distance to the fixed point"] = _powers(study.distance)
     return save_curves(path, curves, title=title, x="depth", y="power of ten")
 
 

@@ -48,7 +48,8 @@ def depth(
     encoded = tokenizer(given, max_length=length)
     study = study_depth(loaded, pack(encoded["input_ids"], encoded["token_type_ids"]), depths=depths)
     if json:
-        show.as_json(asdict(study) | {"depths_of_plan": loaded.config.num_hidden_layers})
+        rate = study.rate if study.rate == study.rate else None  # JSON has no word for what is no number
+        show.as_json({**asdict(study), "rate": rate, "depths_of_plan": loaded.config.num_hidden_layers})
     else:
         _print(study, loaded.config.num_hidden_layers)
     if plot is not None:
@@ -56,16 +57,19 @@ def depth(
 
 
 def _print(study: DepthStudy, plan: int) -> None:
-    point = "the fixed point" if all(study.converged) else "the best point found"
-    columns = ("depth", "residual", "cosine", f"distance to {point}")
-    each = zip(study.residual, study.cosine, study.distance, strict=True)
     marked = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, plan, len(study.residual)}
-    rows = [
-        (number, f"{residual:.2e}", f"{cosine:.4f}", f"{distance:.2e}")
-        for number, (residual, cosine, distance) in enumerate(each, 1)
-        if number in marked
-    ]
-    show.table(columns, rows)
+    columns = {
+        "residual": [f"{x:.2e}" for x in study.residual],
+        "cosine": [f"{x:.4f}" for x in study.cosine],
+    }
+    if study.no_fixed_point is None:
+        point = "the fixed point" if all(study.converged) else "the best point found"
+        columns[f"distance to {point}"] = [f"{x:.2e}" for x in study.distance]
+    rows = [row for row in enumerate(zip(*columns.values(), strict=True), 1) if row[0] in marked]
+    show.table(("depth", *columns), [(number, *values) for number, values in rows])
+    if (why := study.no_fixed_point) is not None:
+        typer.echo(f"{why[:1].upper()}{why[1:]} (the plan has {plan} depths).")
+        return
     count, radius = len(study.converged), study.radius
     known = {
         "found": f"for {sum(study.converged)} of {count} texts by {study.solver} in at most "

@@ -39,7 +39,7 @@ def ensemble(
     chosen = splits(dev, test, file)
     if rule is not None and pick is None:
         raise typer.BadParameter("belongs to --pick", param_hint="--rule")
-    _, found = runs_and_settings(runs, file, device, precision)
+    _, found = runs_and_settings(runs, file, device, precision, dev=None if pick is None else True)
     from albertine.evaluation.runs import without_seed
     from albertine.tasks import ensemble as ensembles
     from albertine.tasks.judge import check_no_run

@@ -41,7 +41,7 @@ TEMPERATURE = Annotated[float, typer.Option("--temperature", min=0.01, help="Bel
 SEED = Annotated[int, typer.Option("--seed", min=0, help="The draws are a function of it.")]
 
 
-@asking("generate", "to generate or to read")
+@asking("generate", "to generate or to read", without=("top",))
 def generate(
     predictor: Predictor,
     text: Annotated[
@@ -109,7 +109,7 @@ def continue_(
         _tell(line, predictor.go_on(line, how, going), json, every=samples > 0)
 
 
-@asking("generate", "to generate or to read")
+@asking("generate", "to generate or to read", without=("top",))
 def read(
     predictor: Predictor,
     question: Annotated[str | None, typer.Argument(help="What is asked.")] = None,

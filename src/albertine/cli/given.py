@@ -119,10 +119,15 @@ def opener(
 
 
 def runs_and_settings(
-    words: Sequence[str], file: Path | None, device: str, precision: Arithmetic | None
+    words: Sequence[str],
+    file: Path | None,
+    device: str,
+    precision: Arithmetic | None,
+    *,
+    dev: bool | None = False,
 ) -> tuple[list[Path], list[TunedRun]]:
     """The folders among the words of a command, and the runs that they hold, with the settings written
-    key.sub=value among the words; data that they share is read once."""
+    key.sub=value among the words; data that they share is read once. `dev` as `open_run` has it."""
     from albertine.devices import device_of
     from albertine.tasks.data import once
     from albertine.tasks.judge import open_run
@@ -134,7 +139,7 @@ def runs_and_settings(
     device_of(device)  # before any data is read
     form: InferencePrecision | None = None if precision is None else precision.value
     read = once()
-    return paths, [open_run(path, settings, file=file, precision=form, read=read) for path in paths]
+    return paths, [open_run(path, settings, file=file, dev=dev, precision=form, read=read) for path in paths]
 
 
 def splits(dev: bool, test: bool, file: Path | None) -> tuple[Split, ...]:

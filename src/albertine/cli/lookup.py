@@ -145,19 +145,26 @@ def _file(path: Path) -> EncoderConfig | NoModel:
 
 
 def _recipe(path: Path) -> EncoderConfig:
-    """The encoder of a recipe: that which is tuned, or one with the vocabulary of its corpus, or with the
-    preset's while there is no such corpus (`assumed`)."""
+    """The encoder of a recipe: that which is tuned, or the student that is taught, by the configuration of
+    the model it begins with; or one with the vocabulary of its corpus, or with the preset's while there is no
+    such corpus (`assumed`)."""
     from albertine.model.presets import preset
     from albertine.pretraining.first_model import encoder_config
     from albertine.pretraining.settings import PretrainingSettings
+    from albertine.pretraining.student import student_config
     from albertine.settings import load, read_yaml
     from albertine.tasks.settings import FinetuneSettings
 
     if "task" in read_yaml(path):
-        return look_up_model(str(load(FinetuneSettings, path).encoder.folder))
+        from albertine.tasks.start import tuned_config, usual_depth
+
+        tuning = load(FinetuneSettings, path)
+        begun = look_up_model(str(tuning.encoder.folder))
+        return tuned_config(begun, tuning.encoder, usual_depth(tuning.task))
     settings = load(PretrainingSettings, path)
     if settings.model.preset is None:
-        return look_up_model(str(settings.model.start_from))
+        begun, student = look_up_model(str(settings.model.start_from)), settings.model.student
+        return begun if student is None else student_config(begun, student)
     manifest = _manifest(settings.corpus)
     vocabulary = preset(settings.model.preset).vocab_size if manifest is None else manifest.vocab_size
     return encoder_config(settings.model, vocabulary, settings.objective.max_length)

@@ -118,7 +118,7 @@ def choose(
         typer.echo(f"{value:6.1%}  {option}")
 
 
-@asking("tag", "on entities")
+@asking("tag", "on entities", without=("pair_column", "top"))
 def tag(
     predictor: Predictor,
     text: Texts = None,
@@ -157,7 +157,7 @@ def answer(
     show.as_json(told if found.no_answer is None else told | {"no_answer": found.no_answer})
 
 
-@asking("relate", "on relations")
+@asking("relate", "on relations", without=("pair_column", "top"))
 def relate(
     predictor: Predictor,
     text: Texts = None,

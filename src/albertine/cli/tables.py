@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -75,13 +75,16 @@ MORE: dict[str, tuple[object, object]] = {
 }
 
 
-def asking(task: Task, tuned: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def asking(
+    task: Task, tuned: str, *, without: Collection[str] = ()
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """A command that is given what it asks about can ask about the rows of a file too.
 
     It takes a `predictor` and what is asked; without a file that must be all there.
 
     Args:
         tuned: what the model was tuned for, in words.
+        without: what of `MORE` means nothing for this task.
     """
     model = Annotated[
         Path,
@@ -93,7 +96,7 @@ def asking(task: Task, tuned: str) -> Callable[[Callable[..., None]], Callable[.
 
     def extended(command: Callable[..., None]) -> Callable[..., None]:
         own = _own(command)
-        of_files = _more(own)
+        of_files = _more(own, without)
 
         @wraps(command)
         def either(model: Path, **told: Any) -> None:
@@ -118,7 +121,7 @@ def asking(task: Task, tuned: str) -> Callable[[Callable[..., None]], Callable[.
     return extended
 
 
-def asking_any(ask: str, without: Sequence[str]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def asking_any(ask: str, without: Collection[str]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """As `asking`, of any model, which stands first among `words`; the command takes `given.opener`.
 
     Args:
@@ -164,7 +167,7 @@ def _own(command: Callable[..., None]) -> list[Parameter]:
     return [p.replace(kind=ONLY) for p in parameters][1:]
 
 
-def _more(own: Sequence[Parameter], without: Sequence[str] = ()) -> list[Parameter]:
+def _more(own: Sequence[Parameter], without: Collection[str] = ()) -> list[Parameter]:
     """The parameters of `MORE` that a command has beside its own."""
     names = {p.name for p in own} | set(without)
     return [Parameter(n, ONLY, default=d, annotation=kind) for n, (kind, d) in MORE.items() if n not in names]

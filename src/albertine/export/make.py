@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -18,13 +18,24 @@ from typing import Any
 from albertine.errors import ModelError, SettingsError
 from albertine.export.formats import ExportedFile, ExportOptions, check_options, format_of
 from albertine.export.opened import Opened, opened
-from albertine.export.verify import ALIKE, PLACES, Verified, rounding_of, verify
+from albertine.export.verify import ALIKE, PLACES, Arrays, Verified, batches, framed, rounding_of, verify
 from albertine.files import explained, replaced_folder
-from albertine.interop.exported_folder import REPORT
+from albertine.interop.exported_folder import REPORT, TRANSITIONS
+from albertine.interop.pickled import PICKLED, PICKLED_INDEX
 from albertine.interop.places import check_apart, model_folder
+from albertine.interop.sentence_transformers import DENSE, MODULES, POOLING, PROMPTS, TRANSFORMER
+from albertine.interop.weights import INDEX, SINGLE
+from albertine.interop.writing import carry_over
 
 VERSION = 1
 """Of the layout of export.json."""
+WRITTEN = (
+    *("config.json", REPORT, TRANSITIONS, "onnx", "openvino", "torch", "model.gguf"),
+    *("spiece.model", "special_tokens_map.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt"),
+    *(MODULES, TRANSFORMER, PROMPTS, POOLING, DENSE),
+)
+"""What exports write, at the top of their folder."""
+WEIGHTS = (SINGLE, INDEX, PICKLED, PICKLED_INDEX)
 
 
 @dataclass(frozen=True)
@@ -54,12 +65,12 @@ def export(
     Args:
         model: a model folder, a run, a released model or `owner/name` of the hub. output: a new folder.
         to: names of `formats.FORMATS`. head: one of `opened.HEADS`.
-        overwrite: take the place of an earlier export.
+        overwrite: take the place of an earlier export; what somebody put beside it, such as a card, stays.
 
     Raises:
         ModelError: the model cannot be read, computes what has no graph, or its export says something else.
-        SettingsError: `output` exists, an unknown format, an option that does not fit. RunError: a library is
-            missing, the disk refuses. In each case nothing is written.
+        SettingsError: `output` exists, or holds weights; an unknown format, an option that does not fit.
+        RunError: a library is missing, the disk refuses. In each case nothing is written.
     """
     options, folder = options or ExportOptions(), Path(output)
     chosen = {name: format_of(name) for name in dict.fromkeys(to)}
@@ -74,6 +85,7 @@ def export(
         found = {one.name: _verified(source, one) for one in written}
         report = _report(source, tuple(chosen), written, found)
         (beside / REPORT).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        carry_over(folder, beside, WRITTEN)
     return Exported(folder, report, _lines(written, found))
 
 
@@ -84,6 +96,12 @@ def _check_output(folder: Path, source: Path, overwrite: bool) -> None:
     check_apart(source, folder)
     if not (folder / REPORT).is_file():
         raise SettingsError("exists and is no export", where=folder, remedy="Name a new folder to write")
+    if weights := [name for name in WEIGHTS if (folder / name).is_file()]:
+        raise SettingsError(
+            f"is more than an export: it holds {weights[0]}, which would be lost",
+            where=folder,
+            remedy="Name a new folder to write",
+        )
     if not overwrite:
         raise SettingsError("exists", where=folder, remedy="Add --overwrite, or name another folder")
 
@@ -106,7 +124,10 @@ def _verified(source: Opened, one: ExportedFile) -> Verified:
         ModelError: float32 that is not exact, or a coarser format below the least cosine.
     """
     head = one.head or source.head
-    found = verify(head, one.run, packed=one.packed, asked=one.asked)
+    asked: Iterable[Arrays] | None = one.asked
+    if one.precision != "float32" and head.vectors and source.tokenizer is not None:
+        asked = framed(batches(head.base.config) if asked is None else asked, source.tokenizer)
+    found = verify(head, one.run, packed=one.packed, asked=asked)
     if one.precision == "float32" and not found.exact:
         found = replace(found, rounding=rounding_of(head))
     if one.precision == "float32" and not found.exact:

@@ -37,12 +37,13 @@ class Head(ABC):
         axes: the outputs by their names. integers: those of them that hold places, int64.
         depth: how many depths are computed; None: all. all_depths: the states of each are looked at.
         of_subjects: whether there is an input `subjects`, int64 (M, 3): sequence, first and last place.
+        vectors: whether it answers vectors, of which those of each text are looked at alone, and no scores.
     """
 
     axes: Mapping[str, tuple[str | int, ...]]
     integers: frozenset[str] = frozenset()
     depth: int | None = None
-    all_depths = of_subjects = False
+    all_depths = of_subjects = vectors = False
 
     def __init__(self, model: nn.Module, base: Model) -> None:
         self.model, self.base = model, base
@@ -73,6 +74,8 @@ class Head(ABC):
 
 class Hidden(Head):
     """No head: the last states, and the pooler's output where there is one."""
+
+    vectors = True
 
     def __init__(self, base: Model) -> None:
         super().__init__(base, base)
@@ -112,6 +115,8 @@ class TextVector(Head):
     Where all depths are computed anyway, the last states are an output too, which the modules of
     sentence-transformers pool themselves.
     """
+
+    vectors = True
 
     def __init__(
         self, base: Model, pooling: Pooling, normalize: bool, whitening: Whitening | None = None

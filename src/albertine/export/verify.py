@@ -21,6 +21,7 @@ from albertine.model.config import EncoderConfig
 from albertine.model.model import evaluating
 from albertine.padding import from_padded
 from albertine.randomness import generator
+from albertine.text.tokenizer import Tokenizer
 
 Arrays = dict[str, NDArray[Any]]
 Run = Callable[[Arrays], Arrays]
@@ -49,7 +50,8 @@ class Compared:
     Attributes:
         batch, length: its shape. tokens: how many of its batch · length places are no padding.
         difference: the greatest absolute one of any number. largest: absolute number of the source.
-        cosine: the least of the outputs, each taken as one vector; 1 where the source says 0 throughout.
+        cosine: the least of the outputs, each taken as one vector, or as one a text (`Head.vectors`); 1 where
+            the source says 0 throughout.
         places: share of equal numbers in outputs that hold places; 1 without such.
     """
 
@@ -146,7 +148,7 @@ def batches(config: EncoderConfig) -> Iterator[Arrays]:
         columns = np.arange(length)
         real = columns < sizes[:, None]
         ids = np.where(real, draws.integers(0, config.vocab_size, (batch, length)), config.pad_token_id)
-        second = real & (columns >= (sizes[:, None] + 1) // 2) & (config.type_vocab_size != 1)
+        second = real & (columns >= (sizes[:, None] + 1) // 2)
         yield {
             "input_ids": ids.astype(np.int64),
             "attention_mask": real.astype(np.int64),
@@ -163,6 +165,25 @@ def text_batches(config: EncoderConfig, rows: Sequence[Arrays]) -> Iterator[Arra
         padded["input_ids"][real] = ids[(at + np.arange(real.sum())) % len(ids)]
         at += int(real.sum())
         yield padded | {"token_type_ids": np.zeros_like(padded["token_type_ids"])}
+
+
+def framed(asked: Iterable[Arrays], tokenizer: Tokenizer) -> Iterator[Arrays]:
+    """The same batches with every row laid out as a text alone, [CLS] and [SEP] in place of its ends. Pieces
+    in no order have vectors that nearly all point one way, beside which nothing else in them is seen; those
+    of such rows point apart."""
+    ids, types = (np.array(x, np.int64) for x in tokenizer.layout([]))
+    lead, behind = tokenizer.lead, len(ids) - tokenizer.lead
+    for padded in asked:
+        short = max(0, len(ids) - padded["input_ids"].shape[1])
+        found = {name: np.pad(x, ((0, 0), (0, short))) for name, x in padded.items()}
+        found["token_type_ids"][:] = 0
+        for row, size in enumerate(found["attention_mask"].sum(1)):
+            end = max(int(size), len(ids))
+            found["attention_mask"][row, :end] = 1
+            for name, special in (("input_ids", ids), ("token_type_ids", types)):
+                found[name][row, :lead] = special[:lead]
+                found[name][row, end - behind : end] = special[lead:]
+        yield found
 
 
 def packed_inputs(padded: Arrays) -> Arrays:
@@ -241,10 +262,12 @@ def _compared(head: Head, run: Run, padded: Arrays, packed: bool) -> Compared:
             known = np.abs(expected) < FAR
             if not np.array_equal(known, np.abs(got) < FAR):
                 raise ModelError(f"the export answers `{name}` with what is no number")
-            got, expected = got[known].astype(np.float64), expected[known].astype(np.float64)
+            got, expected = (np.where(known, x, 0).astype(np.float64) for x in (got, expected))
             differences.append(float(np.abs(got - expected).max(initial=0.0)))
             largest.append(float(np.abs(expected).max(initial=0.0)))
-            cosines.append(cosine(got, expected))
+            ends = real.sum(1).cumsum() if "tokens" in axes else np.arange(1, len(real) + 1)
+            texts = (np.split(x, ends[:-1]) if head.vectors else [x] for x in (got, expected))
+            cosines += [cosine(a, b) for a, b in zip(*texts, strict=True)]
     size, tokens = len(real), int(real.sum())
     return Compared(size, real.shape[1], tokens, max(differences), max(largest), min(cosines), min(places))
 

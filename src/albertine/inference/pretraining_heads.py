@@ -64,7 +64,7 @@ def order_chances(model: Model, tokenizer: Tokenizer, pairs: Sequence[tuple[str,
     length = model.config.max_position_embeddings
     encode, nothing = tokenizer.encode, torch.empty(0, dtype=torch.long, device=model.device)
     rows = [tokenizer.layout(encode(a), encode(b), max_length=length) for a, b in pairs]
-    found = torch.empty(len(rows))
+    found = torch.empty(len(rows), dtype=torch.float32)
     for chosen in longest_first([len(ids) for ids, _ in rows], model.tokens_per_pass):
         packed = pack([rows[i][0] for i in chosen], [rows[i][1] for i in chosen])
         _, logits = model.pretraining_forward(packed.to(model.device), nothing)

@@ -54,9 +54,12 @@ class Whitening:
     matrix: Tensor
 
     def __call__(self, model: Model, packed: Packed) -> Tensor:
-        """A vector for every sequence, (S, K) float32."""
+        """A vector for every sequence, (S, K) float32, also under `torch.autocast`."""
+        import torch
+
         x_SH = _raw(model, packed, self.depth)
-        vectors: Tensor = (x_SH - self.mean.to(x_SH.device)) @ self.matrix.to(x_SH.device)
+        with torch.autocast(x_SH.device.type, enabled=False):
+            vectors: Tensor = (x_SH - self.mean.to(x_SH.device)) @ self.matrix.to(x_SH.device)
         return vectors
 
     def to_bytes(self) -> bytes:

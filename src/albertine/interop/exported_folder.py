@@ -17,12 +17,11 @@ from albertine.interop.heads import looked_at, task_in
 from albertine.interop.huggingface_config import encoder_in
 from albertine.interop.model_folder import Shapes
 from albertine.interop.weights import INDEX, SINGLE, read_json
+from albertine.interop.weights import REPORT as REPORT
 from albertine.model.config import EncoderConfig
 
 GRAPHS = {"float32": "onnx/model.onnx", "int8": "onnx/model_int8.onnx"}
 """By precision; the names that Optimum and sentence-transformers look for."""
-REPORT = "export.json"
-"""What was written, and how near it is to its source."""
 TRANSITIONS = "head.safetensors"
 """What a conditional random field knows beside the emissions, which are all that the graph gives:
 "crf.transitions" (tags, tags) from the row to the column, "crf.start" and "crf.end" (tags,), with what the

@@ -51,6 +51,7 @@ MASK_EMBEDDING = "model/transformer/mask_emb/mask_emb"
 _CHOSEN = re.compile(r'^model_checkpoint_path:\s*"([^"]+)"', re.MULTILINE)
 _PARTS = ("weight", "bias")
 _ARCHITECTURES = {"classifier": "ForSequenceClassification", "qa_outputs": "ForQuestionAnswering"}
+_TASKS = {"classifier": "classify", "qa_outputs": "answer"}
 
 
 def checkpoint_in(folder: Path) -> Path | None:
@@ -170,21 +171,24 @@ def _assembled(
     for head, pair in HEADS.items():
         if set(pair) <= set(rest):
             extra |= {f"{head}.{part}": weights.read(name) for part, name in zip(_PARTS, pair, strict=True)}
-            model_name = told["architectures"][0].partition("For")[0].removesuffix("Model")
-            told["architectures"] = [model_name + _ARCHITECTURES[head]]
             rest = [name for name in rest if name not in pair]
-            told = _with_head(told, our_flags(tree).get("head"))
+            told = _with_head(told, our_flags(tree).get("head"), head)
     aside = tuple(name for name in rest if weights.shapes[name])  # what has no shape is the state of a run
     return ModelFolder(model.requires_grad_(True).eval(), told, extra, aside)
 
 
-def _with_head(told: dict[str, Any], head: object) -> dict[str, Any]:
-    """A config.json with what `save_checkpoint` was told of a head: no configuration of Google's names
-    classes."""
-    if not isinstance(head, dict):
+def _with_head(told: dict[str, Any], said: object, head: str) -> dict[str, Any]:
+    """A config.json with the task of a head, and what `save_checkpoint` was told of it: no configuration of
+    Google's names classes."""
+    if "architectures" in told:
+        encoder = told["architectures"][0].partition("For")[0].removesuffix("Model")
+        told = told | {"architectures": [encoder + _ARCHITECTURES[head]]}
+    else:  # no class of transformers computes the encoder, so none is named
+        told = told | {"albertine": our_flags(told) | {"task": _TASKS[head]}}
+    if not isinstance(said, dict):
         return told
-    words = {name: head[name] for name in ("id2label", "label2id", "problem_type") if name in head}
-    return told | words | {"albertine": our_flags(told) | our_flags(head)}
+    words = {name: said[name] for name in ("id2label", "label2id", "problem_type") if name in said}
+    return told | words | {"albertine": our_flags(told) | our_flags(said)}
 
 
 def save_checkpoint(

@@ -15,6 +15,7 @@ from pathlib import Path
 from albertine.errors import ModelError
 from albertine.interop.card import NAME, RESULTS, head_of
 from albertine.interop.exported_folder import TRANSITIONS
+from albertine.interop.google import checkpoint_in
 from albertine.interop.huggingface import read_folder
 from albertine.interop.sentence_transformers import DENSE, POOLING
 from albertine.interop.weights import PICKLES, weight_files
@@ -105,6 +106,12 @@ def shipment(folder: Path) -> Shipment:
 
 
 def _in_order(folder: Path) -> None:
+    if checkpoint_in(folder) is not None:
+        raise ModelError(
+            "holds a checkpoint of TensorFlow, which programs that load from the hub do not read",
+            where=folder,
+            remedy=f"Send the folder that this writes: albertine convert {folder} NEW-FOLDER",
+        )
     if not (folder / "config.json").is_file():
         raise ModelError("is no model folder", where=folder, remedy="Name the folder that holds config.json")
     weight_files(folder)  # whose message says what to do where weights are pickled

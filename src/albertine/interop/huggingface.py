@@ -17,7 +17,8 @@ from torch import Tensor
 from albertine.errors import ModelError, SettingsError
 from albertine.files import standing
 from albertine.interop.config_values import number
-from albertine.interop.copies import KEPT, Layout, copied, copied_config, folded, kept_beside
+from albertine.interop.copies import KEPT, Layout, copied, copied_config
+from albertine.interop.folding import folded, kept_beside
 from albertine.interop.google import checkpoint_in, read_checkpoint, told_config
 from albertine.interop.huggingface_config import (
     ModelType,
@@ -45,6 +46,7 @@ from albertine.interop.keymap import check, refuse_too_deep, refuse_unexpected, 
 from albertine.interop.lonepatient_names import PROJECTION, layout_of, lonepatient_plan, spare_tensors
 from albertine.interop.model_folder import ModelFolder as ModelFolder
 from albertine.interop.positions import sinusoids
+from albertine.interop.savable import check_finite, plain_model, plain_state
 from albertine.interop.weights import OpenWeights, open_weights, read_json, refuse_keras
 from albertine.interop.writing import SavableTokenizer, write_folder
 from albertine.interop.xlnet_names import MASK_EMBEDDING, our_head_name, their_head_name
@@ -126,7 +128,7 @@ def _assemble(
     refuse_unexpected(odd, "tensors", folder)
     state = to_ours(rules, lambda name: weights.read(files[name]), folder, config.num_attention_heads)
     if kind == "modernbert":
-        state[UNUSED_NORM] = torch.ones(config.hidden_size)
+        state[UNUSED_NORM] = torch.ones(config.hidden_size, dtype=torch.float32)
     if kind == "roformer":
         _check_positions(config, weights, folder)
     _check_tied(names, files, weights, state, folder)
@@ -135,7 +137,8 @@ def _assemble(
         model = _without_identity(model)
     if isinstance(written := our_flags(tree).get("encoder"), dict) and kind != "albertine":
         tensors = {name: weights.read(file) for name, file in kept.items()}
-        model = folded(model, EncoderConfig.from_dict(written), tensors) or model
+        found_as = {name: weights.read(files[rule.theirs]).dtype for name, rule in rules.items()}
+        model = folded(model, EncoderConfig.from_dict(written), tensors, found_as.__getitem__) or model
     extra = {our_head_name(name): weights.read(files[name]).clone() for name in others if name not in aside}
     return ModelFolder(model.requires_grad_(True).eval(), tree, extra, aside)
 
@@ -208,7 +211,8 @@ def _without_identity(model: Model) -> Model:
     mapping, config = model.encoder.embeddings.mapping, model.config
     if mapping is None or config.embedding_size != config.hidden_size:
         return model
-    if not torch.equal(mapping.weight, torch.eye(config.hidden_size)) or bool(mapping.bias.any()):
+    identity = torch.eye(config.hidden_size, dtype=torch.float32)
+    if not torch.equal(mapping.weight, identity) or bool(mapping.bias.any()):
         return model
     with torch.device("meta"):
         plain = Model(replace(config, embedding_mapping="if_needed"), model.heads)
@@ -258,9 +262,11 @@ def save_model(
 
     Raises:
         ModelError: `folder` is a file, or holds things that are no model folder, or cannot be written; the
-            tokenizer has more pieces than the model has embeddings; a weight is too large for float16.
+            tokenizer has more pieces than the model has embeddings; a weight is not finite, or too large for
+            float16; the parameters are not those of its configuration (`savable.py`).
         SettingsError: the layout has no place for what the model is made of.
     """
+    model = plain_model(model, folder)
     size = getattr(tokenizer, "vocab_size", 0)
     if size > model.config.vocab_size:
         raise ModelError(
@@ -282,12 +288,15 @@ def save_model(
         extra = {their_head_name(name, told.get("architectures") or ()): x for name, x in extra.items()}
     flags = our_flags(tree) | our_flags(told)
     tree |= told | ({"albertine": flags} if flags else {})
-    tensors = {name: _stored(name, x, stored, folder) for name, x in (_tensors(kind, model) | extra).items()}
+    whole = _tensors(kind, model) | extra
+    check_finite(whole, folder)
+    tensors = {name: _stored(name, x, stored, folder) for name, x in whole.items()}
     write_folder(Path(folder), tensors, tree, tokenizer, extra_files or {})
 
 
 def _stored(name: str, x: Tensor, form: Stored, folder: str | Path) -> Tensor:
-    exact = form == "float32" or name == POSITIONS  # sines and cosines are no weights, and lose too much
+    # Sines and cosines are no weights, and lose too much; of what is kept, copies are made again.
+    exact = form == "float32" or name == POSITIONS or name.startswith(KEPT)
     small = x if exact or not x.is_floating_point() else x.to(STORED[form])
     if small is not x and bool(torch.isfinite(x).all()) and not bool(torch.isfinite(small).all()):
         raise ModelError(
@@ -297,17 +306,17 @@ def _stored(name: str, x: Tensor, form: Stored, folder: str | Path) -> Tensor:
 
 
 def _tensors(kind: ModelType, model: Model) -> dict[str, Tensor]:
-    state: dict[str, Tensor] = model.state_dict()
+    state = plain_state(model)
     if kind == "albert" and not model.config.has_mapping:
         # transformers always has the mapping; the identity changes no number (multiplying by 1, adding
         # zeros).
         size = model.config.hidden_size
-        state["encoder.embeddings.mapping.weight"] = torch.eye(size)
-        state["encoder.embeddings.mapping.bias"] = torch.zeros(size)
+        state["encoder.embeddings.mapping.weight"] = torch.eye(size, dtype=torch.float32)
+        state["encoder.embeddings.mapping.bias"] = torch.zeros(size, dtype=torch.float32)
     _, _, inner = model.config.plan.groups(huggingface_plan) or (0, 0, 1)
     tensors = to_theirs(entries(kind, state, inner), state, model.config.num_attention_heads)
     if kind == "xlnet" and model.lm is None:  # a parameter of every XLNet, though nothing reads it
-        tensors[MASK_EMBEDDING] = torch.zeros(1, 1, model.config.hidden_size)
+        tensors[MASK_EMBEDDING] = torch.zeros(1, 1, model.config.hidden_size, dtype=torch.float32)
     if kind == "electra" and not generates(model.config):
         tensors = hidden_generator(tensors)
     if kind == "roformer":  # its table is a parameter, which transformers would report as missing

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from albertine.interop.config_values import our_flags, usable
-from albertine.interop.copies import as_written, depths_agree
-from albertine.interop.huggingface_config import encoder_in, inner_blocks
+from albertine.interop.copies import KEPT
+from albertine.interop.folding import Fold, as_written
+from albertine.interop.huggingface_config import ModelType, encoder_in, inner_blocks
 from albertine.interop.huggingface_names import canonical, entries
 from albertine.interop.keymap import Rule, check, refuse_too_deep, to_ours
-from albertine.interop.weights import INDEX, SINGLE, open_weights, read_json
+from albertine.interop.weights import INDEX, SINGLE, OpenWeights, open_weights, read_json
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 
@@ -55,12 +56,27 @@ def copies_in(file: Path) -> Copies | None:
         return Copies(config, None)
     with open_weights(file.parent) as weights:
         files = canonical(kind, weights.shapes)
+        kept = {name: files.pop(name) for name in list(files) if name.startswith(KEPT)}
         refuse_too_deep(copied.plan, len(files), file.parent)
         state, heads = _parameters(copied), found.num_attention_heads
         rules = entries(kind, state, inner_blocks(tree))
+        shapes = {name: x.shape for name, x in _parameters(config).items()}
         check(rules, state, {n: weights.shapes[x] for n, x in files.items()}, file.parent, heads)
         copies = _OnDemand(rules, lambda name: weights.read(files[name]), file.parent, heads)
-        return Copies(config, depths_agree(copies, config, _parameters(config)))
+        beside = {name: weights.read(stored) for name, stored in kept.items()}
+        fold = Fold(config, copied, shapes, copies, beside, lambda name: copies.stored(name).dtype)
+        return Copies(config, _maps_nothing(kind, copied, weights) and fold.whole())
+
+
+def _maps_nothing(kind: ModelType, copied: EncoderConfig, weights: OpenWeights) -> bool:
+    """Whether the mapping that transformers' ALBERT has in any case is, where the copies have none, the
+    identity still, and no mapping that was trained."""
+    if kind != "albert" or copied.has_mapping:
+        return True
+    names = {name: f"encoder.embeddings.mapping.{name}" for name in ("weight", "bias")}
+    files, rules = canonical(kind, weights.shapes), entries(kind, names.values())
+    weight, bias = (weights.read(files[rules[name].theirs]).float() for name in names.values())
+    return torch.equal(weight, torch.eye(copied.hidden_size, dtype=torch.float32)) and not bool(bias.any())
 
 
 def _parameters(config: EncoderConfig) -> dict[str, Tensor]:
@@ -79,6 +95,10 @@ class _OnDemand(Mapping[str, Tensor]):
 
     def __getitem__(self, name: str) -> Tensor:
         return to_ours({name: self._rules[name]}, self._read, self._where, self._heads)[name]
+
+    def stored(self, name: str) -> Tensor:
+        """What the file has in its place."""
+        return self._read(self._rules[name].theirs)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._rules)

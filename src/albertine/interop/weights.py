@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+REPORT = "export.json"
+"""Of an export: what was written, and how near it is to its source."""
 MAX_JSON = 20_000_000
 SHOWN = 200
 """Characters of a name out of a file that is not to be trusted."""
@@ -128,7 +130,23 @@ def weight_files(folder: Path) -> list[Path]:
             where=folder,
             remedy="Save it as safetensors, for example with save_pretrained of a recent transformers",
         )
+    if (folder / REPORT).is_file():
+        raise ModelError(
+            f"is an export{_source(folder / REPORT)}, which has no weights",
+            where=folder,
+            remedy="Use the model that it was made from",
+        )
     raise ModelError(f"holds no {SINGLE}", where=folder, remedy="Fetch the missing file")
+
+
+def _source(report: Path) -> str:
+    """What a report names as its source, as words; none where it is damaged."""
+    try:
+        source = read_json(report).get("source")
+    except ModelError:
+        return ""
+    name = source.get("name") if isinstance(source, dict) else None
+    return f" of {name[:SHOWN]}" if isinstance(name, str) else ""
 
 
 def refuse_keras(folder: Path) -> None:

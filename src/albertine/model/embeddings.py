@@ -27,6 +27,7 @@ class Embeddings(Module):
     Attributes:
         mapped: what the mapping is applied to, as in `EncoderConfig`.
         position, token_type: None where positions and segments are not told here.
+        kinds: how many kinds of segments are told apart; None: none.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -40,6 +41,7 @@ class Embeddings(Module):
         self.position = _table(config.max_position_embeddings, added) if learned else None
         told_apart = config.type_vocab_size and config.positions != "relative"
         self.token_type = _table(config.type_vocab_size, added) if told_apart else None
+        self.kinds = config.type_vocab_size if told_apart and config.type_vocab_size > 1 else None
         normed = width if self.mapped == "normed" else hidden
         norm = nn.LayerNorm(normed, config.layer_norm_eps, bias=config.biases)
         self.layer_norm = norm if config.embedding_norm else nn.Identity()
@@ -53,7 +55,8 @@ class Embeddings(Module):
         if self.mapped == "words":
             x = self._to_hidden(x.to(dtype)).to(x.dtype)
         if self.token_type is not None:
-            x = x + self.token_type(packed.token_type_ids)
+            types = packed.token_type_ids  # of one kind, a second text is of that too
+            x = x + self.token_type(types if self.kinds else torch.zeros_like(types))
         if self.position is not None:
             x = x + self.position(packed.position_ids)
         if self.mapped == "sum":
@@ -63,11 +66,6 @@ class Embeddings(Module):
 
     def _to_hidden(self, x_TE: Tensor) -> Tensor:
         return x_TE if self.mapping is None else self.mapping(x_TE)  # type: ignore[no-any-return]
-
-    @property
-    def kinds(self) -> int | None:
-        """Rows of the table of segments; None where there is none."""
-        return None if self.token_type is None else self.token_type.num_embeddings
 
     def check_length(self, longest: int) -> None:
         """Refuse a sequence longer than the position table."""

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from albertine.model.config import EncoderConfig
 from albertine.model.embeddings import Embeddings
-from albertine.randomness import torch_generator
+from albertine.randomness import apart, torch_generator
 
 WIDE = 0.15
 HALTING_BIAS = 1.0
 """Of a new halting unit, as in the reference code: probabilities begin at .73, so positions halt in their
 second step."""
+
+
+class Apart(type):
+    """The type of what is built apart from a program's own settings of torch (`randomness.apart`): parameters
+    are float32 whatever its default format, and its generators stay as they were, although torch fills every
+    layer by them before `initialize` does."""
+
+    def __call__(cls, *args: Any, **options: Any) -> Any:
+        with apart():
+            return super().__call__(*args, **options)
 
 
 def initialize(model: nn.Module, config: EncoderConfig, seed: int, *, skip: str | None = None) -> None:

@@ -17,7 +17,7 @@ from albertine.model.config import EncoderConfig
 from albertine.model.depths import Ponder
 from albertine.model.encoder import Encoder
 from albertine.model.heads import LanguageModelHead, MaskedLMHead, Pooler, SentenceHead
-from albertine.model.init import initialize
+from albertine.model.init import Apart, initialize
 from albertine.padding import from_padded, unpack
 from albertine.precision import own_precision
 
@@ -50,7 +50,7 @@ class ModelOutput:
     hidden_states: tuple[Tensor, ...] | None = None
 
 
-class Model(nn.Module):
+class Model(nn.Module, metaclass=Apart):
     """An encoder and the heads it was given.
 
     Attributes:
@@ -142,7 +142,7 @@ class Model(nn.Module):
             attention_mask,
             token_type_ids,
             vocab_size=self.config.vocab_size,
-            type_vocab_size=self.encoder.embeddings.kinds,  # without a table any segment will do
+            type_vocab_size=self.encoder.embeddings.kinds,  # where none are told apart any segment will do
             max_positions=self.encoder.embeddings.longest,
         )
         out = self.encoder(packed, all_depths=hidden_states)

@@ -115,16 +115,19 @@ def _renamed(state: Mapping[str, Tensor], before: str, after: str) -> dict[str, 
 def shared_again(model: Model) -> Model:
     """The model with one block of each part for all depths, the mean of what the depths had; what a depth has
     of its own it keeps."""
-    plan = model.config.plan
-    shared = SharingPlan.shared(plan.depth)
-    return replan(model, replace(shared, own=plan.own, low_rank=plan.low_rank), merge="mean")
+    return replan(model, shared_plan(model.config.plan), merge="mean")
+
+
+def shared_plan(plan: SharingPlan) -> SharingPlan:
+    """One block of each part for all depths of a plan; what a depth has of its own it keeps."""
+    return replace(SharingPlan.shared(plan.depth), own=plan.own, low_rank=plan.low_rank)
 
 
 @torch.no_grad()
 def distances(model: Model, other: Model) -> dict[str, list[float]]:
     """How far a model's blocks are from another's of the same depth: for every part, "attention" and
     "feed_forward", and every depth the Frobenius norm of the difference of all its weights over that of the
-    other's."""
+    other's. Biases that are tied are no depth's own, and do not count."""
     found = {}
     for part in ("attention", "feed_forward"):
         mine, theirs = (_blocks(m, part) for m in (model, other))
@@ -135,10 +138,12 @@ def distances(model: Model, other: Model) -> dict[str, list[float]]:
 
 
 def _blocks(model: Model, part: str) -> list[Tensor]:
-    """The weights of every depth, each as one vector in float64."""
+    """The weights of every depth, each as one vector in float64; the first block alone holds tied biases."""
     blocks: nn.ModuleList = getattr(model.encoder, part)
     used: tuple[int, ...] = getattr(model.config.plan, part)
-    flat = [torch.cat([p.double().flatten() for p in block.parameters()]) for block in blocks]
+    tied = ("biases.",) if model.config.relative_biases == "tied" else ()
+    named = [[p for n, p in block.named_parameters() if not n.startswith(tied)] for block in blocks]
+    flat = [torch.cat([p.double().flatten() for p in own]) for own in named]
     return [flat[number] for number in used]
 
 
@@ -177,8 +182,8 @@ def _value(
     blocks = origins[kind][number]
     if kind == "attention" and rest.startswith("layer_norm."):
         blocks = old.normed(blocks)
-    if rest.startswith("biases.") and f"encoder.{kind}.{max(blocks)}.{rest}" not in old.state:
-        blocks = [0]  # tied: the first block has them for all
+    if rest.startswith("biases."):  # tied: the first block has them for all
+        blocks = [block for block in blocks if f"encoder.{kind}.{block}.{rest}" in old.state] or [0]
     values = [old.state[f"encoder.{kind}.{block}.{rest}"] for block in blocks]
     if merge == "mean":
         return torch.stack(values).mean(0)

@@ -11,7 +11,8 @@ from torch import Tensor
 
 def frequencies(head_size: int, base: float, device: torch.device | None = None) -> Tensor:
     """By how much each pair of coordinates turns from place to place, float32 (D/2,)."""
-    return base ** -(torch.arange(0, head_size, 2, device=device) / head_size)  # type: ignore[no-any-return]
+    steps = torch.arange(0, head_size, 2, device=device, dtype=torch.float32)
+    return base ** -(steps / head_size)  # type: ignore[no-any-return]
 
 
 class Rotation(NamedTuple):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from albertine.errors import ModelError
 from albertine.layout import Packed
 from albertine.model.config import Looked
-from albertine.model.init import initialize
+from albertine.model.init import Apart, initialize
 from albertine.model.layers import Linear
 from albertine.model.model import Model
 from albertine.model.pooling import Pooling, classified_rows, text_vectors
@@ -19,7 +19,7 @@ from albertine.model.pooling import Pooling, classified_rows, text_vectors
 BASE = "base."
 
 
-class TaskModel(nn.Module):
+class TaskModel(nn.Module, metaclass=Apart):
     """An encoder and the head of one task; the parameters of the head have the names that they have in files.
 
     Attributes:

@@ -157,11 +157,23 @@ def first_model(
         raise ModelError(
             f"has no {missing[0]} head to go on training",
             where=choice.start_from,
-            remedy="Start from a pretraining checkpoint, or change objective.pairs",
+            remedy=_instead(model, missing[0]),
         )
     check_streams(objective, model.config, tokenizer)
     model.encoder.compute_as(settings.training)
     return model
+
+
+def _instead(model: Model, missing: str) -> str:
+    """What may be done where a model has not the head that the objective trains."""
+    if missing == "lm" and model.mlm is not None:
+        return "Set objective.kind=masked; in stages with `causal: true` it predicts next tokens too"
+    if missing == "mlm" and model.lm is not None:
+        return "Set objective.kind=causal or permutation, as it was trained, or start from a masked LM"
+    if missing in ("sop", "nsp"):
+        known = model.sentence_objective or "none"
+        return f"Start from a pretraining checkpoint, or set objective.pairs={known}"
+    return "Start from a pretraining checkpoint"
 
 
 def _with_heads(model: Model, heads: frozenset[str], seed: int) -> Model:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from albertine.corpus.manifest import NAME as MANIFEST
@@ -39,7 +38,7 @@ from albertine.pretraining.stream_data import StreamBatches, held_out_streams
 from albertine.pretraining.teaching import Teacher, model_digest, open_teacher
 from albertine.text.tokenizer import Tokenizer
 from albertine.training.average import Average
-from albertine.training.distributed import World, start, stop
+from albertine.training.distributed import World, start
 from albertine.training.guards import TrainingAlarms
 from albertine.training.job import Clock, Job, LoopSettings, Outcome
 from albertine.training.loop import train
@@ -48,6 +47,7 @@ from albertine.training.progress import Reporter
 from albertine.training.run_folder import RunFolder, describe
 from albertine.training.schedules import make_schedule
 from albertine.training.step import means
+from albertine.training.surroundings import own_process
 
 SHORT = 64
 Evaluate = Callable[[Callable[[], None]], Mapping[str, float]]
@@ -87,10 +87,8 @@ def pretrain(
     Raises:
         AlbertineError: settings, corpus, checkpoint or disk do not allow it; the message says what to do.
     """
-    if settings.training.threads:
-        torch.set_num_threads(settings.training.threads)
     world = start()
-    try:
+    with own_process(world, settings.training.threads):
         check_processes(settings, world.size)
         corpus = Corpus(settings.corpus)
         tokenizer = corpus.tokenizer()
@@ -101,8 +99,6 @@ def pretrain(
         with RunFolder(settings.folder, main=world.main) as folder:
             begin = partial(train, resume=resume, strict=strict, branch_from=branch_from)
             return _run(settings, folder, corpus, tokenizer, counts, model, teacher, world, begin, reporter)
-    finally:
-        stop(world)
 
 
 def _run(

@@ -64,29 +64,46 @@ def kept_depths(count: int, depth: int) -> tuple[int, ...]:
     return tuple(d * depth // count for d in range(count))
 
 
-def student_of(model: Model, choice: Student, seed: int) -> Model:
-    """The model that `choice` describes, with the weights of `model` where the shapes permit and new ones, a
-    function of the seed, elsewhere.
+def student_config(config: EncoderConfig, choice: Student) -> EncoderConfig:
+    """The encoder that `choice` makes of one with this configuration; no weights are needed.
 
     Raises:
-        SettingsError: depths that `model` has not, or sizes that do not fit together.
+        SettingsError: depths that it has not, or sizes that do not fit together.
     """
-    whole = model.config.num_hidden_layers
+    shallow = config.with_plan(_plan(config, choice, _source(config, choice)))
+    return _narrowed(shallow, choice)
+
+
+def student_of(model: Model, choice: Student, seed: int) -> Model:
+    """The model that `choice` describes, with the weights of `model` where names and shapes are the same and
+    new ones, a function of the seed, elsewhere.
+
+    Raises:
+        SettingsError: as `student_config`.
+    """
+    config = student_config(model.config, choice)
+    shallow = replan(model, config.plan, source=_source(model.config, choice), merge="mean")
+    if not choice.widths:
+        return shallow
+    narrow = Model(config, shallow.heads, seed=seed)
+    own = narrow.state_dict()
+    with torch.no_grad():
+        for name, tensor in shallow.state_dict().items():
+            # Where the student's states are as wide as its embeddings, it has no map between them.
+            if name in own and own[name].shape == tensor.shape:
+                own[name].copy_(tensor)
+    return narrow.train(model.training)
+
+
+def _source(config: EncoderConfig, choice: Student) -> Sequence[int]:
+    """For each depth of the student that of the model which it begins with."""
+    whole = config.num_hidden_layers
     source = choice.depths or kept_depths(choice.depth or whole, whole)
     if beyond := [d for d in source if not 0 <= d < whole]:
         raise SettingsError(
             f"names depth {beyond[0]}, and the model has 0 to {whole - 1}", where="model.student.depths"
         )
-    shallow = replan(model, _plan(model.config, choice, source), source=source, merge="mean")
-    if not choice.widths:
-        return shallow
-    narrow = Model(_narrowed(shallow.config, choice), shallow.heads, seed=seed)
-    own = narrow.state_dict()
-    with torch.no_grad():
-        for name, tensor in shallow.state_dict().items():
-            if own[name].shape == tensor.shape:
-                own[name].copy_(tensor)
-    return narrow.train(model.training)
+    return source
 
 
 def _plan(config: EncoderConfig, choice: Student, source: Sequence[int]) -> SharingPlan:

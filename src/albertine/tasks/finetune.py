@@ -49,7 +49,7 @@ from albertine.tasks.whitened import take_whitening, whiten, whitening_files
 from albertine.text.tokenizer import Tokenizer
 from albertine.training.average import Average
 from albertine.training.checkpoints import model_tensors
-from albertine.training.distributed import World, start, stop
+from albertine.training.distributed import World, start
 from albertine.training.job import Job, LoopSettings, Outcome
 from albertine.training.loop import train
 from albertine.training.optimizers import build_optimizer
@@ -57,6 +57,7 @@ from albertine.training.progress import Reporter
 from albertine.training.run_folder import RunFolder, describe
 from albertine.training.schedules import make_schedule
 from albertine.training.step import FastGradientMethod
+from albertine.training.surroundings import own_process
 
 TOLD_APART = {"dataset", "folder", "train", "dev", "test", "text", "pair", "label", "options", "encoding"}
 TOLD_APART |= {"separator", "similarity", "pooling"}
@@ -118,10 +119,8 @@ def finetune(
     stamped = stamp(settings)  # before the files are read: they may change while the run is under way
     if resume == "auto" and (record := remembered(settings, stamped)) is not None:
         return _done_before(settings, record)
-    if settings.training.threads:
-        torch.set_num_threads(settings.training.threads)
     world = start()
-    try:
+    with own_process(world, settings.training.threads):
         pretrained, tokenizer = open_encoder(settings)
         data = read(settings.task, tokenizer)
         data = replace(data, notes=(*data.notes, *start_notes(settings, pretrained, data.family)))
@@ -144,8 +143,6 @@ def finetune(
             if _whitens(settings, model):
                 whiten(cast("Classifier | WhitenedEmbedder", model), data.train)
             return _run(settings, folder, model, tokenizer, data, teacher, world, made, resume, reporter)
-    finally:
-        stop(world)
 
 
 def _run(

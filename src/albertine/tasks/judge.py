@@ -28,7 +28,7 @@ from albertine.settings import override, read_yaml, resolve
 from albertine.tasks.data import Reader, once
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.families import asked_for, asks, family_of, saved, tuned_model
-from albertine.tasks.family import Family, OneLayer
+from albertine.tasks.family import Family, OneLayer, Settling
 from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.sources import Data
 from albertine.text.load import check_tokenizer, load_tokenizer
@@ -86,6 +86,7 @@ def open_run(
     assignments: Iterable[str] = (),
     *,
     file: Path | None = None,
+    dev: bool | None = False,
     precision: InferencePrecision | None = None,
     read: Reader | None = None,
 ) -> TunedRun:
@@ -96,7 +97,10 @@ def open_run(
         assignments: `key.sub=value` over the settings of the run, such as where its files lie now. A model
             folder that lies in no run needs the files and columns of its task. No training file is read: the
             folder tells the classes, and where it lies in no run also the kind, the lengths and the like.
-        file: own rows to be the test file instead of the run's. precision: default: as in training.
+        file: own rows to be the test file instead of the run's.
+        dev: whether the dev file of the run is read beside `file`; None: where the family settles something
+            on it, as an ensemble does anew.
+        precision: default: as in training.
         read: of runs that share their data (`once`) it is read once.
 
     Raises:
@@ -118,7 +122,9 @@ def open_run(
                 f"the run is on {settings.task.dataset}, which is read from a folder",
                 remedy="Give task.folder=FOLDER instead of --file",
             )
-        settings = settings.model_copy(update={"task": settings.task.model_copy(update={"test": file})})
+        stays = isinstance(known, Settling) if dev is None else dev
+        own = {"test": file} if stays else {"test": file, "dev": None}
+        settings = settings.model_copy(update={"task": settings.task.model_copy(update=own)})
     if (asked := asks(settings.task)) != known.task:
         raise asked_for(known.task, asked, where)
     data = (read or once())(settings.task, tokenizer, known)

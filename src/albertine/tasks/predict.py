@@ -12,6 +12,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -36,6 +37,7 @@ JOB = "job.json"
 BLOCK = 1 << 20
 NESTED = (list, tuple, dict)
 """Values that CSV, TSV and Parquet have as JSON."""
+_BREAKS = re.compile("[\t\n\r]")
 Columns = dict[str, Any]
 Progress = Callable[[int, int | None], None]
 Ask = Callable[..., Iterator[tuple[Row, Columns]]]
@@ -71,7 +73,8 @@ def predict_file(
     Args:
         source: as `finetune` reads it for the model's task, with answers or without; for vectors a table.
         output: told apart by its ending, one of `FORMATS`; lists and the like are JSON in it where the format
-            has none, and a column of Parquet whose values are of no one type is text.
+            has none, and a column of Parquet whose values are of no one type is text. TSV, in which a row is
+            a line, holds no tab and no line break.
         ask: gives every row its further columns, called as `ask(predictor, rows, fields, **how)`.
         fields, how: as `ask` has them. header, encoding: of `source`, as in `rows_of`.
         overwrite: an output that is there is replaced, and an interrupted job of other files forgotten.
@@ -79,7 +82,8 @@ def predict_file(
 
     Raises:
         SettingsError: the output is there, or of an unknown format. DataError: a row is not what the task
-            asks about. RunError: an interrupted job was of another source, model or other settings.
+            asks about, or the format cannot hold it. RunError: an interrupted job was of another source,
+            model or other settings.
     """
     form = _form(output)
     if output.exists() and not overwrite:
@@ -100,9 +104,16 @@ def predict_file(
     with explained(output), _working_in(folder):
         parts, names = _begun(folder, job, overwrite), _names(folder)
         reading: Any = {"header": header, "encoding": encoding, "prefix": "--"}
-        rows = rows_of(source, **reading)
-        if ask is Predictor.columns:
-            rows, fields = rows_to_ask(source, predictor.family, fields, **reading)
+
+        def asked() -> tuple[Iterator[Row], Fields | None]:
+            if ask is Predictor.columns:
+                return rows_to_ask(source, predictor.family, fields, **reading)
+            return rows_of(source, **reading), fields
+
+        if form == ".tsv" and not parts:  # before hours are spent on answers
+            for row in asked()[0]:
+                _check_lines(row.fields, row.where)
+        rows, fields = asked()
         before = done = sum(1 for _ in islice(rows, parts * CHUNK))
         progress(done, total)
         for chunk in chunks(ask(predictor, rows, fields, **how), CHUNK):
@@ -215,10 +226,27 @@ def _part(
                 where=row.where,
                 remedy="Name an output that ends in .jsonl, whose rows may differ",
             )
+        if form == ".tsv":
+            _check_lines(joined, row.where)
     cells = [[_cell(value, form) for value in map(row.get, names)] for row in table]
     if form == ".parquet":
         return _parquet(cells, names)
     return _text(cells, form)
+
+
+def _check_lines(fields: Mapping[str, Any], where: str) -> None:
+    """
+    Raises:
+        DataError: a row is more than a line, or a field more than one of TSV.
+    """
+    for name, value in fields.items():
+        held = _plain(value) if isinstance(value, bytes) else value
+        if any(isinstance(text, str) and _BREAKS.search(text) for text in (name, held)):
+            raise DataError(
+                f"`{' '.join(name.split()):.60}` holds a tab or a line break, which TSV has no form for",
+                where=where,
+                remedy="Name an output that ends in .csv, .jsonl or .parquet",
+            )
 
 
 def _json(value: Any) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -42,6 +42,7 @@ from albertine.tasks.examples import Example
 from albertine.tasks.families import asked_for, family_of, recall, tuned_model
 from albertine.tasks.family import Family, Fields
 from albertine.tasks.generate import Generate, Read
+from albertine.tasks.given import texts_of
 from albertine.tasks.joint import AnswerOrNot
 from albertine.tasks.questions import rows_to_ask
 from albertine.tasks.readers.table import Row
@@ -58,7 +59,8 @@ CHUNK = 4096
 
 class Predictor:
     """A model folder, ready to be asked. What is asked together may be as much as memory holds: what is
-    computed together is bounded by tokens. Several threads may ask at once. On a processor they are no faster
+    computed together is bounded by tokens. Texts stand in a list, an array, a Series or a column of a table,
+    and `DataError` names one that is none. Several threads may ask at once. On a processor they are no faster
     than one, best the one that asked first: each that computes keeps workers of its own.
 
     Attributes:
@@ -90,7 +92,7 @@ class Predictor:
     ) -> None:
         if batch_tokens is not None and batch_tokens < 1:
             raise SettingsError("fewer tokens at once than one", remedy="Leave batch_tokens out")
-        path = model_folder(path)
+        path = model_folder(path).absolute()
         self.tokenizer = load_tokenizer(path)
         self._path, self.cut = path, 0
         self.model: Model | ExportedModel
@@ -106,6 +108,8 @@ class Predictor:
             from albertine.inference.parity import check_int8
 
             check_int8(self.model, path)
+        with suppress(ModelError):  # which whoever asks for vectors is told
+            self.embedder  # noqa: B018  (what the folder says is read while it is there)
 
     @cached_property
     def family(self) -> Family:
@@ -127,11 +131,17 @@ class Predictor:
 
     @property
     def fingerprint(self) -> str:
-        """A digest of all that decides what is answered: the files of the folder, and the precision."""
+        """A digest of all that decides what is answered: the files of the folder, and the precision.
+
+        Raises:
+            ModelError: the folder is gone.
+        """
         digest = hashlib.blake2b(self.model.precision.encode(), digest_size=16)
         # The third: of sentence-transformers, which numbers its folders; the last: of exported models.
         parts = ("*.json", "*.safetensors", "[0-9]*/*.json", "onnx/*")
-        for path in sorted(path for part in parts for path in self._path.glob(part)):
+        if not (files := sorted(path for part in parts for path in self._path.glob(part))):
+            raise ModelError("is gone, and cannot be told by its files", where=self._path)
+        for path in files:
             with path.open("rb") as file:
                 hashlib.file_digest(file, lambda: digest)
         digest.update(self.tokenizer.fingerprint.encode())
@@ -246,7 +256,7 @@ class Predictor:
         Raises:
             ModelError: the model guesses no words. DataError: a text has no [MASK].
         """
-        return guesses(self.model, self.tokenizer, texts, top_k, self._path, among)
+        return guesses(self.model, self.tokenizer, texts_of(texts), top_k, self._path, among)
 
     def sentence_order(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
         """Probability that the first passage of each pair really comes before the second.
@@ -256,7 +266,7 @@ class Predictor:
         model = self._whole("tell which passage comes first")
         from albertine.inference.pretraining_heads import order_chances
 
-        return order_chances(model, self.tokenizer, pairs)
+        return order_chances(model, self.tokenizer, texts_of(pairs, "pairs", pairs=True))
 
     def classify(self, texts: str | Sequence[str | tuple[str, str]]) -> list[dict[str, float]]:
         """For every text or pair the probability of each class, in the order of the classes; of a model that
@@ -267,7 +277,7 @@ class Predictor:
         """
         family = self.made_to("classify")
         assert isinstance(family, Classify)
-        pairs = [(text, None) if isinstance(text, str) else text for text in _several(texts)]
+        pairs = [(text, None) if isinstance(text, str) else text for text in texts_of(texts, pairs=None)]
         if not pairs:
             return []
         logits, _ = self.said([Example(str(i), a, b, None, "") for i, (a, b) in enumerate(pairs)])
@@ -310,7 +320,7 @@ class Predictor:
     def tag_all(self, texts: Sequence[str]) -> list[list[Entity]]:
         """As `tag`, of many texts at once."""
         family = self.made_to("tag")
-        examples = [Example(str(i), text, None, None, "") for i, text in enumerate(_several(texts))]
+        examples = [Example(str(i), text, None, None, "") for i, text in enumerate(texts_of(texts))]
         return family.answers(*self.said(examples)) if examples else []
 
     def relate(self, text: str) -> list[Relation]:
@@ -324,7 +334,7 @@ class Predictor:
     def relate_all(self, texts: Sequence[str]) -> list[list[Relation]]:
         """As `relate`, of many texts at once."""
         self.made_to("relate")
-        examples = [Example(str(i), text, None, None, "") for i, text in enumerate(_several(texts))]
+        examples = [Example(str(i), text, None, None, "") for i, text in enumerate(texts_of(texts))]
         return list(self.said(examples)[0]) if examples else []
 
     def answer(self, question: str, passage: str) -> AnswerSpan | None:
@@ -341,7 +351,8 @@ class Predictor:
         """The likeliest spans of the passage of every (question, passage), and how likely it is that it does
         not answer the question. Raises as `answer`."""
         self.made_to("answer")
-        examples = [Question(str(i), q, p, None, "") for i, (q, p) in enumerate(asked)]
+        pairs = texts_of(asked, "asked", pairs=True)
+        examples = [Question(str(i), q, p, None, "") for i, (q, p) in enumerate(pairs)]
         return list(self.said(examples)[0]) if examples else []
 
     @property
@@ -376,7 +387,7 @@ class Predictor:
                 mean.
             normalize: whether vectors have length 1; None: as the folder says, else not.
         """
-        return self.embedder(_several(texts), pooling=pooling, normalize=normalize).vectors
+        return self.embedder(texts_of(texts), pooling=pooling, normalize=normalize).vectors
 
     def similarity(
         self, a: Sequence[str], b: Sequence[str], *, pooling: Pooling | None = None
@@ -460,7 +471,7 @@ class Predictor:
         Raises:
             ModelError: the model was not tuned to generate. DataError: there is no passage.
         """
-        model, family, texts = self._whole("read"), self.generator, _several(passages)
+        model, family, texts = self._whole("read"), self.generator, texts_of(passages, "passages")
         if not texts:
             raise DataError("there is no passage to read", remedy="Give one or more")
         ids, spans, room = self.tokenizer.encode(question), self.tokenizer.encode_spans, family.room.source
@@ -469,11 +480,6 @@ class Predictor:
         if always is None:
             always = isinstance(family, Read) and family.always
         return read(model, self.tokenizer, [inquiry], how, extract=extract, always=always)[0]
-
-
-def _several(texts: Any) -> Sequence[Any]:
-    """A single text as a list of one: its letters are never meant."""
-    return [texts] if isinstance(texts, str) else texts
 
 
 def _opened(path: Path, device: str, precision: InferencePrecision, batch_tokens: int | None) -> ModelFolder:

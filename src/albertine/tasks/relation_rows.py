@@ -18,8 +18,8 @@ import numpy as np
 from albertine.randomness import uniforms
 from albertine.tasks.encoded import Encoded, RowBuilder, TaskBatch, cut_text
 from albertine.tasks.examples import Example
+from albertine.text.han import is_han
 from albertine.text.tokenizer import Spans, Tokenizer
-from albertine.text.words import is_han
 
 if TYPE_CHECKING:
     import torch

@@ -13,11 +13,15 @@ from albertine.interop.heads import labels_in, task_in
 from albertine.interop.hub import commit_of
 from albertine.interop.huggingface import folder_config, load_model
 from albertine.interop.places import model_folder
+from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
-from albertine.model.replan import distances, replan, shared_again
+from albertine.model.replan import distances, replan, shared_again, shared_plan
 from albertine.model.task_model import Classifier, TaskModel
+from albertine.tasks.choice import TaskChoice
+from albertine.tasks.datasets.similarity import VectorsTask
 from albertine.tasks.datasets.written import WritingTask
+from albertine.tasks.embed import Embed
 from albertine.tasks.family import Family
 from albertine.tasks.settings import EncoderChoice, FinetuneSettings, TuningChoice
 from albertine.text.load import check_tokenizer, load_tokenizer
@@ -79,7 +83,8 @@ def first_encoder(
 
     Raises:
         ModelError: the task goes on with the masked-LM head, and the checkpoint has none.
-        SettingsError: the task learns from dropout, and there is none; or a plan that the weights do not fit.
+        SettingsError: the task learns from dropout, and there is none; or a plan that encoder or weights do
+            not fit.
     """
     choice = settings.encoder
     if "mlm" in heads - pretrained.heads:
@@ -88,30 +93,61 @@ def first_encoder(
             where=choice.folder,
             remedy="Use a pretrained model that was not tuned for another task",
         )
-    config = pretrained.config
-    if (dropout := choice.dropout) is not None:
-        config = replace(config, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
+    config = tuned_config(pretrained.config, choice, depth)
     if settings.simcse and not (config.hidden_dropout_prob or config.attention_probs_dropout_prob):
         raise SettingsError(
             "task.similarity.loss=simcse learns from dropout alone, and the checkpoint was made without",
             where=choice.folder,
             remedy="Set encoder.dropout, for example 0.1",
         )
-    model = Model(config, heads, seed=settings.seed)
+    model = Model(config.with_plan(pretrained.config.plan), heads, seed=settings.seed)
     state = model.state_dict()
     model.load_state_dict(state | {k: v for k, v in pretrained.state_dict().items() if k in state})
     if choice.unshare == "share":
         model = shared_again(model)  # of all depths that there are, before some may be left out
-    plan = _plan(model.config.plan, choice, depth)
     try:
-        model = model if plan == model.config.plan else replan(model, plan)
-        model.encoder.compute_as(settings.training)
-        return model
+        model = model if config.plan == model.config.plan else replan(model, config.plan)
     except SettingsError as error:
         remedy = (
             "Choose encoder.groups into which the checkpoint's own can be split, or encoder.unshare=share"
         )
         raise SettingsError(error.what, remedy=remedy) from error
+    model.encoder.compute_as(settings.training)
+    return model
+
+
+def tuned_config(config: EncoderConfig, choice: EncoderChoice, usual: int | None = None) -> EncoderConfig:
+    """The encoder that is tuned, by the configuration of the pretrained one; no weights are needed.
+
+    Args:
+        usual: how many depths it has where nobody says; None: as many as before.
+
+    Raises:
+        SettingsError: there is no such plan, or the encoder, which halts or runs to a fixed point, needs one
+            block for all depths.
+    """
+    if (dropout := choice.dropout) is not None:
+        config = replace(config, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
+    plan = shared_plan(config.plan) if choice.unshare == "share" else config.plan
+    depth = choice.num_hidden_layers or usual or plan.depth
+    try:
+        return config.with_plan(_plan(plan, choice, depth))
+    except SettingsError as error:
+        if choice.groups is not None and choice.groups > depth:
+            remedy = f"Set encoder.groups to {depth} at most, or leave it out"
+        elif error.remedy is not None and choice.unshare in ("all", "attention", "ffn"):
+            remedy = f"Leave encoder.unshare={choice.unshare} out"
+        else:
+            raise
+        raise SettingsError(error.what, where=choice.folder, remedy=remedy) from error
+
+
+def usual_depth(task: TaskChoice) -> int | None:
+    """How many depths an encoder is cut to for a task where nobody says, by its settings alone; None: it is
+    not cut."""
+    if isinstance(task, VectorsTask):
+        return Embed(task.similarity.loss, task.max_length, task.similarity.pooling).depth
+    return None
 
 
 def start_notes(settings: FinetuneSettings, pretrained: Model, family: Family) -> tuple[str, ...]:
@@ -129,8 +165,8 @@ def start_notes(settings: FinetuneSettings, pretrained: Model, family: Family) -
     return (*notes, *left_aside(folder, family))
 
 
-def _plan(plan: SharingPlan, choice: EncoderChoice, usual: int | None) -> SharingPlan:
-    depth, unshare = choice.num_hidden_layers or usual or plan.depth, choice.unshare
+def _plan(plan: SharingPlan, choice: EncoderChoice, depth: int) -> SharingPlan:
+    unshare = choice.unshare
     before = [d % plan.depth for d in range(depth)]  # more depths than before begin again from the first
     # What is unshared gets a block a depth, or a group; what stays shared keeps sharing as it does.
     each = SharingPlan.grouped(depth, choice.groups or depth).attention

@@ -15,6 +15,8 @@ _WIDE_MARKS = {  # the mark of UTF-32 begins with that of UTF-16
     "utf-16": (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE),
 }
 _HAN_RUN = re.compile("[\u4e00-\u9fff]{2,}")
+_INNER = re.compile(rb"\A[\x80-\xbf]{1,3}")
+"""The rest of a character of UTF-8 that began before."""
 
 
 def check_encoding(encoding: str) -> str:
@@ -31,6 +33,13 @@ def check_encoding(encoding: str) -> str:
     return "utf-8-sig" if found.name == "utf-8" else found.name
 
 
+def encoding_of(stream: ByteStream, encoding: str) -> str:
+    """The Python name of the encoding of a stream: UTF-8 where its mark begins it, else the one given; raises
+    DataError where that does not exist."""
+    given = check_encoding(encoding)
+    return "utf-8-sig" if stream.head(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8 else given
+
+
 def _wide(head: bytes) -> str | None:
     """`utf-32` or `utf-16`, if the byte order mark of either begins the file."""
     for name, marks in _WIDE_MARKS.items():
@@ -40,9 +49,15 @@ def _wide(head: bytes) -> str | None:
 
 
 def guess_encoding(head: bytes) -> str:
-    """A likely encoding of bytes that are not UTF-8, for a message: one of five."""
+    """A likely encoding of bytes that another one could not read, for a message: one of six.
+
+    Args:
+        head: from anywhere in a text; a character at either end may lack some of its bytes.
+    """
     if wide := _wide(head):
         return wide
+    if b"\0" not in head and _is_utf8(head):
+        return "utf-8"
     high = sum(b >= 0x80 for b in head)
     for encoding in ("gb18030", "big5"):
         text = head.decode(encoding, errors="replace")
@@ -53,6 +68,14 @@ def guess_encoding(head: bytes) -> str:
     return "latin-1"
 
 
+def _is_utf8(head: bytes) -> bool:
+    try:
+        codecs.getincrementaldecoder("utf-8")("strict").decode(_INNER.sub(b"", head))
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def _undecodable(name: str, line: int, head: bytes, encoding: str, reason: str) -> DataError:
     shown = "utf-8" if encoding == "utf-8-sig" else encoding
     guess = guess_encoding(head)
@@ -61,7 +84,8 @@ def _undecodable(name: str, line: int, head: bytes, encoding: str, reason: str) 
 
 
 def _advice(encoding: str) -> str:
-    return f"Convert it to UTF-8, or pass --encoding {encoding} where a command has that option"
+    way = "It is UTF-8:" if encoding == "utf-8" else "Convert it to UTF-8, or"
+    return f"{way} pass --encoding {encoding} where a command has that option"
 
 
 def _binary(name: str, where: str) -> DataError:
@@ -135,9 +159,11 @@ class TextLines:
             except UnicodeError as error:
                 # the line is counted in the block that failed; a start inside a carried-over byte is off by
                 # none
-                line = lines + block.count(b"\n", 0, getattr(error, "start", 0)) + 1
-                reason = getattr(error, "reason", str(error))
-                raise _undecodable(self.name, line, block[:HEAD_BYTES], self._encoding, reason) from error
+                start = getattr(error, "start", 0)
+                line = lines + block.count(b"\n", 0, start) + 1
+                reason, begin = getattr(error, "reason", str(error)), max(0, start - HEAD_BYTES // 2)
+                around = block[begin : begin + HEAD_BYTES]
+                raise _undecodable(self.name, line, around, self._encoding, reason) from error
             if "\0" in text:
                 raise _binary(self.name, f"in line {lines + text.count(chr(10), 0, text.index(chr(0))) + 1}")
             if "\ufeff" in text:

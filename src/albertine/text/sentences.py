@@ -15,6 +15,7 @@ from typing import Literal
 from albertine.errors import SettingsError
 from albertine.text.abbreviations import BEFORE_NUMBER, BEGINNERS, NEVER_LAST, SOMETIMES_LAST
 from albertine.text.documents import Document
+from albertine.text.han import HAN
 
 Language = Literal["en", "zh"]
 
@@ -45,7 +46,7 @@ _QUOTE_WINDOW = 2000
 def guess_language(text: str) -> Language:
     """`zh` if a fifth of the letters are Han characters, else `en`; looks at 20,000 characters."""
     sample = text[:20_000]
-    han = len(re.findall("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]", sample))
+    han = len(HAN.findall(sample))
     letters = sum(map(str.isalpha, sample))
     return "zh" if han and han >= 0.2 * letters else "en"
 

@@ -301,7 +301,7 @@ def _no_text() -> TokenizerError:
 def _too_small(vocab_size: int, smallest: int) -> TokenizerError:
     return TokenizerError(
         f"a vocabulary of {vocab_size:,} pieces is too small: the characters of the text take {smallest:,}",
-        remedy=f"Set vocab_size (--vocab-size) to at least {smallest}, or lower character_coverage",
+        remedy=f"Set vocab_size (--vocab-size) to at least {smallest}",
     )
 
 
@@ -313,5 +313,5 @@ def _too_large_or_small(error: Exception, vocab_size: int) -> TokenizerError:
         return _too_small(vocab_size, int(smallest[1]))
     return TokenizerError(
         f"SentencePiece cannot make a vocabulary of {vocab_size:,} pieces from this text ({message[-200:]})",
-        remedy="Give more text, or change vocab_size (--vocab-size) or character_coverage",
+        remedy="Give more text, or change vocab_size (--vocab-size)",
     )

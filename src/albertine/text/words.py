@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from albertine.errors import DataError
+from albertine.text.han import is_han
 
 # brightmart masks words of at most three characters whole (albert_family.md 1.12, create_pretraining_data)
 LONGEST_WORD = 3
@@ -40,12 +41,6 @@ def _segmenter() -> Any:
     segmenter.FREQ, segmenter.total = segmenter.gen_pfdict(segmenter.get_dict_file())
     segmenter.initialized = True
     return segmenter
-
-
-def is_han(character: str) -> bool:
-    """Whether a character is a Chinese ideograph (main block, extensions and compatibility forms)."""
-    code = ord(character)
-    return 0x4E00 <= code <= 0x9FFF or 0x3400 <= code <= 0x4DBF or 0xF900 <= code <= 0xFAFF or code >= 0x20000
 
 
 @lru_cache(maxsize=1 << 14)

@@ -24,8 +24,13 @@ class Average:
         self.tensors: dict[str, Tensor] = {name: p.detach().clone() for name, p in self._weights.items()}
 
     @torch.no_grad()
+    def begin(self) -> None:
+        """Be the weights as they are now, until the first step is taken."""
+        torch._foreach_copy_(list(self.tensors.values()), list(self._weights.values()))
+
+    @torch.no_grad()
     def take(self, step: int) -> None:
-        """The weights after step number `step`, the first of which is 1."""
+        """The weights after step number `step`, counted from 1 where the average began."""
         share = (1 - self.decay) / (1 - self.decay**step)
         torch._foreach_lerp_(list(self.tensors.values()), list(self._weights.values()), share)
 

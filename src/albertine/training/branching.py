@@ -16,14 +16,13 @@ from typing import Any
 from albertine.errors import CheckpointError, RunError, SettingsError
 from albertine.files import explained, replace_durably
 from albertine.training.checkpoints import (
-    ABSENT,
     MANIFEST,
-    Change,
     Checkpoint,
     CheckpointStore,
     fingerprint_changes,
     read,
 )
+from albertine.training.differences import ABSENT, Change
 from albertine.training.guards import onset_minute
 from albertine.training.job import Branching, Job, State
 from albertine.training.metrics import read_metrics

@@ -12,10 +12,10 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any
 
 import torch
 from safetensors.torch import load as tensors_from
@@ -36,6 +36,7 @@ from albertine.files import (
 )
 from albertine.training.average import Average
 from albertine.training.carried import Carried
+from albertine.training.differences import ABSENT, Change, changes, listed, misfits
 
 FORMAT = 1
 MODEL, OPTIMIZER, STATE, MANIFEST, LATEST = (
@@ -50,7 +51,6 @@ LATER = ("weights", "dev", "task", "watching")
 """Keys of fingerprints that older checkpoints lack. What they do not tell is not compared."""
 PLACES = frozenset({"start.start_from"})
 """Keys in which older checkpoints name a model by its place. Now its weights are told, wherever they lie."""
-ABSENT: Final = object()
 
 log = logging.getLogger("albertine.training")
 
@@ -251,49 +251,69 @@ def restore(
     optimizer: Optimizer,
     average: Average | None = None,
     carried: Carried | None = None,
+    *,
+    branch: Sequence[Change] | None = None,
 ) -> None:
     """Put a checkpoint into a model, its optimiser, its average and what its loss carries from step to step.
     On a mismatch none is touched.
+
+    Args:
+        branch: the settings in which another run differs, which begins here; it may leave an average behind,
+            or begin one at these weights. None: the run goes on.
 
     Raises:
         CheckpointError: names or shapes differ; the message lists how.
     """
     current, parameters = model_tensors(model), dict(model.named_parameters())
-    problems = differences(_shapes(checkpoint.model), _shapes(current))
+    problems = misfits(_shapes(checkpoint.model), _shapes(current))
     # No parameter has this name: those of modules have a dot.
     going_on = {k: v for k, v in checkpoint.optimizer.items() if k.startswith(f"{CARRIED}/")}
     moments = {k: v for k, v in checkpoint.optimizer.items() if k not in going_on}
     for name, value in moments.items():
-        parameter = parameters.get(name.rsplit("/", 1)[0])
-        if parameter is None:
+        owner = name.rsplit("/", 1)[0]
+        parameter = parameters.get(owner)
+        if parameter is None and owner not in checkpoint.model:  # else that is told above
             problems.append(f"optimiser state {name}: no such parameter now")
-        elif value.ndim and value.shape != parameter.shape:
+        elif parameter is not None and value.ndim and value.shape != parameter.shape:
             problems.append(
                 f"optimiser state {name}: checkpoint {list(value.shape)}, now {list(parameter.shape)}"
             )
     averages = {name for name in moments if name.endswith(f"/{AVERAGE}")}
     wanted = set() if average is None else {f"{name}/{AVERAGE}" for name in average.tensors}
-    if averages != wanted:
+    if averages != wanted and branch is None:
         problems.append("an average of the weights: " + ("none in it" if wanted else "in it, and none now"))
     if problems:
-        raise CheckpointError(
-            f"does not fit this model: {_few(problems)}",
-            where=checkpoint.path,
-            remedy="Resume with the settings of that run",
-        )
+        raise _unfit(checkpoint, problems, branch)
     for name, tensor in current.items():
         tensor.copy_(checkpoint.model[name])
     if carried is not None:
         carried.restore({k.removeprefix(f"{CARRIED}/"): v.clone() for k, v in going_on.items()})
+    if average is not None:
+        average.begin()
     optimizer.state.clear()
     for name, value in moments.items():
         owner, key = name.rsplit("/", 1)
         parameter = parameters[owner]
-        if average is not None and name in averages:
-            average.tensors[owner].copy_(value)
+        if name in averages:
+            if average is not None:
+                average.tensors[owner].copy_(value)
             continue
         # Copied, because the tensors that were read share one buffer, which would stay alive as a whole.
         optimizer.state[parameter][key] = value.to(parameter.device, copy=True)
+
+
+def has_average(checkpoint: Checkpoint) -> bool:
+    """Whether it holds an average of the weights."""
+    return any(name.endswith(f"/{AVERAGE}") for name in checkpoint.optimizer)
+
+
+def _unfit(checkpoint: Checkpoint, problems: list[str], branch: Sequence[Change] | None) -> CheckpointError:
+    what, remedy = f"does not fit this model: {listed(problems)}", "Resume with the settings of that run"
+    if branch is not None:
+        differ = f"; settings that differ: {listed(list(map(str, branch)))}" if branch else ""
+        what, remedy = what + differ, "Set those back that make another model"
+        remedy += "; to begin with its weights alone, give model.start_from, such as the final/ of that run"
+    return CheckpointError(what, where=checkpoint.path, remedy=remedy)
 
 
 def check_fingerprint(checkpoint: Checkpoint, fingerprint: Mapping[str, Any]) -> None:
@@ -313,7 +333,7 @@ def refuse_changes(problems: Sequence[Change], where: Path) -> None:
     """
     if problems:
         raise CheckpointError(
-            f"belongs to a run with other settings: {_few(list(map(str, problems)))}",
+            f"belongs to a run with other settings: {listed(list(map(str, problems)))}",
             where=where,
             remedy="Set them back, or begin a new run under another name",
         )
@@ -328,35 +348,6 @@ def fingerprint_changes(before: Mapping[str, Any], fingerprint: Mapping[str, Any
 
 def _told_by_place(change: Change) -> bool:
     return change.key in PLACES and isinstance(change.before, str) and change.now is ABSENT
-
-
-class Change(NamedTuple):
-    """A key of a nested mapping, dotted, and its two values; `ABSENT` where there is none."""
-
-    key: str
-    before: Any
-    now: Any
-
-    def __str__(self) -> str:
-        if self.before is ABSENT:
-            return f"{self.key}: not in the checkpoint, now {_short(self.now)}"
-        now = "absent" if self.now is ABSENT else _short(self.now)
-        return f"{self.key}: checkpoint {_short(self.before)}, now {now}"
-
-
-def changes(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> Iterator[Change]:
-    """All keys of two nested mappings of JSON data whose values differ, in the order of their names."""
-    for key in sorted({*before, *now}):
-        old, new = before.get(key, ABSENT), now.get(key, ABSENT)
-        if isinstance(old, dict) and isinstance(new, dict):
-            yield from changes(old, new, f"{prefix}{key}.")
-        elif old is not new and (old != new or type(old) is not type(new)):
-            yield Change(f"{prefix}{key}", old, new)
-
-
-def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Lines `key: checkpoint A, now B` for all that `changes` finds."""
-    return list(map(str, changes(before, now)))
 
 
 def checkpoint_bytes(model: nn.Module, moments: int = 2) -> int:
@@ -470,13 +461,3 @@ def _json(tree: Mapping[str, Any]) -> bytes:
 
 def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     return {name: f"{list(t.shape)} {str(t.dtype).removeprefix('torch.')}" for name, t in tensors.items()}
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value) if not isinstance(value, str) else value
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
-def _few(lines: list[str], most: int = 12) -> str:
-    rest = len(lines) - most
-    return "; ".join(lines[:most]) + (f"; and {rest} more" if rest > 0 else "")

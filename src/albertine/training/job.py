@@ -172,6 +172,7 @@ class State:
         saved, evaluated: steps at which that was last done.
         since_best: evaluations since the last new best.
         window, lines: sums since the last metrics line, and how many lines there were.
+        unaveraged: steps before the average of the weights began, as where a branch begins one.
     """
 
     step: int = 0
@@ -186,6 +187,7 @@ class State:
     scores: dict[str, float] = field(default_factory=dict)
     window: dict[str, Any] | None = None
     lines: int = 0
+    unaveraged: int = 0
 
     @classmethod
     def of(cls, saved: Mapping[str, Any]) -> State:

@@ -192,7 +192,7 @@ class _Run:
             raise not_finite(state.step + 1, state.cursor, origin)
         state.step, state.cursor, state.tokens = state.step + 1, cursor, state.tokens + report.tokens
         if job.average is not None:
-            job.average.take(state.step)
+            job.average.take(state.step - state.unaveraged)
         if job.carried is not None:
             job.carried.settle()
         self.recorder.step(state, report, elapsed)

@@ -8,7 +8,14 @@ from pathlib import Path
 
 from albertine.errors import RunError, SettingsError
 from albertine.training.branching import Branch, branched, check_no_branch, check_same_branch
-from albertine.training.checkpoints import Checkpoint, CheckpointStore, check_fingerprint, read, restore
+from albertine.training.checkpoints import (
+    Checkpoint,
+    CheckpointStore,
+    check_fingerprint,
+    has_average,
+    read,
+    restore,
+)
 from albertine.training.job import Job, State
 from albertine.training.metrics import read_metrics
 
@@ -78,7 +85,9 @@ def _branch(job: Job, origin: Path) -> Start:
     if job.branching is None:
         raise SettingsError("a run of this kind cannot be branched", where=origin)
     found, state, branch = branched(job, job.branching, origin)
-    restore(found, job.model, job.optimizer, job.average, job.carried)
+    restore(found, job.model, job.optimizer, job.average, job.carried, branch=branch.changes)
+    if job.average is not None and not has_average(found):
+        state = replace(state, unaveraged=state.step)
     return Start(state, branch)
 
 

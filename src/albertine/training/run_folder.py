@@ -24,7 +24,7 @@ from typing import Any
 from albertine.errors import AlbertineError, RunError
 from albertine.files import explained, make_folder, recover, replace_durably
 from albertine.settings import RunSettings, absolute, dump
-from albertine.training.checkpoints import differences
+from albertine.training.differences import differences
 from albertine.training.distributed import World
 
 PACKAGES = ("albertine", "torch", "numpy", "safetensors", "tokenizers", "sentencepiece")

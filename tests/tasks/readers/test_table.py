@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from albertine.errors import DataError
+from albertine.tasks.keeping import KeptRows
 from albertine.tasks.readers.files import text_lines
 from albertine.tasks.readers.table import rows_of
 
@@ -95,6 +96,17 @@ def test_what_is_in_memory_gives_the_same_rows(name: str) -> None:
     found = list(rows_of(source))
     assert [dict(row.fields) for row in found] == ROWS
     assert [row.where for row in found] == [f"{type(source).__name__}[{n}]" for n in range(3)]
+
+
+@pytest.mark.parametrize("encoding", ["gb18030", "utf-16", "big5", "latin-1"])
+def test_rows_in_memory_are_read_as_kept_whatever_files_are_in(tmp_path: Path, encoding: str) -> None:
+    """`task.encoding` is of files: rows are kept in UTF-8, which GB18030 reads too, as other characters."""
+    texts = ["été", "où"] if encoding == "latin-1" else ["很好", "太差"]
+    kept, train = KeptRows.of([{"text": text} for text in texts], tmp_path, "dev"), tmp_path / "train.csv"
+    kept.write()
+    train.write_text("\n".join(["text", *texts]), encoding=encoding)
+    for path in (kept.path, train):
+        assert [row.get("text") for row in rows_of(path, encoding=encoding)] == texts
 
 
 def test_polars_is_known_by_its_shape() -> None:
@@ -197,6 +209,14 @@ def test_blank_lines_are_no_rows(tmp_path: Path) -> None:
 WRONG: list[tuple[str, bytes, str]] = [
     ("a.csv", b"text,text\na,b\n", r"a\.csv:1: has two columns `text`"),
     ("a.tsv", b"text\tlabel\na\n", r"a\.tsv:2: has 1 fields, the file has 2 columns"),
+    (
+        "a.tsv",
+        b'label\ttext\nx\t"one\ntwo\nthree"\n',
+        r"a\.tsv:3: has 1 fields.*several lines.* as CSV$",
+    ),
+    ("a.tsv", b'text\tlabel\n"a\tb"\tx\n', r"a\.tsv:2: has 3 fields.*with a tab in one, as CSV$"),
+    ("a.tsv", b'text\tlabel\n"a"\t""b""\ta 6" nail\n', r"a\.tsv:2: has 3 fields.*must not hold a bare tab"),
+    ("a.csv", b'text,label\n"""a",b,c\n', r"a\.csv:2: has 3 fields.*unquoted comma$"),
     ("a.csv", b'text,label\nyes,"a\nno,b\n', r"a\.csv:2: is not CSV \(unexpected end of data\)"),
     ("a.csv", b'text,label\n"a"b,c\n', r"a\.csv:2: is not CSV .*doubled"),
     ("a.jsonl", b'{"text": "a"}\n{"text"\n', r"a\.jsonl:2: is not JSON"),

@@ -8,11 +8,13 @@ from typing import NamedTuple
 
 from albertine.errors import DataError
 from albertine.tasks.readers.files import File, text_lines
-from albertine.text.words import is_han
+from albertine.text.han import HAN, is_han
 
 _TAG = re.compile(r"O|[BIESMLU]-\S.*")
 _MARKS = str.maketrans("MLU", "IES")
 """Of the schemes BMES and BILOU as BIOES has them."""
+_WIDE = re.compile("[\u3000-\u303f\uff01-\uff60\uffe0-\uffe6]")
+_SHARED = frozenset("“”‘’…—·")
 
 
 class WordRow(NamedTuple):
@@ -73,11 +75,23 @@ def checked_tag(tag: str, where: str) -> str:
 
 
 def spaced(words: list[str]) -> tuple[str, list[int]]:
-    """The words as a text, and where each begins: a space is between two that are not both Chinese."""
+    """The words as a text, and where each begins.
+
+    A space is between two of which neither is Chinese where they meet. A Chinese text of single characters
+    has none at all: it was written down character by character, 2018 and NBA too.
+    """
+    chinese = any(map(HAN.search, words))
+    characters = chinese and all(len(word) == 1 for word in words)
     text, starts = "", []
     for word in words:
-        if text and not (is_han(text[-1]) and is_han(word[:1])):
+        if text and not (characters or _close(text[-1], chinese) or _close(word[:1], chinese)):
             text += " "
         starts.append(len(text))
         text += word
     return text, starts
+
+
+def _close(character: str, chinese: bool) -> bool:
+    """Whether no space stands beside a character: a Chinese one, a mark of Chinese or a full-width form. Some
+    marks are those of other languages too, and Chinese in a Chinese text alone."""
+    return is_han(character) or bool(_WIDE.match(character)) or (chinese and character in _SHARED)

@@ -12,7 +12,7 @@ from typing import Any
 
 from albertine.errors import DataError
 from albertine.tasks.readers.values import plain
-from albertine.text.lines import TextLines, check_encoding
+from albertine.text.lines import TextLines, encoding_of
 from albertine.text.streams import ByteStream, Limits, tar_members, unpack
 
 PACKED = ("", ".xz", ".gz", ".zst", ".bz2")
@@ -102,7 +102,7 @@ def text_lines(
         prefix: what stands before the name of the setting `encoding` in messages; None: there is none.
     """
     with unpacked(path) as stream, own_words(prefix):
-        lines = TextLines(stream, check_encoding(encoding), LIMITS)
+        lines = TextLines(stream, encoding_of(stream, encoding), LIMITS)
         for line in lines:
             yield f"{path}:{lines.number}", line
 

@@ -30,7 +30,7 @@ from albertine.tasks.readers.files import (
     whole,
 )
 from albertine.tasks.readers.values import check_names, kind_of_value, plain
-from albertine.text.lines import TextLines, check_encoding, head_text
+from albertine.text.lines import TextLines, encoding_of, head_text
 from albertine.text.streams import ByteStream
 
 Source = Any
@@ -120,7 +120,7 @@ def rows_of(
 
     Args:
         header: of CSV and TSV; a sequence names the columns of a file that has no line of names.
-        encoding: of a text file.
+        encoding: of a text file that does not begin with the mark of UTF-8.
         quotes: take fields of TSV out of their quotes where others are doubled in them, as pandas and Excel
             write them; all other quotes stay. The files of GLUE are read without.
         ragged: give a row of another number of fields without any, instead of refusing the file.
@@ -142,7 +142,7 @@ def rows_of(
             placed = _parquet(path, stream)
         else:
             with own_words(prefix):
-                encoding = check_encoding(encoding)
+                encoding = encoding_of(stream, encoding)
                 head, _ = head_text(stream, encoding)
             lines = TextLines(stream, encoding, LIMITS)
             if form == "json":
@@ -152,7 +152,7 @@ def rows_of(
             else:
                 table = _separated(lines, comma=form == "csv", quotes=quotes)
                 names, table, advice = _headed(table, header, lines.name, prefix)
-                placed = _fields(table, names, lines.name, ragged=ragged)
+                placed = _fields(table, names, lines.name, comma=form == "csv", ragged=ragged)
         with own_words(prefix):
             yield from (Row(fields, where, n, advice) for n, (fields, where) in enumerate(placed))
 
@@ -317,8 +317,9 @@ def _headed(
 
 
 def _fields(
-    table: Iterable[tuple[int, list[str]]], names: Sequence[str], name: str, *, ragged: bool
+    table: Iterable[tuple[int, list[str]]], names: Sequence[str], name: str, *, comma: bool, ragged: bool
 ) -> Iterator[Placed]:
+    before: list[str] = []
     for number, fields in table:
         where = f"{name}:{number}"
         if len(fields) == len(names):
@@ -326,8 +327,17 @@ def _fields(
         elif ragged:
             yield {}, where
         else:
+            remedy = "A field must not hold a bare tab or, in CSV, an unquoted comma"
+            if not comma and any(map(_half_quoted, before + fields)):
+                remedy = "Save a table with a field over several lines, or with a tab in one, as CSV"
             raise DataError(
                 f"has {len(fields)} fields, the file has {len(names)} columns ({', '.join(names)})",
                 where=where,
-                remedy="A field must not hold a bare tab or, in CSV, an unquoted comma",
+                remedy=remedy,
             )
+        before = fields
+
+
+def _half_quoted(field: str) -> bool:
+    """Whether a field begins or ends with a quote that its other end lacks."""
+    return '"' in (field[:1], field[-1:]) and field.count('"') % 2 == 1

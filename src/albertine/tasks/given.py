@@ -1,0 +1,51 @@
+"""Texts that a program hands over, in whatever it holds them, as a list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from albertine.errors import DataError
+from albertine.tasks.readers.values import kind_of_value, plain
+
+OF_TABLES = ("iter_rows", "itertuples", "to_batches", "column_names")
+"""What tables have and columns have not: of polars, pandas, pyarrow and `datasets`, of which nothing is
+imported."""
+
+
+def texts_of(given: Any, name: str = "texts", *, pairs: bool | None = False) -> list[Any]:
+    """Texts as a list, each checked; a single text as a list of one: its letters are never meant.
+
+    Args:
+        name: what messages call them. pairs: whether each is a pair of texts; None: it may be either.
+
+    Raises:
+        DataError: they are a table, a mapping or nothing of the kind; one of them is no text.
+    """
+    found = [given] if isinstance(given, str) else values_of(given, name)
+    for number, one in enumerate(found):
+        if not (_is_pair(one) if pairs else isinstance(one, str)) and not (pairs is None and _is_pair(one)):
+            where = f"{name}[{number}]"
+            wanted = {False: "text", True: "a pair of texts", None: "a text or a pair"}[pairs]
+            raise DataError(f"is {kind_of_value(plain(one, where))}, not {wanted}", where=where)
+    return found
+
+
+def values_of(column: Any, name: str) -> list[Any]:
+    """The values of a list, an array, a Series or a column of a data set. Raises DataError as `texts_of`."""
+    if isinstance(column, Mapping) or any(hasattr(column, sign) for sign in OF_TABLES):
+        raise DataError(
+            f"a {type(column).__name__} has columns, and one of texts is wanted",
+            where=name,
+            remedy="Give the values of one of its columns; `predict` takes whole tables",
+        )
+    for method in ("to_pylist", "tolist"):  # of pyarrow; of NumPy and pandas
+        if hasattr(column, method):
+            column = getattr(column, method)()
+    if isinstance(column, str | bytes) or not isinstance(column, Iterable):
+        raise DataError(f"is {kind_of_value(column)}, not a list of texts", where=name)
+    return list(column)
+
+
+def _is_pair(one: Any) -> bool:
+    return isinstance(one, list | tuple) and len(one) == 2 and all(isinstance(part, str) for part in one)

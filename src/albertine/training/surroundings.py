@@ -1,0 +1,32 @@
+"""What a run finds in the process that calls it, and leaves as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from albertine.randomness import apart
+from albertine.training.distributed import World, stop
+
+
+@contextmanager
+def own_process(world: World, threads: int | None = None) -> Iterator[None]:
+    """Train as in a process of one's own: gradients flow also under `torch.no_grad`, numbers are float32
+    whatever the default format. Afterwards torch's generators, that format and the number of threads are as a
+    program had them, and the other processes of the run are left.
+
+    Args:
+        world: as `start` gave it. threads: how many compute on a processor; None: as many as before.
+    """
+    before = torch.get_num_threads()
+    try:
+        if threads:
+            torch.set_num_threads(threads)
+        with apart(world.device), torch.inference_mode(False):  # which is with gradients
+            yield
+    finally:
+        if threads:
+            torch.set_num_threads(before)
+        stop(world)

@@ -1,0 +1,40 @@
+"""Words of CoNLL's files as texts: where a blank stands between them."""
+
+from __future__ import annotations
+
+import codecs
+from pathlib import Path
+
+import pytest
+
+from albertine.tasks.readers.conll import sentences, spaced
+
+JOINED = {
+    "words of English": ("I saw “ New York ” .", "I saw “ New York ” ."),
+    "single letters": ("a b", "a b"),
+    "words of Chinese": ("他们 在 北京 。", "他们在北京。"),
+    "a foreign word": ("我 love 你", "我love你"),
+    "foreign words stay apart": ("in New York 的 2018 年", "in New York的2018年"),
+    "marks": ("他 说 ： “ New York ” ， OK （ NBA ） ！ OK 3", "他说：“New York”，OK（NBA）！OK 3"),
+    "a mark at a border": ("OK。 NBA", "OK。NBA"),
+    "full-width forms": ("Ａ b", "Ａb"),
+    "characters": (" ".join("在2018年看NBA,好!"), "在2018年看NBA,好!"),
+    "a character outside the first plane": ("𠮷 N B A", "𠮷NBA"),
+}
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_no_blank_stands_beside_chinese_nor_in_a_text_of_characters(name: str) -> None:
+    words, text = JOINED[name][0].split(), JOINED[name][1]
+    found, starts = spaced(words)
+    assert found == text
+    assert [found[at : at + len(word)] for at, word in zip(starts, words, strict=True)] == words
+
+
+@pytest.mark.parametrize("encoding", ["gb18030", "utf-16"])
+def test_a_file_with_the_mark_of_utf_8_is_read_as_that(tmp_path: Path, encoding: str) -> None:
+    path, text = tmp_path / "a.bio", "北 B-x\n京 I-x\n"
+    for content in (codecs.BOM_UTF8 + text.encode(), text.encode(encoding)):
+        path.write_bytes(content)
+        (row,) = sentences(path, encoding)
+        assert row.words == ["北", "京"]

@@ -1,0 +1,146 @@
+"""What a call from Python does to the program that makes it, and to the disk: only what was asked for."""
+
+from __future__ import annotations
+
+import datetime
+import signal
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import albertine
+from albertine.errors import AlbertineError, CheckpointError, DataError, RunError
+from albertine.training import loop
+from albertine.training.progress import Reporter
+
+QUIET = Reporter(quiet=True)
+FAST: dict[str, Any] = {"watching": {"tensorboard": False, "report": False}, "reporter": QUIET}
+ROWS = [{"text": text, "label": label} for text, label in (("a good man", "x"), ("a house", "y"))] * 4
+
+
+def tuned(encoder: Path, where: Path, rows: Any = ROWS, **more: Any) -> Any:
+    steps = {"steps": 2, **more.pop("training", {})}
+    return albertine.finetune(encoder, train=rows, output=where, **{**FAST, "training": steps, **more})
+
+
+@pytest.fixture
+def kept() -> Iterator[None]:
+    """Torch as the other tests want it, whatever a test here does."""
+    threads, state = torch.get_num_threads(), torch.get_rng_state()
+    yield
+    torch.set_default_dtype(torch.float32)
+    torch.set_num_threads(threads)
+    torch.set_rng_state(state)
+
+
+@pytest.mark.usefixtures("kept")
+def test_what_a_program_set_of_torch_stays(pretrained: Path, tmp_path: Path) -> None:
+    """Its random state, its default format, its threads; and neither these nor `no_grad` tell in a run."""
+    plain = tuned(pretrained, tmp_path / "plain")
+    torch.manual_seed(5)
+    torch.set_num_threads(2)
+    torch.set_default_dtype(torch.float64)
+    wanted = torch.get_rng_state()
+    with torch.no_grad():
+        other = tuned(pretrained, tmp_path / "other", training={"threads": 1})
+    asked = albertine.Predictor(other.model)
+    asked.classify(["a good man"])
+    assert torch.equal(torch.get_rng_state(), wanted)
+    assert torch.get_num_threads() == 2 and torch.get_default_dtype() == torch.float64
+    one, two = (run.model.joinpath("model.safetensors").read_bytes() for run in (plain, other))
+    assert one == two
+
+
+def test_a_refused_call_leaves_nothing(pretrained: Path, tmp_path: Path) -> None:
+    """Nor does it take away what an earlier one left."""
+    for wrong in (
+        {"training": {"step": 2}},
+        {"task": {"label": "verdict"}},
+        {"rows": [*ROWS, {"text": "a", "label": None}]},
+        {"name": "a/b"},
+        {"dev": [{"text": "a", "label": "z"}, {"text": b"a"}]},
+    ):
+        with pytest.raises(AlbertineError):
+            tuned(pretrained, tmp_path / "new", **wrong)
+        assert not list((tmp_path / "new").rglob("*"))
+    first = tuned(pretrained, tmp_path)
+    files = sorted(tmp_path.rglob("*"))
+    with pytest.raises(CheckpointError):
+        tuned(pretrained, tmp_path, ROWS[:6])
+    assert sorted(tmp_path.rglob("*")) == files
+    assert tuned(pretrained, tmp_path).scores == first.scores
+
+
+def test_what_a_run_that_broke_learned_from_stays(
+    pretrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes on with that."""
+
+    def broken(*args: Any, **options: Any) -> Any:
+        raise RunError("the loss is not finite")
+
+    monkeypatch.setattr(loop, "train_step", broken)
+    with pytest.raises(RunError):
+        tuned(pretrained, tmp_path)
+    assert len(list((tmp_path / "finetune" / "data").iterdir())) == 1
+
+
+def test_a_row_is_named_by_its_place_in_memory(pretrained: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"^train\[1\]: `label` is missing or empty"):
+        tuned(pretrained, tmp_path, [ROWS[0], {"text": "a", "label": None}])
+    with pytest.raises(DataError, match=r"^train: has only the class `x`"):
+        tuned(pretrained, tmp_path, ROWS[:1])
+    run = tuned(pretrained, tmp_path)
+    with pytest.raises(DataError, match=r"^test\[2\]: has the class `new`, which the model does not know"):
+        albertine.evaluate(run.folder, file=[*ROWS[:2], {"text": "a", "label": "new"}])
+
+
+def test_a_column_that_nobody_asks_for_may_hold_anything(pretrained: Path, tmp_path: Path) -> None:
+    """What text can say of it is kept; what is asked for and cannot be kept is named."""
+    pd = pytest.importorskip("pandas")
+    day, name = datetime.date(2024, 1, 2), uuid.UUID(int=7)
+    frame = pd.DataFrame(ROWS).assign(day=pd.Timestamp(day), id=name, image=b"\x00", seen=[{1}] * len(ROWS))
+    run = tuned(pretrained, tmp_path, frame, dev=frame)
+    said = (run.folder / "predictions-dev.jsonl").read_text(encoding="utf-8")
+    assert said.count(str(name)) == len(ROWS)
+    (file,) = (run.folder / "data").glob("train-*")
+    assert '"day": "2024-01-02T00:00:00"' in file.read_text(encoding="utf-8")
+    scores = albertine.evaluate(run.folder, file=frame.assign(id=[object()] * len(ROWS)))
+    assert scores["test"]["accuracy"] == run.scores["accuracy"]
+    rows = [*ROWS, {"text": "a", "label": b"x"}]
+    with pytest.raises(DataError, match=r"^train\[8\]: `label` is a bytes, not the name of a class"):
+        tuned(pretrained, tmp_path / "other", rows)
+    with pytest.raises(DataError, match=r"^test\[8\]: `text` is a set, not text"):
+        albertine.evaluate(run.folder, file=[*ROWS, {"text": {1}, "label": "x"}])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_ends_the_program_when_the_run_is_saved(
+    number: signal.Signals, pretrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it does everywhere in Python: a script would go on with a model that is not there."""
+    step = loop.train_step
+
+    def stopped(*args: Any, **options: Any) -> Any:
+        signal.raise_signal(number)
+        return step(*args, **options)
+
+    whole = tuned(pretrained, tmp_path, name="whole")
+    monkeypatch.setattr(loop, "train_step", stopped)
+    if number == signal.SIGINT:
+        with pytest.raises(KeyboardInterrupt, match="saved"):
+            tuned(pretrained, tmp_path)
+    else:
+        assert not tuned(pretrained, tmp_path).outcome.done
+    monkeypatch.undo()
+    again = tuned(pretrained, tmp_path)
+    weights = [run.model.joinpath("model.safetensors").read_bytes() for run in (again, whole)]
+    assert again.outcome.done and weights[0] == weights[1]
+
+
+def test_all_names_are_listed() -> None:
+    assert {*albertine.__all__, "TextClassifier"} <= {*dir(albertine)}
