@@ -172,7 +172,11 @@ def by_products_learning(
     if not learns_by_products(q_SNLD.shape, M):
         return by_kernel(q_SNLD.float(), k_SNMD.float(), v_SNMD.float(), form, dropout).to(q_SNLD.dtype)
     seen = torch.ones(L, M, dtype=torch.bool).tril() if form.causal else form.mask
-    hidden = None if seen is None else torch.zeros(seen.shape).masked_fill_(~seen, float("-inf"))
+    hidden = (
+        None
+        if seen is None
+        else torch.zeros(seen.shape, dtype=torch.float32).masked_fill_(~seen, float("-inf"))
+    )
     return products_learning(q_SNLD, k_SNMD, v_SNMD, hidden, dropout)
 
 

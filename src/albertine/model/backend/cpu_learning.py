@@ -100,7 +100,9 @@ def side_by_side(
             beyond_SM = torch.arange(length) >= seen[some][:, None]
             hidden = None
             if bool(beyond_SM.any()):
-                hidden = torch.zeros(beyond_SM.shape).masked_fill_(beyond_SM, float("-inf"))[:, None, None]
+                hidden = torch.zeros(beyond_SM.shape, dtype=torch.float32).masked_fill_(
+                    beyond_SM, float("-inf")
+                )[:, None, None]
             groups.append(Group(len(some), asking, length, hidden))
             members.append(some)
     looked_at = _places(seen, members, [group.keys for group in groups], heads)
