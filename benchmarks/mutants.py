@@ -1160,15 +1160,9 @@ KEEPING = (
         "tests/model/backend/test_cache.py -k one_column",
     ),
     M(
-        "model/backend/onednn.py",
-        "if may(own) and comparable(own) else None",
-        "if may(own) else None",
-        "tests/model/backend/test_cache.py -k computed_anew",
-    ),
-    M(
         "model/backend/cache.py",
-        'if own.get("weight") is None or "bias" not in own:',
-        'if own.get("weight") is None:',
+        'if weight is None or "bias" not in own:',
+        "if weight is None:",
         "tests/model/backend/test_cache.py -k computed_anew",
     ),
     M(

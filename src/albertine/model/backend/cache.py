@@ -61,17 +61,19 @@ _Entry = tuple[Format, list[Stamp], Any]
 _entries: WeakKeyDictionary[nn.Module, dict[tuple[int, ...], _Entry]] = WeakKeyDictionary()
 
 
-def cached(layers: Sequence[nn.Module], form: Format, build: Callable[[], P]) -> P:
-    """What `build` made of these layers' parameters in that format, made again when one of them changed.
+def cached(layers: Sequence[nn.Module], form: Format, build: Callable[[], P]) -> P | None:
+    """What `build` made of weights and biases of these layers in that format, made again when one of them
+    changed; None where one of them is no parameter of its layer: of what is computed anew in every pass, as
+    by pruning or a parametrization, nobody can say whether it changed.
 
     Every in-place operation raises a parameter's counter, and so do optimizers (below). Writing through
     `.data` raises none; a few values are compared because of those who do (PEFT merges adapters that way). A
     write through `.data` to single values may go unseen: write under `torch.no_grad()`.
     """
-    parameters = _parameters(layers)
-    own = _entries.setdefault(layers[0], {})
-    which = tuple(map(id, layers))
-    entry = own.get(which)
+    if (parameters := _parameters(layers)) is None:
+        return None
+    own, which = _entries.get(layers[0]), tuple(map(id, layers))
+    entry = None if own is None else own.get(which)
     if entry is not None and entry[0] == form and _all_hold(entry[1], parameters):
         built: P = entry[2]
         return built
@@ -79,26 +81,21 @@ def cached(layers: Sequence[nn.Module], form: Format, build: Callable[[], P]) ->
         return build()
     stamps = [Stamp.of(p) for p in parameters]
     built = build()
-    own[which] = form, stamps, built
+    _entries.setdefault(layers[0], {})[which] = form, stamps, built
     return built
 
 
-def comparable(layers: Sequence[nn.Module]) -> bool:
-    """Whether weight and bias are parameters of the layers themselves: of one that is computed anew in every
-    pass, as by pruning or a parametrization, nobody can say whether it changed."""
-    for layer in layers:
-        own = layer._parameters
-        if own.get("weight") is None or "bias" not in own:
-            return False
-    return True
-
-
-def _parameters(layers: Sequence[nn.Module]) -> list[nn.Parameter]:
+def _parameters(layers: Sequence[nn.Module]) -> list[nn.Parameter] | None:
+    """Weights, and biases where there are any; None where one is no parameter."""
     found: list[nn.Parameter] = []
     for layer in layers:
-        # torch's own way walks through generators, which for one short text takes as long as a product.
-        some = layer.parameters() if layer._modules else layer._parameters.values()
-        found += [p for p in some if p is not None]
+        own = layer._parameters
+        weight = own.get("weight")
+        if weight is None or "bias" not in own:
+            return None
+        found.append(weight)
+        if (bias := own["bias"]) is not None:
+            found.append(bias)
     return found
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from albertine.layout import Packed, padded_to
 from albertine.model.backend.attention_proof import attends_by_products
 from albertine.model.backend.base import Backend
-from albertine.model.backend.cache import cached, comparable
+from albertine.model.backend.cache import cached
 from albertine.model.backend.cpu_attention import attend, learns
 from albertine.model.backend.fused import formula
 from albertine.model.backend.pieces_proof import with_pieces
@@ -133,7 +133,7 @@ Layers = tuple[nn.Module, ...]
 def _kernel(form: Format, may: Callable[[Any], bool], layers: Layers) -> LinearLayer | None:
     """The products of the layers as one, where they may be computed so; else None."""
     own = cast(tuple[nn.Linear, ...], layers)
-    return cached(own, form, lambda: _laid_out(own, form)) if may(own) and comparable(own) else None
+    return cached(own, form, lambda: _laid_out(own, form)) if may(own) else None
 
 
 def _laid_out(layers: Sequence[nn.Linear], form: Format) -> LinearLayer:
