@@ -54,10 +54,14 @@ def sync_tree(folder: Path) -> None:
     sync_folder(folder)
 
 
-def replace_durably(path: Path, *pieces: bytes | memoryview) -> None:
+def replace_durably(path: Path, *pieces: bytes | memoryview, writer: str = "new") -> None:
     """Put a file in place of another so that a reader finds the old or the new one, never a part; on any
-    error nothing is left beside it."""
-    beside = path.with_name(f".{path.name}.new")
+    error nothing is left beside it.
+
+    Args:
+        writer: a word of its own for each of those that may write the same file at once.
+    """
+    beside = path.with_name(f".{path.name}.{writer}")
     beside.unlink(missing_ok=True)
     try:
         write_durably(beside, *pieces)

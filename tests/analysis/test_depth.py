@@ -33,15 +33,19 @@ def test_the_distance_of_a_contractive_block_falls_by_its_spectral_radius() -> N
     assert unrolled.equilibrium is None
 
 
+def moved(before: torch.Tensor, after: torch.Tensor) -> float:
+    """How far a depth moved its input, in proportion to its output, the mean over sequences."""
+    parts = zip(before.split(LENGTHS), after.split(LENGTHS), strict=True)
+    return sum(float((b - a).norm() / b.norm()) for a, b in parts) / len(LENGTHS)
+
+
 def test_plain_albert_begins_at_its_embeddings_and_is_what_the_encoder_computes() -> None:
     model, batch = builders.model(SharingPlan.shared(3)), builders.packed(LENGTHS)
     study = study_depth(model, batch, depths=3)
     with torch.no_grad():
         states = model.encoder(batch, all_depths=True).hidden_states
     for d in range(3):
-        parts = zip(states[d].split(LENGTHS), states[d + 1].split(LENGTHS), strict=True)
-        expected = sum(float((b - a).norm() / b.norm()) for a, b in parts) / len(LENGTHS)
-        assert study.residual[d] == pytest.approx(expected, rel=1e-4)
+        assert study.residual[d] == pytest.approx(moved(*states[d : d + 2]), rel=1e-4)
 
 
 def test_a_pre_norm_plan_goes_on_as_its_second_depth() -> None:
@@ -49,9 +53,7 @@ def test_a_pre_norm_plan_goes_on_as_its_second_depth() -> None:
     study = study_depth(model, batch, depths=2)
     with torch.no_grad():
         states = model.encoder(batch, all_depths=True).hidden_states
-    parts = zip(states[0].split(LENGTHS), states[1].split(LENGTHS), strict=True)
-    expected = sum(float((b - a).norm() / b.norm()) for a, b in parts) / len(LENGTHS)
-    assert study.residual[0] == pytest.approx(expected, rel=1e-4)
+    assert study.residual[0] == pytest.approx(moved(*states[:2]), rel=1e-4)
 
 
 @pytest.mark.parametrize("signal", ["learned", "sinusoid"])
@@ -62,9 +64,7 @@ def test_a_block_that_knows_its_step_is_told_the_true_one_and_has_no_fixed_point
     with torch.no_grad():
         states = model.encoder(batch, all_depths=True).hidden_states
     for d in range(4):
-        parts = zip(states[d].split(LENGTHS), states[d + 1].split(LENGTHS), strict=True)
-        expected = sum(float((b - a).norm() / b.norm()) for a, b in parts) / len(LENGTHS)
-        assert study.residual[d] == pytest.approx(expected, rel=1e-4)
+        assert study.residual[d] == pytest.approx(moved(*states[d : d + 2]), rel=1e-4)
     assert len(study.residual) == len(study.cosine) == 4  # there is no signal of a fifth step
     assert study.no_fixed_point == "a step that knows its number has no fixed point"
     assert not (study.distance or study.radius or study.converged) and math.isnan(study.rate)

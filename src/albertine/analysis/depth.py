@@ -19,7 +19,7 @@ from torch import Tensor
 from albertine.analysis.plots import save_curves
 from albertine.errors import SettingsError
 from albertine.layout import Packed
-from albertine.model.config import EncoderConfig
+from albertine.model.config_checks import KNOWS_ITS_STEP
 from albertine.model.depths import Depths, EncoderOutput, Step
 from albertine.model.encoder import Encoder
 from albertine.model.fixed_point import detached
@@ -87,24 +87,13 @@ def study_depth(
             "a fixed point is that of one block, and the depths of this model differ",
             remedy="Name a model whose depths share everything, such as an ALBERT",
         )
-    why = _no_fixed_point(model.config)
+    why = None if model.config.step_signal == "none" else KNOWS_ITS_STEP
     watch = _Watch(depths if why is None else min(depths, plan.depth), solver, limit, tolerance, why)
     seed_torch(0, "power method")
     with evaluating(model), _looping(model.encoder, watch), torch.enable_grad():
         model.encoder(packed)
     assert watch.study is not None
     return watch.study
-
-
-def _no_fixed_point(config: EncoderConfig) -> str | None:
-    """Why a block that is told the number of its step has none, in the words of the configuration."""
-    if config.step_signal == "none":
-        return None
-    try:
-        replace(config, halting="none", solver="anderson", input_injection=True)
-    except SettingsError as error:
-        return error.what
-    raise AssertionError("an encoder with a signal of the step was taken to have a fixed point")
 
 
 class _Watch:

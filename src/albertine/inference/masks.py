@@ -63,14 +63,19 @@ def guesses(
     places = [[i for i, token in enumerate(ids) if token == tokenizer.mask_id] for ids in rows]
     for text, masks in zip(texts, places, strict=True):
         if not masks:
-            beyond = f" within the first {length} tokens, which the model reads" if MASK in text else ""
-            raise DataError(
-                f"there is no {MASK} in the text{beyond}",
-                remedy="Shorten the text" if beyond else f"Write {MASK} where a word is to be guessed",
-            )
+            raise no_mask(text, length)
     choices = [None] * len(texts) if among is None else among
     pairs = zip(say(rows, places), choices, strict=True)
     return [_likeliest(logits, tokenizer, top_k, chosen) for logits, chosen in pairs]
+
+
+def no_mask(text: str, length: int) -> DataError:
+    """That of a text without a mask among the first `length` tokens, which the model reads."""
+    beyond = f" within the first {length} tokens, which the model reads" if MASK in text else ""
+    return DataError(
+        f"there is no {MASK} in the text{beyond}",
+        remedy="Shorten the text" if beyond else f"Write {MASK} where a word is to be guessed",
+    )
 
 
 def _likeliest(

@@ -137,8 +137,13 @@ def _assemble(
         model = _without_identity(model)
     if isinstance(written := our_flags(tree).get("encoder"), dict) and kind != "albertine":
         tensors = {name: weights.read(file) for name, file in kept.items()}
-        found_as = {name: weights.read(files[rule.theirs]).dtype for name, rule in rules.items()}
-        model = folded(model, EncoderConfig.from_dict(written), tensors, found_as.__getitem__) or model
+        whole = folded(
+            model,
+            EncoderConfig.from_dict(written),
+            tensors,
+            lambda name: weights.read(files[rules[name].theirs]).dtype,
+        )
+        model = whole or model
     extra = {our_head_name(name): weights.read(files[name]).clone() for name in others if name not in aside}
     return ModelFolder(model.requires_grad_(True).eval(), tree, extra, aside)
 

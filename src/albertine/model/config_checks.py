@@ -27,6 +27,8 @@ _CAPS = {
 }
 _MAY_BE_0 = ("type_vocab_size", "clamp_positions")
 
+KNOWS_ITS_STEP = "a step that knows its number has no fixed point"
+
 
 def check(config: Fields, choices: Mapping[str, tuple[str, ...]]) -> None:
     """
@@ -123,7 +125,7 @@ def _check_fixed_point(config: Fields) -> None:
         )
     if config["step_signal"] != "none":
         raise SettingsError(
-            "a step that knows its number has no fixed point",
+            KNOWS_ITS_STEP,
             remedy="Set step_signal=none, or solver=none",
         )
     if config["norm"] == "pre":

@@ -3,15 +3,14 @@ family of its task, so that a server answers what the command line and the score
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
-from albertine.errors import DataError, ModelError
+from albertine.errors import ModelError
 from albertine.inference.exported import ExportedModel
-from albertine.inference.masks import MASK
+from albertine.inference.masks import no_mask
 from albertine.inference.options import QUESTION_TOKENS
 from albertine.interop.exported_folder import GRAPHS
 from albertine.tasks.answer import FromPassages, Question
@@ -165,11 +164,7 @@ class Answerer:
     def _of_masked(self, text: str, limit: int) -> Extent:
         ids = self.predictor.tokenizer.encode_marked(text)
         if self.predictor.tokenizer.mask_id not in ids[: limit - 2]:
-            beyond = f" within the first {limit} tokens, which the model reads" if MASK in text else ""
-            raise DataError(  # as `inference.masks.guesses` has it
-                f"there is no {MASK} in the text{beyond}",
-                remedy="Shorten the text" if beyond else f"Write {MASK} where a word is to be guessed",
-            )
+            raise no_mask(text, limit)
         return _extent([len(ids) + 2], limit)
 
     def _of_passages(self, examples: Sequence[Question], limit: int) -> list[Extent]:
@@ -189,18 +184,8 @@ class Answerer:
         """The tokens of a text and their places, as the model reads it alone. Where masks are filled, a
         mask and the special pieces beside it are those pieces, as in `Tokenizer.encode_marked`."""
         tokenizer = self.predictor.tokenizer
-        if self.tasks[0] != "fill-mask" or self.mask not in text:
-            return tokenizer.encode_spans(text)
-        written = sorted(map(tokenizer.id_to_piece, tokenizer.special_ids), key=len, reverse=True)
-        found, place = Spans([], [], []), 0
-        for i, part in enumerate(re.split("(" + "|".join(map(re.escape, written)) + ")", text)):
-            own = Spans([tokenizer.piece_to_id(part)], [0], [len(part)]) if i % 2 else None
-            ids, starts, ends = own or tokenizer.encode_spans(part)
-            found.ids.extend(ids)
-            found.starts.extend(place + start for start in starts)
-            found.ends.extend(place + end for end in ends)
-            place += len(part)
-        return found
+        marked = self.tasks[0] == "fill-mask" and self.mask in text
+        return tokenizer.encode_marked_spans(text) if marked else tokenizer.encode_spans(text)
 
     def ends_at_left(self, kind: Kind, text: str) -> str:
         """The end of a text that has room in a row alone: what is lost is lost on the left."""

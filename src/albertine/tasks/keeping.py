@@ -65,11 +65,9 @@ class KeptRows:
         """Make the file; whether it was not there yet."""
         if self.path.is_file():
             return False
-        own = self.path.with_name(f".{self.path.name}.{os.getpid()}-{threading.get_ident()}")  # of this call
         with explained(self.path):
             make_folder(self.path.parent)
-            replace_durably(own, self.content)
-            os.replace(own, self.path)
+            replace_durably(self.path, self.content, writer=f"{os.getpid()}-{threading.get_ident()}")
         return True
 
     def named(self, error: AlbertineError) -> AlbertineError:

@@ -183,6 +183,17 @@ class Tokenizer(ABC):
                 ids.extend(self.encode(part))
         return ids
 
+    def encode_marked_spans(self, text: str) -> Spans:
+        """The ids of `encode_marked` with the characters of the text that each came from."""
+        found, begin = Spans([], [], []), 0
+        for place, part in enumerate(self._written_special.split(text)):
+            own = Spans([self._ids[part]], [0], [len(part)]) if place % 2 else self.encode_spans(part)
+            found.ids.extend(own.ids)
+            found.starts.extend(begin + start for start in own.starts)
+            found.ends.extend(begin + end for end in own.ends)
+            begin += len(part)
+        return found
+
     def layout(
         self, a: Sequence[int], b: Sequence[int] | None = None, *, max_length: int | None = None
     ) -> tuple[list[int], list[int]]:
