@@ -1347,6 +1347,22 @@ KEEPING = (
     ),
 )
 
+ROLES = (
+    M(
+        "model/backend/fused.py",
+        "return (rows >= MANY and not self._many) or",
+        "return rows >= MANY or",
+        "tests/model/backend/test_fused.py -k avx2",
+    ),
+    M(
+        "model/backend/proof.py",
+        'many = "float32" not in _fixed and many_rows_gain()',
+        "many = many_rows_gain()",
+        "tests/model/backend/test_proof.py -k many_rows",
+    ),
+)
+"""What six further roles found (docs/log.md)."""
+
 MUTANTS = (
     *TASKS,
     *INFERENCE,
@@ -1359,6 +1375,7 @@ MUTANTS = (
     *KEPT,
     *REPLAYS,
     *KEEPING,
+    *ROLES,
 )
 
 

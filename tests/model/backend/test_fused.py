@@ -81,22 +81,26 @@ def test_a_bias_with_gaps_is_read_as_it_is(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize(
-    ("narrow", "rows", "size", "laid_out"),
+    ("narrow", "many", "rows", "size", "laid_out"),
     [
-        (False, 200, 8, True),
-        (False, 1, 8, True),
-        (True, 3, 8, False),
-        (True, 2, 400, True),
-        (True, 1, 400, False),
-        (True, 1, 1100, True),
-        (True, 200, 400, False),
+        (False, False, 200, 8, True),
+        (False, False, 1, 8, True),
+        (True, False, 3, 8, False),
+        (True, False, 2, 400, True),
+        (True, False, 1, 400, False),
+        (True, False, 1, 1100, True),
+        (True, False, 200, 400, False),
+        (True, True, 200, 400, True),
+        (True, True, 200, 8, False),
+        (True, True, 1, 400, False),
     ],
 )
 @torch.inference_mode()
-def test_with_avx2_alone_only_few_rows_of_a_large_weight_are_laid_out(
-    narrow: bool, rows: int, size: int, laid_out: bool
+def test_with_avx2_alone_only_some_rows_of_a_large_weight_are_laid_out(
+    narrow: bool, many: bool, rows: int, size: int, laid_out: bool
 ) -> None:
-    linear = layer(torch.zeros(size, size), torch.zeros(size), narrow)
+    layer(weight := torch.zeros(size, size), weight[0])  # or it is skipped
+    linear = FusedLinear(weight, weight[0], narrow, many)
     linear(torch.zeros(rows, size))
     assert (linear._laid_out is not None) == laid_out
 

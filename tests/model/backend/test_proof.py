@@ -28,6 +28,7 @@ def nothing_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proof, "_chosen", {})
     monkeypatch.setattr(proof, "WIDTH", 96)
     proof.gains.cache_clear()
+    proof.many_rows_gain.cache_clear()
 
 
 @pytest.fixture
@@ -257,6 +258,19 @@ def test_products_that_gain_nothing_stay_in_float(
         layer = prepared(torch.ones(outputs, inputs), torch.ones(outputs), form)
         assert isinstance(layer, Int8Linear) == rounds, (inputs, outputs)
         assert layer(torch.ones(2, inputs, dtype=dtype)).dtype == dtype
+
+
+@pytest.mark.parametrize(("onednn", "many"), [(1.1, False), (0.95, False), (0.85, True)])
+def test_many_rows_with_avx2_alone_are_multiplied_by_who_is_clearly_faster(
+    onednn: float, many: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timed(monkeypatch, torch=1.0, onednn=onednn)
+    weight = torch.zeros(400, 400)
+    layer = proof._narrow(weight, weight[0], torch.float32)
+    assert isinstance(layer, proof.FusedLinear)
+    assert layer._without_layout(200) != many and not layer._without_layout(100)
+    with fixed(float32=proof._NARROW.form):  # where nothing is measured it is torch
+        assert proof._narrow(weight, weight[0], torch.float32)._without_layout(200)  # type: ignore[attr-defined]
 
 
 def test_fixed_forms_are_taken_without_measuring(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,8 +28,9 @@ def formula(name: str, dtype: torch.dtype) -> str:
 
 MANY, SMALL, SMALL_FOR_ONE = 128, 1 << 17, 1 << 20
 """Rows from which, and number of weights up to which, a processor with AVX2 alone multiplies faster without
-weights laid out for oneDNN: by a tenth with many rows, by a third in the smallest products, most of which are
-calls, and with a single row, which is one call for a vector (docs/log.md)."""
+weights laid out for oneDNN: by a third in the smallest products, most of which are calls, and with a single
+row, which is one call for a vector (docs/log.md). With many rows torch's library takes a tenth less or a sixth
+more than oneDNN, by how well it knows the processor; that is measured (`proof.py`)."""
 
 
 class FusedLinear:
@@ -38,13 +39,14 @@ class FusedLinear:
     Args:
         weight: (out, in). bias: (out,), of the same dtype; one with gaps is copied, as oneDNN takes no notice
             of them.
-        narrow: for AVX2 alone, where oneDNN's GELU of float32 takes three to eight times as long as torch's
-            and large products are torch's as well: activations are computed after the product, and only few
-            rows of a large weight by oneDNN.
+        narrow: for AVX2 alone, where oneDNN's GELU of float32 takes three to eight times as long as torch's:
+            activations are computed after the product, and small products are torch's.
+        many: whether oneDNN, not torch, multiplies many rows on such a processor.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor, narrow: bool = False) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor, narrow: bool = False, many: bool = False) -> None:
         self.weight, self.bias, self.narrow = weight.detach(), bias.detach().contiguous(), narrow
+        self._many = many
         self._laid_out: Tensor | None = None
         self._product = torch.ops.mkldnn._linear_pointwise.default
         self._added = torch.ops.mkldnn._linear_pointwise.binary
@@ -68,7 +70,7 @@ class FusedLinear:
 
     def _without_layout(self, rows: int) -> bool:
         """Whether, with AVX2 alone, torch's own product of so many rows is the faster one."""
-        return rows >= MANY or self.weight.numel() <= (SMALL_FOR_ONE if rows == 1 else SMALL)
+        return (rows >= MANY and not self._many) or self.weight.numel() <= (SMALL_FOR_ONE if rows == 1 else SMALL)
 
 
 def followed(y_TO: Tensor, activation: str | None, residual: Tensor | None) -> Tensor:

@@ -23,7 +23,7 @@ from torch import Tensor
 
 import albertine.model.backend.int8 as int8
 from albertine.errors import SettingsError
-from albertine.model.backend.fused import KERNELS, FusedLinear, followed
+from albertine.model.backend.fused import KERNELS, MANY, FusedLinear, followed
 from albertine.precision import Format, compute_format
 
 Given = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -55,6 +55,10 @@ BETTER, WORSE = 0.8, 1.1
 """A way takes over from one before it if it needs less than this part of its time; and from plain operations,
 which are not fused and not tuned for few rows, if it needs less than this part of theirs. Between equal ways
 noise should not decide: they round differently."""
+
+CLEARLY = 0.9
+"""Part of torch's time that oneDNN may need for many rows with AVX2 alone, to take them over: it is 1.1 on one
+such processor and .85 on another, and an answer's last bits should not change from start to start."""
 
 LARGEST, SMALLEST = 1024, 1 << 16
 """Inputs and outputs up to which a product is timed to see whether int8 gains there; number of weights below
@@ -117,16 +121,21 @@ def _plain(weight: Tensor, bias: Tensor, dtype: torch.dtype) -> LinearLayer:
     return PlainLinear(weight.to(dtype), bias.to(dtype))
 
 
-def _fused(narrow: bool) -> Callable[[Tensor, Tensor, torch.dtype], LinearLayer]:
-    return lambda weight, bias, dtype: FusedLinear(weight.to(dtype), bias.to(dtype), narrow)
+def _fused(weight: Tensor, bias: Tensor, dtype: torch.dtype) -> LinearLayer:
+    return FusedLinear(weight.to(dtype), bias.to(dtype))
+
+
+def _narrow(weight: Tensor, bias: Tensor, dtype: torch.dtype) -> LinearLayer:
+    many = "float32" not in _fixed and many_rows_gain()
+    return FusedLinear(weight.to(dtype), bias.to(dtype), narrow=True, many=many)
 
 
 def _int8(form: int8.Int8Form) -> Callable[[Tensor, Tensor, torch.dtype], LinearLayer]:
     return lambda weight, bias, dtype: int8.Int8Linear(weight, bias, dtype, form)
 
 
-_FUSED = Candidate("fused", "mkldnn._linear_pointwise", _fused(narrow=False))
-_NARROW = Candidate("fused for few rows, activation apart", _FUSED.kernel, _fused(narrow=True))
+_FUSED = Candidate("fused", "mkldnn._linear_pointwise", _fused)
+_NARROW = Candidate("fused, activation apart", _FUSED.kernel, _narrow)
 _UNSIGNED = Candidate("unsigned", "onednn.qlinear_pointwise", _int8(int8.unsigned))
 _SIGNED = Candidate("signed", "onednn.qlinear_pointwise", _int8(int8.signed))
 _SUMS = Candidate("32-bit sums", "aten._int_mm", _int8(int8.plain_integers))
@@ -197,6 +206,7 @@ def forget() -> None:
     """Try again at the next use. For tests."""
     _chosen.clear()
     gains.cache_clear()
+    many_rows_gain.cache_clear()
 
 
 @cache
@@ -216,6 +226,18 @@ def gains(inputs: int, outputs: int, dtype: torch.dtype) -> bool:
         ways = {name: partial(layer, x) for name, layer in zip(("float", "int8"), layers, strict=True)}
         times = least_seconds(ways, lambda t: t["int8"] <= WORSE * t["float"], rounds=2)
     return times["int8"] <= WORSE * times["float"]
+
+
+@cache
+def many_rows_gain() -> bool:
+    """Whether with AVX2 alone oneDNN multiplies many rows clearly faster than torch, whose library looks at
+    who made a processor."""
+    weight, bias, x, _ = _given((2 * MANY, WIDTH, WIDTH), torch.float32)
+    with torch.inference_mode():
+        laid_out = FusedLinear(weight, bias)
+        ways = {"torch": partial(F.linear, x, weight, bias), "onednn": partial(laid_out, x)}
+        times = least_seconds(ways, lambda t: t["onednn"] <= CLEARLY * t["torch"])
+    return times["onednn"] <= CLEARLY * times["torch"]
 
 
 def _name(dtype: torch.dtype) -> str:
