@@ -1360,6 +1360,12 @@ ROLES = (
         "many = many_rows_gain()",
         "tests/model/backend/test_proof.py -k many_rows",
     ),
+    M(
+        "tasks/classify.py",
+        "if self.pairs is False and (two",
+        "if self.pairs and (two",
+        "tests/tasks/test_compared.py -k as_many",
+    ),
 )
 """What six further roles found (docs/log.md)."""
 

@@ -217,3 +217,31 @@ def test_single_texts_are_refused(tuned: FinetuneResult, pretrained: Path, tmp_p
             task={"text": "one", "label": "verdict", "pooling": "compared"},
         )
     assert not (tmp_path / "single").exists()
+
+
+@pytest.mark.parametrize(("column", "refused"), [("two", "one"), (None, "pair")], ids=["pairs", "single"])
+def test_a_classifier_is_asked_about_as_many_texts_as_it_was_tuned_with(
+    column: str | None,
+    refused: str,
+    pretrained: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = albertine.finetune(
+        pretrained,
+        name="asked",
+        output=tmp_path,
+        train=[{"one": "old man", "two": "man", "verdict": verdict} for verdict in ("same", "other")],
+        task={"text": "one", "pair": column, "label": "verdict"},
+        training={"steps": 1},
+    )
+    predictor = albertine.Predictor(found.model)
+    asked: dict[str, str | tuple[str, str]] = {"one": "old man", "pair": ("old man", "man")}
+    for kind, texts in asked.items():
+        if kind != refused:
+            assert set(predictor.classify([texts])[0]) == {"same", "other"}
+            continue
+        with pytest.raises(AlbertineError, match="was tuned with"):
+            predictor.classify([texts])
+        assert run(["predict", "classify", str(found.model), "old man" + "\tman" * (kind == "pair")]) == 2
+        assert "was tuned with" in capsys.readouterr().err

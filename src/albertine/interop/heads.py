@@ -55,12 +55,14 @@ class ClassifierHead:
     Attributes:
         outputs: how many numbers it gives; one for a score.
         labels: names of the classes; empty for a score. pooling: what of a text it looks at.
+        pairs: whether it was tuned with pairs of texts; None: with both, or nobody says.
     """
 
     outputs: int
     labels: tuple[str, ...]
     kind: Kind
     pooling: Looked = "cls"
+    pairs: bool | None = None
 
 
 def usual_pooling(config: EncoderConfig, *, pairs: bool = False) -> Looked:
@@ -94,12 +96,14 @@ def head_config(
     kind: Kind | None = None,
     pooling: Looked = "cls",
     max_length: int | None = None,
+    pairs: bool | None = None,
 ) -> dict[str, Any]:
     """What config.json says of a head.
 
     Args:
         names: of its outputs, where they have names. kind: of a "classify" head. pooling: of one that looks
-            at one row of a text. max_length: tokens of a row that it was tuned with.
+            at one row of a text. max_length: tokens of a row that it was tuned with. pairs: as in
+            `ClassifierHead`.
     """
     tree: dict[str, Any] = {} if kind is None else {"problem_type": _PROBLEMS[kind]}
     if names:
@@ -112,6 +116,8 @@ def head_config(
         told["pooling"] = pooling
     if max_length is not None:
         told["max_length"] = max_length
+    if pairs is not None:
+        told["pairs"] = pairs
     return tree | {"albertine": told}
 
 
@@ -235,7 +241,14 @@ def read_classifier(folder: Described, where: object) -> ClassifierHead:
             f"has a classifier of shape {list(weight)} on an encoder of width {hidden}", where=where
         )
     kind, labels = _kind(folder.config, bias[0]), labels_in(folder.config, bias[0])
-    return ClassifierHead(bias[0], () if kind == "score" else labels, kind, pooling_of(folder))
+    pairs = our_flags(folder.config).get("pairs")
+    return ClassifierHead(
+        bias[0],
+        () if kind == "score" else labels,
+        kind,
+        pooling_of(folder),
+        pairs if isinstance(pairs, bool) else None,
+    )
 
 
 def looked_at(config: Mapping[str, Any], hidden_size: int) -> int:

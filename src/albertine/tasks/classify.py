@@ -76,6 +76,7 @@ class Classify(OneLayer):
     Attributes:
         labels: in the order of their numbers; none of a score. max_length: tokens of a text or pair.
         weights: (classes,) of the classes in the loss of "single", or None. pooling: of the tokens of a text.
+        pairs: whether it was tuned with pairs of texts; None: with both, or nobody says.
         likeliest: how many classes a line of predictions tells, beside those that it predicts.
     """
 
@@ -85,6 +86,7 @@ class Classify(OneLayer):
     max_length: int
     weights: Tensor | None = None
     pooling: Looked = "cls"
+    pairs: bool | None = None
     likeliest: int = 10
     task: ClassVar[Task] = "classify"
 
@@ -100,13 +102,21 @@ class Classify(OneLayer):
         """As `encode`.
 
         Raises:
-            DataError: the model compares two texts, and there is one.
+            DataError: the model was tuned with pairs of texts, and there is one, or the other way round.
         """
-        if self.pooling == "compared" and (alone := next((e for e in examples if e.pair is None), None)):
+        compares = self.pooling == "compared"
+        if (compares or self.pairs) and (alone := next((e for e in examples if e.pair is None), None)):
             raise DataError(
-                "has one text, and the model compares two (task.pooling=compared)",
+                "has one text, and the model "
+                + ("compares two (task.pooling=compared)" if compares else "was tuned with pairs"),
                 where=alone.where,
                 remedy="Give the second one too: behind a tab, --pair COLUMN of a file, a tuple in Python",
+            )
+        if self.pairs is False and (two := next((e for e in examples if e.pair is not None), None)):
+            raise DataError(
+                "is a pair of texts, and the model was tuned with single ones",
+                where=two.where,
+                remedy="Give one text: no tab in a line, no --pair, no tuple",
             )
         return encode(examples, tokenizer, self.max_length, self.kind, self.labels)
 
@@ -181,10 +191,11 @@ class Classify(OneLayer):
 
     def config(self, model_type: str, dropout: float) -> dict[str, Any]:
         told: dict[str, Any] = {"kind": self.kind, "pooling": self.pooling, "max_length": self.max_length}
+        told["pairs"] = self.pairs
         return head_config(model_type, self.task, dropout, names=self.labels or ("score",), **told)
 
 
 def of_folder(found: Tuned) -> Classify:
     """The family that a folder was tuned with."""
     head = found.head
-    return Classify(head.kind, head.labels, (), found.length, pooling=head.pooling)
+    return Classify(head.kind, head.labels, (), found.length, pooling=head.pooling, pairs=head.pairs)

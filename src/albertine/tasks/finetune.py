@@ -127,8 +127,10 @@ def finetune(
         if isinstance(data.family, OneLayer):
             pooling = settings.task.pooling if isinstance(settings.task, PooledTask) else None
             pairs = _has_pairs(data)
-            data.family.pooling = pooling or usual_pooling(pretrained.config, pairs=pairs)
-            _check_pairs(data.family.pooling, pairs)
+            data.family.pooling = pooling or usual_pooling(pretrained.config, pairs=pairs is True)
+            _check_pairs(data.family.pooling, pairs is True)
+            if isinstance(data.family, Classify):
+                data.family.pairs = pairs
         base = first_encoder(settings, pretrained, data.family.heads, data.family.depth)
         if settings.training.class_weights == "balanced":
             weights = balanced(data).to(world.device)
@@ -302,9 +304,10 @@ def _teacher(
     return teacher
 
 
-def _has_pairs(data: Data) -> bool:
-    """Whether it is pairs of texts that get a class or a score."""
-    return isinstance(data.family, Classify) and all(e.pair is not None for e in data.train.examples)
+def _has_pairs(data: Data) -> bool | None:
+    """Whether it is pairs of texts that get a class or a score; None: some are, and some are single."""
+    kinds = {isinstance(data.family, Classify) and e.pair is not None for e in data.train.examples}
+    return kinds.pop() if len(kinds) == 1 else None
 
 
 def _check_pairs(pooling: Looked, pairs: bool) -> None:

@@ -57,8 +57,8 @@ which are not fused and not tuned for few rows, if it needs less than this part 
 noise should not decide: they round differently."""
 
 CLEARLY = 0.9
-"""Part of torch's time that oneDNN may need for many rows with AVX2 alone, to take them over: it is 1.1 on one
-such processor and .85 on another, and an answer's last bits should not change from start to start."""
+"""Part of torch's time that oneDNN may need for many rows with AVX2 alone, to take them over: it needs 1.1 on
+one such processor and .85 on another, and an answer's last bits should not change from start to start."""
 
 LARGEST, SMALLEST = 1024, 1 << 16
 """Inputs and outputs up to which a product is timed to see whether int8 gains there; number of weights below
