@@ -29,8 +29,8 @@ def formula(name: str, dtype: torch.dtype) -> str:
 MANY, SMALL, SMALL_FOR_ONE = 128, 1 << 17, 1 << 20
 """Rows from which, and number of weights up to which, a processor with AVX2 alone multiplies faster without
 weights laid out for oneDNN: by a third in the smallest products, most of which are calls, and with a single
-row, which is one call for a vector (docs/log.md). With many rows torch's library takes a tenth less than oneDNN
-or a sixth more, by how well it knows the processor; that is measured (`proof.py`)."""
+row, which is one call for a vector (docs/log.md). With many rows torch's library takes a tenth less than
+oneDNN or a sixth more, by how well it knows the processor; that is measured (`proof.py`)."""
 
 
 class FusedLinear:
