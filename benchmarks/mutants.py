@@ -949,8 +949,8 @@ PAIRS = (
     M("tasks/families.py", "    take_whitening(model, where)\n", "", "tests/tasks/test_embed.py -k whitened"),
     M(
         "tasks/classify.py",
-        'self.pooling == "compared" and',
-        "False and",
+        'compares = self.pooling == "compared"',
+        "compares = False",
         "tests/tasks/test_compared.py -k pairs",
     ),
     M(
