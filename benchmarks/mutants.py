@@ -1366,6 +1366,18 @@ ROLES = (
         "if self.pairs and (two",
         "tests/tasks/test_compared.py -k as_many",
     ),
+    M(
+        "model/config.py",
+        "return None if self.solves else 1",
+        "return 1",
+        "tests/tasks/test_halting.py -k pairs",
+    ),
+    M(
+        "tasks/start.py",
+        "or (None if config.solves else usual) or",
+        "or usual or",
+        "tests/tasks/test_halting.py -k vectors",
+    ),
 )
 """What six further roles found (docs/log.md)."""
 

@@ -18,15 +18,15 @@ WORDS = {
 }
 
 
-def rotary_model(pieces: int, *, seed: int = 1, **changes: Any) -> Model:
-    """Two shared depths of 32 with rotary positions and no table of them, as the released models have."""
+def rotary_model(pieces: int, *, seed: int = 1, depth: int = 2, **changes: Any) -> Model:
+    """Shared depths of 32 with rotary positions and no table of them, as the released models have."""
     config = EncoderConfig(
         vocab_size=pieces,
         embedding_size=16,
         hidden_size=32,
         num_attention_heads=2,
         intermediate_size=64,
-        plan=SharingPlan.shared(2),
+        plan=SharingPlan.shared(depth),
         max_position_embeddings=64,
         positions="rotary",
         initializer_range=0.1,

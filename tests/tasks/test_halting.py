@@ -1,17 +1,23 @@
-"""A folder whose encoder halts by itself is described, asked and tuned like any other."""
+"""A folder whose encoder halts or runs to a fixed point is described, asked and tuned like any other."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 import albertine
 from albertine.cli.app import run
 from albertine.errors import SettingsError
+from albertine.inference.whitening import measure
+from albertine.layout import pack
+from albertine.model.comparison import Comparer, pair_means
 from albertine.tasks.finetune import finetune
 from albertine.tasks.predictor import Predictor
+from albertine.tasks.start import tuned_config
 from tests import stand_in
 from tests.tasks.conftest import Tune
 
@@ -63,8 +69,48 @@ def test_it_is_tuned(halting: Path, tune: Tune) -> None:
     assert said["fine"] > 0.5
 
 
-def test_what_writes_token_by_token_is_refused_before_anything_is_trained(halting: Path, tune: Tune) -> None:
-    settings = tune(encoder={"folder": halting}, task={"kind": "generation", "label": "answer"})
-    with pytest.raises(SettingsError, match="writes token by token") as error:
+@pytest.fixture(scope="module")
+def solving(pretrained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fixed point that is found, in some iterations more than one."""
+    tokenizer = albertine.load_tokenizer(pretrained)
+    model = stand_in.rotary_model(
+        tokenizer.vocab_size, seed=3, solver="anderson", input_injection=True, depth=12
+    )
+    folder = tmp_path_factory.mktemp("solving") / "loop"
+    albertine.save(model, tokenizer, folder)
+    return folder
+
+
+def test_pairs_are_compared_at_the_fixed_point(solving: Path) -> None:
+    model = albertine.load(solving).eval()
+    packed = pack([[1, 5, 6, 2, 7, 2], [1, 8, 2, 9, 9, 2]], [[0] * 4 + [1] * 2, [0] * 3 + [1] * 3])
+    with torch.no_grad():
+        found = Comparer(model, 2).vectors(packed)
+        exact = pair_means(model.encoder(packed).last_hidden.float(), packed, 1)
+        began = pair_means(model.encoder(packed, depth=1).last_hidden.float(), packed, 1)
+    assert (found[:, 1] - exact).abs().max() < 1e-6 < 1e-3 < (began - exact).abs().max()
+
+
+def test_vectors_are_those_of_the_fixed_point(solving: Path, tune: Tune, tmp_path: Path) -> None:
+    model, tokenizer = albertine.load(solving), albertine.load_tokenizer(solving)
+    sentences = [f"the {a} man was {b}" for a in ("good", "old", "dark", "young") for b in range(40)]
+    found = measure(model, tokenizer, sentences)
+    assert found.depth == model.config.plan.depth
+    choice = tune(encoder={"folder": solving}).encoder
+    assert tuned_config(model.config, choice, 1).plan.depth == model.config.plan.depth
+    assert tuned_config(replace(model.config, solver="none"), choice, 1).plan.depth == 1
+
+
+def refused(folder: Path, tune: Tune, why: str) -> None:
+    settings = tune(encoder={"folder": folder}, task={"kind": "generation", "label": "answer"})
+    with pytest.raises(SettingsError, match=f"writes token by token, which an encoder that {why}") as error:
         finetune(settings)
     assert error.value.remedy and not settings.folder.exists()
+
+
+def test_what_writes_token_by_token_is_refused_before_anything_is_trained(halting: Path, tune: Tune) -> None:
+    refused(halting, tune, "halts")
+
+
+def test_a_fixed_point_does_not_write_either(solving: Path, tune: Tune) -> None:
+    refused(solving, tune, "runs to its fixed point")

@@ -78,8 +78,13 @@ def _raw(model: Model, packed: Packed, depth: int) -> Tensor:
 
 
 @without_gradients
-def measure(model: Model, tokenizer: Tokenizer, sentences: Sequence[str], depth: int = 1) -> Whitening:
+def measure(
+    model: Model, tokenizer: Tokenizer, sentences: Sequence[str], depth: int | None = None
+) -> Whitening:
     """The whitening of an encoder by sentences like those that it will be asked about.
+
+    Args:
+        depth: of which vectors are made; None: the first, or the whole of one that solves.
 
     Raises:
         SettingsError: it has no such depth. DataError: fewer sentences than twice the hidden size.
@@ -89,8 +94,9 @@ def measure(model: Model, tokenizer: Tokenizer, sentences: Sequence[str], depth:
     from albertine.layout import pack
     from albertine.model.model import evaluating
 
-    size = model.config.hidden_size
-    if not 0 <= depth <= (most := model.config.plan.depth):
+    size, most = model.config.hidden_size, model.config.plan.depth
+    depth = (model.config.early_depth or most) if depth is None else depth
+    if not 0 <= depth <= most:
         raise SettingsError(f"the model has no depth {depth}", remedy=f"Choose 0 (its embeddings) to {most}")
     if len(sentences) < 2 * size:
         raise DataError(

@@ -48,11 +48,11 @@ class Comparer(Classifier):
         self.register_buffer("matrices", torch.eye(hidden).repeat(STATES, 1, 1))
 
     def vectors(self, packed: Packed) -> Tensor:
-        """x of the embeddings and of the first depth, of the first text and of the second, (S, 2, 2, H)
-        float32."""
-        states = self.base.encoder(packed, depth=1, all_depths=True).hidden_states
-        lead = self.base.config.lead
-        return torch.stack([pair_means(x_TH.float(), packed, lead) for x_TH in states], 1)
+        """x of the embeddings and of the first depth (of one that solves, the fixed point), of the first text
+        and of the second, (S, 2, 2, H) float32."""
+        config = self.base.config
+        states = self.base.encoder(packed, depth=config.early_depth, all_depths=True).hidden_states
+        return torch.stack([pair_means(x_TH.float(), packed, config.lead) for x_TH in states], 1)
 
     def forward(self, packed: Packed) -> Tensor:
         """Logits (S, outputs), float32."""

@@ -199,6 +199,12 @@ class EncoderConfig:
         """Whether its depths are a loop that is run to its fixed point."""
         return self.solver != "none"
 
+    @property
+    def early_depth(self) -> int | None:
+        """The depth whose rows tell texts apart best before any task is learned: the first;
+        None, all, of an encoder that solves, where the first is but the beginning of its search."""
+        return None if self.solves else 1
+
     def with_plan(self, plan: SharingPlan) -> EncoderConfig:
         return replace(self, plan=plan)
 

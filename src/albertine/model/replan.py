@@ -125,9 +125,9 @@ def shared_plan(plan: SharingPlan) -> SharingPlan:
 
 @torch.no_grad()
 def distances(model: Model, other: Model) -> dict[str, list[float]]:
-    """How far a model's blocks are from another's of the same depth: for every part, "attention" and
-    "feed_forward", and every depth the Frobenius norm of the difference of all its weights over that of the
-    other's. Biases that are tied are no depth's own, and do not count."""
+    """How far a model's blocks are from another's of the same depth and `own`: for every part, "attention"
+    and "feed_forward", and every depth the Frobenius norm of the difference of all its weights over that of
+    the other's. Biases that are tied are no depth's own, and do not count."""
     found = {}
     for part in ("attention", "feed_forward"):
         mine, theirs = (_blocks(m, part) for m in (model, other))

@@ -36,7 +36,7 @@ def open_encoder(settings: FinetuneSettings) -> tuple[Model, Tokenizer]:
 
     Raises:
         ModelError: the two do not fit. SettingsError: the task's texts are longer than the model reads, or
-            it is to write some and halts.
+            it is to write some, and halts or runs to a fixed point.
     """
     folder, length = model_folder(settings.encoder.folder), settings.task.max_length
     pretrained, tokenizer = load_model(folder), load_tokenizer(folder)
@@ -47,11 +47,13 @@ def open_encoder(settings: FinetuneSettings) -> tuple[Model, Tokenizer]:
             f"task.max_length {length} is more than the model's {positions} positions",
             remedy=f"Set task.max_length={positions} or less",
         )
-    if pretrained.config.halts and isinstance(settings.task, WritingTask):
+    config = pretrained.config
+    if (config.halts or config.solves) and isinstance(settings.task, WritingTask):
+        what, without = ("halts", "halting") if config.halts else ("runs to its fixed point", "solver")
         raise SettingsError(
-            f"task.kind={settings.task.kind} writes token by token, which an encoder that halts cannot",
+            f"task.kind={settings.task.kind} writes token by token, which an encoder that {what} cannot",
             where=settings.encoder.folder,
-            remedy="Use an encoder with halting: none, or task.kind=answers, which points at its answers",
+            remedy=f"Use an encoder with {without}: none, or task.kind=answers, which points at its answers",
         )
     return pretrained, tokenizer
 
@@ -120,7 +122,8 @@ def tuned_config(config: EncoderConfig, choice: EncoderChoice, usual: int | None
     """The encoder that is tuned, by the configuration of the pretrained one; no weights are needed.
 
     Args:
-        usual: how many depths it has where nobody says; None: as many as before.
+        usual: how many depths it has where nobody says, unless it solves, which needs its iterations; None:
+            as many as before.
 
     Raises:
         SettingsError: there is no such plan, or the encoder, which halts or runs to a fixed point, needs one
@@ -129,7 +132,7 @@ def tuned_config(config: EncoderConfig, choice: EncoderChoice, usual: int | None
     if (dropout := choice.dropout) is not None:
         config = replace(config, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
     plan = shared_plan(config.plan) if choice.unshare == "share" else config.plan
-    depth = choice.num_hidden_layers or usual or plan.depth
+    depth = choice.num_hidden_layers or (None if config.solves else usual) or plan.depth
     try:
         return config.with_plan(_plan(plan, choice, depth))
     except SettingsError as error:
