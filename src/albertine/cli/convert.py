@@ -92,7 +92,11 @@ def convert(
     ] = None,
     depth: Annotated[
         int | None,
-        typer.Option("--depth", min=0, help="With --whiten: the depth that vectors are made of; default 1."),
+        typer.Option(
+            "--depth",
+            min=0,
+            help="With --whiten: the depth that vectors are made of; default 1, of a solver all.",
+        ),
     ] = None,
     sample: Annotated[
         Path | None,
@@ -135,7 +139,7 @@ def convert(
         _checkpoint(source, replace(found, model=model), tokenizer, target, to, text, lossy=lossy)
     else:
         if whiten:
-            files = _whitening(source, model, tokenizer, whiten, 1 if depth is None else depth)
+            files = _whitening(source, model, tokenizer, whiten, depth)
         else:
             files = vector_files(source, same_weights=not share)
         _folder(replace(found, model=model), tokenizer, target, to, files, stored)
@@ -222,7 +226,7 @@ def _checkpoint(
 
 
 def _whitening(
-    source: Path, model: Model, tokenizer: Tokenizer | None, texts: list[Path], depth: int
+    source: Path, model: Model, tokenizer: Tokenizer | None, texts: list[Path], depth: int | None
 ) -> dict[str, bytes]:
     """The file of a new whitening, by the sentences of texts."""
     from albertine.cli.source import Source
