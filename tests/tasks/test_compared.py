@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +13,14 @@ import torch
 
 import albertine
 from albertine.cli.app import run
-from albertine.errors import AlbertineError
+from albertine.errors import AlbertineError, DataError
 from albertine.interop.heads import usual_pooling
 from albertine.layout import Packed, pack
 from albertine.model.comparison import Comparer, pair_means
 from albertine.model.plan import SharingPlan
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.finetune import FinetuneResult
+from albertine.tasks.judge import judge, open_run
 from albertine.tasks.whitened import RIDGE, whiten
 from tests import stand_in
 from tests.model import builders
@@ -182,6 +184,8 @@ def test_it_is_asked_about_pairs(tuned: FinetuneResult, capsys: pytest.CaptureFi
     assert "compares two" in capsys.readouterr().err
     with pytest.raises(AlbertineError, match="compares two"):
         albertine.Predictor(tuned.model).classify([("old", "man"), "old man"])
+    with pytest.raises(DataError, match="compares two"):
+        open_run(tuned.folder, ["task.pair=null"])
 
 
 def test_narrow_encoders_compare_pairs_by_default(tmp_path: Path, pretrained: Path) -> None:
@@ -235,13 +239,18 @@ def test_a_classifier_is_asked_about_as_many_texts_as_it_was_tuned_with(
         task={"text": "one", "pair": column, "label": "verdict"},
         training={"steps": 1},
     )
-    predictor = albertine.Predictor(found.model)
+    predictor, away = albertine.Predictor(found.model), shutil.copytree(found.model, tmp_path / "away")
+    scored = [f"task.dev={pairs(tmp_path / 'dev.csv', 4, 1)}", "task.text=one", "task.label=verdict"]
     asked: dict[str, str | tuple[str, str]] = {"one": "old man", "pair": ("old man", "man")}
     for kind, texts in asked.items():
+        evaluated = [*scored, *["task.pair=two"] * (kind == "pair")]
         if kind != refused:
             assert set(predictor.classify([texts])[0]) == {"same", "other"}
+            assert len(judge(open_run(away, evaluated))[0].answers) == 4
             continue
+        with pytest.raises(DataError, match=r"dev\.csv:2: .* was tuned with .*task\.pair"):
+            open_run(away, evaluated)
         with pytest.raises(AlbertineError, match="was tuned with"):
             predictor.classify([texts])
         assert run(["predict", "classify", str(found.model), "old man" + "\tman" * (kind == "pair")]) == 2
-        assert "was tuned with" in capsys.readouterr().err
+        assert "text 1: " in (told := capsys.readouterr().err) and "was tuned with" in told

@@ -280,7 +280,8 @@ class Predictor:
         pairs = [(text, None) if isinstance(text, str) else text for text in texts_of(texts, pairs=None)]
         if not pairs:
             return []
-        logits, _ = self.said([Example(str(i), a, b, None, "") for i, (a, b) in enumerate(pairs)])
+        asked = [Example(str(i), a, b, None, f"text {i + 1}") for i, (a, b) in enumerate(pairs)]
+        logits, _ = self.said(asked)
         names = family.labels or ("score",)
         return [dict(zip(names, row, strict=True)) for row in family.values(logits)]
 
