@@ -80,6 +80,8 @@ def test_a_folder_is_a_saved_model_without_weights(exported: Path, classifier: P
     assert told["albertine"] == source["albertine"] and told["id2label"] == source["id2label"]
     first, second = load_tokenizer(exported), load_tokenizer(classifier)
     assert first.fingerprint == second.fingerprint
+    cut = json.loads((exported / "tokenizer_config.json").read_text())["model_max_length"]
+    assert cut == told["max_position_embeddings"] == 48
 
 
 def test_the_report(exported: Path) -> None:

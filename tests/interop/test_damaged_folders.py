@@ -94,6 +94,20 @@ def test_keras_beside_safetensors_is_no_matter(sound: dict[str, Path], tmp_path:
     albertine.load(tmp_path / "m")
 
 
+@pytest.mark.parametrize("alone", [True, False])
+def test_an_adapter_is_not_passed_over(alone: bool, sound: dict[str, Path], tmp_path: Path) -> None:
+    """Kills: the numbers of the model without it, where transformers adds it to the weights."""
+    folder = tmp_path / "m"
+    shutil.copytree(sound["albert"], folder)
+    (folder / "adapter_config.json").write_text('{"peft_type": "LORA"}')
+    if alone:
+        (folder / "config.json").unlink()
+        (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")
+    with pytest.raises(ModelError, match="adapter of peft") as caught:
+        albertine.load(folder)
+    assert "merge_and_unload" in str(caught.value)
+
+
 WORD = "albert.embeddings.word_embeddings.weight"
 
 

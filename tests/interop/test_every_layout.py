@@ -3,10 +3,16 @@ reads each."""
 
 from __future__ import annotations
 
+import itertools
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
 from pathlib import Path
 
 import pytest
 import torch
+import transformers
 
 import albertine
 from albertine.analysis.parameters import parameters_by_part
@@ -15,6 +21,7 @@ from albertine.interop.google import save_checkpoint
 from albertine.interop.google_names import keymap
 from albertine.interop.heads import carried_config, head_config, read_classifier, task_of
 from albertine.interop.huggingface import read_folder, save_model, written_type
+from albertine.interop.lonepatient import save_lonepatient
 from albertine.interop.model_folder import ModelFolder
 from albertine.interop.tensorflow_layouts import written_kind
 from albertine.model.config import EncoderConfig
@@ -49,6 +56,9 @@ def written(found: ModelFolder, folder: Path, to: str) -> ModelFolder:
     if to in TENSORFLOW:
         told = carried_config(found, written_kind(model, to))
         save_checkpoint(model, None, folder, to, extra_tensors=extra, extra_config=told)
+    elif to == "lonepatient":
+        told = carried_config(found, "albert")
+        save_lonepatient(model, None, folder, extra_tensors=extra, extra_config=told)
     else:
         told = carried_config(found, written_type(model.config, layout))  # type: ignore[arg-type]
         save_model(model, None, folder, extra_tensors=extra, extra_config=told, layout=layout)  # type: ignore[arg-type]
@@ -86,6 +96,50 @@ def test_a_head_goes_along(name: str, task: str, tmp_path: Path) -> None:
         assert task_of(found) == task and found.extra.keys() == tuned.head.keys()
         assert all(torch.equal(found.extra[part], x) for part, x in tuned.head.items())
         assert kind is None or read_classifier(found, to).labels == ("x", "y")
+
+
+_TASKS = {
+    "ForSequenceClassification": "classify",
+    "ForMultipleChoice": "choose",
+    "ForTokenClassification": "tag",
+    "ForQuestionAnswering": "answer",
+    "ForQuestionAnsweringSimple": "answer",
+}
+_HOLDING = {
+    "Albert": ("albertine", "hf", "electra", "lonepatient", "google"),
+    "Bert": ("albertine", "hf", "bert", "electra", "lonepatient", "google"),
+    "Electra": ("albertine", "hf", "electra"),
+    "RoFormer": ("albertine", "hf", "roformer"),
+    "XLNet": ("albertine", "hf", "xlnet"),
+}
+"""Layouts for the heads of an encoder of transformers; Google's has those of classification and answers."""
+_OTHERS = {f"{name}{head}" for name in ("Electra", "RoFormer") for head in list(_TASKS)[:2]}
+"""Heads that compute otherwise than ours, and are left aside."""
+THEIRS = [
+    (name, head)
+    for name, head in itertools.product(_HOLDING, _TASKS)
+    if hasattr(transformers, name + head) and name + head not in _OTHERS
+]
+
+
+@pytest.mark.parametrize(("name", "head"), THEIRS)
+def test_what_a_head_of_transformers_does_goes_along(name: str, head: str, tmp_path: Path) -> None:
+    """Kills: the task told by the class alone, which other layouts lack: a choice answered as a score."""
+    auto, task = getattr(transformers, name + head), _TASKS[head]
+    xlnet = {"d_model": 24, "n_layer": 2, "n_head": 2, "d_inner": 40}
+    usual = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 40}
+    shape = xlnet if name == "XLNet" else usual | {"embedding_size": 8}
+    words = {"vocab_size": 40, "hidden_act": "gelu_new"}
+    auto(auto.config_class(**words, **shape)).save_pretrained(tmp_path / "theirs")
+    theirs = read_folder(tmp_path / "theirs")
+    assert theirs.extra and task_of(theirs) == task
+    for to in _HOLDING[name]:
+        if to == "google" and task not in ("classify", "answer"):
+            continue
+        there = written(theirs, tmp_path / to, to)
+        for found in (there, written(there, tmp_path / f"{to} back", "hf")):
+            assert task_of(found) == task and found.extra.keys() == theirs.extra.keys(), to
+            assert all(torch.equal(found.extra[part], x) for part, x in theirs.extra.items())
 
 
 def test_xlnet_through_every_layout(tmp_path: Path) -> None:

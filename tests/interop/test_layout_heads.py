@@ -122,6 +122,31 @@ def test_their_heads_are_left_aside_and_never_asked(
     assert read_folder(tmp_path / "again").left_aside == ()
 
 
+def test_classes_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    """Kills: the chance of one told for the other, and the likeliest class left out."""
+    tuned = Classifier(unshared("modernbert", {"pooler"}), 3)
+    with torch.no_grad():
+        tuned.head["classifier.bias"].copy_(torch.tensor([0.0, 9.0, -9.0]))
+    said = head_config("modernbert", "classify", 0.1, names=("y", "x", "x"), kind="single")
+    save_model(tuned.base, WordPieceTokenizer(PIECES), tmp_path, extra_tensors=tuned.head, extra_config=said)
+    (chances,) = Predictor(tmp_path).classify(["a b"])
+    assert chances.keys() == {"y", "x (1)", "x (2)"} and sum(chances.values()) == pytest.approx(1, abs=1e-4)
+    assert max(chances, key=lambda name: chances[name]) == "x (1)"
+    found = read_folder(tmp_path)
+    found.config["albertine"]["task"] = "tag"
+    assert read_classifier(found, tmp_path).labels == ("y", "x", "x")
+
+
+def test_several_scores_are_refused(tmp_path: Path) -> None:
+    config = transformers.BertConfig(
+        vocab_size=40, hidden_size=12, num_hidden_layers=1, num_attention_heads=2, intermediate_size=20
+    )
+    config.num_labels, config.problem_type = 3, "regression"
+    transformers.BertForSequenceClassification(config).save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match="3 numbers a text"):
+        read_classifier(read_folder(tmp_path), tmp_path)
+
+
 @each
 @pytest.mark.parametrize("one_for_all", [True, False])
 def test_sentence_transformers_reads_the_folder(layout: str, one_for_all: bool, tmp_path: Path) -> None:
@@ -164,6 +189,17 @@ def test_convert_writes_copies_and_the_small_form_again(layout: str, tmp_path: P
     assert f"the layout of {other} has no place for norm {model.config.norm}, " in message
     assert len(message.strip().splitlines()) == 1 and not (tmp_path / "x").exists()
     assert run(["convert", str(small), str(tmp_path / "x"), "--to", "gpt2"]) == 2
+
+
+@pytest.mark.parametrize("layout", ["albertine", "transformers"])
+@pytest.mark.parametrize("kind", ["albert", "xlnet"])
+def test_a_tokenizer_tells_the_longest_row_of_its_model(kind: str, layout: Any, tmp_path: Path) -> None:
+    """Wherever a layout has it: XLNet's has no word for it, and ours its own place."""
+    xlnet = {"positions": "relative", "embedding_norm": False, "embedding_size": 24}
+    model = builders.model(SharingPlan.unshared(2), **(xlnet if kind == "xlnet" else {}))
+    save_model(model, WordPieceTokenizer(PIECES), tmp_path, layout=layout)
+    told = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    assert told["model_max_length"] == model.config.max_position_embeddings == 32
 
 
 def test_what_transformers_says_as_it_stands_is_written_so(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import os
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,21 @@ def test_tokenizer_encoder_and_features(
     one = pipeline("feature-extraction", tmp_path / "m")(texts[0], return_tensors=True)[0]
     alone = model(*ours(texts[0], return_tensors="pt").values()).last_hidden_state[0]
     assert one.shape == alone.shape and (one - alone).abs().max() <= BOUND
+
+
+@every_kind
+@pytest.mark.parametrize("positions", [64, 1024])
+def test_texts_are_cut_at_what_the_model_reads(
+    kind: str, positions: int, tokenizers: dict[str, Tokenizer], tmp_path: Path
+) -> None:
+    """Kills: 512 tokens for every model, more than a short one reads, and half of what a long one does."""
+    ours, text = tokenizers["en"], "He played there. " * 400
+    base = encoder(kind, ours, set())
+    model = Model(replace(base.config, max_position_embeddings=positions), set(), seed=5)
+    albertine.save(model, ours, tmp_path)
+    cut = {"truncation": True}
+    told = pipeline("feature-extraction", tmp_path, tokenize_kwargs=cut)(text, return_tensors=True)[0]
+    assert len(told) == positions
 
 
 @both

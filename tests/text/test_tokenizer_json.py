@@ -214,6 +214,28 @@ def test_settings_beside_tokenizer_json_count_as_in_transformers(name: str, tmp_
     assert load_tokenizer(folder).encode("Hello") == [5 if name == "BertTokenizer" else 6]
 
 
+@pytest.mark.parametrize(("name", "file"), [("BertTokenizer", False), ("PreTrainedTokenizerFast", True)])
+def test_the_class_tells_which_of_two_vocabularies_counts(name: str, file: bool, tmp_path: Path) -> None:
+    """Kills: `vocab.txt` in any case, whose pieces do not tell that its text is not to be lowered."""
+    from transformers import AutoTokenizer
+
+    folder, text = written(tmp_path, normalizers.BertNormalizer(lowercase=False)), "Hello hello"
+    (folder / "vocab.txt").write_text("\n".join([*PIECES, "the", "of", "and", "to", *"abcdfghij"]) + "\n")
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": name, "unk_token": "[UNK]"}))
+    found = load_tokenizer(folder)
+    assert found.vocab_size == len(PIECES) + (0 if file else 13)
+    assert found.encode(text) == ([5, 6] if file else [6, 6])
+    if file:
+        theirs = AutoTokenizer.from_pretrained(folder)(text, add_special_tokens=False)["input_ids"]
+        assert found.encode(text) == theirs
+    assert load_tokenizer(folder / "vocab.txt").vocab_size == len(PIECES) + 13
+    normalized = written(tmp_path / "other", normalizers.BertNormalizer(handle_chinese_chars=False))
+    (normalized / "vocab.txt").write_text("\n".join(PIECES) + "\n")
+    (normalized / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": name}))
+    chinese: Any = load_tokenizer(normalized)
+    assert chinese.chinese is not file
+
+
 @pytest.mark.parametrize("changes", [{"do_lower_case": False}, {"keep_accents": True}], ids=str)
 @pytest.mark.parametrize("name", ["AlbertTokenizer", "PreTrainedTokenizerFast"])
 def test_settings_of_an_albert_beside_tokenizer_json_count_too(

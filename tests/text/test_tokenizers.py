@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -309,6 +310,41 @@ def test_a_chinese_albert_folder_gets_wordpiece(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "albert"}))
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "AlbertTokenizer"}))
     assert load_tokenizer(tmp_path).kind == "wordpiece"
+
+
+@pytest.mark.parametrize(
+    ("beside", "model", "refused"),
+    [
+        ({}, {"model_type": "bert"}, None),
+        ({"tokenizer_class": "ElectraTokenizerFast"}, {"model_type": "electra"}, None),
+        ({"tokenizer_class": "DistilBertTokenizer"}, {}, None),
+        ({"tokenizer_class": "PreTrainedTokenizerFast"}, {}, None),
+        ({"tokenizer_class": "RoFormerTokenizer"}, {}, "RoFormerTokenizer"),
+        (
+            {"tokenizer_class": "RoFormerTokenizerFast"},
+            {"tokenizer_class": "BertTokenizer"},
+            "RoFormerTokenizer",
+        ),
+        ({"do_lower_case": True}, {"model_type": "roformer"}, "RoFormerTokenizer"),
+        ({"tokenizer_class": "BertTokenizer"}, {"model_type": "roformer"}, None),
+        ({}, {"model_type": "roformer", "tokenizer_class": "BertTokenizer"}, None),
+        ({}, {"model_type": "bert", "tokenizer_class": "BertJapaneseTokenizer"}, "BertJapaneseTokenizer"),
+        ({"tokenizer_class": "MPNetTokenizer"}, {}, "MPNetTokenizer"),
+    ],
+    ids=str,
+)
+def test_a_class_that_may_cut_otherwise_is_refused(
+    beside: dict[str, Any], model: dict[str, Any], refused: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / "vocab.txt").write_text("\n".join(VOCABULARY), encoding="utf-8")
+    (tmp_path / "config.json").write_text(json.dumps(model))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(beside))
+    if refused is None:
+        assert load_tokenizer(tmp_path).kind == "wordpiece"
+        return
+    with pytest.raises(TokenizerError, match=refused) as caught:
+        load_tokenizer(tmp_path)
+    assert '"tokenizer_class": "BertTokenizer"' in str(caught.value)
 
 
 def test_settings_beside_the_vocabulary_are_honoured(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from albertine.interop.pickled import PICKLED, PICKLED_INDEX
 from albertine.interop.places import check_apart, model_folder
 from albertine.interop.sentence_transformers import DENSE, MODULES, POOLING, PROMPTS, TRANSFORMER
 from albertine.interop.weights import INDEX, SINGLE
-from albertine.interop.writing import carry_over
+from albertine.interop.writing import carry_over, fit_tokenizer
 
 VERSION = 1
 """Of the layout of export.json."""
@@ -112,6 +112,7 @@ def _describe(source: Opened, folder: Path) -> None:
     (folder / "config.json").write_text(text, encoding="utf-8")
     if source.tokenizer is not None:
         source.tokenizer.save(folder)
+        fit_tokenizer(folder, source.config)
     for name, content in source.files.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(content)

@@ -169,6 +169,8 @@ def carried_config(folder: ModelFolder, model_type: str) -> dict[str, Any]:
     # All but what is said of the encoder: the task, and what that needs to be asked, such as a threshold.
     encoder = written_flags(folder.model)
     own = {n: x for n, x in our_flags(folder.config).items() if n not in encoder and n != "encoder"}
+    if folder.extra and (task := task_of(folder)) is not None:
+        own["task"] = task  # which their folders tell by a class that the other layout may lack
     if not folder.extra and not own:
         return {}
     kept = ("id2label", "label2id", "problem_type")
@@ -217,7 +219,7 @@ def read_classifier(folder: Described, where: object) -> ClassifierHead:
     """The sequence classifier of a folder that was read.
 
     Raises:
-        ModelError: it has none, or its labels do not fit it.
+        ModelError: it has none, it does not fit the encoder, or it gives several scores.
     """
     if folder.left_aside:
         raise ModelError(
@@ -241,6 +243,15 @@ def read_classifier(folder: Described, where: object) -> ClassifierHead:
             f"has a classifier of shape {list(weight)} on an encoder of width {hidden}", where=where
         )
     kind, labels = _kind(folder.config, bias[0]), labels_in(folder.config, bias[0])
+    if task_of(folder) in ("classify", None):  # the tags of tokens may share a name
+        labels = _apart(labels)
+        if kind == "score" and bias[0] > 1:
+            raise ModelError(
+                f"gives {bias[0]} numbers a text, and a score of Albertine's is one",
+                where=where,
+                remedy='If they are classes, write "problem_type": "single_label_classification" into its '
+                "config.json",
+            )
     pairs = our_flags(folder.config).get("pairs")
     return ClassifierHead(
         bias[0],
@@ -265,6 +276,11 @@ def labels_in(config: Mapping[str, Any], count: int | None = None) -> tuple[str,
     names = config.get("id2label")
     table: Mapping[str, Any] = names if isinstance(names, dict) else {}
     return tuple(str(table.get(str(i), f"LABEL_{i}")) for i in range(len(table) if count is None else count))
+
+
+def _apart(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Names by which classes can be told apart: of those that share one each gets its number behind it."""
+    return tuple(f"{name} ({i})" if names.count(name) > 1 else name for i, name in enumerate(names))
 
 
 def _kind(tree: Mapping[str, Any], outputs: int) -> Kind:

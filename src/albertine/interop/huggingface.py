@@ -47,7 +47,7 @@ from albertine.interop.lonepatient_names import PROJECTION, layout_of, lonepatie
 from albertine.interop.model_folder import ModelFolder as ModelFolder
 from albertine.interop.positions import sinusoids
 from albertine.interop.savable import check_finite, plain_model, plain_state
-from albertine.interop.weights import OpenWeights, open_weights, read_json, refuse_keras
+from albertine.interop.weights import OpenWeights, open_weights, read_json, refuse_adapter, refuse_keras
 from albertine.interop.writing import SavableTokenizer, write_folder
 from albertine.interop.xlnet_names import MASK_EMBEDDING, our_head_name, their_head_name
 from albertine.model.config import EncoderConfig
@@ -85,6 +85,7 @@ def read_folder(folder: str | Path) -> ModelFolder:
     if (prefix := checkpoint_in(folder)) is not None:
         return read_checkpoint(folder, prefix)
     refuse_keras(folder)
+    refuse_adapter(folder)
     tree = read_json(folder / "config.json")
     kind, config = encoder_in(tree, folder / "config.json")
     with open_weights(folder) as weights:

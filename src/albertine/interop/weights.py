@@ -27,6 +27,7 @@ SHOWN = 200
 """Characters of a name out of a file that is not to be trusted."""
 FLOATS = frozenset({"F16", "BF16", "F32", "F64"})
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+ADAPTER = "adapter_config.json"
 KERAS = (".h5", ".hdf5", ".keras")
 
 
@@ -162,6 +163,21 @@ def refuse_keras(folder: Path) -> None:
             where=folder,
             remedy="Save them in bert4keras with save_weights_as_checkpoint, in transformers as safetensors; "
             "keras-xlnet has no other form, its models come from a checkpoint of XLNet, which is read",
+        )
+
+
+def refuse_adapter(folder: Path) -> None:
+    """Say of a folder with an adapter of peft, which transformers adds to the weights, how they become one.
+
+    Raises:
+        ModelError: it has one.
+    """
+    if (folder / ADAPTER).is_file():
+        raise ModelError(
+            f"holds an adapter of peft ({ADAPTER}), which Albertine does not add to the weights",
+            where=folder,
+            remedy="Merge it with peft: PeftModel.from_pretrained(BASE, FOLDER).merge_and_unload()"
+            ".save_pretrained(NEW), BASE being the model it was trained on, and put the tokenizer into NEW",
         )
 
 

@@ -13,6 +13,7 @@ from albertine.errors import ModelError
 from albertine.files import replaced_folder
 from albertine.interop.card import NAME as README
 from albertine.interop.card import RESULTS, model_card
+from albertine.interop.config_values import our_flags
 from albertine.interop.pickled import PICKLED, PICKLED_INDEX
 from albertine.interop.sentence_transformers import DENSE, MODULES, POOLING, PROMPTS, TRANSFORMER
 from albertine.interop.weights import INDEX, SINGLE
@@ -97,8 +98,10 @@ def write_folder(
             (beside / README).write_text(model_card(config, tensors, told), encoding="utf-8")
             if tokenizer is not None:
                 tokenizer.save(beside)
+                fit_tokenizer(beside, config)
                 if config["model_type"] == "modernbert":
-                    _without_types(beside / "tokenizer_config.json")
+                    # It knows no segments, and transformers hands a model all that its tokenizer gives.
+                    _tell(beside, "model_input_names", ["input_ids", "attention_mask"])
             for name, content in files.items():
                 (beside / name).parent.mkdir(exist_ok=True)
                 (beside / name).write_bytes(content)
@@ -109,11 +112,19 @@ def write_folder(
         ) from error
 
 
-def _without_types(file: Path) -> None:
-    """ModernBERT knows no segments, and transformers hands a model all that its tokenizer gives."""
+def fit_tokenizer(folder: Path, config: Mapping[str, Any]) -> None:
+    """Tell the longest row that the model of a config.json reads in the tokenizer's files beside it, where
+    transformers and its pipelines cut texts by it."""
+    places: tuple[Mapping[str, Any], ...] = (config, config.get("encoder") or {}, our_flags(config))
+    lengths = (said.get("max_position_embeddings") for said in places)
+    if (longest := next(filter(None, lengths), None)) is not None:
+        _tell(folder, "model_max_length", longest)
+
+
+def _tell(folder: Path, name: str, value: object) -> None:
+    file = folder / "tokenizer_config.json"
     if file.is_file():
-        tree = json.loads(file.read_text(encoding="utf-8"))
-        tree["model_input_names"] = ["input_ids", "attention_mask"]
+        tree = json.loads(file.read_text(encoding="utf-8")) | {name: value}
         file.write_text(json.dumps(tree, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

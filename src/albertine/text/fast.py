@@ -116,7 +116,8 @@ def _normalizer(cleaning: Cleaning, charsmap: bytes) -> Any:
         steps += [normalizers.NFKD(), normalizers.Replace(Regex(f"[{combining_class()}]"), "")]
     if cleaning.lower:
         # the library lowers character by character and would miss the final sigma
-        steps += [normalizers.Replace(Regex("(?<=\\p{L})Σ(?!\\p{L})"), "ς"), normalizers.Lowercase()]
+        cased = r"[\p{Lu}\p{Ll}\p{Lt}]"
+        steps += [normalizers.Replace(Regex(f"(?<={cased})Σ(?!{cased})"), "ς"), normalizers.Lowercase()]
     if charsmap:
         steps.append(normalizers.Precompiled(charsmap))
     return normalizers.Sequence(steps)

@@ -16,7 +16,7 @@ from albertine.text.added import Added, added_pieces, appended
 from albertine.text.cleaning import Cleaning
 from albertine.text.sentencepiece import SentencePieceTokenizer
 from albertine.text.tokenizer import CLS_SEGMENT, MODEL_FILE, VOCABULARY_FILE, Tokenizer
-from albertine.text.tokenizer_json import USUAL_SPECIAL, read_tokenizer_json, with_added
+from albertine.text.tokenizer_json import AS_IT_IS, USUAL_SPECIAL, read_tokenizer_json, with_added
 from albertine.text.wordpiece import BERT, WordPieceTokenizer
 
 CONFIG_FILE = "tokenizer_config.json"
@@ -26,6 +26,9 @@ ASSETS = "assets"
 SAVED = {MODEL_FILE, VOCABULARY_FILE, FAST_FILE, CONFIG_FILE}
 """All that a tokenizer's folder holds."""
 MAX_BYTES = 64 * 2**20
+_AS_BERT = "Bert ConvBert DPRContextEncoder DPRQuestionEncoder DistilBert Electra LayoutLM Lxmert MobileBert"
+_CLASSES = frozenset(f"{name}Tokenizer" for name in ("Albert", "XLNet", "SqueezeBert", *_AS_BERT.split()))
+"""Tokenizers of transformers, without "Fast", that cut text and place special pieces as those read here."""
 
 
 def load_tokenizer(path: str | Path) -> Tokenizer:
@@ -38,11 +41,12 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     Pieces that were added to it with transformers are kept whole, as there.
     `tokenizer_config.json` beside the vocabulary is honoured: do_lower_case, keep_accents, strip_accents,
     tokenize_chinese_chars, replace_quotes. Google's archives have none: there the pieces of `vocab.txt` tell
-    whether text is lowered.
+    whether text is lowered. Where the class of transformers that it names takes `tokenizer.json` as it is,
+    that file is read and not `vocab.txt`.
 
     Raises:
-        TokenizerError: nothing there, several vocabularies, one that is damaged, or added pieces whose ids do
-            not follow its own.
+        TokenizerError: nothing there, several vocabularies, one that is damaged, added pieces whose ids do
+            not follow its own, or a class is named that may cut text otherwise, such as RoFormer's.
     """
     path = standing(Path(path))
     if not path.exists():
@@ -52,18 +56,40 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
             remedy=f"Check the path of the tokenizer. {which(str(path))}",
         )
     file = path if path.is_file() else _vocabulary_in(path)
+    folder = file.parent
+    config = _config(folder / CONFIG_FILE)
+    _check_class(config, folder)
+    if path != file and file.suffix == ".txt" and str(config.get("tokenizer_class")) in AS_IT_IS:
+        file = folder / FAST_FILE if (folder / FAST_FILE).is_file() else file
     _check_size(file)
-    config = _config(file.parent / CONFIG_FILE)
     data = file.read_bytes()
     if not data.strip():
         raise TokenizerError("is empty", where=file, remedy="Copy the vocabulary of the model again")
     if file.suffix == ".json":
         return read_tokenizer_json(file, config)
-    folder = file.parent
     added = added_pieces(_config(folder / FAST_FILE), config, _config(folder / ADDED_FILE))
     if file.suffix == ".txt":
         return _wordpiece(data, config, added, file)
     return with_added(_sentencepiece(data, config, file), added, folder)
+
+
+def _check_class(config: dict[str, Any], folder: Path) -> None:
+    """Refuse a vocabulary whose class in transformers may make other ids of it.
+
+    The class is told by the `tokenizer_config.json` that was read into `config`, else by the model's
+    config.json; without either, transformers takes RoFormer's own for every RoFormer.
+    """
+    named = config.get("tokenizer_class")
+    if named is None:
+        model = _config(folder / "config.json")
+        own = "RoFormerTokenizer" if model.get("model_type") == "roformer" else None
+        named = model.get("tokenizer_class") or own
+    if named and str(named) not in AS_IT_IS and str(named).removesuffix("Fast") not in _CLASSES:
+        raise TokenizerError(
+            f"is of the class {named}, which may cut text otherwise than BERT's, ALBERT's and XLNet's",
+            where=folder,
+            remedy=f'If it cuts as BERT does, write "tokenizer_class": "BertTokenizer" into {CONFIG_FILE}',
+        )
 
 
 def _wordpiece(data: bytes, config: dict[str, Any], added: Added, file: Path) -> Tokenizer:

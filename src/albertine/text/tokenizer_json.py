@@ -24,7 +24,7 @@ _IN_TEXT = frozenset({"<eop>"})
 """Special in XLNet's tokenizer.json, but its spiece.model finds it in text."""
 _BYTE = re.compile("<0x[0-9A-F]{2}>")
 USUAL_SPECIAL = frozenset(piece for family in (BERT, ALBERT, XLNET) for piece in vars(family).values())
-_AS_IT_IS = frozenset({"PreTrainedTokenizerFast", "TokenizersBackend"})
+AS_IT_IS = frozenset({"PreTrainedTokenizerFast", "TokenizersBackend"})
 """The classes of transformers that take tokenizer.json alone for the pipeline."""
 
 
@@ -118,7 +118,7 @@ def _wordpiece(
 def _said(config: dict[str, Any]) -> dict[str, Any]:
     """The settings beside the file that count more than what it says; for a class that takes the file as it
     is, none."""
-    return {} if config.get("tokenizer_class") in _AS_IT_IS else config
+    return {} if config.get("tokenizer_class") in AS_IT_IS else config
 
 
 def _is_bert(tree: dict[str, Any], steps: list[dict[str, Any]]) -> bool:
