@@ -1040,8 +1040,8 @@ KEPT = (
     M("tasks/predict.py", "bare = any(", "bare = False and any(", "tests/tasks/test_predict.py -k carriage"),
     M(
         "text/documents.py",
-        "if Path(here) != folder and _is_corpus",
-        "if False and _is_corpus",
+        "corpus = _is_corpus({*folders, *names})",
+        "corpus = False",
         "tests/text/test_documents.py -k corpus",
     ),
     M(
@@ -1377,6 +1377,30 @@ ROLES = (
         "or (None if config.solves else usual) or",
         "or usual or",
         "tests/tasks/test_halting.py -k vectors",
+    ),
+    M(
+        "interop/heads.py",
+        'own["task"] = task',
+        "pass",
+        "tests/interop/test_every_layout.py -k goes_along",
+    ),
+    M(
+        "interop/heads.py",
+        "labels = _apart(labels)",
+        "pass",
+        "tests/interop/test_layout_heads.py -k told_apart",
+    ),
+    M(
+        "interop/writing.py",
+        "fit_tokenizer(beside, config)",
+        "pass",
+        "tests/interop/test_layout_heads.py -k longest_row",
+    ),
+    M(
+        "text/load.py",
+        'own = "RoFormerTokenizer" if',
+        "own = None if",
+        "tests/text/test_tokenizers.py -k otherwise",
     ),
 )
 """What six further roles found (docs/log.md)."""
