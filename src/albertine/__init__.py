@@ -14,7 +14,7 @@ from albertine.errors import needs_torch
 
 if TYPE_CHECKING:
     from albertine.api import distill, evaluate, finetune, prepare, pretrain, score
-    from albertine.interop.writing import SavableTokenizer
+    from albertine.interop.savable import SavableTokenizer
     from albertine.model.model import Model
     from albertine.sklearn import TextClassifier as TextClassifier
     from albertine.tasks.predictor import Predictor

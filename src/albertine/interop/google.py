@@ -30,10 +30,11 @@ from albertine.interop.google_names import (
 from albertine.interop.huggingface_config import config_json, inner_blocks, our_flags
 from albertine.interop.keymap import check, refuse_too_deep, refuse_unexpected, to_ours, to_theirs
 from albertine.interop.model_folder import ModelFolder
+from albertine.interop.savable import SavableTokenizer
 from albertine.interop.tensorflow_bundle import INDEX, open_bundle, write_bundle
 from albertine.interop.tensorflow_layouts import written_kind
 from albertine.interop.weights import OpenWeights, read_json
-from albertine.interop.writing import OURS, SavableTokenizer, carry_over
+from albertine.interop.writing import OURS, carry_over
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 

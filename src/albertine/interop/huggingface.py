@@ -46,9 +46,9 @@ from albertine.interop.keymap import check, refuse_too_deep, refuse_unexpected, 
 from albertine.interop.lonepatient_names import PROJECTION, layout_of, lonepatient_plan, spare_tensors
 from albertine.interop.model_folder import ModelFolder as ModelFolder
 from albertine.interop.positions import sinusoids
-from albertine.interop.savable import check_finite, plain_model, plain_state
+from albertine.interop.savable import SavableTokenizer, check_finite, plain_model, plain_state
 from albertine.interop.weights import OpenWeights, open_weights, read_json, refuse_adapter, refuse_keras
-from albertine.interop.writing import SavableTokenizer, write_folder
+from albertine.interop.writing import write_folder
 from albertine.interop.xlnet_names import MASK_EMBEDDING, our_head_name, their_head_name
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model

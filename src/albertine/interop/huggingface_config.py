@@ -17,7 +17,7 @@ from albertine.model.config_checks import MAX_DEPTH
 from albertine.model.plan import SharingPlan
 
 if TYPE_CHECKING:
-    from albertine.interop.writing import SavableTokenizer
+    from albertine.interop.savable import SavableTokenizer
     from albertine.model.model import Model
 
 ModelType = Literal["albert", "bert", "electra", "roformer", "modernbert", "xlnet", "albertine"]

@@ -12,7 +12,8 @@ from albertine.interop.huggingface_config import config_json, our_flags
 from albertine.interop.huggingface_names import KEYMAPS
 from albertine.interop.keymap import to_theirs
 from albertine.interop.lonepatient_names import MAPPING, PROJECTION, lonepatient_plan
-from albertine.interop.writing import SavableTokenizer, write_folder
+from albertine.interop.savable import SavableTokenizer
+from albertine.interop.writing import write_folder
 from albertine.model.plan import SharingPlan
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from albertine.model.config_checks import MAX_DEPTH
 from albertine.model.plan import SharingPlan
 
 if TYPE_CHECKING:
-    from albertine.interop.writing import SavableTokenizer
+    from albertine.interop.savable import SavableTokenizer
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 _BASES = {FULL: ("global_rope_theta", 160_000.0), SLIDING: ("local_rope_theta", 10_000.0)}

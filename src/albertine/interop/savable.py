@@ -1,8 +1,10 @@
-"""Whether a model is one that a folder can hold, before anything is written."""
+"""What a folder can hold, asked before anything is written: of a model, and of a tokenizer."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +21,12 @@ REMEDIES = {
     "_mask": "First call torch.nn.utils.prune.remove(layer, name)",
 }
 """What to do, by a part of the name of a parameter that others have added."""
+
+
+class SavableTokenizer(Protocol):
+    """What saving asks of a tokenizer."""
+
+    def save(self, folder: Path) -> None: ...
 
 
 def plain_model(model: nn.Module, where: object) -> Model:

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from albertine.errors import ModelError
 from albertine.files import replaced_folder
@@ -15,6 +15,7 @@ from albertine.interop.card import NAME as README
 from albertine.interop.card import RESULTS, model_card
 from albertine.interop.config_values import our_flags
 from albertine.interop.pickled import PICKLED, PICKLED_INDEX
+from albertine.interop.savable import SavableTokenizer
 from albertine.interop.sentence_transformers import DENSE, MODULES, POOLING, PROMPTS, TRANSFORMER
 from albertine.interop.weights import INDEX, SINGLE
 
@@ -41,12 +42,6 @@ OURS = (
     *("settings.yaml", "settings-*.yaml", "environment.json"),
 )
 """What in a folder is of its model alone: weights in every format, what reads them, how they came to be."""
-
-
-class SavableTokenizer(Protocol):
-    """What saving asks of a tokenizer."""
-
-    def save(self, folder: Path) -> None: ...
 
 
 def write_folder(

@@ -12,7 +12,7 @@ from albertine.model.config_checks import MAX_DEPTH
 from albertine.model.plan import SharingPlan
 
 if TYPE_CHECKING:
-    from albertine.interop.writing import SavableTokenizer
+    from albertine.interop.savable import SavableTokenizer
 
 SEGMENTS = 3
 """A, B and [CLS]; what is compared is only whether two are the same."""
