@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,19 @@ import yaml
 
 import albertine
 from albertine.cli.app import run as command
-from albertine.errors import SettingsError
+from albertine.errors import RunError, SettingsError
 from albertine.evaluation import intervals
 from albertine.evaluation.hub_results import result_files
 from albertine.evaluation.run_card import write_card
 from albertine.evaluation.run_facts import Facts, Score, facts_of
+from albertine.evaluation.runs import RECORD
 from albertine.evaluation.stated import Stated
-from albertine.interop.card import head_of, model_card, stated
+from albertine.interop.card import head_of, model_card, shape_in_words, stated
+from albertine.interop.huggingface_config import config_json
+from albertine.model.model import Model
+from albertine.model.plan import SharingPlan
 from tests import stand_in
+from tests.model import builders
 
 hub = pytest.importorskip("huggingface_hub")
 STOP = {"training": {"steps": 2}, "watching": {"report": False, "tensorboard": False}}
@@ -183,6 +189,48 @@ def test_what_the_run_tells_is_not_kept_as_what_a_person_said(tuned: Path) -> No
     assert head_of(card.read_text())["base_model"] == "me/other"
 
 
+def retold(run: Path, picks: str, found: Sequence[float | None]) -> None:
+    """A metrics file of a run whose evaluations every ten steps found these values."""
+    rows: list[dict[str, Any]] = [
+        {"step": step, "tokens": 100 * step, "elapsed": 60.0 * step}
+        for step in range(5, 10 * len(found) + 1, 5)
+    ]
+    rows += [{"step": 10 * i, "evaluation": {picks: x}, "elapsed": 600.0 * i} for i, x in enumerate(found, 1)]
+    lines = [json.dumps(row) + "\n" for row in sorted(rows, key=lambda row: row["step"])]
+    (run / "metrics.jsonl").write_text("".join(lines))
+
+
+def test_the_last_model_of_a_tuned_run_is_not_told_the_scores_of_the_best(tuned: Path) -> None:
+    retold(tuned, "accuracy", [0.6, 0.9, 0.7])
+    record = json.loads((tuned / RECORD).read_text()) | {"step": 30, "test": {"accuracy": 0.95}}
+    (tuned / RECORD).write_text(json.dumps(record | {"scores": {"step": 20.0, "accuracy": 0.9}}))
+    final, best = facts_of(tuned / "final"), facts_of(tuned / "best")
+    assert final.scores == (Score("accuracy", 0.7, "dev", "last step", count=5),) and final.seeds == 1
+    assert [(s.value, s.split) for s in best.scores] == [(0.9, "dev"), (0.95, "test")] and best.seeds == 2
+    assert (best.steps, best.picked, final.steps, final.picked) == (30, 20, 30, None)
+    told = {}
+    for model in ("best", "final"):
+        write_card(tuned / model, Stated())
+        told[model] = sections((tuned / model / "README.md").read_text())
+    assert "- 30 updates" in told["best"]["training"] and "those after update 20." in told["best"]["training"]
+    assert "picked by the dev set" in told["best"]["scores"]
+    assert "these weights" not in told["final"]["training"]
+    assert "| last step: accuracy, dev | 0.7000 |" in told["final"]["scores"]
+    assert "picked by" not in told["final"]["scores"]
+    # Where the last step was the best, or dev is another one now, by which the best alone was scored again:
+    (tuned / RECORD).write_text(json.dumps(record | {"scores": {"step": 30.0, "accuracy": 0.7}}))
+    assert facts_of(tuned / "final").scores == facts_of(tuned / "best").scores
+    (tuned / RECORD).write_text(json.dumps(record | {"scores": {"step": 20.0, "accuracy": 0.8}}))
+    assert facts_of(tuned / "final").scores == ()
+
+
+def test_a_tuned_run_that_is_not_done_has_no_card(tuned: Path) -> None:
+    (tuned / RECORD).unlink()
+    with pytest.raises(RunError, match=r"no finished run of a task.*same command finishes it"):
+        write_card(tuned / "best", Stated())
+    assert "Tuned" not in (tuned / "best" / "README.md").read_text()
+
+
 def test_a_name_with_the_signs_of_a_pattern(tuned: Path) -> None:
     for seed in (1, 2):
         (tuned.parent / f"films-seed-{seed}").rename(tuned.parent / f"a[1]-seed-{seed}")
@@ -235,6 +283,46 @@ def test_a_pretrained_model(runs: Path, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("model", "found", "value", "picked"),
+    [
+        ("best", [0.04, 0.05, 0.05, 0.02], 0.05, 20),
+        ("best", [None, 0.05, 0.06, None], 0.06, 30),
+        ("final", [0.04, 0.05, 0.05, 0.02], 0.02, None),
+        ("final", [0.04, 0.05, 0.05, None], None, None),
+    ],
+)
+def test_the_scores_of_a_pretrained_model_are_of_its_weights(
+    runs: Path, tmp_path: Path, model: str, found: list[float | None], value: float | None, picked: int | None
+) -> None:
+    run = shutil.copytree(runs / "more", tmp_path / "more")
+    retold(run, "mlm_accuracy", found)
+    facts = facts_of(run / model)
+    assert [(s.metric, s.value, s.split) for s in facts.scores] == [("mlm_accuracy", value, "held out")][
+        : value is not None
+    ]
+    assert (facts.steps, facts.tokens, facts.picked) == (40, 4000, picked)
+    write_card(run / model, Stated())
+    page = sections((run / model / "README.md").read_text())["training"]
+    assert "- 40 updates" in page and ("those after update" in page) == (picked is not None)
+
+
+def test_another_corpus_in_the_place_of_the_runs_is_not_told(runs: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(runs / "more", tmp_path / "more")
+    settings = (run / "settings.yaml").read_text()
+    assert str(runs.parent / "corpus") in settings
+    corpus = shutil.copytree(runs.parent / "corpus", tmp_path / "corpus")
+    (run / "settings.yaml").write_text(settings.replace(str(runs.parent / "corpus"), str(corpus)))
+    assert facts_of(run / "best").corpus is not None
+    manifest = corpus / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"language": "en"', '"language": "zh"'))
+    write_card(run / "best", Stated())
+    page = (run / "best" / "README.md").read_text()
+    assert "no longer where it was" in sections(page)["data"] and "language" not in head_of(page)
+    shutil.rmtree(run / "checkpoints")  # then nothing says what the run has read
+    assert facts_of(run / "best").corpus is not None
+
+
 def test_a_model_without_a_run_says_what_is_not_known(tmp_path: Path) -> None:
     folder = stand_in.put(tmp_path, "zh")
     write_card(folder, Stated())
@@ -259,6 +347,7 @@ def test_the_card_of_an_earlier_version_goes() -> None:
     import torch
 
     shape = {"num_hidden_layers": 2, "hidden_size": 8, "embedding_size": 4, "vocab_size": 30}
+    shape |= {"num_attention_heads": 2, "intermediate_size": 16}
     config = {"model_type": "albert", "architectures": ["AlbertModel"], **shape}
     tensors = {"a": torch.zeros(3)}
     old = (
@@ -271,6 +360,23 @@ def test_the_card_of_an_earlier_version_goes() -> None:
     new = model_card(config, tensors)
     assert model_card(config, tensors, old) == new == model_card(config, tensors, new)
     assert "Mine." in model_card(config, tensors, old + "\nMine.\n")
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "changes"),
+    [
+        ("albert", "one block used at every depth.", {}),
+        ("albert", "2 blocks: 1 to 2 use number 0; 3 to 4 use number 1", {"plan": SharingPlan.grouped(4, 2)}),
+        ("bert", "each with its own block", {"plan": SharingPlan.unshared(3)}),
+        ("roformer", "each with its own block", {"plan": SharingPlan.unshared(3), "positions": "rotary"}),
+        ("albertine", "one attention block used", {"plan": SharingPlan.attention_only(3)}),
+    ],
+)
+def test_a_card_tells_what_the_depths_share(kind: str, words: str, changes: dict[str, Any]) -> None:
+    config = builders.config(**({"embedding_size": 24} | changes))
+    told = f"({kind}): 7 parameters, hidden size 24, embedding size 24, vocabulary 53; "
+    told += f"{config.plan.depth} depths, {words}"
+    assert f"A text encoder {told}" in shape_in_words(config_json(Model(config)), 7)
 
 
 def test_intervals() -> None:
@@ -291,6 +397,11 @@ def test_intervals() -> None:
     assert found.low == pytest.approx(low, abs=0.02) and found.high == pytest.approx(high, abs=0.02)
     assert intervals.of_predictions("pearson", value + 0.01, lines) is None, "not the score of these lines"
     assert intervals.of_predictions("squad_f1", value, lines) is None
+    wrong = [{"label": ["a"], "prediction": "b"}] * 81
+    none = intervals.of_predictions("cmrc_exact", 0.0, wrong)
+    assert none == intervals.of_share(0.0, 81) and round(none.high, 3) == 0.045
+    triples = [{"label": [["a", "b", "c"]], "prediction": []}] * 100
+    assert intervals.of_predictions("triple_f1", 0.0, triples) is None, "resamples of equal values"
     several = [{"label": ["a", "b"], "prediction": ["a"]}, {"label": ["b"], "prediction": ["b"]}] * 20
     micro = intervals.of_predictions("micro_f1", 0.8, several)
     assert micro is not None and micro.low < 0.8 < micro.high

@@ -434,6 +434,21 @@ def test_a_checkpoint_of_another_run_is_refused(build: Build, changes: dict[str,
     assert weights(folder) == before
 
 
+@pytest.mark.parametrize("seconds", [-60, 60])
+def test_a_final_model_that_is_older_than_the_last_checkpoint_is_written_again(
+    build: Build, seconds: int
+) -> None:
+    """As one is that was there before the run went on from an earlier checkpoint, where it was killed before
+    it saved the model; one that was changed afterwards is left alone."""
+    settings = build()
+    folder = run(settings)
+    good, at = weights(folder), (folder / "checkpoints" / "latest").stat().st_mtime + seconds
+    (folder / "final" / "model.safetensors").write_bytes(b"of before")
+    os.utime(folder / "final", (at, at))
+    run(settings)
+    assert (weights(folder) == good) == (seconds < 0)
+
+
 def test_how_often_is_looked_changes_nothing_that_is_learned(build: Build) -> None:
     """So a checkpoint is gone on from whatever `watching` says; it decides which steps may be the best."""
     often = {"evaluate_every": 1, "evaluate_sequences": 16, "log_every": 1, "checkpoint_every": 2}

@@ -76,15 +76,27 @@ def test_nothing_to_compare_on_is_refused(tune: Tune, tables: dict[str, Path]) -
         over_seeds(tune(task={"dev": None}), 2, run=quiet)
 
 
-def test_the_best_seed_has_the_best_first_score(tune: Tune) -> None:
+@pytest.mark.parametrize(
+    ("stopped", "runs", "best"),
+    [(None, [1, 2, 3], 2), (3, [1, 2], 2), (2, [1], 1), (1, [], None)],
+)
+def test_the_best_seed_has_the_best_first_score(
+    tune: Tune, stopped: int | None, runs: list[int], best: int | None
+) -> None:
+    """Of those that are done: a seed that was stopped half-way is none of the values."""
     settings = tune()
     settings.output.mkdir()
     values = {1: 0.5, 2: 0.9, 3: 0.7}
 
     def told(own: FinetuneSettings, **options: Any) -> FinetuneResult:
         scores = {"step": 3.0, "accuracy": values[own.seed], "other": -values[own.seed]}
-        return FinetuneResult(own.folder, Outcome(True, 0, 3, 9, 1.0, scores), scores, (), {})
+        done = own.seed != stopped
+        return FinetuneResult(own.folder, Outcome(done, 0, 3, 9, 1.0, scores), scores, (), {})
 
     found = over_seeds(settings, 3, run=told)
-    assert found.best == found.results[1].folder
-    assert json.loads(found.summary.read_text())["best"] == "toy-seed-2"
+    assert found.done == (stopped is None) and found.summary.is_file() == bool(runs)
+    if runs:
+        tree = json.loads(found.summary.read_text())
+        assert tree["runs"] == [f"toy-seed-{seed}" for seed in runs]
+        assert tree["metrics"]["accuracy"]["values"] == [values[seed] for seed in runs]
+        assert tree["best"] == found.best.name == f"toy-seed-{best}"

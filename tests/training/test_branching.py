@@ -220,7 +220,10 @@ def test_what_cannot_be_branched(parent: Path, tmp_path: Path) -> None:
     refused(SettingsError, "would end where it begins, at step 20", branch, origin=origin, steps=20)
     refused(SettingsError, "of this kind cannot be branched", branch, origin=origin, branching=None)
     refused(CheckpointError, "no such checkpoint", branch, origin=parent / "checkpoints" / "step-99")
-    refused(CheckpointError, r"is a run and no checkpoint.*checkpoints/step-20", branch, origin=parent)
+    (parent / "final").mkdir()
+    for other in (parent, parent / "final", parent / "checkpoints"):
+        for named in ({"origin": other}, {"resume": other}):
+            refused(CheckpointError, r"is no checkpoint.*checkpoints/step-20.*start_from", branch, **named)
     refused(SettingsError, "exclude each other", branch, origin=origin, resume=origin)
     assert not (branch / "settings.yaml").exists() and not (branch / FILE).exists()
 

@@ -206,7 +206,7 @@ def test_not_finite_names_a_way_that_can_be_gone() -> None:
     assert "not finite at step 7" in said and "first batch" in said and "another name" in said
     assert "--branch-from" not in said
     said = str(not_finite(7, {"row": 72}, Path("runs/a/checkpoints/step-6")))
-    assert "{'row': 72}" in said and "--branch-from runs/a/checkpoints/step-6" in said
+    assert "{'row': 72}" in said and "--branch-from runs/a/checkpoints/step-6 (or one before it" in said
     assert "lower training.learning_rate" in said
 
 

@@ -365,7 +365,7 @@ def test_alarms_are_told_and_may_stop_the_run(tmp_path: Path, stop: bool) -> Non
     if not stop:
         assert run().done
     else:
-        with pytest.raises(RunError, match=r"training\.learning_rate=0\.00059"):
+        with pytest.raises(RunError, match=r"training\.learning_rate=0\.00059.*same command goes on"):
             run()
         # What has been told is known from the metrics after a restart, and the user has decided to go on.
         assert run().done

@@ -45,7 +45,7 @@ def data(facts: Facts) -> list[str]:
         before = [f"- The encoder before it: {facts.pretraining}."] if facts.pretraining else []
         return [f"- {facts.data}.", *(f"- {note}." for note in map(_clean, facts.notes)), *before]
     if facts.settings:
-        return ["The corpus of the run is no longer where it was, so that its sources are not told."]
+        return ["The corpus that the run read is no longer where it was, so that its sources are not told."]
     return ["Not known: no record of a run lies beside the model."]
 
 
@@ -61,7 +61,9 @@ def training(facts: Facts) -> list[str]:
     took = [f"{facts.steps:,} updates"] if facts.steps else []
     took += [f"{facts.tokens / 1e6:,.1f} million tokens"] if facts.tokens else []
     took += [f"{facts.seconds / 3600:,.2f} hours by the clock"] if facts.seconds else []
-    told = [f"- {', '.join(took)}."] if took else []
+    early = facts.picked not in (None, facts.steps)
+    picked = f"; these weights are those after update {facts.picked:,}" if early else ""
+    told = [f"- {', '.join(took)}{picked}."] if took else []
     wanted = ("optimizer", "learning_rate", "schedule", "batch_size", "epochs", "precision", "weight_decay")
     chosen = [f"{key} {training[key]}" for key in wanted if training.get(key) is not None]
     aims = [
@@ -93,7 +95,7 @@ def scores(facts: Facts) -> list[str]:
         )
     else:
         lines.append("One seed: how far another would be from it was not measured.")
-    if any(score.split == "dev" for score in facts.scores):
+    if any(score.split == "dev" and score.what != "last step" for score in facts.scores):
         lines.append("The best step was picked by the dev set, which flatters scores on it.")
     hows = dict.fromkeys(score.interval.how for score in facts.scores if score.interval)
     lines += [f"Intervals: {', '.join(hows)}; of the examples, not of other seeds."] if hows else []

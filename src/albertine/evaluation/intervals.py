@@ -52,7 +52,8 @@ def of_predictions(metric: str, value: float, lines: Sequence[dict[str, Any]]) -
         value: the score as it was told. lines: `prediction` and `label` of every example.
 
     Returns:
-        None where the lines do not give that value again, as of a metric that looks at more than them.
+        None where the lines do not give that value again, as of a metric that looks at more than them, or
+        where all resamples score the same, which says nothing of other examples.
     """
     known = [line for line in lines if "label" in line and "prediction" in line]
     gold, said = ([_hashable(line[key]) for line in known] for key in ("label", "prediction"))
@@ -61,7 +62,7 @@ def of_predictions(metric: str, value: float, lines: Sequence[dict[str, Any]]) -
     try:
         if abs(METRICS[metric](gold, said) - value) > SAME:
             return None
-        if metric == "accuracy":
+        if metric == "accuracy" or metric.endswith("_exact"):  # shares of examples that are right
             return of_share(value, len(known))
         draws = max(FEWEST, min(DRAWS, WORK // len(known)))
         found = []
@@ -71,7 +72,7 @@ def of_predictions(metric: str, value: float, lines: Sequence[dict[str, Any]]) -
     except (TypeError, ValueError, KeyError, AttributeError, IndexError):
         return None
     low, high = np.quantile(found, [0.025, 0.975]).tolist()
-    return Interval(low, high, f"bootstrap of {draws:,}")
+    return Interval(low, high, f"bootstrap of {draws:,}") if low < high else None
 
 
 def _hashable(value: Any) -> Any:

@@ -67,7 +67,8 @@ def pearson(gold: Sequence[float], predicted: Sequence[float]) -> float:
 
 
 def spearman(gold: Sequence[float], predicted: Sequence[float]) -> float:
-    """Correlation of ranks, equal values sharing their mean rank; 0 where one side is constant."""
+    """Correlation of ranks, equal values sharing their mean rank; 0 where one side is constant, NaN where a
+    value is."""
     _check(gold, predicted)
     return pearson(_ranks(gold).tolist(), _ranks(predicted).tolist())
 
@@ -129,7 +130,7 @@ def _ranks(values: Sequence[float]) -> Floats:
     _, place, counts = np.unique(array, return_inverse=True, return_counts=True)
     last = counts.cumsum()
     ranks: Floats = (last - (counts - 1) / 2)[place]
-    return ranks
+    return np.where(np.isnan(array), array, ranks)
 
 
 def _check(gold: Sequence[object], predicted: Sequence[object]) -> None:

@@ -40,7 +40,8 @@ def write_card(folder: Path, said: Stated) -> tuple[Path, list[Path]]:
         The paths of the card and of the files with scores.
 
     Raises:
-        ModelError: no model. SettingsError: what is said makes no sense. RunError: the disk refuses.
+        ModelError: no model. SettingsError: what is said makes no sense. RunError: the disk refuses, or the
+            run is not done.
     """
     card = folder / NAME
     before = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from glob import escape
 from pathlib import Path, PurePath
 from typing import Any
 
+from albertine.corpus.manifest import NAME as MANIFEST
 from albertine.corpus.manifest import Manifest, load_manifest
 from albertine.errors import AlbertineError
 from albertine.evaluation.intervals import Interval, of_error, of_predictions, of_share
@@ -16,6 +18,7 @@ from albertine.evaluation.report import spreads
 from albertine.evaluation.runs import RECORD, Run, predictions_file, read_run, without_seed
 from albertine.evaluation.spread import Spread
 from albertine.settings import read_yaml
+from albertine.training.checkpoints import STATE, CheckpointStore
 from albertine.training.metrics import read_metrics
 
 _ACCURACIES = {
@@ -23,6 +26,8 @@ _ACCURACIES = {
     "mask_accuracy": ("mask_count", "mask_baseline"),
 }
 """Shares that `albertine score` tells, with the fields that have their examples and what no skill scores."""
+_PICKS = "mlm_accuracy"
+"""What picks `best/` of a pretraining run, the first of equals."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,7 @@ class Facts:
         data: of a tuned model its data set or files. base: what it began with. teacher: of a distilled one.
         corpus: of a pretrained one. notes: that the run left, such as how many texts were cut.
         seconds, tokens, steps: of the run, as far as it told.
+        picked: the step after which the run had these weights, where an evaluation picked them.
     """
 
     made: str = ""
@@ -73,10 +79,15 @@ class Facts:
     seconds: float | None = None
     tokens: int | None = None
     steps: int | None = None
+    picked: int | None = None
 
 
 def facts_of(model: Path) -> Facts:
-    """Of a model's folder, by the run it lies in or the settings beside it; nothing where there are none."""
+    """Of a model's folder, by the run it lies in or the settings beside it; nothing where there are none.
+
+    Raises:
+        RunError: the run tunes a model and is not done.
+    """
     above = [model.resolve().parent] if model.resolve().name in ("best", "final") else []
     run = next((folder for folder in (model, *above) if (folder / "settings.yaml").is_file()), None)
     if run is None:
@@ -90,15 +101,17 @@ def facts_of(model: Path) -> Facts:
         "environment": environment,
         "teacher": teacher,
     }
-    if (run / RECORD).is_file():
-        return _tuned(run, common)
-    return _pretrained(run, model, common)
+    last = model.resolve().name == "final" or not (run / "best").is_dir()
+    if (run / RECORD).is_file() or (run != model and "task" in settings):
+        return _tuned(run, last, common)
+    return _pretrained(run, model, last, common)
 
 
-def _tuned(run: Path, common: Mapping[str, Any]) -> Facts:
-    runs = _seeds(run)
-    best = next(one for one in runs if one.folder == run)
-    record = best.record
+def _tuned(run: Path, last: bool, common: Mapping[str, Any]) -> Facts:
+    best = read_run(run)
+    record, picked = best.record, best.scores.get("step")
+    other = last and picked not in (None, record.get("step"))  # the scores are of other weights than these
+    runs = [best] if other else _seeds(best)
     return Facts(
         **common,
         made="distilled" if common["teacher"] else "tuned",
@@ -106,16 +119,18 @@ def _tuned(run: Path, common: Mapping[str, Any]) -> Facts:
         base=public(str(record.get("encoder", ""))),
         pretraining=str(record.get("pretraining") or ""),
         notes=tuple(map(str, record.get("notes") or ())),
-        scores=tuple(_tuned_scores(best, runs)),
+        scores=tuple(_last_scores(best) if other else _tuned_scores(best, runs)),
         seeds=len(runs),
         seconds=record.get("seconds"),
         tokens=record.get("tokens"),
         steps=record.get("step"),
+        picked=None if last or picked is None else int(picked),
     )
 
 
-def _seeds(run: Path) -> list[Run]:
+def _seeds(own: Run) -> list[Run]:
     """The run and those beside it that differ from it in their seed alone."""
+    run = own.folder
     stem = without_seed(run.name)
     beside = [run] if stem == run.name else sorted(run.parent.glob(f"{escape(stem)}-seed-*"))
     runs = [
@@ -123,7 +138,6 @@ def _seeds(run: Path) -> list[Run]:
         for folder in beside
         if (folder / RECORD).is_file() and without_seed(folder.name) == stem
     ]
-    own = next(one for one in runs if one.folder == run)
     return [one for one in runs if one.record.get("data") == own.record.get("data")]
 
 
@@ -138,19 +152,31 @@ def _tuned_scores(run: Run, runs: Sequence[Run]) -> Iterator[Score]:
             yield Score(metric, value, split, interval=interval, spread=spread, count=len(lines) or None)
 
 
+def _last_scores(run: Run) -> Iterator[Score]:
+    """What the last evaluation on dev found, where another one picked the best model; nothing where dev has
+    other examples since, by which the best was scored again."""
+    count = len(_lines(run.folder, "dev")) or None
+    for metric in run.metrics:
+        found = dict(run.curve(metric, evaluated=True))
+        last, picked = run.record["step"], run.scores["step"]
+        if last in found and metric in run.scores and found.get(picked) == run.scores[metric]:
+            yield Score(metric, found[last], "dev", what="last step", count=count)
+
+
 def _lines(run: Path, split: str) -> list[dict[str, Any]]:
     path = predictions_file(run, split)
     # not splitlines(): texts hold U+2028 and other line separators, which JSON writes as they are
     return [json.loads(x) for x in path.read_text("utf-8").split("\n") if x] if path.is_file() else []
 
 
-def _pretrained(run: Path, model: Path, common: Mapping[str, Any]) -> Facts:
+def _pretrained(run: Path, model: Path, last: bool, common: Mapping[str, Any]) -> Facts:
     rows = read_metrics(run / "metrics.jsonl") if (run / "metrics.jsonl").is_file() else []
     trained: dict[str, Any] = next((row for row in reversed(rows) if "tokens" in row), {})
-    judged: dict[str, Any] = next((row for row in reversed(rows) if "evaluation" in row), {})
+    evaluations = [row for row in rows if "evaluation" in row]
+    judged: dict[str, Any] = max(evaluations[-1:] if last else evaluations, key=_picked_by, default={})
     scores = list(_told_scores(model))
     for metric, value in judged.get("evaluation", {}).items() if not scores else ():
-        if metric.endswith("accuracy"):
+        if metric.endswith("accuracy") and value is not None:
             scores.append(Score(metric, float(value), "held out", what="while it was trained"))
     settings = common["settings"]
     chosen = settings.get("model") or {}
@@ -158,19 +184,35 @@ def _pretrained(run: Path, model: Path, common: Mapping[str, Any]) -> Facts:
         **common,
         made="distilled" if common["teacher"] else "pretrained",
         base=public(str(chosen.get("start_from") or "")),
-        corpus=_corpus(Path(str(settings.get("corpus", "")))),
+        corpus=_corpus(Path(str(settings.get("corpus", ""))), run),
         scores=tuple(scores),
         seconds=trained.get("elapsed"),
         tokens=trained.get("tokens"),
         steps=trained.get("step"),
+        picked=None if last else judged.get("step"),
     )
 
 
-def _corpus(folder: Path) -> Manifest | None:
+def _picked_by(row: Mapping[str, Any]) -> float:
+    value = row["evaluation"].get(_PICKS)
+    return -1.0 if value is None else float(value)  # null where it was not a number
+
+
+def _corpus(folder: Path, run: Path) -> Manifest | None:
+    """What the run has read; None where it is gone since, or another lies in its place."""
     try:
-        return load_manifest(folder)
-    except AlbertineError:  # it may be gone since
+        found, sha256 = load_manifest(folder), hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()
+    except (AlbertineError, OSError):
         return None
+    return found if _read_corpus(run) in (None, sha256) else None
+
+
+def _read_corpus(run: Path) -> str | None:
+    """SHA-256 of the manifest of the corpus that a run has read, by its newest checkpoint; None where it has
+    none."""
+    store = CheckpointStore(run / "checkpoints")
+    states = [_json(store.path(step) / STATE) for step in store.steps()[-1:]]
+    return (states[0].get("fingerprint") or {}).get("corpus") if states else None
 
 
 def _told_scores(model: Path) -> Iterator[Score]:

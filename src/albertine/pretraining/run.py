@@ -38,6 +38,7 @@ from albertine.pretraining.stream_data import StreamBatches, held_out_streams
 from albertine.pretraining.teaching import Teacher, model_digest, open_teacher
 from albertine.text.tokenizer import Tokenizer
 from albertine.training.average import Average
+from albertine.training.checkpoints import LATEST
 from albertine.training.distributed import World, start
 from albertine.training.guards import TrainingAlarms
 from albertine.training.job import Clock, Job, LoopSettings, Outcome
@@ -161,13 +162,22 @@ def _run(
             clock=clock,
         )
     )
-    if world.main and (outcome.updates or not folder.final.is_dir()):
+    if world.main and (outcome.updates or _outdated(folder)):
         if outcome.done:
             with nullcontext() if average is None else average.in_place():
                 save(folder.final)
         words = "masked words" if settings.objective.kind == "masked" else "predicted words"
         draw(folder, {"unigram baseline": baseline.cross_entropy}, words)
     return PretrainResult(folder.path, outcome, baseline)
+
+
+def _outdated(folder: RunFolder) -> bool:
+    """Whether the final model is not there, or of an end before this one: the run went on from an earlier
+    checkpoint since and was killed between its last one and its model."""
+    newest = folder.checkpoints / LATEST
+    if not folder.final.is_dir() or not newest.is_file():
+        return not folder.final.is_dir()
+    return folder.final.stat().st_mtime_ns < newest.stat().st_mtime_ns
 
 
 def _judging(

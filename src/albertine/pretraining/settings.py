@@ -367,7 +367,9 @@ class Watching(Settings):
     checkpoint_every: int = Field(500, ge=1)
     keep: int = Field(3, ge=2, description="checkpoints kept")
     tensorboard: bool = True
-    stop_on_alarm: bool = False
+    stop_on_alarm: bool = Field(
+        False, description="end the run at an alarm; the same command goes on past it"
+    )
 
 
 class PretrainingSettings(RunSettings):

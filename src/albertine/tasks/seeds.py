@@ -25,9 +25,10 @@ class Seeds:
     """How the runs of several seeds ended.
 
     Attributes:
-        results: in the order of the seeds; fewer than asked for if one was stopped.
-        metrics: every score that all runs have, by name, the one that picks models first.
-        best: folder of the run with the best first metric. summary: the scores, JSON.
+        results: in the order of the seeds; fewer than asked for if one was stopped, which is the last.
+        metrics: every score that all runs that are done have, by name, the one that picks models first.
+        best: folder of the one of them with the best first metric. summary: the scores, JSON, there once one
+            is done.
     """
 
     results: tuple[FinetuneResult, ...]
@@ -71,12 +72,13 @@ def over_seeds(
         results.append(run(own, resume=resume, read=read))
         if not results[-1].outcome.done:
             break
-    names = [n for n in results[0].scores if n != "step" and all(n in r.scores for r in results)]
-    metrics = {name: Spread(tuple(r.scores[name] for r in results)) for name in names}
-    best = max(results, key=lambda r: better(names[0]) * r.scores[names[0]]) if names else results[0]
+    done = [r for r in results if r.outcome.done]
+    names = [n for n in results[0].scores if n != "step" and all(n in r.scores for r in done)] if done else []
+    metrics = {name: Spread(tuple(r.scores[name] for r in done)) for name in names}
+    best = max(done, key=lambda r: better(names[0]) * r.scores[names[0]]) if names else results[0]
     summary = settings.output / f"{settings.name}-seeds.json"
     found = Seeds(tuple(results), metrics, best.folder, summary)
-    if is_main():
+    if is_main() and done:
         _tell(settings, found)
     return found
 
@@ -93,7 +95,7 @@ def _check_unchanged(before: Mapping[Path, str], now: Mapping[Path, str]) -> Non
 
 def _tell(settings: FinetuneSettings, found: Seeds) -> None:
     tree = {
-        "runs": [result.folder.name for result in found.results],
+        "runs": [result.folder.name for result in found.results if result.outcome.done],
         "best": found.best.name,
         "metrics": {name: spread.told() for name, spread in found.metrics.items()},
     }

@@ -20,7 +20,7 @@ from albertine.training.checkpoints import (
     Checkpoint,
     CheckpointStore,
     fingerprint_changes,
-    read,
+    read_named,
 )
 from albertine.training.differences import ABSENT, Change
 from albertine.training.guards import onset_minute
@@ -76,14 +76,7 @@ def branched(job: Job, rules: Branching, origin: Path) -> tuple[Checkpoint, Stat
         CheckpointError: it is damaged, or differs in what a branch may not change.
         SettingsError: the run would be over before its first step.
     """
-    if (inside := CheckpointStore(origin / "checkpoints")).steps():
-        newest = inside.path(inside.steps()[-1])
-        raise CheckpointError(
-            "is a run and no checkpoint",
-            where=origin,
-            remedy=f"Name one of its checkpoints, such as {newest}",
-        )
-    found = read(origin)
+    found = read_named(origin)
     differ = tuple(fingerprint_changes(found.state.get("fingerprint", {}), job.fingerprint))
     _refuse_fixed(found, [c for c in differ if any(f"{c.key}.".startswith(f"{f}.") for f in rules.fixed)])
     state = State.of(found.state)

@@ -215,6 +215,25 @@ def read(path: Path) -> Checkpoint:
         raise CheckpointError(f"was written by an incompatible version ({error})", where=path) from error
 
 
+def read_named(path: Path) -> Checkpoint:
+    """Read the checkpoint that a person named.
+
+    Raises:
+        CheckpointError: it is a run, a model or anything else, or not whole.
+    """
+    if path.is_dir() and not (path / MANIFEST).is_file() and not _name(path).startswith("step-"):
+        stores = map(CheckpointStore, (path / "checkpoints", path, path.parent / "checkpoints"))
+        newest = next((store.path(steps[-1]) for store in stores if (steps := store.steps())), None)
+        such = f", such as {newest}" if newest else ""
+        raise CheckpointError(
+            "is no checkpoint",
+            where=path,
+            remedy=f"Name a folder step-N in the checkpoints/ of a run{such}; to begin with the weights of a "
+            "model alone, give model.start_from (of finetune, encoder.folder)",
+        )
+    return read(path)
+
+
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
     """Parameters and persistent buffers by name, each tensor once, however many names share it."""
     seen: dict[Tensor, str] = {}

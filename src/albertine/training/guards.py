@@ -55,7 +55,8 @@ def not_finite(step: int, cursor: Mapping[str, Any] | None, checkpoint: Path | N
     way = (
         f"Begin again under another name with {lower}"
         if checkpoint is None
-        else f"Go on in a new run with {lower}: give another name and --branch-from {checkpoint}"
+        else f"Go on in a new run with {lower}: give another name and --branch-from {checkpoint} (or one "
+        "before it, if the loss had grown by then)"
     )
     return RunError(
         f"the loss or its gradient is not finite at step {step}; the weights stay as they were",

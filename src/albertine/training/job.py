@@ -53,7 +53,7 @@ class LoopSettings:
         keep: checkpoints kept, at least 2.
         best: name of the score that picks the best model, and whether it is to be `min` or `max`.
         early_stopping: end the run after so many evaluations in a row without a new best.
-        stop_on_alarm: end the run at the first alarm instead of warning.
+        stop_on_alarm: end the run at an alarm instead of warning; it goes on if it is begun again.
         tensorboard: also write event files, where tensorboard is installed.
         shown: other names of parts of the loss for people to read; None: not shown.
     """

@@ -203,7 +203,8 @@ class _Run:
             self._save()
             if not alarms:
                 raise RunError("another rank raised an alarm")
-            raise RunError(alarms[0].what, where=alarms[0].kind, remedy=" ".join(alarms[0].advice))
+            on = "The same command goes on all the same."  # what was raised before is not raised again
+            raise RunError(alarms[0].what, where=alarms[0].kind, remedy=" ".join((*alarms[0].advice, on)))
 
     def _evaluate(self) -> None:
         """Score the model after this step, once."""

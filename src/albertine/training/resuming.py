@@ -13,7 +13,7 @@ from albertine.training.checkpoints import (
     CheckpointStore,
     check_fingerprint,
     has_average,
-    read,
+    read_named,
     restore,
 )
 from albertine.training.job import Job, State
@@ -110,7 +110,7 @@ def _choose(store: CheckpointStore, resume: str | Path, strict: bool) -> Checkpo
     if resume == "auto":
         return store.load(strict=strict)
     if resume != "never":
-        return read(Path(resume))
+        return read_named(Path(resume))
     if store.steps():
         raise RunError(
             "holds checkpoints of an earlier run",
