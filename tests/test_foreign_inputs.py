@@ -497,7 +497,7 @@ OF_KIND: dict[str, tuple[str, Callable[[Rows], bytes], CELL]] = {
             choice="is missing or empty",
             relations="is missing or empty",
             similarity="has no scores to learn from",
-            reading="file has examples without an answer",
+            reading="is missing or empty",
         ),
     ),
     "another answer": (

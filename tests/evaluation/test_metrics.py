@@ -56,6 +56,11 @@ def test_spearman_is_pearson_of_mean_ranks(pairs: list[tuple[int, int]]) -> None
     assert metrics.spearman(x, y) == pytest.approx(metrics.pearson(ranks(x), ranks(y)), abs=1e-9)
 
 
+def test_what_is_no_number_has_no_rank() -> None:
+    for correlation in (metrics.spearman, metrics.pearson):
+        assert math.isnan(correlation([1.0, 2.0, 3.0], [1.0, math.nan, 2.0]))
+
+
 def test_spearman_without_ties_by_its_formula() -> None:
     x, y = [1.0, 2.0, 3.0, 4.0, 5.0], [5.0, 6.0, 7.0, 8.0, 7.5]
     assert metrics.spearman(x, y) == pytest.approx(1 - 6 * (1 + 1) / (5 * 24))

@@ -17,7 +17,7 @@ from albertine.export.make import export
 from albertine.settings import load
 from albertine.tasks.batches import TaskBatches
 from albertine.tasks.data import read_data
-from albertine.tasks.datasets.similarity import read, to_learn
+from albertine.tasks.datasets.similarity import read, to_judge, to_learn
 from albertine.tasks.embed import Embed, Likeness, encode
 from albertine.tasks.finetune import FinetuneResult, finetune
 from albertine.tasks.predictor import Predictor
@@ -265,6 +265,18 @@ def test_members_of_an_ensemble_are_averaged(alike: Tune) -> None:
     assert Embed("cosine", 32).merge(said, dev).tolist() == pytest.approx([0.4, 0.0])
 
 
+def test_equal_texts_are_equally_alike(alike: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What rounding makes of the same vectors is no order."""
+    tokenizer = load_tokenizer(alike().encoder.folder)
+    same = encode([Likeness(str(i), "good", "good", None, "") for i in range(300)], tokenizer, 32)
+    vectors = np.random.default_rng(1).normal(size=(300, 24)).astype(np.float32).repeat(2, axis=0)
+    monkeypatch.setattr("albertine.tasks.embed.over_rows", lambda *asked: vectors)
+    family = Embed("cosine", 32)
+    said = family.predict(None, same)  # type: ignore[arg-type]
+    assert said.max() == 1 > said.min()
+    assert set(family.answers(said, same)) == {1.0}
+
+
 OFFICIAL = {  # data set, its folder, and pairs of train, dev and test
     "sts-b": ("glue/STS-B", (5749, 1500, 1379)),
     "sick-relatedness": ("sick", (4500, 500, 4927)),
@@ -288,7 +300,10 @@ def test_real_files(shared_data: Path, name: str) -> None:
         assert len(found) == count, split
         scores = [p.label for p in found if p.label is not None]
         labelled = split != "test" or folder == "sick"
-        assert len(scores) == (count - {"train": 15, "dev": 50}.get(split, 0) * (name == "ocnli")) * labelled
+        dropped = {"train": 15, "dev": 50}.get(split, 0) * (name == "ocnli")
+        assert (len(scores), sum(p.left_out for p in found)) == ((count - dropped) * labelled, dropped)
+        if split != "train":
+            assert len(to_judge(found, "label", test=split == "test")) == count - dropped
         if labelled:
             assert (min(scores), max(scores)) == (0.0, 1.0)
 
@@ -357,7 +372,7 @@ def test_what_is_wrong_is_said(
 def test_what_is_missing_is_said(alike: Tune, tmp_path: Path) -> None:
     bare = tmp_path / "dev.csv"
     bare.write_text("first,second\na,b\n")
-    with pytest.raises(DataError, match=r"dev\.csv:2: the dev file has no scores"):
+    with pytest.raises(DataError, match=r"dev\.csv:2: `points` is missing or empty"):
         data(alike(task={"dev": bare, "similarity": {"loss": "contrastive"}}))
     with pytest.raises(SettingsError, match=r"needs task\.pair"):
         alike(task={"pair": None})

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -113,6 +114,9 @@ def test_drawn_texts_are_a_function_of_the_seed(written: Path) -> None:
     assert first == predictor.generate("the old good man", how=draw)
     other = predictor.generate("the old good man", how=Draw(count=6, max_tokens=8, temperature=3.0, seed=6))
     assert first != other and len(first) == 6
+    for pair in (("a\ud800",), ("a", "\ud800")):
+        with pytest.raises(DataError, match="has half of a character"):
+            predictor.generate(*pair)
 
 
 def test_transformers_loads_the_head_and_computes_the_same(written: Path) -> None:
@@ -228,6 +232,8 @@ def test_a_run_learns_to_read(tune: Tune, tmp_path: Path, capsys: pytest.Capture
     assert found[0].text == "good"
     assert all(any(w.text in passage for passage in passages) for w in found)
     assert predictor.read("what", passages[0])[0].text == "good"
+    with pytest.raises(DataError, match=r"^question: has half of a character"):
+        predictor.read("what\ud800", passages)
     with pytest.raises(DataError, match="no passage"):
         predictor.read("what", [])
     arguments = ["predict", "read", str(result.folder / "best"), "what", *passages]
@@ -317,6 +323,8 @@ def test_windows_of_a_question_and_what_they_are_to_say(tune: Tune, tmp_path: Pa
     whole = encode_questions([question, other], tokenizer, room, together=True)
     assert whole.sizes == (len(apart.ids),) and whole.examples[0].label == ("never",)
     assert [len(e.passages) for e in whole.examples] == [2]
+    others = [replace(question, question="who"), replace(question, where="f:2")]
+    assert len(encode_questions([question, *others], tokenizer, room, together=True).examples) == 3
     unknown = encode_questions([Question("q", "what", passage, (), "")], tokenizer, room, together=True)
     assert unknown.targets is None and unknown.examples[0].label is None
 
@@ -329,13 +337,17 @@ def test_whether_every_question_gets_an_answer_is_learned_from_the_file(tune: Tu
     assert data.notes == ("train: 240 examples", "dev: 40 examples")
     tree = json.loads((tmp_path / "train.json").read_text())
     paragraphs = tree["data"][0]["paragraphs"]
-    paragraphs[0]["qas"][0]["answers"] = []
+    paragraphs[0]["qas"][0] |= {"answers": [], "is_impossible": True}
     (tmp_path / "train.json").write_text(json.dumps(tree))
     data = read_data(tune(task=task).task, tokenizer)
     assert isinstance(data.family, Read) and not data.family.always
     assert data.notes[0] == (
         "train: 240 examples, 1 without an answer in their passage, which learn to say nothing"
     )
+    for number, paragraph in enumerate(paragraphs):
+        paragraph["qas"][0] |= {"id": "1", "question": f"what {number}"}
+    (tmp_path / "train.json").write_text(json.dumps(tree))
+    assert not read_data(tune(task=task).task, tokenizer).family.always  # type: ignore[attr-defined]
     for paragraph in paragraphs[1:]:
         paragraph["qas"][0]["answers"][0]["text"] = "elsewhere"
     (tmp_path / "train.json").write_text(json.dumps(tree))

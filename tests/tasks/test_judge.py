@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.torch import load_file, save_file
 
 from albertine.api import evaluate
 from albertine.errors import DataError, ModelError, SettingsError
@@ -33,6 +34,7 @@ from albertine.tasks.families import of_its_kind
 from albertine.tasks.family import Merging
 from albertine.tasks.finetune import finetune
 from albertine.tasks.judge import TunedRun, judge, model_of, open_run
+from albertine.tasks.predictor import Predictor
 from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.tag import Tag
 from albertine.text.load import load_tokenizer
@@ -214,6 +216,31 @@ def test_no_training_file_is_needed(members: list[Path], tables: dict[str, Path]
     run = open_run(copy, words)
     assert run.settings.task.max_length == read_yaml(members[0] / "settings.yaml")["task"]["max_length"] == 32
     assert judge(run, ["dev"])[0].scores == there
+
+
+def test_data_are_shared_by_models_that_are_asked_alike(
+    members: list[Path], tables: dict[str, Path], tmp_path: Path
+) -> None:
+    words, read = ["task.text=review", "task.label=verdict", f"task.dev={tables['dev']}"], once()
+    first, second, other = (shutil.copytree(members[0] / "best", tmp_path / name) for name in "abc")
+    told = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(
+        json.dumps({**told, "albertine": {**told["albertine"], "pairs": True}})
+    )
+    assert open_run(first, words, read=read).data is open_run(second, words, read=read).data
+    with pytest.raises(DataError, match="was tuned with pairs"):
+        open_run(other, words, read=read)
+
+
+def test_numbers_that_are_not_finite_have_no_score(members: list[Path], tmp_path: Path) -> None:
+    broken = shutil.copytree(members[0], tmp_path / "broken")
+    weights = load_file(broken / "best" / "model.safetensors")
+    weights["classifier.weight"][1, 3] = float("nan")
+    save_file(weights, broken / "best" / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ModelError, match="not finite"):
+        judge(open_run(broken))
+    with pytest.raises(ModelError, match="not finite"):
+        Predictor(broken / "best").classify(["the old man"])
 
 
 def _question() -> dict[str, Any]:

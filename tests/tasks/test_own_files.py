@@ -578,6 +578,7 @@ def untold(kind: str) -> tuple[bytes, bytes, bytes, str]:
         "answers": SQUAD,
         "reading": SQUAD,
         "generation": LABELLED,
+        "similarity": [{"text": "a", "pair": "b", "label": 1}, {"text": "c", "pair": "d", "label": 0.5}],
     }[kind]
     bare = [{n: value for n, value in row.items() if n not in ("label", "answers")} for row in rows]
     return lines(*rows), lines(*bare), lines(rows[0], bare[0]), "a.jsonl"
@@ -585,7 +586,7 @@ def untold(kind: str) -> tuple[bytes, bytes, bytes, str]:
 
 @pytest.mark.parametrize(
     "kind",
-    ["single", "score", "choice", "entities", "relations", "answers", "reading", "generation"],
+    ["single", "score", "choice", "entities", "relations", "answers", "reading", "generation", "similarity"],
 )
 def test_a_test_file_may_lack_all_answers_and_not_some(
     tokenizer: Tokenizer, tmp_path: Path, kind: str
@@ -594,7 +595,7 @@ def test_a_test_file_may_lack_all_answers_and_not_some(
     paths = {split: tmp_path / f"{split}-{name}" for split in ("train", "test", "some")}
     for path, content in zip(paths.values(), (train, test, some), strict=True):
         path.write_bytes(content)
-    how = {"kind": kind, "max_length": 64}
+    how = {"kind": kind, "max_length": 64} | ({"pair": "pair"} if kind == "similarity" else {})
     data = read(tokenizer, train=paths["train"], test=paths["test"], **how)
     assert data.test is not None and data.test.targets is None
     assert data.family.gold(data.test) == [None] * len(data.test.examples)
@@ -602,9 +603,10 @@ def test_a_test_file_may_lack_all_answers_and_not_some(
         DataError, match=r"some-a\.\w+:\d: `(label|answers)` is missing or empty\. Give every row of a test"
     ):
         read(tokenizer, train=paths["train"], test=paths["some"], **how)
-    refused = r"test-a\.\w+:\d: (has no `label`|has no column `label`|`label` is missing)|the dev file has"
-    with pytest.raises(DataError, match=refused):
-        read(tokenizer, train=paths["train"], dev=paths["test"], **how)
+    refused = r"-a\.\w+:\d: (has no (column )?`label`|`(label|answers)` is missing)|the dev file has"
+    for untold_in in ("test", "some"):
+        with pytest.raises(DataError, match=refused):
+            read(tokenizer, train=paths["train"], dev=paths[untold_in], **how)
 
 
 def test_an_empty_column_of_a_test_file_tells_nothing(tokenizer: Tokenizer, tmp_path: Path) -> None:

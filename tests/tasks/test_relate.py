@@ -27,6 +27,7 @@ from albertine.tasks.data import read_data
 from albertine.tasks.datasets.relations import predicate_names, predicates_of, read
 from albertine.tasks.examples import Example
 from albertine.tasks.finetune import FinetuneResult, finetune
+from albertine.tasks.judge import open_run
 from albertine.tasks.predictor import Predictor
 from albertine.tasks.registry import Dataset, named
 from albertine.tasks.relate import Relate, pointer_loss
@@ -415,6 +416,8 @@ def test_a_folder_says_its_predicates_and_thresholds(tune: Tune, tmp_path: Path)
     family = Predictor(folder).family
     assert isinstance(family, Relate)
     assert family.thresholds == (0.7, 0.4) and family.labels == PREDICATES
+    scored = open_run(folder).family
+    assert isinstance(scored, Relate) and scored.thresholds == (0.7, 0.4)
     for name, value, message in (
         ("thresholds", "high", "has thresholds 'high'"),
         ("task", "tag", "tuned to tag entities, and cannot find relations"),

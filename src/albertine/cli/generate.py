@@ -130,7 +130,11 @@ def read(
     ] = None,
     json: Json = False,
 ) -> None:
-    """The answer that one or more passages give to a question, an empty line where they give none."""
+    """The answer that one or more passages give to a question, an empty line where they give none.
+
+    With --file every row is asked alone: of WebQA a row an evidence, whereas `albertine evaluate` lets those
+    of a question vote.
+    """
     from albertine.inference.search import Search
 
     assert question is not None and passages is not None

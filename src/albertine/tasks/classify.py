@@ -110,13 +110,14 @@ class Classify(OneLayer):
                 "has one text, and the model "
                 + ("compares two (task.pooling=compared)" if compares else "was tuned with pairs"),
                 where=alone.where,
-                remedy="Give the second one too: behind a tab, --pair COLUMN of a file, a tuple in Python",
+                remedy="Give the second one too: behind a tab, --pair COLUMN of a file (task.pair=COLUMN to "
+                "evaluate), a tuple in Python",
             )
         if self.pairs is False and (two := next((e for e in examples if e.pair is not None), None)):
             raise DataError(
                 "is a pair of texts, and the model was tuned with single ones",
                 where=two.where,
-                remedy="Give one text: no tab in a line, no --pair, no tuple",
+                remedy="Give one text: no tab in a line, no --pair, no task.pair, no tuple",
             )
         return encode(examples, tokenizer, self.max_length, self.kind, self.labels)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -57,12 +58,13 @@ def missing(task: TaskChoice) -> str | None:
 
 
 def once(read: Reader = read_data) -> Reader:
-    """A reader that remembers: the same files for the same tokenizer are read and encoded once."""
+    """A reader that remembers: the same files for the same tokenizer, and for models that are asked alike,
+    are read and encoded once."""
     known_data: dict[tuple[str, ...], Data] = {}
 
     def remembering(task: TaskChoice, tokenizer: Tokenizer, known: Family | None = None) -> Data:
-        labels = () if known is None else ("judged", *known.labels)
-        key = (task.model_dump_json(), tokenizer.fingerprint, *labels)
+        told = None if known is None else known.config("", 0.0)  # all that decides how it is asked
+        key = (task.model_dump_json(), tokenizer.fingerprint, json.dumps(told))
         if key not in known_data:
             known_data[key] = read(task, tokenizer, known)
         return known_data[key]

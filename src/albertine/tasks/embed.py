@@ -32,6 +32,8 @@ Objective = Literal["cosine", "cosent", "contrastive", "simcse"]
 VectorPooling = Literal["mean", "cls", "depths", "whitened"]
 CONTRASTS = ("contrastive", "simcse")
 WHITENED_DEPTH = 1
+DIGITS = 6
+"""Of a cosine behind the point; float32 has one more."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +42,12 @@ class Likeness(Example):
 
     Attributes:
         negative: a text that is unlike the first one, to be told from the second.
+        left_out: its label says that the authors of the data set drop it.
     """
 
     pair: str
     negative: str | None = None
+    left_out: bool = False
 
 
 def encode(
@@ -144,9 +148,9 @@ class Embed(Family):
         return cosine_error(cosines, batch.targets)
 
     def predict(self, model: Asked, data: Encoded, poll: Poll = lambda: None) -> NDArray[np.float32]:
-        """The cosine of every pair, float32 (examples,)."""
+        """The cosine of every pair, float32 (examples,), in [-1, 1]."""
         vectors, first = unit(over_rows(model, data, poll)), data.starts[:-1]
-        cosines: NDArray[np.float32] = (vectors[first] * vectors[first + 1]).sum(-1)
+        cosines: NDArray[np.float32] = np.clip((vectors[first] * vectors[first + 1]).sum(-1), -1, 1)
         return cosines
 
     def merge(self, said: Sequence[Any], data: Encoded) -> NDArray[np.float32]:
@@ -154,10 +158,11 @@ class Embed(Family):
         return mean_score(said)
 
     def answers(self, said: NDArray[np.float32], data: Encoded) -> list[float]:
-        return list(said.tolist())
+        """The cosines as they are shown: what only rounding tells apart is equal, and has one rank."""
+        return [round(cosine, DIGITS) for cosine in said.tolist()]
 
     def plain(self, answer: float, example: Any) -> float:
-        return round(answer, 6)
+        return round(answer, DIGITS)
 
     def config(self, model_type: str, dropout: float) -> dict[str, Any]:
         told: dict[str, Any] = {"task": self.task, "max_length": self.max_length}

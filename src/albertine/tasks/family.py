@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, runtime_ch
 import numpy as np
 from numpy.typing import NDArray
 
-from albertine.errors import DataError
+from albertine.errors import DataError, ModelError
 from albertine.grouping import longest_first, padded_runs
 from albertine.inference.exported import ExportedModel
 from albertine.interop.heads import ClassifierHead, Task, length_of, read_classifier
@@ -305,6 +305,9 @@ def over_rows(
         model: one of torch, or an exported graph.
         ask: asked instead of the model itself; what it gives has a row for every row or token.
         rows: which rows, in this order; default all.
+
+    Raises:
+        ModelError: a number is NaN or infinite.
     """
     wanted = range(len(data.ids)) if rows is None else rows
     lengths = [len(data.ids[i]) for i in wanted]
@@ -316,7 +319,13 @@ def over_rows(
             ends = np.cumsum([lengths[i] if per_token else 1 for i in chosen])
             for i, part in zip(chosen, np.split(numbers, ends[:-1]), strict=True):
                 found[i] = part
-    return np.concatenate(found)
+    whole = np.concatenate(found)
+    if not (whole < np.inf).all():  # nor NaN; minus infinity is the score of a place where nothing can be
+        raise ModelError(
+            "the model gives numbers that are not finite, which mean nothing",
+            remedy="Try --precision float32 (training.precision); if it stays so, its weights are damaged",
+        )
+    return whole
 
 
 @contextmanager

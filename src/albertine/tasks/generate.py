@@ -91,6 +91,11 @@ def encode_texts(examples: Sequence[Example], tokenizer: Tokenizer, room: Room) 
     return replace(rows.encoded(examples, targets if known else None), prefix=tuple(prefix))
 
 
+def asked_once(question: Question) -> tuple[str, str, str]:
+    """What tells a question from others, whatever passages it is asked about: ids alone may come again."""
+    return question.name, question.question, question.where
+
+
 def encode_questions(
     questions: Sequence[Question], tokenizer: Tokenizer, room: Room, *, together: bool
 ) -> Encoded:
@@ -105,7 +110,7 @@ def encode_questions(
     prefix: list[int] = []
     known = any(q.answers for q in questions)
     seen: tuple[str, Spans] = ("", Spans([], [], []))
-    for _, group in groupby(enumerate(questions), lambda item: item[1].name if together else item[0]):
+    for _, group in groupby(enumerate(questions), lambda item: asked_once(item[1]) if together else item[0]):
         passages, said, golds = [], [], list[str]()
         for _, question in group:
             if seen[0] != question.passage:

@@ -145,6 +145,8 @@ class LabelledTask(PooledTask):
             raise SettingsError(
                 "f1 counts the class `1`, and there is none", remedy="macro_f1 counts every class"
             )
+        if isinstance(known, Classify):
+            return replace(known, kind=kind, metrics=self.metrics, max_length=self.max_length)
         return Classify(kind, labels, self.metrics, self.max_length)
 
     def lost(self, read: Examples, kept: Examples, encoded: Encoded, split: str) -> Iterable[Lost]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -124,6 +125,8 @@ class RelationsTask(TaskChoice):
         place = None if self.dataset is None else self.place
         predicates = predicate_names(splits["train"], place) if known is None else known.labels
         check_known("predicate", splits, predicates_of, predicates)
+        if isinstance(known, Relate):
+            return replace(known, max_length=self.max_length, metrics=self.metrics)
         return Relate(predicates, self.max_length, metrics=self.metrics)
 
     def lost(self, read: Examples, kept: Examples, encoded: Encoded, split: str) -> Iterable[Lost]:

@@ -21,7 +21,7 @@ from albertine.tasks.embed import Embed, Likeness, Objective, VectorPooling, of_
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.family import Family
 from albertine.tasks.registry import Column, Dataset, Split
-from albertine.tasks.sources import Lost, all_rows
+from albertine.tasks.sources import Lost, all_rows, check_told
 from albertine.text.tokenizer import Tokenizer
 
 Scale = tuple[float, float] | Mapping[str, float]
@@ -45,11 +45,13 @@ def read(dataset: Dataset, folder: Path, split: Split, *, alone: bool = False) -
             continue
         first = row.text(columns.text)
         second = first if alone and learned and pair not in row.fields else row.text(pair)
-        told = row.told(label) is not None and row.text(label) not in dataset.left_out
-        score = _score(row.text(label).strip(), label, dataset.scores or UNIT, row.where) if told else None
+        told = row.told(label) is not None
+        left_out = told and row.text(label) in dataset.left_out
+        scale = dataset.scores or UNIT
+        score = _score(row.text(label).strip(), label, scale, row.where) if told and not left_out else None
         third = row.text(negative) if negative is not None and row.get(negative) is not None else ""
         name = str(row.number) if row.told(columns.id) is None else row.text(columns.id)
-        yield Likeness(name, first, second, score, row.where, third if third.strip() else None)
+        yield Likeness(name, first, second, score, row.where, third if third.strip() else None, left_out)
 
 
 def _score(text: str, column: str, scale: Scale, where: str) -> float:
@@ -114,16 +116,11 @@ def _contrasts(pairs: Sequence[Likeness]) -> list[Likeness]:
     ]
 
 
-def to_judge(pairs: Sequence[Likeness], *, test: bool) -> list[Likeness]:
-    """The pairs with a score; of a test file without any, all.
-
-    Raises:
-        DataError: no pair has a score.
-    """
-    scored = [p for p in pairs if p.label is not None]
-    if not scored and not test:
-        raise DataError("the dev file has no scores to judge by", where=pairs[0].where)
-    return scored or list(pairs)
+def to_judge(pairs: Sequence[Likeness], label: str, *, test: bool) -> list[Likeness]:
+    """The pairs but for those that the authors of the data set drop. Arguments and errors as `check_told`."""
+    kept = [p for p in pairs if not p.left_out] or list(pairs)
+    check_told(kept, label, test=test)
+    return kept
 
 
 def counts(pairs: Sequence[Likeness], kept: Sequence[Likeness]) -> Iterator[tuple[int, str]]:
@@ -202,7 +199,8 @@ class VectorsTask(TaskChoice):
     def used(self, split: str, examples: Examples) -> Examples:
         if split == "train":
             return to_learn(examples, self.similarity.loss)
-        return to_judge(examples, test=split == "test")
+        label = self.data.columns_of(split).label or ""
+        return to_judge(examples, label, test=split == "test")
 
     def lost(self, read: Examples, kept: Examples, encoded: Encoded, split: str) -> Iterable[Lost]:
         return counts(kept, encoded.examples)

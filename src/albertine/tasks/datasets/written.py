@@ -19,10 +19,10 @@ from albertine.tasks.datasets.answer import flat_columns, questions_in
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.examples import Example
 from albertine.tasks.family import Family
-from albertine.tasks.generate import Read, Room, Write, of_folder
+from albertine.tasks.generate import Read, Room, Write, asked_once, of_folder
 from albertine.tasks.readers.files import File
 from albertine.tasks.readers.table import Row, first_fields, rows_of
-from albertine.tasks.registry import Dataset, Split
+from albertine.tasks.registry import SPLITS, Dataset, Split
 from albertine.tasks.sources import Lost, all_rows, check_told, files_of
 from albertine.text.tokenizer import Tokenizer
 
@@ -132,10 +132,12 @@ class ReadingTask(WritingTask):
     read: ClassVar = staticmethod(read_questions)
 
     def family(self, splits: dict[str, list[Any]], tokenizer: Tokenizer, known: Family | None) -> Family:
-        check_told(splits.get("test", ()), flat_columns(self.data, "test").label or "", test=True)
+        for split in SPLITS:  # that there is no answer is one
+            label = flat_columns(self.data, split).label or ""
+            check_told(splits.get(split, ()), label, test=split == "test")
         train = self._drawn(splits.get("train", []))
-        names, answered = {q.name for q in train}, {q.name for q in train if q.answers}
-        always = known.always if isinstance(known, Read) else names == answered
+        asked, answered = set(map(asked_once, train)), {asked_once(q) for q in train if q.answers}
+        always = known.always if isinstance(known, Read) else asked == answered
         return Read(tokenizer, *self.lengths, always=always, metrics=self.metrics)
 
     def lost(self, read: Examples, kept: Examples, encoded: Encoded, split: str) -> Iterable[Lost]:
