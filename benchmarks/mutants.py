@@ -1402,6 +1402,78 @@ ROLES = (
         "own = None if",
         "tests/text/test_tokenizers.py -k otherwise",
     ),
+    M(
+        "evaluation/run_facts.py",
+        "evaluations[-1:] if last else evaluations",
+        "evaluations[-1:]",
+        "tests/evaluation/test_run_card.py -k pretrained",
+    ),
+    M(
+        "evaluation/run_facts.py",
+        "_last_scores(best) if other else ",
+        "",
+        "tests/evaluation/test_run_card.py -k last_model",
+    ),
+    M(
+        "tasks/seeds.py",
+        "done = [r for r in results if r.outcome.done]",
+        "done = results",
+        "tests/tasks/test_seeds.py -k best_seed",
+    ),
+    M(
+        "pretraining/run.py",
+        "st_mtime_ns < newest",
+        "st_mtime_ns < 0 * newest",
+        "tests/pretraining/test_run.py -k older_than",
+    ),
+    M(
+        "tasks/datasets/classes.py",
+        "replace(known, kind=kind, metrics",
+        "replace(known, pairs=None, kind=kind, metrics",
+        "tests/tasks/test_compared.py -k as_many",
+    ),
+    M(
+        "tasks/data.py",
+        "json.dumps(told))",
+        "json.dumps(None))",
+        "tests/tasks/test_judge.py -k shared_by",
+    ),
+    M(
+        "tasks/datasets/similarity.py",
+        "    check_told(kept, label, test=test)\n",
+        "",
+        "tests/tasks/test_own_files.py -k may_lack",
+    ),
+    M(
+        "tasks/generate.py",
+        "return question.name, question.question, question.where",
+        'return question.name, "", ""',
+        "tests/tasks/test_generate.py -k windows_of",
+    ),
+    M(
+        "cli/source.py",
+        "first.whole or first.characters >= enough",
+        "True",
+        "tests/cli/test_vocabulary.py -k size",
+    ),
+    M(
+        "text/formats.py",
+        "and (half or not strict)",
+        "",
+        "tests/text/test_documents.py -k short_lines_in_a_record",
+    ),
+    M(
+        "cli/vocabulary.py",
+        "if wanted and not begun_on_another_text(corpus, source.paths, found):",
+        "if wanted:",
+        "tests/cli/test_vocabulary.py -k unfinished",
+    ),
+    M(
+        "corpus/prepare.py",
+        "(f.st_mtime_ns, f.st_ctime_ns)",
+        "(f.st_mtime_ns,)",
+        "tests/corpus/test_prepare.py -k old_date",
+    ),
 )
 """What six further roles found (docs/log.md)."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 from albertine.interop.huggingface import save_model
@@ -11,7 +12,7 @@ from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.text.load import load_tokenizer
 from tests.cli.conftest import Command
-from tests.toy import toy_vocabulary
+from tests.toy import demo_text, toy_vocabulary
 
 TEXT = Path(__file__).parents[2] / "data" / "demo" / "english.tar.xz"
 
@@ -71,6 +72,17 @@ def test_half_a_character_is_written_as_a_sign(albertine: Command, tmp_path: Pat
         for answer in (one for question in passage["qas"] for one in question["answers"]):
             begin = answer["answer_start"]
             assert passage["context"][begin : begin + len(answer["text"])] == answer["text"]
+
+
+def test_a_document_that_occurs_again_gives_no_questions_again(albertine: Command, tmp_path: Path) -> None:
+    """Kills: a dev file of passages that are in the train file too."""
+    tree = demo_text("en", tmp_path / "text" / "once", 60_000)
+    once = json.loads(albertine("cloze", str(tree), "-o", str(tmp_path / "a"), "--json").out)
+    assert once["duplicates_dropped"] == 0
+    shutil.copytree(tree, tmp_path / "text" / "twice")
+    twice = json.loads(albertine("cloze", str(tmp_path / "text"), "-o", str(tmp_path / "b"), "--json").out)
+    assert twice == once | {"duplicates_dropped": len(list(tree.rglob("*.txt")))}
+    assert (tmp_path / "a" / "dev.json").read_bytes() == (tmp_path / "b" / "dev.json").read_bytes()
 
 
 def test_text_that_gives_no_questions_is_refused(albertine: Command, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from albertine.corpus import plan as module
 from albertine.corpus.cutting import CutRules
-from albertine.corpus.plan import Options, make_plan, stamp
+from albertine.corpus.plan import Options, begun_on_another_text, make_plan, stamp
 from tests.corpus.texts import letter_tokenizer
 
 
@@ -28,6 +29,26 @@ def test_names_of_files_count_where_their_sizes_are_the_same(tmp_path: Path) -> 
     after = plan(text, tokenizer)
     assert after["sources"] != before["sources"]
     assert stamp(after) == stamp(before)  # of a shard the text decides, not where it lies
+
+
+@pytest.mark.parametrize(
+    ("change", "another"),
+    [
+        ({}, False),
+        ({"sources": []}, True),
+        ({"tokenizer": {"kind": "wordpiece", "vocab_size": 9, "fingerprint": "x"}}, True),
+        ({"sources": None}, True),
+    ],
+)
+def test_a_vocabulary_belongs_to_the_text_it_was_begun_on(
+    tmp_path: Path, change: dict[str, Any], another: bool
+) -> None:
+    tokenizer, text = letter_tokenizer(tmp_path / "vocabulary"), tmp_path / "text"
+    text.mkdir()
+    (text / "a.txt").write_text("the old man")
+    assert not begun_on_another_text(tmp_path, [text], tokenizer)  # nothing was begun
+    (tmp_path / "prepare.json").write_text(json.dumps(plan(text, tokenizer) | change))
+    assert begun_on_another_text(tmp_path, [text], tokenizer) == another
 
 
 def test_shards_of_another_version_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:

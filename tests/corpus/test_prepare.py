@@ -321,6 +321,33 @@ def test_changed_text_of_the_same_size_is_noticed(tmp_path: Path, tokenizer: Tok
     assert content(tmp_path / "fresh") == after
 
 
+def test_other_text_of_the_same_size_and_an_old_date_is_noticed(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    text = library(tmp_path / "text")
+    run(text, tmp_path / "corpus", tokenizer)
+    other = tmp_path / "other.txt"
+    other.write_text(text.read_text().replace("home", "hoom"))
+    os.utime(other, (1, 1))
+    other.replace(text)
+    run(text, tmp_path / "corpus", tokenizer)
+    run(text, tmp_path / "fresh", tokenizer)
+    assert content(tmp_path / "corpus") == content(tmp_path / "fresh")
+
+
+def test_an_unfinished_corpus_takes_another_vocabulary_with_another_text_alone(
+    tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, other = library(tmp_path / "text"), letter_tokenizer(tmp_path / "other", without="z")
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(module, "write_shard", _killed)
+        run(text, tmp_path / "corpus", tokenizer)
+    with pytest.raises(CorpusError, match=r"tokenizer\.vocab_size"):
+        run(text, tmp_path / "corpus", other)
+    library(tmp_path / "text", seed=1)
+    run(text, tmp_path / "corpus", other)
+    run(text, tmp_path / "fresh", other)
+    assert content(tmp_path / "corpus") == content(tmp_path / "fresh")
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

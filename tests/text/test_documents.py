@@ -8,6 +8,7 @@ import io
 import itertools
 import json
 import lzma
+import os
 import sys
 import tarfile
 import textwrap
@@ -237,6 +238,61 @@ def test_short_lines_of_their_own_are_not_joined(tmp_path: Path) -> None:
         assert document.paragraphs == tuple(lines), name
 
 
+MARKDOWN_PARAGRAPHS = {
+    "a line end is a space": ("One that goes\non here.\n\nTwo.", ["One that goes on here.", "Two."]),
+    "none in Chinese": ("第一行还没有\n写完。\n\n第二", ["第一行还没有写完。", "第二"]),
+    "headings": ("a\n# Head\nb\nc\n\nUnder\n=====\nd", ["a", "Head", "b c", "Under", "d"]),
+    "lists": (
+        "- one that\n  goes on\n- two\n1. three\nand on",
+        ["one that goes on", "two", "1. three and on"],
+    ),
+    "quotations": ("> a b\n> c\n>\n> d", ["a b c", "d"]),
+    "tables": ("a\n| b | c |\n|---|---|\n| d | e |\nf | g", ["a", "| b | c |", "| d | e |", "f | g"]),
+    "indented code": ("a\nb\n\n    x = 1\n    y = 2\n\nc", ["a b", "x = 1", "y = 2", "c"]),
+    "fenced code": ("a\n```\ncode\n```\nb\n- c\n  ```\n  code\n  ```\n  d", ["a", "b", "c", "d"]),
+    "HTML": ('a\n<p align="right">\nb', ["a", '<p align="right">', "b"]),
+    "ends that are marked": ("a  \nb\nc", ["a", "b c"]),
+    "a paragraph a line": (
+        f"Head\n{'Long line ' * 13}\nnext\nline",
+        ["Head", ("Long line " * 13)[:-1], "next line"],
+    ),
+    "links do not make lines long": (f"a [b](http://{'x' * 120})\nc", ["a b c"]),
+    "a sentence a line": (
+        "One is.\nTwo is.\nA head\nThree is.",
+        ["One is.", "Two is.", "A head", "Three is."],
+    ),
+    "hyphens and emphasis": ("a **well-\nknown\nthing**", ["a well-known thing"]),
+    "front matter": ("---\n# of Hugo\ntitle: x\n\ny: z\n---\na", ["a"]),
+    "no front matter": ("---\n\nA paragraph.\n\n---\n\nb", ["A paragraph.", "b"]),
+}
+
+
+@pytest.mark.parametrize("name", MARKDOWN_PARAGRAPHS)
+def test_lines_of_markdown_are_joined_within_paragraphs(tmp_path: Path, name: str) -> None:
+    text, paragraphs = MARKDOWN_PARAGRAPHS[name]
+    (document,) = read(write(tmp_path, "a.md", text))
+    assert list(document.paragraphs) == paragraphs
+
+
+@pytest.mark.parametrize("language", PROSE)
+def test_hard_wrapped_text_in_records_and_markdown_is_joined(tmp_path: Path, language: str) -> None:
+    text = "\n\n".join(wrapped([paragraph], 60).strip() for paragraph in PROSE[language])
+    record = json.dumps({"title": "T", "text": f"T\n\n{text}"})
+    for name, content in {"a.md": text, "a.jsonl": record}.items():
+        (document,) = read(write(tmp_path, name, content))
+        assert document.paragraphs == tuple(PROSE[language]), name
+    path = write(tmp_path, "a.parquet", parquet({"text": [text, "One.\nTwo."]}))
+    assert [d.paragraphs for d in read(path)] == [tuple(PROSE[language]), ("One.", "Two.")]
+
+
+def test_short_lines_in_a_record_are_not_joined(tmp_path: Path) -> None:
+    titles = [f"{'A very long ' * (i % 3)}title of {'some ' * (i % 7)}book number {i}" for i in range(60)]
+    for lines in (titles, PROSE["en"], PROSE["zh"]):
+        text = "He wrote these. There were many of them.\n\n" + "\n".join(lines)
+        (document,) = read(write(tmp_path, "a.jsonl", json.dumps({"text": text})))
+        assert document.paragraphs[1:] == tuple(lines)
+
+
 def test_verses_and_quotations_stay_in_a_book_with_blank_lines(tmp_path: Path) -> None:
     verse = "  The sun is low,\n  The day is done.\n  The birds are gone.\n  I walk alone."
     blocks = [textwrap.fill(paragraph, 70) for paragraph in PROSE["en"]]
@@ -289,6 +345,8 @@ def test_latin_1_is_suggested_and_the_line_named(tmp_path: Path) -> None:
         ("Über die Straße gehen wir müde nach Hause. Größe, schön, für, Mädchen, süß. ", "latin-1"),
         ("El niño pequeño comió el jamón, así que Andrés habló con él. ", "latin-1"),
         ("A facade, a cafe: he said naïvely what Zoë told. ", "latin-1"),
+        ("Élan", "latin-1"),
+        ("où? créée, 20 °C, 5 £, «Ça», ÀÉ. ", "latin-1"),
         ("“He said,” I’m told — “‘no’” and “yes”. ", "cp1252"),
         ("Все счастливые семьи похожи друг на друга. ", "cp1251"),
     ],
@@ -305,6 +363,11 @@ def test_chinese_is_recognised_where_it_is_cut_and_among_english() -> None:
     for encoding in ("gb18030", "big5"):
         assert guess_encoding((text * 9).encode(encoding)[:-1]) == encoding
         assert guess_encoding(("The city is called so. " * 20 + text).encode(encoding)) == encoding
+
+
+@pytest.mark.parametrize("text", ["好\n", "服务", "很好。", "id,review\n1,很好\n2,差\n", "By 张三, 1999"])
+def test_a_word_of_chinese_is_recognised(text: str) -> None:
+    assert guess_encoding(text.encode("gb18030")) == "gb18030"
 
 
 @pytest.mark.parametrize("encoding", ["gb18030", "big5", "ascii", "utf-16"])
@@ -331,6 +394,15 @@ def test_wide_encodings_are_called_by_their_names(tmp_path: Path, encoding: str)
     message = complaint(path)
     assert f"is {name.upper()}, not UTF-8" in message and f"--encoding {name}" in message
     assert [d.paragraphs for d in read(path, encoding=name)] == TEXTS["lines"][2]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("text", [LINES, "這是第一個句子，很長的一個句子。\n" * 9])
+def test_utf_16_without_a_mark_is_called_by_its_name(tmp_path: Path, encoding: str, text: str) -> None:
+    path = write(tmp_path, "a.txt", text.encode(encoding))
+    for wrong in ("utf-8", "latin-1", "utf-16", "gb18030"):
+        assert f"pass --encoding {encoding}" in complaint(path, encoding=wrong), wrong
+    assert read(path, encoding=encoding)[0].paragraphs[0] == text.partition("\n")[0]
 
 
 def test_bad_bytes_far_into_a_file_name_their_line(tmp_path: Path) -> None:
@@ -419,6 +491,34 @@ def test_a_link_to_nothing_is_passed_over_and_named(tmp_path: Path) -> None:
     assert "cannot be opened" in complaint(tmp_path)  # where nobody is told, an error
 
 
+def test_linked_folders_are_searched_once(tmp_path: Path) -> None:
+    """Also where a link leads back to a folder that holds it."""
+    write(tmp_path, "far/b.txt", LINES)
+    write(tmp_path, "text/a.txt", LINES)
+    for name, to in (("far", "../far"), ("more", "../far"), ("same", "."), ("up", "..")):
+        (tmp_path / "text" / name).symlink_to(to)
+    assert list_files([tmp_path / "text"]) == [tmp_path / "text/a.txt", tmp_path / "text/far/b.txt"]
+
+
+def test_a_folder_that_cannot_be_opened_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "a.txt", LINES)
+    shut, scandir = str(tmp_path / "shut"), os.scandir
+    write(tmp_path, "shut/b.txt", LINES)
+
+    def refusing(path: Any) -> Any:
+        if str(path) == shut:
+            raise PermissionError(13, "Permission denied", shut)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    reports: list[FileReport] = []
+    assert len(read(tmp_path, on_file=reports.append)) == 2
+    [told] = [report for report in reports if report.format in PASSED_OVER]
+    assert (told.source, told.format) == (shut, "unreadable") and "Permission denied" in told.reason
+    for path in (tmp_path, Path(shut)):  # where nobody is told, and where there is nothing else
+        assert f"{shut}: cannot be opened (Permission denied)" in complaint(path)
+
+
 @pytest.mark.parametrize(
     ("names", "corpus"),
     [
@@ -435,6 +535,8 @@ def test_a_corpus_in_a_folder_is_no_text(tmp_path: Path, names: list[str], corpu
         write(tmp_path, f"inside/{name}", LINES)
     write(tmp_path, "z.txt", LINES)
     assert (list_files([tmp_path]) == [tmp_path / "z.txt"]) == corpus
+    if corpus:
+        assert "is a prepared corpus, not text" in complaint(tmp_path / "inside")
 
 
 def test_an_odd_member_of_an_archive_is_passed_over_and_named(tmp_path: Path) -> None:
@@ -620,6 +722,9 @@ def test_tar_members_that_are_not_text_files_are_passed_over_and_nothing_is_writ
             ("/absolute.txt", LINES.encode()),
             ("._mac.txt", b"\0\0"),
             ("__MACOSX/a.txt", b"\0"),
+            ("x/.git/description", LINES.encode()),
+            ("./y/.checkpoints/a.txt", LINES.encode()),
+            ("./plain.txt", LINES.encode()),
             ("picture.png", b"\0"),
             ("empty.txt", b""),
             ("inner.txt.gz", gzip.compress(LINES.encode())),
@@ -631,7 +736,7 @@ def test_tar_members_that_are_not_text_files_are_passed_over_and_nothing_is_writ
     reports: list[FileReport] = []
     documents = read(path, on_file=reports.append)
     names = {d.source.partition(".tar:")[2] for d in documents}
-    assert names == {"../../../escape.txt", "/absolute.txt", "inner.txt.gz"}
+    assert names == {"../../../escape.txt", "/absolute.txt", "./plain.txt", "inner.txt.gz"}
     assert [r.format for r in reports if r.source.endswith(("png", "empty.txt"))] == ["skipped", "empty"]
     assert [p for p in tmp_path.rglob("*") if p.is_file()] == [path]
 
@@ -766,6 +871,8 @@ def test_wiki_leftovers(line: str, clean: str) -> None:
             "one\n\n* * * * *\n\n+---+---+\n|a  |b  |\n\n-----------\n\ntwo ---- he said",
             ["one", "two ---- he said"],
         ),
+        ("“D----n!”\n\n“Mr. B----!”\n\n“Miss ----!”", ["“D----n!”", "“Mr. B----!”", "“Miss ----!”"]),
+        ("Name  Age\n------  ---\nBo    12\n\nPreface ---------- 1\n\nend", ["end"]),
         ("", []),
     ],
 )

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json as js
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from albertine.cli import show
 from albertine.cli.options import Encoding, Json, Language, TextField, TextFormat
+
+if TYPE_CHECKING:
+    from albertine.corpus.duplicates import SeenDigests
+    from albertine.text.documents import Document
 
 JUDGED, MOST_JUDGED = 50, 700
 """Of so many passages one is for the dev file, and at most so many are."""
@@ -34,9 +40,11 @@ def cloze(
 
     Nobody has to write any: a question is a sentence of the passage without one of its names, dates, numbers
     or phrases. A small encoder learns from many of them to find an answer, before it learns from the few that
-    people asked: `albertine finetune --config recipes/finetune/cloze.yaml`.
+    people asked: `albertine finetune --config recipes/finetune/cloze.yaml`. Documents that occur again are
+    dropped, as `prepare` does, so that no passage is in both files.
     """
     from albertine.cli.source import Source
+    from albertine.corpus.duplicates import SeenDigests, content_digest
     from albertine.errors import DataError
     from albertine.files import replace_durably
     from albertine.text.cloze_questions import cloze_questions
@@ -44,7 +52,19 @@ def cloze(
     source = Source(text, format, text_field, encoding)
     spoken = source.language(language.value)
     source.reports.clear()
-    tree = cloze_questions(source.documents(), spoken, count=questions, seed=seed)
+    again = 0
+
+    def first(seen: SeenDigests) -> Iterator[Document]:
+        nonlocal again
+        for document in source.documents():
+            if seen.add(content_digest(document.paragraphs)):
+                yield document
+            else:
+                again += 1
+
+    with tempfile.TemporaryDirectory() as folder:
+        documents = first(SeenDigests(Path(folder)))
+        tree = cloze_questions(documents, spoken, count=questions, seed=seed)
     show.notes(source.passed_over())
     passages = tree["data"]
     if len(passages) < 2:
@@ -56,7 +76,7 @@ def cloze(
         )
     judged = min(MOST_JUDGED, 1 + len(passages) // JUDGED)
     output.mkdir(parents=True, exist_ok=True)
-    told: dict[str, Any] = {"language": spoken}
+    told: dict[str, Any] = {"language": spoken, "duplicates_dropped": again}
     for name, part in (("train", passages[judged:]), ("dev", passages[:judged])):
         replace_durably(
             output / f"{name}.json", js.dumps({**tree, "data": part}, ensure_ascii=False).encode("utf-8")
@@ -74,5 +94,5 @@ def cloze(
             name: f"{told[f'{name}_questions']:,} questions about {told[f'{name}_passages']:,} passages"
             for name in ("train", "dev")
         }
-        | {"for example": f"{question} {answer}"},
+        | {"duplicate documents dropped": f"{again:,}", "for example": f"{question} {answer}"},
     )

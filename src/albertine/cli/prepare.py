@@ -75,6 +75,8 @@ def prepare(
         )
     source = Source(text, format, text_field, encoding)
     vocabulary = _vocabulary(source, output, tokenizer, vocab_size, kind, language)
+    spoken = source.language(language.value)
+    share = source.survey.held_out if held_out is None else held_out
     source.reports.clear()  # of the first look; what counts is what the corpus is made of
     from albertine.corpus.prepare import prepare as run
 
@@ -83,13 +85,13 @@ def prepare(
             text,
             output,
             vocabulary,
-            source.language(language.value),
+            spoken,
             format=format,
             text_field=text_field,
             encoding=encoding,
             workers=workers,
             min_characters=min_characters,
-            held_out=source.survey.held_out if held_out is None else held_out,
+            held_out=share,
             deduplicate=not keep_duplicates,
             words=words.value,
             seed=seed,
@@ -131,7 +133,9 @@ def _tell(output: Path, manifest: Manifest, source: Source, json: bool) -> None:
     if json:
         show.as_json(facts | {"formats": _formats(read), "passed_over": source.passed_over()})
         return
-    if len(read) > MOST_LISTED:
+    if not read:
+        typer.echo("Already prepared, and younger than its text: nothing was done")
+    elif len(read) > MOST_LISTED:
         formats = ", ".join(f"{number:,} {name}" for name, number in _formats(read).items())
         typer.echo(f"{len(read):,} files read: {formats}")
     else:

@@ -67,6 +67,11 @@ def prune(
     check_apart(source, output)
     given = Source(text, format, text_field, encoding)
     named = _named_corpus(text)
+    if named and (given != Source(text) or language is not Language.auto):
+        raise SettingsError(
+            "--language, --format, --text-field and --encoding are for text, not for a corpus",
+            remedy="Leave them out, or name the text that the corpus was made of",
+        )
     corpus = named or _prepared(given, source, output, language.value, workers)
     with show.progress("sentences") as update:
         told = run(

@@ -92,6 +92,18 @@ class Source:
         language = guess_language("\n".join(sample)[:GUESSED_CHARACTERS])
         return Survey(documents, characters, whole, language)
 
+    def characters(self, enough: int) -> int:
+        """How many characters the text has, counted until there are `enough`."""
+        first = self.survey
+        if first.whole or first.characters >= enough:
+            return first.characters
+        counted = 0
+        for document in self.documents():
+            counted += document.characters
+            if counted >= enough:
+                break
+        return counted
+
     def language(self, wanted: str = "auto") -> Language:
         """The language that is wanted, or for `auto` the one at the beginning of the text."""
         if wanted == "auto":

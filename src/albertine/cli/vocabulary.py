@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from albertine.cli.source import Source
+from albertine.corpus.plan import begun_on_another_text
 from albertine.text.load import load_tokenizer
 from albertine.text.sentences import Language, document_sentences
 from albertine.text.tokenizer import Tokenizer
@@ -63,15 +64,18 @@ def train(
 
     if vocab_size is None:
         shrink = True
-        characters = source.survey.characters // CHARACTERS_A_PIECE
-        fitting = min(LARGEST, max(SMALLEST, characters))
-        vocab_size = LARGEST_WORDPIECE if kind == "wordpiece" else fitting
+        vocab_size = LARGEST_WORDPIECE if kind == "wordpiece" else _fitting(source)
     try:
         return make(sentences(), folder, vocab_size, progress=progress)
     except VocabularyTooLarge as error:
         if not shrink:
             raise
         return make(sentences(), folder, error.largest, progress=progress)
+
+
+def _fitting(source: Source) -> int:
+    pieces = source.characters(LARGEST * CHARACTERS_A_PIECE) // CHARACTERS_A_PIECE
+    return min(LARGEST, max(SMALLEST, pieces))
 
 
 def vocabulary_for(
@@ -84,13 +88,15 @@ def vocabulary_for(
     shrink: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Tokenizer:
-    """The vocabulary that an earlier, perhaps interrupted `prepare` of `corpus` trained, or a new one.
+    """The vocabulary that an earlier `prepare` of `corpus` trained, also one that was interrupted, but not on
+    another text; or a new one.
 
     Arguments and errors as `train`.
     """
     if (corpus / "tokenizer").is_dir():
         found = load_tokenizer(corpus / "tokenizer")
-        if kind in (None, kind_of(found)) and (shrink or vocab_size in (None, found.vocab_size)):
+        wanted = kind in (None, kind_of(found)) and (shrink or vocab_size in (None, found.vocab_size))
+        if wanted and not begun_on_another_text(corpus, source.paths, found):
             return found
     with tempfile.TemporaryDirectory() as folder:
         return train(

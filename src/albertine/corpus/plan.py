@@ -15,6 +15,7 @@ from albertine.corpus.cutting import CutRules
 from albertine.corpus.encode import Words
 from albertine.corpus.manifest import FORMAT, NAME, load_manifest
 from albertine.errors import CorpusError, SettingsError
+from albertine.text.documents import list_files
 from albertine.text.sentences import RULES, Language
 from albertine.text.tokenizer import Tokenizer
 
@@ -54,23 +55,10 @@ def make_plan(
     paths: Sequence[Path | str], files: Sequence[Sequence[Path]], tokenizer: Tokenizer, options: Options
 ) -> dict[str, Any]:
     """What decides the content of the folder; of JSON values."""
-    sources = []
-    for path, found in zip(paths, files, strict=True):
-        names = hashlib.sha256()
-        for file in found:
-            inside = file.relative_to(path).as_posix() if Path(path).is_dir() else file.name
-            names.update(f"{inside}\0{file.stat().st_size}\n".encode("utf-8", "surrogateescape"))
-        size = sum(file.stat().st_size for file in found)
-        written = os.fsencode(path).decode("utf-8", "backslashreplace")  # a name need not be UTF-8
-        sources.append({"path": written, "files": len(found), "bytes": size, "listing": names.hexdigest()})
     rules = options.rules
     return {
         "language": options.language,
-        "tokenizer": {
-            "kind": tokenizer.kind,
-            "vocab_size": tokenizer.vocab_size,
-            "fingerprint": tokenizer.fingerprint,
-        },
+        "tokenizer": _described(tokenizer),
         "settings": {
             "format": options.format,
             "text_field": options.text_field,
@@ -82,8 +70,44 @@ def make_plan(
             "words": options.words,
             "seed": rules.seed,
         },
-        "sources": sources,
+        "sources": _listed(paths, files),
     }
+
+
+def _described(tokenizer: Tokenizer) -> dict[str, Any]:
+    return {
+        "kind": tokenizer.kind,
+        "vocab_size": tokenizer.vocab_size,
+        "fingerprint": tokenizer.fingerprint,
+    }
+
+
+def _listed(paths: Sequence[Path | str], files: Sequence[Sequence[Path]]) -> list[dict[str, Any]]:
+    """Each of the paths, with a digest of the names and sizes of its files."""
+    sources = []
+    for path, found in zip(paths, files, strict=True):
+        names = hashlib.sha256()
+        for file in found:
+            inside = file.relative_to(path).as_posix() if Path(path).is_dir() else file.name
+            names.update(f"{inside}\0{file.stat().st_size}\n".encode("utf-8", "surrogateescape"))
+        size = sum(file.stat().st_size for file in found)
+        written = os.fsencode(path).decode("utf-8", "backslashreplace")  # a name need not be UTF-8
+        sources.append({"path": written, "files": len(found), "bytes": size, "listing": names.hexdigest()})
+    return sources
+
+
+def begun_on_another_text(folder: Path, paths: Sequence[Path | str], tokenizer: Tokenizer) -> bool:
+    """Whether a folder holds an unfinished corpus of a text other than `paths`, or with a vocabulary other
+    than the one that lies there; a finished corpus is left to `claim`."""
+    if not (folder / PLAN).is_file():
+        return False
+    try:
+        begun = json.loads((folder / PLAN).read_text(encoding="utf-8"))
+        earlier = _without_paths(begun)["sources"], begun["tokenizer"]
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return True
+    now = {"sources": _listed(paths, [list_files([path]) for path in paths])}
+    return earlier != (_without_paths(now)["sources"], _described(tokenizer))
 
 
 def stamp(plan: dict[str, Any]) -> str:
@@ -95,8 +119,9 @@ def stamp(plan: dict[str, Any]) -> str:
 def claim(folder: Path, plan: dict[str, Any]) -> None:
     """Refuse a folder that holds something else than the corpus of `plan`, whole or in part.
 
-    The sources of an unfinished corpus may have changed, since every shard is compared with its text; those
-    of a finished one may not, because runs may depend on it. Where they lie does not matter.
+    The sources of an unfinished corpus may have changed, and with them the vocabulary that is made of them,
+    since every shard is compared with its text and tokenizer; those of a finished one may not, because runs
+    may depend on it. Where they lie does not matter.
 
     Raises:
         CorpusError: names what differs.
@@ -137,10 +162,13 @@ def _earlier(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
     """The plan that the folder was made by; this one, where there is none or none that can be read."""
     try:
         if (folder / PLAN).is_file():
-            return {**json.loads((folder / PLAN).read_text(encoding="utf-8")), "sources": plan["sources"]}
+            begun = json.loads((folder / PLAN).read_text(encoding="utf-8"))
+            if _without_paths(begun)["sources"] != _without_paths(plan)["sources"]:
+                begun["tokenizer"] = plan["tokenizer"]
+            return {**begun, "sources": plan["sources"]}
         manifest = load_manifest(folder)
         return {key: getattr(manifest, key) for key in plan}
-    except (ValueError, TypeError, CorpusError):
+    except (ValueError, TypeError, KeyError, AttributeError, CorpusError):
         return plan
 
 

@@ -184,7 +184,9 @@ class _Run:
         path = self.folder / NAME
         if not path.is_file() or (self.folder / PLAN).is_file():
             return None
-        if max(file.stat().st_mtime_ns for file in files) >= path.stat().st_mtime_ns:
+        # a file that was moved or copied here has an old date of its words, but a new one of its place
+        dates = (date for f in map(Path.stat, files) for date in (f.st_mtime_ns, f.st_ctime_ns))
+        if max(dates) >= path.stat().st_mtime_ns:
             return None
         try:
             manifest = load_manifest(self.folder)

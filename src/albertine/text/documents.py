@@ -76,10 +76,12 @@ def list_files(paths: Sequence[Path | str]) -> list[Path]:
     """The files meant by `paths`: files as given, folders searched through in sorted order.
 
     In a folder, hidden files, empty files, READMEs and licences, files whose extension is not that of text,
-    links to nothing, and corpus folders are passed over; a file named outright is always taken.
+    links to nothing, folders that cannot be opened, and corpus folders are passed over; a file named outright
+    is always taken. Links to folders are followed, every folder is searched once.
 
     Raises:
-        DataError: a path that does not exist, an empty file named outright, or a folder without text files.
+        DataError: a path that does not exist, an empty file named outright, a corpus folder named outright,
+            or a folder without text files.
     """
     return [file for found in _found(paths) for file in found.files]
 
@@ -110,13 +112,19 @@ def _named(path: Path) -> _Found:
 
 
 def _search(folder: Path) -> _Found:
-    files, passed_over = [], []
-    for file in _walk(folder):
+    files: list[Path] = []
+    passed_over: list[FileReport] = []
+    for file in _walk(folder, passed_over):
         if (report := _not_taken(file)) is not None:
             passed_over.append(report)
         else:
             files.append(file)
     if not files:
+        for report in passed_over:
+            if report.format == "unreadable":
+                raise DataError(
+                    report.reason, where=report.source, remedy="Check its permissions, or remove it"
+                )
         kinds = " ".join(sorted(_TEXT_SUFFIXES - {""}))
         remedy = f"Files taken from folders: {kinds}, or without an extension; also .gz .xz .zst .bz2"
         raise DataError("there is no text file in this folder", where=folder, remedy=remedy)
@@ -134,11 +142,24 @@ def _not_taken(file: Path) -> FileReport | None:
     return None if size else FileReport(str(file), "empty", "has no bytes")
 
 
-def _walk(folder: Path) -> Iterator[Path]:
-    for here, folders, names in os.walk(folder):
+def _walk(folder: Path, passed_over: list[FileReport]) -> Iterator[Path]:
+    """The files in a folder and in those below; folders that cannot be opened are added to `passed_over`."""
+
+    def note(error: OSError) -> None:
+        passed_over.append(FileReport(str(error.filename), "unreadable", _not_opened(error)))
+
+    seen: set[tuple[int, int]] = set()
+    for here, folders, names in os.walk(folder, onerror=note, followlinks=True):
+        known, place = len(seen), os.stat(here)
+        seen.add((place.st_dev, place.st_ino))
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         names = sorted(name for name in names if not name.startswith("."))
-        if Path(here) != folder and _is_corpus({*folders, *names}):
+        corpus = _is_corpus({*folders, *names})
+        if corpus and Path(here) == folder:
+            raise DataError(
+                "is a prepared corpus, not text", where=folder, remedy="Name the text that it was made of"
+            )
+        if corpus or len(seen) == known:  # or a link led here before
             folders.clear()
         else:
             yield from (Path(here, name) for name in names)

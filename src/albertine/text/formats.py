@@ -44,6 +44,7 @@ _STOP_AT_END = re.compile(r"[.!?…。！？；:：;][\"'”’」』）)\]]*\s*
 _STOP_INSIDE = re.compile(r"[.!?][\"'”’)]*\s+[\"'“‘(]*[A-Z]|[。！？][”’」』）]*[^\s”’」』）]")
 _TITLE = re.compile(r"^ ?= [^=].* = ?$", re.MULTILINE)
 _INDENTED = re.compile("[ \t\u3000]")
+_ENOUGH_LINES = 1000
 _FIRST_WORD = re.compile(r"[\u2e80-\u9fff][，。、；：！？”’》」）]*|[^\s\u2e80-\u9fff]+")
 _WIDE = re.compile("[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uff60]")
 
@@ -144,24 +145,34 @@ def _plain(blocks: list[list[str]], blank_ends: bool) -> FileShape:
     return FileShape("paragraphs", several, blank_ends)
 
 
-def _book(blocks: list[list[str]]) -> FileShape | None:
+def wrapped(text: Sequence[str]) -> FileShape | None:
+    """The shape of the lines of one text among many, if they are hard-wrapped. What would do for a file does
+    not for an article of a few lines, which may be those of a list."""
+    return _book(_blocks(text[:_ENOUGH_LINES]), strict=True)
+
+
+def _book(blocks: list[list[str]], strict: bool = False) -> FileShape | None:
     """The shape of hard-wrapped lines, if that is what they are.
 
     Either few of the lines end a sentence and blank lines part them, or most are full: the first word of the
-    next would not have found room.
+    next would not have found room; where it is `strict`, few end one and most are full.
     """
     pairs = [pair for block in blocks for pair in pairwise(block)]
     if len(pairs) < 3:
         return None
     followed = [line for line, _ in pairs]
-    widths = sorted(map(_columns, followed))
-    width, stops = widths[int(0.95 * (len(widths) - 1))], _share(followed, _STOP_AT_END)
-    parted = len(blocks) > 1 and stops < 0.5 and 35 <= width <= 110
+    stops = _share(followed, _STOP_AT_END)
+    if strict and stops >= 0.5:
+        return None
+    widths = sorted(map(columns, followed))
+    width = widths[int(0.95 * (len(widths) - 1))]
+    if not 35 <= width <= 250:
+        return None
     inside = [(line, following) for line, following in pairs if not _INDENTED.match(following)]
     full = [line for line, following in inside if not _has_room(line, following, width)]
-    filled = (
-        len(full) >= max(8, 0.5 * len(inside)) and _share(full, _STOP_AT_END) < 0.5 and 35 <= width <= 250
-    )
+    half = len(full) >= max(1, 0.5 * len(inside))
+    parted = len(blocks) > 1 and stops < 0.5 and width <= 110 and (half or not strict)
+    filled = half and len(full) >= 8 and _share(full, _STOP_AT_END) < 0.5
     if not (parted or filled):
         return None
     marks = _marks(blocks, pairs, width)
@@ -186,15 +197,21 @@ def ends_paragraph(line: str, following: str, width: int) -> bool:
     the next, and ends a sentence or is as short as a heading."""
     if not line.strip() or not following.strip() or not _has_room(line, following, width):
         return False
-    return _STOP_AT_END.search(line) is not None or _columns(line) < 0.5 * width
+    return _STOP_AT_END.search(line) is not None or columns(line) < 0.5 * width
+
+
+def mostly_sentences(lines: Sequence[str]) -> bool:
+    """Whether more than half of the lines end a sentence."""
+    return bool(lines) and _share(lines, _STOP_AT_END) > 0.5
 
 
 def _has_room(line: str, following: str, width: int) -> bool:
     word = _FIRST_WORD.match(following.lstrip())
-    return word is not None and _columns(line) + 1 + _columns(word.group()) <= width
+    return word is not None and columns(line) + 1 + columns(word.group()) <= width
 
 
-def _columns(line: str) -> int:
+def columns(line: str) -> int:
+    """The width of a line, in which Chinese characters are two columns wide."""
     return len(line) + len(_WIDE.findall(line))
 
 

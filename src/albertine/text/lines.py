@@ -15,6 +15,8 @@ _WIDE_MARKS = {  # the mark of UTF-32 begins with that of UTF-16
     "utf-16": (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE),
 }
 _HAN_RUN = re.compile("[\u4e00-\u9fff]{2,}")
+_COMMON_HAN = re.compile(rb"[\xa1\xa3\xb0-\xd7][\xa1-\xfe]")
+"""The commoner half of the characters of GB2312, and Chinese punctuation."""
 _INNER = re.compile(rb"\A[\x80-\xbf]{1,3}")
 """The rest of a character of UTF-8 that began before."""
 
@@ -48,13 +50,25 @@ def _wide(head: bytes) -> str | None:
     return None
 
 
+def _unmarked(head: bytes) -> str | None:
+    """`utf-16-le` or `utf-16-be`, if the beginning of a file looks like that unmarked: it has NULs, more
+    at one side of its pairs, and nearly all its characters can be printed."""
+    sides = {"utf-16-le": head[1::2].count(0), "utf-16-be": head[::2].count(0)}
+    for name in sorted(sides, key=lambda name: -sides[name]):
+        text = head[: len(head) // 2 * 2].decode(name, errors="replace")
+        if sides[name] >= 4 and sum(c.isprintable() or c.isspace() for c in text) > 0.99 * len(text):
+            return name
+    return None
+
+
 def guess_encoding(head: bytes) -> str:
-    """A likely encoding of bytes that another one could not read, for a message: one of six.
+    """A likely encoding of bytes that another one could not read, for a message: one of eight.
 
     Args:
-        head: from anywhere in a text; a character at either end may lack some of its bytes.
+        head: from anywhere in a text; a character at either end may lack some of its bytes. Only the
+            beginning tells UTF-16.
     """
-    if wide := _wide(head):
+    if wide := _wide(head) or _unmarked(head):
         return wide
     if b"\0" not in head and _is_utf8(head):
         return "utf-8"
@@ -65,7 +79,8 @@ def guess_encoding(head: bytes) -> str:
         han = sum(map(len, _HAN_RUN.findall(text)))
         if text.count("\ufffd") <= 1 + high // 200 and han >= 4 and han * 2 > 0.6 * high:
             return encoding
-    return "latin-1"
+    # A word or two. Accents of Latin-1 stand among ASCII letters, not in pairs that begin as these do.
+    return "gb18030" if high and _COMMON_HAN.sub(b"", head).isascii() else "latin-1"
 
 
 def _is_utf8(head: bytes) -> bool:
@@ -88,7 +103,9 @@ def _advice(encoding: str) -> str:
     return f"{way} pass --encoding {encoding} where a command has that option"
 
 
-def _binary(name: str, where: str) -> DataError:
+def _binary(name: str, where: str, head: bytes) -> DataError:
+    if wide := _unmarked(head):
+        return DataError(f"looks like {wide.upper()} (NUL byte {where})", where=name, remedy=_advice(wide))
     return DataError(
         f"is a binary file, not text (NUL byte {where})",
         where=name,
@@ -108,7 +125,7 @@ def head_text(stream: ByteStream, encoding: str) -> tuple[str, bool]:
         raise DataError(f"is {wide.upper()}, not UTF-8", where=stream.name, remedy=_advice(wide))
     # checked before decoding: a binary file is rarely valid UTF-8, and "binary" is the more useful message
     if encoding == "utf-8-sig" and b"\0" in head:
-        raise _binary(stream.name, f"at offset {head.index(0)}")
+        raise _binary(stream.name, f"at offset {head.index(0)}", head)
     try:
         text = codecs.getincrementaldecoder(encoding)("strict").decode(head, whole)
     except UnicodeError as error:
@@ -165,7 +182,8 @@ class TextLines:
                 around = block[begin : begin + HEAD_BYTES]
                 raise _undecodable(self.name, line, around, self._encoding, reason) from error
             if "\0" in text:
-                raise _binary(self.name, f"in line {lines + text.count(chr(10), 0, text.index(chr(0))) + 1}")
+                line = lines + text.count("\n", 0, text.index("\0")) + 1
+                raise _binary(self.name, f"in line {line}", block)
             if "\ufeff" in text:
                 text = text.replace("\ufeff", "")  # left inside where files with marks were concatenated
             lines += text.count("\n")

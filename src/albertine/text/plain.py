@@ -6,10 +6,10 @@ import html
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import pairwise
+from itertools import compress, pairwise
 
 from albertine.errors import DataError
-from albertine.text.formats import FileShape, ends_paragraph
+from albertine.text.formats import FileShape, columns, ends_paragraph, mostly_sentences
 from albertine.text.lines import TextLines, too_long
 from albertine.text.streams import Limits
 
@@ -100,9 +100,19 @@ def _join_hyphens(text: str) -> str:
     return _HYPHENATED.sub(join, text) if "-" in text else text
 
 
+def _ruled(block: str) -> bool:
+    """Whether dashes in a block are a rule: a row of them, or a line without letters; not those for the
+    letters of a name such as `Mr. B----`."""
+    if "----" not in block:
+        return False
+    return "--------" in block or any(
+        "----" in line and not any(map(str.isalnum, line)) for line in block.split("\n")
+    )
+
+
 def _drawn(block: str) -> bool:
     """Whether a block is a table or rule drawn with characters."""
-    if "|" not in block and "----" not in block and "====" not in block and "* *" not in block:
+    if "|" not in block and "====" not in block and "* *" not in block and not _ruled(block):
         return False
     signs = block.translate(_NO_SPACE)
     return sum(map(str.isalnum, signs)) < 0.6 * len(signs)
@@ -123,16 +133,21 @@ def unwrap(text: str) -> list[str]:
             continue
         if "_" in block:
             block = _UNDERLINED.sub(r"\1", block)
-        if "-" in block or not block.isascii():
-            block = _DASH_AT_END.sub(r"\1", block)
-            if _HAS_WIDE.search(block):
-                block = _DIGIT_BREAK.sub("", _WIDE_BREAK.sub("", block))
-        if line := " ".join(block.split()):
+        if line := _joined(block):
             paragraphs.append(line)
     return paragraphs
 
 
-def _separated(text: str, shape: FileShape) -> str:
+def _joined(block: str) -> str:
+    """The lines of a paragraph as one."""
+    if "-" in block or not block.isascii():
+        block = _DASH_AT_END.sub(r"\1", block)
+        if _HAS_WIDE.search(block):
+            block = _DIGIT_BREAK.sub("", _WIDE_BREAK.sub("", block))
+    return " ".join(block.split())
+
+
+def separated(text: str, shape: FileShape) -> str:
     """Hard-wrapped text with a blank line between its paragraphs, whatever marks them."""
     if shape.marks == "indents":
         return _INDENTED.sub("\n\n", text)
@@ -147,15 +162,18 @@ def _separated(text: str, shape: FileShape) -> str:
 
 def read_book(lines: TextLines, shape: FileShape, limits: Limits) -> Iterator[Paragraphs]:
     """`book`: the file is one document."""
-    if paragraphs := unwrap(_separated(_whole(lines, limits), shape)):
+    if paragraphs := unwrap(separated(_whole(lines, limits), shape)):
         yield tuple(paragraphs)
 
 
-_FRONT_MATTER = re.compile(r"\A\s*---\n.*?^---(?:\n|$|(?=#))", re.DOTALL | re.MULTILINE)
-_FENCE = re.compile(r"^```", re.MULTILINE), re.compile(r"^```[ \t]*$", re.MULTILINE)
+_FRONT_MATTER = re.compile(
+    r"\A\s*---[ \t]*\n(?=(?:#.*\n)*(?:[\w\"' -]+:|---))(?s:.*?)^---(?:\n|$|(?=#))", re.MULTILINE
+)
+"""A rule at the beginning is one only where a comment or a key follows at once."""
+_FENCE = re.compile(r"^[ \t]*```", re.MULTILINE), re.compile(r"^[ \t]*```[ \t]*$", re.MULTILINE)
 _COMMENT = re.compile("<!--"), re.compile("-->")
 _MARK = re.compile(r"^[ \t]*(?:#{1,6}(?:[ \t]+|$)|>[ \t]?|[-*+][ \t]+(?=\S))+", re.MULTILINE)
-_RULE = re.compile(r"^[ \t]*(?:[-*_][ \t]*){3,}$|^[ \t:|-]{3,}$", re.MULTILINE)
+_RULE = re.compile(r"^[ \t]*(?:[-*_=][ \t]*){3,}$|^[ \t:|-]{3,}$", re.MULTILINE)
 _LINK = re.compile(r"!?\[([^\[\]]{0,500})\]\([^()\s]{0,1000}\)")
 _EMPHASIS = re.compile(r"(\*{1,3}|`)(?=\S)([^*`\n]{1,500}?)(?<=\S)\1")
 
@@ -170,13 +188,49 @@ def _without(text: str, opening: re.Pattern[str], closing: re.Pattern[str]) -> s
     return "".join([*kept, text[at:]])
 
 
+_ITEM = re.compile(r"[ \t>]*(?:(?:[-*+]|[0-9]{1,3}[.)])[ \t]+\S|\[[^\[\]]{1,80}\]:|\u3000)")
+_ALONE = re.compile(r"[ \t>]*(?:#{1,6}(?:[ \t]|$)|\||<[A-Za-z/!])")
+_CODE = re.compile(r"(?: {4}|\t)\s*\S")
+WIDEST = 120
+"""Columns of a line of Markdown that may be a part of a paragraph; a longer one is a whole paragraph."""
+
+
+def _parted(text: str) -> str:
+    """Markdown with blank lines between its paragraphs, where it needs none: around headings, rows of tables,
+    lines of HTML and of indented code, before what stands in a list, after lines that say that they end."""
+    parted: list[str] = []
+    listed, after = False, True
+    for line in text.split("\n"):
+        item = _ITEM.match(line) is not None
+        listed = item or (listed and (not after or not line or line[0] in " \t"))
+        code = after and not listed and _CODE.match(line) is not None
+        alone = code or " | " in line or _ALONE.match(line) is not None
+        ends = alone or line.endswith(("  ", "\\"))
+        parted += ["", line] if alone or item else [line]
+        parted += [""] if ends else []
+        after = ends or not line.strip()
+    return "\n".join(parted)
+
+
+def _unwrapped(text: str) -> str:
+    """Markdown with blank lines also where a paragraph ends though no mark says so: beside lines that are too
+    long for a part of one, and everywhere if most lines end a sentence."""
+    lines = text.split("\n")
+    fits = [bool(line.strip()) and columns(_LINK.sub(r"\1", line)) <= WIDEST for line in lines]
+    goes_on = [one and following for one, following in pairwise([*fits, False])]
+    if mostly_sentences(list(compress(lines, goes_on))):
+        return "\n\n".join(lines)
+    return "\n".join(line if on else f"{line}\n" for line, on in zip(lines, goes_on, strict=True))
+
+
 def read_markdown(lines: TextLines, shape: FileShape, limits: Limits) -> Iterator[Paragraphs]:
-    """`markdown`: the file is one document; heading marks, front matter, comments, code, link targets go."""
+    """`markdown`: the file is one document; heading marks, front matter, comments, code, link targets go. The
+    lines of a paragraph are one, as Markdown has it."""
     text = _FRONT_MATTER.sub("", _whole(lines, limits))
     text = _without(_without(text, *_FENCE), *_COMMENT)
-    text = _MARK.sub("", _RULE.sub("", text))
-    text = _EMPHASIS.sub(r"\2", _LINK.sub(r"\1", text))
-    if paragraphs := tuple(line for raw in text.split("\n") if (line := " ".join(raw.split()))):
+    text = _MARK.sub("", _RULE.sub("", _parted(text)))
+    blocks = _BLANK.split(_join_hyphens(_LINK.sub(r"\1", _unwrapped(text))))
+    if paragraphs := tuple(_EMPHASIS.sub(r"\2", line) for block in blocks if (line := _joined(block))):
         yield paragraphs
 
 

@@ -9,15 +9,23 @@ from pathlib import Path
 from typing import Any
 
 from albertine.errors import DataError
+from albertine.text.formats import wrapped
 from albertine.text.lines import TextLines, too_long
+from albertine.text.plain import Paragraphs, separated, unwrap
 from albertine.text.streams import ByteStream, Limits, PackageMissing
 
-Paragraphs = tuple[str, ...]
 _BATCH_ROWS = 256
 
 
+def _lines(text: str) -> list[str]:
+    """The lines of a text, those of a paragraph as one where it is hard-wrapped."""
+    lines = text.splitlines()
+    shape = wrapped(lines)
+    return lines if shape is None else unwrap(separated("\n".join(lines), shape))
+
+
 def _paragraphs(value: Any, title: Any, where: str, field: str, limits: Limits) -> Paragraphs:
-    """The lines of a text, or of a list of texts; a first line that repeats the title goes."""
+    """The paragraphs of a text, or of a list of texts; a first one that repeats the title goes."""
     if value is None:
         return ()
     texts = value if isinstance(value, list) else [value]
@@ -29,9 +37,7 @@ def _paragraphs(value: Any, title: Any, where: str, field: str, limits: Limits) 
         )
     if sum(map(len, texts)) > limits.document_characters:
         raise too_long(where, limits, "a document is")
-    lines = [
-        line for text in texts for raw in text.splitlines() if (line := raw.strip("\ufeff \t\r\n\u3000"))
-    ]
+    lines = [line for text in texts for raw in _lines(text) if (line := raw.strip("\ufeff \t\r\n\u3000"))]
     if lines and isinstance(title, str) and lines[0] == title.strip():
         del lines[0]
     return tuple(line.replace("\0", "") for line in lines)

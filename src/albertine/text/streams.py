@@ -210,7 +210,8 @@ class _Member:
 
 
 def tar_members(stream: ByteStream, limits: Limits) -> Iterator[ByteStream]:
-    """The regular files in a tar, in its order; folders, links, devices and hidden files are passed over.
+    """The regular files in a tar, in its order; folders, links, devices, hidden files and what lies in hidden
+    folders are passed over.
 
     Nothing is extracted, so a member's name is only ever a label, whatever it contains.
     """
@@ -219,8 +220,9 @@ def tar_members(stream: ByteStream, limits: Limits) -> Iterator[ByteStream]:
             for count, member in enumerate(archive):
                 if count >= limits.members:
                     raise DataError(f"holds more than {limits.members:,} members", where=stream.name)
-                base = member.name.rsplit("/", 1)[-1]
-                if not member.isreg() or base.startswith(".") or "__MACOSX/" in member.name:
+                parts = [part for part in member.name.split("/") if part not in (".", "..")]
+                hidden = "__MACOSX" in parts or any(part.startswith(".") for part in parts)
+                if hidden or not member.isreg():
                     continue
                 content = archive.extractfile(member)
                 if content is not None:

@@ -1,0 +1,90 @@
+"""What a vocabulary of the user's own text is made of, and what is asked of a corpus in place of text."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from albertine.cli import vocabulary as module
+from albertine.cli.source import Source
+from albertine.corpus import prepare as preparing
+from tests.cli.conftest import Command
+from tests.corpus.texts import content, document, library
+
+
+def records(path: Path, documents: int, characters: int) -> Path:
+    path.write_text("\n".join([json.dumps({"text": "a" * characters})] * documents), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("documents", "characters", "pieces"),
+    [(1, 800, 4_000), (50, 50_000, 6_250), (3_000, 800, 6_000), (2_600, 5_000, 30_000)],
+)
+def test_the_size_depends_on_the_text_and_not_on_its_documents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, documents: int, characters: int, pieces: int
+) -> None:
+    sizes: list[int] = []
+
+    def make(sentences: Iterable[str], folder: Path, size: int, **_: Any) -> None:
+        sizes.append(size)
+
+    monkeypatch.setattr(module, "MAKERS", {"sentencepiece": make})
+    module.train(Source([records(tmp_path / "a.jsonl", documents, characters)]), tmp_path, "en")
+    assert sizes == [pieces]
+
+
+def test_no_more_characters_are_counted_than_matter(tmp_path: Path) -> None:
+    source = Source([records(tmp_path / "a.jsonl", 3_000, 10)])
+    assert not source.survey.whole
+    assert [source.characters(enough) for enough in (15_000, 25_000, 99_000)] == [20_000, 25_000, 30_000]
+
+
+def test_an_unfinished_vocabulary_is_gone_on_with_for_the_same_text_alone(
+    albertine: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    def prepare(text: Path, corpus: str) -> int:
+        return albertine("prepare", text, "-o", tmp_path / corpus, "--kind", "wordpiece", "--workers", 1).code
+
+    text = library(tmp_path / "text")
+    for name in ("same", "another"):
+        with monkeypatch.context() as patched:
+            patched.setattr(preparing, "write_shard", killed)
+            assert prepare(text, name) != 0 and (tmp_path / name / "tokenizer").is_dir()
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "train", killed)
+        assert prepare(text, "same") == 0
+    other = "\n\n".join("\n".join(document(i, 9)).replace("river", "lagoon") for i in range(60))
+    text.write_text(other, encoding="utf-8")
+    assert prepare(text, "another") == prepare(text, "fresh") == 0
+    assert content(tmp_path / "another") == content(tmp_path / "fresh")
+
+
+def test_a_corpus_that_is_done_is_said_to_be(albertine: Command, tmp_path: Path) -> None:
+    text = library(tmp_path / "text")
+    os.utime(text, (1, 1))
+    words = ("prepare", text, "-o", tmp_path / "corpus", "--tokenizer", "albertine-mini-en", "--workers", 1)
+    first, again = albertine(*words), albertine(*words)
+    assert first.code == again.code == 0
+    assert "read as lines" in first.out and "nothing was done" not in first.out
+    assert "read as" not in again.out and "nothing was done" in again.out
+
+
+@pytest.mark.parametrize("option", [("--format", "lines"), ("--encoding", "big5"), ("--language", "en")])
+def test_prune_takes_no_options_of_text_with_a_corpus(
+    albertine: Command, tmp_path: Path, option: tuple[str, str]
+) -> None:
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "manifest.json").write_text("{}")
+    refused = albertine("prune", "albertine-mini-en", tmp_path / "corpus", "-o", tmp_path / "out", *option)
+    assert (
+        refused.code == 2 and option[0] in refused.err and "not for a corpus" in " ".join(refused.err.split())
+    )
