@@ -1474,6 +1474,30 @@ ROLES = (
         "(f.st_mtime_ns,)",
         "tests/corpus/test_prepare.py -k old_date",
     ),
+    M(
+        "tasks/given.py",
+        "said = plain(one, where)",
+        "said = one",
+        "tests/tasks/test_predictor.py -k column",
+    ),
+    M(
+        "cli/tables.py",
+        "check_texts(*about.values())",
+        "pass",
+        "tests/cli/test_released.py -k encoding",
+    ),
+    M(
+        "text/lines.py",
+        'if high and _COMMON_HAN.sub(b"", head).isascii()',
+        "if False",
+        "tests/text/test_documents.py -k word_of_chinese",
+    ),
+    M(
+        "settings.py",
+        'where = "command line"',
+        "pass",
+        "tests/test_settings.py -k command_line",
+    ),
 )
 """What six further roles found (docs/log.md)."""
 

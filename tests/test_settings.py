@@ -120,6 +120,26 @@ def test_home_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert settings.task.dev == tmp_path / "dev.csv" and settings.encoder.folder == tmp_path
 
 
+@pytest.mark.parametrize(
+    ("assignments", "says"),
+    [
+        (["training.minute=1"], r"^command line: unknown setting `training\.minute`; did you mean"),
+        (["training.batch_size=3.5", "name="], r"^command line: `name`: .*; `training\.batch_size`: [^;]*$"),
+    ],
+)
+def test_a_wrong_setting_of_the_command_line_is_not_of_the_file(
+    assignments: list[str], says: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a.yaml").write_text("corpus: c\nmodel: {preset: albert-base-v2}\n")
+    with pytest.raises(SettingsError, match=says):
+        load(PretrainingSettings, tmp_path / "a.yaml", ["name=a", "training.steps=10", *assignments])
+    (tmp_path / "a.yaml").write_text("corpus: c\nmodel: {preset: albert-base-v2}\nsede: 3\n")
+    with pytest.raises(
+        SettingsError, match=r"a\.yaml: .* \(command line\); unknown setting `sede`; did[^;]*$"
+    ):
+        load(PretrainingSettings, tmp_path / "a.yaml", ["name=a", "training.steps=10", *assignments])
+
+
 def test_paths_lead_to_the_same_files_from_everywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

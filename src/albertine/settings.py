@@ -178,12 +178,23 @@ class _Given(str):
     """A value of the command line that nobody has read yet."""
 
 
-def resolve(cls: type[S], tree: dict[str, Any], where: object = None) -> S:
-    """Validate `tree` as `cls`; every problem in one message, with the nearest key for an unknown one."""
+def resolve(cls: type[S], tree: dict[str, Any], where: object = None, assignments: Iterable[str] = ()) -> S:
+    """Validate `tree` as `cls`; every problem in one message, with the nearest key for an unknown one.
+
+    Args:
+        where: the tree is from. assignments: those of the command line, which are in it too.
+    """
     try:
         return cls.model_validate(_read((cls,), tree))
     except ValidationError as error:
         lines = [_explain(cls, item) for item in error.errors()]
+        if where is not None:
+            keys = tuple(text.partition("=")[0].strip() + "." for text in assignments)
+            given = [".".join(map(str, (*item["loc"], ""))).startswith(keys) for item in error.errors()]
+            if all(given):
+                where = "command line"
+            else:
+                lines = [x + " (command line)" * by for x, by in zip(lines, given, strict=True)]
         raise SettingsError("; ".join(lines), where=where) from error
 
 
@@ -191,7 +202,7 @@ def load(cls: type[S], path: Path | None, assignments: Iterable[str] = ()) -> S:
     """Settings from an optional YAML file and overrides."""
     assignments = list(assignments)
     _no_options(cls, assignments)
-    return resolve(cls, override(read_yaml(path) if path else {}, assignments), where=path)
+    return resolve(cls, override(read_yaml(path) if path else {}, assignments), path, assignments)
 
 
 def load_given(cls: type[S], path: Path | None, assignments: Iterable[str] = ()) -> dict[str, Any]:

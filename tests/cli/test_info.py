@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 import albertine as package
-from albertine.cli.info import sharing_in_words
 from albertine.corpus.manifest import load_manifest
 from albertine.corpus.prepare import prepare
 from albertine.interop.huggingface import save_model
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
+from albertine.model.plan import SharingPlan, sharing_in_words
 from albertine.text.load import load_tokenizer
 from tests.cli.conftest import Command
 from tests.model import builders

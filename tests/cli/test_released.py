@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -159,6 +160,45 @@ def test_a_forgotten_text_is_told(albertine: Command) -> None:
             assert outcome.code == 2 and f"`{model}` is a model or a path" in outcome.err
     outcome = albertine("predict", "fill-mask", "no mask here")
     assert outcome.code == 2 and "there is no [MASK] in it" in outcome.err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("fill-mask", "{}"),
+        ("fill-mask", EN, "{}"),
+        ("embed", "{}"),
+        ("embed", ZH, "a", "{}"),
+        ("similarity", ZH, "a", "{}"),
+        ("order", "{}", "a"),
+        ("classify", EN, "{}"),
+        ("choose", EN, "{}", "a", "b"),
+        ("choose", EN, "a", "{}", "b"),
+        ("choose", EN, "a", "c", "b", "--question", "{}"),
+        ("tag", EN, "a", "{}"),
+        ("answer", EN, "{}", "a"),
+        ("read", EN, "a", "{}"),
+    ],
+)
+def test_a_text_in_another_encoding_is_refused(albertine: Command, command: tuple[str, ...]) -> None:
+    """Python would hand over lone surrogates, which no model knows."""
+    given = os.fsdecode(CHINESE.encode("gb18030"))
+    outcome = albertine("predict", *(word.format(given) for word in command))
+    assert outcome.code == 2 and "is not UTF-8 text. Convert the script" in outcome.err
+    assert "[MASK]" in outcome.err and "iconv -f gb18030 -t utf-8" in outcome.err
+
+
+def test_what_is_odd_on_the_command_line(albertine: Command) -> None:
+    """UTF-8 where the locale is not; a folder with a name that is no UTF-8; an empty word."""
+    undecoded = CHINESE.encode().decode("ascii", "surrogateescape")
+    outcome = albertine("predict", "fill-mask", undecoded)
+    assert outcome.code == 2 and "is UTF-8, and the locale is not. Write LC_ALL=C.UTF-8" in outcome.err
+    outcome = albertine("predict", "classify", EN, os.fsdecode("好".encode("gb18030")))
+    assert outcome.code == 2 and "iconv -f gb18030" in outcome.err
+    Path(folder := os.fsdecode("模型".encode("gb18030"))).mkdir()
+    assert model_and_texts([folder, CHINESE], masked=True) == (folder, [CHINESE])
+    outcome = albertine("predict", "fill-mask", "", CHINESE)
+    assert outcome.code == 2 and "the first word is empty: give a model, or a text" in outcome.err
 
 
 def test_no_released_model_says_to_name_a_folder(

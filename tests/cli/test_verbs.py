@@ -203,7 +203,9 @@ def test_score_tells_what_context_gains(albertine: Command, home: Path) -> None:
     shares = order["in_order_accuracy"], order["swapped_accuracy"]
     assert min(shares) <= order["accuracy"] <= max(shares) and n > 0
     printed = albertine("score", final, corpus, "--sequences", 40).out
-    for text in ("context gain", "nats per character", "pairs swapped", "A passage twice", "those kept"):
+    more = "more" if words["context_gain"] < 0 else "less"
+    assert f"{abs(words['context_gain']):.3f} nats {more} than without skill" in printed
+    for text in ("nats per character", "pairs swapped", "A passage twice", "those kept"):
         assert text in printed
 
 
@@ -297,7 +299,8 @@ def test_score_refuses_what_does_not_fit(albertine: Command, home: Path, tmp_pat
     assert albertine("prepare", demo_text("zh", tmp_path / "t", 100_000), "-o", tmp_path / "zh").code == 0
     final = home / "runs" / "done" / "final"
     outcome = albertine("score", final, tmp_path / "zh")
-    assert outcome.code == 2 and "--tokenizer" in outcome.err
+    assert outcome.code == 2 and "its tokenizer is not the one" in outcome.err
+    assert "--tokenizer" in outcome.err and "--texts" in outcome.err
     assert "512 or less" in albertine("score", final, home / "corpus", "--max-length", 1000).err
 
 
@@ -462,7 +465,7 @@ def test_finetune_and_classify(albertine: Command, tuning: list[str], tmp_path: 
     assert "data, train" in outcome.out and "24 examples" in outcome.out
     assert "accuracy" in outcome.out and str(tmp_path / "tuned" / "best") in outcome.out
     model = tmp_path / "tuned" / "best"
-    shown = albertine("predict", "classify", model, "he was glad", "he was\tsad")
+    shown = albertine("predict", "classify", model, "he was glad", "he was sad")
     assert shown.code == 0 and len(shown.out.splitlines()) == 2 and "glad" in shown.out
     (line,) = albertine("predict", "classify", model, "he was glad", "--json").out.splitlines()
     assert sum(json.loads(line)["classes"].values()) == pytest.approx(1, abs=1e-3)

@@ -340,7 +340,8 @@ def test_a_tokenizer_larger_than_the_model_is_refused(tmp_path):
 def test_card_says_what_it_is(saved):
     card = (saved / "README.md").read_text()
     assert "AlbertForPreTraining" in card
-    assert f"{sum(p.numel() for p in builders.model().parameters()):,} parameters, 3 layers" in card
+    assert f"{sum(p.numel() for p in builders.model().parameters()):,} parameters, hidden size 24" in card
+    assert "3 depths, one block used at every depth" in card
 
 
 def bad_shape(tensors):

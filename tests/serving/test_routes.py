@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -241,6 +242,19 @@ def test_a_model_that_compares(folder: Folders, client: Clients) -> None:
     assert {one["label"]: one["score"] for one in found} == pytest.approx(wanted, abs=1e-6)
     refused = post(asked, "/predict", {"inputs": [["the old man", "a house"], ["who"]]}, 422)
     assert refused["code"] == "not_answerable" and refused["details"] == {"index": 1}
+
+
+def test_a_model_of_single_texts_tells_how_to_send_two(folder: Folders, tmp_path: Path) -> None:
+    where = shutil.copytree(folder("single"), tmp_path / "single")
+    told = json.loads((where / "config.json").read_text())
+    told["albertine"]["pairs"] = False
+    (where / "config.json").write_text(json.dumps(told))
+    with client_of(where) as asked:
+        for index, given in enumerate((["a", "b"], [["a"], ["a", "b"]])):
+            refused = post(asked, "/predict", {"inputs": given}, 422)
+            assert refused["code"] == "not_answerable" and refused["details"] == {"index": index}
+            assert '[["one"], ["two"]]; or ask at `/`' in refused["error"]
+        assert len(post(asked, "/predict", {"inputs": [["a"], ["b"]]})) == 2
 
 
 def test_choices_and_relations(client: Clients, folder: Folders) -> None:

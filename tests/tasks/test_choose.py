@@ -164,6 +164,13 @@ def test_a_run_learns_to_choose_and_transformers_agrees(tune: Tune, tmp_path: Pa
         predictor.choose("a", ["b"])
     with pytest.raises(DataError, match="nothing to choose from"):
         predictor.choose("a", "bc")
+    for passage, choices, question in (
+        ("\ud800", "bc", ""),
+        ("a", ("b", "\ud800"), ""),
+        ("a", "bc", "\ud800"),
+    ):
+        with pytest.raises(DataError, match=r"^asked\[0\]: has half of a character"):
+            predictor.choose(passage, list(choices), question=question)
 
 
 def test_a_classifier_does_not_choose(tune: Tune) -> None:

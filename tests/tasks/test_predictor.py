@@ -152,6 +152,14 @@ def test_what_a_model_cannot_answer_is_said(folder: Path, tmp_path: Path) -> Non
         Predictor(tmp_path / "plain").sentence_order([("a", "b")])
 
 
+def test_what_is_no_model_is_not_told_to_get_a_vocabulary(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text\n")
+    (tmp_path / "manifest.json").write_text("{}")
+    for path, message in ((tmp_path / "a.csv", "is not a folder"), (tmp_path, r"config\.json: is missing")):
+        with pytest.raises(ModelError, match=rf"{message}. Name the folder that holds config\.json"):
+            Predictor(path)
+
+
 def test_a_tokenizer_of_another_model_is_refused(folder: Path, tmp_path: Path) -> None:
     small = encoder_config(ModelChoice(preset="albert-tiny-zh", change=MODEL), 100, 64)
     save_model(Model(small, {"mlm"}), None, tmp_path / "other")
@@ -227,6 +235,7 @@ def test_texts_come_in_any_column(pretrained: Path) -> None:
     for given, message in (
         (pd.Series(["a", None]), r"^texts\[1\]: is empty, not text"),
         (["a", 3], r"^texts\[1\]: is a number, not text"),
+        (["a", "\udcbb\udcca"], r"^texts\[1\]: has half of a character .*'.udcbb'"),
         ([("a", "b")], r"^texts\[0\]: is a list, not text"),
         (pd.DataFrame({"text": texts}), "^texts: a DataFrame has columns"),
         (pa.table({"text": texts}), "^texts: a Table has columns"),
@@ -241,6 +250,8 @@ def test_texts_come_in_any_column(pretrained: Path) -> None:
     assert asked.sentence_order(pd.Series([tuple(texts)])) == asked.sentence_order([tuple(texts)])
     with pytest.raises(DataError, match=r"^pairs\[0\]: is text, not a pair of texts"):
         asked.sentence_order(texts)
+    with pytest.raises(DataError, match=r"^pairs\[1\]: has half of a character"):
+        asked.sentence_order([("a", "b"), ("a", "b\ud800")])
 
 
 def test_whitened_vectors_under_autocast(pretrained: Path, tmp_path: Path) -> None:

@@ -91,7 +91,8 @@ def _prepare(language: DemoLanguage, paths: list[Path], corpus: Path) -> Manifes
 
 def _model_in_words(settings: PretrainingSettings, manifest: Manifest) -> str:
     from albertine.analysis.parameters import parameters_by_part
-    from albertine.cli.info import block_in_words, sharing_in_words
+    from albertine.cli.info import block_in_words
+    from albertine.model.plan import sharing_in_words
     from albertine.pretraining.first_model import encoder_config
 
     config = encoder_config(settings.model, manifest.vocab_size, settings.objective.max_length)

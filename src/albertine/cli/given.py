@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import os.path
+import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
@@ -54,6 +55,28 @@ def _decoded(stream: Iterable[bytes | str]) -> Iterator[str]:
         yield text.rstrip("\r\n")
 
 
+def check_texts(*words: str | Sequence[str] | None) -> None:
+    """Look at texts of the command line, among which may be names of files that are there.
+
+    Raises:
+        DataError: Python could not decode one of them, and has lone surrogates in place of its bytes.
+    """
+    from albertine.errors import DataError
+    from albertine.text.lines import guess_encoding
+
+    for word in (one for some in words for one in ([some] if isinstance(some, str) else some or ())):
+        if not re.search("[\udc80-\udcff]", word) or os.path.exists(word):
+            continue
+        raw = os.fsencode(word)
+        if (guess := guess_encoding(raw + b"\n")) == "utf-8":  # an end, which one character alone lacks
+            what, remedy = "is UTF-8, and the locale is not", "Write LC_ALL=C.UTF-8 before the command"
+        else:
+            what = "is not UTF-8 text"
+            remedy = f"Convert the script that it stands in before: iconv -f {guess} -t utf-8"
+        shown = raw.decode(errors="replace")[:40]
+        raise DataError(f"`{shown}` {what}", where="command line", remedy=remedy)
+
+
 def lines() -> Iterator[str]:
     """Those that hold anything."""
     return (line for line in all_lines() if line.strip())
@@ -71,7 +94,10 @@ def model_and_texts(words: Sequence[str] | None, *, masked: bool = False) -> tup
 
     if not words:
         return None, []
+    check_texts(words)
     first, *rest = words
+    if not first.strip():
+        raise typer.BadParameter("the first word is empty: give a model, or a text", param_hint="TEXT")
     reads = " " in first.strip() or guess_language(first) == "zh"
     looks = "[MASK]" in first if masked else reads and "/" not in first
     there = os.path.exists(first)
@@ -86,6 +112,7 @@ def model_and_texts(words: Sequence[str] | None, *, masked: bool = False) -> tup
 
 def model_and_pair(words: Sequence[str]) -> tuple[str | None, str, str]:
     """The model among the words of a command, None if there are two texts alone; and the texts."""
+    check_texts(words)
     if len(words) == 3:
         return words[0], words[1], words[2]
     told = f"give two texts, and a model before them or none; there are {len(words)} words"

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from albertine.analysis.parameters import Report
     from albertine.interop.told_copies import Copies
     from albertine.model.config import EncoderConfig
-    from albertine.model.plan import SharingPlan
 
 DEFAULT_LENGTHS = [128, 512]
 
@@ -31,7 +30,6 @@ _MEMORY = {
     "weights_int8": "weights, int8",
     "training_adamw": "training state, AdamW or LAMB",
 }
-_OWN = {"norms": "LayerNorms", "residuals": "residual factors", "injection": "share of the embeddings"}
 _WHOSE = {
     "bert": "BERT and ALBERT",
     "albert": "BERT and ALBERT",
@@ -120,6 +118,7 @@ def _model(
     name: str, config: EncoderConfig, copies: Copies | None, lengths: tuple[int, ...], json: bool
 ) -> None:
     from albertine.analysis.parameters import report
+    from albertine.model.plan import sharing_in_words
 
     found = report(config, lengths)
     plan, block = sharing_in_words(config.plan), block_in_words(config)
@@ -168,6 +167,8 @@ def _as_data(found: Report) -> dict[str, Any]:
 def _copies_as_data(copies: Copies | None) -> dict[str, Any]:
     if copies is None:
         return {}
+    from albertine.model.plan import sharing_in_words
+
     plan = sharing_in_words(copies.config.plan)
     return {"copies_of": {"sharing": plan, "equal": copies.equal, "encoder": copies.config.to_dict()}}
 
@@ -179,6 +180,7 @@ def copies_in_words(config: EncoderConfig, copies: Copies) -> str:
         config: of the model as it is written.
     """
     from albertine.analysis.parameters import parameters_by_part
+    from albertine.model.plan import sharing_in_words
 
     before = copies.config
     of = sharing_in_words(before.plan)
@@ -190,15 +192,6 @@ def copies_in_words(config: EncoderConfig, copies: Copies) -> str:
         return f"Written as copies of another model, trained apart since and read as it stands: {of}."
     less, more = (show.count(sum(parameters_by_part(one).values())) for one in (before, config))
     return f"Its depths are copies, read as the model they were written from ({less} of {more}): {of}."
-
-
-def sharing_in_words(plan: SharingPlan) -> str:
-    """A sharing plan as a sentence a person can check against a paper."""
-    words = [_OWN[name] for name in plan.own]
-    if plan.low_rank:
-        words.append(f"additions of rank {plan.low_rank}")
-    own = f"; every depth has its own {' and '.join(words)}" if words else ""
-    return _blocks_in_words(plan) + own
 
 
 def block_in_words(config: EncoderConfig) -> str:
@@ -227,31 +220,3 @@ def _loop_in_words(config: EncoderConfig) -> list[str]:
         steps = f"at most {config.num_hidden_layers} steps, epsilon {config.halting_epsilon:g}"
         words.append(f"{config.halting} halting ({steps})")
     return words
-
-
-def _blocks_in_words(plan: SharingPlan) -> str:
-    depths = f"{plan.depth} depths" if plan.depth > 1 else "1 depth"
-    if plan.attention == plan.feed_forward:
-        return f"{depths}, {_share(plan.attention, 'block')}"
-    attention = _share(plan.attention, "attention block")
-    return f"{depths}, {attention}, {_share(plan.feed_forward, 'feed-forward block')}"
-
-
-def _share(blocks: tuple[int, ...], noun: str) -> str:
-    number = max(blocks) + 1
-    if number == 1:
-        return f"one {noun} used at every depth" if len(blocks) > 1 else f"one {noun}"
-    if number == len(blocks):
-        return f"each with its own {noun}"
-    # For example 0-5 and 6-11 of twelve depths; an alternating plan lists its depths one by one.
-    users = [[d for d, b in enumerate(blocks) if b == block] for block in range(number)]
-    return f"{number} {noun}s: " + "; ".join(
-        f"{_span(depths)} use number {i}" for i, depths in enumerate(users)
-    )
-
-
-def _span(depths: list[int]) -> str:
-    first, last = depths[0] + 1, depths[-1] + 1
-    if len(depths) == last - first + 1 and len(depths) > 1:
-        return f"{first} to {last}"
-    return ", ".join(str(d + 1) for d in depths)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from albertine.cli import show
-from albertine.cli.given import opener
+from albertine.cli.given import check_texts, opener
 from albertine.cli.options import Arithmetic, BatchTokensOption, DeviceOption, PrecisionOption
 
 if TYPE_CHECKING:
@@ -105,6 +105,7 @@ def asking(
             given = {p.name: told.pop(p.name) for p in own}
             about = {name: given[name] for name in given if name in QUESTIONS}
             how = _opening(told)
+            check_texts(*about.values())
             if told["file"] is not None:
                 _check_file(told["output"], about.values())
                 _refuse("means nothing with --file", given, [p for p in own if p.name not in about])

@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from albertine.interop.huggingface_config import read_config, read_model_type
+from albertine.model.plan import sharing_in_words
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -69,20 +72,16 @@ def title(config: Mapping[str, Any]) -> str:
 
 
 def shape_in_words(config: Mapping[str, Any], count: int) -> str:
-    """A sentence on the size of an encoder.
+    """A sentence on the size of an encoder, and on what its depths share.
 
     Args:
         count: of parameters.
     """
-    kind = str(config["model_type"])
-    shape = config.get("encoder", config)
-    if kind == "xlnet":
-        shape = {"num_hidden_layers": shape["n_layer"], "hidden_size": shape["d_model"], **shape}
-    depth = shape.get("num_hidden_layers") or len(shape["plan"]["attention"])
+    kind = read_model_type(config)
+    shape = read_config(kind, config)
     return (
-        f"A parameter-shared text encoder ({kind}): {count:,} parameters, {depth} layers, hidden size "
-        f"{shape['hidden_size']}, embedding size {shape.get('embedding_size', shape['hidden_size'])}, "
-        f"vocabulary {shape['vocab_size']:,}."
+        f"A text encoder ({kind}): {count:,} parameters, hidden size {shape.hidden_size}, embedding size "
+        f"{shape.embedding_size}, vocabulary {shape.vocab_size:,}; {sharing_in_words(shape.plan)}."
     )
 
 

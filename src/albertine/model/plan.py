@@ -12,6 +12,11 @@ from dataclasses import dataclass, replace
 from albertine.errors import SettingsError
 
 OWN = ("norms", "residuals", "injection")
+_OWN_IN_WORDS = {
+    "norms": "LayerNorms",
+    "residuals": "residual factors",
+    "injection": "share of the embeddings",
+}
 MAX_RANK = 1 << 12
 
 
@@ -183,3 +188,40 @@ def _resized(blocks: tuple[int, ...], depth: int) -> tuple[int, ...]:
         remedy=f"Keep {len(blocks)} depths, or say what {depth} share: SharingPlan.shared({depth}), "
         f"unshared({depth}), grouped({depth}, groups), or the block of every depth",
     )
+
+
+def sharing_in_words(plan: SharingPlan) -> str:
+    """A sharing plan as a sentence a person can check against a paper."""
+    words = [_OWN_IN_WORDS[name] for name in plan.own]
+    if plan.low_rank:
+        words.append(f"additions of rank {plan.low_rank}")
+    own = f"; every depth has its own {' and '.join(words)}" if words else ""
+    return _blocks_in_words(plan) + own
+
+
+def _blocks_in_words(plan: SharingPlan) -> str:
+    depths = f"{plan.depth} depths" if plan.depth > 1 else "1 depth"
+    if plan.attention == plan.feed_forward:
+        return f"{depths}, {_share(plan.attention, 'block')}"
+    attention = _share(plan.attention, "attention block")
+    return f"{depths}, {attention}, {_share(plan.feed_forward, 'feed-forward block')}"
+
+
+def _share(blocks: tuple[int, ...], noun: str) -> str:
+    number = max(blocks) + 1
+    if number == 1:
+        return f"one {noun} used at every depth" if len(blocks) > 1 else f"one {noun}"
+    if number == len(blocks):
+        return f"each with its own {noun}"
+    # For example 0-5 and 6-11 of twelve depths; an alternating plan lists its depths one by one.
+    users = [[d for d, b in enumerate(blocks) if b == block] for block in range(number)]
+    return f"{number} {noun}s: " + "; ".join(
+        f"{_span(depths)} use number {i}" for i, depths in enumerate(users)
+    )
+
+
+def _span(depths: list[int]) -> str:
+    first, last = depths[0] + 1, depths[-1] + 1
+    if len(depths) == last - first + 1 and len(depths) > 1:
+        return f"{first} to {last}"
+    return ", ".join(str(d + 1) for d in depths)

@@ -78,9 +78,10 @@ def token_counts(judged: Pretrained, corpus_folder: Path) -> NDArray[np.int64]:
     corpus = Corpus(corpus_folder)
     if judged.tokenizer.fingerprint != corpus.manifest.tokenizer["fingerprint"]:
         raise TokenizerError(
-            "is not the one the corpus was prepared with",
+            "its tokenizer is not the one the corpus was prepared with",
             where=judged.folder,
-            remedy=f"Prepare the text with --tokenizer {quote(str(judged.folder))}",
+            remedy="Score it on text, whatever the vocabulary: --texts FILE_OR_FOLDER and no corpus. Or "
+            f"prepare the text with --tokenizer {quote(str(judged.folder))}",
         )
     return count_tokens(corpus, judged.model.config.vocab_size)
 

@@ -62,6 +62,14 @@ async def predict(visit: Visit) -> Any:
     single = isinstance(given, str) or isinstance(given[0], str)
     rows = [listed(given)] if single else list(given)
     questions = [(row[0], row[1] if len(row) > 1 else None) for row in rows]
+    paired = next((i for i, (_, second) in enumerate(questions) if second is not None), None)
+    if paired is not None and visit.service.answerer.classifier.pairs is False:
+        raise invalid(
+            "not_answerable",
+            "a list of two texts is a pair, and the model was tuned with single texts. Write each in a list "
+            'of its own, [["one"], ["two"]]; or ask at `/`, where a list is of several texts',
+            index=paired,
+        )
     logits = await visit.ask(Kind("classify"), questions, asked)
     found = classes(visit, np.stack(logits), "none" if asked.raw_scores else None)
     return found[0] if single else found

@@ -20,14 +20,16 @@ def texts_of(given: Any, name: str = "texts", *, pairs: bool | None = False) -> 
         name: what messages call them. pairs: whether each is a pair of texts; None: it may be either.
 
     Raises:
-        DataError: they are a table, a mapping or nothing of the kind; one of them is no text.
+        DataError: they are a table, a mapping or nothing of the kind; one of them is no text, or has half
+            of a character.
     """
     found = [given] if isinstance(given, str) else values_of(given, name)
     for number, one in enumerate(found):
+        where = f"{name}[{number}]"
+        said = plain(one, where)
         if not (_is_pair(one) if pairs else isinstance(one, str)) and not (pairs is None and _is_pair(one)):
-            where = f"{name}[{number}]"
             wanted = {False: "text", True: "a pair of texts", None: "a text or a pair"}[pairs]
-            raise DataError(f"is {kind_of_value(plain(one, where))}, not {wanted}", where=where)
+            raise DataError(f"is {kind_of_value(said)}, not {wanted}", where=where)
     return found
 
 

@@ -46,6 +46,7 @@ from albertine.tasks.given import texts_of
 from albertine.tasks.joint import AnswerOrNot
 from albertine.tasks.questions import rows_to_ask
 from albertine.tasks.readers.table import Row
+from albertine.tasks.readers.values import plain
 from albertine.text.load import check_tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
@@ -93,7 +94,6 @@ class Predictor:
         if batch_tokens is not None and batch_tokens < 1:
             raise SettingsError("fewer tokens at once than one", remedy="Leave batch_tokens out")
         path = model_folder(path).absolute()
-        self.tokenizer = load_tokenizer(path)
         self._path, self.cut = path, 0
         self.model: Model | ExportedModel
         self._folder: Described
@@ -103,6 +103,7 @@ class Predictor:
         else:
             self._folder = _opened(path, device, precision, batch_tokens)
             self.model = self._folder.model
+        self.tokenizer = load_tokenizer(path)  # last: a folder that holds no model needs no vocabulary either
         check_tokenizer(self.model.config, self.tokenizer, path)
         if precision == "int8" and not isinstance(self.model, ExportedModel):
             from albertine.inference.parity import check_int8
@@ -301,6 +302,7 @@ class Predictor:
     def choose_all(self, asked: Sequence[tuple[str, Sequence[str], str]]) -> list[list[float]]:
         """As `choose`, of many (passage, options, question) at once."""
         self.made_to("choose")
+        asked = [plain(one, f"asked[{i}]") for i, one in enumerate(asked)]
         if any(isinstance(options, str) or len(options) < 2 for _, options, _ in asked):
             raise DataError("there is nothing to choose from", remedy="Give a list of two options or more")
         examples = [Choice(str(i), p, q, tuple(options), None, "") for i, (p, options, q) in enumerate(asked)]
@@ -420,8 +422,8 @@ class Predictor:
                 positions than it has.
         """
         model, family, encode = self._whole("write"), self.generator, self.tokenizer.encode
-        second = None if pair is None else encode(pair)
-        ids, cut = source_row(self.tokenizer, encode(text), second, family.room.source)
+        second = None if pair is None else encode(plain(pair, "pair"))
+        ids, cut = source_row(self.tokenizer, encode(plain(text, "text")), second, family.room.source)
         self.cut += cut
         return write(model, self.tokenizer, [ids], how or family.search)[0]
 
@@ -444,7 +446,7 @@ class Predictor:
                 where=self._path,
                 remedy="Use an XLNet, or one pretrained with objective.kind causal or permutation",
             )
-        if not (ids := self.tokenizer.encode(text)):
+        if not (ids := self.tokenizer.encode(plain(text, "text"))):
             raise DataError("there is no text to go on with", remedy="Give a word or more")
         going = going or Going()
         if going.left_to_right is None:
@@ -475,7 +477,8 @@ class Predictor:
         model, family, texts = self._whole("read"), self.generator, texts_of(passages, "passages")
         if not texts:
             raise DataError("there is no passage to read", remedy="Give one or more")
-        ids, spans, room = self.tokenizer.encode(question), self.tokenizer.encode_spans, family.room.source
+        ids, room = self.tokenizer.encode(plain(question, "question")), family.room.source
+        spans = self.tokenizer.encode_spans
         inquiry = Inquiry(tuple(ReadPassage.of(self.tokenizer, ids, t, spans(t), room) for t in texts))
         how = search or family.search
         if always is None:
