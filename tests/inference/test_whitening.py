@@ -10,6 +10,7 @@ import torch
 
 import albertine
 from albertine.errors import DataError, ModelError, SettingsError
+from albertine.inference.embedding import cosines
 from albertine.inference.whitening import FILE, measure, read_whitening, sentences_of
 from albertine.interop.huggingface import save_model
 from albertine.layout import pack
@@ -71,6 +72,14 @@ def test_vectors_are_whitened_unless_a_pooling_is_named(folder: Path, whitened: 
     np.testing.assert_allclose(np.linalg.norm(white.embed(texts, normalize=True), axis=1), 1, atol=1e-5)
     raw, new = (float(p.similarity(texts[:1], texts[1:2])[0, 0]) for p in (plain, white))
     assert new < raw  # what all texts have in common is gone
+
+
+def test_no_cosine_is_above_one() -> None:
+    vectors = np.random.default_rng(0).standard_normal((300, 48)).astype(np.float32)
+    lengths = np.linalg.norm(vectors / np.linalg.norm(vectors, axis=1, keepdims=True), axis=1)
+    assert (lengths > 1).any()  # or rounding would have nothing to spoil
+    found = cosines(vectors, np.concatenate([vectors, -vectors]))
+    assert found.max() == 1 and found.min() == -1
 
 
 def test_a_whitening_of_another_encoder_is_refused(folder: Path, whitened: Path) -> None:

@@ -137,6 +137,6 @@ def how_of(folder: Described, path: Path) -> Vectors:
 
 
 def cosines(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The cosine of every row of (n, H) with every row of (m, H), (n, m)."""
-    found: NDArray[np.float32] = unit(a) @ unit(b).T
+    """The cosine of every row of (n, H) with every row of (m, H), (n, m), in [-1, 1]."""
+    found: NDArray[np.float32] = np.clip(unit(a) @ unit(b).T, -1, 1)
     return found

@@ -53,4 +53,5 @@ def cosines(
         found = predictor.embedder(pairs, pooling=pooling, normalize=True)
         predictor.cut += found.cut
         one, two = np.split(found.vectors, 2)
-        yield from zip(chunk, ({"prediction": float(x)} for x in (one * two).sum(1)), strict=True)
+        told = np.clip((one * two).sum(1), -1, 1)
+        yield from zip(chunk, ({"prediction": float(x)} for x in told), strict=True)
