@@ -5,6 +5,7 @@ It holds no time and no machine, so that the same text prepared twice gives the 
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -131,6 +132,11 @@ class Manifest:
 
 def shard_stem(index: int) -> str:
     return f"shard-{index:05d}"
+
+
+def manifest_digest(folder: Path) -> str:
+    """SHA-256 of the manifest of a corpus, by which runs know what they read."""
+    return hashlib.sha256((folder / NAME).read_bytes()).hexdigest()
 
 
 def load_manifest(folder: Path) -> Manifest:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,8 +9,7 @@ from glob import escape
 from pathlib import Path, PurePath
 from typing import Any
 
-from albertine.corpus.manifest import NAME as MANIFEST
-from albertine.corpus.manifest import Manifest, load_manifest
+from albertine.corpus.manifest import Manifest, load_manifest, manifest_digest
 from albertine.errors import AlbertineError
 from albertine.evaluation.intervals import Interval, of_error, of_predictions, of_share
 from albertine.evaluation.report import spreads
@@ -201,7 +199,7 @@ def _picked_by(row: Mapping[str, Any]) -> float:
 def _corpus(folder: Path, run: Path) -> Manifest | None:
     """What the run has read; None where it is gone since, or another lies in its place."""
     try:
-        found, sha256 = load_manifest(folder), hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()
+        found, sha256 = load_manifest(folder), manifest_digest(folder)
     except (AlbertineError, OSError):
         return None
     return found if _read_corpus(run) in (None, sha256) else None

@@ -116,6 +116,12 @@ def unit(x: NDArray[np.float32]) -> NDArray[np.float32]:
     return found
 
 
+def row_cosines(u: NDArray[np.float32], v: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The cosine of every row with the same row of the other, (n,), in [-1, 1]; both (n, H) of length 1."""
+    found: NDArray[np.float32] = np.clip((u * v).sum(-1), -1, 1)
+    return found
+
+
 def how_of(folder: Described, path: Path) -> Vectors:
     """What a folder says of its vectors: in its files for sentence-transformers, or in config.json where
     those cannot say it.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from albertine.corpus.manifest import NAME as MANIFEST
+from albertine.corpus.manifest import manifest_digest
 from albertine.corpus.reader import Corpus
 from albertine.interop.heads import learned_config
 from albertine.interop.hub import commit_of
@@ -174,10 +173,10 @@ def _run(
 def _outdated(folder: RunFolder) -> bool:
     """Whether the final model is not there, or of an end before this one: the run went on from an earlier
     checkpoint since and was killed between its last one and its model."""
+    if not folder.final.is_dir():
+        return True
     newest = folder.checkpoints / LATEST
-    if not folder.final.is_dir() or not newest.is_file():
-        return not folder.final.is_dir()
-    return folder.final.stat().st_mtime_ns < newest.stat().st_mtime_ns
+    return newest.is_file() and folder.final.stat().st_mtime_ns < newest.stat().st_mtime_ns
 
 
 def _judging(
@@ -275,7 +274,7 @@ def fingerprint(
             del training[name]
     return {
         "seed": settings.seed,
-        "corpus": hashlib.sha256((settings.corpus / MANIFEST).read_bytes()).hexdigest(),
+        "corpus": manifest_digest(settings.corpus),
         "tokenizer": tokenizer.fingerprint,
         "model": {**model.config.plain(), "heads": sorted(model.heads)},
         **_start(settings.model),

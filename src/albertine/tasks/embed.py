@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from albertine.evaluation.ensembles import mean_score
-from albertine.inference.embedding import how_of, unit
+from albertine.inference.embedding import how_of, row_cosines, unit
 from albertine.interop.heads import Task, pooling_of
 from albertine.tasks.encoded import Encoded, RowBuilder, TaskBatch
 from albertine.tasks.examples import Example
@@ -150,8 +150,7 @@ class Embed(Family):
     def predict(self, model: Asked, data: Encoded, poll: Poll = lambda: None) -> NDArray[np.float32]:
         """The cosine of every pair, float32 (examples,), in [-1, 1]."""
         vectors, first = unit(over_rows(model, data, poll)), data.starts[:-1]
-        cosines: NDArray[np.float32] = np.clip((vectors[first] * vectors[first + 1]).sum(-1), -1, 1)
-        return cosines
+        return row_cosines(vectors[first], vectors[first + 1])
 
     def merge(self, said: Sequence[Any], data: Encoded) -> NDArray[np.float32]:
         """The mean of what several models say."""

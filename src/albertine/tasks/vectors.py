@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from albertine.inference.embedding import row_cosines
 from albertine.model.config import Pooling
 from albertine.tasks.asking import chunks
 from albertine.tasks.family import Fields
@@ -52,6 +53,5 @@ def cosines(
         pairs = [fields.first(row) for row in chunk] + [fields.needed(row) for row in chunk]
         found = predictor.embedder(pairs, pooling=pooling, normalize=True)
         predictor.cut += found.cut
-        one, two = np.split(found.vectors, 2)
-        told = np.clip((one * two).sum(1), -1, 1)
+        told = row_cosines(*np.split(found.vectors, 2))
         yield from zip(chunk, ({"prediction": float(x)} for x in told), strict=True)
