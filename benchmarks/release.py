@@ -240,7 +240,7 @@ def card(name: str, config: EncoderConfig, took: dict[str, Any], scores: dict[st
         "model": [
             f"# {name}",
             "",
-            f"A small text encoder, trained from nothing on processor cores: {count:,} parameters, "
+            f"A small text encoder, trained from nothing on {took['where']}: {count:,} parameters, "
             f"{config.num_hidden_layers} depths of {config.hidden_size}, {config.vocab_size:,} pieces. Its "
             "layout is RoFormer's, so transformers loads it too; weights are stored in float16.",
             "",
@@ -260,8 +260,8 @@ def card(name: str, config: EncoderConfig, took: dict[str, Any], scores: dict[st
             f"- Text: {TEXTS[language]}. 1 % of the documents are held out and were never trained on; "
             "`corpus.json` tells by which rules.",
             f"- Run: `settings.yaml` in the environment of `environment.json`; {took['steps']:,} "
-            f"updates, {took['tokens'] / 1e6:.1f} million tokens, {took['minutes']:.0f} minutes by the clock "
-            "on one core of two, while other programs ran beside it. `curve.csv` is its curve.",
+            f"updates, {took['tokens'] / 1e6:.1f} million tokens, {took['minutes']:.1f} minutes by the clock "
+            f"on {took['machine']}. `curve.csv` is its curve.",
             *took["parts"],
         ],
         "scores": [
@@ -342,10 +342,18 @@ def main() -> None:
             extra = {whitening.FILE: vectors.to_bytes()}
         save_model(model, tokenizer, new, stored="float16", extra_files=extra)
         runs = lineage(options.run)
-        took = {**curve(runs, new), "parts": told_parts(runs, name)}
         ran = json.loads((options.run / "environment.json").read_text(encoding="utf-8"))
         # Where the run lay, and on whose machine, helps nobody to run it again.
         ran = {key: value for key, value in ran.items() if key not in ("host", "command")}
+        gpu = ran["device"] != "cpu"
+        took = {
+            **curve(runs, new),
+            "parts": told_parts(runs, name),
+            "where": "one GPU" if gpu else "processor cores",
+            "machine": f"one {ran['device']}"
+            if gpu
+            else "one core of two, while other programs ran beside it",
+        }
         (new / "environment.json").write_text(json.dumps(ran, indent=2) + "\n", encoding="utf-8")
         told = json.dumps(corpus_told(options.corpus), indent=1, ensure_ascii=False)
         (new / "corpus.json").write_text(told + "\n", encoding="utf-8")

@@ -18,6 +18,7 @@ from albertine.model.rows import Rows
 from albertine.model.visibility import Visibility
 from albertine.objectives.batch import PretrainingBatch
 from albertine.precision import Format, Precision
+from albertine.randomness import apart
 from albertine.training.optimizers import OptimizerKind, build_optimizer
 from benchmarks.gpu.cases import VOCABULARY, Right, batch_of, cases, gradients_of, model_of, right
 from benchmarks.gpu.findings import Findings
@@ -49,6 +50,21 @@ def agreement(place: Place, found: Findings) -> None:
             found.note(f"{name}: functions compiled", functions)
             found.demand(functions > 0, f"{name}: nothing was compiled, so nothing was compared")
             model.encoder.compiled = False
+
+
+def generators(place: Place, found: Findings) -> None:
+    """Whatever is drawn within `apart` leaves the generators as they were, those of a card too, on which
+    nothing was computed before."""
+    for before in ("an untouched device", "a device in use"):
+        torch.manual_seed(1)
+        with apart(place.device):
+            torch.rand(4, device=place.device), torch.rand(4)
+        drawn = torch.rand(4, device=place.device), torch.rand(4)
+        torch.manual_seed(1)
+        wanted = torch.rand(4, device=place.device), torch.rand(4)
+        same = [torch.equal(a, b) for a, b in zip(drawn, wanted, strict=True)]
+        found.note(f"{before}: its generator and the host's are kept", same)
+        found.demand(all(same), f"{before}: a generator went on")
 
 
 def _compared(

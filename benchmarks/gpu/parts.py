@@ -40,6 +40,7 @@ class Part:
 
 
 PARTS = [
+    Part("generators", checks.generators, 30),
     Part("agreement", checks.agreement, 150),
     Part("rows that see nothing", checks.blindness, 40),
     Part("optimizers", checks.optimizers, 40),

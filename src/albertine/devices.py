@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
-import torch
-
 from albertine.errors import SettingsError
+from albertine.quick import torch
 
 
 def device_of(name: str) -> torch.device:

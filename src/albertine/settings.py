@@ -29,7 +29,7 @@ class Settings(BaseModel):
     A path whose name is not UTF-8 is refused, because settings are written as YAML and JSON.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, defer_build=True)
 
     @field_validator("*")
     @classmethod
