@@ -48,6 +48,7 @@ GROUND = {
 } | {
     "arithmetic",
     "grouping",
+    "quick",
 }
 ALLOWED: dict[str, set[str]] = {
     "model": set(),
