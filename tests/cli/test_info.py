@@ -78,7 +78,8 @@ def test_a_config_file_and_a_folder_with_chinese_and_spaces(albertine: Command, 
         )
 
 
-def test_a_recipe(albertine: Command) -> None:
+def test_a_recipe(albertine: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # where there is no corpora/en
     recipe = Path(__file__).parents[2] / "recipes" / "albert-base-en.yaml"
     told = albertine("info", recipe).out
     assert "11,683,584" in told and "the preset's vocabulary of 30,000 pieces" in told

@@ -49,6 +49,14 @@ def test_a_run_is_its_best_model_else_its_last(package: Path) -> None:
     assert place(run) == run and model_folder(run / "final") == run / "final"
 
 
+def test_a_corpus_is_told_from_a_model(package: Path) -> None:
+    """Kills: a corpus in place of a model called a broken copy of one; one refused where it may stand."""
+    for part in ("train", "tokenizer"):
+        Path("corpora", "mine", part).mkdir(parents=True)
+    assert "corpora/mine: is a corpus, and no model. Released models: " in refused("corpora/mine")
+    assert place("corpora/mine") == Path("corpora/mine")
+
+
 def test_a_released_model_lies_with_the_settings_of_its_run(package: Path) -> None:
     (package / EN / "settings.yaml").write_text("name: mini\n")
     assert model_folder(EN) == package / EN
