@@ -36,19 +36,21 @@ from albertine.model.two_streams import Segments, predict_segments
 from albertine.model.visibility import causal
 from benchmarks.keep import keep
 
-GOLDENS = [
+GOLDENS: list[dict[str, Any]] = [
     {"memory": 6, "clamp": 0, "same": False},
     {"memory": 6, "clamp": 3, "same": False},
     {"memory": 6, "clamp": 0, "same": True},
     {"memory": 3, "clamp": 2, "same": True},
     {"memory": 20, "clamp": 0, "same": True},
     {"memory": 0, "clamp": 0, "same": False},
+    {"memory": 6, "clamp": 3, "same": True, "pre": True},
+    {"memory": 3, "clamp": 0, "same": False, "pre": True},
 ]
 SMALL = {"vocab": 23, "hidden": 12, "heads": 3, "inner": 20, "depth": 3, "segment": 5, "batch": 2}
 
 
 def theirs_of(
-    code: Path, shape: dict[str, int], memory: int, clamp: int = 0, same: bool = False
+    code: Path, shape: dict[str, int], memory: int, clamp: int = 0, same: bool = False, pre: bool = False
 ) -> nn.Module:
     """Their model. torch must seem to have CUDA, which a file of theirs asks while it is read, and masks are
     bool since."""
@@ -71,6 +73,7 @@ def theirs_of(
         mem_len=memory,
         clamp_len=clamp or -1,
         same_length=same,
+        pre_lnorm=pre,
         tie_weight=True,
     )
     model.word_emb.emb_scale = 1  # type: ignore[union-attr,assignment]
@@ -86,8 +89,8 @@ def fill(model: nn.Module, sigma: float = 0.1) -> None:
             parameter.copy_(noise + (1.0 if name.endswith("layer_norm.weight") else 0.0))
 
 
-def config_of(shape: dict[str, int], clamp: int = 0) -> EncoderConfig:
-    """Our encoder of that shape: post-norm, relu, tied biases, one block a depth."""
+def config_of(shape: dict[str, int], clamp: int = 0, pre: bool = False) -> EncoderConfig:
+    """Our encoder of that shape: relu, tied biases, one block a depth."""
     return EncoderConfig(
         vocab_size=shape["vocab"],
         embedding_size=shape["hidden"],
@@ -102,6 +105,7 @@ def config_of(shape: dict[str, int], clamp: int = 0) -> EncoderConfig:
         clamp_positions=clamp,
         relative_biases="tied",
         embedding_norm=False,
+        norm="pre" if pre else "post",
     )
 
 
@@ -128,9 +132,14 @@ def state_of(weights: dict[str, Tensor], depth: int) -> dict[str, Tensor]:
     return state
 
 
-def ours_of(weights: dict[str, Tensor], shape: dict[str, int], clamp: int = 0) -> Model:
-    """Our model with their weights."""
-    model = Model(config_of(shape, clamp), {"lm"})
+def ours_of(
+    weights: dict[str, Tensor], shape: dict[str, int], clamp: int = 0, pre: bool = False
+) -> Model:
+    """Our model with their weights; with `pre` without the norm behind the last depth, which they do not
+    have."""
+    model = Model(config_of(shape, clamp, pre), {"lm"})
+    if pre:
+        model.encoder.final_norm = None
     odd = model.load_state_dict(state_of(weights, shape["depth"]), strict=False)
     assert odd.missing_keys == ["lm.query"] and not odd.unexpected_keys, odd
     return model
@@ -154,7 +163,8 @@ def goldens(code: Path, out: Path) -> None:
     ids = rng.integers(0, SMALL["vocab"], (3, SMALL["segment"], SMALL["batch"]))
     found["ids"] = ids
     for number, case in enumerate(GOLDENS):
-        model = theirs_of(code, SMALL, int(case["memory"]), int(case["clamp"]), bool(case["same"])).double()
+        memory_and_clamp = int(case["memory"]), int(case["clamp"])
+        model = theirs_of(code, SMALL, *memory_and_clamp, bool(case["same"]), case.get("pre", False)).double()
         fill(model)
         model.eval()
         memory: Any = model.init_mems() if case["memory"] else None  # type: ignore[operator]

@@ -250,7 +250,8 @@ def _sublayer(
     own, eps = f"encoder.own.{d}.{part}", config.layer_norm_eps
     norm = f"{own}.layer_norm" if "norms" in config.plan.own else f"{name}.layer_norm"
     read_LH = x
-    if config.norm == "pre" and not (part == "attention" and d == 0):
+    normed_before = part == "attention" and d == 0 and config.embedding_norm
+    if config.norm == "pre" and not normed_before:
         read_LH = layer_norm(p, norm, x, eps)
     if part == "feed_forward":
         f = feed_forward(p, name, read_LH, config)

@@ -36,6 +36,7 @@ CHOICES: dict[str, dict[str, object]] = {
         "hidden_act": "gelu",
     },
     "pre-norm": {"norm": "pre"},
+    "pre-norm, embeddings without": {"norm": "pre", "positions": "rotary", "embedding_norm": False},
     "pre-norm, as wide as hidden": {"norm": "pre", "embedding_size": 24},
     "gated": {"feed_forward": "gated"},
     "no biases": {"biases": False},
@@ -158,7 +159,8 @@ def test_gradients_equal_those_of_the_plain_backend(name: str, recompute: bool) 
 
 def unused(model: Model, name: str) -> bool:
     """Depth 0 of a pre-norm encoder does not normalise again, so a block of its own has a norm unused."""
-    return model.config.norm == "pre" and name.startswith("encoder.attention.0.layer_norm")
+    again = model.config.norm == "pre" and model.config.embedding_norm
+    return again and name.startswith("encoder.attention.0.layer_norm")
 
 
 @each

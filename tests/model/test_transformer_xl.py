@@ -22,7 +22,7 @@ FILE = np.load(Path(__file__).with_name("transformer_xl.npz"))
 def test_three_segments_equal_those_of_the_official_code(number: int) -> None:
     case = GOLDENS[number]
     weights = {n.removeprefix("w/"): torch.from_numpy(FILE[n]) for n in FILE.files if n.startswith("w/")}
-    model = ours_of(weights, SMALL, int(case["clamp"])).double().eval()
+    model = ours_of(weights, SMALL, int(case["clamp"]), case.get("pre", False)).double().eval()
     memory: Memory | None = None
     keep = int(case["memory"])
     for part in range(3):

@@ -81,7 +81,7 @@ class EncoderConfig:
         norm: "post" normalises the sum of a block's input and output, "pre" the input alone, which needs one
             more LayerNorm at the end (Xiong et al. 2020). With "pre" the embeddings are mapped to H before
             they are normalised, depth 0 does not normalise them again, and the masked-LM head stays H wide:
-            ModernBERT's order.
+            ModernBERT's order. Without `embedding_norm` depth 0 does: Transformer-XL's pre_lnorm.
         feed_forward: "gated" multiplies the activated half of the intermediate layer by its other half
             (Shazeer 2020), so that layer has 2F outputs.
         biases: whether linear layers and LayerNorms of encoder and heads have biases; the outputs of the

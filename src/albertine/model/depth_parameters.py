@@ -61,8 +61,9 @@ class DepthParameters(Module):
 
     def __init__(self, config: EncoderConfig, depth: int) -> None:
         super().__init__()
-        # The embeddings of a pre-norm encoder are normalised already, as in ModernBERT.
-        first = nn.Identity() if config.norm == "pre" and depth == 0 else None
+        # Where the embeddings of a pre-norm encoder are normalised already, as in ModernBERT.
+        normed = config.norm == "pre" and config.embedding_norm
+        first = nn.Identity() if normed and depth == 0 else None
         self.attention = Own(config, first)
         self.feed_forward = Own(config)
         inject = "injection" in config.plan.own and depth > 0
