@@ -132,9 +132,7 @@ def state_of(weights: dict[str, Tensor], depth: int) -> dict[str, Tensor]:
     return state
 
 
-def ours_of(
-    weights: dict[str, Tensor], shape: dict[str, int], clamp: int = 0, pre: bool = False
-) -> Model:
+def ours_of(weights: dict[str, Tensor], shape: dict[str, int], clamp: int = 0, pre: bool = False) -> Model:
     """Our model with their weights; with `pre` without the norm behind the last depth, which they do not
     have."""
     model = Model(config_of(shape, clamp, pre), {"lm"})

@@ -67,6 +67,8 @@ def test_there_are_the_recipes_that_the_readme_names() -> None:
         "roberta-base-en",
         "albertine-mini-en",
         "albertine-mini-zh",
+        "albertine-small-en",
+        "albertine-small-zh",
         "albertine-tiny-en",
         "albertine-tiny-zh",
         "transformer-xl-tiny-en",

@@ -93,7 +93,7 @@ def test_without_any_the_message_asks_for_a_folder(tmp_path: Path, monkeypatch: 
         Predictor(EN)
 
 
-def test_a_wheel_holds_them(tmp_path: Path) -> None:
+def test_a_wheel_holds_the_small_ones(tmp_path: Path) -> None:
     pytest.importorskip("setuptools", "77")
     tree = tmp_path / "tree"
     for name in ("pyproject.toml", "README.md", "LICENSE"):
@@ -105,6 +105,7 @@ def test_a_wheel_holds_them(tmp_path: Path) -> None:
         shutil.copy(ROOT / "src" / "albertine" / name, package / name)
     (package / "released").mkdir()
     stand_in.put(package / "released", "en")
+    shutil.copytree(package / "released" / EN, package / "released" / "albertine-small-en")
     backend = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["build-backend"]
     build = f"import sys, {backend} as b; print(b.build_wheel(sys.argv[1]))"
     done = subprocess.run(
@@ -113,11 +114,11 @@ def test_a_wheel_holds_them(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as held:
-        names = {name for name in held.namelist() if name.startswith(f"albertine/released/{EN}/")}
+        names = {name for name in held.namelist() if name.startswith("albertine/released/")}
         held.extractall(tmp_path / "site")
     expected = {path.name for path in (package / "released" / EN).iterdir()}
     assert {"config.json", "model.safetensors", "vocab.txt", "README.md"} <= expected
-    assert {Path(name).name for name in names} == expected
+    assert names == {f"albertine/released/{EN}/{name}" for name in expected}  # and no larger model
     # What is found beside the installed module, not beside this checkout.
     ask = f"from albertine.released import released_folder as f; print(f('{EN}'))"
     found = subprocess.run(

@@ -33,6 +33,7 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=3, help="the last of them")
     parser.add_argument("--first", type=int, default=1, help="seed, so that two processes can share the work")
     parser.add_argument("--steps", type=int, help="of training, a task and a seed; default: the task's own")
+    parser.add_argument("--rate", type=float, help="of learning; default: the task's own")
     parser.add_argument(
         "--contestants",
         nargs="+",
@@ -68,7 +69,7 @@ def main(words: list[str] | None = None) -> None:
     language = language_of(albertine.load_tokenizer(model))
     names = arguments.tasks or [name for name, task in TASKS.items() if task.language == language]
     files = Files(arguments.shared, work / "data")
-    contest = Contest(everyone, files, work, arguments.steps)
+    contest = Contest(everyone, files, work, arguments.steps, arguments.rate)
     find = contest.kept if arguments.kept else contest.result
     runs = product(names, range(arguments.first, arguments.seeds + 1), everyone)
     found = (find(name, TASKS[name], who, seed) for name, seed, who in runs)
@@ -83,7 +84,11 @@ def main(words: list[str] | None = None) -> None:
             "contestants": arguments.contestants,
             "max_length": contest.max_length,
             "tasks": {
-                name: {key: getattr(TASKS[name], key) for key in ("optimizer", "rate", "batch")}
+                name: {
+                    "optimizer": TASKS[name].optimizer,
+                    "rate": arguments.rate or TASKS[name].rate,
+                    "batch": TASKS[name].batch,
+                }
                 for name in names
             },
             "notes": {name: TASKS[name].note for name in names},

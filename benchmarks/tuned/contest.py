@@ -47,13 +47,14 @@ class Contest:
     Attributes:
         contestants: model folders by name.
         work: folder of results, and of runs while they last.
-        steps: the budget of every task and seed, in place of each task's own.
+        steps, rate: the budget and the learning rate of every task and seed, in place of each task's own.
     """
 
     contestants: Mapping[str, Path]
     files: Files
     work: Path
     steps: int | None = None
+    rate: float | None = None
     say: Callable[[str], None] = print
 
     def __post_init__(self) -> None:
@@ -74,7 +75,7 @@ class Contest:
                     "steps": steps,
                     "batch_size": task.batch,
                     "optimizer": task.optimizer,
-                    "learning_rate": task.rate,
+                    "learning_rate": self.rate or task.rate,
                 },
                 # Judged once, at the end: nothing is picked on the dev set.
                 "watching": {"evaluations": 1, "log_every": 50, "tensorboard": False, "report": False},
