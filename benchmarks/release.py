@@ -46,10 +46,10 @@ TEXTS = {
     "`../shared/data/zh_wiki` and `zh_histories_modern`",
 }
 EXAMPLES = {"en": "He played for the national football [MASK].", "zh": "皇帝下诏任命他为大将[MASK]。"}
+OPENINGS = " Which of two passages comes first it tells of short articles, where the opening gives it away; "
 UNABLE = {
-    "en": " Which of two passages comes first it tells of short articles, where the opening gives it away; "
-    "inside long ones it is little better than a coin.",
-    "zh": "",
+    "albertine-mini-en": f"{OPENINGS}inside long ones it is little better than a coin.",
+    "albertine-small-en": f"{OPENINGS}inside other texts it is right in six pairs of ten.",
 }
 """What scores on held-out text alone do not show (docs/log.md)."""
 
@@ -302,7 +302,7 @@ def card(name: str, config: EncoderConfig, took: dict[str, Any], scores: dict[st
             "",
             f"It has read {took['tokens'] / 1e6:.0f} million tokens of an encyclopedia and of old books. "
             "It knows common words, some grammar and what goes together; it knows "
-            f"few facts, and says what its texts said, their prejudices included.{UNABLE[language]}",
+            f"few facts, and says what its texts said, their prejudices included.{UNABLE.get(name, '')}",
         ],
         "cite": ["## Citation", "", citation("roformer")],
     }
