@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -9,6 +10,9 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+
+# As `make test` has it. A test that forks after torch has begun its threads would wait for them for ever.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # How long an example takes says nothing on a machine that does other things too.
 hypothesis.settings.register_profile("patient", deadline=None)
