@@ -294,6 +294,11 @@ def card(name: str, config: EncoderConfig, took: dict[str, Any], scores: dict[st
             f"| a word looked up in a copy of its passage | {masked['copying']['right']:.1%} "
             f"| {masked['copying']['without_copy']:.1%} |",
             f"| {suite.upper()} ({overall['pairs']:,} pairs) | {overall['right']:.1%} | 50.0% |",
+            *(
+                [f"| the same by perplexity | {overall['right_by_perplexity']:.1%} | 50.0% |"]
+                if overall.get("published_by") == "perplexity"
+                else []
+            ),
             "",
             "One seed. Nothing was chosen by these scores but the last checkpoint of the run.",
         ],

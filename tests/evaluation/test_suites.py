@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,7 @@ from albertine.evaluation.suites import SUITES, read_suite
 from tests.cli.conftest import albertine as albertine
 
 PAIRS = 5
+Scores = tuple[NDArray[np.float64], NDArray[np.int64]]
 
 
 def write(folder: Path, suite: str, pairs: int = PAIRS) -> Path:
@@ -44,8 +45,14 @@ def likes(texts: Sequence[str]) -> Iterator[float]:
             yield -5.0 if "good" in text else -5.5
 
 
-def score(texts: Sequence[str]) -> NDArray[np.float64]:
-    return np.array(list(likes(texts)))
+def as_long(nats: Iterable[float]) -> Scores:
+    """For texts of as many tokens."""
+    sums = np.array(list(nats))
+    return sums, np.full(len(sums), 4)
+
+
+def score(texts: Sequence[str]) -> Scores:
+    return as_long(likes(texts))
 
 
 @pytest.mark.parametrize(("suite", "files", "phenomena"), [("blimp", 67, 12), ("sling", 54, 10)])
@@ -77,8 +84,8 @@ def test_points_forgive_the_rounding_of_equal_sums() -> None:
 def test_standard_errors_by_hand(tmp_path: Path) -> None:
     """In every paradigm pair 0 of 5 is wrong: share .8, error sqrt(.8·.2/5); a mean over n: that over √n."""
 
-    def first_wrong(texts: Sequence[str]) -> NDArray[np.float64]:
-        return np.array([float(("good" in t) != t.endswith(" 0")) for t in texts])
+    def first_wrong(texts: Sequence[str]) -> Scores:
+        return as_long(float(("good" in t) != t.endswith(" 0")) for t in texts)
 
     found = judge_suite(read_suite("blimp", write(tmp_path, "blimp")), first_wrong)
     one = math.sqrt(0.8 * 0.2 / 5)
@@ -92,12 +99,27 @@ def test_small_files_of_sling_are_not_in_its_mean(tmp_path: Path) -> None:
     suite = read_suite("sling", write(tmp_path, "sling"))
     reflexive = set(SUITES["sling"].files["reflexive"].split())
 
-    def only_reflexive(texts: Sequence[str]) -> NDArray[np.float64]:
-        return np.array([float((t.split()[0] in reflexive) == ("good" in t)) for t in texts])
+    def only_reflexive(texts: Sequence[str]) -> Scores:
+        return as_long(float((t.split()[0] in reflexive) == ("good" in t)) for t in texts)
 
     found = judge_suite(suite, only_reflexive)
     assert found.phenomena["reflexive"].value == 1 and found.overall.value == 0
-    assert found.overall.published["human"] == 0.971
+    assert found.overall.published["human"] == 0.971 and found.told()["published_by"] == "perplexity"
+
+
+def test_perplexity_does_not_have_a_sentence_pay_for_its_length(tmp_path: Path) -> None:
+    """Good sentences of six tokens and 9 nats, bad ones of four and 8: SLING's own code takes the mean."""
+
+    def longer(texts: Sequence[str]) -> Scores:
+        good = np.array(["good" in text for text in texts])
+        return np.where(good, -9.0, -8.0), np.where(good, 6, 4)
+
+    found = judge_suite(read_suite("sling", write(tmp_path, "sling")), longer)
+    shares = [found.overall, *found.phenomena.values(), *found.paradigms.values()]
+    assert {(share.value, share.by_perplexity) for share in shares} == {(0.0, 1.0)}
+    assert found.told()["right_by_perplexity"] == 1 and found.told()["phenomena"]["aspect"]["right"] == 0
+    blimp = judge_suite(read_suite("blimp", write(tmp_path / "en", "blimp")), score)
+    assert blimp.overall.by_perplexity == blimp.overall.value and blimp.told()["published_by"] == "sum"
 
 
 def test_a_limit_takes_pairs_from_the_whole_file(tmp_path: Path) -> None:

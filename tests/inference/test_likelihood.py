@@ -69,13 +69,14 @@ def test_against_the_reference(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyP
     assert len(set(expected)) == 5 and expected[-1] == 0
     told: list[tuple[int, int | None]] = []
     found = PseudoLikelihood(model, tokenizer)(TEXTS, lambda done, total: told.append((done, total)))
-    np.testing.assert_allclose(found, expected, rtol=1e-4)
-    assert found[0] == found[3] and told[-1][0] == told[-1][1]
+    np.testing.assert_allclose(found.nats, expected, rtol=1e-4)
+    assert found.tokens.tolist() == [len(tokenizer.encode(text)) for text in TEXTS]
+    assert found.nats[0] == found.nats[3] and told[-1][0] == told[-1][1]
     monkeypatch.setattr(likelihood, "COPIES", 7)  # sentences in chunks of their own
     model.batch_tokens = 20
     told.clear()
     again = PseudoLikelihood(model, tokenizer)(TEXTS, lambda done, total: told.append((done, total)))
-    np.testing.assert_allclose(again, expected, rtol=1e-4)
+    np.testing.assert_allclose(again.nats, expected, rtol=1e-4)
     assert len(told) > 2
 
 
@@ -107,7 +108,7 @@ def test_neither_head_nor_room(tokenizer: Tokenizer, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"`The cats are asleep\.` has \d+ tokens, and the model reads 8"):
         score(TEXTS)
     longest = max(len(tokenizer.layout(ids)[0]) for ids in tokenizer.encode_batch(TEXTS))
-    assert len(PseudoLikelihood(made(max_position_embeddings=longest), tokenizer)(TEXTS)) == len(TEXTS)
+    assert len(PseudoLikelihood(made(max_position_embeddings=longest), tokenizer)(TEXTS).nats) == len(TEXTS)
 
 
 @torch.no_grad()
@@ -132,5 +133,5 @@ def test_a_scorer_leaves_the_mode_as_it_was(tokenizer: Tokenizer) -> None:
     model = made(hidden_dropout_prob=0.5).train()
     texts: Sequence[str] = TEXTS[:2]
     score = PseudoLikelihood(model, tokenizer)
-    assert score(texts).tolist() == score(texts).tolist(), "dropout is off"
+    assert score(texts).nats.tolist() == score(texts).nats.tolist(), "dropout is off"
     assert model.training

@@ -47,13 +47,16 @@ def _print(scores: SuiteScores) -> None:
     rows = [_row(name, share, told) for name, share in scores.phenomena.items()]
     rows.append(_row("mean of the paradigms", scores.overall, told))
     title = f"{scores.suite.name}, right by summed pseudo-log-likelihood"
-    show.table(("phenomenon", "right", "± standard error", "pairs", *told), rows, title=title)
+    head = ("phenomenon", "right", "± standard error", "by perplexity", "pairs", *told)
+    show.table(head, rows, title=title)
     if scores.suite.aside:
         typer.echo(f"Not in the mean: {scores.suite.aside}, whose files have few pairs.")
     if others := [f"{name} {scores.overall.published[name]:.1%}" for name in names if name not in told]:
-        typer.echo(f"Published for the whole suite: {', '.join(others)}.")
+        by = f", by {scores.suite.published_by}" if scores.suite.published_by != "sum" else ""
+        typer.echo(f"Published for the whole suite{by}: {', '.join(others)}.")
 
 
 def _row(name: str, share: Share, published: list[str]) -> list[str]:
     figures = [f"{share.published[other]:.1%}" if other in share.published else "" for other in published]
-    return [name, f"{share.value:.1%}", f"{100 * share.error:.1f}", show.count(share.pairs), *figures]
+    own = [f"{share.value:.1%}", f"{100 * share.error:.1f}", f"{share.by_perplexity:.1%}"]
+    return [name, *own, show.count(share.pairs), *figures]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,8 @@ TIE = 1e-4
 """Nats within which two sentences are as likely as each other: the rounding of float32, so that a model that
 does not see the order of words ties on sentences that differ in nothing else."""
 
-Scorer = Callable[[Sequence[str]], NDArray[np.float64]]
-"""The log-likelihood of every text, in nats."""
+Scorer = Callable[[Sequence[str]], tuple[NDArray[np.float64], NDArray[np.int64]]]
+"""The log-likelihood of every text, in nats, and how many tokens it has."""
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,14 @@ class Share:
 
     Attributes:
         value: mean of 1 for a pair that is right, 1/2 for a tie and 0. error: its standard error.
-        pairs: how many pairs. published: the same share of others by their names.
+        by_perplexity: the same by the mean over the tokens of a sentence in place of their sum, which has
+            longer sentences pay for their length.
+        pairs: how many pairs. published: the share of others by their names, by `PairSuite.published_by`.
     """
 
     value: float
     error: float
+    by_perplexity: float
     pairs: int
     published: Mapping[str, float]
 
@@ -39,6 +42,7 @@ class Share:
         return {
             "right": self.value,
             "standard_error": self.error,
+            "right_by_perplexity": self.by_perplexity,
             "pairs": self.pairs,
             "published": dict(self.published),
         }
@@ -62,6 +66,7 @@ class SuiteScores:
         """As plain data."""
         return {
             "suite": self.suite.name,
+            "published_by": self.suite.published_by,
             **self.overall.told(),
             "not_in_the_mean": [self.suite.aside] if self.suite.aside else [],
             "phenomena": {name: share.told() for name, share in self.phenomena.items()},
@@ -76,12 +81,13 @@ def judge_suite(suite: PairSuite, score: Scorer) -> SuiteScores:
     """Judge a model: a pair is right where the acceptable sentence has the higher sum (T = 1, no division by
     length), and half right where they tie (learning.md 1.2: ties counted as right put random at 54)."""
     texts = [text for paradigm in suite.paradigms for pair in paradigm.pairs for text in pair]
-    found, at = score(texts), 0
-    shares = {}
+    nats, tokens = score(texts)
+    at, shares = 0, {}
     for paradigm in suite.paradigms:
-        own = found[at : at + 2 * len(paradigm.pairs)].reshape(-1, 2)
-        at += own.size
-        shares[paradigm.name] = _share(points(own[:, 0], own[:, 1]), paradigm)
+        own = slice(at, at + 2 * len(paradigm.pairs))
+        at = own.stop
+        sums, means = (x[own].reshape(-1, 2).T for x in (nats, nats / np.maximum(tokens, 1)))
+        shares[paradigm.name] = _share(points(*sums), points(*means), paradigm)
     by_phenomenon: dict[str, list[Share]] = {}
     for paradigm in suite.paradigms:
         by_phenomenon.setdefault(paradigm.phenomenon, []).append(shares[paradigm.name])
@@ -89,7 +95,7 @@ def judge_suite(suite: PairSuite, score: Scorer) -> SuiteScores:
     overall = _mean(counted)
     return SuiteScores(
         suite,
-        Share(overall.value, overall.error, overall.pairs, suite.published),
+        replace(overall, published=suite.published),
         {name: _mean(own) for name, own in by_phenomenon.items()},
         shares,
     )
@@ -100,8 +106,9 @@ def points(good: NDArray[np.float64], bad: NDArray[np.float64]) -> NDArray[np.fl
     return np.where(np.abs(good - bad) <= TIE, 0.5, np.where(good > bad, 1.0, 0.0))
 
 
-def _share(own: NDArray[np.float64], paradigm: Paradigm) -> Share:
-    return Share(float(own.mean()), math.sqrt(float(own.var()) / len(own)), len(own), paradigm.published)
+def _share(own: NDArray[np.float64], by_mean: NDArray[np.float64], paradigm: Paradigm) -> Share:
+    error = math.sqrt(float(own.var()) / len(own))
+    return Share(float(own.mean()), error, float(by_mean.mean()), len(own), paradigm.published)
 
 
 def _mean(shares: Sequence[Share]) -> Share:
@@ -110,6 +117,7 @@ def _mean(shares: Sequence[Share]) -> Share:
     return Share(
         sum(s.value for s in shares) / len(shares),
         math.sqrt(sum(s.error**2 for s in shares)) / len(shares),
+        sum(s.by_perplexity for s in shares) / len(shares),
         sum(s.pairs for s in shares),
         {name: sum(s.published[name] for s in shares) / len(shares) for name in names},
     )

@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from albertine.errors import DataError
 
@@ -56,12 +56,15 @@ class PairSuite:
     Attributes:
         published: share right over the whole suite by the name of a model or "human".
         aside: a phenomenon that counts for itself and not in the mean over the suite, or "".
+        published_by: what their authors compared: the "sum" over the tokens of a sentence, or "perplexity",
+            which is by the mean.
     """
 
     name: str
     paradigms: tuple[Paradigm, ...]
     published: Mapping[str, float]
     aside: str = ""
+    published_by: Literal["sum", "perplexity"] = "sum"
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,7 @@ class _Known:
     files: Mapping[str, str]
     published: Mapping[str, float]
     aside: str = ""
+    published_by: Literal["sum", "perplexity"] = "sum"
 
     @property
     def phenomenon_of(self) -> dict[str, str]:
@@ -134,6 +138,7 @@ SUITES = {
         SLING,
         {"mean of 18 models": 0.697, "BERT-base-zh": 0.848, "human": 0.971},
         aside="reflexive",
+        published_by="perplexity",  # by its own code, unless that is asked for probabilities
     ),
 }
 
@@ -169,7 +174,8 @@ def read_suite(name: str, folder: Path, *, limit: int | None = None) -> PairSuit
         Paradigm(file, phenomenon, tuple(_spread(_pairs(*texts[file]), limit)), own.get(file, {}))
         for file, phenomenon in phenomenon_of.items()
     )
-    return PairSuite(known.title, paradigms, own.get("overall", known.published), known.aside)
+    published = own.get("overall", known.published)
+    return PairSuite(known.title, paradigms, published, known.aside, known.published_by)
 
 
 def _texts(folder: Path, wanted: set[str]) -> dict[str, tuple[str, str]]:

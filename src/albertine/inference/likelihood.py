@@ -46,6 +46,13 @@ class Answers(NamedTuple):
     right: NDArray[np.bool_]
 
 
+class Scored(NamedTuple):
+    """Of every text the pseudo-log-likelihood in nats, 0 at most, and of how many tokens it is the sum."""
+
+    nats: NDArray[np.float64]
+    tokens: Ints
+
+
 def answers(model: Model, questions: Sequence[MaskedInput]) -> list[Answers]:
     """What a model with a masked-LM head says to questions, in their order; segments that it has no vectors
     for are read as the first."""
@@ -96,9 +103,8 @@ class PseudoLikelihood:
 
     def __call__(
         self, texts: Sequence[str], progress: Callable[[int, int | None], None] = lambda done, total: None
-    ) -> NDArray[np.float64]:
-        """The pseudo-log-likelihood in nats of every text, 0 at most, summed over its tokens without [CLS]
-        and [SEP]; (texts,).
+    ) -> Scored:
+        """Every text, summed over its tokens without [CLS] and [SEP]; (texts,) each.
 
         Args:
             progress: told how many of how many tokens were scored.
@@ -120,7 +126,8 @@ class PseudoLikelihood:
                 np.add.at(sums, copies.sentence, self._log_probabilities(copies))
                 done += len(copies.sentence)
                 progress(done, total)
-        return sums[[place[text] for text in texts]]
+        order = [place[text] for text in texts]
+        return Scored(sums[order], np.array([len(t) for t in targets], dtype=np.int64)[order])
 
     def _check(self, rows: Sequence[tuple[list[int], list[int]]], texts: Sequence[str]) -> None:
         limit = self.model.config.max_position_embeddings
