@@ -1501,6 +1501,40 @@ ROLES = (
 )
 """What six further roles found (docs/log.md)."""
 
+SMALL = (
+    M(
+        "quick.py",
+        "if _collecting:",
+        "if True:",
+        "tests/test_quick.py",
+    ),
+    M(
+        "model/depth_parameters.py",
+        'config.norm == "pre" and config.embedding_norm',
+        'config.norm == "pre"',
+        "tests/model/test_transformer_xl.py",
+    ),
+    M(
+        "evaluation/minimal_pairs.py",
+        "nats / np.maximum(tokens, 1)",
+        "nats",
+        "tests/evaluation/test_suites.py -k perplexity",
+    ),
+    M(
+        "inference/likelihood.py",
+        "[len(t) for t in targets], dtype=np.int64)[order]",
+        "[len(t) for t in targets], dtype=np.int64)",
+        "tests/inference/test_likelihood.py -k reference",
+    ),
+    M(
+        "interop/places.py",
+        'if (folder / "train").is_dir() and (folder / "tokenizer").is_dir():',
+        "if False:",
+        "tests/interop/test_places.py -k corpus",
+    ),
+)
+"""Around the models that a GPU made."""
+
 MUTANTS = (
     *TASKS,
     *INFERENCE,
@@ -1514,6 +1548,7 @@ MUTANTS = (
     *REPLAYS,
     *KEEPING,
     *ROLES,
+    *SMALL,
 )
 
 
