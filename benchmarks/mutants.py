@@ -1040,9 +1040,9 @@ KEPT = (
     M("tasks/predict.py", "bare = any(", "bare = False and any(", "tests/tasks/test_predict.py -k carriage"),
     M(
         "text/documents.py",
-        "corpus = _is_corpus({*folders, *names})",
-        "corpus = False",
-        "tests/text/test_documents.py -k corpus",
+        "made = _made_of_text({*folders, *names})",
+        "made = None",
+        "tests/text/test_documents.py -k made_of_text",
     ),
     M(
         "serving/server.py",

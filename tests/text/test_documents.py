@@ -520,23 +520,28 @@ def test_a_folder_that_cannot_be_opened_is_named(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize(
-    ("names", "corpus"),
+    ("names", "made"),
     [
-        (["manifest.json", "tokenizer/vocab.txt", "train/a.npy", "notes.txt"], True),
-        (["prepare.json"], True),
-        (["prepare.json", "tokenizer/vocab.txt", ".lock"], True),
-        (["prepare.json", "text.txt"], False),
-        (["manifest.json"], False),
-        (["tokenizer/vocab.txt", "train/a.txt"], False),
+        (["manifest.json", "tokenizer/vocab.txt", "train/a.npy", "notes.txt"], "a prepared corpus"),
+        (["prepare.json"], "a prepared corpus"),
+        (["prepare.json", "tokenizer/vocab.txt", ".lock"], "a prepared corpus"),
+        (["prepare.json", "text.txt"], None),
+        (["manifest.json"], None),
+        (["tokenizer/vocab.txt", "train/a.txt"], None),
+        (["settings.yaml", "metrics.jsonl", "predictions-dev.jsonl", "best/vocab.txt"], "a run"),
+        (["settings.yaml", "predictions-dev.jsonl"], None),
+        (["config.json", "model.safetensors", "vocab.txt"], "a model"),
+        (["config.json", "story.txt"], None),
     ],
 )
-def test_a_corpus_in_a_folder_is_no_text(tmp_path: Path, names: list[str], corpus: bool) -> None:
+def test_what_was_made_of_text_is_no_text(tmp_path: Path, names: list[str], made: str | None) -> None:
+    """Kills: the rows of a task's dev set, or a vocabulary, learned as text."""
     for name in names:
         write(tmp_path, f"inside/{name}", LINES)
     write(tmp_path, "z.txt", LINES)
-    assert (list_files([tmp_path]) == [tmp_path / "z.txt"]) == corpus
-    if corpus:
-        assert "is a prepared corpus, not text" in complaint(tmp_path / "inside")
+    assert (list_files([tmp_path]) == [tmp_path / "z.txt"]) == (made is not None)
+    if made:
+        assert f"is {made}, not text" in complaint(tmp_path / "inside")
 
 
 def test_an_odd_member_of_an_archive_is_passed_over_and_named(tmp_path: Path) -> None:

@@ -154,23 +154,25 @@ def _walk(folder: Path, passed_over: list[FileReport]) -> Iterator[Path]:
         seen.add((place.st_dev, place.st_ino))
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         names = sorted(name for name in names if not name.startswith("."))
-        corpus = _is_corpus({*folders, *names})
-        if corpus and Path(here) == folder:
-            raise DataError(
-                "is a prepared corpus, not text", where=folder, remedy="Name the text that it was made of"
-            )
-        if corpus or len(seen) == known:  # or a link led here before
+        made = _made_of_text({*folders, *names})
+        if made and Path(here) == folder:
+            raise DataError(f"is {made}, not text", where=folder, remedy="Name the text that it was made of")
+        if made or len(seen) == known:  # or a link led here before
             folders.clear()
         else:
             yield from (Path(here, name) for name in names)
 
 
-def _is_corpus(names: set[str]) -> bool:
-    """Whether a folder of such names is one that `prepare` made or has begun: its vocabulary and its JSON are
-    no text."""
-    if {"tokenizer", "train"} <= names:
-        return "manifest.json" in names or "prepare.json" in names
-    return "prepare.json" in names and names <= _CORPUS
+def _made_of_text(names: set[str]) -> str | None:
+    """What a folder of such names is that was made of text: its vocabulary, its numbers and what it says of
+    the texts of a task are no text. A corpus may be unfinished."""
+    if {"tokenizer", "train"} <= names and names & {"manifest.json", "prepare.json"}:
+        return "a prepared corpus"
+    if "prepare.json" in names and names <= _CORPUS:
+        return "a prepared corpus"
+    if {"settings.yaml", "metrics.jsonl"} <= names:
+        return "a run"
+    return "a model" if {"config.json", "model.safetensors"} <= names else None
 
 
 def _not_opened(error: OSError) -> str:
