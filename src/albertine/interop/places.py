@@ -16,7 +16,8 @@ def model_folder(what: str | Path) -> Path:
     released name or its `owner/name` on the hub (`hub.hub_folder`); a path that exists wins.
 
     Raises:
-        ModelError: there is none of these, or no weights, or a corpus or an adapter; the message says what there is.
+        ModelError: there is none of these, no weights, or only a corpus or an adapter; the message says what
+            there is.
     """
     folder = place(what)
     if (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
