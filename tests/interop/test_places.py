@@ -57,14 +57,6 @@ def test_a_corpus_is_told_from_a_model(package: Path) -> None:
     assert place("corpora/mine") == Path("corpora/mine")
 
 
-def test_an_adapter_is_told_from_a_model(package: Path) -> None:
-    Path("lora").mkdir()
-    Path("lora", "adapter_config.json").write_text("{}")
-    assert "lora: is an adapter of PEFT, without the model that it belongs to. Put it into" in refused("lora")
-    Path("lora", "config.json").write_text("{}")  # PEFT may also write into the folder of a model
-    assert model_folder("lora") == Path("lora")
-
-
 def test_a_released_model_lies_with_the_settings_of_its_run(package: Path) -> None:
     (package / EN / "settings.yaml").write_text("name: mini\n")
     assert model_folder(EN) == package / EN

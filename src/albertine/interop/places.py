@@ -16,16 +16,9 @@ def model_folder(what: str | Path) -> Path:
     released name or its `owner/name` on the hub (`hub.hub_folder`); a path that exists wins.
 
     Raises:
-        ModelError: there is none of these, no weights, or only a corpus or an adapter; the message says what
-            there is.
+        ModelError: there is none of these, or no weights, or a corpus; the message says what there is.
     """
     folder = place(what)
-    if (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
-        raise ModelError(
-            "is an adapter of PEFT, without the model that it belongs to",
-            where=folder,
-            remedy="Put it into that model (merge_and_unload of PEFT), save it, and name that folder",
-        )
     if (folder / "train").is_dir() and (folder / "tokenizer").is_dir():
         raise ModelError("is a corpus, and no model", where=folder, remedy=which(folder.name))
     is_run = (folder / "settings.yaml").is_file() and not (folder / "config.json").is_file()
