@@ -50,11 +50,14 @@ def test_a_run_is_its_best_model_else_its_last(package: Path) -> None:
 
 
 def test_a_corpus_is_told_from_a_model(package: Path) -> None:
-    """Kills: a corpus in place of a model called a broken copy of one; one refused where it may stand."""
+    """Kills: a corpus in place of a model called a broken copy of one; one refused where it may stand;
+    a model whose folder has folders of these names."""
     for part in ("train", "tokenizer"):
         Path("corpora", "mine", part).mkdir(parents=True)
     assert "corpora/mine: is a corpus, and no model. Released models: " in refused("corpora/mine")
     assert place("corpora/mine") == Path("corpora/mine")
+    Path("corpora", "mine", "config.json").write_text("{}")  # a model with such folders beside it
+    assert model_folder("corpora/mine") == Path("corpora/mine")
 
 
 def test_a_released_model_lies_with_the_settings_of_its_run(package: Path) -> None:

@@ -19,10 +19,13 @@ def model_folder(what: str | Path) -> Path:
         ModelError: there is none of these, or no weights, or a corpus; the message says what there is.
     """
     folder = place(what)
+    if (folder / "config.json").is_file():
+        return folder
+    if (folder / "settings.yaml").is_file():
+        return _model_of_run(folder)
     if (folder / "train").is_dir() and (folder / "tokenizer").is_dir():
         raise ModelError("is a corpus, and no model", where=folder, remedy=which(folder.name))
-    is_run = (folder / "settings.yaml").is_file() and not (folder / "config.json").is_file()
-    return _model_of_run(folder) if is_run else folder
+    return folder
 
 
 def place(what: str | Path) -> Path:
