@@ -473,8 +473,8 @@ TRAINING = (
     ),
     M(
         "training/step.py",
-        '"dropout", step, world.rank, index)\n        _backward',
-        '"dropout", step, world.rank)\n        _backward',
+        '"dropout", step, world.rank, index)\n        if not instead',
+        '"dropout", step, world.rank)\n        if not instead',
         "tests/training/test_step.py -k dropout",
     ),
     M(

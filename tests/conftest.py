@@ -50,3 +50,15 @@ def products_in_int8() -> Iterator[None]:
 
     with fixed(int8="unsigned"):
         yield
+
+
+@pytest.fixture
+def asked_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows on a processor take no lengths from a batch, as those on a GPU: it may be filled up, and know an
+    upper bound of them alone."""
+    from albertine.model.rows import Rows
+
+    def lengths(rows: Rows) -> tuple[int, ...]:
+        return tuple(rows.cu_seqlens.diff().tolist())
+
+    monkeypatch.setattr(Rows, "known_lengths", lengths)

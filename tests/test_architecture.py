@@ -66,7 +66,8 @@ KERNELS = (
     r"scaled_dot_product_attention|varlen_attn|flash_attn|sdpa_kernel|flex_attention"
     r"|ops\.mkldnn|ops\.onednn|qlinear|_int_mm|int8pack|get_cpu_capability|torch\.compile\("
 )
-DOOR = {"current", "computing", "backend_for", "tokens_per_pass", "choices", "cross_entropy"}
+DOOR = {"base", "replay"}
+"""Files of `model/backend/` that others import: the plain backend, and passes started as a whole."""
 PICKLES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 CONFINED = "setrlimit"
 """What is in the one file that reads tensors out of pickles: limits (`interop/pickled_worker.py`)."""
@@ -134,8 +135,7 @@ def kernels(here: str, source: str, tree: ast.AST) -> Iterator[str]:
 def back_door(here: str, source: str, tree: ast.AST) -> Iterator[str]:
     """What stands behind the door of `model/backend/` is nobody's affair."""
     for line, module in imports(tree):
-        behind = module.startswith("albertine.model.backend.") and module != "albertine.model.backend.base"
-        if behind and module.rpartition(".")[2] not in DOOR:
+        if module.startswith("albertine.model.backend.") and module.rpartition(".")[2] not in DOOR:
             yield f"line {line}: imports {module}"
 
 

@@ -197,7 +197,7 @@ def replays(place: Place, found: Findings) -> None:
                 apart[name] = max(apart[name], float((said - right).float().abs().max() / right.abs().max()))
     for name, value in apart.items():
         found.bounded(name, value, ROWS["bfloat16"])
-    graphs = sum(len(kept.graphs) for kept in replay._replays.values())
+    graphs = sum(len(kept.graphs.known) for kept in replay._replays.values())
     found.note("graphs", graphs)
     found.demand(graphs > 0 or place.rehearsal, "no graph was recorded, so none was compared")
 

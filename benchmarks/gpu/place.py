@@ -7,7 +7,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, TypeVar
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +17,7 @@ from torch import Tensor, nn
 from albertine.model.backend import cuda
 from albertine.model.model import Model
 from albertine.model.rows import Rows
-from benchmarks.gpu.findings import Findings
+from albertine.pretraining import recorded as recording
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -81,22 +83,6 @@ class Place:
         """A peer, compiled as its users would."""
         return torch.compile(model, backend="eager" if self.rehearsal else "inductor")
 
-    def captured(self, run: Callable[[], Any]) -> Callable[[], Any]:
-        """`run` as one CUDA graph, replayed by a call: the same kernels on the same memory without the host.
-        A processor has no graphs and gives `run` itself."""
-        if self.rehearsal:
-            return run
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(3):
-                run()
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            run()
-        return graph.replay
-
     @contextmanager
     def never_waiting(self) -> Iterator[None]:
         """Whatever makes the host wait for the device raises."""
@@ -111,33 +97,38 @@ class Place:
             torch.cuda.set_sync_debug_mode("default")
 
 
-def captured(
-    place: Place, found: Findings, name: str, run: Callable[[], object]
-) -> Callable[[], object] | None:
-    """`run` as a CUDA graph; None, and a finding, where something in it cannot be captured."""
-    try:
-        return place.captured(run)
-    except RuntimeError as error:
-        found.demand(False, f"{name}: no CUDA graph ({str(error).splitlines()[0][:200]})")
-        return None
-
-
 @contextmanager
 def standing_in() -> Iterator[None]:
-    """The backend of a GPU on a processor: its unpadded kernel by a mask, its compiler without code."""
+    """The backend of a GPU on a processor: its unpadded kernel by a mask, its compiler without code, and
+    graphs that compute anew."""
 
     def attend(
         backend: Any, q: Tensor, k: Tensor, v: Tensor, queries: Rows, keys: Rows, dropout: float
     ) -> Tensor:
         return cuda.attend(q, k, v, queries, keys, dropout)
 
+    def recorded(run: Callable[[], None], device: torch.device) -> Callable[[], None]:
+        run()
+        return run
+
+    def timed(run: Callable[[], None], device: torch.device) -> float:
+        run()
+        return next(falling)
+
+    def lengths(rows: Rows) -> tuple[int, ...]:
+        return tuple(rows.cu_seqlens.diff().tolist())
+
+    falling = (0.5**n for n in count())  # a graph is always worth it
     whole = torch.compile(cuda.plain_depth, dynamic=True, backend="aot_eager")
-    before = cuda.PACKED_KERNEL, cuda.Traced.attend, cuda._compiled_depth
-    cuda.PACKED_KERNEL, cuda.Traced.attend, cuda._compiled_depth = _by_mask, attend, lambda: whole  # type: ignore
-    try:
+    with (
+        patch.object(cuda, "PACKED_KERNEL", _by_mask),
+        patch.object(cuda.Traced, "attend", attend),
+        patch.object(cuda, "_compiled_depth", lambda: whole),
+        patch.object(recording, "recorded", recorded),
+        patch.object(recording, "timed", timed),
+        patch.object(Rows, "known_lengths", lengths),
+    ):
         yield
-    finally:
-        cuda.PACKED_KERNEL, cuda.Traced.attend, cuda._compiled_depth = before  # type: ignore
 
 
 def _by_mask(

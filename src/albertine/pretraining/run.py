@@ -31,6 +31,7 @@ from albertine.pretraining.data import PretrainingBatches, held_out_batches
 from albertine.pretraining.first_model import first_model
 from albertine.pretraining.held_out import judge, judge_streams
 from albertine.pretraining.losses import losses_of
+from albertine.pretraining.recorded import recorded_passes
 from albertine.pretraining.settings import Masking, ModelChoice, ObjectiveChoice, PretrainingSettings
 from albertine.pretraining.stages import check_depths, check_processes, resolved
 from albertine.pretraining.stream_data import StreamBatches, held_out_streams
@@ -144,6 +145,7 @@ def _run(
             batches=partial(_batches, corpus, settings, model.config.halts, world, clock),
             loss_fn=losses,
             told=told,
+            instead=recorded_passes(model, losses, world.device),
             carried=losses if isinstance(losses, StreamLoss) else None,
             settings=loop_settings(settings),
             folder=folder,

@@ -17,7 +17,7 @@ from albertine.training.guards import TrainingAlarms
 from albertine.training.progress import Reporter
 from albertine.training.run_folder import RunFolder
 from albertine.training.schedules import Schedule
-from albertine.training.step import FastGradientMethod, LossFunction, MicroBatch, Told
+from albertine.training.step import FastGradientMethod, Instead, LossFunction, MicroBatch, Told, never
 
 Cursor = dict[str, Any]
 """Where in the data a batch ends, as plain JSON data. Only its maker understands it; `epoch` in it is
@@ -113,7 +113,7 @@ class Job:
         on_start: called by the main process once nothing can be refused any more and before anything of the
             run's record is written; writes down settings and environment.
         on_best: called by the main process with step and scores whenever the best score is beaten.
-        parts, adversary: see `train_step`.
+        parts, adversary, instead: see `train_step`.
         branching: what a branch of another run may change; None where there are no branches.
         average: of the weights; it is evaluated, and kept as the best, instead of them.
         clock: set by the loop, read by `batches` where the stream of them follows the run.
@@ -141,6 +141,7 @@ class Job:
     clock: Clock = field(default_factory=Clock)
     carried: Carried | None = None
     told: Told = dict
+    instead: Instead = never
 
 
 @dataclass(frozen=True)

@@ -185,6 +185,7 @@ class _Run:
             between=self.poll,
             adversary=job.adversary,
             told=job.told,
+            instead=job.instead,
         )
         if not report.finite:
             self._save()

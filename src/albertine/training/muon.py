@@ -111,18 +111,16 @@ class Muon(Optimizer):
         torch._foreach_mul_(weights, 1 - group["lr"] * group["weight_decay"])
         alike: defaultdict[torch.Size, list[tuple[Tensor, Tensor]]] = defaultdict(list)
         for weight, update in zip(weights, updates, strict=True):
-            update = update.to(compute_format(self._precision, weight).dtype)
             for pair in zip(weight.chunk(group["matrices"]), update.chunk(group["matrices"]), strict=True):
                 alike[pair[0].shape].append(pair)
         before = 0
         for (rows, columns), pairs in alike.items():
             alpha = -group["lr"] * max(1.0, rows / columns) ** 0.5
-            directions = self._orthogonals([update for _, update in pairs], before)
-            for (part, _), direction in zip(pairs, directions, strict=True):
-                part.add_(direction, alpha=alpha)
+            parts, moved = [part for part, _ in pairs], [update for _, update in pairs]
+            torch._foreach_add_(parts, self._orthogonals(moved, before), alpha=alpha)
             before += len(pairs)
 
-    def _orthogonals(self, updates: list[Tensor], before: int) -> Iterable[Tensor]:
+    def _orthogonals(self, updates: list[Tensor], before: int) -> list[Tensor]:
         """`orthogonal` of matrices of one shape, of which every process computes some.
 
         Args:
@@ -130,15 +128,17 @@ class Muon(Optimizer):
         """
         rank, size = self._world.rank, self._world.size
         own = slice((rank - before) % size, None, size)
-        mine = updates[own]
-        at_once = mine and mine[0].is_cuda
-        turned = list(orthogonal(torch.stack(mine))) if at_once else [orthogonal(update) for update in mine]
+        mine, dtype = updates[own], compute_format(self._precision, updates[0]).dtype
+        if mine and mine[0].is_cuda:
+            turned = list(orthogonal(torch.stack(mine).to(dtype)).to(updates[0].dtype))
+        else:
+            turned = [orthogonal(update.to(dtype)) for update in mine]
         if size == 1:
             return turned
         every = torch.zeros((len(updates), *updates[0].shape), device=updates[0].device)
         for place, direction in zip(every[own], turned, strict=True):
             place.copy_(direction)
-        return self._world.add(every)
+        return list(self._world.add(every))
 
     def _adamw(self, weights: list[Tensor], group: dict[str, Any]) -> None:
         for w in weights:

@@ -43,6 +43,16 @@ class MicroBatch(Protocol):
 
 LossFunction = Callable[[Any, Any], Mapping[str, LossPart]]
 
+Instead = Callable[[MicroBatch, Sequence[str], Mapping[str, float], Tensor], bool]
+"""What `add_up` does of a micro-batch, done otherwise; False where it was not, and nothing was done. (The
+micro-batch where it was made, names, divisors, sums.)"""
+
+
+def never(*_: object) -> bool:
+    """Every pass as it stands here."""
+    return False
+
+
 Told = Callable[[], Mapping[str, tuple[float, float]]]
 """What this rank's passes told beside the loss since the last call: (sum, count) by name, the same names on
 every rank."""
@@ -122,6 +132,7 @@ def train_step(
     between: Callable[[], None] = lambda: None,
     adversary: FastGradientMethod | None = None,
     told: Told = dict,
+    instead: Instead = never,
 ) -> StepReport:
     """Forward and backward over the micro-batches, one update of the weights.
 
@@ -140,25 +151,29 @@ def train_step(
         between: called before each micro-batch. What it raises leaves the weights as they were.
         adversary: add the gradient at the point where the table is moved to the loss' disadvantage.
         told: asked once, when all passes are over.
+        instead: asked first for every pass, but those of the adversary.
     """
     world = world or World()
     names = sorted(parts if parts is not None else {n for b in micro_batches for n in b.counts})
     here = [float(sum(b.counts.get(n, 0) for b in micro_batches)) for n in names]
     *counts, tokens = world.add_numbers([*here, float(sum(b.num_tokens for b in micro_batches))])
     total = dict(zip(names, counts, strict=True))
+    divisors = {name: count for name, count in total.items() if count}
 
     optimizer.zero_grad(set_to_none=True)
     sums = torch.zeros(len(names), 2, dtype=torch.float64, device=world.device)
     for index, batch in enumerate(micro_batches):
         between()
         seed_torch(seed, "dropout", step, world.rank, index)
-        _backward(loss_fn(model, batch.to(world.device)), total, sums)
+        if not instead(batch, names, divisors, sums):
+            add_up(loss_fn(model, batch.to(world.device)), names, divisors, sums)
     if adversary is not None:
         with adversary.moved(world):
             for index, batch in enumerate(micro_batches):
                 between()
                 seed_torch(seed, "adversarial dropout", step, world.rank, index)
-                _backward(loss_fn(model, batch.to(world.device)), total, torch.zeros_like(sums))
+                losses = loss_fn(model, batch.to(world.device))
+                add_up(losses, names, divisors, torch.zeros_like(sums))
 
     parameters = trainable(model)
     used = torch.tensor([p.grad is not None for p in parameters], dtype=torch.float64, device=world.device)
@@ -197,14 +212,19 @@ def _over_ranks(told: Mapping[str, tuple[float, float]], world: World) -> dict[s
     return dict(zip(told, zip(numbers[::2], numbers[1::2], strict=True), strict=True))
 
 
-def _backward(losses: Mapping[str, LossPart], total: Mapping[str, float], sums: Tensor) -> None:
-    """Add the gradient of this micro-batch's share, and its sums to `sums`, a row for every name in
-    `total`.
+def add_up(
+    losses: Mapping[str, LossPart], names: Sequence[str], divisors: Mapping[str, Any], sums: Tensor
+) -> None:
+    """Add the gradient of a micro-batch's share to the gradients, and its sums to `sums`.
+
+    Args:
+        divisors: of the parts that have any predictions, how many all micro-batches and ranks have together.
+        sums: nats and how many are right, float64 (names, 2).
     """
-    terms = [part.loss_sum / total[name] for name, part in losses.items() if total[name]]
+    terms = [part.loss_sum / divisors[name] for name, part in losses.items() if name in divisors]
     if terms:
         torch.autograd.backward(torch.stack(terms).sum())
-    for row, name in enumerate(total):
+    for row, name in enumerate(names):
         if name in losses:
             part = losses[name]
             sums[row] += torch.stack([part.loss_sum.detach().double(), part.correct.double()])

@@ -200,7 +200,7 @@ def test_only_so_many_graphs_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         for depth in (1, 2, 1, 3, 1):
             same(model, builders.packed([5, 9]), depth=depth)
     (kept,) = replay._replays.values()
-    assert [kind[0] for kind, _ in kept.graphs] == [3, 1]
+    assert [kind[0] for kind, _ in kept.graphs.known] == [3, 1]
 
 
 def test_a_pass_that_cannot_be_recorded_is_computed_and_told(

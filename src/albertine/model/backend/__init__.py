@@ -18,6 +18,7 @@ from torch.compiler import is_dynamo_compiling
 
 from albertine.errors import SettingsError
 from albertine.model.backend.base import PLAIN, Backend
+from albertine.model.backend.loss import IGNORED as IGNORED
 from albertine.model.backend.loss import cross_entropy as cross_entropy
 from albertine.precision import Format
 

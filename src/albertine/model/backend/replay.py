@@ -1,4 +1,4 @@
-"""Inference on a GPU as a graph of kernels that is started as a whole.
+"""Passes on a GPU as graphs of kernels that are started as a whole: here those of inference.
 
 A pass of a short batch takes as long as Python needs to start some 140 kernels one by one, many times what
 they compute for. A CUDA graph holds the kernels of one pass with the memory they read and write; it is
@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from typing import Any
+from functools import cache, partial
+from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary, ref
 
 import torch
@@ -134,23 +135,69 @@ def recorded(run: Callable[[], None], device: torch.device) -> Callable[[], None
     return graph.replay
 
 
+def timed(run: Callable[[], None], device: torch.device) -> float:
+    """Seconds until all that `run` starts is done, on a device that has nothing else to do."""
+    torch.cuda.synchronize(device)
+    begin = time.perf_counter()
+    run()
+    torch.cuda.synchronize(device)
+    return time.perf_counter() - begin
+
+
 @cache
 def _pool(device: torch.device) -> Any:
     """The memory that all graphs of a card use in turn: each leaves its result until it is copied."""
     return torch.cuda.graph_pool_handle()  # type: ignore[no-untyped-call]
 
 
+G = TypeVar("G")
+
+
+class Graphs(Generic[G]):
+    """Graphs that read the weights of one model, by what they depend on, the least lately used first.
+
+    Attributes:
+        failed: whether one could not be recorded; then no other is tried.
+    """
+
+    def __init__(self) -> None:
+        self.known: OrderedDict[Hashable, G] = OrderedDict()
+        self.failed = False
+        self._addresses: tuple[int, ...] = ()
+
+    def get(self, key: Hashable, weights: Sequence[Tensor]) -> G | None:
+        """The graph of `key`. Graphs read weights where they lay: all are forgotten where one has moved."""
+        addresses = tuple(p.data_ptr() for p in weights)
+        if addresses != self._addresses:
+            self.known.clear()
+            self._addresses = addresses
+        if key in self.known:
+            self.known.move_to_end(key)
+        return self.known.get(key)
+
+    def record(self, key: Hashable, make: Callable[[], G]) -> G | None:
+        """A new one; None, and one warning, where that is impossible."""
+        try:
+            self.known[key] = graph = make()
+        except RuntimeError as error:
+            self.failed = True
+            told = str(error).splitlines()[0]
+            log.warning("a pass could not be recorded as a CUDA graph, and is computed without: %s", told)
+            return None
+        while len(self.known) > MOST_GRAPHS:
+            self.known.popitem(last=False)
+        return graph
+
+
 class Replays:
-    """The graphs of one encoder by size, the least lately used first."""
+    """The passes of one encoder."""
 
     # Held from the copying of a batch to that of its result, and by all encoders, whose graphs share memory.
     _lock = threading.Lock()
 
     def __init__(self) -> None:
-        self.graphs: OrderedDict[Hashable, Recording] = OrderedDict()
+        self.graphs: Graphs[Recording] = Graphs()
         self._sights: Counter[Hashable] = Counter()
-        self._addresses: tuple[int, ...] = ()
-        self._failed = False
 
     def run(
         self, kind: Hashable, encoder: Any, weights: Sequence[Tensor], packed: Packed, compute: Compute
@@ -161,41 +208,18 @@ class Replays:
             kind: all that a graph depends on but the batch and its size. weights: all of the encoder.
         """
         size = BatchSize.of(packed)
-        if size is None or self._failed:
+        if size is None or self.graphs.failed:
             return None
         with self._lock, torch.inference_mode(False), torch.no_grad():
-            self._forget_moved(weights)
             key = (kind, size)
-            graph = self.graphs.get(key)
+            graph = self.graphs.get(key, weights)
             if graph is None:
                 self._sights[key] += 1
                 if self._sights[key] < SIGHTS:
                     # The same kernels as those of the graph, and so the same bits.
                     return compute(encoder, size.filled(packed)).first(packed.num_tokens, packed.num_tokens)
-                graph = self._record(size, encoder, packed, compute)
-                if graph is None:
-                    return None
-                self.graphs[key] = graph
-            self.graphs.move_to_end(key)
-            while len(self.graphs) > MOST_GRAPHS:
-                self.graphs.popitem(last=False)
-            return graph(packed)
-
-    def _forget_moved(self, weights: Sequence[Tensor]) -> None:
-        """Graphs read weights where they lay."""
-        addresses = tuple(p.data_ptr() for p in weights)
-        if addresses != self._addresses:
-            self.graphs.clear()
-            self._addresses = addresses
-
-    def _record(self, size: BatchSize, encoder: Any, packed: Packed, compute: Compute) -> Recording | None:
-        try:
-            return Recording(size, encoder, packed, compute)
-        except RuntimeError as error:
-            self._failed = True
-            told = str(error).splitlines()[0]
-            log.warning("a pass could not be recorded as a CUDA graph, and is computed without: %s", told)
-            return None
+                graph = self.graphs.record(key, partial(Recording, size, encoder, packed, compute))
+            return None if graph is None else graph(packed)
 
 
 _replays: WeakKeyDictionary[nn.Module, Replays] = WeakKeyDictionary()
@@ -223,12 +247,16 @@ def is_alone(x: Tensor) -> bool:
 
 
 def plain_weights(encoder: Any) -> list[nn.Parameter] | None:
-    """The weights of an encoder that consists of our own modules alone, with nobody's hooks, and always
-    computes the same kernels for a size; None of another."""
+    """The weights of an encoder that always computes the same kernels for a size; None of another."""
     config = encoder.config
     if config.positions not in ("learned", "rotary") or config.solves or config.halts or encoder.signals:
         return None
-    modules = list(encoder.modules())
+    return own_weights(encoder)
+
+
+def own_weights(model: nn.Module) -> list[nn.Parameter] | None:
+    """The weights of a model that consists of our own modules alone, with nobody's hooks; None of another."""
+    modules = list(model.modules())
     if not all(type(m).__module__.startswith(OWN) for m in modules) or hooked(modules):
         return None
     weights = [p for m in modules for p in m._parameters.values() if p is not None]

@@ -1,0 +1,234 @@
+"""Passes of pretraining started as a whole, with a graph that a processor runs anew."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from albertine.bench.inputs import inputs, pretraining
+from albertine.model.model import Model
+from albertine.model.plan import SharingPlan
+from albertine.objectives.batch import PretrainingBatch
+from albertine.objectives.losses import pretraining_losses
+from albertine.pretraining import recorded, run
+from albertine.pretraining.recorded import RecordedPasses, recorded_passes
+from albertine.training.progress import Reporter
+from albertine.training.step import StepReport, never, train_step
+from tests.model import builders
+from tests.pretraining.conftest import Build
+from tests.toy import MODEL
+
+CPU = torch.device("cpu")
+CASES = [{"positions": "rotary"}, {"plan": SharingPlan.unshared(2)}]
+
+
+class Card:
+    """What a GPU would have done.
+
+    Attributes:
+        recordings, started: how many. seconds: what the next passes take, one when nothing is said.
+    """
+
+    def __init__(self) -> None:
+        self.recordings = self.started = 0
+        self.seconds: list[float] = []
+
+    def recorded(self, run: Callable[[], None], device: torch.device) -> Callable[[], None]:
+        run()  # of this nothing may be left
+        self.recordings += 1
+
+        def start() -> None:
+            self.started += 1
+            run()
+
+        return start
+
+    def timed(self, run: Callable[[], None], device: torch.device) -> float:
+        run()
+        return self.seconds.pop(0) if self.seconds else 1.0
+
+
+@pytest.fixture
+def card(monkeypatch: pytest.MonkeyPatch, asked_anew: None) -> Iterator[Card]:
+    """A graph is always faster, unless a test says otherwise."""
+    found = Card()
+    monkeypatch.setattr(recorded, "recorded", found.recorded)
+    monkeypatch.setattr(recorded, "timed", found.timed)
+    monkeypatch.setattr(recorded, "WORTH", 1.0)
+    yield found
+
+
+def model_of(plan: SharingPlan | None = None, **changes: Any) -> Model:
+    model = builders.model(plan, **{"max_position_embeddings": 64, **changes}).train()
+    model.encoder.backend = "cuda"
+    return model
+
+
+def batch_of(lengths: list[int], pairs: bool = True, **changes: Any) -> PretrainingBatch:
+    batch = pretraining(inputs("toy", lengths, builders.VOCABULARY))[0]
+    return replace(batch, **({} if pairs else {"sentence_labels": None, "sentence_count": 0}) | changes)
+
+
+Step = Callable[..., StepReport]
+
+
+def step_of(model: Model, instead: Any = never) -> Step:
+    """Steps of the one optimizer to which a gradient of nearly zero is one."""
+    optimizer = torch.optim.SGD(model.parameters(), momentum=0.9, weight_decay=0.1)
+
+    def step(*batches: PretrainingBatch) -> StepReport:
+        return train_step(model, batches, pretraining_losses, optimizer, lr=0.02, instead=instead)
+
+    return step
+
+
+def compared(one: Model, other: Model) -> None:
+    for (name, a), b in zip(one.named_parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(b, a, atol=2e-5, rtol=1e-4, msg=lambda m, name=name: f"{name}: {m}")
+
+
+@pytest.mark.parametrize("changes", CASES, ids=["rotary", "learned"])
+def test_a_run_goes_as_without(changes: dict[str, Any], card: Card) -> None:
+    """Pairs and single texts, two micro-batches of a step, two of one size, and one that no graph takes."""
+    model = model_of(**changes)
+    twin = copy.deepcopy(model)
+    plain, whole = step_of(twin), step_of(model, RecordedPasses(model, CPU))
+    one, two, many = batch_of([9, 21, 14]), batch_of([12, 8, 23, 5]), batch_of([30] * 9)
+    single, half = batch_of([20, 11], pairs=False), batch_of([13, 24, 9], depth=1)
+    without = batch_of([15, 16], sentence_labels=torch.full((2,), -100), sentence_count=0)
+    first = {name: p.detach().clone() for name, p in model.named_parameters()}
+    for batches in ((single,), (single,), (single, single), (single,)):
+        reports = plain(*batches), whole(*batches)
+        assert reports[0].parts["mlm"].loss_sum == pytest.approx(reports[1].parts["mlm"].loss_sum, rel=1e-4)
+        compared(twin, model)
+    assert card.started > 0
+    # The head that had no part in it is as it was, weight decay included.
+    assert torch.equal(
+        dict(model.named_parameters())["sentence.classifier.weight"], first["sentence.classifier.weight"]
+    )
+    for batches in (
+        (one, two),
+        (two,),
+        (many, one),
+        (many,),
+        (one, many, many),
+        (half,),
+        (half,),
+        (half, one),
+    ):
+        reports = plain(*batches), whole(*batches)
+        for name, part in reports[0].parts.items():
+            assert part.loss_sum == pytest.approx(reports[1].parts[name].loss_sum, rel=1e-4)
+            assert (part.count, part.correct) == (
+                reports[1].parts[name].count,
+                reports[1].parts[name].correct,
+            )
+        assert reports[0].grad_norm == pytest.approx(reports[1].grad_norm, rel=1e-3)
+        assert reports[0].tokens == reports[1].tokens
+        compared(twin, model)
+    before = card.started
+    plain(without, one), whole(without, one)  # a part without predictions is left out
+    compared(twin, model)
+    assert card.started == before + 1 and card.recordings == 4
+
+
+def test_a_graph_that_is_not_faster_is_dropped(card: Card) -> None:
+    """Its pass counts; what is as large or larger is no longer filled up, what is smaller still recorded."""
+    model = model_of()
+    twin = copy.deepcopy(model)
+    instead = RecordedPasses(model, CPU)
+    plain, whole = step_of(twin), step_of(model, instead)
+    large, small = batch_of([30] * 9), batch_of([9, 21])
+    card.seconds = [1.0, 2.0]
+    for _ in range(5):
+        plain(large), whole(large)
+        compared(twin, model)
+    assert (card.recordings, card.started) == (1, 1)
+    assert not instead(large, ["mlm", "sentence"], {"mlm": 1.0, "sentence": 1.0}, torch.zeros(2, 2).double())
+    for _ in range(4):
+        plain(small), whole(small)
+        compared(twin, model)
+    assert (card.recordings, card.started) == (2, 3)
+
+
+def test_what_cannot_be_recorded_is_computed_and_told(
+    card: Card, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def failing(run: Callable[[], None], device: torch.device) -> Callable[[], None]:
+        started = card.recorded(run, device)
+        if card.recordings == 2:
+            raise RuntimeError("out of memory\nmore")
+        return started
+
+    monkeypatch.setattr(recorded, "recorded", failing)
+    model = model_of()
+    twin = copy.deepcopy(model)
+    plain, whole = step_of(twin), step_of(model, RecordedPasses(model, CPU))
+    one, two = batch_of([9, 21]), batch_of([30] * 9)
+    with caplog.at_level(logging.WARNING):
+        for batches in ((one,), (one,), (one, two), (one, two), (one, two), (two,)):
+            plain(*batches), whole(*batches)
+            compared(twin, model)
+    assert (card.recordings, card.started) == (2, 2)
+    assert [r.getMessage() for r in caplog.records] == [
+        "a pass could not be recorded as a CUDA graph, and is computed without: out of memory"
+    ]
+
+
+def test_hooks_and_moved_weights_are_seen(card: Card) -> None:
+    model = model_of()
+    whole, batch, calls = step_of(model, RecordedPasses(model, CPU)), batch_of([9, 21]), []
+    for _ in range(3):
+        whole(batch)
+    assert (card.recordings, card.started) == (1, 1)
+    handle = model.sentence.register_forward_hook(lambda *_: calls.append(1))
+    whole(batch)
+    assert calls and card.started == 1
+    handle.remove()
+    whole(batch)
+    assert (card.recordings, card.started) == (1, 2)
+    weight = model.encoder.attention[0].query.weight
+    weight.data = weight.data.clone()
+    whole(batch)
+    assert (card.recordings, card.started) == (2, 2)  # the old one read memory that is somebody else's now
+
+
+def test_whose_passes_are_recorded() -> None:
+    model, card = model_of(), torch.device("cuda")
+    assert isinstance(recorded_passes(model, pretraining_losses, card), RecordedPasses)
+    assert recorded_passes(model, pretraining_losses, CPU) is never
+    assert recorded_passes(model, lambda *_: {}, card) is never
+    others = [{"hidden_dropout_prob": 0.1}, {"attention_probs_dropout_prob": 0.1}, {"sentence_dropout": True}]
+    others += [{"positions": "relative"}, {"solver": "anderson", "input_injection": True}]
+    for changes in others:
+        assert recorded_passes(model_of(**changes), pretraining_losses, card) is never
+    model.encoder.recompute = True
+    assert recorded_passes(model, pretraining_losses, card) is never
+
+
+def test_a_run_on_a_card_records(build: Build, card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The settings of a run come as far as its passes, and it ends as one without."""
+
+    def passes(model: nn.Module, losses: Any, device: torch.device) -> RecordedPasses:
+        assert losses is pretraining_losses and isinstance(model, Model)
+        return RecordedPasses(model, device)
+
+    shape = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    ends = []
+    for name in ("plain", "recorded"):
+        if name == "recorded":
+            monkeypatch.setattr(run, "recorded_passes", passes)
+        settings = build(name=name, model={"preset": "albert-tiny-zh", "change": {**MODEL, **shape}})
+        result = run.pretrain(settings, reporter=Reporter(quiet=True))
+        ends.append(result.outcome.scores)
+    assert card.started > 3
+    assert ends[0].keys() == ends[1].keys()
+    for name, value in ends[0].items():
+        assert ends[1][name] == pytest.approx(value, rel=0.02, abs=0.02)
