@@ -26,7 +26,7 @@ from benchmarks.gpu.findings import Findings
 from benchmarks.gpu.place import Place
 from benchmarks.gpu.rates import RATE, shape_of
 
-SMALL = {"hidden_size": 320, "num_hidden_layers": 6, "num_attention_heads": 5, "intermediate_size": 1280}
+SMALL = {"hidden_size": 320, "num_attention_heads": 5, "intermediate_size": 1280}
 SHAPES = {
     "albertine-mini, 32 x 128": (32, 128),
     "albertine-small, 128 x 256": (128, 256),

@@ -8,14 +8,26 @@ from typing import Any
 
 from benchmarks.markdown import newest, table
 
+GRAPHS = "passes of training as graphs"
+
 
 def section(hardware: Path) -> Iterator[str]:
-    if (found := newest(hardware, "gpu")) is None:
+    whole, graphs = newest(hardware, "gpu"), newest(hardware, "gpu-graphs")
+    if whole is None and graphs is None:
         return
-    parts, versions = found["parts"], found["machine"]["versions"]
-    yield f"## On a GPU\n\n`python -m benchmarks.gpu`, {found['date']}, {found['machine']['gpu']}, torch "
-    yield f"{versions['torch']}, transformers {versions['transformers']}, in bfloat16. "
-    yield f"{found.get('note', '')}\n\n"
+    yield "## On a GPU\n\n"
+    if whole is not None:
+        yield from _whole(whole)
+    if (checks := newest(hardware, "gpu-checks")) is not None:
+        yield from _agreement(checks["parts"])
+    if graphs is not None:
+        yield from _graphs(graphs)
+
+
+def _whole(found: Mapping[str, Any]) -> Iterator[str]:
+    parts = found["parts"]
+    yield f"{_told('python -m benchmarks.gpu', found)}, transformers "
+    yield f"{found['machine']['versions']['transformers']}, in bfloat16. {found.get('note', '')}\n\n"
     if (best := parts.get("ceilings")) is not None:
         yield f"The card's own matrix product makes {best['bf16_tflops']:,.0f} TFLOP/s, a copy "
         yield f"{best['copy_gb_per_s']:,.0f} GB/s.\n\n"
@@ -24,8 +36,33 @@ def section(hardware: Path) -> Iterator[str]:
             yield from _training(name.removeprefix("training "), part)
     if (part := parts.get("encoding")) is not None:
         yield from _encoding(part)
-    if (checks := newest(hardware, "gpu-checks")) is not None:
-        yield from _agreement(checks["parts"])
+
+
+def _told(command: str, found: Mapping[str, Any]) -> str:
+    machine = found["machine"]
+    return f"`{command}`, {found['date']}, {machine['gpu']}, torch {machine['versions']['torch']}"
+
+
+def _graphs(found: Mapping[str, Any]) -> Iterator[str]:
+    part = found["parts"][GRAPHS]
+    yield _told(f'python -m benchmarks.gpu --only "{GRAPHS}"', found)
+    yield ". A step of pretraining with Muon in bfloat16, sequences of at most so many tokens, forward and "
+    yield "backward pass started kernel by kernel and as one CUDA graph, milliseconds; and the largest "
+    yield "difference of the two gradients:\n\n"
+    names = [key.removesuffix(": recorded, ms") for key in part if key.endswith(": recorded, ms")]
+    rows = []
+    for name in names:
+        plain, whole = part[f"{name}: ms"], part[f"{name}: recorded, ms"]
+        rows.append(
+            [
+                name,
+                f"{plain:.1f}",
+                f"{whole:.1f}",
+                f"{plain / whole:.1f}",
+                f"{part[f'{name}: gradients']:.1e}",
+            ]
+        )
+    yield table(["", "kernel by kernel", "graph", "times as fast", "gradients"], rows)
 
 
 def _training(preset: str, part: Mapping[str, Any]) -> Iterator[str]:

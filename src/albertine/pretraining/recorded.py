@@ -88,13 +88,13 @@ class RecordedPasses:
         return True
 
     def _replay(self, graph: _Recording, key: Hashable, run: Callable[[], None]) -> None:
-        """The first time also ask whether it was worth it."""
-        if graph.without is None:
+        """The second time also ask whether it was worth it; the first one brings a graph to the card."""
+        graph.uses += 1
+        if graph.uses != 2:
             run()
         elif timed(run, self._device) > WORTH * graph.without:
             del self.graphs.known[key]
             self._busy_from = min(self._busy_from, graph.tokens)
-        graph.without = None
 
 
 def _computed(
@@ -109,7 +109,7 @@ class _Recording:
     Args:
         batch: filled, on the device; becomes the place of the batches.
         gradients: where those of all graphs of the model lie.
-        without: seconds of the pass when its kernels were started one by one; None when they are compared.
+        without: seconds of the pass when its kernels were started one by one.
     """
 
     def __init__(
@@ -118,9 +118,9 @@ class _Recording:
         batch: PretrainingBatch,
         names: Sequence[str],
         gradients: dict[nn.Parameter, Tensor],
-        without: float | None,
+        without: float,
     ) -> None:
-        self.tokens, self.without = batch.num_tokens, without
+        self.tokens, self.without, self.uses = batch.num_tokens, without, 0
         device = batch.packed.input_ids.device
         self._model, self._batch, self._names, self._gradients = model, batch, names, gradients
         self._sums = torch.zeros(len(names), 2, dtype=torch.float64, device=device)

@@ -130,7 +130,7 @@ def recorded(run: Callable[[], None], device: torch.device) -> Callable[[], None
             run()  # what a first call loads or measures cannot be recorded
         torch.cuda.current_stream().wait_stream(side)
         # Other threads may allocate and wait meanwhile.
-        with torch.cuda.graph(graph, pool=_pool(device), capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, pool=_pool(device)[0], capture_error_mode="thread_local"):
             run()
     return graph.replay
 
@@ -145,9 +145,14 @@ def timed(run: Callable[[], None], device: torch.device) -> float:
 
 
 @cache
-def _pool(device: torch.device) -> Any:
-    """The memory that all graphs of a card use in turn: each leaves its result until it is copied."""
-    return torch.cuda.graph_pool_handle()  # type: ignore[no-untyped-call]
+def _pool(device: torch.device) -> tuple[Any, torch.cuda.CUDAGraph]:
+    """The memory that all graphs of a card use in turn, as each leaves its result until it is copied; and one
+    that is never forgotten, since memory whose last graph is gone can be taken by no other."""
+    pool = torch.cuda.graph_pool_handle()  # type: ignore[no-untyped-call]
+    first = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(first, pool=pool, capture_error_mode="thread_local"):
+        torch.zeros(1, device=device)
+    return pool, first
 
 
 G = TypeVar("G")
