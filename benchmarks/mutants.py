@@ -1535,6 +1535,64 @@ SMALL = (
 )
 """Around the models that a GPU made."""
 
+RECORDED = (
+    M(
+        "pretraining/recorded.py",
+        "if fresh := [self._gradients[p] for p in self._of if p.grad is None]:",
+        "if fresh := []:",
+        "tests/pretraining/test_recorded.py",
+    ),
+    M(
+        "pretraining/recorded.py",
+        "                own.copy_(p.grad)\n",
+        "                pass\n",
+        "tests/pretraining/test_recorded.py",
+    ),
+    M(
+        "pretraining/recorded.py",
+        "torch._foreach_copy_(list(gradients.values()), before)",
+        "pass",
+        "tests/pretraining/test_recorded.py",
+    ),
+    M(
+        "pretraining/recorded.py",
+        "self._sums.zero_()",
+        "pass",
+        "tests/pretraining/test_recorded.py",
+    ),
+    M(
+        "pretraining/recorded.py",
+        "self._of = [p for p in self._gradients if p.grad is not None]",
+        "self._of = list(self._gradients)",
+        "tests/pretraining/test_recorded.py",
+    ),
+    M(
+        "pretraining/recorded.py",
+        " and all(name in divisors for name in names)",
+        "",
+        "tests/pretraining/test_recorded.py",
+    ),
+    M(
+        "objectives/filling.py",
+        "value=IGNORED",
+        "value=0",
+        "tests/objectives/test_filling.py",
+    ),
+    M(
+        "objectives/filling.py",
+        "            if sequences - count <= size - tokens:\n",
+        "            if True:\n",
+        "tests/objectives/test_filling.py",
+    ),
+    M(
+        "objectives/filling.py",
+        "packed.num_tokens + torch.arange(extra)",
+        "torch.full((extra,), packed.num_tokens)",
+        "tests/objectives/test_filling.py",
+    ),
+)
+"""Around passes of training that are recorded."""
+
 MUTANTS = (
     *TASKS,
     *INFERENCE,
@@ -1549,6 +1607,7 @@ MUTANTS = (
     *KEEPING,
     *ROLES,
     *SMALL,
+    *RECORDED,
 )
 
 

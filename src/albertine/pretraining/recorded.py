@@ -65,8 +65,8 @@ class RecordedPasses:
         self, batch: MicroBatch, names: Sequence[str], divisors: Mapping[str, float], sums: Tensor
     ) -> bool:
         assert isinstance(batch, PretrainingBatch)
-        known = batch.packed.prefix is None and all(batch.counts.get(name) for name in names)
-        if not known or self.graphs.failed:
+        whole = batch.packed.prefix is None and all(name in divisors for name in names)
+        if not whole or self.graphs.failed:
             return False
         size = MicroBatchSize.of(batch, self._model.encoder.embeddings.longest)
         weights = own_weights(self._model)
