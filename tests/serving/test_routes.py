@@ -168,6 +168,31 @@ def test_rerank(client: Clients, folder: Folders) -> None:
     )
 
 
+@pytest.mark.parametrize("names", [("texts", "score"), ("documents", "relevance_score")])
+def test_what_is_told_of_scores(
+    client: Clients, monkeypatch: pytest.MonkeyPatch, names: tuple[str, str]
+) -> None:
+    """Kills: a field without effect; an order by sigmoids, of which large scores have the same; a sigmoid of
+    a cosine, or of the score of a model where nobody asks for it."""
+    asked, (given, told) = client("score"), names
+    texts = ["a house", "never bad", "who", "the old man"]
+
+    def ranked(name: str, **more: bool) -> list[tuple[int, float]]:
+        found = post(client(name), "/rerank", {"query": "the old man", given: texts, **more})
+        return [(one["index"], one[told]) for one in (found["results"] if given == "documents" else found)]
+
+    plain = ranked("score")
+    assert ranked("score", raw_scores=True) == plain
+    squeezed = ranked("score", raw_scores=False)
+    assert squeezed == [(i, pytest.approx(float(sigmoid(np.array(x))), abs=1e-9)) for i, x in plain]
+    assert all(0 <= x <= 1 for _, x in squeezed)
+    cosines = ranked("embed")
+    assert ranked("embed", raw_scores=True) == ranked("embed", raw_scores=False) == cosines
+    large = [np.array([x], np.float32) for x in (50, 70, 60, 80)]
+    monkeypatch.setattr(asked.service.engine, "_ask", lambda kind, questions: large)  # type: ignore[attr-defined]
+    assert ranked("score", raw_scores=False) == [(i, 1.0) for i in (3, 1, 2, 0)]
+
+
 def test_similarity(client: Clients, folder: Folders) -> None:
     inputs = {"source_sentence": TEXTS[0], "sentences": FITTING}
     wanted = predictor(folder("embed")).similarity(TEXTS[:1], FITTING)[0]
@@ -255,6 +280,22 @@ def test_a_model_of_single_texts_tells_how_to_send_two(folder: Folders, tmp_path
             assert refused["code"] == "not_answerable" and refused["details"] == {"index": index}
             assert '[["one"], ["two"]]; or ask at `/`' in refused["error"]
         assert len(post(asked, "/predict", {"inputs": [["a"], ["b"]]})) == 2
+
+
+@pytest.mark.parametrize("name", ["single", "score"])
+def test_a_model_tuned_with_pairs(folder: Folders, tmp_path: Path, name: str) -> None:
+    """As finetune says it of most folders of pairs. Kills: a server that warms it up, or proves that it
+    answers, with one text."""
+    where = shutil.copytree(folder(name), tmp_path / name)
+    told = json.loads((where / "config.json").read_text())
+    told["albertine"]["pairs"] = True
+    (where / "config.json").write_text(json.dumps(told))
+    with client_of(where) as asked:
+        assert post(asked, "/predict", {"inputs": ["the old man", "a house"]})
+        asked.service.engine.last_step -= 11  # type: ignore[attr-defined]
+        assert asked.get("/health").status_code == 200
+        refused = post(asked, "/predict", {"inputs": "the old man"}, 422)
+        assert refused["code"] == "not_answerable"
 
 
 def test_choices_and_relations(client: Clients, folder: Folders) -> None:

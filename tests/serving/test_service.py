@@ -226,7 +226,7 @@ def test_measuring_ends_with_its_client_and_its_deadline(folder: Folders) -> Non
         measured.append(given)
         assert release.wait(10)
 
-    with running(folder("embed"), ServingLimits(queue_tokens=1400, deadline_seconds=0.4)) as (service, _):
+    with running(folder("embed"), ServingLimits(queue_tokens=1402, deadline_seconds=0.4)) as (service, _):
         service.answerer.extents = blocked  # type: ignore[method-assign]
         service.answerer.predictor.tokenizer.encode_spans = blocked  # type: ignore[method-assign]
         asyncio.run(ask(service))

@@ -17,7 +17,8 @@ QUESTION_TOKENS = 128
 IDIOM = "#idiom#"
 _GAP = r"_+(?:[①-⑳0-9]+_+)?"
 GAP = re.compile(_GAP)
-GAP_OUTSIDE_NAMES = re.compile(rf"(?<![A-Za-z0-9_]){_GAP}|{_GAP}(?![A-Za-z0-9_])")
+# From the first of its underscores on, or each of many in a name would be tried anew, up to the last.
+GAP_OUTSIDE_NAMES = re.compile(rf"(?<![A-Za-z0-9_]){_GAP}|(?<!_){_GAP}(?![A-Za-z0-9_])")
 
 
 def option_rows(
@@ -37,6 +38,14 @@ def option_rows(
         cut += len(first) > room or len(asked or ()) < len(second or ())
         rows.append(tokenizer.layout(first[: max(1, room)], asked, max_length=max_length))
     return rows, cut
+
+
+def characters_of(passage: str, question: str, options: Sequence[str]) -> int:
+    """How many characters the rows of all options are made of: the passage for each option, and an option
+    for each gap that it fills."""
+    gapped, gap = (question, GAP) if question else (passage, GAP_OUTSIDE_NAMES)
+    gaps = gapped.count(IDIOM) or gap.subn("", gapped)[1]
+    return len(options) * (len(passage) + len(question)) + max(1, gaps) * sum(map(len, options))
 
 
 def _asked(question: str, option: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 from albertine.errors import ModelError
 from albertine.inference.exported import ExportedModel
 from albertine.inference.masks import no_mask
-from albertine.inference.options import QUESTION_TOKENS
+from albertine.inference.options import QUESTION_TOKENS, characters_of
 from albertine.interop.exported_folder import GRAPHS
 from albertine.tasks.answer import FromPassages, Question
 from albertine.tasks.choose import Choice
@@ -25,6 +25,8 @@ ENDLESS = 1 << 30
 """A length that no row has: with it a family lays a question out as it is, uncut."""
 BY_FAMILY = ("classify", "tag", "answer", "choose", "relate")
 """The tasks of heads that are asked through their families."""
+ROW = 16
+"""Characters that cost as much to lay out as a row of none."""
 
 
 class Kind(NamedTuple):
@@ -98,11 +100,18 @@ class Answerer:
         """A short question of a task."""
         questions: dict[str, Any] = {
             "fill-mask": (self.mask, 1, None),
-            "classify": ("a", "a" if getattr(self.family, "pooling", None) == "compared" else None),
+            "classify": ("a", "a" if self._of_pairs else None),
             "answer": ("a", "a"),
             "choose": ("a", "", ("a", "b")),
         }
         return Kind(task), [questions.get(task, "a")]
+
+    @property
+    def _of_pairs(self) -> bool:
+        """Whether it is a classifier that is asked about pairs alone."""
+        return isinstance(self.family, Classify) and bool(
+            self.family.pairs or self.family.pooling == "compared"
+        )
 
     @property
     def mask(self) -> str:
@@ -121,6 +130,14 @@ class Answerer:
         return int(self.predictor.model.tokens_per_pass)
 
     # ---- lengths, by any thread
+
+    @staticmethod
+    def laid_out(kind: Kind, questions: Sequence[Any]) -> int:
+        """How many characters `extents` lays out for questions, told without doing so: a passage counts for
+        each of its options, and each option a `ROW` more."""
+        if kind.task == "choose":
+            return sum(characters_of(*one) + ROW * len(one[2]) for one in questions)
+        return sum(map(characters, questions))
 
     def limit(self, task: str) -> int:
         """Tokens that a text of this task may have, special ones included."""
@@ -269,6 +286,13 @@ def _number_format(model: Any) -> str:
     with torch.inference_mode(), model.encoder.computing() as backend:
         form = backend.form
     return "int8" if form.int8 else str(form.dtype).removeprefix("torch.")
+
+
+def characters(question: Any) -> int:
+    """Of all texts of a question, each once."""
+    if isinstance(question, str):
+        return len(question)
+    return sum(map(characters, question)) if isinstance(question, tuple | list) else 0
 
 
 def _extent(rows: Sequence[int], limit: int) -> Extent:

@@ -64,7 +64,8 @@ class TextsToRank(Cutting):
 
     query: str
     texts: Several | None = Field(None, description="a list of texts")
-    raw_scores: bool = False
+    # Nothing said is not false: a score is on the scale of its labels, and need not be a logit.
+    raw_scores: bool | None = Field(None, description="true, or false for scores from 0 to 1")
     return_text: bool = False
     documents: Several | None = Field(None, description="a list of texts")
     top_n: int | None = Field(None, ge=1, description="a whole number from 1")

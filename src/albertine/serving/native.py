@@ -13,10 +13,11 @@ from albertine import __version__
 from albertine.inference.chances import sigmoid, softmax
 from albertine.inference.embedding import cosines, unit
 from albertine.serving import bodies
-from albertine.serving.answerer import Answerer, Kind
+from albertine.serving.answerer import ROW, Kind
 from albertine.serving.bodies import Cutting
 from albertine.serving.refusal import invalid
 from albertine.serving.visit import Visit
+from albertine.text.tokenizer import Spans, Tokenizer
 
 Scored = list[dict[str, Any]]
 
@@ -93,14 +94,15 @@ def classes(visit: Visit, logits: NDArray[Any], function: str | None) -> list[Sc
 
 async def rerank(visit: Visit) -> Any:
     """`/rerank`: by the score that the model gives to query and text as a pair, else by the cosine of their
-    vectors; the best first, of equal ones in the order given."""
+    vectors; the best first, of equal ones in the order given. Of a score that is not to be raw its sigmoid
+    is told."""
     asked = bodies.read(bodies.TextsToRank, visit.body)
     cohere = asked.documents is not None
     texts = asked.documents if cohere else asked.texts
     if texts is None:
         raise invalid("missing_field", "`texts` is missing: a list of texts", field="texts")
-    scores = await _scores(visit, asked.query, texts, asked)
-    order = sorted(range(len(texts)), key=lambda i: -scores[i])[: asked.top_n]
+    raw, scores = await _scores(visit, asked.query, texts, asked)
+    order = sorted(range(len(texts)), key=lambda i: -raw[i])[: asked.top_n]
     if cohere:
         told = [{"relevance_score": scores[i], "index": i} for i in order]
         if asked.return_documents:
@@ -110,16 +112,22 @@ async def rerank(visit: Visit) -> Any:
     return [{**one, "text": texts[one["index"]]} for one in shown] if asked.return_text else shown
 
 
-async def _scores(visit: Visit, query: str, texts: Sequence[str], how: Cutting) -> list[float]:
+async def _scores(
+    visit: Visit, query: str, texts: Sequence[str], how: bodies.TextsToRank
+) -> tuple[list[float], list[float]]:
+    """The scores to rank by, and those to tell."""
     service = visit.service
     if "classify" in service.answerer.tasks and not service.answerer.classifier.labels:
         pairs = [(query, text) for text in texts]
-        return [float(row[0]) for row in await visit.ask(Kind("classify"), pairs, how)]
+        logits = np.stack(await visit.ask(Kind("classify"), pairs, how))[:, 0]
+        # Not by its sigmoid, by which large scores are equal.
+        return logits.tolist(), (sigmoid(logits) if how.raw_scores is False else logits).tolist()
     if "classify" in service.answerer.tasks:
         raise invalid(
             "not_for_this_model", "this model tells classes, and no score to rank by", wanted="rerank"
         )
-    return await _cosines(visit, query, texts, how)
+    found = await _cosines(visit, query, texts, how)
+    return found, found
 
 
 async def _cosines(visit: Visit, source: str, texts: Sequence[str], how: Cutting) -> list[float]:
@@ -166,16 +174,19 @@ async def tokenize(visit: Visit) -> Any:
     """`/tokenize`: the tokens of every text as the model reads it alone, uncut."""
     asked, service = bodies.read(bodies.TextsToCut, visit.body), visit.service
     texts = listed(asked.inputs)
+    visit.inputs, size = len(texts), sum(map(len, texts))
+    service.takes(inputs=len(texts), characters=size)
 
     def cut() -> list[Scored]:
-        return [_tokens(service.answerer, text, asked.add_special_tokens) for text in texts]
+        found = [service.answerer.spans(text) for text in texts]
+        service.takes(tokens=sum(len(spans.ids) for spans in found))
+        tokenizer = service.answerer.predictor.tokenizer
+        return [_tokens(tokenizer, spans, asked.add_special_tokens) for spans in found]
 
-    visit.inputs = len(texts)
-    return await service.run(cut, sum(map(len, texts)), visit.gone, service.deadline)
+    return await service.run(cut, size + ROW * len(texts), visit.gone, service.deadline)
 
 
-def _tokens(answerer: Answerer, text: str, special: bool) -> Scored:
-    tokenizer, spans = answerer.predictor.tokenizer, answerer.spans(text)
+def _tokens(tokenizer: Tokenizer, spans: Spans, special: bool) -> Scored:
     own = [
         {"id": i, "text": tokenizer.id_to_piece(i), "special": False, "start": a, "stop": b}
         for i, a, b in zip(*spans, strict=True)

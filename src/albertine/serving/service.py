@@ -22,7 +22,8 @@ T = TypeVar("T")
 TOKENIZING = 2
 """Threads that measure lengths."""
 CHARACTERS = 8
-"""That may wait to be measured, for each token that may wait."""
+"""That may wait to be measured, for each token that may wait. One request alone may have as many, or all that
+a body holds: more it has only where a text is laid out several times."""
 INLINE = 2000
 """Characters below which the way to another thread takes longer than the tokenizer."""
 FRESH = 10.0
@@ -45,7 +46,6 @@ WHAT = {
 class Usage(Protocol):
     """Who is told what a request cost."""
 
-    characters: int
     tokens: int
     truncated: int
     tokenizing: float
@@ -162,6 +162,28 @@ class Service:
         """Questions that one request may have."""
         return min(self.limits.queue_items, self.limits.queue_tokens // LEAST)
 
+    def takes(self, *, inputs: int = 0, characters: int = 0, tokens: int = 0) -> None:
+        """That one request may bring so much, however idle the server is.
+
+        Args:
+            characters: that are laid out.
+
+        Raises:
+            Refusal: it never may.
+        """
+        most = max(CHARACTERS * self.limits.queue_tokens, self.limits.body_bytes)
+        for count, what, limit in (
+            (inputs, "inputs", self.most_inputs),
+            (characters, "characters (a passage for each option, a query for each text)", most),
+            (tokens, "tokens", self.limits.queue_tokens),
+        ):
+            if count > limit:
+                raise invalid(
+                    "batch_too_large",
+                    f"{count:,} {what} at once, and the server takes in {limit:,}; send fewer",
+                    limit=limit,
+                )
+
     @property
     def deadline(self) -> float:
         """Of a request that arrives now."""
@@ -219,14 +241,13 @@ class Service:
         """
         deadline = self.deadline
         # What never fits is refused for good; what does not fit now may come again.
-        if len(questions) > self.most_inputs:
-            raise self._too_many(len(questions), "inputs", self.most_inputs)
+        characters = self.answerer.laid_out(kind, questions)
+        self.takes(inputs=len(questions), characters=characters)
         try:
             self.queue.check(len(questions), deadline)
         except Overload as error:
             raise self._overloaded(error, len(questions)) from None
         began = self.clock()
-        characters = usage.characters
         extents: list[Extent] = await self.run(
             lambda: self._extents(kind, questions), characters, gone, deadline
         )
@@ -247,8 +268,7 @@ class Service:
                 lambda: self._cut_left(kind, uncut, too_long), characters, gone, deadline
             )
         usage.tokenizing += self.clock() - began
-        if (tokens := sum(one.tokens for one in extents)) > self.limits.queue_tokens:
-            raise self._too_many(tokens, "tokens", self.limits.queue_tokens)
+        self.takes(tokens=(tokens := sum(one.tokens for one in extents)))
         items = [
             Item(kind, question, extent.tokens, deadline)
             for question, extent in zip(questions, extents, strict=True)
@@ -327,11 +347,3 @@ class Service:
     def _overloaded(self, error: Overload, count: int) -> Refusal:
         self.gauges.failed(error.reason, count)
         return refusal_of(error, 0)
-
-    @staticmethod
-    def _too_many(count: int, what: str, limit: int) -> Refusal:
-        return invalid(
-            "batch_too_large",
-            f"{count:,} {what} at once, and the server takes in {limit:,}; send fewer",
-            limit=limit,
-        )

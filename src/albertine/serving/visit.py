@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from albertine.serving.answerer import Kind
+from albertine.serving.answerer import Kind, characters
 from albertine.serving.bodies import Cutting
 from albertine.serving.service import Service
 
@@ -40,7 +40,7 @@ class Visit:
         """The answers to questions, in their order. Raises as `Service.ask`."""
         how = how or Cutting()
         self.inputs += len(questions)
-        self.characters += sum(map(_characters, questions))
+        self.characters += sum(map(characters, questions))
         return await self.service.ask(kind, questions, self, self.gone, truncate=how.truncate, left=how.left)
 
     def told(self) -> dict[str, str]:
@@ -64,9 +64,3 @@ class Visit:
             "x-model-sha": self.service.sha,
             **self.headers,
         }
-
-
-def _characters(question: Any) -> int:
-    if isinstance(question, str):
-        return len(question)
-    return sum(map(_characters, question)) if isinstance(question, tuple | list) else 0

@@ -1,0 +1,124 @@
+"""What one request may bring: small bodies that would be laid out as large ones, many texts of nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from albertine.inference.options import characters_of
+from albertine.serving import service as services
+from albertine.serving.answerer import Kind
+from albertine.serving.limits import ServingLimits
+from albertine.text.wordpiece import WordPieceTokenizer
+from tests.inference.exports import LONG
+from tests.serving.served import client_of
+from tests.serving.test_routes import post
+
+Clients = Callable[[str], TestClient]
+Folders = Callable[[str], Path]
+PASSAGE = "the old man " * 3000
+
+
+def refused(client: TestClient, path: str, body: Any) -> Any:
+    """A refusal for what would be laid out."""
+    told = post(client, path, body, 422)
+    assert told["code"] == "batch_too_large" and "characters (a passage for each option" in told["error"]
+    return told["details"]["limit"]
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "body"),
+    [
+        ("choose", "/choose", {"passage": PASSAGE, "options": ["who"] * 4000}),
+        ("choose", "/choose", {"passage": "who", "question": PASSAGE, "options": ["who"] * 4000}),
+        ("choose", "/choose", {"passage": "_ " * 20_000, "options": ["who " * 10_000, "a"]}),
+        ("choose", "/", {"passage": "#idiom# " * 20_000, "options": ["who " * 10_000, "a"]}),
+        ("choose", "/choose", {"options": [""] * 200_000}),
+        ("score", "/rerank", {"query": PASSAGE, "texts": ["who"] * 4000}),
+        ("score", "/rerank", {"query": PASSAGE, "documents": ["who"] * 4000}),
+    ],
+    ids=lambda one: str(one)[:40],
+)
+@pytest.mark.parametrize("truncate", [False, True])
+def test_a_text_that_is_laid_out_many_times_is_counted_as_often(
+    client: Clients, monkeypatch: pytest.MonkeyPatch, name: str, path: str, body: Any, truncate: bool
+) -> None:
+    """Kills: a bound that the first request passes by; a passage counted once; gaps and rows that count
+    nothing; a refusal after all was encoded."""
+    asked, seen = client(name), list[Any]()
+    service = asked.service  # type: ignore[attr-defined]
+    monkeypatch.setattr(service.answerer, "extents", lambda *given: seen.append(given))
+    assert refused(asked, path, {**body, "truncate": truncate}) == ServingLimits().body_bytes
+    assert not seen and service._characters == 0
+
+
+def test_what_a_body_holds_may_be_laid_out_once(folder: Folders) -> None:
+    """Kills: a long text that is refused, where it is to be cut, because few tokens may wait."""
+    limits = ServingLimits(queue_tokens=32, body_bytes=20_000)
+    with client_of(folder("embed"), limits) as asked:
+        assert post(asked, "/embed", {"inputs": "who " * 4900, "truncate": True})
+    with client_of(folder("choose"), ServingLimits(queue_tokens=100)) as asked:
+        body = {"passage": PASSAGE, "question": "who", "truncate": True}
+        assert len(post(asked, "/choose", {**body, "options": ["man", "house"]})) == 2
+    with client_of(folder("choose"), ServingLimits(queue_tokens=100, body_bytes=len(PASSAGE) + 200)) as asked:
+        assert refused(asked, "/choose", {**body, "options": ["man", "house"]}) == len(PASSAGE) + 200
+
+
+@pytest.mark.parametrize(
+    ("passage", "question", "options"),
+    [
+        ("the old man", "who was _ or ____ ?", ["a house", "it"]),
+        ("the _ man, my_file and __①__", "", ["old", "never bad", ""]),
+        ("the #idiom# man #idiom#_", "", ["old", "never bad"]),
+        ("the old man", "", ["was", "said"]),
+    ],
+)
+def test_what_is_counted_is_what_is_read(
+    client: Clients, monkeypatch: pytest.MonkeyPatch, passage: str, question: str, options: Sequence[str]
+) -> None:
+    """At least what is given to the tokenizer, and of a passage whose tokens all options share the copies."""
+    answerer = client("choose").service.answerer  # type: ignore[attr-defined]
+    given: list[str] = []
+    encode = WordPieceTokenizer.encode
+    monkeypatch.setattr(WordPieceTokenizer, "encode", lambda self, x: given.append(x) or encode(self, x))
+    answerer.extents(Kind("choose"), [(passage, question, tuple(options))])
+    counted = characters_of(passage, question, options)
+    read = sum(map(len, given[1:])) + (0 if "_" in passage else len(options) * len(passage))
+    assert read <= counted <= read + len(options) * 30
+
+
+def test_a_long_line_in_a_name_is_read_once(client: Clients) -> None:
+    """Kills: a gap that is looked for from every underscore of a name to its end."""
+    began = time.monotonic()
+    body = {"passage": f"a{'_' * 20_000}a", "options": ["who", "man"], "truncate": True}
+    assert len(post(client("choose"), "/choose", body)) == 2
+    assert time.monotonic() - began < 3
+
+
+def test_many_texts_are_not_cut_into_tokens(client: Clients, folder: Folders) -> None:
+    """Kills: a number of texts that only costs where they have characters, and any number of tokens."""
+    limit = client("embed").service.most_inputs  # type: ignore[attr-defined]
+    told = post(client("embed"), "/tokenize", {"inputs": [""] * (limit + 1)}, 422)
+    assert (told["code"], told["details"]) == ("batch_too_large", {"limit": limit})
+    assert len(post(client("embed"), "/tokenize", {"inputs": [""] * limit})) == limit
+    tokens = len(LONG.split())
+    with client_of(folder("embed"), ServingLimits(queue_tokens=tokens)) as asked:
+        assert len(post(asked, "/tokenize", {"inputs": LONG})[0]) == tokens + 2
+        told = post(asked, "/tokenize", {"inputs": ["who", LONG]}, 422)
+        assert (told["code"], told["details"]) == ("batch_too_large", {"limit": tokens})
+
+
+def test_many_texts_are_cut_by_another_thread(client: Clients, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: thousands of texts of nothing on the loop."""
+    service = client("embed").service  # type: ignore[attr-defined]
+    costs: list[int] = []
+    begin = service._begin
+    monkeypatch.setattr(service, "_begin", lambda task, cost: costs.append(cost) or begin(task, cost))
+    post(client("embed"), "/tokenize", {"inputs": [""] * 1000})
+    post(client("embed"), "/tokenize", {"inputs": [""] * 10})
+    assert len(costs) == 1 and costs[0] > services.INLINE
