@@ -15,13 +15,14 @@ import yaml
 import albertine
 from albertine.cli.app import run as command
 from albertine.errors import RunError, SettingsError
-from albertine.evaluation import intervals
+from albertine.evaluation import card_sections, intervals
 from albertine.evaluation.hub_results import result_files
 from albertine.evaluation.run_card import write_card
 from albertine.evaluation.run_facts import Facts, Score, facts_of
 from albertine.evaluation.runs import RECORD
 from albertine.evaluation.stated import Stated
 from albertine.interop.card import head_of, model_card, shape_in_words, stated
+from albertine.interop.huggingface import save_model
 from albertine.interop.huggingface_config import config_json
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
@@ -158,6 +159,26 @@ def test_what_a_person_wrote_stays_and_what_they_said_is_kept(tuned: Path) -> No
     assert not (folder / ".eval_results").exists() and head_of(other)["license"] == "mit"
 
 
+@pytest.mark.parametrize("pairs", [False, True, None])
+def test_a_card_asks_as_the_model_answers(tuned: Path, pairs: bool | None) -> None:
+    """A classifier of pairs refuses a single text, and the other way round."""
+    folder = tuned / "best"
+    config = json.loads((folder / "config.json").read_text())
+    config["albertine"]["pairs"] = pairs
+    (folder / "config.json").write_text(json.dumps(config))
+    write_card(folder, Stated())
+    (asked,) = [
+        line
+        for line in (folder / "README.md").read_text().splitlines()
+        if line.startswith("albertine.Predictor(")
+    ]
+    assert ('("a text", "another")' in asked) == (pairs is True)
+    (found,) = eval(asked.replace("path/to/this/folder", str(folder)), {"albertine": albertine})
+    assert found.keys() == {"0", "1"}
+    compared = {"albertine": {"task": "classify", "pooling": "compared", "pairs": pairs}}
+    assert '.classify([("a text", "another")])' in card_sections.asked(compared, vectors=False)[1]
+
+
 def test_what_a_person_edits_in_the_head_counts(tuned: Path) -> None:
     card = tuned / "best" / "README.md"
 
@@ -257,6 +278,18 @@ def test_a_card_that_a_person_wrote_alone_is_kept_whole(tuned: Path) -> None:
     assert head_of(page)["language"] == ["zh"]
 
 
+def test_a_model_whose_type_nobody_wrote(tmp_path: Path) -> None:
+    """The folders of BERT of 2018 have none."""
+    save_model(builders.model(SharingPlan.unshared(2), embedding_size=24), None, tmp_path / "bert")
+    file = tmp_path / "bert" / "config.json"
+    config = json.loads(file.read_text())
+    assert config.pop("model_type") == "bert"
+    file.write_text(json.dumps(config))
+    write_card(tmp_path / "bert", Stated())
+    page = (tmp_path / "bert" / "README.md").read_text()
+    assert "- bert\n" in page and "AutoModelForPreTraining.from_pretrained" in page
+
+
 def test_a_pretrained_model(runs: Path, tmp_path: Path) -> None:
     shutil.copytree(runs.parent, tmp_path / "all")
     run = tmp_path / "all" / "runs" / "more"
@@ -344,12 +377,9 @@ def test_what_makes_no_sense_is_refused(said: Stated, tmp_path: Path) -> None:
 
 
 def test_the_card_of_an_earlier_version_goes() -> None:
-    import torch
-
     shape = {"num_hidden_layers": 2, "hidden_size": 8, "embedding_size": 4, "vocab_size": 30}
     shape |= {"num_attention_heads": 2, "intermediate_size": 16}
     config = {"model_type": "albert", "architectures": ["AlbertModel"], **shape}
-    tensors = {"a": torch.zeros(3)}
     old = (
         "---\nlibrary_name: albertine\ntags: [albertine, albert]\n---\n\n# AlbertModel\n\n"
         "A parameter-shared text encoder (albert): 3 parameters, 2 layers, hidden size 8, embedding size 4, "
@@ -357,9 +387,9 @@ def test_the_card_of_an_earlier_version_goes() -> None:
         "```\n\n"
         "transformers loads the same folder with `AutoModel.from_pretrained`.\n"
     )
-    new = model_card(config, tensors)
-    assert model_card(config, tensors, old) == new == model_card(config, tensors, new)
-    assert "Mine." in model_card(config, tensors, old + "\nMine.\n")
+    new = model_card(config, 3)
+    assert model_card(config, 3, old) == new == model_card(config, 3, new)
+    assert "Mine." in model_card(config, 3, old + "\nMine.\n")
 
 
 @pytest.mark.parametrize(

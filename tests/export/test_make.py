@@ -30,6 +30,7 @@ from albertine.model.model import Model
 from albertine.tasks.families import family_of, tuned_model
 from albertine.text.load import load_tokenizer
 from tests.cli.conftest import Command, albertine  # noqa: F401
+from tests.export import saved
 from tests.export.conftest import put_model
 from tests.export.heads import head_of
 from tests.export.test_graph import asked
@@ -277,6 +278,14 @@ def test_a_pretrained_model_answers_what_is_asked(in_torch: Torch, tmp_path: Pat
     folder = put_model(tmp_path)
     for wanted, answers in {"task": "fill-mask", "embed": "embed", "features": "features"}.items():
         assert export(folder, tmp_path / wanted, head=wanted).report["answers"] == answers
+
+
+def test_only_a_graph_of_states_has_the_modules_of_vectors(in_torch: Torch, tmp_path: Path) -> None:
+    folder = saved.embedder(tmp_path / "m")
+    modules = {"modules.json", "1_Pooling", "sentence_bert_config.json", "config_sentence_transformers.json"}
+    for head, there in {"task": modules, "features": modules, "fill-mask": set[str]()}.items():
+        out = export(folder, tmp_path / head, head=head).folder
+        assert {path.name for path in out.iterdir()} & modules == there
 
 
 def test_the_scores_of_a_random_field_stand_beside(in_torch: Torch, tmp_path: Path) -> None:

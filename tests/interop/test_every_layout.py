@@ -89,7 +89,7 @@ def test_a_head_goes_along(name: str, task: str, tmp_path: Path) -> None:
     tuned = Classifier(base, 2, per_token=task == "answer", name=of, seed=1).eval()
     kind = "single" if task == "classify" else None
     said = head_config("albert", task, 0.1, names=("x", "y") if kind else (), kind=kind, max_length=20)
-    found = ModelFolder(base, said, tuned.head)
+    found = ModelFolder(base, {"model_type": "albert"} | said, tuned.head)
     for i, to in enumerate((*chain, chain[0], "albertine")):
         found = written(found, tmp_path / str(i), to)
         assert_same_model(found.model, base)

@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 import albertine
 from albertine.cli.app import run
 from albertine.errors import ModelError
-from albertine.interop.heads import Task, head_config, read_classifier, task_of
+from albertine.interop.heads import Task, carried_config, head_config, read_classifier, task_of
 from albertine.interop.huggingface import read_folder, save_model
 from albertine.interop.sentence_transformers import sentence_files
 from albertine.model.model import Model
@@ -135,6 +135,23 @@ def test_classes_of_one_name_are_told_apart(tmp_path: Path) -> None:
     found = read_folder(tmp_path)
     found.config["albertine"]["task"] = "tag"
     assert read_classifier(found, tmp_path).labels == ("y", "x", "x")
+
+
+def test_a_class_is_named_once_where_no_type_was_said(tmp_path: Path) -> None:
+    """As in the config.json of BERTs from 2018."""
+    base = builders.model(SharingPlan.unshared(2), embedding_size=24)
+    head = Classifier(base, 2).head
+    said = head_config("bert", "classify", 0.1, names=("A", "B"), kind="single")
+    save_model(base, None, tmp_path / "m", extra_tensors=head, extra_config=said)
+    tree = json.loads((tmp_path / "m" / "config.json").read_text())
+    assert tree.pop("model_type") == "bert" and tree["architectures"] == ["BertForSequenceClassification"]
+    (tmp_path / "m" / "config.json").write_text(json.dumps(tree))
+    found = read_folder(tmp_path / "m")
+    for layout, name in (("bert", "Bert"), ("albert", "Albert")):
+        assert carried_config(found, layout)["architectures"] == [f"{name}ForSequenceClassification"]
+    assert run(["convert", str(tmp_path / "m"), str(tmp_path / "again")]) == 0
+    again = json.loads((tmp_path / "again" / "config.json").read_text())
+    assert again["architectures"] == ["BertForSequenceClassification"]
 
 
 def test_several_scores_are_refused(tmp_path: Path) -> None:

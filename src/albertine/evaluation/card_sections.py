@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from albertine.evaluation.hub_results import in_words
 from albertine.evaluation.run_facts import Facts, Score, public
 from albertine.interop.heads import length_of, task_in
+from albertine.interop.huggingface_config import our_flags
 from albertine.interop.model_folder import ModelFolder
 
 
@@ -146,11 +148,14 @@ def limits(found: ModelFolder, facts: Facts, spoken: Sequence[str] | None) -> li
     return told
 
 
-def asked(task: str | None, vectors: bool) -> list[str]:
+def asked(config: Mapping[str, Any], vectors: bool) -> list[str]:
+    """Lines of Python that ask a model of a task, as its config.json tells it."""
     if vectors:
         return ["", 'vectors = albertine.Predictor("path/to/this/folder").embed(["a text", "another"])']
+    task, flags = task_in(config), our_flags(config)
+    pairs = flags.get("pairs") is True or flags.get("pooling") == "compared"
     calls = {
-        "classify": 'classify("a text")',
+        "classify": 'classify([("a text", "another")])' if pairs else 'classify("a text")',
         "tag": 'tag("a text")',
         "answer": 'answer("a question", "a passage")',
         "choose": 'choose("a passage", ["one option", "another"])',

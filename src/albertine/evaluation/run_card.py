@@ -18,7 +18,9 @@ from albertine.interop.citations import citation
 from albertine.interop.heads import task_in
 from albertine.interop.hub import is_hub_name
 from albertine.interop.huggingface import read_folder
+from albertine.interop.huggingface_config import read_model_type
 from albertine.interop.model_folder import ModelFolder
+from albertine.interop.savable import parameters_of
 
 PIPELINES = {
     "classify": "text-classification",
@@ -77,17 +79,18 @@ def run_card(folder: Path, found: ModelFolder, facts: Facts, said: Stated) -> Ca
     Args:
         folder: where it lies, from whose files the rest is told.
     """
-    task = task_in(found.config)
+    config = {"model_type": read_model_type(found.config), **found.config}
+    task = task_in(config)
     vectors = (folder / "modules.json").is_file()
     pipeline = "sentence-similarity" if vectors else PIPELINES.get(task or "")
     if pipeline is None and task is None:
         pipeline = "fill-mask" if found.model.mlm is not None else "feature-extraction"
-    name = facts.name or title(found.config)
+    name = facts.name or title(config)
     of_corpus = (facts.corpus.language,) if facts.corpus else None
     of_run = facts.base if is_hub_name(facts.base) else None
     spoken, base = said.languages or of_corpus, said.base or of_run
-    tags = ["albertine", str(found.config["model_type"]), facts.made or "converted"]
-    tags += ["transformers"] if found.config["model_type"] != "albertine" else []
+    tags = ["albertine", str(config["model_type"]), facts.made or "converted"]
+    tags += ["transformers"] if config["model_type"] != "albertine" else []
     tags += ["sentence-transformers"] if vectors else []
     head = {
         "language": list(spoken) if spoken else None,
@@ -100,17 +103,17 @@ def run_card(folder: Path, found: ModelFolder, facts: Facts, said: Stated) -> Ca
         "model-index": model_index(facts, name, pipeline),
         "co2_eq_emissions": emissions(facts, said),
     }
-    count = sum(x.numel() for x in found.model.parameters()) + sum(x.numel() for x in found.extra.values())
+    count = parameters_of(found.model, found.extra)
     parts = {
-        "model": f"# {name}\n\n{shape_in_words(found.config, count)} {sections.made(facts)}",
+        "model": f"# {name}\n\n{shape_in_words(config, count)} {sections.made(facts)}",
         "data": ["## Data", "", *sections.data(facts)],
         "training": ["## How it was made", "", *sections.training(facts)],
         "scores": ["## Scores", "", *sections.scores(facts)],
         "limits": ["## What it is not for", "", *sections.limits(found, facts, spoken)],
         "licence": f"## Licence\n\n{licence(said)}",
         "carbon": f"## Carbon\n\n{carbon(facts, said)}",
-        "use": usage(found.config, more=sections.asked(task, vectors)),
-        "cite": f"## Citation\n\n{citation(str(found.config['model_type']))}",
+        "use": usage(config, more=sections.asked(config, vectors)),
+        "cite": f"## Citation\n\n{citation(str(config['model_type']))}",
     }
     bodies = {key: part if isinstance(part, str) else "\n".join(part) for key, part in parts.items()}
     own = replace(

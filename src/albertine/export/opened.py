@@ -20,6 +20,7 @@ from albertine.interop.exported_folder import TRANSITIONS
 from albertine.interop.heads import carried_config, task_of
 from albertine.interop.huggingface import read_folder, written_type
 from albertine.interop.huggingface_config import config_json, our_flags
+from albertine.interop.model_files import files_of_model
 from albertine.interop.model_folder import ModelFolder
 from albertine.interop.places import model_folder
 from albertine.interop.sentence_transformers import WHITENING, vector_files
@@ -79,8 +80,9 @@ def opened(what: str | Path, wanted: str = "task") -> Opened:
     answers = _which(folder, wanted, path)
     head, files = _head(answers, folder, tokenizer, path)
     config = _config(folder, tokenizer, answers)
-    # It pools last states itself, and has no graph for what whitens them.
-    beside = {} if (path / WHITENING).is_file() else vector_files(path)
+    # sentence-transformers pools last states itself: no other head, nor what whitens them, has its modules.
+    pooled = answers in ("embed", "features") and not (path / WHITENING).is_file()
+    beside = vector_files(path) if pooled else {}
     return Opened(path, digest_of(path), head, answers, config, tokenizer, beside | files)
 
 
@@ -178,10 +180,8 @@ def _config(folder: ModelFolder, tokenizer: Tokenizer | None, answers: str) -> d
 def digest_of(folder: Path) -> str:
     """A digest of what decides the numbers of a model: its configuration and weights."""
     digest = hashlib.blake2b(digest_size=16)
-    files = (path for path in sorted(folder.iterdir()) if path.is_file())
-    for path in files:
-        if path.suffix in (".safetensors", ".json", ".bin") or ".ckpt" in path.name:
-            digest.update(path.name.encode())
-            with path.open("rb") as file:
-                hashlib.file_digest(file, lambda: digest)
+    for path in files_of_model(folder):
+        digest.update(path.relative_to(folder).as_posix().encode())
+        with path.open("rb") as file:
+            hashlib.file_digest(file, lambda: digest)
     return digest.hexdigest()

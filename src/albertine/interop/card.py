@@ -1,7 +1,7 @@
 """Model cards: README.md as the Hub wants it, a head of YAML and sections between marks.
 
 What stands between marks is ours and is written anew; what a person wrote outside of them, and what of the
-head we do not know, stays. A model that is saved gets the card that its config.json and its tensors tell;
+head we do not know, stays. A model that is saved gets the card that its config.json tells;
 `evaluation.run_card` writes the long one, from a run.
 """
 
@@ -11,15 +11,12 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
 from albertine.interop.huggingface_config import read_config, read_model_type
 from albertine.model.plan import sharing_in_words
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 NAME = "README.md"
 RESULTS = ".eval_results"
@@ -51,16 +48,19 @@ class Card:
     stated: Mapping[str, Any] = field(default_factory=dict)
 
 
-def model_card(config: Mapping[str, Any], tensors: Mapping[str, Tensor], before: str = "") -> str:
-    """The card of a model of which no more is known than its config.json and its tensors.
+def model_card(config: Mapping[str, Any], count: int, before: str = "", *, pickled: bool = False) -> str:
+    """The card of a model of which no more is known than its config.json.
 
     Args:
+        count: of parameters. pickled: as in `usage`.
         before: the card that stands there; a person's own parts of it are kept.
     """
-    count = sum(t.numel() for t in tensors.values())
     card = Card(
         {"library_name": "albertine", "tags": ["albertine", str(config["model_type"])]},
-        {"model": f"# {title(config)}\n\n{shape_in_words(config, count)}", "use": usage(config)},
+        {
+            "model": f"# {title(config)}\n\n{shape_in_words(config, count)}",
+            "use": usage(config, pickled=pickled),
+        },
         stated(before),
     )
     return text(card, before)
@@ -85,17 +85,30 @@ def shape_in_words(config: Mapping[str, Any], count: int) -> str:
     )
 
 
-def usage(config: Mapping[str, Any], name: str = "path/to/this/folder", more: Sequence[str] = ()) -> str:
+def usage(
+    config: Mapping[str, Any],
+    name: str = "path/to/this/folder",
+    more: Sequence[str] = (),
+    *,
+    pickled: bool = False,
+) -> str:
     """How to load a model.
 
     Args:
         more: lines of Python that ask it, in Albertine.
+        pickled: its weights have lonePatient's names, which transformers passes over without an error.
     """
     lines = ["## How to use it", "", "```python", "import albertine", ""]
     lines += [f'model = albertine.load("{name}")', f'tokenizer = albertine.load_tokenizer("{name}")', *more]
     lines += ["```", ""]
     if config["model_type"] == "albertine":
         return "\n".join([*lines, "transformers has no name for its sharing plan; Albertine loads it."])
+    if pickled:
+        told = (
+            "lonePatient's albert_pytorch loads the same folder. transformers does not: it would start from "
+            f"random weights. `albertine convert {name} NEW-FOLDER` writes it for transformers."
+        )
+        return "\n".join([*lines, told])
     auto = _auto(config)
     lines += [
         "transformers loads the same folder:" if auto != "AutoModel" else "transformers loads its encoder:",
@@ -119,10 +132,14 @@ _AUTO = {
     "ForQuestionAnsweringSimple": "AutoModelForQuestionAnswering",
     "ForMultipleChoice": "AutoModelForMultipleChoice",
 }
+_JOINT = "XLNetForQuestionAnswering"
+"""Under its own name: the AutoModel of answers is XLNetForQuestionAnsweringSimple, without its head."""
 
 
 def _auto(config: Mapping[str, Any]) -> str:
     name = title(config)
+    if name == _JOINT:
+        return name
     return next((auto for end, auto in _AUTO.items() if name.endswith(end)), "AutoModel")
 
 

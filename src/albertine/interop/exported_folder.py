@@ -15,7 +15,9 @@ from safetensors.numpy import load_file
 from albertine.errors import ModelError
 from albertine.interop.heads import looked_at, task_in
 from albertine.interop.huggingface_config import encoder_in
+from albertine.interop.model_files import checkpoint_in
 from albertine.interop.model_folder import Shapes
+from albertine.interop.pickled import PICKLED, PICKLED_INDEX
 from albertine.interop.weights import INDEX, SINGLE, read_json
 from albertine.interop.weights import REPORT as REPORT
 from albertine.model.config import EncoderConfig
@@ -45,9 +47,15 @@ class ExportedFolder:
 
 
 def is_exported(folder: Path) -> bool:
-    """Whether a folder holds a graph and no weights, which win where both are there."""
-    weights = any((folder / name).is_file() for name in (SINGLE, INDEX))
-    return not weights and any((folder / name).is_file() for name in GRAPHS.values())
+    """Whether a folder holds a graph and no weights, which win where both are there, in any layout.
+
+    Raises:
+        ModelError: several checkpoints of TensorFlow, and none is named.
+    """
+    if not any((folder / name).is_file() for name in GRAPHS.values()):
+        return False
+    weights = any((folder / name).is_file() for name in (SINGLE, INDEX, PICKLED, PICKLED_INDEX))
+    return not weights and checkpoint_in(folder) is None
 
 
 def graph_in(folder: Path, precision: str) -> Path:

@@ -5,7 +5,6 @@ of its variables."""
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -29,9 +28,11 @@ from albertine.interop.google_names import (
 )
 from albertine.interop.huggingface_config import config_json, inner_blocks, our_flags
 from albertine.interop.keymap import check, refuse_too_deep, refuse_unexpected, to_ours, to_theirs
+from albertine.interop.model_files import INDEX
+from albertine.interop.model_files import checkpoint_in as checkpoint_in
 from albertine.interop.model_folder import ModelFolder
 from albertine.interop.savable import SavableTokenizer
-from albertine.interop.tensorflow_bundle import INDEX, open_bundle, write_bundle
+from albertine.interop.tensorflow_bundle import open_bundle, write_bundle
 from albertine.interop.tensorflow_layouts import written_kind
 from albertine.interop.weights import OpenWeights, read_json
 from albertine.interop.writing import OURS, carry_over
@@ -49,41 +50,9 @@ NAME = "model.ckpt-best"
 """Of the checkpoint that we write, as in Google's own archives."""
 SEGMENTS = "model/transformer/seg_embed"
 MASK_EMBEDDING = "model/transformer/mask_emb/mask_emb"
-_CHOSEN = re.compile(r'^model_checkpoint_path:\s*"([^"]+)"', re.MULTILINE)
 _PARTS = ("weight", "bias")
 _ARCHITECTURES = {"classifier": "ForSequenceClassification", "qa_outputs": "ForQuestionAnswering"}
 _TASKS = {"classifier": "classify", "qa_outputs": "answer"}
-
-
-def checkpoint_in(folder: Path) -> Path | None:
-    """The checkpoint of a folder, its path without `.index`; None: there is none, or what is meant is the
-    model of transformers beside it.
-
-    Of several it is the one that the file `checkpoint` names, as TensorFlow has it.
-
-    Raises:
-        ModelError: several, and none is named.
-    """
-    of_transformers = (folder / "config.json").is_file() and not any(folder.glob("*.data-*-of-*"))
-    if of_transformers or any(folder.glob("*.safetensors")):
-        return None
-    found = [p.with_suffix("") for p in sorted(folder.glob(f"*{INDEX}")) if p.is_file()]
-    saved = folder / "variables" / f"variables{INDEX}"
-    if not found and saved.is_file():
-        return saved.with_suffix("")
-    if len(found) < 2:
-        return found[0] if found else None
-    state = folder / "checkpoint"
-    text = state.read_bytes()[: 1 << 16].decode(errors="replace") if state.is_file() else ""
-    named = _CHOSEN.search(text)
-    chosen = [path for path in found if named and path.name == named[1].replace("\\", "/").rpartition("/")[2]]
-    if not chosen:
-        raise ModelError(
-            f"holds several checkpoints ({', '.join(p.name for p in found[:4])})",
-            where=folder,
-            remedy="Leave one, or name it in the file `checkpoint`, as TensorFlow does",
-        )
-    return chosen[0]
 
 
 def google_config(folder: Path, prefix: Path) -> EncoderConfig:

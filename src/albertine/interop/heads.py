@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from albertine.errors import ModelError
-from albertine.interop.huggingface_config import model_type, our_flags, written_flags
+from albertine.interop.huggingface_config import model_type, our_flags, read_model_type, written_flags
 from albertine.model.config import COMPARED, EncoderConfig, Looked
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def carried_config(folder: ModelFolder, model_type: str) -> dict[str, Any]:
         tree["albertine"] = own
     if is_joint(folder.extra):
         return tree | joint_architecture(model_type)
-    was = _ENCODERS.get(str(folder.config.get("model_type", "albert")))
+    was = _ENCODERS.get(read_model_type(folder.config))
     now = _ENCODERS.get(model_type)
     if was and now:
         names = map(str, folder.config.get("architectures") or ())

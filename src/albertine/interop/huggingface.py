@@ -46,7 +46,7 @@ from albertine.interop.keymap import check, refuse_too_deep, refuse_unexpected, 
 from albertine.interop.lonepatient_names import PROJECTION, layout_of, lonepatient_plan, spare_tensors
 from albertine.interop.model_folder import ModelFolder as ModelFolder
 from albertine.interop.positions import sinusoids
-from albertine.interop.savable import SavableTokenizer, check_finite, plain_model, plain_state
+from albertine.interop.savable import SavableTokenizer, check_finite, parameters_of, plain_model, plain_state
 from albertine.interop.weights import OpenWeights, open_weights, read_json, refuse_adapter, refuse_keras
 from albertine.interop.writing import write_folder
 from albertine.interop.xlnet_names import MASK_EMBEDDING, our_head_name, their_head_name
@@ -99,10 +99,12 @@ def folder_config(folder: Path) -> dict[str, Any]:
     """The config.json of a model folder, or what it would be for a checkpoint of TensorFlow.
 
     Raises:
-        ModelError: neither is there, or damaged.
+        ModelError: neither is there, or damaged; or an adapter is.
     """
-    prefix = checkpoint_in(folder)
-    return read_json(folder / "config.json") if prefix is None else told_config(folder, prefix)
+    if (prefix := checkpoint_in(folder)) is not None:
+        return told_config(folder, prefix)
+    refuse_adapter(folder)
+    return read_json(folder / "config.json")
 
 
 def _assemble(
@@ -283,7 +285,7 @@ def save_model(
     shared = model
     if layout is not None and _written(model.config, layout) != model.config:
         model = copied(shared, layout)
-    kind = written_type(model.config, layout)
+    kind, count = written_type(model.config, layout), parameters_of(model, extra_tensors or {})
     extra = {k: v.detach().cpu().contiguous() for k, v in (extra_tensors or {}).items()}
     told = dict(extra_config or {})
     tree = config_json(model, tokenizer, kind)
@@ -297,7 +299,7 @@ def save_model(
     whole = _tensors(kind, model) | extra
     check_finite(whole, folder)
     tensors = {name: _stored(name, x, stored, folder) for name, x in whole.items()}
-    write_folder(Path(folder), tensors, tree, tokenizer, extra_files or {})
+    write_folder(Path(folder), tensors, tree, tokenizer, extra_files or {}, parameters=count)
 
 
 def _stored(name: str, x: Tensor, form: Stored, folder: str | Path) -> Tensor:

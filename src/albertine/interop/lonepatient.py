@@ -12,7 +12,7 @@ from albertine.interop.huggingface_config import config_json, our_flags
 from albertine.interop.huggingface_names import KEYMAPS
 from albertine.interop.keymap import to_theirs
 from albertine.interop.lonepatient_names import MAPPING, PROJECTION, lonepatient_plan
-from albertine.interop.savable import SavableTokenizer
+from albertine.interop.savable import SavableTokenizer, parameters_of
 from albertine.interop.writing import write_folder
 from albertine.model.plan import SharingPlan
 
@@ -61,7 +61,8 @@ def save_lonepatient(
     if "classifier.bias" in tensors:
         tree["num_labels"] = len(tensors["classifier.bias"])
     tree |= told | {"albertine": our_flags(tree) | our_flags(told)}
-    write_folder(folder, tensors, tree, tokenizer, {}, pickled=True)
+    count = parameters_of(model, extra_tensors or {})
+    write_folder(folder, tensors, tree, tokenizer, {}, parameters=count, pickled=True)
 
 
 def _spare(model: Model, bright: bool) -> dict[str, Tensor]:

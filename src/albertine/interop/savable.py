@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from albertine.errors import ModelError
+from albertine.interop.xlnet_names import MASK_EMBEDDING
 from albertine.model.model import Model
 
 COMPILED = "_orig_mod"
@@ -63,6 +64,17 @@ def plain_model(model: nn.Module, where: object) -> Model:
 def plain_state(model: Model) -> dict[str, Tensor]:
     """The parameters by their names, also where torch.compile stands around a part."""
     return {name.replace(f"{COMPILED}.", ""): x for name, x in model.state_dict().items()}
+
+
+def parameters_of(model: Model, head: Mapping[str, Tensor]) -> int:
+    """How many parameters a model and the head of its task have, whatever else a layout stores: ties count
+    once, and what nothing is computed with does not.
+
+    Args:
+        head: its tensors, by the names that transformers gives them.
+    """
+    own = sum(x.numel() for name, x in head.items() if name != MASK_EMBEDDING)
+    return own + sum(x.numel() for x in model.parameters())
 
 
 def check_finite(tensors: Mapping[str, Tensor], where: object) -> None:

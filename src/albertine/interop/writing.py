@@ -51,12 +51,14 @@ def write_folder(
     tokenizer: SavableTokenizer | None,
     files: Mapping[str, bytes],
     *,
+    parameters: int,
     pickled: bool = False,
 ) -> None:
     """Write beside, flush to the disk, then rename (`replaced_folder`).
 
     Args:
-        pickled: the weights as torch.save writes them, for programs that read nothing else.
+        parameters: how many the model has, for its card.
+        pickled: the weights as torch.save writes them and by lonePatient's names, which its code alone loads.
 
     Files of another kind in a model folder that is replaced are carried over, and a person's part of its
     card; what is of the model that was there (`OURS`) is not.
@@ -90,7 +92,8 @@ def write_folder(
             weights.chmod((beside / "config.json").stat().st_mode)
             before = folder / README
             told = before.read_text(encoding="utf-8", errors="replace") if before.is_file() else ""
-            (beside / README).write_text(model_card(config, tensors, told), encoding="utf-8")
+            card = model_card(config, parameters, told, pickled=pickled)
+            (beside / README).write_text(card, encoding="utf-8")
             if tokenizer is not None:
                 tokenizer.save(beside)
                 fit_tokenizer(beside, config)
