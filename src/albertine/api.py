@@ -69,7 +69,7 @@ def prepare(
         vocabulary = load_tokenizer(tokenizer)
     else:
         vocabulary = vocabulary_for(source, folder, chosen, kind=None, vocab_size=vocab_size)
-    return run(paths, folder, vocabulary, chosen, **{"held_out": source.survey.held_out, **options})
+    return run(paths, folder, vocabulary, chosen, **{"held_out": source.held_out(folder), **options})
 
 
 @needs_torch
@@ -77,13 +77,14 @@ def pretrain(
     config: str | Path | None = None,
     *,
     resume: str | Path = "auto",
+    branch_from: str | Path | None = None,
     reporter: Reporter | None = None,
     **settings: Any,
 ) -> PretrainResult:
     """Pretrain an encoder on a corpus, or go on with a run that was interrupted.
 
     Args:
-        config: a recipe, a YAML file. resume: as in `pretraining.run.pretrain`.
+        config: a recipe, a YAML file. resume, branch_from: as in `pretraining.run.pretrain`.
         settings: over those of the recipe, parts as dictionaries:
             `pretrain(name="mine", corpus="corpora/mine", training={"minutes": 30})`.
 
@@ -94,7 +95,8 @@ def pretrain(
     from albertine.pretraining.run import pretrain as run
     from albertine.pretraining.settings import PretrainingSettings
 
-    return _whole(run(_settings(PretrainingSettings, config, settings), resume=resume, reporter=reporter))
+    known = _settings(PretrainingSettings, config, settings)
+    return _whole(run(known, resume=resume, branch_from=branch_from, reporter=reporter))
 
 
 @needs_torch
@@ -105,6 +107,7 @@ def distill(
     *,
     config: str | Path | None = None,
     resume: str | Path = "auto",
+    branch_from: str | Path | None = None,
     reporter: Reporter | None = None,
     **student: Any,
 ) -> PretrainResult:
@@ -113,7 +116,7 @@ def distill(
     Args:
         teacher: all that `albertine.load` takes. corpus: prepared with its tokenizer.
         run: folder of the run; default `runs/TEACHER-student`.
-        config: a recipe, a YAML file. resume: as in `pretraining.run.pretrain`.
+        config: a recipe, a YAML file. resume, branch_from: as in `pretraining.run.pretrain`.
         student: what is smaller, such as `depth=2`, `hidden_size=128`, `sharing="all"`; default: half as many
             depths.
 
@@ -126,7 +129,7 @@ def distill(
 
     folder, recipe = (None if path is None else Path(path) for path in (run, config))
     settings = distillation_settings(Path(teacher), Path(corpus), folder, student, recipe)
-    return _whole(begin(settings, resume=resume, reporter=reporter))
+    return _whole(begin(settings, resume=resume, branch_from=branch_from, reporter=reporter))
 
 
 @needs_torch

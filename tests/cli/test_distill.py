@@ -73,6 +73,19 @@ def test_a_run_of_the_command(albertine: Command, place: Path, tmp_path: Path) -
     assert "Done after 2 steps" in albertine(*words).out  # and is not done again
 
 
+def test_a_branch_of_a_distillation(albertine: Command, place: Path, tmp_path: Path) -> None:
+    """As one that failed is told to go on."""
+    words = ["distill", str(place / "big"), str(place / "corpus"), "training.batch_size=4"]
+    words += ["objective.max_length=32", "training.workers=0", "watching.tensorboard=false", "--depth=1"]
+    words += ["watching.evaluate_sequences=4", "watching.checkpoint_every=1"]
+    first, second = tmp_path / "runs" / "first", tmp_path / "runs" / "second"
+    assert albertine(*words, "training.steps=2", "-o", first).code == 0
+    command = [*words, "training.steps=3", "-o", second]
+    told = albertine(*command, "--branch-from", first / "checkpoints" / "step-2")
+    assert told.code == 0 and "Done after 3 steps" in told.out
+    assert "begins at step 2 of" in " ".join(told.err.split()) and (second / "branch.json").is_file()
+
+
 def test_other_processes_get_the_same_words(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
 
@@ -84,9 +97,11 @@ def test_other_processes_get_the_same_words(place: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(launch, "together", stop_here)
     words = ["distill", str(place / "big"), str(place / "corpus"), "seed=3", "--depth=2", "--output=runs/x"]
+    words += ["--branch-from=runs/y/checkpoints/step-2"]
     with pytest.raises(SystemExit):
         build()([*words, "--processes=2"])
     given = ["distill", str(place / "big"), str(place / "corpus"), "seed=3", "--output=runs/x", "--depth=2"]
+    given += ["--branch-from=runs/y/checkpoints/step-2"]
     assert seen == [(2, [*given, "--resume=auto", "--processes=2"])]
 
 

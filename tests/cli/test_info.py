@@ -10,11 +10,13 @@ import pytest
 import albertine as package
 from albertine.corpus.manifest import load_manifest
 from albertine.corpus.prepare import prepare
+from albertine.interop.google import save_checkpoint
 from albertine.interop.huggingface import save_model
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan, sharing_in_words
 from albertine.text.load import load_tokenizer
 from tests.cli.conftest import Command
+from tests.interop.test_xlnet import our_model as xlnet_model
 from tests.model import builders
 from tests.toy import toy_vocabulary
 
@@ -76,6 +78,34 @@ def test_a_config_file_and_a_folder_with_chinese_and_spaces(albertine: Command, 
         assert (
             json.loads(albertine("info", what, "--json").out)["parameters"]["encoder"] == expected["encoder"]
         )
+
+
+def test_nothing_is_no_name_of_the_folder_one_stands_in(albertine: Command) -> None:
+    for name in ("", " "):
+        refused = albertine("info", name)
+        assert refused.code == 2 and "is empty: give a preset, file, folder or name" in refused.err
+
+
+@pytest.mark.parametrize("layout", ["albert", "bert", "brightmart", "xlnet"])
+def test_a_configuration_of_google_is_read_as_with_its_checkpoint(
+    albertine: Command, tmp_path: Path, layout: str
+) -> None:
+    """Kills: the erf form of GELU, which none of that code computes."""
+    each = SharingPlan.unshared(3)
+    model, wanted = {
+        "albert": (builders.model(hidden_act="gelu_new"), "google"),
+        "bert": (builders.model(each, hidden_act="gelu_new", embedding_size=24), "google"),
+        "brightmart": (builders.model(hidden_act="gelu_new", embedding_mapping="words"), "brightmart"),
+        "xlnet": (xlnet_model(plan=each, hidden_act="gelu_new"), "xlnet-tf"),
+    }[layout]
+    save_checkpoint(model, None, tmp_path / "google", wanted)
+    [file] = (tmp_path / "google").glob("*_config.json")
+    whole, alone = (albertine("info", what, "--json") for what in (tmp_path / "google", file))
+    encoder = json.loads(alone.out)["encoder"]
+    assert encoder == json.loads(whole.out)["encoder"] and encoder["hidden_act"] == "gelu_new"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"model_type": "bert"}))
+    if layout == "bert":  # which the file of transformers' says, where it is the erf form
+        assert json.loads(albertine("info", file, "--json").out)["encoder"]["hidden_act"] == "gelu"
 
 
 def test_a_recipe(albertine: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

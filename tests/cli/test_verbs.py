@@ -209,6 +209,20 @@ def test_score_tells_what_context_gains(albertine: Command, home: Path) -> None:
         assert text in printed
 
 
+def test_score_of_a_single_prediction(albertine: Command, home: Path, tmp_path: Path) -> None:
+    """Which has no pairs of states whose cosine could be told."""
+    lines = tmp_path / "lines.txt"
+    lines.write_text("".join(f"the house number {i} is red\n" for i in range(60)), encoding="utf-8")
+    vocabulary = ["--tokenizer", home / "corpus" / "tokenizer", "--min-characters", 1]
+    how = ["--format", "documents", "--held-out", 0.001, *vocabulary]
+    assert albertine("prepare", lines, "-o", tmp_path / "c", *how).code == 0
+    command = ("score", home / "runs" / "done" / "final", tmp_path / "c", "--no-pairs")
+    (words,) = json.loads(albertine(*command, "--json").out)
+    assert words["count"] == words["mask_count"] == 1 and "cosine" not in words
+    printed = albertine(*command)
+    assert printed.code == 0 and "context gain" in printed.out and "cosine" not in printed.out
+
+
 def test_score_computes_in_the_format_asked_for(albertine: Command, home: Path) -> None:
     command = ("score", home / "runs" / "done" / "final", home / "corpus", "--sequences", 40, "--json")
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
+import pytest
+
 from albertine.corpus.cutting import CutRules, ShardText, Tally, cut
 from albertine.text.documents import Document
 
@@ -20,6 +24,22 @@ def test_a_document_as_long_as_the_least_is_kept() -> None:
 
 def test_a_shard_ends_with_the_document_that_reaches_its_size() -> None:
     assert [len(job.documents) for job in jobs(("abc",), ("de",), ("fgh",), ("ij",), full=5)] == [2, 2]
+
+
+@pytest.mark.parametrize("held_out", [1e-9, 1 - 1e-9])
+def test_a_document_longer_than_all_that_waits_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch, held_out: float
+) -> None:
+    def splits(texts: tuple[str, ...]) -> dict[str, set[str]]:
+        found = cut((Document("f", (text,), False) for text in texts), rules, None, Tally(), lambda: None)
+        return {job.split: {lines[0] for _, lines in job.documents} for job in found}
+
+    rules = CutRules(0, held_out, 10**6, 1)
+    texts = ("long " * 100, "one", "two", "three")
+    wanted = splits(texts)
+    assert sorted(map(len, wanted.values())) == [1, 3]
+    monkeypatch.setattr("albertine.corpus.cutting._WAITING", 20)
+    assert all(splits(order) == wanted for order in permutations(texts))
 
 
 def test_borders_are_part_of_what_names_a_text() -> None:

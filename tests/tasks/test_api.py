@@ -143,6 +143,17 @@ def test_text_to_a_pretrained_model(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         training={"steps": 2, "batch_size": 4, "precision": "float32"},
         reporter=QUIET,
     )
+    branch = albertine.pretrain(
+        name="longer",
+        output=tmp_path,
+        corpus=tmp_path / "corpus",
+        model={"preset": "albert-tiny-zh", "change": MODEL},
+        objective={"max_length": 32},
+        training={"steps": 3, "batch_size": 4, "precision": "float32"},
+        branch_from=result.folder / "checkpoints" / "step-2",
+        reporter=QUIET,
+    )
+    assert (branch.outcome.step, branch.outcome.updates) == (3, 1)
     counted, count = list[object](), scores.count_tokens
     for module in (scores, reading):  # whichever of them counts
         monkeypatch.setattr(module, "count_tokens", lambda *a: counted.append(a) or count(*a), raising=False)

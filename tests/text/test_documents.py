@@ -531,7 +531,21 @@ def test_a_folder_that_cannot_be_opened_is_named(tmp_path: Path, monkeypatch: py
         (["settings.yaml", "metrics.jsonl", "predictions-dev.jsonl", "best/vocab.txt"], "a run"),
         (["settings.yaml", "predictions-dev.jsonl"], None),
         (["config.json", "model.safetensors", "vocab.txt"], "a model"),
+        (
+            ["config.json", "model.safetensors.index.json", "model-00001-of-2.safetensors", "vocab.txt"],
+            "a model",
+        ),
+        (["config.json", "pytorch_model.bin", "vocab.txt"], "a model"),
+        (
+            ["bert_config.json", "bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001", "vocab.txt"],
+            "a model",
+        ),
+        (["albert_config_tiny.json", "a.index", "a.data-00000-of-00001", "vocab.txt"], "a model"),
+        (["config.json", "export.json", "onnx/model.onnx", "vocab.txt"], "a model"),
+        (["saved_model.pb", "variables/variables.index", "assets/vocab.txt"], "a model"),
         (["config.json", "story.txt"], None),
+        (["config.json", "export.json", "story.txt"], None),
+        (["config.json", "story.bin", "story.index", "story.txt"], None),
     ],
 )
 def test_what_was_made_of_text_is_no_text(tmp_path: Path, names: list[str], made: str | None) -> None:

@@ -16,6 +16,7 @@ from albertine.errors import ModelError
 from albertine.files import standing
 from albertine.interop.places import place
 from albertine.text.documents import Document
+from albertine.text.load import check_tokenizer, has_vocabulary, load_tokenizer
 from albertine.text.tokenizer import Tokenizer
 
 _LIBRARIES = ("numpy", "safetensors", "tokenizers", "sentencepiece", "pydantic", "typer", "rich")
@@ -97,12 +98,14 @@ def check_folder(folder: Path, *, full: bool) -> str:
     """One sentence that says a folder is whole.
 
     Args:
-        full: also read every byte and compare hashes, or, for a model, every number.
+        full: also read every byte and compare hashes; of a model the numbers of its task's head and the
+            vocabulary, where it has them.
 
     Raises:
         AlbertineError: what is wrong with it.
     """
     from albertine.interop.google import checkpoint_in
+    from albertine.interop.weights import refuse_adapter
 
     folder = place(folder)
     if (folder / "config.json").is_file() or checkpoint_in(folder) is not None:
@@ -111,6 +114,7 @@ def check_folder(folder: Path, *, full: bool) -> str:
         return _check_corpus(folder, full)
     if (folder / "checkpoints").is_dir():
         return _check_run(folder, full)
+    refuse_adapter(folder)
     raise ModelError(
         "holds no model, corpus or run", where=folder, remedy="Name a folder that Albertine wrote"
     )
@@ -138,19 +142,23 @@ def _check_run(folder: Path, full: bool) -> str:
 
 
 def _check_model(folder: Path, full: bool) -> str:
-    import albertine
+    from albertine.interop.huggingface import read_folder
 
-    model = albertine.load(folder)
-    parameters = sum(p.numel() for p in model.parameters())
-    if full:
-        odd = [name for name, p in model.named_parameters() if not bool(p.isfinite().all())]
-        if odd:
-            raise ModelError(
-                f"{odd[0]} holds numbers that are not finite",
-                where=folder,
-                remedy="Take an earlier checkpoint",
-            )
-    return f"a model with {parameters:,} parameters, {'every number finite' if full else 'all tensors there'}"
+    folder = standing(folder)
+    found = read_folder(folder)  # which refuses numbers of the model itself that are not finite
+    told = f"a model with {sum(p.numel() for p in found.model.parameters()):,} parameters"
+    if not full:
+        return f"{told}, all tensors there"
+    if odd := [name for name, x in found.extra.items() if not bool(x.isfinite().all())]:
+        raise ModelError(
+            f"{odd[0]} holds values that are not finite",
+            where=folder,
+            remedy="The training that made it diverged; take an earlier checkpoint",
+        )
+    if has_vocabulary(folder):
+        check_tokenizer(found.encoder, load_tokenizer(folder), folder)
+        told += " and a vocabulary that fits"
+    return f"{told}, every number finite"
 
 
 def fit_of(tokenizer: Tokenizer, documents: Iterable[Document]) -> dict[str, object]:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from albertine.cli.options import UNKNOWN_ARE_WORDS, DryRun, Overrides, Recipe, Resume
+from albertine.cli.options import UNKNOWN_ARE_WORDS, BranchFrom, DryRun, Overrides, Recipe, Resume
 from albertine.cli.pretrain import Processes, run
 
 HOW = {"context_settings": UNKNOWN_ARE_WORDS}
@@ -43,6 +43,7 @@ def distill(
     ] = None,
     config: Recipe = None,
     resume: Resume = "auto",
+    branch_from: BranchFrom = None,
     processes: Processes = 1,
     dry_run: DryRun = False,
 ) -> None:
@@ -56,5 +57,6 @@ def distill(
     settings = distillation_settings(teacher, corpus, output, student, config, overrides or [])
     words = ["distill", str(teacher), str(corpus), *(overrides or [])]
     given = {"output": output, "depth": depth, "hidden-size": hidden_size, "sharing": sharing}
-    words += [f"--{name}={value}" for name, value in {**given, "config": config}.items() if value is not None]
-    run(settings, words, resume, processes, dry_run=dry_run)
+    given |= {"config": config, "branch-from": branch_from}
+    words += [f"--{name}={value}" for name, value in given.items() if value is not None]
+    run(settings, words, resume, processes, dry_run=dry_run, branch_from=branch_from)

@@ -19,7 +19,8 @@ def doctor(
         ),
     ] = None,
     full: Annotated[
-        bool, typer.Option("--full", help="Read every byte of the folders and compare hashes.")
+        bool,
+        typer.Option("--full", help="Read every byte of the folders, compare hashes, open vocabularies."),
     ] = False,
     json: Json = False,
 ) -> None:

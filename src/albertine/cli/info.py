@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from albertine.interop.told_copies import Copies
     from albertine.model.config import EncoderConfig
 
+_WHAT = "PRESET|FILE|FOLDER|NAME"
 DEFAULT_LENGTHS = [128, 512]
 
 _PARTS = {
@@ -44,7 +45,7 @@ def info(
     what: Annotated[
         str | None,
         typer.Argument(
-            metavar="PRESET|FILE|FOLDER|NAME",
+            metavar=_WHAT,
             help="A preset, a config.json, a recipe, a model, corpus or run folder, a released model, or "
             "OWNER/NAME of the Hugging Face hub.",
         ),
@@ -58,6 +59,8 @@ def info(
     if what is None:
         _presets(json)
         return
+    if not what.strip():
+        raise typer.BadParameter("is empty: give a preset, file, folder or name", param_hint=f"'{_WHAT}'")
     from albertine.cli.lookup import NoModel, assumed, copies_behind, look_up
 
     found = look_up(what)

@@ -3,6 +3,7 @@ or one of the hub."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from albertine.interop.places import place
 from albertine.model.config import EncoderConfig
 
 if TYPE_CHECKING:
+    from albertine.interop.google_names import Kind
     from albertine.interop.told_copies import Copies
 
 
@@ -65,6 +67,7 @@ def _folder(folder: Path) -> EncoderConfig | NoModel:
     if (folder / REPORT).is_file():
         return _export(folder)
     from albertine.interop.google import checkpoint_in, google_config
+    from albertine.interop.weights import refuse_adapter
 
     if (prefix := checkpoint_in(folder)) is not None:
         return google_config(folder, prefix)
@@ -73,6 +76,7 @@ def _folder(folder: Path) -> EncoderConfig | NoModel:
             return _file(file)
     if any((folder / name).is_file() for name in ("manifest.json", "prepare.json")):
         return _corpus(folder)
+    refuse_adapter(folder)
     raise ModelError(
         "holds no model, corpus or run",
         where=folder,
@@ -94,9 +98,10 @@ def copies_behind(what: str) -> Copies | None:
     file = next((file for file in files if file.is_file() and file.suffix == ".json"), None)
     if file is None:
         return None
+    from albertine.interop.google import CONFIGS
     from albertine.interop.told_copies import copies_in
 
-    return copies_in(file)
+    return None if file.name in CONFIGS.values() else copies_in(file)
 
 
 def _export(folder: Path) -> NoModel:
@@ -141,7 +146,20 @@ def _file(path: Path) -> EncoderConfig | NoModel:
         return _recipe(path)
     tree = read_json(path)
     with usable(path):
+        if "model_type" not in tree and (kind := _google_kind(path, tree)) is not None:
+            from albertine.interop.google_config import read_google
+
+            return read_google(kind, tree)
         return read_config(read_model_type(tree), tree)
+
+
+def _google_kind(path: Path, tree: Mapping[str, Any]) -> Kind | None:
+    """Whose configuration of Google's layout a file is, by its name; None: it has none of these names. What
+    only the variables of a checkpoint tell, such as that nothing is shared, it does not say."""
+    from albertine.interop.google import CONFIGS
+
+    found = next((kind for kind, name in CONFIGS.items() if name == path.name), None)
+    return "brightmart" if found == "albert" and "ln_type" in tree else found
 
 
 def _recipe(path: Path) -> EncoderConfig:

@@ -32,6 +32,14 @@ Recipe = Annotated[Path | None, typer.Option("--config", "-c", help="Recipe, a Y
 Resume = Annotated[
     str, typer.Option("--resume", metavar="auto|never|PATH", help="Go on with a run, or from a checkpoint.")
 ]
+BranchFrom = Annotated[
+    Path | None,
+    typer.Option(
+        "--branch-from",
+        metavar="CHECKPOINT",
+        help="Begin a new run at a checkpoint of another, with other settings: more steps, a lower rate.",
+    ),
+]
 Texts = Annotated[
     list[str] | None, typer.Argument(metavar="TEXT...", help="Texts; without any, lines of stdin.")
 ]

@@ -53,7 +53,11 @@ def prepare(
     text_field: TextField = "text",
     encoding: Encoding = "utf-8",
     held_out: Annotated[
-        float | None, typer.Option("--held-out", help="Share of documents; default 0.01, more of few.")
+        float | None,
+        typer.Option(
+            "--held-out",
+            help="Share of documents; default that of the corpus in the folder, or 0.01, more of few.",
+        ),
     ] = None,
     min_characters: Annotated[
         int, typer.Option("--min-characters", min=0, help="Shorter documents are dropped.")
@@ -76,7 +80,7 @@ def prepare(
     source = Source(text, format, text_field, encoding)
     vocabulary = _vocabulary(source, output, tokenizer, vocab_size, kind, language)
     spoken = source.language(language.value)
-    share = source.survey.held_out if held_out is None else held_out
+    share = source.held_out(output) if held_out is None else held_out
     source.reports.clear()  # of the first look; what counts is what the corpus is made of
     from albertine.corpus.prepare import prepare as run
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from albertine.cli import show
-from albertine.cli.options import UNKNOWN_ARE_WORDS, DryRun, Overrides, Recipe, Resume
+from albertine.cli.options import UNKNOWN_ARE_WORDS, BranchFrom, DryRun, Overrides, Recipe, Resume
 
 if TYPE_CHECKING:
     from albertine.pretraining.run import PretrainResult
@@ -34,14 +34,7 @@ def pretrain(
         bool,
         typer.Option("--strict", help="Refuse a damaged newest checkpoint instead of using the one before."),
     ] = False,
-    branch_from: Annotated[
-        Path | None,
-        typer.Option(
-            "--branch-from",
-            metavar="CHECKPOINT",
-            help="Begin a new run at a checkpoint of another, with other settings: more steps, a lower rate.",
-        ),
-    ] = None,
+    branch_from: BranchFrom = None,
     processes: Processes = 1,
     dry_run: DryRun = False,
 ) -> None:

@@ -129,7 +129,8 @@ def print_scores(told: Mapping[str, Mapping[str, Any]]) -> None:
             name, right = "  those kept or replaced too (without skill: copies them)", s["floor"]
             less = "less" if s["context_gain"] >= 0 else "more"
             known["context gain"] = f"{abs(s['context_gain']):.3f} nats {less} than without skill"
-            known["mean cosine of final states"] = f"{s['cosine']:.3f} (1: the same for every word)"
+            if "cosine" in s:
+                known["mean cosine of final states"] = f"{s['cosine']:.3f} (1: the same for every word)"
             if "mean_steps" in s:
                 known["mean steps of a token"] = f"{s['mean_steps']:.2f}"
         rows.append(_row(name, s["accuracy"], right, s["loss"], s["baseline_loss"], s["count"]))

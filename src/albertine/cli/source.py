@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from albertine.corpus.plan import earlier_setting
 from albertine.text.documents import PASSED_OVER, Document, FileReport, read_documents
 from albertine.text.sentences import Language, guess_language
 
@@ -91,6 +92,12 @@ class Source:
                 break
         language = guess_language("\n".join(sample)[:GUESSED_CHARACTERS])
         return Survey(documents, characters, whole, language)
+
+    def held_out(self, corpus: Path) -> float:
+        """The share of documents held out in a corpus folder, whole or unfinished, so that it is gone on with
+        also where the text has grown; or what fits the text."""
+        earlier = earlier_setting(corpus, "held_out")
+        return self.survey.held_out if earlier is None else earlier
 
     def characters(self, enough: int) -> int:
         """How many characters the text has, counted until there are `enough`."""

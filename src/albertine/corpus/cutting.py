@@ -15,7 +15,7 @@ from albertine.text.documents import Document
 
 _PULSE = 200_000
 _WAITING = 16_000_000
-"""Characters that wait at most for a document of the other split."""
+"""Characters that wait at most for a document of the other split, beside the longest document."""
 
 
 @dataclass(frozen=True)
@@ -138,11 +138,12 @@ def _both(kept: Iterator[_Kept], held_out: float) -> Iterator[_Kept]:
     documents wait until that is known.
     """
     waiting: list[_Kept] = []
-    characters = 0
+    characters = longest = 0
     for one in kept if held_out else ():
         waiting.append(one)
         characters += one.document.characters
-        if one.split != waiting[0].split or characters > _WAITING:
+        longest = max(longest, one.document.characters)
+        if one.split != waiting[0].split or characters - longest > _WAITING:
             break
     if waiting and all(one.split == "heldout" for one in waiting):
         max(waiting, key=lambda one: one.draw).split = "train"

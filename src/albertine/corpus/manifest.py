@@ -65,8 +65,8 @@ class Manifest:
         language: `en` or `zh`.
         tokenizer: kind, vocab_size, fingerprint.
         settings: everything else that decides the bytes.
-        sources: what was read, as it was named: path, number of files, bytes, and a digest of their names and
-            sizes.
+        sources: what was read, as it was named first: path, number of files, bytes, and a digest of their
+            names and sizes.
         documents_read: before anything was dropped.
         dropped: documents dropped, by reason: short, duplicate, empty.
         splits: the shards of `train` and `heldout`.

@@ -110,18 +110,30 @@ def begun_on_another_text(folder: Path, paths: Sequence[Path | str], tokenizer: 
     return earlier != (_without_paths(now)["sources"], _described(tokenizer))
 
 
+def earlier_setting(folder: Path, name: str) -> float | None:
+    """A number among the settings of the corpus in a folder, whole or unfinished, for a call that does not
+    give it; None where there is none that can be read."""
+    path = folder / PLAN if (folder / PLAN).is_file() else folder / NAME
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))["settings"][name]
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+    return value if isinstance(value, (int, float)) else None
+
+
 def stamp(plan: dict[str, Any]) -> str:
     """Digest of what decides the bytes of a shard beside its text."""
     rest = {key: value for key, value in plan.items() if key != "sources"}
     return hashlib.sha256(json.dumps([__version__, RULES, rest], sort_keys=True).encode()).hexdigest()
 
 
-def claim(folder: Path, plan: dict[str, Any]) -> None:
+def claim(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
     """Refuse a folder that holds something else than the corpus of `plan`, whole or in part.
 
     The sources of an unfinished corpus may have changed, and with them the vocabulary that is made of them,
     since every shard is compared with its text and tokenizer; those of a finished one may not, because runs
-    may depend on it. Where they lie does not matter.
+    may depend on it. Where they lie does not matter: what is returned is `plan`, with the paths of the same
+    text as they were named first, so that the manifest, by which runs know what they read, is the same again.
 
     Raises:
         CorpusError: names what differs.
@@ -131,12 +143,14 @@ def claim(folder: Path, plan: dict[str, Any]) -> None:
         raise CorpusError(
             f"holds other files ({', '.join(there[:3])})", where=folder, remedy="Name a new folder"
         )
-    if changes := _differences(_without_paths(_earlier(folder, plan)), _without_paths(plan)):
+    earlier = _earlier(folder, plan)
+    if changes := _differences(_without_paths(earlier), _without_paths(plan)):
         raise CorpusError(
             "was prepared with other settings: " + "; ".join(changes),
             where=folder,
             remedy="Name another folder, or delete this one first",
         )
+    return {**plan, "sources": earlier["sources"]}
 
 
 def _holds_a_corpus(folder: Path, plan: dict[str, Any]) -> bool:
@@ -159,13 +173,14 @@ def _written_here(path: Path, plan: dict[str, Any]) -> bool:
 
 
 def _earlier(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
-    """The plan that the folder was made by; this one, where there is none or none that can be read."""
+    """The plan that the folder was made by; this one, where there is none or none that can be read, and its
+    text and tokenizer, where the folder was begun on another text."""
     try:
         if (folder / PLAN).is_file():
             begun = json.loads((folder / PLAN).read_text(encoding="utf-8"))
             if _without_paths(begun)["sources"] != _without_paths(plan)["sources"]:
-                begun["tokenizer"] = plan["tokenizer"]
-            return {**begun, "sources": plan["sources"]}
+                return {**begun, "sources": plan["sources"], "tokenizer": plan["tokenizer"]}
+            return dict(begun)
         manifest = load_manifest(folder)
         return {key: getattr(manifest, key) for key in plan}
     except (ValueError, TypeError, KeyError, AttributeError, CorpusError):

@@ -23,7 +23,7 @@ from albertine.corpus.duplicates import SeenDigests
 from albertine.corpus.encode import Words, encode_job
 from albertine.corpus.lock import locked
 from albertine.corpus.manifest import NAME, SPLITS, Manifest, ShardRecord, load_manifest, shard_stem
-from albertine.corpus.plan import PLAN, Options, claim, make_plan, stamp
+from albertine.corpus.plan import PLAN, Options, claim, earlier_setting, make_plan, stamp
 from albertine.corpus.shards import check_file, file_record, finished_shard, write_shard
 from albertine.corpus.space import check_space, disk_errors, estimate
 from albertine.corpus.workers import WorkerPool
@@ -83,7 +83,8 @@ def prepare(
         min_characters: shorter documents are dropped.
         held_out: share of documents kept apart for evaluation, chosen by their content.
         deduplicate: drop documents with the same letters as an earlier one.
-        shard_characters: text of a shard; default about a 32nd of the files' bytes, 1 to 16 million.
+        shard_characters: text of a shard; default that of the corpus in the folder, or about a 32nd of the
+            files' bytes, 1 to 16 million.
         words: what counts as a word in whole-word masking: `pieces` by the tokenizer's spelling, `jieba` by
             Chinese segmentation.
         seed: which documents are held out.
@@ -98,7 +99,8 @@ def prepare(
     """
     files = [list_files([path]) for path in paths]
     if shard_characters is None:
-        shard_characters = _shard_characters(sum(f.stat().st_size for group in files for f in group))
+        size = sum(f.stat().st_size for group in files for f in group)
+        shard_characters = int(earlier_setting(Path(folder), "shard_characters") or _shard_characters(size))
     options = Options(
         language,
         format,
@@ -117,8 +119,7 @@ def prepare(
 
 
 def _shard_characters(size: int) -> int:
-    """Enough shards for many processes, few enough files, and not too much memory; in powers of two, so that
-    a file that grows a little while a corpus is unfinished seldom changes it."""
+    """Enough shards for many processes, few enough files, and not too much memory; in powers of two."""
     return int(1_000_000 << min(max(size // 32_000_000, 1).bit_length() - 1, 4))
 
 
@@ -169,12 +170,14 @@ class _Run:
         progress: Callable[[Progress], None] | None,
         on_file: Callable[[FileReport], None] | None,
     ) -> Manifest:
-        claim(self.folder, self.plan)
+        self.plan = claim(self.folder, self.plan)
         self.foreign = False
         if (made := self._up_to_date(files)) is not None:
             return made
         begin = time.monotonic()
-        check_space(self.folder, estimate(files))
+        self.sweep()
+        written = sum(path.stat().st_size for split in SPLITS for path in self._shard_files(split))
+        check_space(self.folder, estimate(files, written))
         self._begin()
         self._encode(files, progress, on_file)
         return self._finish(begin)
@@ -200,7 +203,6 @@ class _Run:
         plan = json.dumps(self.plan, indent=1, ensure_ascii=False) + "\n"
         replace_durably(self.folder / PLAN, plan.encode())
         (self.folder / NAME).unlink(missing_ok=True)
-        self.sweep()
         with replaced_folder(self.folder / "tokenizer") as beside:
             self.tokenizer.save(beside)
         for split in SPLITS:

@@ -16,10 +16,14 @@ _PER_BYTE = 0.5  # shard bytes per byte of text: English 0.55 to 0.6, Chinese 0.
 _MARGIN = 32 << 20
 
 
-def estimate(files: Sequence[Path]) -> int:
-    """Bytes that a corpus made of `files` takes at least; low on purpose, since a refusal must be right."""
+def estimate(files: Sequence[Path], written: int = 0) -> int:
+    """Bytes that a corpus made of `files` takes at least; low on purpose, since a refusal must be right.
+
+    Args:
+        written: bytes of shards that are there, which stay or make room for their like one at a time.
+    """
     text = sum(f.stat().st_size * (_UNPACKS_TO if f.suffix.lower() in _PACKED else 1) for f in files)
-    return int(text * _PER_BYTE) + _MARGIN
+    return max(0, int(text * _PER_BYTE) - written) + _MARGIN
 
 
 def check_space(folder: Path, needed: int) -> None:
@@ -27,7 +31,8 @@ def check_space(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise RunError(
-            f"the disk has {free / 1e6:,.0f} MB free and the corpus will take about {needed / 1e6:,.0f} MB",
+            f"the disk has {free / 1e6:,.0f} MB free and the corpus will take about "
+            f"{needed / 1e6:,.0f} MB more",
             where=folder,
             remedy="Free space or name a folder on another disk",
         )

@@ -7,6 +7,7 @@ for is told to `on_file`, so that a command can print what was decided.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -35,6 +36,9 @@ _TEXT_SUFFIXES = {
 }
 _ABOUT = {"readme", "license", "licence", "copying", "notice", "changelog"}
 _CORPUS = {"manifest.json", "prepare.json", "tokenizer", "train", "heldout"}
+_CONFIGURATION = re.compile(r".*config.*\.json")
+_WEIGHTS = re.compile(r"(pytorch|tf|flax)_model.*|.*model.*\.(safetensors|onnx)|.+\.data-\d+-of-\d+")
+_EXPORTS = {"onnx", "openvino", "torch", "model.gguf"}
 PASSED_OVER = ("skipped", "empty", "unreadable", "broken off")
 """What `FileReport.format` says of a file that gives no documents, or none from some place on."""
 
@@ -76,11 +80,11 @@ def list_files(paths: Sequence[Path | str]) -> list[Path]:
     """The files meant by `paths`: files as given, folders searched through in sorted order.
 
     In a folder, hidden files, empty files, READMEs and licences, files whose extension is not that of text,
-    links to nothing, folders that cannot be opened, and corpus folders are passed over; a file named outright
-    is always taken. Links to folders are followed, every folder is searched once.
+    links to nothing, folders that cannot be opened, and folders of corpora, runs and models are passed over;
+    a file named outright is always taken. Links to folders are followed, every folder is searched once.
 
     Raises:
-        DataError: a path that does not exist, an empty file named outright, a corpus folder named outright,
+        DataError: a path that does not exist, an empty file named outright, such a folder named outright,
             or a folder without text files.
     """
     return [file for found in _found(paths) for file in found.files]
@@ -172,7 +176,16 @@ def _made_of_text(names: set[str]) -> str | None:
         return "a prepared corpus"
     if {"settings.yaml", "metrics.jsonl"} <= names:
         return "a run"
-    return "a model" if {"config.json", "model.safetensors"} <= names else None
+    return "a model" if _is_model(names) else None
+
+
+def _is_model(names: set[str]) -> bool:
+    """Of transformers or with a checkpoint of TensorFlow, then a configuration stands beside the weights; or
+    from TF-Hub, or exported. A configuration alone may be that of anything."""
+    if any(map(_CONFIGURATION.fullmatch, names)) and any(map(_WEIGHTS.fullmatch, names)):
+        return True
+    exported = {"config.json", "export.json"} <= names and not names.isdisjoint(_EXPORTS)
+    return exported or {"saved_model.pb", "variables"} <= names
 
 
 def _not_opened(error: OSError) -> str:

@@ -1,0 +1,82 @@
+"""`albertine doctor --full` of a model: the head of its task and its vocabulary are read too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from albertine.interop.google import save_checkpoint
+from albertine.interop.heads import head_config
+from albertine.interop.huggingface import save_model
+from albertine.text.wordpiece import WordPieceTokenizer
+from tests.cli.conftest import Command
+from tests.interop.test_google import PIECES
+from tests.model import builders
+
+
+def tuned(folder: Path) -> Path:
+    """A classifier with its vocabulary."""
+    head = {"classifier.weight": torch.ones(2, 24), "classifier.bias": torch.zeros(2)}
+    told = head_config("albert", "classify", 0.1, names=("bad", "good"), kind="single")
+    model, pieces = builders.model(), WordPieceTokenizer(PIECES)
+    save_model(model, pieces, folder, extra_tensors=head, extra_config=told)
+    return folder
+
+
+def diverged(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    tensors["classifier.weight"][0, 0] = float("nan")
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def garbage(folder: Path) -> None:
+    (folder / "vocab.txt").unlink()
+    (folder / "spiece.model").write_bytes(b"garbage")
+
+
+def foreign(folder: Path) -> None:
+    (folder / "vocab.txt").write_text("\n".join([*PIECES, *(f"word{i}" for i in range(50))]))
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (diverged, "classifier.weight holds values that are not finite. The training that made it diverged"),
+        (garbage, "spiece.model: "),
+        (foreign, "has 53 word vectors, and its tokenizer knows 84 pieces"),
+    ],
+)
+def test_what_a_model_is_asked_with_is_read_too(
+    albertine: Command, tmp_path: Path, damage: Callable[[Path], None], words: str
+) -> None:
+    """Kills: `every number finite` of a folder that no predictor can use."""
+    folder = tuned(tmp_path / "tuned")
+    whole = albertine("doctor", "--full", folder)
+    assert whole.code == 0 and "and a vocabulary that fits, every number finite" in whole.out
+    damage(folder)
+    outcome = albertine("doctor", "--full", folder)
+    assert outcome.code == 2 and words in outcome.err and str(folder) in outcome.err and not outcome.out
+
+
+def test_a_model_without_a_vocabulary_is_whole(albertine: Command, tmp_path: Path) -> None:
+    save_model(builders.model(), None, tmp_path / "m")
+    save_checkpoint(builders.model(), WordPieceTokenizer(PIECES), tmp_path / "google", "google")
+    outcome = albertine("doctor", "--full", tmp_path / "m", tmp_path / "google")
+    alone, both = outcome.out.splitlines()
+    assert outcome.code == 0 and "vocabulary" not in alone and "vocabulary" in both
+
+
+def test_how_an_adapter_becomes_a_model_is_said_everywhere(albertine: Command, tmp_path: Path) -> None:
+    (tmp_path / "adapter").mkdir()
+    (tmp_path / "adapter" / "adapter_config.json").write_text('{"peft_type": "LORA"}')
+    rows = tmp_path / "rows.csv"
+    rows.write_text("text,label\na,b\nb,a\n")
+    task = [f"task.train={rows}", f"task.dev={rows}", "task.kind=single"]
+    tuning = ["name=a", f"output={tmp_path}", f"encoder.folder={tmp_path / 'adapter'}", *task]
+    for words in (["info", tmp_path / "adapter"], ["doctor", tmp_path / "adapter"], ["finetune", *tuning]):
+        outcome = albertine(*words)
+        assert outcome.code == 2 and "merge_and_unload" in outcome.err, outcome
