@@ -26,6 +26,7 @@ from albertine.tasks.data import read_data
 from albertine.tasks.datasets.written import read_questions, webqa_file
 from albertine.tasks.finetune import finetune
 from albertine.tasks.generate import Read, Room, encode_questions, encode_texts
+from albertine.tasks.judge import judge, open_run
 from albertine.tasks.predictor import Predictor
 from albertine.tasks.registry import Dataset
 from albertine.text.load import load_tokenizer
@@ -198,6 +199,23 @@ def test_what_is_wrong_with_own_files_is_said(tune: Tune, tmp_path: Path) -> Non
     known = {"dataset": "tnews", "folder": tmp_path, "train": None, "dev": None}
     with pytest.raises(SettingsError, match="`tnews` is no data set of the kind generation"):
         read_data(tune(task=writing(tmp_path, **known)).task, tokenizer)
+
+
+def test_a_file_without_a_single_target_has_no_answers(tune: Tune, written: Path, tmp_path: Path) -> None:
+    """One target among them makes the empty ones answers: to write nothing."""
+    tokenizer = load_tokenizer(written / "best")
+    bare, some = tmp_path / "bare.csv", tmp_path / "some.csv"
+    bare.write_text("source,target\nthe old man,\nthe house, \n")
+    some.write_text("source,target\nthe old man,man\nthe house,\n")
+    (judged,) = judge(open_run(written, file=bare), ["test"])
+    assert len(judged.answers) == 2 and judged.scores == {}
+    (judged,) = judge(open_run(written, file=some), ["test"])
+    assert judged.scores.keys() == {"rouge_l", "text_f1", "text_exact"}
+    for split in ("train", "dev"):
+        with pytest.raises(DataError, match=r"bare\.csv:2: has no `target`, the text to be written"):
+            read_data(tune(task=writing(tmp_path, **{split: bare})).task, tokenizer)
+    dev = read_data(tune(task=writing(tmp_path, dev=some)).task, tokenizer).dev
+    assert dev is not None and [example.label for example in dev.examples] == ["man", ""]
 
 
 def test_a_checkpoint_without_the_head_is_refused(tune: Tune, pretrained: Path, tmp_path: Path) -> None:

@@ -566,6 +566,18 @@ def test_parquet_is_read_for_every_kind(tokenizer: Tokenizer, tmp_path: Path) ->
         read(tokenizer, train=tmp_path / "gap.parquet")
 
 
+def test_a_test_file_without_a_single_class_of_several_has_no_answers(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    """No row of it says that a text has none; one class among them does."""
+    train, test = tmp_path / "train.csv", tmp_path / "test.csv"
+    train.write_text('text,label\na,"x, y"\nb,\n')
+    for content, told in (("text,label\nc,\nd,\n", False), ("text,label\nc,\nd,x\n", True)):
+        test.write_text(content)
+        data = read(tokenizer, train=train, test=test, kind="multi")
+        assert data.test is not None and (data.test.targets is not None) == told
+
+
 def untold(kind: str) -> tuple[bytes, bytes, bytes, str]:
     """Rows to learn from, and test rows without answers, with an answer in one of two, and their name."""
     if kind in ("single", "multi", "score"):

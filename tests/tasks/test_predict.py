@@ -295,6 +295,15 @@ def test_what_a_person_can_get_wrong(tuned: Path, tables: dict[str, Path], tmp_p
         asked.tag("a man")
 
 
+@pytest.mark.parametrize("column", ["prediction", "probability"])
+def test_no_answer_takes_the_place_of_a_column(tuned: Path, column: str) -> None:
+    asked, rows = Predictor(tuned), [{"review": "a man", column: "mine"}]
+    with pytest.raises(DataError, match=rf"^list\[0\]: has a column `{column}` itself\. Rename it"):
+        list(asked.predict(rows, text="review"))
+    (row,) = asked.predict([{"review": "a man", "probabilities": "mine"}], text="review")
+    assert row["probabilities"] == "mine" and row["prediction"]
+
+
 def test_rows_of_different_columns_need_json_lines(tuned: Path, tmp_path: Path) -> None:
     source, asked = tmp_path / "in.jsonl", Predictor(tuned)
     rows = [{"review": "a man"}] * 16 + [{"review": "a man", "more": [1, {"a": "北"}]}]

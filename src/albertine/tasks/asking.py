@@ -6,6 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
+from albertine.errors import DataError
+from albertine.tasks.readers.table import Row
+
 T = TypeVar("T")
 ASKED = frozenset(("id", "text", "pair", "passage", "question", "options", "label", "group"))
 """What a line of predictions tells of the question itself."""
@@ -33,6 +36,21 @@ def answer_columns(line: Mapping[str, Any], top: int) -> dict[str, Any]:
         if top:
             told["spans"] = spans[:top]
     return told
+
+
+def with_answers(row: Row, told: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns of a row, and the answers to it beside them.
+
+    Raises:
+        DataError: a column has the name of an answer.
+    """
+    if not told.keys().isdisjoint(row.fields):
+        raise DataError(
+            f"has a column `{min(told.keys() & row.fields.keys())}` itself",
+            where=row.where,
+            remedy="Rename it: the answers need that name",
+        )
+    return {**row.fields, **told}
 
 
 def chunks(items: Iterable[T], size: int) -> Iterator[Sequence[T]]:

@@ -26,7 +26,7 @@ import numpy as np
 from albertine.corpus.lock import locked
 from albertine.errors import DataError, RunError, SettingsError
 from albertine.files import explained, make_folder, replace_durably, sync_folder
-from albertine.tasks.asking import chunks
+from albertine.tasks.asking import chunks, with_answers
 from albertine.tasks.family import Fields
 from albertine.tasks.predictor import CHUNK, Predictor
 from albertine.tasks.questions import rows_to_ask
@@ -117,7 +117,7 @@ def predict_file(
         before = done = sum(1 for _ in islice(rows, parts * CHUNK))
         progress(done, total)
         for chunk in chunks(ask(predictor, rows, fields, **how), CHUNK):
-            table = [_joined(row, told) for row, told in chunk]
+            table = [with_answers(row, told) for row, told in chunk]
             names = names or list(dict.fromkeys(name for row in table for name in row))
             replace_durably(folder / f"{done // CHUNK:06d}{form}", _part(table, names, form, chunk))
             if done == 0:
@@ -200,16 +200,6 @@ def _names(folder: Path) -> list[str]:
         return list(json.loads((folder / JOB).read_text(encoding="utf-8"))["columns"])
     except OSError:
         return []
-
-
-def _joined(row: Row, told: Columns) -> Columns:
-    if not told.keys().isdisjoint(row.fields):
-        raise DataError(
-            f"has a column `{min(told.keys() & row.fields.keys())}` itself",
-            where=row.where,
-            remedy="Rename it: the answers need that name",
-        )
-    return {**row.fields, **told}
 
 
 def _part(

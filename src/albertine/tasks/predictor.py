@@ -30,11 +30,12 @@ from albertine.inference.whitening import read_whitening
 from albertine.inference.writing import Written, source_row, write
 from albertine.interop.exported_folder import is_exported
 from albertine.interop.heads import Task, left_to_right, task_of
+from albertine.interop.model_files import files_of_model
 from albertine.interop.model_folder import Described, ModelFolder
 from albertine.interop.places import model_folder
 from albertine.model.config import Pooling
 from albertine.tasks.answer import Question
-from albertine.tasks.asking import answer_columns, chunks
+from albertine.tasks.asking import answer_columns, chunks, with_answers
 from albertine.tasks.choose import Choice, by_option
 from albertine.tasks.classify import Classify
 from albertine.tasks.encoded import Encoded
@@ -138,9 +139,7 @@ class Predictor:
             ModelError: the folder is gone.
         """
         digest = hashlib.blake2b(self.model.precision.encode(), digest_size=16)
-        # The third: of sentence-transformers, which numbers its folders; the last: of exported models.
-        parts = ("*.json", "*.safetensors", "[0-9]*/*.json", "onnx/*")
-        if not (files := sorted(path for part in parts for path in self._path.glob(part))):
+        if not (files := files_of_model(self._path)):
             raise ModelError("is gone, and cannot be told by its files", where=self._path)
         for path in files:
             with path.open("rb") as file:
@@ -196,15 +195,15 @@ class Predictor:
             top: also the likeliest classes, options or spans, so many.
 
         Raises:
-            ModelError: the folder holds no head of a task. DataError: a row is not what the task asks about.
+            ModelError: the folder holds no head of a task. DataError: a row is not what the task asks about,
+                or has a column of the name of an answer.
         """
         usual = self.family.fields
         fields = Fields(text or usual.text, pair or usual.pair, options or usual.options)
         if isinstance(source, list | tuple) and source and isinstance(source[0], str):
             source = [{fields.text: one} for one in source]
         rows, fields = rows_to_ask(source, self.family, fields)
-        for row, told in self.columns(rows, fields, top=top):
-            yield {**row.fields, **told}
+        yield from (with_answers(row, told) for row, told in self.columns(rows, fields, top=top))
 
     def columns(
         self, rows: Iterable[Row], fields: Fields | None = None, *, top: int = 0

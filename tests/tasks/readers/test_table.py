@@ -7,9 +7,11 @@ import json
 import lzma
 import tracemalloc
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from albertine.errors import DataError
@@ -131,6 +133,19 @@ def test_missing_values_are_none_wherever_they_come_from(tmp_path: Path) -> None
         assert dict(first.fields) == {"a": 1.0, "b": 1, "c": "x"}
         assert type(first.fields["b"]) is int
     assert dict(next(rows_of(tmp_path / "b.jsonl")).fields) == {"a": None, "b": None, "c": None}
+
+
+def test_numbers_and_dates_of_numpy_that_python_has_none_for(tmp_path: Path) -> None:
+    long = np.array([1.5, np.nan, 3], dtype=np.longdouble)
+    days = np.array(["2020-01-02", "NaT", "12000-01-01"], dtype="datetime64[D]")
+    moments = np.array(["2020-01-02", "NaT", "2020-01-02T03:04:05.000000006"], dtype="datetime64[ns]")
+    rows = [row.fields["a"] for row in rows_of({"a": long})]
+    assert rows == [1.5, None, 3.0] and type(rows[0]) is float
+    assert [row.fields["a"] for row in rows_of({"a": days})] == [date(2020, 1, 2), None, "12000-01-01"]
+    read = [row.fields["a"] for row in rows_of({"a": moments})]
+    assert read == ["2020-01-02T00:00:00.000000000", None, "2020-01-02T03:04:05.000000006"]
+    kept = KeptRows.of({"a": days}, tmp_path, "dev")
+    assert kept.content.decode("utf-8-sig").splitlines()[0] == '{"a": "2020-01-02"}'
 
 
 def test_classes_of_a_dataset_have_their_names() -> None:

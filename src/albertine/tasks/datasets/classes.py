@@ -135,7 +135,11 @@ class LabelledTask(PooledTask):
     read: ClassVar = staticmethod(read)
 
     def kept(self, split: str, examples: Examples) -> Examples:
-        return kept(self.data, examples)
+        """An empty cell is no class of several; where a file to test by has no other, it has no answers."""
+        found = kept(self.data, examples)
+        if self.data.kind != "multi" or split != "test" or any(example.label for example in found):
+            return found
+        return [replace(example, label=None) for example in found]
 
     def family(self, splits: dict[str, list[Any]], tokenizer: Tokenizer, known: Family | None) -> Family:
         dataset, kind = self.data, cast(Kind, self.kind)

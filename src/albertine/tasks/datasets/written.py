@@ -6,6 +6,7 @@ WebQA has a JSON object a line: a question with its evidences, all cut into word
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -106,6 +107,12 @@ class TextsTask(WritingTask):
     kind: Literal["generation"]
     usual = ("rouge_l", "text_f1", "text_exact")
     read: ClassVar = staticmethod(read_texts)
+
+    def kept(self, split: str, examples: Examples) -> Examples:
+        """An empty target is to write nothing; where a file has no other, it has none."""
+        if any(example.label and example.label.strip() for example in examples):
+            return examples
+        return [replace(example, label=None) for example in examples]
 
     def family(self, splits: dict[str, list[Any]], tokenizer: Tokenizer, known: Family | None) -> Family:
         for example in (e for name in ("train", "dev") for e in splits.get(name, ())):

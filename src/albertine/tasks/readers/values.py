@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
+
 from albertine.errors import DataError
 
 _MISSING = ("NAType", "NaTType")
@@ -15,6 +17,7 @@ _MISSING = ("NAType", "NaTType")
 
 def plain(value: Any, where: str) -> Any:
     """A value with the numbers of NumPy, pandas and the like made Python's, and None for one that is missing.
+    A date that Python has none for is text.
 
     Raises:
         DataError: text with half of a character, which no file can hold.
@@ -29,8 +32,10 @@ def plain(value: Any, where: str) -> Any:
         return {plain(str(name), where): plain(item, where) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item, where) for item in value]
-    if isinstance(value, Decimal):
+    if isinstance(value, Decimal | np.floating):  # a long double is no float, and `tolist` leaves it one
         return plain(float(value), where)
+    if isinstance(value, np.datetime64) and isinstance(value.tolist(), int):  # of nanoseconds, or far years
+        return str(value)
     if type(value).__name__ in _MISSING:
         return None
     return plain(value.tolist(), where) if hasattr(value, "tolist") else value
