@@ -66,8 +66,8 @@ KERNELS = (
     r"scaled_dot_product_attention|varlen_attn|flash_attn|sdpa_kernel|flex_attention"
     r"|ops\.mkldnn|ops\.onednn|qlinear|_int_mm|int8pack|get_cpu_capability|torch\.compile\("
 )
-DOOR = {"base", "replay"}
-"""Files of `model/backend/` that others import: the plain backend, and passes started as a whole."""
+DOOR = {"base", "cuda", "replay"}
+"""Files of `model/backend/` that others import: the plain backend, and passes of a GPU started as a whole."""
 PICKLES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 CONFINED = "setrlimit"
 """What is in the one file that reads tensors out of pickles: limits (`interop/pickled_worker.py`)."""

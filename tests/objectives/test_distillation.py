@@ -73,6 +73,7 @@ def kl(of: Tensor, given: Tensor) -> float:
         (3, 4, (0, 1, 3, 4)),
         (6, 24, (0, 4, 8, 12, 16, 20, 24)),
         (4, 2, (0, 1, 1, 2, 2)),
+        (5, 2, (0, 0, 1, 1, 2, 2)),
         (1, 5, (0, 5)),
     ],
 )
@@ -182,6 +183,24 @@ def test_parts_are_those_that_a_batch_counts_and_no_others() -> None:
         parts = losses(losses.trained, batch)
         assert {name: part.count for name, part in parts.items()} == batch.counts
     assert batch_of(Lessons()).counts == {"mlm": 8, "sentence": 3, "soft": 8, "hidden": 15, "attention": 15}
+
+
+def test_a_depth_that_follows_the_embeddings_attends_as_the_teachers_first() -> None:
+    """Of five depths under two the first follows none of the two, but the states that it reads."""
+    lessons = Lessons(soft=0, hidden=0, attention=1)
+    losses = losses_of(config_of(5), config_of(2), lessons)
+    batch = batch_of(lessons)
+    mine, its = losses.student.encoder, losses.teacher.encoder
+    with torch.no_grad():
+        told = losses(losses.trained, batch)["attention"].loss_sum.item()
+        states = [encoder(batch.packed, all_depths=True).hidden_states for encoder in (mine, its)]
+        expected = sum(
+            map_divergence(
+                attended(mine, batch.packed, states[0], d), attended(its, batch.packed, states[1], e), LENGTHS
+            ).item()
+            for d, e in enumerate((0, 0, 0, 1, 1))
+        )
+    assert told == pytest.approx(expected / 5, rel=1e-4)
 
 
 @pytest.mark.parametrize("hidden", [16, 12])

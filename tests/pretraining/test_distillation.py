@@ -27,7 +27,7 @@ from albertine.model.plan import SharingPlan
 from albertine.pretraining.distilling import distillation_settings
 from albertine.pretraining.first_model import encoder_config
 from albertine.pretraining.run import pretrain
-from albertine.pretraining.settings import ModelChoice, PretrainingSettings
+from albertine.pretraining.settings import ModelChoice, PretrainingSettings, TrainingChoice
 from albertine.pretraining.student import Student, kept_depths, student_config, student_of
 from albertine.pretraining.teaching import Teacher
 from albertine.settings import dump
@@ -282,6 +282,17 @@ def test_a_shared_teacher_stays_shared(teacher: Path) -> None:
         student_of(shared, Student(depths=(0, 4)), 1)
 
 
+@pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
+def test_another_optimizer_has_its_published_rate(corpus: Path, teacher: Path, optimizer: str) -> None:
+    def rate(*assignments: str) -> float:
+        words = [f"training.optimizer={optimizer}", *assignments]
+        return distillation_settings(teacher, corpus, assignments=words).training.rate
+
+    batch = {"batch_size": 24, "steps": 1, "optimizer": optimizer}
+    assert rate() == TrainingChoice.model_validate(batch).rate < 0.001
+    assert rate("training.learning_rate=0.3") == 0.3
+
+
 def _recipe(folder: Path) -> Path:
     """Two small steps."""
     recipe = folder / "recipe.yaml"
@@ -304,6 +315,7 @@ def test_a_few_words_are_a_run(corpus: Path, teacher: Path, tmp_path: Path) -> N
     half = distillation_settings(teacher, corpus, assignments=["training.minutes=5", "seed=7"])
     assert half.model.student == Student(depth=2) and half.folder == Path("runs/teacher-student")
     assert (half.training.steps, half.training.minutes, half.seed) == (None, 5, 7)
+    assert (half.training.optimizer, half.training.rate) == ("muon", 0.01)
     done = albertine.distill(teacher, corpus, tmp_path / "runs" / "small", config=_recipe(tmp_path), depth=1)
     assert done.outcome.step == 2 and load_model(done.folder / "final").config.num_hidden_layers == 1
     with pytest.raises(AlbertineError, match=r"objective\.distillation"):

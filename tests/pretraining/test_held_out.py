@@ -9,6 +9,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from albertine.corpus.prepare import prepare
+from albertine.corpus.reader import Corpus
+from albertine.errors import CorpusError
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
@@ -109,6 +112,23 @@ def test_states_that_are_one_have_cosine_one(batches: list[PretrainingBatch], mo
             if "layer_norm" in name:
                 parameter.copy_(torch.full_like(parameter, 1.0 if name.endswith("bias") else 0.01))
     assert judge(model, batches)["cosine"] > 0.99
+
+
+def test_one_held_out_document_makes_no_pairs_across_documents(
+    build: Build, corpus: Path, tmp_path: Path
+) -> None:
+    lines = tmp_path / "lines.txt"
+    lines.write_text("".join(f"the house number {i} is red\n" for i in range(60)), encoding="utf-8")
+    names = Corpus(corpus).tokenizer()
+    few = tmp_path / "few"
+    prepare([lines], few, names, "en", workers=1, held_out=0.001, format="documents", min_characters=1)
+    assert Corpus(few, split="heldout").num_documents == 1
+    for changes in ({"pairs": "nsp"}, {"reference_defects": True}):
+        objective = build().objective.model_copy(update=changes)
+        with pytest.raises(CorpusError, match=r"few: has one held-out document.*larger --held-out"):
+            held_out_batches(few, objective, sequences=8)
+    assert held_out_batches(few, build().objective, sequences=8)
+    assert held_out_batches(corpus, build(objective={"pairs": "nsp"}).objective, sequences=8)
 
 
 def test_batches_that_do_not_name_the_mask_are_judged_as_a_whole(

@@ -25,8 +25,10 @@ from albertine.errors import CheckpointError, CorpusError, ModelError, SettingsE
 from albertine.interop.heads import left_to_right
 from albertine.interop.huggingface import load_model, read_folder
 from albertine.model.model import Model, evaluating
+from albertine.objectives.baseline import Unigram, count_tokens
 from albertine.objectives.stream_batch import StreamBatch, StreamBuilder
 from albertine.objectives.stream_losses import StreamLoss, read_batch
+from albertine.pretraining.data import predicted_counts
 from albertine.pretraining.first_model import first_model
 from albertine.pretraining.held_out import judge_streams
 from albertine.pretraining.run import fingerprint, pretrain
@@ -209,6 +211,26 @@ def test_a_run_of_each_kind(build: Build, kind: str) -> None:
     shown = [line for line in (folder / "log.txt").read_text().splitlines() if "held out:" in line]
     names = {"mlm loss", "mask loss"} if kind == "masked" else {"lm loss"}
     assert shown and set(re.findall(r"\w+ loss", shown[-1])) == names
+
+
+def test_guessing_by_frequency_knows_how_often_a_document_ends(build: Build) -> None:
+    """A causal objective predicts the [SEP] behind every document, which no text has in it."""
+    settings = settings_of(build)
+    corpus = corpus_of(settings)
+    sep, size = corpus.tokenizer().sep_id, corpus.manifest.vocab_size
+    counts = count_tokens(corpus, size)
+    assert counts[sep] == 0
+    counts[sep] = corpus.num_documents
+    baseline = Unigram(counts).score_batches(
+        held_out_streams(settings.corpus, settings.objective, sequences=64)
+    )
+    result = pretrain(settings_of(build, watching={"evaluate_sequences": 64}), reporter=Reporter(quiet=True))
+    assert result.baseline == baseline
+    told = albertine.score(result.folder / "final", settings.corpus, sequences=64)["lm"]
+    assert told["baseline_loss"] == baseline.cross_entropy
+    for kind in ("masked", "permutation"):  # they never predict one
+        objective = settings_of(build, kind).objective
+        assert predicted_counts(corpus, objective, size)[sep] == 0
 
 
 def test_held_out_lanes_are_judged_alike_by_any_number_of_processes(build: Build) -> None:

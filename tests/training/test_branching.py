@@ -49,7 +49,7 @@ def run(
             yield drawn
 
     with RunFolder(path) as folder:
-        job = toy_job(folder, schedule=schedule, log_every=1, **changes)
+        job = toy_job(folder, schedule=schedule, **{"log_every": 1, **changes})
         job.batches, job.branching = batches, branching
         training = {"steps": job.settings.steps, "rate": job.settings.learning_rate}
         job.fingerprint = {"optimizer": "lamb", "data": {"seed": data}, "training": training}
@@ -163,6 +163,19 @@ def test_a_branch_killed_in_its_first_step_needs_the_other_run_no_more(parent: P
     assert read(branch / "checkpoints" / "step-20").step == 20
     shutil.rmtree(parent)
     assert run(branch)[0].folder.path == branch and rows(branch)[-1]["step"] == 40
+
+
+def test_the_first_line_of_a_branch_is_of_its_own_steps(tmp_path: Path) -> None:
+    """From the middle of a line of the other run."""
+    often = {"log_every": 5, "checkpoint_every": 3}
+    run(tmp_path / "parent", steps=6, keep=3, **often)
+    run(tmp_path / "branch", origin=tmp_path / "parent" / "checkpoints" / "step-3", steps=10, **often)
+    run(tmp_path / "straight", steps=10)
+    losses = {row["step"]: row["mlm_loss"] for row in rows(tmp_path / "straight") if "lr" in row}
+    first, second = (row for row in rows(tmp_path / "branch") if "lr" in row)
+    assert (first["step"], second["step"]) == (5, 10)
+    assert first["mlm_loss"] == pytest.approx((losses[4] + losses[5]) / 2)
+    assert second["mlm_loss"] == pytest.approx(sum(losses[step] for step in range(6, 11)) / 5)
 
 
 def test_a_branch_has_a_best_of_its_own(parent: Path, tmp_path: Path) -> None:

@@ -92,7 +92,22 @@ def test_plateau_with_the_published_rate_names_the_rate_for_the_batch() -> None:
     text = str(alarms[0])
     assert "PLATEAU" in text and "7.00" in text
     assert "training.learning_rate=0.00044" in text and "0.00176 fits 4096" in text
-    assert "training.warmup=0.1" in text and "sequences were seen" in text
+    assert "training.warmup=0.1" in text and "takes more steps or a larger batch" in text
+    # How many were seen is not step times batch, which stages change.
+    assert "were seen" not in text
+
+
+@pytest.mark.parametrize("curve", ["plateau", "divergence", "collapse"])
+def test_a_warm_up_that_is_long_already_is_not_to_be_longer(curve: str) -> None:
+    def fall(p: float) -> tuple[float, float, float]:
+        return healthy(p) if p < 0.7 else (12.0, 0.01, 0.5)
+
+    def told(warmup: float) -> str:
+        return "\n".join(map(str, run(plateau if curve == "plateau" else fall, warmup=warmup)))
+
+    assert curve.upper() in told(0.15) and "training.warmup=0.2." in told(0.15)
+    for warmup in (0.2, 0.3):
+        assert curve.upper() in told(warmup) and "warmup" not in told(warmup)
 
 
 def test_hints_of_who_knows_the_settings_come_first() -> None:

@@ -53,6 +53,17 @@ def test_cutting_the_batch_changes_nothing(kind: OptimizerKind, sizes: list[int]
     assert parts[1].tokens == 24 and parts[1].parts["mlm"].count == 24
 
 
+def test_a_part_that_its_batch_does_not_count_is_refused() -> None:
+    """Its gradient would be left out without a word."""
+
+    def loss(model: nn.Module, batch: Any) -> dict[str, ToyPart]:
+        found = toy_loss(model, batch)
+        return {**found, "other": found["mlm"]}
+
+    with pytest.raises(KeyError, match="other"):
+        step([whole_batch()], loss_fn=loss)
+
+
 def test_every_part_is_divided_by_its_own_count() -> None:
     batches = cut(whole_batch(), [4, 20])
     model, report = step(batches)

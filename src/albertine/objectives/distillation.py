@@ -162,11 +162,12 @@ class DistillationLosses:
         return self.lessons.hidden * torch.stack(losses).mean()
 
     def _attention(self, packed: Packed, mine: tuple[Tensor, ...], its: tuple[Tensor, ...]) -> Tensor:
-        """The mean over the student's depths."""
+        """The mean over the student's depths. One that follows the embeddings reads what the teacher's first
+        depth reads, and attends as that does."""
         losses = []
         for d, followed in enumerate(self.depths[1:]):
             with torch.no_grad(), self.teacher.encoder.computing():
-                teacher = attended(self.teacher.encoder, packed, its, followed - 1)
+                teacher = attended(self.teacher.encoder, packed, its, max(followed, 1) - 1)
             student = attended(self.student.encoder, packed, mine, d)
             if self.relation_heads is None:
                 losses.append(map_divergence(student, teacher, packed.lengths))

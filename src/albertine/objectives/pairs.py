@@ -71,6 +71,11 @@ class PairSettings:
         """Most ordinary tokens of a sample: the length without [CLS] and the one or two [SEP]."""
         return self.max_length - (2 if self.kind == "none" else 3)
 
+    @property
+    def crosses(self) -> bool:
+        """Whether second segments come from other documents."""
+        return self.kind == "nsp" or (self.kind == "sop" and self.reference_defects)
+
 
 class Sentences(Protocol):
     """What planning needs of a corpus: lengths only, no token."""
@@ -129,8 +134,7 @@ def plan_epoch(
     offsets = token_offsets(corpus) if offsets is None else offsets
     if len(documents) < 2 or offsets[-1] == 0:
         raise CorpusError("holds no text to train on", remedy="Prepare it again from files with text")
-    crosses = settings.kind == "nsp" or (settings.kind == "sop" and settings.reference_defects)
-    if crosses and len(documents) < 3:
+    if settings.crosses and len(documents) < 3:
         raise CorpusError(
             "has one document, and pairs across documents need two",
             remedy="Use pairs: sop, or separate the documents",

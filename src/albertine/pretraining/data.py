@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from albertine.corpus.loader import Loader
 from albertine.corpus.reader import Corpus
 from albertine.errors import CorpusError
+from albertine.objectives.baseline import count_tokens
 from albertine.objectives.batch import BatchBuilder, PretrainingBatch
 from albertine.objectives.pairs import PairSettings
 from albertine.pretraining.settings import ObjectiveChoice, PretrainingSettings
@@ -48,6 +50,15 @@ def builder_of(
     )
     names = corpus.tokenizer()
     return BatchBuilder(corpus, pairs, objective.masks, seed, names, depth=depth, causal=causal)
+
+
+def predicted_counts(corpus: Corpus, objective: ObjectiveChoice, vocab_size: int) -> NDArray[np.int64]:
+    """How often each token is there to predict, int64 (V,): as it stands in the text, and of a causal
+    objective also the [SEP] behind every document."""
+    counts = count_tokens(corpus, vocab_size)
+    if objective.kind == "causal":
+        counts[corpus.tokenizer().sep_id] += corpus.num_documents
+    return counts
 
 
 class PretrainingBatches:
@@ -128,11 +139,17 @@ def held_out_batches(
         rank, world: every process gets its share, which may be empty.
 
     Raises:
-        CorpusError: the corpus was prepared without held-out documents.
+        CorpusError: the corpus was prepared without held-out documents, or with one where pairs need two.
     """
     corpus = held_out_corpus(folder)
     # What can be looked up would say little of what is known.
     builder = builder_of(corpus, objective.model_copy(update={"repeats": 0.0}), HELD_OUT_SEED)
+    if builder.pairs.crosses and corpus.num_documents < 2:
+        raise CorpusError(
+            "has one held-out document, and pairs across documents need two",
+            where=folder,
+            remedy="Prepare it again with a larger --held-out share",
+        )
     chosen = np.sort(permutation(builder.rows(0), HELD_OUT_SEED, "held-out")[:sequences])
     rows = [(0, int(i)) for i in chosen]
     parts = [rows[i : i + 128] for i in range(0, len(rows), 128)]

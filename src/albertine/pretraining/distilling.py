@@ -14,11 +14,13 @@ from albertine.settings import load_given, merged, resolve
 
 USUAL: Mapping[str, Any] = {
     "objective": {"max_length": 128, "masking": {"ngram": 1, "whole_word": False}},
-    "training": {"batch_size": 24, "optimizer": "muon", "learning_rate": 0.01, "warmup": 0.02},
+    "training": {"batch_size": 24, "optimizer": "muon", "warmup": 0.02},
 }
 """Where neither a recipe nor the person says otherwise. One masked token is as good a question as another;
 words need not be hidden whole to ask a teacher."""
 STEPS = 2000
+RATE = 0.01
+"""Of Muon; any other optimizer has its published rate."""
 
 
 def distillation_settings(
@@ -45,10 +47,13 @@ def distillation_settings(
     asked = {name: value for name, value in (student or {}).items() if value is not None}
     if not asked and "student" not in parts.get("model", {}):
         asked = {"depth": max(1, found.config.num_hidden_layers // 2)}
-    length = parts.get("training", {})
+    training = parts.get("training", {})
+    usual: dict[str, Any] = {} if {"steps", "minutes"} & training.keys() else {"steps": STEPS}
+    if training.get("optimizer", "muon") == "muon":
+        usual["learning_rate"] = RATE
     known: dict[str, Any] = {
         "objective": {"pairs": _pairs(found), "distillation": {"teacher": teacher}},
-        "training": {} if {"steps", "minutes"} & length.keys() else {"steps": STEPS},
+        "training": usual,
     }
     folder = run or Path("runs") / f"{teacher.name}-student"
     said: dict[str, Any] = {

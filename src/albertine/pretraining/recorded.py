@@ -1,54 +1,57 @@
 """Passes of pretraining on a GPU as graphs of kernels, where the card would wait for Python.
 
 Forward and backward pass of a small model start some thousand kernels, which takes Python 40 ms, and a large
-card six to compute (docs/decisions/036). Recorded once for a size of micro-batches they are started as a
+card ten to compute (docs/decisions/036). Recorded once for a size of micro-batches they are started as a
 whole. A graph reads a batch, the divisors of the losses and the weights where they lie, and adds to
 gradients and sums that lie in one place.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor, nn
 
-from albertine.model.backend.replay import Graphs, own_weights, recorded, timed
+from albertine.model.backend.cuda import packed_kernel
+from albertine.model.backend.replay import Graphs, own_weights, peak_share, recorded
 from albertine.model.model import Model
 from albertine.objectives.batch import PretrainingBatch
 from albertine.objectives.filling import MicroBatchSize, copy_into
 from albertine.objectives.losses import pretraining_losses
+from albertine.precision import compute_format
 from albertine.training.step import Instead, LossFunction, MicroBatch, add_up, never
 
-SIGHTS = 2
-"""A size is recorded when it is seen so often; before that its filled batches are computed as usual."""
-WORTH = 0.9
-"""A graph is kept that takes at most so much of the time of the pass it was recorded of; where one does not,
-no larger batch is recorded either."""
+MOST = 1 << 24
+"""Numbers of a state (tokens by hidden size): with more, any card is busy for longer than its kernels take to
+start."""
+ROOM = 0.25
+"""Of the card's memory a pass may take so much to be recorded: what a graph takes nobody else can have."""
 
 
 def recorded_passes(model: Model, losses: LossFunction, device: torch.device) -> Instead:
     """For `training.train_step`. Nothing is recorded on a processor, with dropout, with another loss than
-    that of masked words and pairs, and where depths are computed twice."""
+    that of masked words and pairs, where depths are computed twice, and where attention is computed padded,
+    whose tables would grow with what is filled up."""
+    if device.type != "cuda" or losses is not pretraining_losses or model.encoder.recompute:
+        return never
     config = model.config
     dropouts = config.hidden_dropout_prob, config.attention_probs_dropout_prob
     dropout = any(dropouts) or (config.sentence_dropout and config.classifier_dropout_prob > 0)
     loop = config.positions not in ("learned", "rotary") or config.solves or config.halts
-    if (
-        device.type != "cuda"
-        or losses is not pretraining_losses
-        or dropout
-        or loop
-        or model.encoder.recompute
-    ):
+    form = compute_format(model.encoder.precision, model.encoder.embeddings.word.weight, True)
+    if dropout or loop or packed_kernel(form.dtype, config.head_size) is None:
         return never
     return RecordedPasses(model, device)
 
 
+Key = tuple[MicroBatchSize, tuple[str, ...]]
+
+
 class RecordedPasses:
-    """Instead of passes whose kernels are started one by one; see `step.Instead`.
+    """Instead of passes whose kernels are started one by one; see `step.Instead`. Whether a micro-batch is
+    filled up hangs on it alone, so that a run that was interrupted computes what one that was not does.
 
     Attributes:
         graphs: by size and names of the losses.
@@ -57,44 +60,37 @@ class RecordedPasses:
     def __init__(self, model: Model, device: torch.device) -> None:
         self.graphs: Graphs[_Recording] = Graphs()
         self._model, self._device = model, device
-        self._gradients = {p: torch.zeros_like(p) for p in model.parameters() if p.requires_grad}
-        self._sights: Counter[tuple[MicroBatchSize, tuple[str, ...]]] = Counter()
-        self._busy_from = 1 << 62  # tokens of a pass that keep the card busy without a graph
+        self._shares: dict[Key, float] = {}  # of the card's memory that a pass takes
+
+    @cached_property
+    def _gradients(self) -> dict[nn.Parameter, Tensor]:
+        return {p: torch.zeros_like(p) for p in self._model.parameters() if p.requires_grad}
 
     def __call__(
         self, batch: MicroBatch, names: Sequence[str], divisors: Mapping[str, float], sums: Tensor
     ) -> bool:
         assert isinstance(batch, PretrainingBatch)
         whole = batch.packed.prefix is None and all(name in divisors for name in names)
-        if not whole or self.graphs.failed:
+        small = batch.num_tokens * self._model.config.hidden_size <= MOST
+        weights = own_weights(self._model) if whole and small else None
+        if weights is None:
             return False
         size = MicroBatchSize.of(batch, self._model.encoder.embeddings.longest)
-        weights = own_weights(self._model)
-        if size.tokens >= self._busy_from or weights is None:
-            return False
         key, full = (size, tuple(names)), size.filled(batch)
         graph = self.graphs.get(key, weights)
+        if graph is None and not self.graphs.failed and self._shares.get(key, 1.0) <= ROOM:
+            new = partial(_Recording, self._model, full.to(self._device), names, self._gradients)
+            graph = self.graphs.record(key, new)
         if graph is not None:
-            self._replay(graph, key, partial(graph, full, divisors, sums))
+            graph(full, divisors, sums)
             return True
-        self._sights[key] += 1
         there = full.to(self._device)
         compute = partial(_computed, self._model, there, names, divisors, sums)
-        if self._sights[key] < SIGHTS:
+        if key in self._shares:
             compute()
         else:
-            seconds = timed(compute, self._device)
-            self.graphs.record(key, partial(_Recording, self._model, there, names, self._gradients, seconds))
+            self._shares[key] = peak_share(compute, self._device)
         return True
-
-    def _replay(self, graph: _Recording, key: Hashable, run: Callable[[], None]) -> None:
-        """The second time also ask whether it was worth it; the first one brings a graph to the card."""
-        graph.uses += 1
-        if graph.uses != 2:
-            run()
-        elif timed(run, self._device) > WORTH * graph.without:
-            del self.graphs.known[key]
-            self._busy_from = min(self._busy_from, graph.tokens)
 
 
 def _computed(
@@ -109,7 +105,6 @@ class _Recording:
     Args:
         batch: filled, on the device; becomes the place of the batches.
         gradients: where those of all graphs of the model lie.
-        without: seconds of the pass when its kernels were started one by one.
     """
 
     def __init__(
@@ -118,9 +113,7 @@ class _Recording:
         batch: PretrainingBatch,
         names: Sequence[str],
         gradients: dict[nn.Parameter, Tensor],
-        without: float,
     ) -> None:
-        self.tokens, self.without, self.uses = batch.num_tokens, without, 0
         device = batch.packed.input_ids.device
         self._model, self._batch, self._names, self._gradients = model, batch, names, gradients
         self._sums = torch.zeros(len(names), 2, dtype=torch.float64, device=device)

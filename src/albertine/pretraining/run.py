@@ -20,14 +20,14 @@ from albertine.interop.hub import commit_of
 from albertine.interop.huggingface import load_model, save_model
 from albertine.interop.places import model_folder
 from albertine.model.model import Model
-from albertine.objectives.baseline import BaselineScore, Unigram, count_tokens
+from albertine.objectives.baseline import BaselineScore, Unigram
 from albertine.objectives.batch import PretrainingBatch
 from albertine.objectives.distillation import DistillationLosses
 from albertine.objectives.equilibrium import EquilibriumLosses
 from albertine.objectives.stream_losses import StreamLoss
 from albertine.pretraining.branches import branching
 from albertine.pretraining.curves import draw
-from albertine.pretraining.data import PretrainingBatches, held_out_batches
+from albertine.pretraining.data import PretrainingBatches, held_out_batches, predicted_counts
 from albertine.pretraining.first_model import first_model
 from albertine.pretraining.held_out import judge, judge_streams
 from albertine.pretraining.losses import losses_of
@@ -93,7 +93,7 @@ def pretrain(
         check_processes(settings, world.size)
         corpus = Corpus(settings.corpus)
         tokenizer = corpus.tokenizer()
-        counts = count_tokens(corpus, tokenizer.vocab_size)
+        counts = predicted_counts(corpus, settings.objective, tokenizer.vocab_size)
         model = first_model(settings, counts, tokenizer).to(world.device)
         check_depths(settings, model.config.num_hidden_layers)
         teacher = _teacher(settings, tokenizer, world)

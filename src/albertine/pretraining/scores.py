@@ -153,8 +153,8 @@ def _words(
     found: Mapping[str, float], unigram: Unigram, batches: Sequence[PretrainingBatch]
 ) -> dict[str, float]:
     """What the accuracy over all chosen tokens, of which a tenth can be copied, does not tell."""
-    details = {"floor": blind_accuracy(batches, unigram.guess), "cosine": found["cosine"]}
-    details |= {name: value for name, value in found.items() if name == "mean_steps"}
+    details = {"floor": blind_accuracy(batches, unigram.guess)}
+    details |= {name: found[name] for name in ("cosine", "mean_steps") if name in found}
     labels = np.concatenate([masked_labels(batch) for batch in batches])
     level = unigram.score(labels)
     if level.count:

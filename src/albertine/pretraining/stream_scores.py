@@ -10,7 +10,8 @@ from typing import Any
 
 from albertine.corpus.reader import Corpus
 from albertine.model.model import Model
-from albertine.objectives.baseline import Unigram, count_tokens
+from albertine.objectives.baseline import Unigram
+from albertine.pretraining.data import predicted_counts
 from albertine.pretraining.held_out import judge_streams
 from albertine.pretraining.settings import ObjectiveChoice
 from albertine.pretraining.stream_data import held_out_streams
@@ -43,8 +44,8 @@ def stream_scores(
     kept = objective.memory if memory is None else memory
     batches = held_out_streams(corpus_folder, objective, sequences=sequences)
     found = judge_streams(model, batches, memory=kept, reach=reach, device=model.device)
-    unigram = Unigram(count_tokens(Corpus(corpus_folder), model.config.vocab_size))
-    level = unigram.score_batches(batches)
+    counts = predicted_counts(Corpus(corpus_folder), objective, model.config.vocab_size)
+    level = Unigram(counts).score_batches(batches)
     return {
         "task": "lm",
         "kind": objective.kind,

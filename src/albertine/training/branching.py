@@ -86,7 +86,7 @@ def branched(job: Job, rules: Branching, origin: Path) -> tuple[Checkpoint, Stat
             where=origin,
             remedy="Raise training.steps or training.minutes, which count from the start of the run before",
         )
-    # It has written, scored and saved nothing yet; its best is its own.
+    # It has written, scored and saved nothing yet; its best and the sums of its first line are its own.
     fresh = State()
     state = replace(
         state,
@@ -96,6 +96,7 @@ def branched(job: Job, rules: Branching, origin: Path) -> tuple[Checkpoint, Stat
         best=None,
         since_best=0,
         scores={},
+        window=None,
         lines=0,
     )
     path = origin.resolve()

@@ -27,6 +27,7 @@ ONSET = 0.3
 .1 for as long as they are stuck (learning.md, section 0)."""
 
 ALIKE = 0.9  # mean cosine of final states
+LONGEST_WARMUP = 0.2  # that is advised, as a share of a run
 
 _SMOOTH = 5  # readings in a median: two odd ones in a row are noise
 _WINDOW = 12  # readings a verdict looks back on, the patience spread over them
@@ -279,7 +280,7 @@ class TrainingAlarms:
             "sentence_chance": "sentence accuracy stays a coin toss while masked words are being learned",
             "sentence_collapse": f"sentence accuracy fell {self._fall(order, row)}",
         }[kind]
-        return Alarm(kind, step, what, self._advice(kind, step))
+        return Alarm(kind, step, what, self._advice(kind))
 
     def _plateau(self, loss: float) -> str:
         level = f"{self.unigram_entropy:.2f}"
@@ -298,20 +299,21 @@ class TrainingAlarms:
     def _fall(self, key: str, row: Mapping[str, Any]) -> str:
         return f"from {100 * self._best.get(key, 0.0):.1f}% to {100 * float(row.get(key, 0.0)):.1f}%"
 
-    def _advice(self, kind: AlarmKind, step: int) -> tuple[str, ...]:
+    def _advice(self, kind: AlarmKind) -> tuple[str, ...]:
         if kind == "sentence_chance":
             return (
                 "Sentence order is learned after words: give it more steps.",
                 "If masked-LM accuracy has long been good, look at the data: sentences split wrongly, or "
                 "documents of one sentence, leave nothing to order.",
             )
-        warm = f"Warm up for longer: training.warmup={min(0.2, max(0.05, 2 * self.warmup)):g}."
+        longer = min(LONGEST_WARMUP, max(0.05, 2 * self.warmup))
+        warm = (f"Warm up for longer: training.warmup={longer:g}.",) if longer > self.warmup else ()
         if kind == "plateau":
             wait = (
-                f"{step * self.batch_size:,} sequences were seen so far; if the rate is right, this takes "
-                "more steps or a larger batch (the published run saw 512,000,000)."
+                "If the rate is right, this takes more steps or a larger batch; the published run saw "
+                "512,000,000 sequences."
             )
-            return *self.hints, self._rate_advice(), warm, wait
+            return *self.hints, self._rate_advice(), *warm, wait
         if kind == "slow_start":
             return (
                 *self.beginning,
@@ -320,10 +322,10 @@ class TrainingAlarms:
                 self._rate_advice(),
             )
         if kind == "divergence":
-            return self._rate_advice(), warm
+            return self._rate_advice(), *warm
         return (
             self._rate_advice(),
-            warm,
+            *warm,
             "Branch a new run off the last good checkpoint (--branch-from); this one would repeat it.",
         )
 

@@ -130,7 +130,8 @@ class Muon(Optimizer):
         own = slice((rank - before) % size, None, size)
         mine, dtype = updates[own], compute_format(self._precision, updates[0]).dtype
         if mine and mine[0].is_cuda:
-            turned = list(orthogonal(torch.stack(mine).to(dtype)).to(updates[0].dtype))
+            whole = orthogonal(torch.stack(mine).to(dtype)).to(updates[0].dtype)
+            turned = list(whole.contiguous())  # laid out as the weights, all are added by one kernel
         else:
             turned = [orthogonal(update.to(dtype)) for update in mine]
         if size == 1:

@@ -221,13 +221,12 @@ def add_up(
         divisors: of the parts that have any predictions, how many all micro-batches and ranks have together.
         sums: nats and how many are right, float64 (names, 2).
     """
+    rows = {name: row for row, name in enumerate(names)}
     terms = [part.loss_sum / divisors[name] for name, part in losses.items() if name in divisors]
     if terms:
         torch.autograd.backward(torch.stack(terms).sum())
-    for row, name in enumerate(names):
-        if name in losses:
-            part = losses[name]
-            sums[row] += torch.stack([part.loss_sum.detach().double(), part.correct.double()])
+    for name, part in losses.items():
+        sums[rows[name]] += torch.stack([part.loss_sum.detach().double(), part.correct.double()])
 
 
 def _update(optimizer: Optimizer, parameters: Sequence[nn.Parameter], lr: float, scale: float | None) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
@@ -122,37 +121,49 @@ class Recording:
 
 def recorded(run: Callable[[], None], device: torch.device) -> Callable[[], None]:
     """`run` as a graph, started by a call."""
-    graph = torch.cuda.CUDAGraph()
+    graph, card = torch.cuda.CUDAGraph(), _card(device)
     with torch.cuda.device(device):
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
+        card.side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(card.side):
             run()  # what a first call loads or measures cannot be recorded
-        torch.cuda.current_stream().wait_stream(side)
-        # Other threads may allocate and wait meanwhile.
-        with torch.cuda.graph(graph, pool=_pool(device)[0], capture_error_mode="thread_local"):
-            run()
+        torch.cuda.current_stream().wait_stream(card.side)
+        card.capture(graph, run)
     return graph.replay
 
 
-def timed(run: Callable[[], None], device: torch.device) -> float:
-    """Seconds until all that `run` starts is done, on a device that has nothing else to do."""
-    torch.cuda.synchronize(device)
-    begin = time.perf_counter()
+def peak_share(run: Callable[[], None], device: torch.device) -> float:
+    """The share of the card's memory that `run` takes beside what is taken before."""
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
     run()
-    torch.cuda.synchronize(device)
-    return time.perf_counter() - begin
+    taken = torch.cuda.max_memory_allocated(device) - before
+    return float(taken / torch.cuda.mem_get_info(device)[1])
 
 
-@cache
-def _pool(device: torch.device) -> tuple[Any, torch.cuda.CUDAGraph]:
-    """The memory that all graphs of a card use in turn, as each leaves its result until it is copied; and one
-    that is never forgotten, since memory whose last graph is gone can be taken by no other."""
-    pool = torch.cuda.graph_pool_handle()  # type: ignore[no-untyped-call]
-    first = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(first, pool=pool, capture_error_mode="thread_local"):
-        torch.zeros(1, device=device)
-    return pool, first
+class _Card:
+    """What all graphs of a card have in common.
+
+    Attributes:
+        pool: the memory that they use in turn, as each leaves its result until it is copied.
+        side: where passes are computed before they are recorded. A new stream for each would have cuBLAS set
+            aside memory for every one of them.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        with torch.cuda.device(device):
+            self.pool = torch.cuda.graph_pool_handle()  # type: ignore[no-untyped-call]
+            self.side, self._own = torch.cuda.Stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            # Memory whose last graph is gone can be taken by no other, so this one stays.
+            self._first = torch.cuda.CUDAGraph()
+            self.capture(self._first, lambda: torch.zeros(1, device=device))
+
+    def capture(self, graph: torch.cuda.CUDAGraph, run: Callable[[], object]) -> None:
+        mode = "thread_local"  # other threads may allocate and wait meanwhile
+        with torch.cuda.graph(graph, pool=self.pool, stream=self._own, capture_error_mode=mode):
+            run()
+
+
+_card = cache(_Card)
 
 
 G = TypeVar("G")
@@ -188,6 +199,10 @@ class Graphs(Generic[G]):
             self.failed = True
             told = str(error).splitlines()[0]
             log.warning("a pass could not be recorded as a CUDA graph, and is computed without: %s", told)
+            # Their memory would be nobody's: it is given back when other models' graphs are gone too.
+            self.known.clear()
+            _card.cache_clear()
+            torch.cuda.empty_cache()
             return None
         while len(self.known) > MOST_GRAPHS:
             self.known.popitem(last=False)
