@@ -1593,6 +1593,82 @@ RECORDED = (
 )
 """Around passes of training that are recorded."""
 
+READINGS = (
+    M(
+        "serving/answerer.py",
+        "self.family.pairs or self.family.pooling",
+        "self.family.pooling",
+        "tests/serving/test_routes.py -k pairs",
+    ),
+    M(
+        "inference/options.py",
+        "len(options) * (len(passage) + len(question))",
+        "(len(passage) + len(question))",
+        "tests/serving/test_bounds.py",
+    ),
+    M(
+        "interop/model_files.py",
+        "    if (prefix := checkpoint_in(folder)) is not None:\n",
+        "    if (prefix := checkpoint_in(folder)) is not None and False:\n",
+        "tests/interop/test_model_files.py",
+    ),
+    M(
+        "interop/exported_folder.py",
+        "return not weights and checkpoint_in(folder) is None",
+        "return not weights",
+        "tests/interop/test_model_files.py",
+    ),
+    M(
+        "interop/savable.py",
+        "for name, x in head.items() if name != MASK_EMBEDDING)",
+        "for name, x in head.items())",
+        "tests/interop/test_card.py",
+    ),
+    M(
+        "objectives/distillation.py",
+        "max(followed, 1) - 1",
+        "followed - 1",
+        "tests/objectives/test_distillation.py",
+    ),
+    M(
+        "pretraining/distilling.py",
+        '    if training.get("optimizer", "muon") == "muon":\n',
+        "    if True:\n",
+        "tests/pretraining/test_distillation.py -k optimizer",
+    ),
+    M(
+        "training/branching.py",
+        "        window=None,\n",
+        "",
+        "tests/training/test_branching.py",
+    ),
+    M(
+        "corpus/cutting.py",
+        "characters - longest > _WAITING",
+        "characters > _WAITING",
+        "tests/corpus/test_cutting.py",
+    ),
+    M(
+        "corpus/plan.py",
+        'return {**plan, "sources": earlier["sources"]}',
+        "return plan",
+        "tests/corpus/test_plan.py",
+    ),
+    M(
+        "tasks/datasets/classes.py",
+        'or split != "test" or any',
+        "or any",
+        "tests/tasks/test_own_files.py",
+    ),
+    M(
+        "cli/checkup.py",
+        "    if has_vocabulary(folder):\n",
+        "    if False:\n",
+        "tests/cli/test_doctor.py",
+    ),
+)
+"""What four further readings found (docs/log.md)."""
+
 MUTANTS = (
     *TASKS,
     *INFERENCE,
@@ -1608,6 +1684,7 @@ MUTANTS = (
     *ROLES,
     *SMALL,
     *RECORDED,
+    *READINGS,
 )
 
 

@@ -574,8 +574,9 @@ def test_a_test_file_without_a_single_class_of_several_has_no_answers(
     train.write_text('text,label\na,"x, y"\nb,\n')
     for content, told in (("text,label\nc,\nd,\n", False), ("text,label\nc,\nd,x\n", True)):
         test.write_text(content)
-        data = read(tokenizer, train=train, test=test, kind="multi")
+        data = read(tokenizer, train=train, dev=test, test=test, kind="multi")
         assert data.test is not None and (data.test.targets is not None) == told
+        assert data.dev.targets is not None  # none of its texts has a class, and so it is scored
 
 
 def untold(kind: str) -> tuple[bytes, bytes, bytes, str]:
