@@ -13,6 +13,7 @@ import pytest
 from albertine.cli import vocabulary as module
 from albertine.cli.source import Source
 from albertine.corpus import prepare as preparing
+from albertine.text.train import VocabularyTooSmall
 from tests.cli.conftest import Command
 from tests.corpus.texts import content, document, library
 
@@ -37,6 +38,18 @@ def test_the_size_depends_on_the_text_and_not_on_its_documents(
     monkeypatch.setattr(module, "MAKERS", {"sentencepiece": make})
     module.train(Source([records(tmp_path / "a.jsonl", documents, characters)]), tmp_path, "en")
     assert sizes == [pieces]
+
+
+def test_a_text_of_many_characters_gets_a_vocabulary_that_holds_them(tmp_path: Path) -> None:
+    characters = "".join(map(chr, range(0x4E00, 0x4E00 + 4_500)))
+    lines = [characters[at : at + 100] * 3 for at in range(0, len(characters), 50)]
+    (tmp_path / "a.txt").write_text("。\n".join(lines), encoding="utf-8")
+    source = Source([tmp_path / "a.txt"])
+    made = module.train(source, tmp_path / "out", "zh", kind="sentencepiece")
+    assert made.vocab_size > 4_500 and made.unk_id not in made.encode(characters)
+    with pytest.raises(VocabularyTooSmall, match="--vocab-size") as caught:
+        module.train(source, tmp_path / "small", "zh", kind="sentencepiece", vocab_size=4_000, shrink=True)
+    assert caught.value.smallest > 4_500
 
 
 def test_no_more_characters_are_counted_than_matter(tmp_path: Path) -> None:

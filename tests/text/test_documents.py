@@ -250,6 +250,22 @@ MARKDOWN_PARAGRAPHS = {
     "tables": ("a\n| b | c |\n|---|---|\n| d | e |\nf | g", ["a", "| b | c |", "| d | e |", "f | g"]),
     "indented code": ("a\nb\n\n    x = 1\n    y = 2\n\nc", ["a b", "x = 1", "y = 2", "c"]),
     "fenced code": ("a\n```\ncode\n```\nb\n- c\n  ```\n  code\n  ```\n  d", ["a", "b", "c", "d"]),
+    "fences of four hold those of three": ("a\n````md\n```\ncode\n```\nmore\n````\nb", ["a", "b"]),
+    "fences of tildes": ("a\n~~~ x`y\ncode\n```\n~~~~\nb\n~~struck~~", ["a", "b ~~struck~~"]),
+    "code in a line is no fence": (
+        "a\n\n```pip install x```\n\nb\n\n```\ncode\n```\nc",
+        ["a", "pip install x", "b", "c"],
+    ),
+    "a fence that nothing closes": ("a\n\n````\n\nb\n```\n\nc", ["a", "````", "b ```", "c"]),
+    "link targets": (
+        'See [the site](https://a.b/c "A title"), [wiki](https://en.wikipedia.org/wiki/A_(b)),'
+        " [one]( <a b> 'c' ) and ![two](d\n(e)).\n\nf [g](no target) (h)",
+        ["See the site, wiki, one and two.", "f [g](no target) (h)"],
+    ),
+    "lines that name targets": (
+        'a\n\n[1]: https://r.e/f\n  [b c]: <d> "e"\n[f]: ../g.md (h)\n[^1]: i.j\n[注]: 见上。\n[k]: Yes.',
+        ["a", "[^1]: i.j", "[注]: 见上。", "[k]: Yes."],
+    ),
     "HTML": ('a\n<p align="right">\nb', ["a", '<p align="right">', "b"]),
     "ends that are marked": ("a  \nb\nc", ["a", "b c"]),
     "a paragraph a line": (
@@ -305,6 +321,11 @@ def test_every_format_has_its_meaning_said() -> None:
     assert set(MEANING) == set(FORMATS) - {"auto"}
 
 
+def test_a_title_of_one_character_begins_an_article(tmp_path: Path) -> None:
+    text = " \n = Ab = \n \n One . \n \n = E = \n \n Two . \n = = F = = \n Three . \n"
+    assert [d.paragraphs for d in read(write(tmp_path, "a.txt", text))] == [("One .",), ("Two .", "Three .")]
+
+
 def test_windows_and_old_mac_line_ends(tmp_path: Path) -> None:
     for name, end in (("w.txt", "\r\n"), ("m.txt", "\r")):
         path = write(tmp_path, name, LINES.replace("\n", end))
@@ -331,6 +352,15 @@ def test_other_encodings_are_read_when_named_and_suggested_when_not(tmp_path: Pa
     assert read(path, encoding=encoding)[0].paragraphs[0] == "這是第一個句子，很長的一個句子。"
     message = complaint(path)
     assert "a.txt" in message and f"--encoding {encoding}" in message
+
+
+def test_the_mark_of_utf_8_wins_over_the_encoding_that_is_named(tmp_path: Path) -> None:
+    text = "第一个文件\n第三个文件有两句话\r\n"
+    write(tmp_path, "a.txt", text.encode("gb18030"))
+    write(tmp_path, "b.txt", b"\xef\xbb\xbf" + text.encode())
+    write(tmp_path, "c.jsonl", b"\xef\xbb\xbf" + json.dumps({"text": text}, ensure_ascii=False).encode())
+    documents = read(tmp_path, encoding="gb18030")
+    assert [d.paragraphs for d in documents] == [("第一个文件", "第三个文件有两句话")] * 3
 
 
 def test_latin_1_is_suggested_and_the_line_named(tmp_path: Path) -> None:
@@ -884,6 +914,11 @@ def test_wiki_leftovers(line: str, clean: str) -> None:
         ("  indented\n    lines  \n", ["indented lines"]),
         ("一个句\n子在这\n里。", ["一个句子在这里。"]),
         ("中文 and\nEnglish", ["中文 and English"]),
+        ("这是一段很长的 \n测试文字", ["这是一段很长的测试文字"]),
+        ("一段\n  测试\n\u3000\u3000文字\u3000\n。", ["一段测试文字。"]),
+        ("第12 \n章有\n  3\n\t个", ["第12章有3个"]),
+        ("\U00020bb7\n\U00020bb7\uf900\n\ufa0e\n野家", ["\U00020bb7\U00020bb7\uf900\ufa0e野家"]),
+        ("“one” \n  “two”\t\nthrée", ["“one” “two” thrée"]),
         ("one\n \t\ntwo\n\n\n\nthree", ["one", "two", "three"]),
         ("a _stressed\nword_ and snake_case_name", ["a stressed word and snake_case_name"]),
         (
@@ -906,7 +941,30 @@ def test_a_digit_and_a_chinese_character_are_joined_without_a_space() -> None:
 
 
 @pytest.mark.parametrize(
-    "unit", [" ", "```\n", "``` a\n", "<!-- ", "--\n", "- ", "| ", ": |", "# ", "> ", "[a](", "*a"]
+    "unit",
+    [
+        " ",
+        "```\n",
+        "``` a\n",
+        "`",
+        "~~~",
+        "~~~ a\n",
+        "<!-- ",
+        "--\n",
+        "- ",
+        "| ",
+        ": |",
+        "# ",
+        "> ",
+        "*a",
+        "[a](",
+        "[a](b(c)",
+        '[a](b "',
+        "[a](<b",
+        "[a]: ",
+        '[a]: b.c "',
+        "中 \n",
+    ],
 )
 def test_linear_time_on_nasty_markdown(tmp_path: Path, unit: str) -> None:
     def seconds(size: int) -> float:

@@ -174,9 +174,97 @@ def test_words_without_a_marker_are_refused(tmp_path: Path) -> None:
         changed(file, pre_tokenizer={"type": "Sequence", "pretokenizers": [marker]})
         with pytest.raises(TokenizerError, match=f"prepend_scheme {scheme}"):
             load_tokenizer(tmp_path)
-    older = {"type": "Metaspace", "replacement": "▁", "add_prefix_space": True}
-    changed(file, pre_tokenizer=older)
+    older = [{"type": "WhitespaceSplit"}, {"type": "Metaspace", "replacement": "▁", "add_prefix_space": True}]
+    changed(file, pre_tokenizer={"type": "Sequence", "pretokenizers": older})
     assert load_tokenizer(tmp_path).encode("the cat") == sentencepiece().encode("the cat")
+
+
+SPACES = normalizers.Replace(tokenizers.Regex(" {2,}"), " ")
+WORDS = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]
+
+
+def unigram(folder: Path, steps: list[Any], before: list[Any]) -> tokenizers.Tokenizer:
+    """The tokenizer.json of an ALBERT's pieces with such steps, alone in a folder."""
+    plain = sentencepiece()
+    library = tokenizers.Tokenizer(
+        models.Unigram([(piece.text, piece.score) for piece in plain.proto.pieces], unk_id=plain.unk_id)
+    )
+    library.normalizer = normalizers.Sequence(steps)
+    library.pre_tokenizer = pre_tokenizers.Sequence(before)
+    library.save(str(folder / "tokenizer.json"))
+    return library
+
+
+@pytest.mark.parametrize(
+    ("steps", "before"),
+    [
+        ([normalizers.Nmt(), normalizers.NFKC(), SPACES], [pre_tokenizers.Metaspace()]),
+        ([], [pre_tokenizers.Digits(individual_digits=True), *WORDS]),
+        ([], [*WORDS, pre_tokenizers.Punctuation()]),
+        ([normalizers.Replace("1", "2")], WORDS),
+        ([normalizers.Replace(tokenizers.Regex("[aeiou]"), "")], WORDS),
+        ([normalizers.StripAccents()], WORDS),
+        ([normalizers.NFKD()], WORDS),
+        ([normalizers.StripAccents(), normalizers.NFKD()], WORDS),
+        ([normalizers.Replace("``", '"')], WORDS),
+        ([normalizers.Lowercase(), normalizers.Lowercase()], WORDS),
+        ([], [WORDS[0], pre_tokenizers.Metaspace(replacement="_")]),
+        ([], [pre_tokenizers.Metaspace()]),
+        ([], [pre_tokenizers.WhitespaceSplit()]),
+        ([], WORDS[::-1]),
+        ([], []),
+    ],
+    ids=str,
+)
+def test_unigram_with_other_steps_than_those_of_albert_is_refused(
+    steps: list[Any], before: list[Any], tmp_path: Path
+) -> None:
+    unigram(tmp_path, steps, before)
+    with pytest.raises(TokenizerError, match="another way than ALBERT"):
+        load_tokenizer(tmp_path)
+
+
+QUOTES = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
+ACCENTS = [normalizers.NFKD(), normalizers.StripAccents()]
+
+
+@pytest.mark.parametrize(
+    ("steps", "before"),
+    [
+        ([*QUOTES, *ACCENTS, normalizers.Lowercase(), SPACES], WORDS),
+        ([*QUOTES, *ACCENTS, normalizers.Lowercase(), SPACES], WORDS[1:]),
+        ([*QUOTES, SPACES], WORDS),
+        ([normalizers.Replace(tokenizers.Regex(r"[\x1c-\x1f]"), " "), normalizers.Lowercase()], WORDS),
+        (
+            [
+                *ACCENTS,
+                normalizers.Replace(tokenizers.Regex(r"(?<=\p{L})Σ(?!\p{L})"), "ς"),
+                normalizers.Lowercase(),
+            ],
+            WORDS,
+        ),
+    ],
+    ids=str,
+)
+def test_the_steps_of_transformers_4_and_5_and_of_earlier_versions_are_read(
+    steps: list[Any], before: list[Any], tmp_path: Path
+) -> None:
+    library, text = unigram(tmp_path, steps, before), "The  ``cat'' sat, oh café Σ"
+    assert load_tokenizer(tmp_path).encode(text) == library.encode(text, add_special_tokens=False).ids
+
+
+@pytest.mark.parametrize("name", ["albert-en-30k", "xlnet-en-32k"])
+def test_what_transformers_saves_of_an_albert_or_xlnet_is_read(
+    name: str, shared_data: Path, tmp_path: Path
+) -> None:
+    from transformers import AlbertTokenizer, XLNetTokenizer
+
+    theirs = (AlbertTokenizer if name.startswith("albert") else XLNetTokenizer).from_pretrained(
+        shared_data / "tokenizers" / name
+    )
+    theirs.save_pretrained(tmp_path)
+    found, text = load_tokenizer(tmp_path), "The ``Café'' in  Paris, 3 fl. oz."
+    assert found.encode(text) == theirs(text, add_special_tokens=False)["input_ids"]
 
 
 @pytest.mark.parametrize(

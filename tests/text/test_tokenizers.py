@@ -264,6 +264,15 @@ def test_decoding_is_readable(albert: Tokenizer, chinese: Tokenizer) -> None:
     assert chinese.decode([]) == "" and albert.decode([]) == ""
 
 
+def test_quotes_open_and_close_in_turn_in_what_is_decoded() -> None:
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    small = WordPieceTokenizer([*special, "he", "said", '"', "yes", ",", "no", ".", "好", ""])
+    for text in ('he said "yes, no". "yes" he said', '"no" said he', "he said 好"):
+        assert small.decode(small.encode(text)) == text.replace(" 好", "好")
+    empty = small.piece_to_id("")
+    assert small.decode([empty, 5, empty, 6, empty]) == "he said"
+
+
 def test_settings_change_ids_and_fingerprint() -> None:
     lower, cased = WordPieceTokenizer(VOCABULARY), WordPieceTokenizer(VOCABULARY, lower=False)
     assert lower.encode("Cat é") == [15, 22] and cased.encode("Cat é") == [20, 21]

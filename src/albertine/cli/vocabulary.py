@@ -13,7 +13,7 @@ from albertine.corpus.plan import begun_on_another_text
 from albertine.text.load import load_tokenizer
 from albertine.text.sentences import Language, document_sentences
 from albertine.text.tokenizer import Tokenizer
-from albertine.text.train import VocabularyTooLarge, train_sentencepiece, train_wordpiece
+from albertine.text.train import VocabularyTooLarge, VocabularyTooSmall, train_sentencepiece, train_wordpiece
 
 Kind = Literal["sentencepiece", "wordpiece", "xlnet"]
 KIND: dict[str, Kind] = {"en": "sentencepiece", "zh": "wordpiece"}
@@ -49,7 +49,8 @@ def train(
         kind: default SentencePiece for English and WordPiece for Chinese, as the published models have;
             "xlnet" is SentencePiece with capitals and with XLNet's special pieces.
         vocab_size: default a size that fits the text: a piece for every 400 characters, 4,000 to 30,000; for
-            WordPiece as many as the text holds, at most 21,128.
+            WordPiece as many as the text holds, at most 21,128. Where its characters alone take more, as
+            many beside them.
         shrink: take the largest vocabulary that the text allows where it does not allow `vocab_size`.
 
     Raises:
@@ -62,15 +63,21 @@ def train(
         for document in source.documents():
             yield from document_sentences(document, language)
 
-    if vocab_size is None:
-        shrink = True
-        vocab_size = LARGEST_WORDPIECE if kind == "wordpiece" else _fitting(source)
+    def made(size: int) -> Tokenizer:
+        try:
+            return make(sentences(), folder, size, progress=progress)
+        except VocabularyTooLarge as error:
+            if vocab_size is not None and not shrink:
+                raise
+            return make(sentences(), folder, error.largest, progress=progress)
+
+    if vocab_size is not None:
+        return made(vocab_size)
+    usual = LARGEST_WORDPIECE if kind == "wordpiece" else _fitting(source)
     try:
-        return make(sentences(), folder, vocab_size, progress=progress)
-    except VocabularyTooLarge as error:
-        if not shrink:
-            raise
-        return make(sentences(), folder, error.largest, progress=progress)
+        return made(usual)
+    except VocabularyTooSmall as error:
+        return made(error.smallest + usual)
 
 
 def _fitting(source: Source) -> int:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from albertine.errors import DataError
 from albertine.text.formats import FileShape, check_format, recognise, suffix
-from albertine.text.lines import TextLines, check_encoding, head_text
+from albertine.text.lines import TextLines, check_encoding, encoding_of, head_text
 from albertine.text.plain import READERS, Paragraphs
 from albertine.text.records import read_jsonl, read_parquet
 from albertine.text.streams import ByteStream, Limits, PackageMissing, Readable, is_tar, tar_members, unpack
@@ -218,7 +218,7 @@ def read_documents(
             so.
         format: one of `formats.FORMATS`; `auto` decides for each file from its extension and first 64 kB.
         text_field: the field or column of JSON lines and Parquet that holds the text.
-        encoding: of text files; a UTF-8 byte order mark is accepted.
+        encoding: of text files; one that begins with the byte order mark of UTF-8 is UTF-8.
         limits: what reading may cost.
         on_file: called with a report before the first document of each file or archive member, and again
             when it turns out to be empty or unreadable; without it, such a file in a folder is an error too.
@@ -355,19 +355,20 @@ class _Reader:
             self.on_file(FileReport(stream.name, shape.format, shape.reason))
             found = read_parquet(stream, path, self.text_field, self.limits)
         else:
-            head, whole = head_text(stream, self.encoding)
+            encoding = encoding_of(stream, self.encoding)
+            head, whole = head_text(stream, encoding)
             shape = recognise(stream.name, head, whole, self.format)
             if shape.format == "parquet":
                 raise DataError("is damaged or no Parquet file", where=stream.name, remedy="Copy it again")
             blank = whole and not head.strip("\ufeff \t\r\n\f\v\u3000")
             self.on_file(FileReport(stream.name, "empty" if blank else shape.format, shape.reason))
-            found = iter(()) if blank else self._text(stream, shape)
+            found = iter(()) if blank else self._text(stream, encoding, shape)
         presplit = shape.format == "lines"
         for paragraphs in found:
             yield Document(stream.name, paragraphs, presplit)
 
-    def _text(self, stream: ByteStream, shape: FileShape) -> Iterator[Paragraphs]:
-        lines = TextLines(stream, self.encoding, self.limits)
+    def _text(self, stream: ByteStream, encoding: str, shape: FileShape) -> Iterator[Paragraphs]:
+        lines = TextLines(stream, encoding, self.limits)
         if shape.format == "jsonl":
             return read_jsonl(lines, self.text_field, self.limits)
         return READERS[shape.format](lines, shape, self.limits)

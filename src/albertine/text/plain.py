@@ -71,10 +71,11 @@ def _whole(lines: TextLines, limits: Limits) -> str:
 _HYPHENATED = re.compile(r"-[ \t]*\n[ \t]*([^\W\d_]+)")
 _WORD_AT_END = re.compile(r"[^\W\d_]+$")
 _DASH_AT_END = re.compile(r"([-–—])[ \t]*\n[ \t]*")
-_WIDE = "[\u2e80-\u9fff\uff00-\uff60“”‘’…—]"
-_HAN = "[\u2e80-\u9fff\uff00-\uff60]"
-_HAS_WIDE = re.compile("[\u2e80-\u9fff]")
-_WIDE_BREAK = re.compile(f"\n[ \t\u3000]*(?<={_WIDE}\n)(?={_WIDE})")
+_CHARACTERS = r"\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_WIDE = rf"[{_CHARACTERS}\uff00-\uff60“”‘’…—]"
+_HAN = rf"[{_CHARACTERS}\uff00-\uff60]"
+_HAS_WIDE = re.compile(f"[{_CHARACTERS}]")
+_WIDE_BREAK = re.compile(f"\n(?<={_WIDE}\n)(?={_WIDE})")
 _DIGIT_BREAK = re.compile(f"\n(?:(?<=[0-9]\n)(?={_HAN})|(?<={_HAN}\n)(?=[0-9]))")
 _UNDERLINED = re.compile(r"_(?<![^\W_]_)([^_]{1,400})_(?![^\W_])")
 _NO_SPACE = str.maketrans("", "", " \t\n\u3000")
@@ -143,6 +144,7 @@ def _joined(block: str) -> str:
     if "-" in block or not block.isascii():
         block = _DASH_AT_END.sub(r"\1", block)
         if _HAS_WIDE.search(block):
+            block = "\n".join(map(str.strip, block.split("\n")))
             block = _DIGIT_BREAK.sub("", _WIDE_BREAK.sub("", block))
     return " ".join(block.split())
 
@@ -170,19 +172,33 @@ _FRONT_MATTER = re.compile(
     r"\A\s*---[ \t]*\n(?=(?:#.*\n)*(?:[\w\"' -]+:|---))(?s:.*?)^---(?:\n|$|(?=#))", re.MULTILINE
 )
 """A rule at the beginning is one only where a comment or a key follows at once."""
-_FENCE = re.compile(r"^[ \t]*```", re.MULTILINE), re.compile(r"^[ \t]*```[ \t]*$", re.MULTILINE)
-_COMMENT = re.compile("<!--"), re.compile("-->")
+_FENCE = re.compile(r"^[ \t]*(?:(`{3,})[^`\n]*|(~{3,}).*)$", re.MULTILINE)
+_COMMENT, _COMMENT_END = re.compile("<!--"), re.compile("-->")
 _MARK = re.compile(r"^[ \t]*(?:#{1,6}(?:[ \t]+|$)|>[ \t]?|[-*+][ \t]+(?=\S))+", re.MULTILINE)
 _RULE = re.compile(r"^[ \t]*(?:[-*_=][ \t]*){3,}$|^[ \t:|-]{3,}$", re.MULTILINE)
-_LINK = re.compile(r"!?\[([^\[\]]{0,500})\]\([^()\s]{0,1000}\)")
-_EMPHASIS = re.compile(r"(\*{1,3}|`)(?=\S)([^*`\n]{1,500}?)(?<=\S)\1")
+_TITLE = r"""(?:"[^"\n]{0,300}"|'[^'\n]{0,300}'|\([^()\n]{0,300}\))"""
+_TARGET = r"(?:<[^<>\n]{0,1000}>|[^()\s]{0,1000}(?:\([^()\s]{0,300}\)[^()\s]{0,300}){0,9})"
+_LINK = re.compile(rf"!?\[([^\[\]]{{0,500}})\]\(\s{{0,9}}{_TARGET}(?:\s{{1,9}}{_TITLE})?\s{{0,9}}\)")
+_DEFINITION = re.compile(
+    r"^[ \t]*\[(?!\^)[^\[\]\n]{1,300}\]:[ \t]*(?:<[^<>\n]{0,1000}>|(?=[!-~]*(?:[/#@]|\.\w))[!-~]+)"
+    rf"(?:[ \t]+{_TITLE})?[ \t]*$",
+    re.MULTILINE,
+)
+"""What a reference stands for: a place that looks like an address, for `[Note]: word` may be text."""
+_EMPHASIS = re.compile(r"(\*{1,3}|`{1,3})(?=\S)([^*`\n]{1,500}?)(?<=\S)\1")
 
 
-def _without(text: str, opening: re.Pattern[str], closing: re.Pattern[str]) -> str:
+def _closing_fence(opening: re.Match[str]) -> re.Pattern[str]:
+    """The same mark at least as often, alone in its line."""
+    mark = opening[1] or opening[2]
+    return re.compile(rf"^[ \t]*{mark[0]}{{{len(mark)},}}[ \t]*$", re.MULTILINE)
+
+
+def _without(text: str, opening: re.Pattern[str], closing: Callable[[re.Match[str]], re.Pattern[str]]) -> str:
     """A text without what stands between marks; an opening that is never closed stays. One pattern for both
     would search to the end of the text again for every such opening."""
     kept, at = [], 0
-    while (begin := opening.search(text, at)) and (end := closing.search(text, begin.end())):
+    while (begin := opening.search(text, at)) and (end := closing(begin).search(text, begin.end())):
         kept.append(text[at : begin.start()])
         at = end.end()
     return "".join([*kept, text[at:]])
@@ -224,10 +240,11 @@ def _unwrapped(text: str) -> str:
 
 
 def read_markdown(lines: TextLines, shape: FileShape, limits: Limits) -> Iterator[Paragraphs]:
-    """`markdown`: the file is one document; heading marks, front matter, comments, code, link targets go. The
-    lines of a paragraph are one, as Markdown has it."""
+    """`markdown`: the file is one document; heading marks, front matter, comments, fenced code, link targets
+    and the lines that name targets go. The lines of a paragraph are one, as Markdown has it."""
     text = _FRONT_MATTER.sub("", _whole(lines, limits))
-    text = _without(_without(text, *_FENCE), *_COMMENT)
+    text = _without(_without(text, _FENCE, _closing_fence), _COMMENT, lambda _: _COMMENT_END)
+    text = _DEFINITION.sub("", text)
     text = _MARK.sub("", _RULE.sub("", _parted(text)))
     blocks = _BLANK.split(_join_hyphens(_LINK.sub(r"\1", _unwrapped(text))))
     if paragraphs := tuple(_EMPHASIS.sub(r"\2", line) for block in blocks if (line := _joined(block))):
@@ -335,7 +352,7 @@ def read_wiki(lines: TextLines, shape: FileShape, limits: Limits) -> Iterator[Pa
 
 
 _HEADING = re.compile(r"^\s*=\s(?:=\s)*[^=].*=\s*$")
-_NEW_ARTICLE = re.compile(r"^\s*=\s[^=].*[^=\s]\s=\s*$")
+_NEW_ARTICLE = re.compile(r"^\s*=\s(?:[^=].*)?[^=\s]\s=\s*$")
 
 
 def read_wikitext(lines: TextLines, shape: FileShape, limits: Limits) -> Iterator[Paragraphs]:

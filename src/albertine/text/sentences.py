@@ -1,8 +1,9 @@
 """Sentences out of paragraphs, for English and Chinese, by rules in linear time.
 
-Only white space between two sentences is ever dropped, and splitting a sentence again gives that sentence:
-every rule looks no further back than the sentence's own start. A wrong split costs more than a missed one
-(half sentences on both sides of a [SEP]), so doubtful stops do not split.
+Only white space between two sentences is ever dropped. Splitting a sentence again gives that sentence, since
+every rule looks no further back than the sentence's own start; but in English a cut may go through
+brackets, and a Chinese stop in their first half then ends a sentence. A wrong split costs more than a missed
+one (half sentences on both sides of a [SEP]), so doubtful stops do not split.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from albertine.text.han import HAN
 
 Language = Literal["en", "zh"]
 
-RULES = 2
-"""Counts the changes of the rules below, so that no corpus is begun by one set and ended by another."""
+RULES = 3
+"""Counts the changes of the rules below and of those by which files become documents, so that no corpus is
+begun by one set and ended by another."""
 
 MAX_CHARACTERS: dict[str, int] = {"en": 1000, "zh": 500}
 

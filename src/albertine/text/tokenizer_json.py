@@ -12,7 +12,7 @@ from albertine.errors import TokenizerError
 from albertine.text.added import Added, AddedPiece, added_pieces, appended, outside_error
 from albertine.text.cleaning import Cleaning
 from albertine.text.fast import DIGIT_COMMA_PENALTY, LONGEST_WORD
-from albertine.text.modelproto import Piece, PieceType, ends_in_digit_comma, serialize
+from albertine.text.modelproto import SPACE, Piece, PieceType, ends_in_digit_comma, serialize
 from albertine.text.sentencepiece import ALBERT, XLNET, SentencePieceTokenizer
 from albertine.text.tokenizer import Tokenizer
 from albertine.text.wordpiece import BERT, WordPieceTokenizer
@@ -26,6 +26,19 @@ _BYTE = re.compile("<0x[0-9A-F]{2}>")
 USUAL_SPECIAL = frozenset(piece for family in (BERT, ALBERT, XLNET) for piece in vars(family).values())
 AS_IT_IS = frozenset({"PreTrainedTokenizerFast", "TokenizersBackend"})
 """The classes of transformers that take tokenizer.json alone for the pipeline."""
+_ORDER = ("controls", "``", "''", "NFKD", "accents", "sigma", "Lowercase", "Precompiled", "spaces")
+"""The steps of ALBERT's and XLNet's normalizers, as transformers and `text.fast` write them."""
+_REPLACED = (
+    ("controls", {"Regex": r"[\x0b\x1c-\x1f]"}, " "),
+    ("controls", {"Regex": r"[\x1c-\x1f]"}, " "),  # this, and the second for a sigma, of earlier versions
+    ("``", {"String": "``"}, '"'),
+    ("''", {"String": "''"}, '"'),
+    ("sigma", {"Regex": r"(?<=[\p{Lu}\p{Ll}\p{Lt}])Σ(?![\p{Lu}\p{Ll}\p{Lt}])"}, "ς"),
+    ("sigma", {"Regex": r"(?<=\p{L})Σ(?!\p{L})"}, "ς"),
+    ("spaces", {"Regex": " {2,}"}, " "),
+)
+_MARKS = "[\u0300-\u034e"
+"""How a class of all combining marks begins, whatever the release of Unicode."""
 
 
 def read_tokenizer_json(file: Path, config: dict[str, Any]) -> Tokenizer:
@@ -134,8 +147,38 @@ def _is_bert(tree: dict[str, Any], steps: list[dict[str, Any]]) -> bool:
     )
 
 
-def _check_marker(tree: dict[str, Any], file: Path) -> None:
-    for step in _steps(tree.get("pre_tokenizer"), "pretokenizers"):
+def _named(step: dict[str, Any]) -> str:
+    """What a step of a normalizer does, one of `_ORDER`; else, and of a pre-tokenizer, its type."""
+    kind, pattern, by = step.get("type"), step.get("pattern"), step.get("content")
+    if kind == "Metaspace" and step.get("replacement") != SPACE:
+        return f"Metaspace of {step.get('replacement')}"
+    if kind == "StripAccents":
+        return "accents"
+    if kind != "Replace":
+        return str(kind)
+    if isinstance(pattern, dict) and str(pattern.get("Regex")).startswith(_MARKS) and by == "":
+        return "accents"
+    return next((name for name, *rest in _REPLACED if rest == [pattern, by]), "Replace")
+
+
+def _is_albert(names: list[str], kinds: list[str]) -> bool:
+    """Whether the steps of a normalizer and pre-tokenizer are those of ALBERT or XLNet, none without the one
+    that belongs to it."""
+    # alone, the marker would make words of spaces in a row
+    before = [["WhitespaceSplit", "Metaspace"], *([["Metaspace"]] if "spaces" in names else [])]
+    return (
+        names == [name for name in _ORDER if name in names]
+        and ("NFKD" in names) == ("accents" in names)
+        and ("``" in names) == ("''" in names)
+        and kinds in before
+    )
+
+
+def _check_unigram(tree: dict[str, Any], file: Path) -> None:
+    names = [_named(step) for step in _steps(tree.get("normalizer"), "normalizers")]
+    before = _steps(tree.get("pre_tokenizer"), "pretokenizers")
+    kinds = [_named(step) for step in before]
+    for step in before:
         # older releases of the library write add_prefix_space alone
         scheme = step.get("prepend_scheme", "always" if step.get("add_prefix_space", True) else "never")
         if step.get("type") == "Metaspace" and scheme != "always":
@@ -144,10 +187,17 @@ def _check_marker(tree: dict[str, Any], file: Path) -> None:
                 where=file,
                 remedy="Use the spiece.model of the model",
             )
+    if not _is_albert(names, kinds):
+        raise TokenizerError(
+            "treats text in another way than ALBERT and XLNet do, so its ids would come out wrong "
+            f"({', '.join([*names, *kinds])})",
+            where=file,
+            remedy="Use the tokenizer of an ALBERT or XLNet model",
+        )
 
 
 def _unigram(tree: dict[str, Any], config: dict[str, Any], file: Path) -> SentencePieceTokenizer:
-    _check_marker(tree, file)
+    _check_unigram(tree, file)
     model, steps = tree["model"], _steps(tree.get("normalizer"), "normalizers")
     listed = tree.get("added_tokens") or []
     special = {str(entry["content"]) for entry in listed if entry.get("special") is True}

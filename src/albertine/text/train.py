@@ -60,6 +60,18 @@ class VocabularyTooLarge(TokenizerError):
         )
 
 
+class VocabularyTooSmall(TokenizerError):
+    """The characters of the text alone take more pieces than asked for: `smallest`."""
+
+    def __init__(self, vocab_size: int, smallest: int) -> None:
+        self.smallest = smallest
+        super().__init__(
+            f"a vocabulary of {vocab_size:,} pieces is too small: "
+            f"the characters of the text take {smallest:,}",
+            remedy=f"Set vocab_size (--vocab-size) to at least {smallest}",
+        )
+
+
 def train_sentencepiece(
     sentences: Iterable[str],
     folder: str | Path,
@@ -165,7 +177,7 @@ def train_wordpiece(
     inner = {c for word in usable for c in word[1:]}
     pieces = [*vars(BERT).values(), *characters, *(f"##{c}" for c in characters if c in inner)]
     if len(pieces) > vocab_size:
-        raise _too_small(vocab_size, len(pieces))
+        raise VocabularyTooSmall(vocab_size, len(pieces))
     pieces += _longer_pieces(usable, pieces, vocab_size, min_frequency)
     if len(pieces) < vocab_size:
         raise VocabularyTooLarge(vocab_size, len(pieces))
@@ -298,19 +310,12 @@ def _no_text() -> TokenizerError:
     )
 
 
-def _too_small(vocab_size: int, smallest: int) -> TokenizerError:
-    return TokenizerError(
-        f"a vocabulary of {vocab_size:,} pieces is too small: the characters of the text take {smallest:,}",
-        remedy=f"Set vocab_size (--vocab-size) to at least {smallest}",
-    )
-
-
 def _too_large_or_small(error: Exception, vocab_size: int) -> TokenizerError:
     message = " ".join(str(error).split())
     if largest := re.search(r"value <= (\d+)", message):
         return VocabularyTooLarge(vocab_size, int(largest[1]))
     if smallest := re.search(r"\d+ vs (\d+)", message):
-        return _too_small(vocab_size, int(smallest[1]))
+        return VocabularyTooSmall(vocab_size, int(smallest[1]))
     return TokenizerError(
         f"SentencePiece cannot make a vocabulary of {vocab_size:,} pieces from this text ({message[-200:]})",
         remedy="Give more text, or change vocab_size (--vocab-size)",

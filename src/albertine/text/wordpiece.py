@@ -123,19 +123,21 @@ class WordPieceTokenizer(Tokenizer):
         return Spans(encoding.ids, list(starts), list(ends)).with_marks(text)
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
-        """Readable text for token ids: no space beside Chinese characters nor before closing punctuation."""
+        """Readable text for token ids: no space beside Chinese characters, before closing punctuation nor
+        inside straight double quotes, which open and close in turn."""
         hidden = self.special_ids - {self.unk_id} if skip_special else frozenset()
-        text = ""
+        text, quoted = "", False
         for token in ids:
             if token in hidden:
                 continue
             piece = self.id_to_piece(int(token))
             if piece.startswith("##"):
                 text += piece[2:]
-            elif text and _is_spaced(text[-1], piece):
+            elif text and piece and _is_spaced(text[-1], piece, quoted):
                 text += " " + piece
             else:
                 text += piece
+            quoted ^= piece == '"'
         return text
 
     def save(self, folder: str | Path) -> None:
@@ -156,11 +158,14 @@ class WordPieceTokenizer(Tokenizer):
 
 
 _WIDE = re.compile(f"[{HAN}\u3000-\u303f\uff00-\uffef]")
-_CLOSING = frozenset(".,!?;:)]}%'\"")
+_CLOSING = frozenset(".,!?;:)]}%'")
 
 
-def _is_spaced(before: str, piece: str) -> bool:
-    return not (_WIDE.match(before) or _WIDE.match(piece[0]) or piece in _CLOSING or before in "([{")
+def _is_spaced(before: str, piece: str, quoted: bool) -> bool:
+    """Whether a space parts a piece from the character before it; `quoted`: a quotation is open there."""
+    if _WIDE.match(before) or _WIDE.match(piece) or piece in _CLOSING or before in "([{":
+        return False
+    return not (quoted and '"' in (before, piece))
 
 
 def _check(pieces: Sequence[str], where: object) -> None:
