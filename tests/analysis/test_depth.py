@@ -15,6 +15,7 @@ import albertine as package
 from albertine.analysis.depth import falling, study_depth
 from albertine.cli.app import run
 from albertine.errors import SettingsError
+from albertine.model.fixed_point import FixedPoint
 from albertine.model.plan import SharingPlan
 from tests.model import builders
 
@@ -46,6 +47,39 @@ def test_plain_albert_begins_at_its_embeddings_and_is_what_the_encoder_computes(
         states = model.encoder(batch, all_depths=True).hidden_states
     for d in range(3):
         assert study.residual[d] == pytest.approx(moved(*states[d : d + 2]), rel=1e-4)
+
+
+@pytest.mark.parametrize("solver", ["none", "anderson"])
+def test_with_injection_it_begins_where_the_encoder_does(solver: str) -> None:
+    """At the embeddings where every depth is computed, at zeros where the encoder looks for a fixed point."""
+    model = builders.model(SharingPlan.shared(3), input_injection=True, solver=solver)
+    batch = builders.packed(LENGTHS)
+    study = study_depth(model, batch, depths=3)
+    if isinstance(loop := model.encoder.depths, FixedPoint):
+        loop.unrolled = True
+    with torch.no_grad():
+        states = [*model.encoder(batch, all_depths=True).hidden_states]
+    for d in range(3):
+        assert study.residual[d] == pytest.approx(moved(*states[d : d + 2]), rel=1e-4)
+
+
+@pytest.mark.parametrize("default", [torch.float32, torch.float64])
+def test_a_study_is_of_the_texts_alone_and_leaves_no_trace(default: torch.dtype) -> None:
+    """Kills: a sequence that fills up a batch of bfloat16; a program's generator that goes on from our
+    seed."""
+    model, batch = builders.model(SharingPlan.shared(3)), builders.packed([5, 12])
+    expected = study_depth(model, batch, depths=2, limit=20)
+    torch.set_default_dtype(default)
+    try:
+        before = torch.get_rng_state()
+        for precision in ("bfloat16", "int8"):
+            model.precision = precision  # type: ignore[assignment]
+            assert study_depth(model, batch, depths=2, limit=20) == expected
+            assert model.precision == precision
+        assert torch.equal(torch.get_rng_state(), before)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert len(expected.converged) == len(expected.radius) == 2
 
 
 def test_a_pre_norm_plan_goes_on_as_its_second_depth() -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from albertine.model.backend.replay import own_weights
 from albertine.model.depths import EncoderOutput
 from albertine.model.layers import Linear
 from albertine.model.model import Model
@@ -107,6 +108,33 @@ def test_every_module_is_called(
             assert before - {""} == after - {""} == set(modules) - heads
         for a, b in zip([*outputs(model), *padded(model)], [*plain[0], *plain[1]], strict=True):
             assert torch.equal(a, b), "a hook that is gone has left something"
+
+
+@every_mode
+@every_precision
+@every_backend
+def test_a_forward_of_one_object_is_called(mode: Any, precision: str, backend: str) -> None:
+    """accelerate's `add_hook_to_module` puts its hook there."""
+    model = build(precision, backend)
+    modules = called(model)
+    reached: set[str] = set()
+
+    def around(name: str, forward: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(*args: Any, **options: Any) -> Any:
+            reached.add(name)
+            return forward(*args, **options)
+
+        return watched
+
+    with mode():
+        plain = outputs(model)
+        for name, module in modules.items():
+            module.forward = around(name, module.forward)
+        agree(outputs(model), plain, 1e-5 if precision == "float32" else 0.1)
+    assert reached == set(modules) and own_weights(model) is None
+    for module in modules.values():
+        del module.forward
+    assert own_weights(model) is not None
 
 
 def tilted(_: nn.Module, __: Any, y: Any) -> Any:

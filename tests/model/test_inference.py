@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,7 +12,10 @@ from hypothesis import strategies as st
 
 from albertine.errors import SettingsError
 from albertine.layout import pack
-from albertine.model.backend import proof
+from albertine.model.backend import backend_for, proof
+from albertine.model.block import FeedForwardBlock
+from albertine.model.model import Model
+from albertine.precision import Format
 from tests import reference
 from tests.model import builders
 
@@ -60,6 +65,47 @@ def test_int8_is_for_inference() -> None:
         model.encoder(batch)
     with torch.inference_mode(), pytest.raises(SettingsError, match="int8 is for inference"):
         model.train().encoder(batch)
+
+
+class Wrapped(FeedForwardBlock):
+    pass
+
+
+def wrapped(model: Model) -> None:
+    model.encoder.feed_forward[0].__class__ = Wrapped
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda model: setattr(model.encoder, "backend", "plain"), "the backend `plain` has no int8"),
+        (lambda model: setattr(model.encoder, "backend", "cuda"), "the backend `cuda` has no int8"),
+        (wrapped, "a block that is wrapped or of another class has no int8"),
+        (lambda model: model.encoder.compile(backend="aot_eager"), r"torch\.compile makes has no int8"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Dynamo detected a call")
+def test_int8_is_refused_where_it_would_not_be_computed(
+    change: Callable[[Model], object], message: str
+) -> None:
+    torch._dynamo.reset()
+    model, batch = builders.model(), builders.packed([5, 9])
+    model.precision = "int8"
+    with torch.inference_mode():
+        model.encoder(batch)
+        change(model)
+        with pytest.raises(SettingsError, match=message):
+            model.encoder(batch)
+        model.precision = "float32"
+        assert model.encoder(batch).last_hidden.isfinite().all()
+    torch._dynamo.reset()
+
+
+def test_int8_is_for_processors() -> None:
+    form, card = Format(torch.bfloat16, int8=True), torch.device("cuda")
+    for name in ("auto", "onednn", "cuda", "plain"):
+        with torch.inference_mode(), pytest.raises(SettingsError, match="int8 is for processors"):
+            backend_for(name, form, card, whole=True, compiled=False)
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])

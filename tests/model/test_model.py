@@ -9,6 +9,7 @@ import torch
 import albertine
 from albertine.errors import ModelError, SettingsError
 from albertine.model.config import EncoderConfig
+from albertine.model.init import sinusoids, widen_embeddings
 from albertine.model.model import Model, evaluating
 from albertine.model.plan import SharingPlan
 from albertine.model.presets import PRESETS, paper_row, paper_rows, preset
@@ -119,6 +120,20 @@ def test_weights_are_a_function_of_seed_and_name():
     assert not torch.equal(other, small["encoder.embeddings.word.weight"])
 
 
+@pytest.mark.parametrize("default", [torch.float64, torch.bfloat16])
+def test_sinusoids_are_float32_whatever_the_default_is(default):
+    expected, widened = sinusoids(40, 24), Model(builders.config(), ()).encoder.embeddings
+    widen_embeddings(widened, 0.3)
+    torch.set_default_dtype(default)
+    try:
+        found, other = sinusoids(40, 24), Model(builders.config(), ()).encoder.embeddings
+        widen_embeddings(other, 0.3)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert found.dtype == torch.float32 and torch.equal(found, expected)
+    assert torch.equal(other.position.weight, widened.position.weight)
+
+
 def test_a_fresh_model_is_a_fair_guesser():
     model = Model(preset("albert-tiny-zh"), {"mlm"}).eval()
     with torch.no_grad():
@@ -136,6 +151,17 @@ def test_huggingface_semantics_of_bert_differ_only_in_initialisation():
         False,
         True,
     )
+
+
+def test_only_albert_loses_what_transformers_leaves_out_of_it():
+    """Kills: RoFormer and ModernBERT without dropout behind the feed-forward, XLNet with an E→H map."""
+    rotary = builders.config(positions="rotary")
+    xlnet = builders.config(positions="relative", embedding_norm=False, summary="last", embedding_size=24)
+    modern = replace(rotary, norm="pre", feed_forward="gated", biases=False, type_vocab_size=0)
+    assert [c.architecture for c in (rotary, xlnet, modern)] == ["roformer", "xlnet", "modernbert"]
+    assert rotary.huggingface() == replace(rotary, initialization="normal")
+    assert xlnet.huggingface() == replace(xlnet, initialization="normal")
+    assert modern.huggingface() == modern
 
 
 def test_traps_in_the_presets():
@@ -241,3 +267,14 @@ def test_after_evaluating_a_model_is_in_the_mode_it_was_in(training):
         assert not model.training and not model.encoder.training
         raise KeyError
     assert model.training is training and model.encoder.training is training
+
+
+def test_evaluating_leaves_every_module_in_its_mode():
+    """Kills: a part that somebody froze in evaluation mode trains on with dropout."""
+    model = builders.model(hidden_dropout_prob=0.5).train()
+    model.encoder.eval()
+    modes = {name: module.training for name, module in model.named_modules()}
+    with evaluating(model):
+        assert not any(module.training for module in model.modules())
+    assert {name: module.training for name, module in model.named_modules()} == modes
+    assert model.pooler.training and not model.encoder.feed_forward[0].training

@@ -343,7 +343,9 @@ def test_dropout_falls_on_the_table_of_distances_once_a_pass() -> None:
     assert float((table == 0).double().mean()) < 0.1
 
 
-@pytest.mark.parametrize("place", ["inside the feed-forward", "behind the last depth"])
+@pytest.mark.parametrize(
+    "place", ["inside the feed-forward", "behind the last depth", "at the start of the second stream"]
+)
 def test_xlnet_drops_out_in_two_more_places(place: str) -> None:
     """Products of 0 or of one number, so that what comes out tells what was dropped: halves of the 40 inner
     values, of which each adds 1/40, or the sum itself."""
@@ -359,7 +361,20 @@ def test_xlnet_drops_out_in_two_more_places(place: str) -> None:
             each.layer_norm = torch.nn.Identity()
         if place == "inside the feed-forward":
             block.output.weight.mul_(torch.eye(40)[:24].to(block.output.weight.dtype) * 40)
+        if place == "at the start of the second stream":
+            block.output.weight.zero_()
     seed_torch(0, "dropout")
+    if (
+        place == "at the start of the second stream"
+    ):  # ones, which pass two dropouts of a half, each for itself
+        rows = torch.arange(batch.num_tokens)
+        segments = Segments(batch, causal(batch.lengths, batch.input_ids), rows, rows % 24)
+        ones = torch.ones(24, dtype=torch.float64)
+        begun = read_segments(encoder, segments, query=ones)[0].detach()
+        assert begun.unique().tolist() == [0.0, 4.0]
+        assert float((begun == 0).double().mean()) == pytest.approx(3 / 4, abs=0.02)
+        assert 0 < float((begun == begun[:1]).double().mean()) < 1, "no two targets drop the same"
+        return
     found = encoder(batch).last_hidden.detach()
     inner, outer, last = 2.0, 2.0, 2.0
     assert found.unique().numel() >= 2

@@ -1,5 +1,7 @@
 """Operations on a plan: unshare, share again, grow, cut."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -37,6 +39,41 @@ def test_blocks_apart_train_apart_and_no_longer_merge():
         replan(apart, SharingPlan.shared(3))
     mean = replan(apart, SharingPlan.shared(3), merge="mean")
     torch.testing.assert_close(mean.encoder.attention[0].query.weight, kept + 1.0)
+
+
+def test_the_norm_of_depth_0_counts_where_it_is_read():
+    """A pre-norm encoder without `embedding_norm` normalises there too."""
+    model = builders.model(SharingPlan.shared(2), norm="pre", embedding_norm=False)
+    apart, batch = replan(model, SharingPlan.unshared(2)), builders.packed([5, 3])
+    kept = model.encoder.attention[0].layer_norm.weight
+    with torch.no_grad():
+        apart.encoder.attention[0].layer_norm.weight.mul_(3.0)
+        changed = apart.encoder(batch).last_hidden - model.encoder(batch).last_hidden
+    assert changed.abs().max() > 0.01
+    with pytest.raises(SettingsError, match=r"blocks \[0, 1\] of attention differ"):
+        replan(apart, SharingPlan.shared(2))
+    mean = replan(apart, SharingPlan.shared(2), merge="mean")
+    torch.testing.assert_close(mean.encoder.attention[0].layer_norm.weight, 2 * kept)
+
+
+def test_an_injection_is_not_lost_where_its_depth_becomes_the_first():
+    plan = replace(SharingPlan.shared(3), own=("injection",))
+    model = builders.model(plan)
+    with torch.no_grad():
+        model.encoder.own[2].injection.zero_()
+    with pytest.raises(SettingsError, match="depth 1 adds the embeddings to its input, and a first depth"):
+        replan(model, plan, source=[1, 0, 2])
+    for source in ([0, 1, 2], [2, 1, 0]):  # a factor of zero can be left out
+        moved = replan(model, plan, source=source)
+        assert torch.equal(moved.encoder.own[1].injection, model.encoder.own[1].injection)
+
+
+def test_what_is_new_is_of_the_format_of_the_rest():
+    model = builders.model(SharingPlan.shared(3)).double()
+    grown = replan(model, replace(model.config.plan, own=("norms", "residuals", "injection"), low_rank=2))
+    assert {p.dtype for p in grown.parameters()} == {torch.float64}
+    for a, b in zip(outputs(model), outputs(grown), strict=True):
+        torch.testing.assert_close(a, b)
 
 
 def test_a_shared_model_grows_by_looping_on():

@@ -28,7 +28,7 @@ from albertine.model.model import Model, evaluating
 from albertine.model.plan import SharingPlan
 from albertine.model.rows import Rows, Selected
 from albertine.model.solvers import SOLVERS, Sequences
-from albertine.randomness import seed_torch
+from albertine.randomness import apart, seed_torch
 
 LIMIT, TOLERANCE = 200, 1e-5
 
@@ -89,8 +89,9 @@ def study_depth(
         )
     why = None if model.config.step_signal == "none" else KNOWS_ITS_STEP
     watch = _Watch(depths if why is None else min(depths, plan.depth), solver, limit, tolerance, why)
-    seed_torch(0, "power method")
-    with evaluating(model), _looping(model.encoder, watch), torch.enable_grad():
+    watch.from_zero = model.config.solves and model.config.input_injection
+    with apart(model.device), evaluating(model), _looping(model.encoder, watch), torch.enable_grad():
+        seed_torch(0, "power method")
         model.encoder(packed)
     assert watch.study is not None
     return watch.study
@@ -101,9 +102,12 @@ class _Watch:
 
     Attributes:
         why: there is no fixed point; None: it is looked for.
+        from_zero: whether depth 1 reads zeros, as where an encoder looks for its own fixed point with
+            injection; else the embeddings.
     """
 
     study: DepthStudy | None = None
+    from_zero = False
 
     def __init__(self, depths: int, solver: str, limit: int, tolerance: float, why: str | None) -> None:
         self.depths, self.solver, self.limit, self.tolerance, self.why = depths, solver, limit, tolerance, why
@@ -112,8 +116,7 @@ class _Watch:
         self, step: Step, x_TH: Tensor, rows: Rows, depth: int, wanted: Selected | None, all_depths: bool
     ) -> EncoderOutput:
         sequences = Sequences.of(rows.cu_seqlens)
-        start_TH = x_TH if rows.injection is None else torch.zeros_like(x_TH)
-        start_TH = start_TH.detach()
+        start_TH = (torch.zeros_like(x_TH) if self.from_zero else x_TH).detach()
         if self.why is None:
             self.study = self._fixed(step, start_TH, rows, sequences, later=min(1, depth - 1))
         else:
@@ -187,13 +190,13 @@ def falling(distances: list[float], noise: float = 1e-4) -> float:
 
 @contextmanager
 def _looping(encoder: Encoder, depths: Depths) -> Iterator[None]:
-    """The encoder with another loop over depths."""
-    before = encoder.depths
-    encoder.depths = depths
+    """The encoder with another loop over depths, in float32, in which no pass is filled up with more rows."""
+    before = encoder.depths, encoder.precision
+    encoder.depths, encoder.precision = depths, "float32"
     try:
         yield
     finally:
-        encoder.depths = before
+        encoder.depths, encoder.precision = before
 
 
 def save_study(path: Path, study: DepthStudy, title: str) -> Path:

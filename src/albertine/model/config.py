@@ -213,10 +213,12 @@ class EncoderConfig:
         a zero padding row and, for ALBERT, the mapping always present, no feed-forward dropout and a dropout
         in the SOP head.
 
-        transformers' BERT differs from Google's only in initialisation; an unshared, unfactorised encoder
-        counts as BERT.
+        transformers' BERT, RoFormer and XLNet differ only in initialisation, and ModernBERT, whose normal is
+        cut there too, in nothing; an unshared, unfactorised encoder counts as BERT.
         """
-        if self.is_bert:
+        if self.architecture == "modernbert":
+            return self
+        if self.architecture in ("bert", "roformer", "xlnet"):
             return replace(self, initialization="normal")
         return replace(
             self,

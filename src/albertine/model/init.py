@@ -76,7 +76,8 @@ def widen_embeddings(tables: Embeddings, initializer_range: float, sigma: float 
 
 def sinusoids(positions: int, width: int) -> Tensor:
     """sin and cos of position / 10000^(2i/width) in turn, (positions, width) (Vaswani et al. 2017, 3.5)."""
-    angles = torch.arange(positions)[:, None] * 10000 ** (-torch.arange(0, width, 2) / width)
+    pairs = torch.arange(0, width, 2, dtype=torch.float32)
+    angles = torch.arange(positions)[:, None] * 10000 ** (-pairs / width)
     return torch.stack([angles.sin(), angles.cos()], 2).flatten(1)[:, :width]
 
 

@@ -26,13 +26,14 @@ HEADS = frozenset({"pooler", "mlm", "lm", "sop", "nsp"})
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """A model in evaluation mode; afterwards it is in the mode it was in."""
-    was_training = model.training
+    """A model in evaluation mode; afterwards each of its modules is in the mode it was in."""
+    modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
         yield
     finally:
-        model.train(was_training)
+        for module, training in modes:
+            module.training = training
 
 
 @dataclass(frozen=True)
@@ -147,12 +148,9 @@ class Model(nn.Module, metaclass=Apart):
         )
         out = self.encoder(packed, all_depths=hidden_states)
         batch, length = input_ids.shape
-        pooled = (
-            None
-            if self.pooler is None
-            else self.pooler(out.last_hidden.index_select(0, self.summary_rows(packed)))
-        )
-        states = None
+        pooled = states = None
+        if self.pooler is not None:
+            pooled = self.pooler(out.last_hidden.index_select(0, self.summary_rows(packed)))
         if out.hidden_states is not None:
             states = tuple(unpack(x, index, batch, length) for x in out.hidden_states)
         return ModelOutput(unpack(out.last_hidden, index, batch, length), pooled, states)

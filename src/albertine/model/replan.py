@@ -41,7 +41,7 @@ def replan(
 
     Raises:
         SettingsError: `source` does not fit, blocks differ that "exact" would merge, or injections or
-            low-rank additions would be lost.
+            low-rank additions would be lost: the first depth has no injection.
     """
     old = model.config.plan
     depths = [d % old.depth for d in range(plan.depth)] if source is None else list(source)
@@ -54,6 +54,11 @@ def replan(
         raise SettingsError(
             "no block can take over the injections or low-rank additions of its depth",
             remedy="Keep them in the new plan: replace(plan, own=..., low_rank=...)",
+        )
+    if _injects(model, depths[0]):
+        raise SettingsError(
+            f"depth {depths[0]} adds the embeddings to its input, and a first depth cannot",
+            remedy="Let the first depth come from depth 0",
         )
     folded = _folded(model, [name for name in old.own if name not in plan.own])
     origins = {
@@ -68,6 +73,12 @@ def replan(
     }
     new.load_state_dict(state, assign=True)
     return new.requires_grad_(True).train(model.training)
+
+
+def _injects(model: Model, depth: int) -> bool:
+    """Whether a depth adds the embeddings to its input, by a factor that is not zero."""
+    factor = model.state_dict().get(f"encoder.own.{depth}.injection")
+    return factor is not None and bool(factor)
 
 
 class _Weights(NamedTuple):
@@ -89,7 +100,7 @@ def _folded(model: Model, names: Sequence[str]) -> _Weights:
     own."""
     plan = model.config.plan
     old = {name: value.detach() for name, value in model.state_dict().items()}
-    first_normed = model.config.norm == "post"
+    first_normed = model.config.norm == "post" or not model.config.embedding_norm
     if not names:
         return _Weights(plan, old, first_normed)
     new = {name: value for name, value in old.items() if not _BLOCK.match(name)}
@@ -101,7 +112,7 @@ def _folded(model: Model, names: Sequence[str]) -> _Weights:
                 for name in {f"{after}.output.weight", f"{after}.output.bias", f"{own}.up"} & new.keys():
                     new[name] = new[name] * old[f"{own}.scale"]
             if "norms" in names:
-                # Depth 0 of a pre-norm encoder normalises nothing: its block has a norm that is not used.
+                # Where depth 0 normalises nothing its block has a norm that is not used.
                 first = _renamed(old, "encoder.final_norm.", f"{after}.layer_norm.")
                 new |= _renamed(old, f"{own}.layer_norm.", f"{after}.layer_norm.") or first
     return _Weights(SharingPlan.unshared(plan.depth), new, first_normed)
@@ -204,10 +215,11 @@ def _own_value(d: int, rest: str, old: _Weights, depths: Sequence[int], shape: t
     if name.startswith("layer_norm."):
         block = {"attention": old.plan.attention, "feed_forward": old.plan.feed_forward}[part][source]
         value = old.state.get(f"encoder.{part}.{block}.{name}")
-        # Depth 0 of a pre-norm encoder has none: copied to a later depth it begins with that of the end.
+        # Depth 0 of a pre-norm encoder may have none: copied to a later depth it begins with that of the end.
         final = f"encoder.final_norm.{name.removeprefix('layer_norm.')}"
         return (old.state[final] if value is None else value).clone()
+    like = old.state["encoder.embeddings.word.weight"]
     if name == "down":
-        noise = torch.randn(shape, generator=torch_generator(0, f"replan/{d}/{rest}"))
-        return noise.mul_(shape[1] ** -0.5)
-    return torch.ones(shape) if name == "scale" else torch.zeros(shape)
+        generator = torch_generator(0, f"replan/{d}/{rest}")
+        return torch.randn(shape, generator=generator, dtype=torch.float32).mul_(shape[1] ** -0.5).to(like)
+    return like.new_ones(shape) if name == "scale" else like.new_zeros(shape)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from albertine.errors import SettingsError
@@ -117,6 +118,7 @@ def read_segments(
         if segments.targets is not None:
             assert query is not None
             query_KH = ops.cast(query, x_TH.dtype).expand(len(segments.targets), -1)
+            query_KH = F.dropout(query_KH, config.hidden_dropout_prob, encoder.training)
             x_RH = torch.cat([x_TH, query_KH]).index_select(0, plan.order)
         wanted = plan.targets if segments.targets is not None else rows
         queries = plan.queries

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from albertine.model.backend import int8
+from albertine.model.backend import int8, proof
 from albertine.model.backend.base import PLAIN
 from albertine.model.backend.int8 import Int8Form, Int8Linear, largest_weight, piece_of, rounded
 
@@ -67,6 +67,24 @@ def test_whole_number_arithmetic(form: Int8Form) -> None:
         assert ours.dtype == torch.float32, name
     fresh = tensors()
     assert torch.equal(residual, fresh[3]) and torch.equal(x[:7], fresh[2][:7])
+
+
+@pytest.mark.parametrize("default", [torch.float64, torch.bfloat16])
+def test_the_largest_weight_is_found_whatever_the_default_format_is(
+    form: Int8Form, default: torch.dtype
+) -> None:
+    expected = largest_weight(form)
+    torch.set_default_dtype(default)
+    try:
+        largest_weight.cache_clear()
+        assert largest_weight(form) == expected
+        proof.forget()
+        taken = proof.choices()
+    finally:
+        torch.set_default_dtype(torch.float32)
+        largest_weight.cache_clear()
+        proof.forget()
+    assert [one.kind for one in taken] == [one.kind for one in proof.choices()]
 
 
 @torch.inference_mode()

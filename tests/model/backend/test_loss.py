@@ -34,6 +34,19 @@ def test_loss_hits_and_gradient_are_those_of_torch(dtype, piece, monkeypatch):
     assert torch.equal(own, logits), "what was given stays as it was"
 
 
+@pytest.mark.parametrize("default", [torch.float64, torch.bfloat16])
+def test_it_is_summed_in_float32_whatever_the_default_is(default):
+    logits = torch.randn(90, 50, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    labels = torch.arange(90) % 50
+    expected, _ = cross_entropy(logits, labels)
+    torch.set_default_dtype(default)
+    try:
+        found, _ = cross_entropy(logits, labels)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert found.dtype == torch.float32 and torch.equal(found, expected)
+
+
 def test_without_gradients_it_says_the_same():
     logits, labels = (
         torch.randn(6, 9, generator=torch.Generator().manual_seed(1)),

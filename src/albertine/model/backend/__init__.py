@@ -77,15 +77,17 @@ def backend_for(name: str, form: Format, device: torch.device, *, whole: bool, c
         compiled: whether a depth is to be compiled as one, where that is faster.
 
     Raises:
-        SettingsError: an unknown name, or int8 where there is none.
+        SettingsError: an unknown name, or int8 where there is none (`int8.check_place`).
     """
     gradients = torch.is_grad_enabled()
     if name not in NAMES:
         raise SettingsError(f"unknown backend `{name}`", remedy=f"Use one of {', '.join(NAMES)}")
     if name == "auto":
         name = "onednn" if device.type == "cpu" else "cuda"
-    if form.int8 and name != "onednn":
-        raise SettingsError("int8 is for processors", remedy="Use precision auto or float32")
+    if form.int8:
+        from albertine.model.backend.int8 import check_place
+
+        check_place(name, device, compiling=_compiling(), whole=whole)
     if _compiling() or not (whole or name == "plain"):
         return _traced(form)
     if name == "onednn" and form.dtype in (torch.float32, torch.bfloat16):

@@ -18,6 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from albertine.errors import SettingsError
+
 Sums = Callable[[Tensor], Tensor]
 """Whole numbers -127 to 127 (R, in), int8, to (R, out), float32: times the weights and their scales, added
 up."""
@@ -79,6 +81,27 @@ def _shifted(q: Tensor) -> Tensor:
     return q.view(torch.uint8).bitwise_xor_(128)
 
 
+def check_place(name: str, device: torch.device, *, compiling: bool, whole: bool) -> None:
+    """Refuse a pass that would not multiply integers.
+
+    Args:
+        name: of the backend. compiling: torch's compiler is at work. whole: as `backend_for` says.
+
+    Raises:
+        SettingsError: there is no int8 on this device, in this backend, in what is compiled, or for blocks of
+            another class.
+    """
+    other = "precision auto or float32"
+    if device.type != "cpu":
+        raise SettingsError("int8 is for processors", remedy=f"Use {other}")
+    if name != "onednn":
+        raise SettingsError(f"the backend `{name}` has no int8", remedy=f'Use the backend "auto", or {other}')
+    if compiling:
+        raise SettingsError("what torch.compile makes has no int8", remedy=f"Leave it out, or use {other}")
+    if not whole:
+        raise SettingsError("a block that is wrapped or of another class has no int8", remedy=f"Use {other}")
+
+
 @cache
 def largest_weight(form: Int8Form) -> int:
     """Largest magnitude of an 8-bit weight that the processor multiplies right: 127; without VNNI 64, since
@@ -88,7 +111,7 @@ def largest_weight(form: Int8Form) -> int:
         RuntimeError, AttributeError: there is no such kernel here.
     """
     q, weight = torch.full((64, 64), 127, dtype=torch.int8), torch.full((64, 64), 127, dtype=torch.int8)
-    out = form(weight, torch.ones(64))(q)
+    out = form(weight, torch.ones(64, dtype=torch.float32))(q)
     return 127 if bool((out == 64 * 127 * 127).all()) else 64
 
 

@@ -154,7 +154,9 @@ def multiply_and_add(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 @cache
 def bias_is_fused() -> bool:
     """Whether this torch has that kernel here, and it is right. It is not public."""
-    x, weight = (torch.linspace(-9, 9, 32 * n).sin().view(n, 32).bfloat16() for n in (16, 48))
+    x, weight = (
+        torch.linspace(-9, 9, 32 * n, dtype=torch.float32).sin().view(n, 32).bfloat16() for n in (16, 48)
+    )
     try:
         found = multiply_and_add(x, weight, weight[:, 0].contiguous())
     except (RuntimeError, AttributeError, TypeError):

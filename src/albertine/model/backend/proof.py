@@ -220,7 +220,8 @@ def gains(inputs: int, outputs: int, dtype: torch.dtype) -> bool:
     forms = [_choose(kind, dtype)[0] for kind in (_name(dtype), "int8")]
     if forms[0] is forms[1]:
         return False
-    weight, x = torch.full((outputs, inputs), 0.5), torch.full((ROWS["int8"][0], inputs), 0.5).to(dtype)
+    weight = torch.full((outputs, inputs), 0.5, dtype=torch.float32)
+    x = torch.full((ROWS["int8"][0], inputs), 0.5, dtype=dtype)
     with torch.inference_mode():
         layers = [form.make(weight, weight[:, 0], dtype) for form in forms]
         ways = {name: partial(layer, x) for name, layer in zip(("float", "int8"), layers, strict=True)}
@@ -328,7 +329,8 @@ def _given(sizes: tuple[int, int, int], dtype: torch.dtype) -> Given:
     rows, inputs, outputs = sizes
     shapes = (outputs, inputs), (rows, inputs), (rows, outputs)
     weight, x, residual = (
-        torch.arange(1.0, a * b + 1).mul_(12.9898).sin_().view(a, b).to(dtype) for a, b in shapes
+        torch.arange(1, a * b + 1, dtype=torch.float32).mul_(12.9898).sin_().view(a, b).to(dtype)
+        for a, b in shapes
     )
     x[rows // 2] *= 50
     return weight.float(), weight[:, 0].float(), x, residual

@@ -35,13 +35,15 @@ def untouched(layers: Sequence[nn.Module]) -> bool:
 
 
 def hooked(modules: Iterable[nn.Module]) -> bool:
-    """Whether somebody is to be called when one of these is."""
+    """Whether somebody is to be called when one of these is, or in its place."""
     everywhere = nn.modules.module
     if everywhere._global_forward_hooks or everywhere._global_forward_pre_hooks:
         return True
     if everywhere._global_backward_hooks or everywhere._global_backward_pre_hooks:
         return True
     for m in modules:
+        if "forward" in m.__dict__:  # set on this one object, as accelerate does
+            return True
         if m._forward_hooks or m._forward_pre_hooks or m._backward_hooks or m._backward_pre_hooks:
             return True
     return False
