@@ -49,7 +49,9 @@ def test_what_the_words_come_to(albertine: Command, place: Path) -> None:
     assert student == {"sharing": "all", "hidden_size": 8}
     assert told["objective"]["distillation"]["teacher"] == told["model"]["start_from"] == str(place / "big")
     assert (told["name"], told["seed"], told["training"]["steps"]) == ("big-student", 3, None)
-    halved = yaml.safe_load(albertine(*words[:3], "--dry-run").out)
+    half = albertine(*words[:3], "--dry-run").out
+    assert "    # depths of the student, each begun with one of the model's\n    depth: 2\n" in half
+    halved = yaml.safe_load(half)
     assert halved["model"]["student"]["depth"] == 2 and halved["training"]["steps"] == 2000
 
 

@@ -1,8 +1,9 @@
-"""What `albertine pretrain` prints at the end of a run."""
+"""What `albertine pretrain` prints, and what it warns of."""
 
 from __future__ import annotations
 
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -43,3 +44,43 @@ def test_the_level_of_a_coin_is_told_where_sentences_are_judged(
     assert "sentence_accuracy" not in pretrain(
         albertine, corpus, tmp_path / "none", TINY, "objective.pairs=none"
     )
+
+
+@pytest.mark.parametrize(
+    ("verb", "words", "said"),
+    [
+        (
+            "pretrain",
+            ["corpus=c", TINY, "training.steps=2"],
+            "  # sequences per update, over all processes\n  batch_size: 256\n",
+        ),
+        (
+            "finetune",
+            ["encoder.folder=e", "task.train=t.csv", "task.text=a"],
+            "  # own files: column of the text\n  text: a\n",
+        ),
+    ],
+)
+def test_a_dry_run_says_what_every_setting_is(
+    albertine: Command, tmp_path: Path, verb: str, words: list[str], said: str
+) -> None:
+    told = albertine(verb, "--dry-run", "name=toy", *words)
+    assert told.code == 0 and said in told.out
+    file = tmp_path / "again.yaml"
+    file.write_text(told.out, encoding="utf-8")
+    assert albertine(verb, "--dry-run", f"--config={file}").out == told.out
+
+
+@pytest.mark.parametrize("made_by", ["pieces", "jieba"])
+@pytest.mark.parametrize("whole", ["true", "false"])
+def test_words_that_are_not_hidden_whole_are_told_of(
+    albertine: Command, corpus: Path, tmp_path: Path, made_by: str, whole: str
+) -> None:
+    copy = Path(shutil.copytree(corpus, tmp_path / "corpus"))
+    manifest = copy / "manifest.json"
+    text = manifest.read_text(encoding="utf-8")
+    assert '"words": "pieces"' in text
+    manifest.write_text(text.replace('"words": "pieces"', f'"words": "{made_by}"'), encoding="utf-8")
+    pretrain(albertine, copy, tmp_path, TINY, f"objective.masking.whole_word={whole}")
+    log = (tmp_path / "toy" / "log.txt").read_text(encoding="utf-8")
+    assert log.count("objective.masking.whole_word=true") == ((made_by, whole) == ("jieba", "false"))

@@ -145,6 +145,35 @@ def test_left_to_right_a_short_memory_reaches_so_far(tokenizer: SentencePieceTok
     torch.testing.assert_close(said[open_], _log(wanted, tokenizer)[open_], atol=1e-5, rtol=1e-5)
 
 
+@torch.no_grad()
+def test_left_to_right_a_long_beginning_is_read_in_segments(
+    model: Model, tokenizer: SentencePieceTokenizer
+) -> None:
+    """Two depths reach twice a memory and a segment back; with a memory of all that is all."""
+    ids = (tokenizer.encode(TEXTS[0]) * 4)[:40]
+    other = [(ids[0] + 5) % tokenizer.vocab_size, *ids[1:]]
+    near, far = Going(left_to_right=True, memory=4, segment=4), Going(left_to_right=True, segment=5)
+    said = [Continuation(model, tokenizer, [text, ids[:7]], near).first for text in (ids, other)]
+    assert torch.equal(said[0], said[1])
+    ours = Continuation(model, tokenizer, [ids[:39], ids[:5]], far)
+    said = [ours.first[:1], ours.next([0], [ids[39]])]
+    packed = pack([ids])
+    segments = Segments(packed, causal(packed.lengths, packed.input_ids))
+    wanted = _log(predict_segments(model, segments, rows=torch.tensor([38, 39]))[0], tokenizer)
+    torch.testing.assert_close(torch.cat(said), wanted[:, : tokenizer.vocab_size], atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_without_a_memory_a_beginning_within_a_segment_is_seen_whole(
+    model: Model, tokenizer: SentencePieceTokenizer
+) -> None:
+    ids, going = tokenizer.encode(TEXTS[0])[:10], Going(left_to_right=True, memory=0, segment=10)
+    whole = Continuation(model, tokenizer, [ids], replace(going, memory=512)).first
+    assert torch.equal(Continuation(model, tokenizer, [ids], going).first, whole)
+    last = Continuation(model, tokenizer, [ids[8:]], going).first
+    assert torch.equal(Continuation(model, tokenizer, [ids], replace(going, segment=4)).first, last)
+
+
 def test_texts_are_found_and_drawn(model: Model, tokenizer: SentencePieceTokenizer) -> None:
     texts = [tokenizer.encode(text) for text in TEXTS]
     both = write(model, tokenizer, texts, Search(3, 8), going=Going(segment=4))

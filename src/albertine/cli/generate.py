@@ -86,7 +86,12 @@ def continue_(
     ] = None,
     memory: Annotated[int, typer.Option("--memory", min=0, help="Most tokens that are remembered.")] = 512,
     segment: Annotated[
-        int, typer.Option("--segment", min=1, help="XLNet's way: most tokens that are read anew each time.")
+        int,
+        typer.Option(
+            "--segment",
+            min=1,
+            help="Most tokens that are read at once; in XLNet's way the newest up to so many each time anew.",
+        ),
     ] = 128,
     max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, help="Longest text in tokens.")] = 64,
     beams: Annotated[int, typer.Option("--beams", min=1, help=f"{FOLLOWED}.")] = 1,

@@ -48,7 +48,7 @@ TextField = Annotated[str, typer.Option("--text-field", help="Of JSON lines and 
 Encoding = Annotated[str, typer.Option("--encoding", help="Of text files.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 EachJson = Annotated[bool, typer.Option("--json", help="Print a JSON object for each text.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print all settings and stop.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print all settings, with what each is, and stop.")]
 
 
 ANY_MODEL = (

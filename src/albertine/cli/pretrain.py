@@ -64,12 +64,12 @@ def run(
     Args:
         words: of the command without --resume and --processes, for the other processes.
     """
-    from albertine.settings import dump
+    from albertine.settings import explained
     from albertine.training.distributed import check_cards, is_main
     from albertine.training.launch import started, threads_each, together
 
     if dry_run:
-        typer.echo(dump(settings), nl=False)
+        typer.echo(explained(settings), nl=False)
         if settings.stages:
             from albertine.pretraining.stages import told
 

@@ -37,7 +37,14 @@ def score(
         int | None,
         typer.Option("--max-length", min=8, help="Tokens of a sample; default: the run's, or 128."),
     ] = None,
-    sequences: Annotated[int, typer.Option("--sequences", min=1, help="Most samples to judge.")] = 1024,
+    sequences: Annotated[
+        int,
+        typer.Option(
+            "--sequences",
+            min=1,
+            help="Most samples to judge; where sequences go on, the text of so many of the run's length.",
+        ),
+    ] = 1024,
     pairs: Annotated[
         bool,
         typer.Option(
@@ -107,13 +114,20 @@ def score(
 
 
 def _print_stream(s: Mapping[str, Any]) -> None:
-    """The scores of a model whose sequences go on."""
+    """The scores of a model whose sequences go on; of a masked one those on [MASK] alone first."""
+    of, one = ("mask_", "[MASK]") if "mask_loss" in s else ("", "token")
+    loss, level, count = s[f"{of}loss"], s[f"{of}baseline_loss"], show.count(s[f"{of}count"])
     known = {
-        "perplexity": f"{s['perplexity']:.2f} (by frequency alone {math.exp(s['baseline_loss']):.1f})",
-        "bits a token": f"{s['bits']:.3f}",
-        "right": f"{s['accuracy']:.1%} of {show.count(s['count'])} (the commonest word: {s['baseline']:.1%})",
-        "read": f"segments of {s['segment']} tokens, and {s['memory']} before each in memory",
+        "perplexity": f"{math.exp(loss):.2f} (by frequency alone {math.exp(level):.1f})",
+        f"bits a {one}": f"{loss / math.log(2):.3f}",
+        "right": f"{s[f'{of}accuracy']:.1%} of {count} (the commonest word: {s[f'{of}baseline']:.1%})",
     }
+    if of:
+        known["those kept or replaced too"] = (
+            f"perplexity {s['perplexity']:.2f}, {s['accuracy']:.1%} of {show.count(s['count'])} right "
+            f"(without skill, copied: {s['floor']:.1%})"
+        )
+    known["read"] = f"segments of {s['segment']} tokens, and {s['memory']} before each in memory"
     show.facts(f"Held-out documents, {s['kind']} tokens", known)
 
 

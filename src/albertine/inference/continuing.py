@@ -2,9 +2,9 @@
 kept as a memory of every depth (Dai et al. 2019, section 3.2), and is not computed again.
 
 A model that was trained left to right has read a token for good when it has read it, so all but the newest
-is memory. In XLNet's way a token to be predicted is asked for by the second stream, and what is before it
-sees itself in both directions; so the newest tokens are read again for every next one, until there are
-enough of them to go into the memory as a segment.
+is memory, and a long beginning is read segment by segment. In XLNet's way a token to be predicted is asked
+for by the second stream, and what is before it sees itself in both directions; so the newest tokens are read
+again for every next one, until there are enough of them to go into the memory as a segment.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class Going:
         left_to_right: the model was trained so; otherwise it is asked in XLNet's way. None, for
             `Predictor.go_on`: as its folder says.
         memory: most tokens that are remembered, at every depth.
-        segment: XLNet's way: how many tokens, at most, are read anew for every token.
+        segment: most tokens that are read at once, which see one another besides what is remembered; in
+            XLNet's way the newest up to so many are read anew for every token.
     """
 
     left_to_right: bool | None = None
@@ -83,14 +84,16 @@ class Continuation:
         return self._said()
 
     def _said(self) -> Tensor:
+        while long := [i for i, text in enumerate(self._texts) if len(text.newest) > self._going.segment]:
+            self._remember(long)
         logits = self._left_to_right() if self._going.left_to_right else self._asked()
         logits = logits.float()[:, : self._pieces]
         return logits.index_fill(1, self._silent, float("-inf")).log_softmax(-1)
 
     def _left_to_right(self) -> Tensor:
         """Logits (texts, V) of what follows the newest tokens, which then are memory."""
-        packed = pack([text.newest for text in self._texts]).to(self._model.device)
-        segments = Segments(packed, causal(packed.lengths, packed.input_ids))
+        segments = self._segments([text.newest for text in self._texts])
+        packed = segments.packed
         logits, memory = predict_segments(
             self._model, segments, self._memory(), rows=packed.last_tokens, keep=self._going.memory
         )
@@ -100,8 +103,6 @@ class Continuation:
     def _asked(self) -> Tensor:
         """Logits (texts, V) by the second stream: of a place behind the newest tokens, which sees them and
         which none of them sees."""
-        while long := [i for i, text in enumerate(self._texts) if len(text.newest) > self._going.segment]:
-            self._remember(long)
         unknown = [0]  # whatever stands in that place: the second stream does not look at it
         packed = pack([[*text.newest, *unknown] for text in self._texts]).to(self._model.device)
         asked = packed.last_tokens
@@ -113,11 +114,17 @@ class Continuation:
     def _remember(self, chosen: Sequence[int]) -> None:
         """Take the first segment of the newest tokens of some texts into their memories."""
         texts, size = [self._texts[i] for i in chosen], self._going.segment
-        packed = pack([text.newest[:size] for text in texts]).to(self._model.device)
+        segments = self._segments([text.newest[:size] for text in texts])
         before = Memory.joined([text.memory for text in texts])
-        _, memory = read_segments(self._model.encoder, Segments(packed), before, keep=self._going.memory)
+        _, memory = read_segments(self._model.encoder, segments, before, keep=self._going.memory)
         for place, (i, text) in enumerate(zip(chosen, texts, strict=True)):
             self._texts[i] = _Text(memory.of([place]), text.newest[size:])
+
+    def _segments(self, tokens: Sequence[Sequence[int]]) -> Segments:
+        """Some tokens of some texts, as the model was trained to read them."""
+        packed = pack(tokens).to(self._model.device)
+        causally = self._going.left_to_right
+        return Segments(packed, causal(packed.lengths, packed.input_ids) if causally else None)
 
     def _memory(self) -> Memory:
         return Memory.joined([text.memory for text in self._texts])

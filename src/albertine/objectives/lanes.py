@@ -10,6 +10,7 @@ lane.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -128,6 +129,12 @@ class Lanes:
         within = self._offsets[number] - np.repeat(self._start, counts)
         laid: Ints = np.repeat(self._laid[:-1], counts) + within
         return laid
+
+
+def forward_first(lanes: Sequence[int], *, both: bool) -> list[int]:
+    """The same lanes, those that run against the text behind the others: only neighbours of one direction are
+    computed together."""
+    return sorted(lanes, key=lambda lane: both and lane % 2 == 1)
 
 
 def lane_length(tokens: int, count: int, *, both: bool) -> int:

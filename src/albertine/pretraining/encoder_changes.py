@@ -31,38 +31,54 @@ class EncoderChanges(Settings):
     The vocabulary is the corpus', and what depths share is `model.sharing`.
     """
 
-    hidden_size: int | None = None
-    num_hidden_layers: int | None = Field(None, ge=1, le=MAX_DEPTH)
-    num_attention_heads: int | None = None
-    intermediate_size: int | None = None
+    hidden_size: int | None = Field(None, description="width of the hidden states")
+    num_hidden_layers: int | None = Field(
+        None, ge=1, le=MAX_DEPTH, description="depths: how many layers are computed"
+    )
+    num_attention_heads: int | None = Field(None, description="heads, which divide hidden_size")
+    intermediate_size: int | None = Field(None, description="width inside the feed-forward part")
     embedding_size: int | None = Field(
         None, description="default: the preset's, or hidden_size where the preset has the two equal"
     )
-    hidden_act: Activation | None = None
-    hidden_dropout_prob: float | None = None
-    attention_probs_dropout_prob: float | None = None
-    classifier_dropout_prob: float | None = None
-    max_position_embeddings: int | None = None
-    type_vocab_size: int | None = None
-    initializer_range: float | None = None
-    layer_norm_eps: float | None = None
-    pad_token_id: int | None = None
-    embedding_mapping: Mapping | None = None
-    feed_forward_dropout: bool | None = None
-    sentence_dropout: bool | None = None
-    initialization: Initialization | None = None
+    hidden_act: Activation | None = Field(None, description="gelu_new (tanh), gelu (erf) or relu")
+    hidden_dropout_prob: float | None = Field(None, description="dropout of hidden states")
+    attention_probs_dropout_prob: float | None = Field(None, description="dropout of attention weights")
+    classifier_dropout_prob: float | None = Field(None, description="dropout before a classifier")
+    max_position_embeddings: int | None = Field(None, description="most tokens of a text")
+    type_vocab_size: int | None = Field(None, description="kinds of segments; 0: segments are not told apart")
+    initializer_range: float | None = Field(None, description="deviation of new weights")
+    layer_norm_eps: float | None = Field(None, description="epsilon of LayerNorms")
+    pad_token_id: int | None = Field(None, description="piece that stands for padding")
+    embedding_mapping: Mapping | None = Field(
+        None,
+        description="from embedding_size to hidden_size: if_needed; always, as in transformers; words: "
+        "before positions and segments are added, as brightmart's",
+    )
+    feed_forward_dropout: bool | None = Field(
+        None, description="false: none behind the feed-forward part, as transformers' ALBERT"
+    )
+    sentence_dropout: bool | None = Field(
+        None, description="true: dropout before the sentence head, as transformers' ALBERT"
+    )
+    initialization: Initialization | None = Field(None, description="truncated_normal, or normal")
     positions: Positions | None = Field(
         None,
         description="learned; rotary or relative: no table, only distances; none: see position_signal",
     )
-    rotary_base: float | None = None
+    rotary_base: float | None = Field(
+        None, description="rotary: the slowest angle a place is 1 / rotary_base"
+    )
     norm: Norm | None = Field(None, description="post: behind each block, as in ALBERT; pre: before it")
     feed_forward: FeedForward | None = Field(None, description="plain, or gated as in ModernBERT")
-    biases: bool | None = None
-    qk_norm: bool | None = None
-    clamp_positions: int | None = None
-    relative_biases: RelativeBiasesOf | None = None
-    embedding_norm: bool | None = None
+    biases: bool | None = Field(None, description="false: none in linear layers and LayerNorms")
+    qk_norm: bool | None = Field(None, description="true: bring queries and keys to one length")
+    clamp_positions: int | None = Field(
+        None, description="relative positions: larger distances count as this one; 0: none does"
+    )
+    relative_biases: RelativeBiasesOf | None = Field(
+        None, description="relative positions: block, each has its own; tied: all have those of the first"
+    )
+    embedding_norm: bool | None = Field(None, description="false: embeddings are not normalised, as in XLNet")
     summary: Summary | None = Field(
         None, description="the token that stands for a sequence; default: where the corpus' tokenizer has it"
     )
@@ -75,8 +91,14 @@ class EncoderChanges(Settings):
         description="basic or accumulated: every token decides how many steps it takes, num_hidden_layers at "
         "most; needs one block for all depths",
     )
-    halting_epsilon: float | None = None
-    halting_limit: HaltingLimit | None = None
+    halting_epsilon: float | None = Field(
+        None, description="a token halts where its probabilities sum up to more than one less this"
+    )
+    halting_limit: HaltingLimit | None = Field(
+        None,
+        description="what a token gets that has not halted at the last step: its remainder, or as in the "
+        "reference its probability alone",
+    )
     solver: Solver | None = Field(
         None,
         description="anderson or broyden: run the block that all depths share to its fixed point, by "

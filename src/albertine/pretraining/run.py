@@ -157,7 +157,7 @@ def _run(
             if world.main
             else None,  # all see the same numbers
             reporter=reporter,
-            on_start=partial(_describe, folder, settings, world, teacher),
+            on_start=partial(_describe, folder, settings, world, corpus, teacher),
             on_best=keep_best,
             branching=branching(corpus, settings),
             clock=clock,
@@ -207,9 +207,19 @@ def _teacher(settings: PretrainingSettings, tokenizer: Tokenizer, world: World) 
 
 
 def _describe(
-    folder: RunFolder, settings: PretrainingSettings, world: World, teacher: Teacher | None = None
+    folder: RunFolder,
+    settings: PretrainingSettings,
+    world: World,
+    corpus: Corpus,
+    teacher: Teacher | None = None,
 ) -> None:
     describe(folder, settings, world)
+    told = corpus.manifest.settings.get("words") == "jieba"
+    if told and settings.objective.kind == "masked" and not settings.objective.masking.whole_word:
+        log.warning(
+            "the corpus knows its words by jieba, but single tokens are hidden; to hide words whole, set "
+            "objective.masking.whole_word=true"
+        )
     if teacher is not None:
         teacher.write(folder.path)
         log.info("learns from %s, sha256 %s", teacher.name, teacher.sha256)

@@ -15,14 +15,16 @@ from albertine.arithmetic import InferencePrecision
 from albertine.corpus.reader import Corpus
 from albertine.devices import device_of
 from albertine.errors import ModelError, SettingsError, TokenizerError
+from albertine.interop.config_values import our_flags
 from albertine.interop.heads import task_of
 from albertine.interop.huggingface import read_folder
 from albertine.interop.places import model_folder
 from albertine.model.model import Model
-from albertine.objectives.baseline import Unigram, blind_accuracy, count_tokens, masked_labels
+from albertine.objectives.baseline import Unigram, count_tokens
 from albertine.objectives.batch import PretrainingBatch
 from albertine.pretraining.data import held_out_batches
 from albertine.pretraining.held_out import judge
+from albertine.pretraining.masked_scores import masked_scores
 from albertine.pretraining.settings import ObjectiveChoice, PretrainingSettings
 from albertine.pretraining.stream_scores import stream_scores
 from albertine.settings import load
@@ -101,7 +103,8 @@ def held_out_scores(
 
     Args:
         max_length: of a sample; by default the run's, or 128.
-        sequences: most samples to judge.
+        sequences: most samples to judge; of a model whose sequences go on, as much text as so many of the
+            run's length have, whatever `max_length` is.
         memory: of a model whose sequences go on, tokens before a sample that it may look at; default: as in
             training.
         reach: of such a model, every token sees so many before it and no more; default: all there are.
@@ -119,9 +122,10 @@ def held_out_scores(
         ModelError, CorpusError, TokenizerError: what is missing, damaged or does not fit together.
     """
     counts, model = token_counts(judged, corpus_folder) if counts is None else counts, judged.model
-    objective = objective_of(judged, max_length)
+    objective = objective_of(judged, max_length, memory)
     if objective.streamed:
-        how = {"memory": memory, "reach": reach}
+        own = objective_of(judged, None, memory).max_length
+        how = {"memory": memory, "reach": reach, "length": own}
         return {"lm": stream_scores(model, corpus_folder, objective, **how, sequences=sequences)}
     if memory is not None or reach is not None:
         raise SettingsError(
@@ -143,30 +147,10 @@ def held_out_scores(
         "baseline_loss": level.cross_entropy,
         "count": level.count,
     }
-    scores = {"mlm": words | _words(found, unigram, batches)}
+    scores = {"mlm": words | masked_scores(found, unigram, batches)}
     if "sentence_accuracy" in found:
         scores[objective.pairs] = _sentences(objective.pairs, found, batches)
     return scores
-
-
-def _words(
-    found: Mapping[str, float], unigram: Unigram, batches: Sequence[PretrainingBatch]
-) -> dict[str, float]:
-    """What the accuracy over all chosen tokens, of which a tenth can be copied, does not tell."""
-    details = {"floor": blind_accuracy(batches, unigram.guess)}
-    details |= {name: found[name] for name in ("cosine", "mean_steps") if name in found}
-    labels = np.concatenate([masked_labels(batch) for batch in batches])
-    level = unigram.score(labels)
-    if level.count:
-        details |= {
-            "mask_accuracy": found["mask_accuracy"],
-            "mask_loss": found["mask_loss"],
-            "mask_baseline": level.accuracy,
-            "mask_baseline_loss": level.cross_entropy,
-            "mask_count": level.count,
-            "context_gain": level.cross_entropy - found["mask_loss"],
-        }
-    return details
 
 
 def _sentences(task: str, found: Mapping[str, float], batches: Sequence[PretrainingBatch]) -> dict[str, Any]:
@@ -204,21 +188,22 @@ def _settings_of_run(folder: Path) -> PretrainingSettings | None:
         return None  # a settings.yaml of something else
 
 
-def objective_of(judged: Pretrained, max_length: int | None) -> ObjectiveChoice:
+def objective_of(judged: Pretrained, max_length: int | None, memory: int | None = None) -> ObjectiveChoice:
     """What a model is judged on: the objective of its run, or the default.
 
+    Args:
+        memory: that of the judging, for a folder that tells all but the memory of its training.
+
     Raises:
-        ModelError: it has not so many positions, or nothing tells in what order it predicts.
+        ModelError: it has not so many positions, or nothing tells in what order it predicts, or how.
+        SettingsError: its segments cannot have such a length.
     """
     folder, model, _ = judged
     settings = _settings_of_run(folder)
-    if model.mlm is None and settings is None:
-        raise ModelError(
-            "does not tell whether it predicts from left to right or in a drawn order",
-            where=folder,
-            remedy="Name it in the folder of its run, whose settings.yaml tells",
-        )
-    objective = settings.objective if settings else ObjectiveChoice()
+    if settings:
+        objective = settings.objective
+    else:
+        objective = ObjectiveChoice() if model.mlm is not None else _told(folder, memory)
     pairs = next((kind for kind in ("sop", "nsp") if kind in model.heads), "none")
     positions = model.config.max_position_embeddings
     length = max_length or min(objective.max_length if settings else LENGTH, positions)
@@ -226,4 +211,46 @@ def objective_of(judged: Pretrained, max_length: int | None) -> ObjectiveChoice:
         raise ModelError(
             f"has {positions} positions", where=folder, remedy=f"Give --max-length {positions} or less"
         )
-    return objective.model_copy(update={"pairs": pairs, "max_length": length})
+    changed = objective.model_copy(update={"pairs": pairs, "max_length": length})
+    if max_length is not None and objective.kind == "permutation":
+        _check_length(objective, changed, folder)
+    return changed
+
+
+def _told(folder: Path, memory: int | None) -> ObjectiveChoice:
+    """The objective of a model without the settings of its run.
+
+    Raises:
+        ModelError: its folder, and `memory`, do not tell enough.
+    """
+    learned, run = our_flags(read_folder(folder).config).get("objective"), "in the folder of its run"
+    if learned == "causal":
+        if memory is not None:
+            return ObjectiveChoice(kind="causal", pairs="none", memory=memory)
+        what = "tells that it predicts from left to right, and not how many tokens it remembers"
+        raise ModelError(
+            what, where=folder, remedy=f"Give --memory, or name it {run}, whose settings.yaml tells"
+        )
+    if learned == "permutation":
+        what = "tells that it predicts in a drawn order, and neither which tokens nor in what segments"
+    else:
+        what = "does not tell whether it predicts from left to right or in a drawn order"
+    raise ModelError(what, where=folder, remedy=f"Name it {run}, whose settings.yaml tells")
+
+
+def _check_length(own: ObjectiveChoice, changed: ObjectiveChoice, folder: Path) -> None:
+    """Refuse segments of another length than the run's where its settings do not fit them.
+
+    Raises:
+        SettingsError: they do not.
+    """
+    length, reuse = changed.max_length, own.permutation.reuse
+    remedy = f"Leave --max-length out: its own segments have {own.max_length}"
+    if reuse and length != own.max_length:
+        what = f"its segments hold {reuse} tokens of the step before, and cannot have {length} in all"
+        raise SettingsError(what, where=folder, remedy=remedy)
+    try:
+        changed.streams(2)
+    except SettingsError as error:
+        what = f"its objective does not fit segments of {length} tokens: {error.what}"
+        raise SettingsError(what, where=folder, remedy=remedy) from error

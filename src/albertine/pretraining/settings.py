@@ -96,12 +96,16 @@ class ModelChoice(Settings):
 class Masking(Settings):
     """Masked-LM choices, section 3.1 of the ALBERT paper."""
 
-    probability: float = Field(0.15, gt=0, lt=1)
+    probability: float = Field(0.15, gt=0, lt=1, description="share of the tokens to predict")
     ngram: int = Field(
         3, ge=1, le=10, description="longest run of words masked together; p(n) is proportional to 1/n"
     )
-    favor_shorter: bool = True
-    whole_word: bool = True
+    favor_shorter: bool = Field(
+        True, description="ngram: short runs are likelier; false: the same weights in reverse"
+    )
+    whole_word: bool = Field(
+        True, description="hide words, not single tokens; what a word is `prepare --words` says"
+    )
     permutation: bool = Field(False, description="also shuffle further n-grams and predict them")
     max_predictions: int | None = Field(
         None, ge=1, description="Google's fixed limit (20); default 15 % of the length"
@@ -135,7 +139,7 @@ class Permutation(Settings):
     )
     ngram: int = Field(5, ge=1, le=20, description="longest span of words; p(n) is proportional to 1/n")
     alpha: int = Field(6, ge=1, description="a span of n words has a context of n * alpha / beta tokens")
-    beta: int = Field(1, ge=1)
+    beta: int = Field(1, ge=1, description="see alpha")
     both_directions: bool = Field(False, description="half of a batch reads the text from its end")
 
 
@@ -154,9 +158,15 @@ class ObjectiveChoice(Settings):
         "what ALBERT does, and otherwise sequences go on from step to step",
     )
     permutation: Permutation = Permutation()
-    pairs: Literal["sop", "nsp", "none"] = "sop"
-    max_length: int = Field(128, ge=8)
-    short_probability: float = Field(0.1, ge=0, le=1)
+    pairs: Literal["sop", "nsp", "none"] = Field(
+        "sop",
+        description="what of two segments is told: sop, which comes first; nsp, whether they belong "
+        "together; none: samples are one passage",
+    )
+    max_length: int = Field(128, ge=8, description="tokens of a sample, special pieces included")
+    short_probability: float = Field(
+        0.1, ge=0, le=1, description="share of samples that are drawn shorter than max_length"
+    )
     reference_defects: bool = Field(False, description="reproduce the reference's cross-document pairs")
     repeats: float = Field(
         0.0,
@@ -248,7 +258,7 @@ class Stage(Settings):
     """A part of a run, and what differs in it from the run's own settings; None: as they are."""
 
     begin: float = Field(ge=0, lt=1, description="share of the run at which it begins; of the first 0")
-    max_length: int | None = Field(None, ge=8)
+    max_length: int | None = Field(None, ge=8, description="tokens of a sample, at most the run's")
     batch_size: int | None = Field(
         None, ge=1, description="default: as many tokens as training.batch_size of objective.max_length"
     )
@@ -257,10 +267,10 @@ class Stage(Settings):
         description=f"default: the run's, but none where max_length is shortened below {SHORTEST_PAIRS}",
     )
     repeats: float | None = Field(None, ge=0, le=1, description="default: the run's, and 0 without pairs")
-    mask_probability: float | None = Field(None, gt=0, lt=1)
-    masked: float | None = Field(None, ge=0, le=1)
-    random: float | None = Field(None, ge=0, le=1)
-    ngram: int | None = Field(None, ge=1, le=10)
+    mask_probability: float | None = Field(None, gt=0, lt=1, description="objective.masking.probability here")
+    masked: float | None = Field(None, ge=0, le=1, description="objective.masking.masked here")
+    random: float | None = Field(None, ge=0, le=1, description="objective.masking.random here")
+    ngram: int | None = Field(None, ge=1, le=10, description="objective.masking.ngram here")
     depth: int | None = Field(None, ge=1, le=MAX_DEPTH, description="compute only the first depths")
     causal: bool = Field(
         False,
@@ -302,7 +312,7 @@ class TrainingChoice(Computing):
     micro_batch_tokens: int = Field(
         16384, ge=64, description="most tokens in one forward pass of one process"
     )
-    steps: int | None = Field(None, ge=1)
+    steps: int | None = Field(None, ge=1, description="length of the run in updates")
     minutes: float | None = Field(
         None, gt=0, description="wall-clock budget instead of steps, counted over restarts"
     )
@@ -312,8 +322,8 @@ class TrainingChoice(Computing):
     learning_rate: float | None = Field(
         None,
         gt=0,
-        description="default: 0.00176 at 4096 (lamb), 1e-4 at 256 (adamw), scaled by the square root; "
-        "0.02 at any batch (muon)",
+        description="the peak; default: 0.00176 at 4096 (lamb), 1e-4 at 256 (adamw), scaled by the square "
+        "root; 0.02 at any batch (muon)",
     )
     adamw_rate: float | None = Field(
         None,
@@ -321,11 +331,15 @@ class TrainingChoice(Computing):
         description="muon: learning rate of all but the matrices of the blocks, over that of these; "
         f"default {ADAMW_SHARE:g}",
     )
-    schedule: Literal["linear", "wsd", "constant"] = "linear"
+    schedule: Literal["linear", "wsd", "constant"] = Field(
+        "linear",
+        description="of the learning rate after the warm-up: linear falls to 0, wsd stays and falls over the "
+        "share decay, constant stays",
+    )
     warmup: float = Field(0.025, ge=0, lt=1, description="share of the run; the paper's 3125 of 125000")
     decay: float = Field(0.2, gt=0, le=1, description="share of the run over which wsd decays")
-    weight_decay: float = Field(0.01, ge=0)
-    clip: float | None = Field(1.0, gt=0)
+    weight_decay: float = Field(0.01, ge=0, description="of matrices; biases and norms have none")
+    clip: float | None = Field(1.0, gt=0, description="most length of the gradient; none: any")
     average: float | None = Field(
         None,
         gt=0,
@@ -361,12 +375,14 @@ class TrainingChoice(Computing):
 class Watching(Settings):
     """How often to look and to save; `every` counts steps."""
 
-    log_every: int = Field(10, ge=1)
-    evaluate_every: int = Field(500, ge=1)
+    log_every: int = Field(10, ge=1, description="steps from line to line of metrics.jsonl")
+    evaluate_every: int = Field(
+        500, ge=1, description="steps from one judgement by held-out text to the next"
+    )
     evaluate_sequences: int = Field(512, ge=1, description="held-out sequences judged each time")
-    checkpoint_every: int = Field(500, ge=1)
+    checkpoint_every: int = Field(500, ge=1, description="steps from checkpoint to checkpoint")
     keep: int = Field(3, ge=2, description="checkpoints kept")
-    tensorboard: bool = True
+    tensorboard: bool = Field(True, description="write tensorboard/ too, where it is installed")
     stop_on_alarm: bool = Field(
         False, description="end the run at an alarm; the same command goes on past it"
     )
@@ -375,7 +391,7 @@ class Watching(Settings):
 class PretrainingSettings(RunSettings):
     """One pretraining run."""
 
-    corpus: Path
+    corpus: Path = Field(description="folder that `albertine prepare` made")
     model: ModelChoice
     objective: ObjectiveChoice = ObjectiveChoice()
     training: TrainingChoice

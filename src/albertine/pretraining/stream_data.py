@@ -11,6 +11,7 @@ import numpy as np
 from albertine.corpus.loader import Loader
 from albertine.corpus.reader import Corpus
 from albertine.errors import CorpusError
+from albertine.objectives.lanes import forward_first
 from albertine.objectives.stream_batch import StreamBatch, StreamBuilder
 from albertine.pretraining.data import HELD_OUT_SEED, held_out_corpus
 from albertine.pretraining.settings import ObjectiveChoice, PretrainingSettings
@@ -47,7 +48,8 @@ class StreamBatches:
         streams = settings.objective.streams(training.batch_size)
         self.builder = StreamBuilder(corpus, streams, settings.seed, corpus.tokenizer())
         self.cursor, self.workers = cursor, training.workers
-        self.lanes = dealt(streams.lanes, rank, world, streams.length, training.micro_batch_tokens)
+        parts = dealt(streams.lanes, rank, world, streams.length, training.micro_batch_tokens)
+        self.lanes = [forward_first(lanes, both=streams.both) for lanes in parts]
 
     def __iter__(self) -> Iterator[tuple[Place, list[MicroBatch]]]:
         yield from Loader(self._build, _Places(self.builder.segments, self.cursor), self.workers)
@@ -90,6 +92,7 @@ def held_out_streams(
     objective: ObjectiveChoice,
     *,
     sequences: int,
+    length: int | None = None,
     lanes: int = HELD_OUT_LANES,
     rank: int = 0,
     world: int = 1,
@@ -99,30 +102,47 @@ def held_out_streams(
 
     Args:
         sequences: how many, all lanes together; about that, and fewer if the held-out part is smaller.
+        length: tokens of one of these; segments of another length, more or fewer of them, then have as much
+            text. Default: the segments' own.
         lanes: as many, or fewer where there is too little text for them.
         rank, world: every process gets its share of the lanes, which may be none.
 
     Raises:
         CorpusError: the corpus was prepared without held-out documents, or with too few.
     """
-    corpus = held_out_corpus(folder)
-    builder = _widest(corpus, objective, lanes)
+    builder = _widest(held_out_corpus(folder), objective, lanes, folder)
     here = builder.settings
-    mine = np.array_split(np.arange(here.lanes), world)[rank].tolist()
-    count = min(builder.segments, max(1, sequences // here.lanes))
+    mine = forward_first(np.array_split(np.arange(here.lanes), world)[rank].tolist(), both=here.both)
+    count = _segments(builder, sequences, length or here.length)
     return [builder.build(0, segment, mine) for segment in range(count if mine else 0)]
 
 
-def _widest(corpus: Corpus, objective: ObjectiveChoice, lanes: int) -> StreamBuilder:
-    """Streams of as many lanes as the text has room for, up to `lanes`."""
+def _segments(builder: StreamBuilder, sequences: int, length: int) -> int:
+    """Segments of each lane with the text of `sequences` of `length` tokens: whole ones of these."""
+    here = builder.settings
+    wanted = max(1, min(sequences // here.lanes, builder.segments * here.length // length))
+    return min(builder.segments, max(1, wanted * length // here.length))
+
+
+def _widest(corpus: Corpus, objective: ObjectiveChoice, lanes: int, folder: Path) -> StreamBuilder:
+    """Streams of as many lanes as the text has room for, up to `lanes`.
+
+    Raises:
+        CorpusError: it has room for none.
+    """
     least = 2 if objective.permutation.both_directions else 1
-    names, tried = corpus.tokenizer(), _halved(lanes, least)
-    for count in tried[:-1]:
+    names = corpus.tokenizer()
+    for count in _halved(lanes, least):
         try:
             return StreamBuilder(corpus, objective.streams(count), HELD_OUT_SEED, names)
         except CorpusError:
             continue
-    return StreamBuilder(corpus, objective.streams(tried[-1]), HELD_OUT_SEED, names)
+    tokens = int(np.asarray(corpus.sentence_lengths, dtype=np.int64).sum())
+    raise CorpusError(
+        f"its held-out documents have {tokens} tokens, too few for segments of {objective.max_length}",
+        where=folder,
+        remedy="Prepare it again with a larger --held-out share, or use a shorter max_length",
+    )
 
 
 def _halved(lanes: int, least: int) -> Sequence[int]:

@@ -13,6 +13,7 @@ from albertine.model.model import Model
 from albertine.objectives.baseline import Unigram
 from albertine.pretraining.data import predicted_counts
 from albertine.pretraining.held_out import judge_streams
+from albertine.pretraining.masked_scores import masked_scores
 from albertine.pretraining.settings import ObjectiveChoice
 from albertine.pretraining.stream_data import held_out_streams
 
@@ -25,6 +26,7 @@ def stream_scores(
     memory: int | None = None,
     reach: int | None = None,
     sequences: int = 1024,
+    length: int | None = None,
 ) -> dict[str, Any]:
     """Judge a model on held-out segments of its objective, which go on from step to step.
 
@@ -32,23 +34,27 @@ def stream_scores(
         objective: with `max_length` the tokens of a segment.
         memory: tokens before a segment that it may look at; default: as in training.
         reach: every token sees so many before it and no more, wherever it stands in its segment; None: all.
-        sequences: about so many segments are judged.
+        sequences: about so many segments are judged. length: as in `held_out_streams`.
 
     Returns:
         `accuracy` and `loss` in nats a token, `perplexity`, `bits` a token, `memory`, `segment`, `count` of
-        predictions; and `baseline` and `baseline_loss` of guessing by frequency.
+        predictions; and `baseline` and `baseline_loss` of guessing by frequency. Of a masked objective, whose
+        chosen tokens can be copied where they are kept, also those of [MASK] alone: see `masked_scores`.
 
     Raises:
         CorpusError: too few held-out documents. SettingsError: segments of another length do not fit.
     """
     kept = objective.memory if memory is None else memory
-    batches = held_out_streams(corpus_folder, objective, sequences=sequences)
+    batches = held_out_streams(corpus_folder, objective, sequences=sequences, length=length)
     found = judge_streams(model, batches, memory=kept, reach=reach, device=model.device)
     counts = predicted_counts(Corpus(corpus_folder), objective, model.config.vocab_size)
-    level = Unigram(counts).score_batches(batches)
+    unigram = Unigram(counts)
+    level = unigram.score_batches(batches)
+    hidden = masked_scores(found, unigram, batches) if objective.kind == "masked" else {}
     return {
         "task": "lm",
         "kind": objective.kind,
+        **hidden,
         "accuracy": found["mlm_accuracy"],
         "loss": found["mlm_loss"],
         "perplexity": math.exp(found["mlm_loss"]),

@@ -34,10 +34,10 @@ class Student(Settings):
     sharing: Literal["all", "attention", "ffn", "none"] | None = Field(
         None, description="what its depths share; a block for several depths begins with their mean"
     )
-    hidden_size: int | None = Field(None, ge=1)
-    num_attention_heads: int | None = Field(None, ge=1)
-    intermediate_size: int | None = Field(None, ge=1)
-    embedding_size: int | None = Field(None, ge=1)
+    hidden_size: int | None = Field(None, ge=1, description="width of the hidden states")
+    num_attention_heads: int | None = Field(None, ge=1, description="heads, which divide hidden_size")
+    intermediate_size: int | None = Field(None, ge=1, description="width inside the feed-forward part")
+    embedding_size: int | None = Field(None, ge=1, description="width of the word embeddings")
 
     @model_validator(mode="after")
     def _smaller(self) -> Student:

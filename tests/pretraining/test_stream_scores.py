@@ -1,0 +1,127 @@
+"""How a run whose sequences go on is scored: on the same text whatever the segments, and what cannot be."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+
+import pytest
+import torch
+
+import albertine
+from albertine.cli.app import run as command_line
+from albertine.errors import CorpusError, ModelError, SettingsError
+from albertine.interop.huggingface import load_model
+from albertine.pretraining.held_out import judge_streams
+from albertine.pretraining.stream_data import held_out_streams
+from albertine.pretraining.stream_scores import stream_scores
+from tests.pretraining.conftest import Build
+from tests.pretraining.test_streams import model_of, run, settings_of
+
+
+def test_a_folder_without_the_settings_of_its_run_tells_what_it_can(build: Build) -> None:
+    settings = settings_of(build)
+    folder = run(settings)
+    scores = albertine.score(folder / "final", settings.corpus, max_length=8, sequences=64)["lm"]
+    lonely = folder.parent.parent / "alone"
+    shutil.copytree(folder / "final", lonely)
+    with pytest.raises(ModelError, match=r"from left to right, and not how many tokens.*Give --memory"):
+        albertine.score(lonely, settings.corpus)
+    told = albertine.score(lonely, settings.corpus, max_length=8, sequences=16, memory=24)["lm"]
+    assert told == scores, "whose 64 segments of 32 are 16 of 128"
+    config = json.loads((lonely / "config.json").read_text(encoding="utf-8"))
+    for objective, what in (
+        ("permutation", "in a drawn order, and neither which tokens nor in what segments"),
+        (None, "does not tell whether it predicts from left"),
+    ):
+        config["albertine"]["objective"] = objective
+        (lonely / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        with pytest.raises(ModelError, match=what):
+            albertine.score(lonely, settings.corpus, memory=24)
+
+
+@pytest.mark.parametrize("sequences", [64, 20, 1, 10**6])
+def test_score_reads_the_same_text_in_segments_of_any_length(build: Build, sequences: int) -> None:
+    settings = settings_of(build)
+    model, own = model_of(settings), settings.objective
+    counts, texts = [], []
+    for length in (None, 32, 8, 64):
+        objective = own.model_copy(update={"max_length": length or 32})
+        batches = held_out_streams(settings.corpus, objective, sequences=sequences, length=32)
+        ids = [batch.packed.input_ids.view(len(batch.lanes), -1) for batch in batches]
+        texts.append(torch.cat(ids, 1))
+        counts.append(
+            stream_scores(model, settings.corpus, objective, sequences=sequences, length=32)["count"]
+        )
+    assert torch.equal(texts[0], texts[1]) and torch.equal(texts[0], texts[2])
+    assert counts[0] == counts[1] == counts[2] == texts[0].numel()
+    assert sequences == 1 or abs(counts[3] - counts[0]) <= 8 * 32
+
+
+def test_the_command_scores_the_same_text_in_shorter_segments(build: Build) -> None:
+    settings = settings_of(build)
+    folder = run(settings) / "final"
+    counts = [
+        albertine.score(folder, settings.corpus, max_length=length, sequences=64)["lm"]["count"]
+        for length in (None, 32, 8)
+    ]
+    assert counts == [64 * 32] * 3
+
+
+def test_a_masked_run_with_memory_is_scored_on_masks_first(
+    build: Build, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = settings_of(build, "masked")
+    folder = run(settings) / "final"
+    told = albertine.score(folder, settings.corpus, sequences=32)["lm"]
+    batches = held_out_streams(settings.corpus, settings.objective, sequences=32)
+    judged = judge_streams(load_model(folder), batches, memory=24)
+    assert told["mask_loss"] == pytest.approx(judged["mask_loss"]) != told["loss"]
+    hidden = sum(int((b.packed.input_ids[b.mlm_positions] == b.mask_id).sum()) for b in batches)
+    assert told["mask_count"] == hidden < told["count"]
+    assert told["context_gain"] == told["mask_baseline_loss"] - told["mask_loss"]
+    assert command_line(["score", str(folder), str(settings.corpus), "--sequences", "32"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    values = [" ".join(line) for line in lines]
+    first = next(i for i, line in enumerate(values) if line.startswith("perplexity"))
+    assert values[first].startswith(f"perplexity {math.exp(told['mask_loss']):.2f} (by frequency")
+    assert values[first + 2].startswith(f"right {told['mask_accuracy']:.1%} of {hidden}")
+    assert values[first + 3].startswith(f"those kept or replaced too perplexity {told['perplexity']:.2f}")
+
+
+def test_a_length_that_segments_of_a_run_cannot_have_is_told(build: Build) -> None:
+    settings = settings_of(build, "permutation")
+    folder = run(settings) / "final"
+    own = albertine.score(folder, settings.corpus, sequences=16)
+    assert albertine.score(folder, settings.corpus, sequences=16, max_length=32) == own
+    for length in (16, 24, 64):
+        with pytest.raises(
+            SettingsError, match=r"hold 16 tokens of the step before.*Leave --max-length out.*32"
+        ):
+            albertine.score(folder, settings.corpus, max_length=length)
+    other = settings_of(
+        build, "other", name="block", objective={"kind": "permutation", "permutation": {"block": 16}}
+    )
+    folder = run(other) / "final"
+    assert albertine.score(folder, other.corpus, max_length=16, sequences=16)["lm"]["segment"] == 16
+    with pytest.raises(SettingsError, match=r"not fit segments of 24 tokens: .*Leave --max-length out.*32"):
+        albertine.score(folder, other.corpus, max_length=24)
+
+
+def test_a_held_out_text_too_short_for_a_segment_is_told(build: Build) -> None:
+    settings = settings_of(build)
+    objective = settings.objective.model_copy(update={"max_length": 10**6})
+    with pytest.raises(
+        CorpusError, match=r"have \d+ tokens, too few for segments of 1000000.*--held-out"
+    ) as told:
+        held_out_streams(settings.corpus, objective, sequences=8)
+    assert told.value.where == settings.corpus and "shorter max_length" in str(told.value)
+
+
+def test_a_memory_of_a_model_without_one_is_told(build: Build) -> None:
+    settings = build()
+    folder = run(settings) / "final"
+    for given in ({"memory": 4}, {"reach": 4}):
+        with pytest.raises(SettingsError, match="memory and reach are of models whose sequences go on"):
+            albertine.score(folder, settings.corpus, **given)
