@@ -15,7 +15,7 @@ endif
 .NOTPARALLEL:
 
 help:
-	@echo "make demo    raw text to a pretrained ALBERT in a few minutes"
+	@echo "make demo    raw text to two small pretrained encoders in a few minutes"
 	@echo "make test    the whole test suite"
 	@echo "make test-oldest  a part of it beside the oldest transformers that is supported; make test runs it too"
 	@echo "make check   formatting, lint and types"

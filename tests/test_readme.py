@@ -106,6 +106,25 @@ def test_every_command_that_is_shown_is_one(
             assert code == 0 or "there is no such" in said, f"{line}\n{said}"
 
 
+@pytest.mark.parametrize("page", BOOKS, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_a_shell_gives_a_command_as_it_is_shown(page: Path) -> None:
+    for line in shown(page):
+        given = [word for word in shlex.split(line, posix=False) if "=" in word and word[0] not in "'\""]
+        assert not [word for word in given if set("[]{}*?|;()") & set(word)], line
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_a_name_of_a_run_is_given_once(page: Path) -> None:
+    names = re.findall(r"^albertine finetune .*?\b(name=\S+)", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(names) == len(set(names)), names
+
+
+@pytest.mark.parametrize("page", TOURS.values(), ids=TOURS)
+def test_words_of_jieba_are_hidden_whole(page: Path) -> None:
+    lines = [line for line in page.read_text(encoding="utf-8").splitlines() if "--words jieba" in line]
+    assert lines and all("objective.masking.whole_word=true" in line for line in lines)
+
+
 @pytest.mark.parametrize("language", TOURS)
 def test_the_tour_runs(
     language: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+import albertine.settings as shared
 from albertine.errors import SettingsError
 from albertine.pretraining.settings import PretrainingSettings
-from albertine.settings import absolute, dump, load, read_yaml, resolve
+from albertine.settings import Settings, absolute, dump, explained, load, read_yaml, resolve
 from albertine.tasks.settings import FinetuneSettings
 
 TUNE = ["name=a", "task.train=rows.csv", "encoder.folder=models/a"]
@@ -140,6 +142,28 @@ def test_a_wrong_setting_of_the_command_line_is_not_of_the_file(
         load(PretrainingSettings, tmp_path / "a.yaml", ["name=a", "training.steps=10", *assignments])
 
 
+@pytest.mark.parametrize(
+    ("assignment", "whole"),
+    [("stages.0.max_length=16", "stages"), ("name.x=3", "name"), ("training.steps.x=3", "training.steps")],
+)
+def test_what_has_no_parts_is_given_whole(assignment: str, whole: str, tmp_path: Path) -> None:
+    """Kills: the value of the file thrown away, and the file blamed for what stands there instead."""
+    (tmp_path / "a.yaml").write_text(
+        "name: a\ncorpus: c\nmodel: {preset: albert-base-v2}\ntraining: {steps: 10}\n"
+        "stages: [{begin: 0, max_length: 8}]\n"
+    )
+    key = assignment.partition("=")[0]
+    with pytest.raises(SettingsError) as caught:
+        load(PretrainingSettings, tmp_path / "a.yaml", [assignment])
+    assert str(caught.value) == (
+        f"`{whole}` has no parts, so `{key}` cannot be set. Give it whole: {whole}=…"
+    )
+    (tmp_path / "a.yaml").write_text("corpus: c\nmodel: {preset: albert-base-v2}\n")
+    others = [text for text in ("name=a", "training.steps=10") if not whole.startswith(text.split("=")[0])]
+    with pytest.raises(SettingsError, match=f"^command line: `{whole}`: input should be"):
+        load(PretrainingSettings, tmp_path / "a.yaml", [*others, assignment])
+
+
 def test_paths_lead_to_the_same_files_from_everywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,3 +216,40 @@ def test_a_path_that_is_not_utf8_is_refused(key: str) -> None:
     with pytest.raises(SettingsError) as caught:
         load(FinetuneSettings, None, [*TUNE, f"{key}={name}"])
     assert str(caught.value) == f"`{key}`: `\\xd6\\xd0.csv`: its name is not UTF-8; rename it"
+
+
+def parts(models: tuple[Any, ...]) -> set[Any]:
+    """Classes of settings, and those of every part in them."""
+    below = [annotation for model in models for annotation in shared._fields((model,)).values()]
+    return {*models, *(part for kind in below for part in parts(shared._nested(kind)))}
+
+
+@pytest.mark.parametrize("cls", [PretrainingSettings, FinetuneSettings])
+def test_every_key_is_described(cls: type[Settings]) -> None:
+    for model in parts((cls,)):
+        for name, annotation in shared._fields((model,)).items():
+            nested = shared._nested(annotation)
+            assert shared.description(model, name) or all(part.__doc__ for part in nested or [None]), (
+                f"{model.__name__}.{name}"
+            )
+
+
+@pytest.mark.parametrize(
+    ("cls", "words"),
+    [
+        (PretrainingSettings, [*PRETRAIN, "model.change.norm=pre", "stages=[{begin: 0, max_length: 8}]"]),
+        (FinetuneSettings, [*TUNE, "task.kind=multi", 'task.separator="\\n"', f"task.text={'a # b ' * 20}"]),
+        (FinetuneSettings, [*TUNE, "task.kind=similarity", "task.pair=b"]),
+    ],
+)
+def test_explained_settings_are_the_same_yaml(cls: type[Settings], words: list[str]) -> None:
+    settings = load(cls, None, words)
+    text = explained(settings)
+    assert yaml.safe_load(text) == yaml.safe_load(dump(settings))
+    assert resolve(cls, yaml.safe_load(text)) == settings
+    lines = [line.strip() for line in text.splitlines()]
+    assert all(before.startswith("# ") for before, line in pairwise(lines) if line in KEYS)
+    assert KEYS & set(lines) and max(map(len, text.splitlines())) <= 110
+
+
+KEYS = {"seed: 1", "warmup: 0.025", "warmup: 0.1", "norm: pre", "encoding: utf-8", "training:", "change:"}

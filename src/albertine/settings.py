@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import os
+import textwrap
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import zip_longest
 from pathlib import Path, PurePath
 from types import NoneType, UnionType
@@ -19,6 +21,8 @@ from albertine.errors import SettingsError
 from albertine.released import released_or
 
 MAX_BYTES = 1_000_000
+WIDTH = 100
+"""Of comments."""
 SHORT = {"lr": "learning_rate", "bs": "batch_size", "wd": "weight_decay"}
 """What people call settings elsewhere."""
 
@@ -54,7 +58,7 @@ class RunSettings(Settings):
 
     name: str = Field(description="name of the run's folder")
     output: Path = Field(Path("runs"), description="folder that holds the runs")
-    seed: int = Field(1, ge=0)
+    seed: int = Field(1, ge=0, description="every random draw of training is a function of it")
 
     @field_validator("name")
     @classmethod
@@ -77,7 +81,9 @@ class RunSettings(Settings):
 class Computing(Settings):
     """How a run computes; the weights that come out are the same but for rounding."""
 
-    precision: Precision = "auto"
+    precision: Precision = Field(
+        "auto", description="auto, float32 or bfloat16; auto: bfloat16 where the processor or card has it"
+    )
     compile: bool = Field(
         False,
         description="on a GPU compile each depth as one; on a processor nothing",
@@ -87,7 +93,7 @@ class Computing(Settings):
         description="keep only what goes from depth to depth, compute the rest again in the backward pass: "
         "far less memory, about a third more time",
     )
-    threads: int | None = Field(None, ge=1, description="default: what torch chooses")
+    threads: int | None = Field(None, ge=1, description="of a process; default: what torch chooses")
 
 
 S = TypeVar("S", bound=Settings)
@@ -153,11 +159,17 @@ def override(tree: dict[str, Any], assignments: Iterable[str]) -> dict[str, Any]
             raise SettingsError(f"`{text}` is not an override", remedy="Write key.sub=value")
         node = result
         *parents, leaf = path.strip().split(".")
-        for name in parents:
+        for depth, name in enumerate(parents, 1):
             child = node.get(name)
             if isinstance(child, _Given):
                 child = _yaml(child, name)
-            node[name] = dict(child) if isinstance(child, dict) else {}
+            if child is not None and not isinstance(child, dict):
+                whole = ".".join(parents[:depth])
+                raise SettingsError(
+                    f"`{whole}` has no parts, so `{path.strip()}` cannot be set",
+                    remedy=f"Give it whole: {whole}=…",
+                )
+            node[name] = dict(child or {})
             node = node[name]
         node[leaf] = None if value == "null" else _Given(value)
     return result
@@ -190,12 +202,20 @@ def resolve(cls: type[S], tree: dict[str, Any], where: object = None, assignment
         lines = [_explain(cls, item) for item in error.errors()]
         if where is not None:
             keys = tuple(text.partition("=")[0].strip() + "." for text in assignments)
-            given = [".".join(map(str, (*item["loc"], ""))).startswith(keys) for item in error.errors()]
+            given = [_is_of(keys, item) for item in error.errors()]
             if all(given):
                 where = "command line"
             else:
                 lines = [x + " (command line)" * by for x, by in zip(lines, given, strict=True)]
         raise SettingsError("; ".join(lines), where=where) from error
+
+
+def _is_of(keys: tuple[str, ...], item: Any) -> bool:
+    """Whether a problem is of the command line: below one of its keys, each with a dot behind it, or where
+    these made a part of what has none."""
+    place = ".".join(map(str, (*item["loc"], "")))
+    part = isinstance(item["input"], dict) and item["type"] != "value_error"
+    return place.startswith(keys) or (part and any(key.startswith(place) for key in keys))
 
 
 def load(cls: type[S], path: Path | None, assignments: Iterable[str] = ()) -> S:
@@ -215,6 +235,33 @@ def load_given(cls: type[S], path: Path | None, assignments: Iterable[str] = ())
 def dump(settings: Settings) -> str:
     """The settings, fully resolved, as YAML that `load` reads back."""
     return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def explained(settings: Settings) -> str:
+    """The same YAML with a comment above every key that says what it is: the description of its field, or of
+    a part the first line of its class."""
+    return "".join(_explained(settings, settings.model_dump(mode="json"), ""))
+
+
+def _explained(settings: Settings, tree: dict[str, Any], indent: str) -> Iterator[str]:
+    for name, plain in tree.items():
+        value = getattr(settings, name)
+        part = isinstance(value, Settings) and bool(plain)
+        said = description(type(settings), name) or (inspect.getdoc(value) or "").partition("\n")[0]
+        for line in textwrap.wrap(said, WIDTH - len(indent), break_on_hyphens=False):
+            yield f"{indent}# {line}\n"
+        if part:
+            yield f"{indent}{name}:\n"
+            yield from _explained(value, plain, indent + "  ")
+        else:
+            line = yaml.safe_dump({name: plain}, sort_keys=False, allow_unicode=True)
+            yield textwrap.indent(line, indent)
+
+
+def description(cls: type[Settings], name: str) -> str | None:
+    """What a field is, in the words of the class that says it, or of one above."""
+    above = (c.model_fields.get(name) for c in cls.__mro__ if issubclass(c, Settings))
+    return next((field.description for field in above if field and field.description), None)
 
 
 def absolute(settings: S) -> S:

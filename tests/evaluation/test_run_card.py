@@ -99,6 +99,7 @@ def test_a_tuned_model_and_its_seeds(tuned: Path, capsys: Any) -> None:
     assert (
         f"| accuracy, dev | {np.median(values):.4f} | seeds {min(values):.4f} to {max(values):.4f} |" in page
     )
+    assert "batch_size 4, steps 2, precision" in told["training"] and "epochs" not in told["training"]
     assert "Tuned on sst-2, from albertine-mini-en." in told["model"] and "train: 5 examples" in told["data"]
     hours = record["seconds"] / 3600
     assert (

@@ -17,7 +17,7 @@ from albertine.tasks.families import KINDS, asks, checked
 from albertine.tasks.finetune import FinetuneResult, finetune
 from albertine.tasks.judge import judge, open_run
 from albertine.tasks.record import remembered, stamp
-from albertine.tasks.registry import known, named
+from albertine.tasks.registry import known, listed, named
 from albertine.tasks.seeds import over_seeds
 from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.suite import read_suite
@@ -235,6 +235,11 @@ def test_the_sets_known_by_name_are_described_as_own_ones_are() -> None:
     assert not any(name.startswith(".") for name in known())
     assert all(not set(kind.usual) & set(kind.further) for kind in KINDS.values())
     assert dump(named("qqp")).count("accuracy") == 1
+
+
+def test_the_page_on_tasks_has_every_name() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "tasks.md").read_text(encoding="utf-8")
+    assert [name for name in listed() if f"`{name}`" not in page] == []
 
 
 def test_its_encoding_is_told_by_the_file_or_the_task(tune: Tune, mine: Mine) -> None:

@@ -66,7 +66,8 @@ def training(facts: Facts) -> list[str]:
     early = facts.picked not in (None, facts.steps)
     picked = f"; these weights are those after update {facts.picked:,}" if early else ""
     told = [f"- {', '.join(took)}{picked}."] if took else []
-    wanted = ("optimizer", "learning_rate", "schedule", "batch_size", "epochs", "precision", "weight_decay")
+    length = "epochs" if training.get("steps") is None else "steps"
+    wanted = ("optimizer", "learning_rate", "schedule", "batch_size", length, "precision", "weight_decay")
     chosen = [f"{key} {training[key]}" for key in wanted if training.get(key) is not None]
     aims = [
         f"{key} {objective[key]}" for key in ("kind", "pairs", "max_length") if objective.get(key) is not None

@@ -52,7 +52,7 @@ class TaskChoice(Settings):
     further: ClassVar[tuple[str, ...]] = ()
     readers: ClassVar[tuple[str, ...]] = ()
     labelled: ClassVar[bool] = True
-    kind: str
+    kind: str = Field(description="what is asked: one of the kinds of docs/tasks.md")
     dataset: Annotated[str | Path | None, BeforeValidator(named_or_file)] = Field(
         None,
         description="for example sst-2 or tnews, or a YAML file that describes one; without it own files",
@@ -64,7 +64,7 @@ class TaskChoice(Settings):
         None,
         description="a file (CSV, TSV, JSON, Parquet; CoNLL for entities), or a list of files",
     )
-    dev: Path | None = None
+    dev: Path | None = Field(None, description="a file, by which the best model is picked")
     test: Path | None = Field(None, description="its rows need no labels, they are answered all the same")
     header: bool = Field(
         True,
@@ -77,7 +77,7 @@ class TaskChoice(Settings):
     examples: int | None = Field(
         None, ge=1, description="learn from so many of the training examples, drawn at random; default all"
     )
-    encoding: str = "utf-8"
+    encoding: str = Field("utf-8", description="of the files, such as gb18030")
     max_length: int = Field(128, ge=8, description="tokens, special pieces included")
 
     @property

@@ -39,7 +39,7 @@ class EncoderChoice(Settings):
         lt=1,
         description="hidden and attention dropout; default: the checkpoint's own; v2 models: 0, BERT: 0.1",
     )
-    classifier_dropout: float = Field(0.1, ge=0, lt=1)
+    classifier_dropout: float = Field(0.1, ge=0, lt=1, description="dropout before the head of the task")
 
     @model_validator(mode="after")
     def _copies(self) -> EncoderChoice:
@@ -53,10 +53,12 @@ class EncoderChoice(Settings):
 class TuningChoice(Computing):
     """How it is optimised and for how long. Defaults: the smaller settings of table 14."""
 
-    epochs: float = Field(3, gt=0)
+    epochs: float = Field(3, gt=0, description="passes over the training rows, where steps is none")
     steps: int | None = Field(None, ge=1, description="length of the run in updates, instead of epochs")
-    batch_size: int = Field(32, ge=1)
-    micro_batch_tokens: int = Field(16384, ge=64)
+    batch_size: int = Field(32, ge=1, description="examples per update, over all processes")
+    micro_batch_tokens: int = Field(
+        16384, ge=64, description="most tokens in one forward pass of one process"
+    )
     optimizer: Literal["adamw", "muon"] = Field(
         "adamw",
         description="muon: for the matrices of the blocks, AdamW for all else; a small model soon learns to "
@@ -65,7 +67,7 @@ class TuningChoice(Computing):
     learning_rate: float | None = Field(
         None,
         gt=0,
-        description="default: 2e-5 at a hidden size of 768 or more, and more for a narrower model: "
+        description="the peak; default: 2e-5 at a hidden size of 768 or more, and more for a narrower model: "
         "with the cube of 768 over its hidden size, at most 5e-4; of muon 0.01",
     )
     embedding_rate: float | None = Field(
@@ -80,9 +82,13 @@ class TuningChoice(Computing):
         description="a classifier of means (task.pooling) learns from whitened vectors, which is faster; "
         "saved models are of the same form either way",
     )
-    schedule: Literal["linear", "wsd", "constant"] = "linear"
-    warmup: float = Field(0.1, ge=0, lt=1, description="share of the run")
-    weight_decay: float = Field(0.01, ge=0)
+    schedule: Literal["linear", "wsd", "constant"] = Field(
+        "linear",
+        description="of the learning rate after the warm-up: linear falls to 0, wsd stays and falls at the "
+        "end, constant stays",
+    )
+    warmup: float = Field(0.1, ge=0, lt=1, description="share of the run in which the rate rises")
+    weight_decay: float = Field(0.01, ge=0, description="of matrices; biases and norms have none")
     class_weights: Literal["none", "balanced"] = Field(
         "none", description="balanced: a class counts as much as any other, however rare"
     )
@@ -103,7 +109,7 @@ class TuningChoice(Computing):
     ema: float = Field(
         0.0, ge=0, lt=1, description="judge and save a moving average of the weights; its decay, often 0.999"
     )
-    clip: float | None = Field(1.0, gt=0)
+    clip: float | None = Field(1.0, gt=0, description="most length of the gradient; none: any")
 
     def rate(self, hidden_size: int) -> float:
         """The peak learning rate: given, or by the optimizer and the width of the model."""
@@ -117,13 +123,13 @@ class TuningChoice(Computing):
 class TuningWatch(Settings):
     """How often to look and to save; `every` counts steps."""
 
-    log_every: int = Field(20, ge=1)
+    log_every: int = Field(20, ge=1, description="steps from line to line of metrics.jsonl")
     evaluations: int = Field(3, ge=1, description="times the dev set is scored, evenly over the run")
     early_stopping: int | None = Field(
         None, ge=1, description="end after so many evaluations without a new best"
     )
-    keep: int = Field(2, ge=2)
-    tensorboard: bool = True
+    keep: int = Field(2, ge=2, description="checkpoints kept")
+    tensorboard: bool = Field(True, description="write tensorboard/ too, where it is installed")
     report: bool = Field(True, description="write report/ with tables and pictures when the run is done")
 
 
