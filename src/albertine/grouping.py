@@ -39,3 +39,10 @@ def padded_runs(lengths: Sequence[int] | np.ndarray, limit: int) -> Iterator[lis
         group.append(i)
     if group:
         yield group
+
+
+def rounded(number: int, parts: int, least: int) -> int:
+    """At least `number`: the next of `parts` steps from each power of two to the next, of at least `least`
+    each."""
+    step = max(least, (1 << max(number - 1, 1).bit_length()) // (2 * parts))
+    return -(-number // step) * step

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from albertine.bench.inputs import inputs, pretraining
+from albertine.grouping import rounded
 from albertine.objectives.batch import PretrainingBatch
-from albertine.objectives.filling import MicroBatchSize, copy_into, rounded
+from albertine.objectives.filling import MicroBatchSize, copy_into
 from albertine.objectives.losses import pretraining_losses
 from tests.model import builders
 

@@ -9,18 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from albertine.grouping import rounded
 from albertine.layout import Packed
 from albertine.model.backend import IGNORED
 from albertine.objectives.batch import PretrainingBatch
 
 SHORTEST = 64
-
-
-def rounded(number: int, parts: int, least: int) -> int:
-    """At least `number`: the next of `parts` steps from each power of two to the next, of at least `least`
-    each."""
-    step = max(least, (1 << max(number - 1, 1).bit_length()) // (2 * parts))
-    return -(-number // step) * step
 
 
 @dataclass(frozen=True)

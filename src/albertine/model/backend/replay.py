@@ -23,6 +23,7 @@ from weakref import WeakKeyDictionary, ref
 import torch
 from torch import Tensor, nn
 
+from albertine.grouping import rounded
 from albertine.layout import Packed
 from albertine.model.backend.summed import hooked
 
@@ -45,8 +46,7 @@ log = logging.getLogger("albertine.model")
 
 def round_up(tokens: int) -> int:
     """The size of the graph for that many tokens: at most an eighth more, or 31."""
-    step = max(32, (1 << (tokens - 1).bit_length()) // 16)
-    return max(FEWEST_TOKENS, -(-tokens // step) * step)
+    return max(FEWEST_TOKENS, rounded(tokens, 8, 32))
 
 
 @dataclass(frozen=True)
