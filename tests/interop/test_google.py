@@ -22,12 +22,13 @@ from torch import Tensor
 import albertine
 from albertine.analysis.parameters import report
 from albertine.errors import ModelError, SettingsError
-from albertine.interop.google import NAME, checkpoint_in, google_config, save_checkpoint
+from albertine.interop.google import NAME, google_config, save_checkpoint
 from albertine.interop.google_config import google_json, read_google
 from albertine.interop.google_names import Kind, keymap, kind_of, without_slots
 from albertine.interop.heads import task_of
 from albertine.interop.hub_upload import shipment
 from albertine.interop.huggingface import read_folder, save_model
+from albertine.interop.model_files import checkpoint_in
 from albertine.interop.tensorflow_bundle import open_bundle, read_index, write_bundle
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan

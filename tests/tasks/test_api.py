@@ -134,24 +134,15 @@ def test_text_to_a_pretrained_model(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     text.write_text("\n".join(map(json.dumps, documents)), encoding="utf-8")
     told = albertine.prepare(text, tmp_path / "corpus", vocab_size=36, deduplicate=False, workers=1)
     assert told.documents == 50
-    result = albertine.pretrain(
-        name="mine",
-        output=tmp_path,
-        corpus=tmp_path / "corpus",
-        model={"preset": "albert-tiny-zh", "change": MODEL},
-        objective={"max_length": 32},
-        training={"steps": 2, "batch_size": 4, "precision": "float32"},
-        reporter=QUIET,
-    )
+    shape = {"model": {"preset": "albert-tiny-zh", "change": MODEL}, "objective": {"max_length": 32}}
+    run = {"output": tmp_path, "corpus": tmp_path / "corpus", **shape, "reporter": QUIET}
+    training = {"batch_size": 4, "precision": "float32"}
+    result = albertine.pretrain(name="mine", training={"steps": 2, **training}, **run)
     branch = albertine.pretrain(
         name="longer",
-        output=tmp_path,
-        corpus=tmp_path / "corpus",
-        model={"preset": "albert-tiny-zh", "change": MODEL},
-        objective={"max_length": 32},
-        training={"steps": 3, "batch_size": 4, "precision": "float32"},
+        training={"steps": 3, **training},
         branch_from=result.folder / "checkpoints" / "step-2",
-        reporter=QUIET,
+        **run,
     )
     assert (branch.outcome.step, branch.outcome.updates) == (3, 1)
     counted, count = list[object](), scores.count_tokens

@@ -104,7 +104,7 @@ def check_folder(folder: Path, *, full: bool) -> str:
     Raises:
         AlbertineError: what is wrong with it.
     """
-    from albertine.interop.google import checkpoint_in
+    from albertine.interop.model_files import checkpoint_in
     from albertine.interop.weights import refuse_adapter
 
     folder = place(folder)

@@ -66,7 +66,8 @@ def look_up_model(what: str) -> EncoderConfig:
 def _folder(folder: Path) -> EncoderConfig | NoModel:
     if (folder / REPORT).is_file():
         return _export(folder)
-    from albertine.interop.google import checkpoint_in, google_config
+    from albertine.interop.google import google_config
+    from albertine.interop.model_files import checkpoint_in
     from albertine.interop.weights import refuse_adapter
 
     if (prefix := checkpoint_in(folder)) is not None:

@@ -29,7 +29,6 @@ from albertine.interop.google_names import (
 from albertine.interop.huggingface_config import config_json, inner_blocks, our_flags
 from albertine.interop.keymap import check, refuse_too_deep, refuse_unexpected, to_ours, to_theirs
 from albertine.interop.model_files import INDEX
-from albertine.interop.model_files import checkpoint_in as checkpoint_in
 from albertine.interop.model_folder import ModelFolder
 from albertine.interop.savable import SavableTokenizer
 from albertine.interop.tensorflow_bundle import open_bundle, write_bundle

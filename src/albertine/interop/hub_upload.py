@@ -15,8 +15,8 @@ from pathlib import Path
 from albertine.errors import ModelError
 from albertine.interop.card import NAME, RESULTS, head_of
 from albertine.interop.exported_folder import TRANSITIONS
-from albertine.interop.google import checkpoint_in
 from albertine.interop.huggingface import read_folder
+from albertine.interop.model_files import checkpoint_in
 from albertine.interop.sentence_transformers import DENSE, POOLING
 from albertine.interop.weights import PICKLES, weight_files
 from albertine.text.load import has_vocabulary, load_tokenizer

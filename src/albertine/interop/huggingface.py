@@ -19,7 +19,7 @@ from albertine.files import standing
 from albertine.interop.config_values import number
 from albertine.interop.copies import KEPT, Layout, copied, copied_config
 from albertine.interop.folding import folded, kept_beside
-from albertine.interop.google import checkpoint_in, read_checkpoint, told_config
+from albertine.interop.google import read_checkpoint, told_config
 from albertine.interop.huggingface_config import (
     ModelType,
     config_json,
@@ -44,6 +44,7 @@ from albertine.interop.huggingface_names import (
 )
 from albertine.interop.keymap import check, refuse_too_deep, refuse_unexpected, to_ours, to_theirs
 from albertine.interop.lonepatient_names import PROJECTION, layout_of, lonepatient_plan, spare_tensors
+from albertine.interop.model_files import checkpoint_in
 from albertine.interop.model_folder import ModelFolder as ModelFolder
 from albertine.interop.positions import sinusoids
 from albertine.interop.savable import SavableTokenizer, check_finite, parameters_of, plain_model, plain_state

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from albertine.model.backend.cuda import packed_kernel
-from albertine.model.backend.replay import Graphs, own_weights, peak_share, recorded
+from albertine.model.backend.replay import Graphs, own_weights, peak_share, recorded, repeats
 from albertine.model.model import Model
 from albertine.objectives.batch import PretrainingBatch
 from albertine.objectives.filling import MicroBatchSize, copy_into
@@ -39,9 +39,8 @@ def recorded_passes(model: Model, losses: LossFunction, device: torch.device) ->
     config = model.config
     dropouts = config.hidden_dropout_prob, config.attention_probs_dropout_prob
     dropout = any(dropouts) or (config.sentence_dropout and config.classifier_dropout_prob > 0)
-    loop = config.positions not in ("learned", "rotary") or config.solves or config.halts
     form = compute_format(model.encoder.precision, model.encoder.embeddings.word.weight, True)
-    if dropout or loop or packed_kernel(form.dtype, config.head_size) is None:
+    if dropout or not repeats(model.encoder) or packed_kernel(form.dtype, config.head_size) is None:
         return never
     return RecordedPasses(model, device)
 

@@ -17,7 +17,7 @@ from albertine.devices import device_of
 from albertine.errors import ModelError, SettingsError, TokenizerError
 from albertine.interop.config_values import our_flags
 from albertine.interop.heads import task_of
-from albertine.interop.huggingface import read_folder
+from albertine.interop.huggingface import folder_config, read_folder
 from albertine.interop.places import model_folder
 from albertine.model.model import Model
 from albertine.objectives.baseline import Unigram, count_tokens
@@ -223,7 +223,7 @@ def _told(folder: Path, memory: int | None) -> ObjectiveChoice:
     Raises:
         ModelError: its folder, and `memory`, do not tell enough.
     """
-    learned, run = our_flags(read_folder(folder).config).get("objective"), "in the folder of its run"
+    learned, run = our_flags(folder_config(folder)).get("objective"), "in the folder of its run"
     if learned == "causal":
         if memory is not None:
             return ObjectiveChoice(kind="causal", pairs="none", memory=memory)

@@ -17,10 +17,10 @@ from albertine.errors import ModelError, SettingsError
 from albertine.evaluation.metrics import score
 from albertine.evaluation.runs import predictions_file, write_predictions, write_record
 from albertine.files import explained, standing
-from albertine.interop.google import checkpoint_in
 from albertine.interop.heads import length_of, pooling_of, task_of
 from albertine.interop.hub import is_hub_name
 from albertine.interop.huggingface import read_folder
+from albertine.interop.model_files import checkpoint_in
 from albertine.interop.places import model_folder, place
 from albertine.model.task_model import TaskModel
 from albertine.released import meant, which

@@ -267,11 +267,17 @@ def is_alone(x: Tensor) -> bool:
 
 
 def plain_weights(encoder: Any) -> list[nn.Parameter] | None:
-    """The weights of an encoder that always computes the same kernels for a size; None of another."""
+    """The weights of an encoder that consists of our own modules alone and always computes the same kernels
+    for a size; None of another."""
+    return own_weights(encoder) if repeats(encoder) else None
+
+
+def repeats(encoder: Any) -> bool:
+    """Whether an encoder always computes the same kernels for a size, if nobody changes its modules."""
     config = encoder.config
-    if config.positions not in ("learned", "rotary") or config.solves or config.halts or encoder.signals:
-        return None
-    return own_weights(encoder)
+    return config.positions in ("learned", "rotary") and not (
+        config.solves or config.halts or encoder.signals
+    )
 
 
 def own_weights(model: nn.Module) -> list[nn.Parameter] | None:
