@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from albertine.evaluation.entities import micro, plain_triple, surface_f1
+from albertine.evaluation.entities import micro, plain_triple
 from albertine.inference.tags import bio_spans
 
 
@@ -33,11 +33,6 @@ def test_counts_over_all_texts() -> None:
     assert micro([[]], [[]]) == (0, 0, 0)
     with pytest.raises(ValueError, match="predictions"):
         micro([[]], [])
-
-
-def test_surface_forms_count_once() -> None:
-    gold = [[("person", "Ann")], [("person", "Ann"), ("place", "Rome")]]
-    assert surface_f1(gold, [[("person", "Ann")], [("place", "Oslo")]]) == (1 / 2, 1 / 2, 1 / 2)
 
 
 def test_triples_as_the_script_compares_them() -> None:

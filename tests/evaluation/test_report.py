@@ -74,6 +74,16 @@ def test_one_run(tmp_path: Path) -> None:
     assert tree["best_run"]["confusion"] == [[i, j, 1] for i in (0, 1) for j in (0, 1)]
 
 
+def test_scores_of_a_test_set_alone(tmp_path: Path) -> None:
+    """As `albertine evaluate --file` leaves them."""
+    both = {"metrics": ["f1", "accuracy"], "scores": {}, "test": {"f1": 0.8, "accuracy": 0.7}}
+    runs = [made(tmp_path / name, 0.5, **both) for name in ("one", "two")]
+    text = write_report(tmp_path / "alone", "toy", {"toy": runs[:1]}).read_text()
+    assert "| f1 |  | 0.8000 |" in text and "| accuracy |  | 0.7000 |" in text
+    text = write_report(tmp_path / "both", "toy", {"toy": runs}).read_text()
+    assert "| accuracy |  |  |  |  | 0.7000 |" in text
+
+
 def test_seeds_and_tasks(tmp_path: Path) -> None:
     seeds = [made(tmp_path / f"a-seed-{i}", score) for i, score in enumerate((0.6, 0.9, 0.7))]
     error = made(tmp_path / "b", 0.2, [], metric="mean_squared_error", test={"mean_squared_error": 0.25})

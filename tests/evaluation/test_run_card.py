@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from albertine.evaluation.hub_results import result_files
 from albertine.evaluation.run_card import write_card
 from albertine.evaluation.run_facts import Facts, Score, facts_of
 from albertine.evaluation.runs import RECORD
-from albertine.evaluation.stated import Stated
+from albertine.evaluation.spread import Spread
+from albertine.evaluation.stated import Stated, emissions
 from albertine.interop.card import head_of, model_card, shape_in_words, stated
 from albertine.interop.huggingface import save_model
 from albertine.interop.huggingface_config import config_json
@@ -201,9 +203,17 @@ def test_what_a_person_edits_in_the_head_counts(tuned: Path) -> None:
     assert head_of(card.read_text())["license"] == "mit", "what is said now is above all"
 
 
+def begun_with(run: Path, typed: str, meant: str) -> None:
+    """A run that began with a model as it was typed, which its settings tell as it was found."""
+    record = json.loads((run / "result.json").read_text()) | {"encoder": typed}
+    (run / "result.json").write_text(json.dumps(record))
+    settings = yaml.safe_load((run / "settings.yaml").read_text())
+    settings["encoder"]["folder"] = meant
+    (run / "settings.yaml").write_text(yaml.safe_dump(settings))
+
+
 def test_what_the_run_tells_is_not_kept_as_what_a_person_said(tuned: Path) -> None:
-    record = json.loads((tuned / "result.json").read_text()) | {"encoder": "someone/a-model"}
-    (tuned / "result.json").write_text(json.dumps(record))
+    begun_with(tuned, "someone/a-model", "someone/a-model")
     card = tuned / "best" / "README.md"
     for said, kept in ((None, {}), (None, {}), ("me/other", {"base": "me/other"})):
         write_card(card.parent, Stated(base=said))
@@ -259,15 +269,35 @@ def test_a_name_with_the_signs_of_a_pattern(tuned: Path) -> None:
     assert facts_of(tuned.parent / "a[1]-seed-1").seeds == 2
 
 
-@pytest.mark.parametrize(("encoder", "base"), [("someone/a-model", "someone/a-model"), ("runs/before", None)])
+@pytest.mark.parametrize("beside", [True, False])
 def test_only_a_name_of_the_hub_is_a_base_model(
-    encoder: str, base: str | None, tuned: Path, monkeypatch: pytest.MonkeyPatch
+    beside: bool, tuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tuned.parents[1])  # where runs/ is a folder
-    record = json.loads((tuned / "result.json").read_text()) | {"encoder": encoder}
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(
+        tuned.parents[1] if beside else tmp_path / "elsewhere"
+    )  # whether runs/ is a folder here
+    for typed, meant, base, told in (
+        ("someone/a-model", "someone/a-model", "someone/a-model", "someone/a-model"),
+        ("runs/before", str(tuned.parent / "before"), None, "before"),
+        ("runs/before/best", str(tuned.parent / "before" / "best"), None, "before"),
+    ):
+        begun_with(tuned, typed, meant)
+        (tuned / "best" / "README.md").unlink()
+        write_card(tuned / "best", Stated())
+        page = (tuned / "best" / "README.md").read_text()
+        assert head_of(page).get("base_model") == base and f"from {told}." in page
+
+
+def test_no_path_of_the_machine_is_told(tuned: Path) -> None:
+    record = json.loads((tuned / "result.json").read_text())
+    record |= {"data": "/srv/ann/a.csv, data/b.csv, /srv/ann/c.csv"}
+    record |= {"pretraining": "corpus /srv/ann/corpora/en, objective sop, 150.0 minutes"}
     (tuned / "result.json").write_text(json.dumps(record))
     write_card(tuned / "best", Stated())
-    assert head_of((tuned / "best" / "README.md").read_text()).get("base_model") == base
+    page = (tuned / "best" / "README.md").read_text()
+    assert "Tuned on a.csv, data/b.csv, c.csv, from" in page and "/srv" not in page
+    assert "- The encoder before it: corpus en, objective sop, 150.0 minutes." in page
 
 
 def test_a_card_that_a_person_wrote_alone_is_kept_whole(tuned: Path) -> None:
@@ -309,12 +339,40 @@ def test_a_pretrained_model(runs: Path, tmp_path: Path) -> None:
     assert "held out" in told["scores"] and "A score without an interval" in told["scores"]
     assert str(runs.parent) not in page and not (model / ".eval_results").exists()
     rows = [{"task": "mlm", "accuracy": 0.5, "count": 100, "baseline": 0.25, "loss": 3.0}]
-    (model / "scores.json").write_text(json.dumps(rows))
-    write_card(model, Stated())
-    assert (
-        "| mlm: accuracy, held out | 0.5000 | 0.4038 to 0.5962 | 0.2500 | 100 |"
-        in (model / "README.md").read_text()
-    )
+    for floor, chance in (({}, "0.2500"), ({"floor": 0.125}, "0.1250")):  # of which some are shown
+        (model / "scores.json").write_text(json.dumps([rows[0] | floor]))
+        write_card(model, Stated())
+        assert (
+            f"| mlm: accuracy, held out | 0.5000 | 0.4038 to 0.5962 | {chance} | 100 |"
+            in (model / "README.md").read_text()
+        )
+
+
+def test_a_suite_may_stand_alone(tmp_path: Path) -> None:
+    """As `albertine suite --json` prints it."""
+    suite = {"suite": "blimp", "right": 0.6, "pairs": 400, "standard_error": 0.02}
+    for tree in (suite, [suite], {"grammar": suite}):
+        (tmp_path / "scores.json").write_text(json.dumps(tree))
+        (score,) = facts_of(tmp_path).scores
+        assert (score.metric, score.value, score.what, score.count) == ("right", 0.6, "blimp", 400)
+
+
+def test_intervals_that_do_not_stand_in_the_table_are_not_explained() -> None:
+    found = intervals.of_share(0.8, 100)
+    score = Score("accuracy", 0.8, "dev", interval=found, spread=Spread((0.8, 0.9)))
+    assert "Wilson" not in "".join(card_sections.scores(Facts(scores=(score,), seeds=2)))
+    assert "Wilson" in "".join(card_sections.scores(Facts(scores=(replace(score, spread=None),))))
+
+
+def test_what_gave_off_carbon() -> None:
+    """A student of a pretrained model whose corpus is gone, on a machine that nobody told."""
+    facts = Facts(made="distilled", seconds=3600.0, settings={"objective": {}})
+    told = emissions(facts, Stated(watts=10.0, grid=100.0))
+    assert told is not None and told["training_type"] == "pre-training" and "hardware_used" not in told
+    tuned = replace(facts, settings={"task": {}}, environment={"device": "cpu", "cpu": "A processor"})
+    told = emissions(tuned, Stated(watts=10.0, grid=100.0))
+    assert told is not None and told["training_type"] == "fine-tuning"
+    assert told["hardware_used"] == "A processor"
 
 
 @pytest.mark.parametrize(
@@ -436,3 +494,7 @@ def test_intervals() -> None:
     several = [{"label": ["a", "b"], "prediction": ["a"]}, {"label": ["b"], "prediction": ["b"]}] * 20
     micro = intervals.of_predictions("micro_f1", 0.8, several)
     assert micro is not None and micro.low < 0.8 < micro.high
+    things = [{"label": [["per", 0, 2], ["loc", 4, 6]], "prediction": [["per", 0, 2]]}] * 10
+    things += [{"label": [["per", 0, 2]], "prediction": [["per", 0, 2]]}] * 20
+    entities = intervals.of_predictions("entity_f1", 60 / 70, things)
+    assert entities is not None and entities.low < 60 / 70 < entities.high

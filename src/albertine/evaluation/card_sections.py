@@ -44,7 +44,7 @@ def data(facts: Facts) -> list[str]:
             f"- Documents left out: {dropped or 'none'}. Unknown tokens: {corpus.unknown_share:.3%}.",
         ]
     if facts.data:
-        before = [f"- The encoder before it: {facts.pretraining}."] if facts.pretraining else []
+        before = [f"- The encoder before it: {_clean(facts.pretraining)}."] if facts.pretraining else []
         return [f"- {facts.data}.", *(f"- {note}." for note in map(_clean, facts.notes)), *before]
     if facts.settings:
         return ["The corpus that the run read is no longer where it was, so that its sources are not told."]
@@ -100,7 +100,9 @@ def scores(facts: Facts) -> list[str]:
         lines.append("One seed: how far another would be from it was not measured.")
     if any(score.split == "dev" and score.what != "last step" for score in facts.scores):
         lines.append("The best step was picked by the dev set, which flatters scores on it.")
-    hows = dict.fromkeys(score.interval.how for score in facts.scores if score.interval)
+    hows = dict.fromkeys(
+        score.interval.how for score in facts.scores if score.interval and score.spread is None
+    )
     lines += [f"Intervals: {', '.join(hows)}; of the examples, not of other seeds."] if hows else []
     if any(score.split == "held out" and score.interval for score in facts.scores):
         lines.append(

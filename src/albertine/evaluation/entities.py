@@ -30,15 +30,6 @@ def micro(gold: Sequence[Iterable[Hashable]], predicted: Sequence[Iterable[Hasha
     return _scores(hit, found, there)
 
 
-def surface_f1(
-    gold: Sequence[Iterable[tuple[str, str]]], predicted: Sequence[Iterable[tuple[str, str]]]
-) -> Scores:
-    """WNUT-17's second measure: the same over distinct (type, surface form) pairs of the whole corpus."""
-    own = {pair for text in gold for pair in text}
-    theirs = {pair for text in predicted for pair in text}
-    return _scores(len(own & theirs), len(theirs), len(own))
-
-
 def plain_triple(triple: Triple) -> Triple:
     """A triple as the DuIE script compares it: subject and object lowercased, and without the brackets of a
     title where a name both begins and ends with them."""

@@ -76,4 +76,8 @@ def of_predictions(metric: str, value: float, lines: Sequence[dict[str, Any]]) -
 
 
 def _hashable(value: Any) -> Any:
-    return frozenset(value) if isinstance(value, list) and all(isinstance(x, str) for x in value) else value
+    """Several right answers as a set; things that are lists themselves, such as entities, as tuples."""
+    if not isinstance(value, list):
+        return value
+    texts = all(isinstance(x, str) for x in value)
+    return frozenset(value) if texts else [tuple(x) if isinstance(x, list) else x for x in value]

@@ -208,14 +208,14 @@ def _facts(run: Run) -> list[str]:
 
 def _scores_table(runs: Sequence[Run]) -> list[str]:
     found, best = spreads(runs), best_run(runs)
-    rows = [
-        [
-            name,
-            *(f"{v:.4f}" for v in (s.median, min(s.values), max(s.values), s.deviation)),
-            f"{best.test[name]:.4f}" if name in best.test else "",
-        ]
-        for name, s in found.items()
-    ]
+    rows = []
+    for name in runs[0].metrics:
+        test = f"{best.test[name]:.4f}" if name in best.test else ""
+        if (s := found.get(name)) is not None:
+            dev = [f"{v:.4f}" for v in (s.median, min(s.values), max(s.values), s.deviation)]
+            rows.append([name, *dev, test])
+        elif test:  # scored on a test set alone
+            rows.append([name, "", "", "", "", test])
     if len(runs) == 1:
         return _table(["metric", "dev", "test"], [[row[0], row[1], row[-1]] for row in rows])
     return _table(["metric", "median", "from", "to", "deviation", "test of the best run"], rows)

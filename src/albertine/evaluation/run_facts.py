@@ -20,10 +20,11 @@ from albertine.training.checkpoints import STATE, CheckpointStore
 from albertine.training.metrics import read_metrics
 
 _ACCURACIES = {
-    "accuracy": ("count", "baseline"),
+    "accuracy": ("count", "floor", "baseline"),
     "mask_accuracy": ("mask_count", "mask_baseline"),
 }
-"""Shares that `albertine score` tells, with the fields that have their examples and what no skill scores."""
+"""Shares that `albertine score` tells, with the fields that have their examples and, the first there is,
+what no skill scores: of masked words, some of which are shown, the floor."""
 _PICKS = "mlm_accuracy"
 """What picks `best/` of a pretraining run, the first of equals."""
 
@@ -113,8 +114,11 @@ def _tuned(run: Path, last: bool, common: Mapping[str, Any]) -> Facts:
     return Facts(
         **common,
         made="distilled" if common["teacher"] else "tuned",
-        data=public(str(record.get("data", ""))),
-        base=public(str(record.get("encoder", ""))),
+        data=", ".join(map(public, str(record.get("data", "")).split(", "))),
+        # The record has the words of the command; the settings say of a folder where it lies.
+        base=public(
+            str((common["settings"].get("encoder") or {}).get("folder") or record.get("encoder", ""))
+        ),
         pretraining=str(record.get("pretraining") or ""),
         notes=tuple(map(str, record.get("notes") or ())),
         scores=tuple(_last_scores(best) if other else _tuned_scores(best, runs)),
@@ -217,7 +221,7 @@ def _told_scores(model: Path) -> Iterator[Score]:
     """The scores of scores.json beside a model: rows of `albertine score --json` or a suite, perhaps each
     under a name."""
     tree = _json(model / "scores.json")
-    parts = tree if isinstance(tree, dict) else {"": tree}
+    parts = tree if isinstance(tree, dict) and "right" not in tree else {"": tree}
     for name, part in parts.items():
         for row in part if isinstance(part, list) else [part]:
             if not isinstance(row, dict):
@@ -231,16 +235,20 @@ def _told_scores(model: Path) -> Iterator[Score]:
 
 
 def _scored(row: Mapping[str, Any], what: str) -> Iterator[Score]:
-    for metric, (many, chance) in _ACCURACIES.items():
+    for metric, (many, *chances) in _ACCURACIES.items():
         if isinstance(row.get(metric), float) and isinstance(count := row.get(many), int) and count:
             interval = of_share(row[metric], count)
-            yield Score(metric, row[metric], "held out", what, interval, None, row.get(chance), count)
+            chance = next((row[name] for name in chances if row.get(name) is not None), None)
+            yield Score(metric, row[metric], "held out", what, interval, None, chance, count)
 
 
 def public(name: str) -> str:
-    """A name that says nothing of the machine: of a path that is none of the hub's the last part; a released
-    model's, whose folder is in the package, is one too."""
-    return PurePath(name).name if PurePath(name).is_absolute() or name.startswith((".", "~")) else name
+    """A name that says nothing of the machine: of a path that is none of the hub's the last part, of a model
+    in a run the run's; a released model's, whose folder is in the package, is one too."""
+    path = PurePath(name)
+    if not path.is_absolute() and not name.startswith((".", "~")):
+        return name
+    return path.parent.name if path.name in ("best", "final") and path.parent.name else path.name
 
 
 def _found(tree: Any, key: str) -> str | None:

@@ -90,9 +90,10 @@ def emissions(facts: Facts, said: Stated) -> dict[str, Any] | None:
     if hours is None or said.watts is None or said.grid is None:
         return None
     machine = facts.environment
+    hardware = machine.get("cpu") if machine.get("device") == "cpu" else machine.get("device")
     return {
         "emissions": round(hours * said.watts / 1000 * said.grid, 3),
         "source": "hours of the run x stated watts x stated intensity of the grid",
-        "training_type": "pre-training" if facts.corpus or facts.made == "pretrained" else "fine-tuning",
-        "hardware_used": str(machine.get("cpu") if machine.get("device") == "cpu" else machine.get("device")),
+        "training_type": "fine-tuning" if "task" in facts.settings else "pre-training",
+        **({"hardware_used": str(hardware)} if hardware else {}),
     }
