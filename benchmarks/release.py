@@ -359,13 +359,14 @@ def main() -> None:
         # Where the run lay, and on whose machine, helps nobody to run it again.
         ran = {key: value for key, value in ran.items() if key not in ("host", "command")}
         gpu = ran["device"] != "cpu"
+        cores = "one core" if ran["world_size"] * ran["threads"] == 1 else "both cores"
         took = {
             **curve(runs, new),
             "parts": told_parts(runs, name),
             "where": "one GPU" if gpu else "processor cores",
             "machine": f"one {ran['device']}"
             if gpu
-            else "one core of two, while other programs ran beside it",
+            else f"{cores} of two, while other programs ran beside it",
         }
         (new / "environment.json").write_text(json.dumps(ran, indent=2) + "\n", encoding="utf-8")
         told = json.dumps(corpus_told(options.corpus), indent=1, ensure_ascii=False)

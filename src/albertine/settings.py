@@ -82,7 +82,7 @@ class Computing(Settings):
     """How a run computes; the weights that come out are the same but for rounding."""
 
     precision: Precision = Field(
-        "auto", description="auto, float32 or bfloat16; auto: bfloat16 where the processor or card has it"
+        "auto", description="auto, float32 or bfloat16; auto: bfloat16 where the processor or GPU has it"
     )
     compile: bool = Field(
         False,

@@ -167,7 +167,11 @@ class ObjectiveChoice(Settings):
     short_probability: float = Field(
         0.1, ge=0, le=1, description="share of samples that are drawn shorter than max_length"
     )
-    reference_defects: bool = Field(False, description="reproduce the reference's cross-document pairs")
+    reference_defects: bool = Field(
+        False,
+        description="the reference's defects: pairs across documents, n-grams across [SEP], spans of pieces "
+        "in a permutation",
+    )
     repeats: float = Field(
         0.0,
         ge=0,
