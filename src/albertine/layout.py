@@ -13,11 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
-
-from albertine.grouping import by_tokens as by_tokens
-from albertine.grouping import longest_first as longest_first
 
 
 @dataclass(frozen=True)
@@ -63,17 +59,6 @@ class Packed:
         """Row of the last token of every sequence, int64 (S,)."""
         return self.cu_seqlens[1:].long() - 1
 
-    @property
-    def predicting_rows(self) -> Tensor:
-        """Rows whose next token belongs to a target, int64 (P,): from the last of a source to the last but
-        one of its target. What they are to predict are the `input_ids` one row on."""
-        if self.prefix is None:
-            raise ValueError("only a batch of sources and targets has rows that predict the next token")
-        ends = np.cumsum(self.lengths)
-        spans = zip(ends - self.lengths + self.prefix, ends, strict=True)
-        rows = np.concatenate([np.arange(first, end) for first, end in spans]) - 1
-        return torch.from_numpy(rows).to(self.input_ids.device)
-
     def to(self, device: torch.device | str) -> Packed:
         return replace(
             self,
@@ -113,18 +98,3 @@ def pack(
         lengths,
         None if prefix is None else tuple(prefix),
     )
-
-
-def padded_to(packed: Packed, num_tokens: int) -> Packed:
-    """The same batch and, where it has fewer than `num_tokens` tokens, one more sequence that fills it up:
-    token, segment and position 0 throughout. The rows of the real tokens stay where they were."""
-    extra = num_tokens - packed.num_tokens
-    if extra <= 0:
-        return packed
-    ids, types, positions = (
-        F.pad(x, (0, extra)) for x in (packed.input_ids, packed.token_type_ids, packed.position_ids)
-    )
-    end = packed.cu_seqlens.new_tensor([num_tokens])
-    cu_seqlens, lengths = torch.cat([packed.cu_seqlens, end]), (*packed.lengths, extra)
-    prefix = None if packed.prefix is None else (*packed.prefix, extra)
-    return Packed(ids, types, positions, cu_seqlens, lengths, prefix)

@@ -50,7 +50,13 @@ def compute_format(precision: InferencePrecision, weight: Tensor, training: bool
         raise SettingsError(
             "int8 is for inference", remedy="Call model.eval(), and the model under torch.inference_mode()"
         )
-    form = _format(precision, weight)
+    asked = getattr(_autocast, weight.device.type, None)
+    if precision in ("auto", "float32") and (asked is not None or weight.dtype != torch.float32):
+        form = Format(weight.dtype if asked is None else asked)
+    elif precision in ("auto", "int8"):
+        form = Format(torch.bfloat16 if fast_bfloat16(weight.device) else torch.float32, precision == "int8")
+    else:
+        form = Format(_DTYPES[precision])
     # Such a card emulates single products, and the kernels of attention fail there in words of their own.
     if form.dtype == torch.bfloat16 and weight.device.type == "cuda" and not fast_bfloat16(weight.device):
         name = torch.cuda.get_device_name(weight.device)
@@ -59,19 +65,6 @@ def compute_format(precision: InferencePrecision, weight: Tensor, training: bool
             remedy="Use precision auto or float32, without torch.autocast to bfloat16",
         )
     return form
-
-
-def _format(precision: InferencePrecision, weight: Tensor) -> Format:
-    """What was asked for, whether or not the device has it."""
-    asked = getattr(_autocast, weight.device.type, None)
-    if precision in ("auto", "float32") and asked is not None:
-        return Format(asked)
-    if precision in ("auto", "float32") and weight.dtype != torch.float32:
-        return Format(weight.dtype)
-    if precision in ("auto", "int8"):
-        dtype = torch.bfloat16 if fast_bfloat16(weight.device) else torch.float32
-        return Format(dtype, precision == "int8")
-    return Format(_DTYPES[precision])
 
 
 _autocast = threading.local()

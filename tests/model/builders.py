@@ -11,6 +11,7 @@ from torch import Tensor
 
 from albertine.layout import Packed, pack
 from albertine.model.config import EncoderConfig
+from albertine.model.depths import EncoderOutput
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 
@@ -76,6 +77,11 @@ def plans(draw: st.DrawFn) -> SharingPlan:
 
 def computed(model: Model, packed: Packed, rows: Tensor | None = None) -> tuple[int, int | None]:
     """How many tokens, and rows of the last depth, a pass computes; None where these are all."""
-    asked = SimpleNamespace(computed=lambda ops, batch, depth, rows, every: (batch, rows))
-    batch, wanted = model.encoder._backend().whole(asked, packed, 1, rows, False)
-    return batch.num_tokens, None if wanted is None else len(wanted)
+    sizes: list[tuple[int, int | None]] = []
+
+    def compute(ops: object, batch: Packed, depth: int, rows: Tensor | None, every: bool) -> EncoderOutput:
+        sizes.append((batch.num_tokens, None if rows is None else len(rows)))
+        return EncoderOutput(torch.zeros(sizes[0][0] if rows is None else len(rows), 1))
+
+    model.encoder._backend().whole(SimpleNamespace(computed=compute), packed, 1, rows, False)
+    return sizes[0]

@@ -11,8 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from albertine.layout import Packed, pack
+from albertine.model.comparison import Comparer
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
+from albertine.model.relation_head import Relations
+from albertine.model.task_model import Classifier
 from albertine.randomness import seed_torch
 from tests.model import builders
 
@@ -162,3 +165,39 @@ def test_the_heads_of_pretraining_drop_nothing(backend: str, precision: str) -> 
     trained = model.mlm_logits(x), model.sentence_logits(x)
     for a, b in zip(evaluated, trained, strict=True):
         assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("head", ["cls", "mean", "tokens", "pairs", "subjects", "objects"])
+def test_the_head_of_a_task_drops_what_it_looks_at(head: str) -> None:
+    """Its layer is taken away, so that what comes out is what it would have looked at."""
+    base, packed = builders.model(), builders.packed([9] * 40)
+    task: nn.Module
+    if head in ("subjects", "objects"):
+        task = Relations(base, 2, dropout=0.5)
+        task.subject = task.object = nn.Identity()
+    elif head == "pairs":
+        task = Comparer(base, 3, dropout=0.5)
+        task.classifier = nn.Identity()
+    else:
+        pooling = "mean" if head == "mean" else "cls"
+        task = Classifier(base, 3, dropout=0.5, per_token=head == "tokens", pooling=pooling)  # type: ignore[arg-type]
+        task.classifier = nn.Identity()
+
+    def looked_at() -> Tensor:
+        if head not in ("subjects", "objects"):
+            return task(packed)
+        x = base.encoder(packed).last_hidden
+        if head == "subjects":
+            return task.subjects(x)
+        ends = x[torch.stack([packed.first_tokens, packed.last_tokens], 1)]
+        return task.objects(x, ends, torch.arange(40).repeat_interleave(9))
+
+    seed_torch(0, "dropout")
+    with torch.no_grad():
+        task.eval()
+        plain = looked_at()
+        task.train()
+        found = looked_at()
+    dropped = found == 0
+    assert float(dropped.float().mean()) == pytest.approx(0.5, abs=0.07)
+    torch.testing.assert_close(found[~dropped], 2 * plain[~dropped], atol=1e-4, rtol=1e-3)

@@ -9,8 +9,9 @@ import torch
 import albertine
 from albertine.errors import ModelError, SettingsError
 from albertine.model.config import EncoderConfig
+from albertine.model.evaluating import evaluating
 from albertine.model.init import sinusoids, widen_embeddings
-from albertine.model.model import Model, evaluating
+from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.model.presets import PRESETS, paper_row, paper_rows, preset
 from tests import reference

@@ -17,7 +17,7 @@ from albertine.model.backend.cuda import attend_padded
 from albertine.model.plan import SharingPlan
 from albertine.model.read_on import read_on
 from albertine.model.rows import Rows
-from albertine.model.task_model import Seq2Seq
+from albertine.model.task_model import Seq2Seq, predicting_rows
 from albertine.precision import Format
 from tests import reference
 from tests.model import builders
@@ -109,7 +109,7 @@ def test_bfloat16_stays_near_float32(shapes: list[Shape]) -> None:
     """With the filler of a CPU's bfloat16 batches, and with its own kernel in training."""
     model = builders.model(initializer_range=0.1, max_position_embeddings=256)
     batch = batch_of(shapes)
-    rows = batch.predicting_rows
+    rows = predicting_rows(batch)
     with torch.no_grad():
         exact = model.encoder(batch, rows=rows).last_hidden
     model.precision = "bfloat16"
@@ -208,14 +208,14 @@ def test_the_same_sequence_goes_on_in_several_ways() -> None:
 
 def test_the_rows_that_predict_a_target() -> None:
     batch = batch_of([(3, 5), (2, 2), (1, 4)])
-    assert batch.predicting_rows.tolist() == [2, 3, 7, 8, 9]
+    assert predicting_rows(batch).tolist() == [2, 3, 7, 8, 9]
     model = builders.model()
     with torch.no_grad():
         logits = Seq2Seq(model, 0.1).eval()(batch)
         slow = reference.mlm_logits(model, expected(model, batch)[-1])
-    torch.testing.assert_close(logits, slow[batch.predicting_rows], atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(logits, slow[predicting_rows(batch)], atol=1e-4, rtol=1e-4)
     with pytest.raises(ValueError, match="sources and targets"):
-        _ = builders.packed([3]).predicting_rows
+        _ = predicting_rows(builders.packed([3]))
     for prefix in ([0], [4], [2, 1]):
         with pytest.raises(ValueError):
             pack([[1, 2, 3]], prefix=prefix)

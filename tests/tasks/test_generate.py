@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,12 +16,14 @@ import torch
 
 from albertine.cli.app import run
 from albertine.errors import DataError, ModelError, SettingsError
+from albertine.inference.continuing import Going
 from albertine.inference.search import Draw, Search
 from albertine.inference.writing import Written
 from albertine.interop.heads import task_of
 from albertine.interop.huggingface import read_folder, save_model
 from albertine.layout import pack
 from albertine.model.model import Model
+from albertine.model.task_model import predicting_rows
 from albertine.tasks.answer import Question
 from albertine.tasks.data import read_data
 from albertine.tasks.datasets.written import read_questions, webqa_file
@@ -175,7 +178,7 @@ def test_rows_of_texts(tune: Tune, tmp_path: Path) -> None:
         assert ids[prefix:].tolist() == target.tolist()
     batch = data.batch([2, 0])
     assert batch.predictions == len(batch.targets)
-    assert torch.equal(batch.packed.input_ids[batch.packed.predicting_rows + 1], batch.targets)
+    assert torch.equal(batch.packed.input_ids[predicting_rows(batch.packed) + 1], batch.targets)
 
 
 def test_what_is_wrong_with_own_files_is_said(tune: Tune, tmp_path: Path) -> None:
@@ -273,6 +276,8 @@ def test_the_command_writes(written: Path, capsys: pytest.CaptureFixture[str]) -
     said = [(run(arguments), capsys.readouterr().out) for _ in range(2)]
     assert said[0] == said[1] and said[0][0] == 0
     assert len(json.loads(said[0][1])["found"]) == 3
+    assert run(["predict", "generate", folder, "the old man " * 200, "--max-tokens", "2"]) == 0
+    assert capsys.readouterr().err.splitlines() == ["warning: 1 texts were too long and lost their end"]
 
 
 def changed(written: Path, folder: Path, **told: object) -> Path:
@@ -434,3 +439,33 @@ def test_a_target_that_just_fits_loses_nothing(tune: Tune) -> None:
     assert Room.of(LEAST_SOURCE + 4, 4) == Room(LEAST_SOURCE, 4)
     with pytest.raises(SettingsError, match="leaves 7 tokens for the source"):
         Room.of(LEAST_SOURCE + 3, 4)
+
+
+def test_all_that_is_said_of_the_search_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Temperature, shares, seed, penalty and memory, each in its place."""
+    seen: list[object] = []
+
+    class Noted:
+        cut, generator = 0, SimpleNamespace(search=Search(4, 32))
+
+        def __init__(self, model: object, **how: object) -> None: ...
+
+        def generate(self, text: str, pair: object = None, *, how: object) -> list[Written]:
+            seen.append(how)
+            return []
+
+        def go_on(self, text: str, how: object, going: object) -> list[Written]:
+            seen.append((how, going))
+            return []
+
+    monkeypatch.setattr("albertine.tasks.predictor.Predictor", Noted)
+    drawn = ["--samples", "2", "--max-tokens", "5", "--top-k", "3", "--top-p", "0.5"]
+    drawn += ["--temperature", "0.7", "--seed", "9"]
+    ranked = ["--beams", "2", "--max-tokens", "5", "--length-penalty", "0.3"]
+    far = ["--left-to-right", "--memory", "16", "--segment", "4"]
+    for words in (["generate", "m", "a", *drawn], ["generate", "m", "a", *ranked]):
+        assert run(["predict", *words]) == 0
+    for words in (drawn, ranked):
+        assert run(["predict", "continue", "m", "a", *words, *far]) == 0
+    draw, search, going = Draw(2, 5, 3, 0.5, 0.7, 9), Search(2, 5, 0.3), Going(True, 16, 4)
+    assert seen == [draw, search, (draw, going), (search, going)]

@@ -22,9 +22,10 @@ from albertine.layout import Packed
 from albertine.model.config_checks import KNOWS_ITS_STEP
 from albertine.model.depths import Depths, EncoderOutput, Step
 from albertine.model.encoder import Encoder
+from albertine.model.evaluating import evaluating
 from albertine.model.fixed_point import detached
 from albertine.model.jacobian import spectral_radius
-from albertine.model.model import Model, evaluating
+from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.model.rows import Rows, Selected
 from albertine.model.solvers import SOLVERS, Sequences
@@ -97,7 +98,7 @@ def study_depth(
     return watch.study
 
 
-class _Watch:
+class _Watch(Depths):
     """A loop over depths that studies the step it is given.
 
     Attributes:

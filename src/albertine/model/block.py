@@ -12,11 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from albertine.model.backend import current
-from albertine.model.config import QK_SCALE, EncoderConfig
-from albertine.model.depth_parameters import Own
-from albertine.model.injection import injected
+from albertine.model.config import EncoderConfig
+from albertine.model.depth_parameters import Own, hidden_norm
 from albertine.model.key_value_cache import Past
-from albertine.model.layers import LayerNorm, Linear, Module
+from albertine.model.layers import Linear, Module
 from albertine.model.rows import Rows
 
 
@@ -27,10 +26,7 @@ class Block(Module):
         super().__init__()
         self.pre = config.norm == "pre"
         self.dropout = config.hidden_dropout_prob
-        norms_here = "norms" not in config.plan.own
-        self.layer_norm = (
-            LayerNorm(config.hidden_size, config.layer_norm_eps, bias=config.biases) if norms_here else None
-        )
+        self.layer_norm = None if "norms" in config.plan.own else hidden_norm(config)
 
     def normed(self, x: Tensor, own: Own | None) -> Tensor:
         """x by this block's LayerNorm, or by the depth's own."""
@@ -58,7 +54,7 @@ class AttentionBlock(Block):
         super().__init__(config)
         hidden, bias = config.hidden_size, config.biases if bias is None else bias
         self.num_heads, self.head_size = config.num_attention_heads, config.head_size
-        self.attention_dropout, self.qk_norm = config.attention_probs_dropout_prob, config.qk_norm
+        self.attention_dropout = config.attention_probs_dropout_prob
         self.query = Linear(hidden, hidden, bias)
         self.key = Linear(hidden, hidden, bias)
         self.value = Linear(hidden, hidden, bias)
@@ -84,12 +80,6 @@ class AttentionBlock(Block):
         """
         new = queries if past is not None else keys
         read_RH, q_RND, k_TND, v_TND = self.projected(x_RH, context_TH, queries, new, own)
-        if self.qk_norm:
-            q_RND, k_TND = (F.rms_norm(y, y.shape[-1:]) for y in (q_RND, k_TND))
-            q_RND = q_RND * (QK_SCALE * self.head_size**0.5)  # the kernels divide by √D
-        if queries.rotation is not None:
-            asked = keys.rotation if past is None else queries.rotation
-            q_RND, k_TND = queries.rotation.turn(q_RND), asked.turn(k_TND)  # type: ignore[union-attr]
         if past is not None:
             k_TND, v_TND = past.extend(k_TND, v_TND)
         dropout = self.training * self.attention_dropout
@@ -106,8 +96,6 @@ class AttentionBlock(Block):
             context_RH = read_RH if context_TH is x_RH else self.normed(context_TH, own)
         layers, inputs = (self.query, self.key, self.value), (read_RH, context_RH, context_RH)
         found = current().linears(layers, inputs)
-        if queries.injection is not None:
-            found = injected(found, queries, keys)
         q_RND, k_TND, v_TND = (y.view(-1, self.num_heads, self.head_size) for y in found)
         return read_RH, q_RND, k_TND, v_TND
 

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from albertine.model.key_value_cache import Past
 
 
+def hidden_norm(config: EncoderConfig) -> LayerNorm:
+    """A LayerNorm of rows H wide."""
+    return LayerNorm(config.hidden_size, config.layer_norm_eps, bias=config.biases)
+
+
 class Own(Module):
     """What one block has at one depth: scale · (f(x) + B·A·x) in place of f(x), and a LayerNorm.
 
@@ -30,7 +35,7 @@ class Own(Module):
         super().__init__()
         plan, hidden = config.plan, config.hidden_size
         if layer_norm is None and "norms" in plan.own:
-            layer_norm = LayerNorm(hidden, config.layer_norm_eps, bias=config.biases)
+            layer_norm = hidden_norm(config)
         self.layer_norm = layer_norm
         self.scale = nn.Parameter(torch.ones(1)) if "residuals" in plan.own else None
         rank = plan.low_rank

@@ -8,32 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
 
 from torch import Tensor, nn
 
+from albertine.model.ponder import Ponder
 from albertine.model.rows import Rows, Selected
 from albertine.model.solvers import Equilibrium
 
 Step = Callable[..., Tensor]
 """(depth d, x (R, H), context (T, H), rows of x, rows of the context, perhaps a `Past`) → (R, H)."""
-
-
-class Ponder(NamedTuple):
-    """How long a loop that halts computed each position.
-
-    Attributes:
-        steps: how many steps it took, int64 (T,).
-        remainder: the weight of its last step where it halted there, float32 (T,), with gradient.
-    """
-
-    steps: Tensor
-    remainder: Tensor
-
-    @property
-    def cost(self) -> Tensor:
-        """Steps plus remainder, (T,), which Graves (2016, section 2) lets a loss keep small."""
-        return self.steps + self.remainder
 
 
 @dataclass(frozen=True)
@@ -67,8 +50,9 @@ class EncoderOutput:
         return replace(self, last_hidden=last, hidden_states=states)
 
 
-class Depths(Protocol):
-    """A loop over depths."""
+class Depths:
+    """The plain loop: every row takes the same number of steps; of the last one only the wanted rows are
+    computed, and their keys and values still come from all. Other loops are its subclasses."""
 
     def run(
         self, step: Step, x_TH: Tensor, rows: Rows, depth: int, wanted: Selected | None, all_depths: bool
@@ -79,16 +63,6 @@ class Depths(Protocol):
             depth: most depths to compute. wanted: the only rows of the result; None: all.
             all_depths: the output of every depth is wanted too.
         """
-        ...
-
-
-class FixedDepths:
-    """Every row takes the same number of steps; of the last one only the wanted rows are computed, and their
-    keys and values still come from all."""
-
-    def run(
-        self, step: Step, x_TH: Tensor, rows: Rows, depth: int, wanted: Selected | None, all_depths: bool
-    ) -> EncoderOutput:
         states = [x_TH]
         for d in range(depth if wanted is None else depth - 1):
             x_TH = step(d, x_TH, x_TH, rows, rows)

@@ -18,10 +18,9 @@ from albertine.model.config import EncoderConfig
 from albertine.model.depth_parameters import adding_embeddings, depth_parameters
 from albertine.model.depths import Depths, EncoderOutput, Step
 from albertine.model.embeddings import Embeddings
-from albertine.model.halting import HaltingUnit
 from albertine.model.injection import with_shares
 from albertine.model.key_value_cache import Past
-from albertine.model.layers import Linear, Module
+from albertine.model.layers import Module
 from albertine.model.placing import placed
 from albertine.model.recompute import recomputed
 from albertine.model.rows import Rows
@@ -52,14 +51,13 @@ class Encoder(Module):
         self.precision: InferencePrecision = precision
         self.backend = "auto"
         self.signals = signals_of(config)
-        self.halting = HaltingUnit(config) if config.halts else None
+        self.halting = parts.halting_unit(config)
         self.depths: Depths = parts.loop(config, self.halting, self.signals)
         self.embeddings = Embeddings(config)
         self.attention = parts.attention_blocks(config)
         self.feed_forward = parts.feed_forward_blocks(config)
         self.own = depth_parameters(config)
-        hidden = config.hidden_size
-        self.injection = Linear(hidden, 3 * hidden, bias=False) if config.input_injection else None
+        self.injection = parts.injection(config)
         self.final_norm = parts.final_norm(config)
         self.exact = config.solves  # bfloat16 moves a state farther than the tolerance of a fixed point
 
@@ -107,7 +105,6 @@ class Encoder(Module):
         self.embeddings.check_length(max(packed.lengths, default=0))
         with self.computing() as ops:
             out: EncoderOutput = ops.whole(self, packed, depth, rows, all_depths)
-        out = out.first(len(packed.input_ids) if rows is None else len(rows), packed.num_tokens)
         if out.equilibrium is not None:
             out.equilibrium.reached(packed.num_sequences, tell=not self.training)
         return out

@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 
 from albertine.model.backend import computing, current
 from albertine.model.backend.base import Backend
-from albertine.model.depths import EncoderOutput, FixedDepths, Step
+from albertine.model.depths import Depths, EncoderOutput, Step
 from albertine.model.jacobian import jacobian_size
 from albertine.model.rows import Rows, Selected
 from albertine.model.solvers import SOLVERS, Convergence, Equilibrium, Map, Sequences, Solution
@@ -28,7 +28,7 @@ from albertine.randomness import RepeatedDraws
 log = logging.getLogger(__name__)
 
 
-class FixedPoint:
+class FixedPoint(Depths):
     """Every sequence is taken to the point that a step leaves as it is.
 
     The result is f of the best iterate, in training and out of it; `depth` is the most evaluations of f, rows
@@ -53,9 +53,9 @@ class FixedPoint:
         # Without injection the input is nowhere but in the start.
         start_TH = x_TH if rows.injection is None else torch.zeros_like(x_TH)
         if depth == 0:
-            return FixedDepths().run(step, x_TH, rows, 0, wanted, all_depths)
+            return super().run(step, x_TH, rows, 0, wanted, all_depths)
         if self.unrolled:
-            return FixedDepths().run(step, start_TH, rows, depth, wanted, all_depths)
+            return super().run(step, start_TH, rows, depth, wanted, all_depths)
         draws = RepeatedDraws(x_TH.device)
 
         def f(z_TH: Tensor) -> Tensor:

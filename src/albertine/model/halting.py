@@ -21,7 +21,8 @@ import torch
 from torch import Tensor, nn
 
 from albertine.model.config import EncoderConfig
-from albertine.model.depths import EncoderOutput, FixedDepths, Ponder, Step
+from albertine.model.depths import Depths, EncoderOutput, Step
+from albertine.model.ponder import Ponder
 from albertine.model.rows import Rows, Selected
 from albertine.model.signals import StepSignals
 
@@ -87,7 +88,7 @@ class Running:
         return (before.diff() > 0).repeat_interleave(offsets.diff(), output_size=len(self.places))
 
 
-class Halting:
+class Halting(Depths):
     """The loop that goes on until all positions have halted; a `Depths`.
 
     Args:
@@ -109,7 +110,7 @@ class Halting:
             With `Ponder`; at depth 0 the embeddings and none.
         """
         if not depth:
-            return FixedDepths().run(step, x_TH, rows, 0, wanted, all_depths)
+            return super().run(step, x_TH, rows, 0, wanted, all_depths)
         now, gone = Running.at_first(x_TH, rows), list[Running]()
         outputs = [x_TH]
         for d in range(depth):

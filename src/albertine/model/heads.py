@@ -1,4 +1,4 @@
-"""The heads of pretraining: pooler, language models, and the two-way sentence head (SOP or NSP)."""
+"""The heads of pretraining: pooler, masked-LM head, and the two-way sentence head (SOP or NSP)."""
 
 from __future__ import annotations
 
@@ -50,29 +50,6 @@ class MaskedLMHead(nn.Module):
         x_PE = self.layer_norm(ops.activated(self.dense, rows_PH, self.activation))
         if embeddings.mapped != "normed" and embeddings.mapping is not None:
             x_PE = x_PE @ ops.cast(embeddings.mapping.weight, x_PE.dtype)
-        return ops.tied(x_PE, embeddings.word.weight, self.bias)
-
-
-class LanguageModelHead(nn.Module):
-    """The word embeddings transposed and a bias, with nothing between: the head of XLNet and Transformer-XL.
-
-    Attributes:
-        query: what a row knows that is to predict a token and does not see it, (H,): the start of XLNet's
-            second stream (Yang et al. 2019, section 2.3).
-    """
-
-    def __init__(self, config: EncoderConfig) -> None:
-        super().__init__()
-        self.query = nn.Parameter(torch.zeros(config.hidden_size))
-        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
-
-    @own_precision
-    def forward(self, rows_PH: Tensor, embeddings: Embeddings) -> Tensor:
-        """(P, H) wanted rows to logits (P, V), tied to the embeddings, back through their mapping to H where
-        there is one."""
-        ops, x_PE = current(), rows_PH
-        if embeddings.mapping is not None:
-            x_PE = rows_PH @ ops.cast(embeddings.mapping.weight, rows_PH.dtype)
         return ops.tied(x_PE, embeddings.word.weight, self.bias)
 
 

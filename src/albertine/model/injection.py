@@ -18,16 +18,16 @@ from albertine.model.rows import Rows
 
 
 def injected(found: tuple[Tensor, ...], queries: Rows, keys: Rows) -> tuple[Tensor, ...]:
-    """Queries (R, H), keys and values (T, H) with the shares that their rows were given.
+    """Queries (R, N, D), keys and values (T, N, D) with the shares that their rows were given.
 
     Args:
         keys: rows of the keys that are new, without those that were kept.
     """
     if queries.injection is None or keys.injection is None:
         return found
-    width = found[0].shape[1]
+    width = queries.injection.shape[1] // 3
     shares = (queries.injection[:, :width], *keys.injection[:, width:].tensor_split(2, 1))
-    return tuple(y + share for y, share in zip(found, shares, strict=True))
+    return tuple(y + share.view_as(y) for y, share in zip(found, shares, strict=True))
 
 
 def with_shares(rows: Rows, injection: nn.Module | None, start_RH: Tensor) -> Rows:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -14,26 +13,15 @@ from albertine.errors import SettingsError
 from albertine.layout import Packed
 from albertine.model.backend import tokens_per_pass
 from albertine.model.config import EncoderConfig
-from albertine.model.depths import Ponder
 from albertine.model.encoder import Encoder
-from albertine.model.heads import LanguageModelHead, MaskedLMHead, Pooler, SentenceHead
+from albertine.model.heads import MaskedLMHead, Pooler, SentenceHead
 from albertine.model.init import Apart, initialize
+from albertine.model.language_model_head import LanguageModelHead
+from albertine.model.ponder import Ponder
 from albertine.padding import from_padded, unpack
 from albertine.precision import own_precision
 
 HEADS = frozenset({"pooler", "mlm", "lm", "sop", "nsp"})
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """A model in evaluation mode; afterwards each of its modules is in the mode it was in."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
 
 
 @dataclass(frozen=True)

@@ -6,22 +6,26 @@ from torch import nn
 
 from albertine.model.block import AttentionBlock, FeedForwardBlock
 from albertine.model.config import EncoderConfig
-from albertine.model.depths import Depths, FixedDepths
+from albertine.model.depth_parameters import hidden_norm
+from albertine.model.depths import Depths
 from albertine.model.fixed_point import FixedPoint
 from albertine.model.halting import Halting, HaltingUnit
 from albertine.model.inner_dropout import InnerDropoutBlock
-from albertine.model.layers import LayerNorm
+from albertine.model.layers import Linear
+from albertine.model.prepared_attention import PreparedAttentionBlock
 from albertine.model.relative_attention import RelativeAttentionBlock
 from albertine.model.signals import StepSignals
 
-BLOCKS = {AttentionBlock, RelativeAttentionBlock, FeedForwardBlock, InnerDropoutBlock}
+BLOCKS = {AttentionBlock, PreparedAttentionBlock, RelativeAttentionBlock, FeedForwardBlock, InnerDropoutBlock}
 
 
 def attention_blocks(config: EncoderConfig) -> nn.ModuleList:
     """One for every number in the plan."""
     count = config.plan.num_attention_blocks
     if config.positions != "relative":
-        return nn.ModuleList(AttentionBlock(config) for _ in range(count))
+        prepared = config.positions == "rotary" or config.qk_norm or config.input_injection
+        block = PreparedAttentionBlock if prepared else AttentionBlock
+        return nn.ModuleList(block(config) for _ in range(count))
     first = RelativeAttentionBlock(config)
     return nn.ModuleList([first, *(RelativeAttentionBlock(config, first) for _ in range(count - 1))])
 
@@ -35,14 +39,25 @@ def feed_forward_blocks(config: EncoderConfig) -> nn.ModuleList:
 def final_norm(config: EncoderConfig) -> nn.Module | None:
     """What comes behind the last depth."""
     if config.norm == "pre":
-        return LayerNorm(config.hidden_size, config.layer_norm_eps, bias=config.biases)
+        return hidden_norm(config)
     if config.positions == "relative":
         return nn.Dropout(config.hidden_dropout_prob)  # as in XLNet's code
     return None
+
+
+def halting_unit(config: EncoderConfig) -> HaltingUnit | None:
+    """Where positions decide how many steps they take."""
+    return HaltingUnit(config) if config.halts else None
+
+
+def injection(config: EncoderConfig) -> Linear | None:
+    """The map of the embeddings that every depth is given, where there is one."""
+    hidden = config.hidden_size
+    return Linear(hidden, 3 * hidden, bias=False) if config.input_injection else None
 
 
 def loop(config: EncoderConfig, halting: HaltingUnit | None, signals: StepSignals | None) -> Depths:
     """The loop over depths."""
     if halting is not None:
         return Halting(config, halting, signals)
-    return FixedPoint(config.solver, config.tolerance) if config.solves else FixedDepths()
+    return FixedPoint(config.solver, config.tolerance) if config.solves else Depths()

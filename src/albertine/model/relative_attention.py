@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from albertine.model.backend import current
-from albertine.model.block import AttentionBlock
 from albertine.model.config import EncoderConfig
 from albertine.model.depth_parameters import Own
 from albertine.model.equal_sequences import grouped
 from albertine.model.key_value_cache import Past
 from albertine.model.layers import Linear
+from albertine.model.prepared_attention import PreparedAttentionBlock
 from albertine.model.relative_positions import EqualSequences, looked_up_scores, shifted_scores
 from albertine.model.rows import Rows
 
@@ -29,7 +29,7 @@ class RelativeBiases(nn.Module):
         self.segment = nn.Parameter(torch.zeros(shape)) if config.type_vocab_size else None
 
 
-class RelativeAttentionBlock(AttentionBlock):
+class RelativeAttentionBlock(PreparedAttentionBlock):
     """5H² parameters of self-attention, 3H of `RelativeBiases`, 2H of segments, and the 2H of its LayerNorm
     (Yang et al. 2019, sections 2.4 and 2.5; xlnet_and_relatives.md, section 2).
 

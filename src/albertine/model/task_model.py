@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -182,5 +183,16 @@ class Seq2Seq(TaskModel):
     (albert_family.md 1.13). It has no parameters of its own."""
 
     def forward(self, packed: Packed) -> Tensor:
-        """Logits (P, V) at `packed.predicting_rows`; the last depth computes these alone."""
-        return self.base.pretraining_forward(packed, packed.predicting_rows)[0]
+        """Logits (P, V) at `predicting_rows`; the last depth computes these alone."""
+        return self.base.pretraining_forward(packed, predicting_rows(packed))[0]
+
+
+def predicting_rows(packed: Packed) -> Tensor:
+    """Rows whose next token belongs to a target, int64 (P,): from the last of a source to the last but one of
+    its target. What they are to predict are the `input_ids` one row on."""
+    if packed.prefix is None:
+        raise ValueError("only a batch of sources and targets has rows that predict the next token")
+    ends = np.cumsum(packed.lengths)
+    spans = zip(ends - packed.lengths + packed.prefix, ends, strict=True)
+    rows = np.concatenate([np.arange(first, end) for first, end in spans]) - 1
+    return torch.from_numpy(rows).to(packed.input_ids.device)

@@ -29,6 +29,11 @@ class Visibility(NamedTuple):
         """That of some rows, int64 (P,) into R."""
         return Visibility(self.when[index], self.until[index])
 
+    def seen(self, keys: Visibility, q_sizes: Sequence[int], k_sizes: Sequence[int]) -> list[Tensor]:
+        """Which of the keys each query of a sequence sees, bool (L, M) for every sequence."""
+        untils, whens = self.until.split_with_sizes(q_sizes), keys.when.split_with_sizes(k_sizes)
+        return [when < until[:, None] for until, when in zip(untils, whens, strict=True)]
+
 
 def causal(lengths: Sequence[int], like: Tensor) -> Visibility:
     """Every row sees itself and what is before it. On the device of `like`."""

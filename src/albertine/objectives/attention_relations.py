@@ -13,7 +13,7 @@ from torch import Tensor
 from albertine.errors import SettingsError
 from albertine.layout import Packed
 from albertine.model.block import AttentionBlock
-from albertine.model.config import QK_SCALE, EncoderConfig
+from albertine.model.config import EncoderConfig
 from albertine.model.depth_parameters import DepthParameters
 from albertine.model.encoder import Encoder
 from albertine.model.placing import placed
@@ -58,13 +58,7 @@ def attended(encoder: Encoder, packed: Packed, states: Sequence[Tensor], d: int)
     own = None if encoder.own is None else cast(DepthParameters, encoder.own[d]).attention
     x_TH = states[d]
     rows = placed(Rows.of(packed), encoder.config, x_TH, encoder.training)
-    _, q_TND, k_TND, v_TND = attention.projected(x_TH, x_TH, rows, rows, own)
-    if attention.qk_norm:
-        q_TND, k_TND = (F.rms_norm(y, y.shape[-1:]) for y in (q_TND, k_TND))
-        q_TND = q_TND * (QK_SCALE * attention.head_size**0.5)
-    if rows.rotation is not None:
-        q_TND, k_TND = rows.rotation.turn(q_TND), rows.rotation.turn(k_TND)
-    return Attended(q_TND, k_TND, v_TND)
+    return Attended(*attention.projected(x_TH, x_TH, rows, rows, own)[1:])
 
 
 def map_divergence(student: Attended, teacher: Attended, lengths: Sequence[int]) -> Tensor:

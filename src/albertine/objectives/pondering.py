@@ -7,7 +7,7 @@ from typing import Protocol
 from torch import Tensor
 
 from albertine.layout import Packed
-from albertine.model.depths import Ponder
+from albertine.model.ponder import Ponder
 from albertine.objectives.batch import PretrainingBatch
 from albertine.objectives.losses import Part, parts_of
 

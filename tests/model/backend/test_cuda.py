@@ -8,8 +8,7 @@ import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from albertine.layout import Packed, pack
-from albertine.model import backend
-from albertine.model.backend import cuda
+from albertine.model.backend import cuda, onednn
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.model.rows import Rows
@@ -142,7 +141,7 @@ def test_rows_named_twice_stay_within_the_bound() -> None:
 
 
 def test_compiling_on_a_processor_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    backend._say_uncompiled.cache_clear()
+    onednn._say_uncompiled.cache_clear()
     model = builders.model().train()
     model.encoder.compiled = True
     for _ in range(2):

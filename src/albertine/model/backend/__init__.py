@@ -6,11 +6,9 @@ long as one forward pass, and what it prepares for the pass goes with it.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
 from typing import TYPE_CHECKING
 
 import torch
@@ -93,22 +91,12 @@ def backend_for(name: str, form: Format, device: torch.device, *, whole: bool, c
     if name == "onednn" and form.dtype in (torch.float32, torch.bfloat16):
         from albertine.model.backend.onednn import Inference, Training
 
-        if compiled and gradients:
-            _say_uncompiled()
-        return Training(form) if gradients else Inference(form)
+        return Training(form, compiled) if gradients else Inference(form)
     if name == "cuda":
         from albertine.model.backend.cuda import Cuda
 
         return Cuda(form, compiled=compiled and gradients)
     return Backend(form)
-
-
-@cache
-def _say_uncompiled() -> None:
-    logging.getLogger(__name__).warning(
-        "training.compile does nothing on a processor: gradients are summed inside products there, which no "
-        "compiler can do"
-    )
 
 
 def tokens_per_pass(device: torch.device | str) -> int:

@@ -82,7 +82,9 @@ class Backend:
             dropout: probability for attention weights, 0 outside training.
         """
         q_sizes, k_sizes = queries.known_lengths(), keys.known_lengths()
-        seen_by = _seen(queries, keys, q_sizes, k_sizes)
+        seen_by: Sequence[Tensor | None] = [None] * len(q_sizes)
+        if queries.visible is not None and keys.visible is not None:
+            seen_by = queries.visible.seen(keys.visible, q_sizes, k_sizes)
         parts = []
         split = (
             q_RND.split_with_sizes(q_sizes),
@@ -143,17 +145,6 @@ class Backend:
     def whole(self, encoder: Any, packed: Packed, depth: int, rows: Tensor | None, all_depths: bool) -> Any:
         """The pass of an encoder; of a longer batch, and of more rows, where that is faster."""
         return encoder.computed(self, packed, depth, rows, all_depths)
-
-
-def _seen(
-    queries: Rows, keys: Rows, q_sizes: Sequence[int], k_sizes: Sequence[int]
-) -> Sequence[Tensor | None]:
-    """Which keys each query of a sequence sees, bool (L, M) for every sequence; None: all."""
-    if queries.visible is None or keys.visible is None:
-        return [None] * len(q_sizes)
-    untils = queries.visible.until.split_with_sizes(q_sizes)
-    pairs = zip(untils, keys.visible.when.split_with_sizes(k_sizes), strict=True)
-    return [when < until[:, None] for until, when in pairs]
 
 
 PLAIN = Backend(Format(torch.float32))

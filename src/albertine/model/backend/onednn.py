@@ -3,6 +3,7 @@ and numbers of rows for which its kernels are compiled already."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, cast
@@ -11,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from albertine.layout import Packed, padded_to
+from albertine.layout import Packed
 from albertine.model.backend.attention_proof import attends_by_products
 from albertine.model.backend.base import Backend
 from albertine.model.backend.cache import cached
@@ -40,6 +41,21 @@ def round_up(num_rows: int) -> int:
     return -(-num_rows // multiple) * multiple
 
 
+def padded_to(packed: Packed, num_tokens: int) -> Packed:
+    """The same batch and, where it has fewer than `num_tokens` tokens, one more sequence that fills it up:
+    token, segment and position 0 throughout. The rows of the real tokens stay where they were."""
+    extra = num_tokens - packed.num_tokens
+    if extra <= 0:
+        return packed
+    ids, types, positions = (
+        F.pad(x, (0, extra)) for x in (packed.input_ids, packed.token_type_ids, packed.position_ids)
+    )
+    end = packed.cu_seqlens.new_tensor([num_tokens])
+    cu_seqlens, lengths = torch.cat([packed.cu_seqlens, end]), (*packed.lengths, extra)
+    prefix = None if packed.prefix is None else (*packed.prefix, extra)
+    return Packed(ids, types, positions, cu_seqlens, lengths, prefix)
+
+
 class Processor(Backend):
     """What inference and training have in common."""
 
@@ -60,10 +76,12 @@ class Processor(Backend):
         return attend(q_RND, k_TND, v_TND, queries, keys, dropout, products)
 
     def whole(self, encoder: Any, packed: Packed, depth: int, rows: Tensor | None, all_depths: bool) -> Any:
-        if self.rounds:
-            packed = padded_to(packed, round_up(packed.num_tokens))
-            rows = None if rows is None else self.padded_rows(rows, packed.num_tokens)
-        return super().whole(encoder, packed, depth, rows, all_depths)
+        if not self.rounds:
+            return super().whole(encoder, packed, depth, rows, all_depths)
+        filled = padded_to(packed, round_up(packed.num_tokens))
+        more = None if rows is None else self.padded_rows(rows, filled.num_tokens)
+        out = super().whole(encoder, filled, depth, more, all_depths)
+        return out.first(packed.num_tokens if rows is None else len(rows), packed.num_tokens)
 
     def padded_rows(self, index: Tensor, num_rows: int) -> Tensor:
         """The rows to compute of `num_rows`: the same, with others behind them."""
@@ -79,13 +97,23 @@ class Processor(Backend):
 class Training(Processor, SummedGradients):
     """With gradients."""
 
-    def __init__(self, form: Format) -> None:
+    def __init__(self, form: Format, compiled: bool = False) -> None:
+        if compiled:
+            _say_uncompiled()
         fused = form.dtype == torch.bfloat16 and bias_is_fused()
         super().__init__(form, multiply_and_add if fused else F.linear)
 
     @property
     def rounds(self) -> bool:
         return self.form.dtype != torch.float32
+
+
+@cache
+def _say_uncompiled() -> None:
+    logging.getLogger("albertine.model.backend").warning(
+        "training.compile does nothing on a processor: gradients are summed inside products there, which no "
+        "compiler can do"
+    )
 
 
 class Inference(Processor, OncePerPass):
