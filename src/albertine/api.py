@@ -118,7 +118,7 @@ def distill(
         run: folder of the run; default `runs/TEACHER-student`.
         config: a recipe, a YAML file. resume, branch_from: as in `pretraining.run.pretrain`.
         student: what is smaller, such as `depth=2`, `hidden_size=128`, `sharing="all"`; default: half as many
-            depths.
+            depths if nothing is named, else as many.
 
     Raises:
         KeyboardInterrupt: as `pretrain`.

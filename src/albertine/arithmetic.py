@@ -5,4 +5,4 @@ from __future__ import annotations
 from typing import Literal
 
 Precision = Literal["auto", "float32", "bfloat16"]
-InferencePrecision = Precision | Literal["int8"]
+InferencePrecision = Literal[Precision, "int8"]

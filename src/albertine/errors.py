@@ -54,6 +54,10 @@ class ModelError(AlbertineError):
     """A model folder that is missing, damaged or of a kind we cannot read."""
 
 
+class NotFinite(ModelError):
+    """A model whose numbers are NaN or infinite, and mean nothing."""
+
+
 class CheckpointError(AlbertineError):
     """A checkpoint that is damaged or belongs to another run."""
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from albertine.corpus import prepare as preparing
+from albertine.corpus.manifest import load_manifest
 from tests.cli.conftest import Command
-from tests.corpus.texts import library
+from tests.corpus.texts import library, write_lines
 
 
 def test_text_that_has_grown_goes_on_with_the_share_it_was_begun_with(
@@ -31,3 +32,18 @@ def test_text_that_has_grown_goes_on_with_the_share_it_was_begun_with(
     made = (corpus / "manifest.json").read_bytes()
     assert json.loads(made)["settings"]["held_out"] == 0.167
     assert albertine(*words).code == 0 and (corpus / "manifest.json").read_bytes() == made
+
+
+def test_every_option_is_a_setting_of_the_corpus(albertine: Command, tmp_path: Path) -> None:
+    pytest.importorskip("jieba")
+    sentence = "我们明天去北京大学看朋友。"
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *sorted(set(sentence))]
+    (tmp_path / "vocab.txt").write_text("\n".join(pieces) + "\n", encoding="utf-8")
+    text = write_lines(tmp_path / "t.txt", [[sentence] * 3] * 2)
+    words = ("prepare", text, "-o", tmp_path / "c", "--tokenizer", tmp_path / "vocab.txt", "--language", "zh")
+    how = ("--format", "lines", "--workers", 1, "--held-out", 0, "--min-characters", 5)
+    assert albertine(*words, *how, "--words", "jieba", "--seed", 7, "--keep-duplicates").code == 0
+    made = load_manifest(tmp_path / "c")
+    wanted = {"words": "jieba", "seed": 7, "deduplicate": False, "min_characters": 5, "format": "lines"}
+    assert {name: made.settings[name] for name in wanted} == wanted
+    assert made.documents == 2 and made.dropped["duplicate"] == 0

@@ -517,3 +517,17 @@ def test_a_pretrained_model_cannot_classify(albertine: Command, home: Path) -> N
 def test_choosing_needs_a_model_for_it(albertine: Command, home: Path) -> None:
     outcome = albertine("predict", "choose", home / "runs" / "done" / "final", "a text", "one", "two")
     assert outcome.code == 2 and "albertine finetune" in outcome.err
+
+
+def test_every_option_of_score_reaches_it(albertine: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def noted(model: Any, corpus: Any, *, on_file: Any, **how: Any) -> dict[str, Any]:
+        asked.append((model, corpus, how))
+        return {}
+
+    monkeypatch.setattr("albertine.api.score", noted)
+    words = ("--texts", "t", "--max-length", 16, "--sequences", 5, "--no-pairs", "--memory", 7, "--reach", 3)
+    assert albertine("score", "m", "c", *words, "--device", "cuda", "--precision", "int8", "--json").code == 0
+    how = {"texts": [Path("t")], "max_length": 16, "sequences": 5, "pairs": False, "memory": 7, "reach": 3}
+    assert asked == [("m", Path("c"), how | {"device": "cuda", "precision": "int8"})]

@@ -227,3 +227,13 @@ def test_a_damaged_file_is_refused_in_bounded_time(tmp_path: Path) -> None:
         file.write_bytes(data)
         with pytest.raises(ModelError, match="is not a whole GGUF file"):
             read_gguf(file)
+
+
+def test_special_pieces_have_their_numbers_and_accents_their_own_word() -> None:
+    told = vocabulary(saved.tokenizer(), len(saved.PIECES))
+    ids = {"bos": 2, "eos": 3, "unknown": 1, "seperator": 3, "padding": 0, "cls": 2, "mask": 4}
+    assert {name: told[f"tokenizer.ggml.{name}_token_id"] for name in ids} == ids
+    for lower, accents, strips in ((True, None, True), (True, False, False), (False, True, True)):
+        tokenizer = WordPieceTokenizer(saved.PIECES, lower=lower, strip_accents=accents)
+        told = vocabulary(tokenizer, len(saved.PIECES))
+        assert told["tokenizer.ggml.normalizer.strip_accents"] is strips

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from albertine.export.graph import example_of, graph_of, named
+from albertine.export.graph import example_of, graph_of
 from albertine.export.outputs import Pointers
 from albertine.export.verify import Arrays, Run, batches, framed, packed_inputs, shapes_for, verify
 from albertine.padding import from_padded
@@ -21,7 +21,7 @@ def asked(name: str, as_packed: bool, **changes: object) -> tuple[object, Run]:
     @torch.no_grad()
     def run(inputs: Arrays) -> Arrays:
         found = graph(*(torch.from_numpy(inputs[name]) for name in graph.inputs))
-        return {name: x.numpy() for name, x in named(graph, found).items()}
+        return {name: x.numpy() for name, x in zip(graph.outputs, found, strict=True)}
 
     return head, run
 

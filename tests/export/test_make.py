@@ -16,7 +16,7 @@ import albertine as package
 from albertine.errors import AlbertineError, ModelError, RunError, SettingsError
 from albertine.export import formats, make, verify
 from albertine.export.formats import ExportedFile, ExportOptions
-from albertine.export.graph import graph_of, named
+from albertine.export.graph import graph_of
 from albertine.export.make import _verified, export
 from albertine.export.opened import Opened, opened
 from albertine.export.outputs import Head
@@ -56,7 +56,7 @@ class Torch:
         def run(inputs: Arrays) -> Arrays:
             self.asked.append(inputs)
             found = graph(*(torch.from_numpy(inputs[name]) for name in graph.inputs))
-            return {name: x.numpy() + self.wrong for name, x in named(graph, found).items()}
+            return {name: x.numpy() + self.wrong for name, x in zip(graph.outputs, found, strict=True)}
 
         return [ExportedFile("model.torch", self.precision, run, facts={"bytes": 0})]
 
@@ -364,3 +364,31 @@ def test_a_runtime_that_answers_nonsense(answer: dict[str, object], words: str) 
 
     with pytest.raises(ModelError, match=words):
         verify.verify(head_of("classify"), run)
+
+
+def test_every_option_of_the_command_reaches_the_export(
+    albertine: Command,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[object] = []
+
+    def noted(model: str, output: Path, to: list[str], **how: object) -> make.Exported:
+        asked.append((to, how))
+        return make.Exported(output, {}, [])
+
+    monkeypatch.setattr(make, "export", noted)
+    given = {
+        ("--int8",): ExportOptions(int8=True),
+        ("--packed",): ExportOptions(packed=True),
+        ("--bfloat16",): ExportOptions(bfloat16=True),
+        ("--opset", 18): ExportOptions(opset=18),
+        ("--sample", "a.txt"): ExportOptions(sample=(Path("a.txt"),)),
+    }
+    for words, options in given.items():
+        assert albertine("export", "m", tmp_path / "out", *words).code == 0
+        assert asked.pop() == (["onnx"], {"head": "task", "overwrite": False, "options": options})
+    more = ("--to", "openvino", "--to", "gguf", "--head", "embed", "--overwrite")
+    assert albertine("export", "m", tmp_path / "out", *more).code == 0
+    how = {"head": "embed", "overwrite": True, "options": ExportOptions()}
+    assert asked.pop() == (["openvino", "gguf"], how)

@@ -10,11 +10,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
+from albertine.cli.app import run
 from albertine.corpus.prepare import prepare
 from albertine.corpus.reader import Corpus
 from albertine.corpus.usage import coverage_of, piece_counts
@@ -28,6 +30,7 @@ from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.text.load import load_tokenizer
 from albertine.text.pruning import kept_pieces, pruned
+from tests import stand_in
 from tests.crashes import dies_while
 from tests.toy import toy_vocabulary
 
@@ -195,3 +198,22 @@ def test_a_corpus_that_was_named_stays(place: Path, tmp_path: Path) -> None:
         words = ["prune", str(place / "model"), str(text), "-o", str(tmp_path / "out"), "--workers=1"]
         subprocess.run([sys.executable, "-m", "albertine", *words], capture_output=True, check=True)
     assert Corpus(named).num_sentences == Corpus(place / "corpus").num_sentences
+
+
+def test_how_many_pieces_stay_is_what_was_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+
+    def noted(
+        model: Path, corpus: Path, output: Path, *, keep: object, share: object, progress: object
+    ) -> object:
+        asked.append((keep, share))
+        return SimpleNamespace(plain=dict)
+
+    monkeypatch.setattr("albertine.inference.pruning.prune", noted)
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    (corpus / "manifest.json").write_text("{}")
+    words = ["prune", str(stand_in.put(tmp_path, "en")), str(corpus), "-o", str(tmp_path / "out"), "--json"]
+    for more in ([], ["--coverage", "0.9"], ["--keep", "7"]):
+        assert run([*words, *more]) == 0
+    assert asked == [(None, 1.0), (None, 0.9), (7, 1.0)]

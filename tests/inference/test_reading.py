@@ -191,3 +191,10 @@ def test_a_long_passage_is_shown_in_windows_and_searched_as_a_whole() -> None:
     assert all(source[0] == START and source[-3:] == [*LETTERS.encode("wh"), END] for source in asked.sources)
     assert asked.words(tuple(LETTERS.encode("jabcdefghijab"))) == "jabcdefghijab"
     assert asked.words(()) == ""
+
+
+def test_what_the_vocabulary_lacks_is_read_all_the_same() -> None:
+    passage = ReadPassage.of(LETTERS, LETTERS.encode("wh"), "é", Spans([UNKNOWN], [0], [1]), 24)
+    asked = [Inquiry((passage,))]
+    (found,) = read(builders.model(seed=1), LETTERS, asked, Search(4, 3), always=True)
+    assert [written.text for written in found] == ["é"]

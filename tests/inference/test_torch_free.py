@@ -352,3 +352,11 @@ def test_a_precision_names_its_graph(folders: Folders, tmp_path: Path) -> None:
     for exact in ("auto", "float32"):
         with pytest.raises(ModelError, match=r"model\.onnx: is not a whole graph"):
             Predictor(graph, precision=exact)  # type: ignore[arg-type]
+
+
+def test_a_random_field_is_that_of_the_graph_that_was_opened(folders: Folders, tmp_path: Path) -> None:
+    where = shutil.copytree(folders["crf"][1], tmp_path / "crf")
+    asked = Predictor(where)
+    wanted = asked.tag_all(TEXTS)
+    (where / "head.safetensors").unlink()
+    assert asked.tag_all(TEXTS) == wanted

@@ -128,3 +128,15 @@ def test_no_sentence_is_drawn_twice(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("\n\n".join(f"He said number {i}." for i in range(100)))
     found = sentences_of([tmp_path], 90)
     assert len(set(found)) == 90 and found == sorted(found, key=lambda s: int(s.strip(".").split()[-1]))
+
+
+def test_convert_measures_the_depth_that_is_asked_for(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command, text = Command(capsys), tmp_path / "text.txt"
+    text.write_text("\n\n".join(f"{s[0].upper()}{s[1:]}." for s in sentences(200)))
+    for depth in (0, 2):
+        out = tmp_path / f"depth-{depth}"
+        assert command("convert", folder, out, "--whiten", text, "--depth", depth).code == 0
+        found = read_whitening(out, 32, 2)
+        assert found is not None and found.depth == depth

@@ -7,6 +7,7 @@ import os
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ import transformers
 
 from albertine.analysis.parameters import parameters_by_part
 from albertine.cli.lookup import look_up_model
+from albertine.evaluation.run_card import write_card
+from albertine.evaluation.stated import Stated
 from albertine.interop.heads import head_config
 from albertine.interop.huggingface import Layout, read_folder, save_model
 from albertine.interop.lonepatient import save_lonepatient
@@ -77,12 +80,22 @@ def test_nobody_is_told_to_load_lonepatients_names_with_transformers(tmp_path: P
     """Which starts from random weights there, without an error."""
     model: Model = builders.model()
     save_lonepatient(model, None, tmp_path)
-    card = (tmp_path / "README.md").read_text()
-    assert "from transformers" not in card and "from_pretrained" not in card
-    assert "lonePatient's albert_pytorch loads" in card and "albertine convert" in card
-    assert 'albertine.load("path/to/this/folder")' in card
+    for by_command in (False, True):
+        if by_command:
+            write_card(tmp_path, Stated())
+        card = (tmp_path / "README.md").read_text()
+        assert "from transformers" not in card and "from_pretrained" not in card
+        assert "lonePatient's albert_pytorch loads" in card and "albertine convert" in card
+        assert 'albertine.load("path/to/this/folder")' in card
     save_model(model, None, tmp_path)  # as transformers names them, in its place
     assert "from transformers" in (tmp_path / "README.md").read_text()
+
+
+def test_nobody_is_told_to_load_a_checkpoint_of_tensorflow_with_transformers(tmp_path: Path) -> None:
+    shutil.copytree(Path(__file__).with_name("tensorflow") / "albert", tmp_path / "albert")
+    write_card(tmp_path / "albert", Stated())
+    card = (tmp_path / "albert" / "README.md").read_text()
+    assert "from_pretrained" not in card and "on TensorFlow, loads the same folder" in card
 
 
 def test_a_card_names_the_class_that_has_the_joint_head(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from albertine.model.plan import SharingPlan
 from albertine.model.presets import preset
 from albertine.model.task_model import Classifier
 from tests.interop.folder_mutations import originals
+from tests.interop.test_modernbert import BLOCK
 from tests.interop.test_roformer import assert_same_model
 from tests.interop.test_xlnet import our_model as xlnet_model
 from tests.model import builders
@@ -192,3 +193,25 @@ def test_keras_xlnet_finds_all_it_reads() -> None:
     for name, rule in rules.items():
         shapes[rule.theirs] = rule.shape(tuple(state[name].shape), config.num_attention_heads)
     assert shapes == reads_of_keras_xlnet(config)
+
+
+@pytest.mark.parametrize("kind", ["modernbert", "xlnet"])
+def test_every_rate_of_dropout_is_in_the_file(kind: str, tmp_path: Path) -> None:
+    rates = {
+        "hidden_dropout_prob": 0.11,
+        "attention_probs_dropout_prob": 0.22,
+        "classifier_dropout_prob": 0.33,
+    }
+    plan = SharingPlan.unshared(2)
+    if kind == "xlnet":
+        model, named = xlnet_model(plan=plan, **rates), {"dropout": 0.11, "summary_last_dropout": 0.33}
+    else:
+        model = builders.model(plan, embedding_size=24, **BLOCK, **rates)
+        named = {"embedding_dropout": 0.11, "mlp_dropout": 0.11, "attention_dropout": 0.22}
+        named |= {"classifier_dropout": 0.33}
+    save_model(model, None, tmp_path / "m")
+    again = albertine.load(tmp_path / "m").config
+    assert {name: getattr(again, name) for name in rates} == rates
+    theirs = transformers.AutoConfig.from_pretrained(tmp_path / "m")
+    assert theirs.model_type == kind
+    assert {name: getattr(theirs, name) for name in named} == named

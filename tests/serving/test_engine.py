@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from albertine.errors import DataError
+from albertine.errors import DataError, NotFinite
 from albertine.inference.spans import LikelySpans
-from albertine.serving.engine import Engine, NotFinite, finite, told_without_text
+from albertine.serving.engine import Engine, finite, told_without_text
 from albertine.serving.queue import Item, TokenQueue, TooLate
 from tests.serving.test_queue import Clock
 
@@ -126,3 +126,18 @@ def test_an_error_is_told_without_its_message() -> None:
     except ValueError as error:
         told = told_without_text(error)
     assert "secret" not in told and "ValueError" in told and "line" in told
+
+
+def test_the_queue_learns_its_pace_from_every_step() -> None:
+    clock = Clock()
+    queue = TokenQueue(10_000, 1000, clock)
+
+    def ask(kind: Any, questions: Sequence[int]) -> Sequence[int]:
+        clock.now += 2.0
+        return questions
+
+    engine = Engine(ask, queue, 1000, Notes(), clock)
+    queue.put([Item("k", i, 5, 50.0) for i in range(4)])
+    engine.step(queue.take(1000))
+    queue.put([Item("k", 9, 30, 50.0)])
+    assert queue.forecast() == pytest.approx(3.0)  # 20 tokens took 2 s

@@ -58,6 +58,7 @@ def test_many_small_pieces_are_too_many() -> None:
 def test_slow_and_compressed_bodies() -> None:
     _, refusal = body(100, 1, wait=0.05, limits=ServingLimits(body_seconds=0.2))
     assert refusal is not None and (refusal.status, refusal.code) == (408, "slow_body")
+    assert refusal.headers["connection"] == "close"
     _, refusal = body(1, 1, {"content-encoding": "gzip"})
     assert refusal is not None and (refusal.status, refusal.code) == (400, "compressed_body")
 

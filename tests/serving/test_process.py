@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from albertine.cli.app import run
+from albertine.serving.limits import ServingLimits
 
 Folders = Callable[[str], Path]
 
@@ -222,3 +223,24 @@ def test_what_is_wrong_is_one_line_with_its_remedy(
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     missing = "serve needs uvicorn, which is not installed. pip install 'albertine[serve]'"
     assert refused(folder("single")) == f"albertine: {missing}\n"
+
+
+def test_every_flag_reaches_the_server(folder: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ALBERTINE_TOKEN", raising=False)
+    seen: list[Any] = []
+
+    def noted(service: Any, listening: Any, token: Any, drain: float, started: Any) -> int:
+        listening.close()
+        seen.append((service, token, drain))
+        return 0
+
+    monkeypatch.setattr("albertine.serving.server.serve", noted)
+    flags = ["--name", "mine", "--precision", "bfloat16", "--batch-tokens", "9", "--auto-truncate"]
+    flags += ["--body-bytes", "1000", "--queue-tokens", "200", "--deadline-seconds", "7.5"]
+    assert run(["serve", str(folder("embed")), "--port", "0", "--drain-seconds", "3", *flags]) == 0
+    [(service, token, drain)] = seen
+    assert service.limits == ServingLimits(
+        body_bytes=1000, queue_tokens=200, deadline_seconds=7.5, auto_truncate=True
+    )
+    assert (service.answerer.name, service.answerer.number_format) == ("mine", "bfloat16")
+    assert (service.engine.budget, token, drain) == (9, None, 3.0)

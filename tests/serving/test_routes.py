@@ -7,6 +7,7 @@ import base64
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from albertine.devices import fast_bfloat16
 from albertine.errors import DataError
 from albertine.inference.chances import sigmoid
 from albertine.serving import bodies, root
-from albertine.serving.answerer import Answerer
+from albertine.serving.answerer import Answerer, Kind
 from albertine.serving.app import ASKED, LIVE, MODEL, PATHS
 from albertine.serving.limits import ServingLimits
 from tests.inference.exports import LONG, PASSAGES, SENTENCE, TEXTS
@@ -744,3 +745,55 @@ def test_info_says_what_is_taken(folder: Folders) -> None:
     ):
         model = Predictor(folder("single"), precision=precision)
         assert Answerer(model, "a").number_format == wanted
+
+
+def test_which_end_is_classified(client: Clients, folder: Folders) -> None:
+    model, words = predictor(folder("single")), LONG.split()
+    for side, kept in (("left", words[-14:]), ("right", words[:14])):
+        body = {"inputs": [[LONG]], "truncate": True, "truncation_direction": side}
+        [wanted] = model.classify([" ".join(kept)])
+        [row] = post(client("single"), "/predict", body)
+        assert {one["label"]: one["score"] for one in row} == pytest.approx(wanted, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "body"),
+    [
+        ("score", "/rerank", {"query": "who", "texts": ["man", LONG]}),
+        ("embed", "/rerank", {"query": "who", "texts": ["man", LONG]}),
+        ("embed", "/similarity", {"inputs": {"source_sentence": "who", "sentences": ["man", LONG]}}),
+    ],
+)
+def test_what_compares_hears_whether_to_cut(client: Clients, name: str, path: str, body: Any) -> None:
+    assert post(client(name), path, body, 422)["code"] == "input_too_long"
+    where = {"parameters": {"truncate": True}} if path == "/similarity" else {"truncate": True}
+    found = client(name).post(path, json={**body, **where})
+    assert found.status_code == 200 and found.headers["x-truncated-inputs"] == "1", found.text
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("the man", ["was", None], ""),
+        ("the man", ["was", float("nan")], "who ?"),
+        (None, ["was", "said"], ""),
+        ("the man", ["was", "said"], None),
+    ],
+    ids=str,
+)
+def test_what_is_missing_is_no_option(folder: Folders, wrong: Any) -> None:
+    with pytest.raises(DataError, match=r"^asked\[1\]: "):
+        predictor(folder("choose")).choose_all([("the man", ["was", "said"], ""), wrong])
+
+
+def test_a_family_knows_its_threshold_from_the_beginning(folder: Folders) -> None:
+    """Before the model is built: of two threads that ask first each may make one."""
+    family: Any = predictor(folder("answer or not")).family
+    assert family.threshold == 0.4
+
+
+def test_the_end_of_a_text_that_is_lowered(folder: Folders) -> None:
+    model = predictor(folder("embed"))
+    model.embedder = replace(model.embedder, how=replace(model.embedder.how, lower=True))
+    kept = Answerer(model, "a").ends_at_left(Kind("embed"), "İ " * 30 + LONG.upper())
+    assert kept.split() == LONG.split()[-14:]

@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from albertine.errors import DataError
 from albertine.serving import service as services
-from albertine.serving.app import application
+from albertine.serving.app import application, as_json, in_parts
 from albertine.serving.limits import ServingLimits
 from albertine.serving.service import Service
 from tests.inference.exports import SENTENCE, TEXTS
@@ -348,3 +349,48 @@ def test_logs_hold_no_text(folder: Folders, caplog: pytest.LogCaptureFixture) ->
     lines = [record.getMessage() for record in caplog.records if record.name == "albertine.serving"]
     assert len(lines) == 5 and "zebra" not in "".join(lines)
     assert "POST /embed 200" in lines[0] and "tokens=3" in lines[0] and "POST (unknown) 404" in lines[2]
+
+
+def test_a_head_that_gives_nan_is_the_servers_fault(folder: Folders) -> None:
+    async def ask(service: Service) -> Any:
+        return await Asked(service, "/predict", {"inputs": "who"}).answer()
+
+    with running(folder("single")) as (service, gate):
+        gate.open.set()
+        model: Any = service.answerer.predictor.tuned
+        model.forward = lambda packed: torch.full((len(packed.lengths), 3), float("nan"))
+        status, headers, told = asyncio.run(ask(service))
+        assert (status, told["code"], headers["x-should-retry"]) == (500, "non_finite_output", "false")
+        assert service.engine.spoiled == 1
+
+
+def test_a_large_answer_does_not_hold_up_the_loop(folder: Folders) -> None:
+    async def ask(service: Service) -> float:
+        asked, longest, last = Asked(service, "/embed", {"inputs": ["who"] * 4000}), 0.0, time.monotonic()
+        while not asked.task.done():
+            await asyncio.sleep(0.005)
+            longest, last = max(longest, time.monotonic() - last), time.monotonic()
+        assert asked.sent[0]["status"] == 200
+        return longest
+
+    with running(folder("embed")) as (service, gate):
+        gate.open.set()
+        vector = np.random.default_rng(0).random(1024, dtype=np.float32)
+        service.engine._ask = lambda kind, questions: [vector] * len(questions)
+        assert asyncio.run(ask(service)) < 2.0  # written in one call it is three or four
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        {"data": [{"embedding": [0.5, 1.0], "é": None}] * 40, "usage": {"n": 3}},
+        [[{"a": 1}, {"b": [2]}], []],
+        [[[1.0, 2.0], []], [[3.0]]],
+        [],
+        {},
+        "text",
+        [{"x": i} for i in range(33)],
+    ],
+)
+def test_parts_are_the_whole(found: Any) -> None:
+    assert in_parts(found) == as_json(found)

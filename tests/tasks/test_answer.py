@@ -15,6 +15,7 @@ import torch
 from albertine.errors import DataError, ModelError, SettingsError
 from albertine.inference.spans import LikelySpans
 from albertine.inference.windows import Reading
+from albertine.settings import read_yaml
 from albertine.tasks.answer import Answer, Question, encode
 from albertine.tasks.data import read_data
 from albertine.tasks.datasets.answer import read, squad_file
@@ -431,3 +432,14 @@ def test_a_token_that_ends_where_the_answer_begins_is_no_part_of_it(tune: Tune) 
     (first, last), found = data.targets[0][0].tolist(), data.examples[0]
     a, b = (place - found.windows[0].offset for place in (first, last))
     assert passage[found.passage.starts[a] : found.passage.ends[b]] == "good"
+
+
+@pytest.mark.parametrize("recipe", ["cmrc2018", "cmrc2018-small"])
+def test_the_recipes_of_cmrc_have_room_for_its_answers(shared_data: Path, recipe: str) -> None:
+    """A token of Chinese is a character: of 30, as in English, one answer in twenty has more."""
+    tree = read_yaml(Path(__file__).parents[2] / "recipes" / "finetune" / f"{recipe}.yaml")
+    longest = tree["task"].get("answer", {}).get("longest", Reading().longest)
+    tokenizer = load_tokenizer(shared_data / "tokenizers" / "bert-zh-21128")
+    found = list(squad_file(shared_data / "cmrc2018" / "dev.json.xz"))
+    least = [min(len(tokenizer.encode(text)) for text, _ in q.answers or ()) for q in found]
+    assert sum(size > longest for size in least) < 0.01 * len(found)

@@ -132,6 +132,8 @@ def test_text_to_a_pretrained_model(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     sentences = [" ".join(words.split()[i % 7 :]).capitalize() + "." for i in range(60)]
     documents = [{"text": " ".join(sentences[i : i + 9])} for i in range(50)]
     text.write_text("\n".join(map(json.dumps, documents)), encoding="utf-8")
+    with pytest.raises(SettingsError, match=r"`fr` is no language.*en, zh or auto"):
+        albertine.prepare(text, tmp_path / "corpus", vocab_size=36, language="fr")
     told = albertine.prepare(text, tmp_path / "corpus", vocab_size=36, deduplicate=False, workers=1)
     assert told.documents == 50
     shape = {"model": {"preset": "albert-tiny-zh", "change": MODEL}, "objective": {"max_length": 32}}

@@ -482,3 +482,31 @@ def test_a_text_that_just_fits_is_not_cut(pretrained: Path) -> None:
     fits = "good " * (embedder.limit - 2)
     assert len(embedder.tokenizer.encode(fits)) == embedder.limit - 2
     assert embedder([fits]).cut == 0 and embedder([fits, fits + "good"]).cut == 1
+
+
+def test_four_points_of_five_are_alike_and_one_is_not() -> None:
+    pairs = [Likeness("0", "a", "b", 4 / 5, ""), Likeness("1", "a", "x", 1 / 5, "")]
+    assert [(e.pair, e.negative) for e in to_learn(pairs, "contrastive")] == [("b", "x")]
+
+
+def test_the_scale_and_the_way_back_are_those_of_the_settings(alike: Tune) -> None:
+    ways = {"loss": "contrastive", "scale": 7.0, "symmetric": True}
+    family = data(alike(task={"similarity": ways})).family
+    assert isinstance(family, Embed) and (family.scale, family.symmetric) == (7.0, True)
+    tokenizer = load_tokenizer(alike().encoder.folder)
+    examples = [Likeness("0", "good", "time", 0.5, ""), Likeness("1", "old", "man", 1.0, "")]
+
+    def turned(packed: Any) -> torch.Tensor:
+        angles = torch.arange(packed.num_sequences) ** 2 / 10  # 0, 0.1 and 0.4, 0.9
+        return torch.stack([angles.cos(), angles.sin()], 1)
+
+    family = Embed("cosent", 32, scale=2.0)
+    part = family.part(turned, family.encode_to_learn(examples, tokenizer).batch([0, 1]))
+    expected = 2 * float(np.log1p(np.exp(2 * (np.cos(0.1) - np.cos(0.5)))))
+    assert float(part.loss_sum) == pytest.approx(expected, rel=1e-4)
+    family = Embed("contrastive", 32, scale=2.0, symmetric=True)
+    part = family.part(turned, family.encode_to_learn(examples, tokenizer).batch([0, 1]))
+    total = 0.0
+    for own, other in ((0.1, 0.9), (0.5, 0.3), (0.1, 0.3), (0.5, 0.9)):  # there, there, back, back
+        total += float(np.log1p(np.exp(2 * (np.cos(other) - np.cos(own))))) / 2
+    assert float(part.loss_sum) == pytest.approx(total, rel=1e-4)

@@ -23,7 +23,7 @@ from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.tasks.advice import advice
 from albertine.tasks.batches import TaskBatches
-from albertine.tasks.classify import Classify, encode
+from albertine.tasks.classify import Classify
 from albertine.tasks.data import balanced, read_data
 from albertine.tasks.family import loss
 from albertine.tasks.finetune import FinetuneResult, finetune
@@ -374,7 +374,7 @@ def test_encoding_lays_pairs_out_as_the_tokenizer_does(tune: Tune) -> None:
         wanted = tokenizer(example.text, example.pair, max_length=32)
         assert data.train.ids[i].tolist() == wanted["input_ids"]
         assert data.train.types[i].tolist() == wanted["token_type_ids"]
-    none = encode(data.train.examples[:0], tokenizer, 32, "single", ("a",))
+    none = data.family.encode(data.train.examples[:0], tokenizer)
     assert none.ids == []
 
 

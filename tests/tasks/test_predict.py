@@ -4,9 +4,11 @@ for every family and on texts longer than they are read; and files of questions 
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from datetime import date, datetime
 from functools import partial
@@ -490,3 +492,87 @@ def test_what_lost_its_end_is_counted_over_all_calls(tuned: Path) -> None:
     asked.classify([long, "a man"])
     asked.classify(long)
     assert asked.cut == 2
+
+
+@pytest.fixture
+def broken_off(tuned: Path, tables: dict[str, Path], tmp_path: Path, small: None) -> Any:
+    """A command for a CSV file that was stopped after three parts of 16 rows."""
+
+    def stop(done: int, total: int | None) -> None:
+        if done >= 48:
+            raise KeyboardInterrupt
+
+    go = partial(predict_file, Predictor(tuned, precision="float32"), fields=FIELDS)
+    with pytest.raises(KeyboardInterrupt):
+        go(tables["dev"], tmp_path / "out.csv", progress=stop)
+    return partial(go, tables["dev"], tmp_path / "out.csv")
+
+
+def test_a_kill_while_parts_are_deleted_loses_no_row(broken_off: Any, tmp_path: Path) -> None:
+    (tmp_path / ".out.csv.parts" / "000000.csv").unlink()
+    assert broken_off().rows == 100 and len(read(tmp_path / "out.csv")) == 100
+
+
+def test_a_package_that_is_missing_costs_no_answer(
+    tuned: Path, tables: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: None
+) -> None:
+    pytest.importorskip("pyarrow")
+    arrow, parquet = predict._pyarrow()
+    source, output = tmp_path / "in.parquet", tmp_path / "out.jsonl"
+    parquet.write_table(arrow.Table.from_pylist(read(tables["dev"])), source)
+
+    def stop(done: int, total: int | None) -> None:
+        if done >= 48:
+            raise KeyboardInterrupt
+
+    go = partial(predict_file, Predictor(tuned, precision="float32"), source, output, fields=FIELDS)
+    with pytest.raises(KeyboardInterrupt):
+        go(progress=stop)
+    with monkeypatch.context() as patch, pytest.raises(DataError, match="pyarrow"):
+        patch.setitem(sys.modules, "pyarrow", None)
+        go()
+    assert go().before == 48
+
+
+def test_a_job_that_cannot_be_read_now_is_not_forgotten(
+    broken_off: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Path.read_text
+
+    def stale(path: Path, *args: Any, **how: Any) -> str:
+        if path.name == "job.json":
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return real(path, *args, **how)
+
+    with monkeypatch.context() as patch, pytest.raises(RunError, match="Stale"):
+        patch.setattr(Path, "read_text", stale)
+        broken_off()
+    assert broken_off().before == 48
+
+
+def test_nothing_is_open_in_the_folder_that_is_deleted(
+    tuned: Path, tables: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a network file system it would not go: the lock, which is open, is the last to be deleted."""
+    clear, left = predict._clear, list[str]()
+
+    def cleared(folder: Path) -> None:
+        clear(folder)
+        left.extend(path.name for path in folder.iterdir())
+
+    monkeypatch.setattr(predict, "_clear", cleared)
+    monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: pytest.fail("with the open lock in it"))
+    predict_file(Predictor(tuned), tables["dev"], tmp_path / "out.jsonl", fields=FIELDS)
+    assert left == [".lock"] * 2  # as it begins and as it ends
+    assert [p.name for p in tmp_path.iterdir()] == ["out.jsonl"]
+
+
+def test_an_output_made_meanwhile_stays(tuned: Path, tables: dict[str, Path], tmp_path: Path) -> None:
+    output = tmp_path / "out.jsonl"
+
+    def meanwhile(done: int, total: int | None) -> None:
+        output.write_text("another's")
+
+    with pytest.raises(SettingsError, match="is there already"):
+        predict_file(Predictor(tuned), tables["dev"], output, fields=FIELDS, progress=meanwhile)
+    assert output.read_text() == "another's"

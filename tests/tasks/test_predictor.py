@@ -8,6 +8,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from albertine.errors import DataError, ModelError, SettingsError
 from albertine.inference.masks import Guess
 from albertine.inference.whitening import FILE, Whitening
 from albertine.interop.huggingface import save_model
+from albertine.layout import pack
 from albertine.model.model import Model
 from albertine.pretraining.first_model import encoder_config
 from albertine.pretraining.settings import ModelChoice
@@ -267,3 +269,32 @@ def test_whitened_vectors_under_autocast(pretrained: Path, tmp_path: Path) -> No
     np.testing.assert_allclose(found, expected, atol=0.05)
     rounded = torch.from_numpy(found).bfloat16().float().numpy()
     assert not np.array_equal(found, rounded)
+
+
+def test_the_order_of_two_passages_is_the_chance_of_the_first_label(pretrained: Path) -> None:
+    predictor = Predictor(pretrained, precision="float32")
+    model, tokenizer = predictor.model, predictor.tokenizer
+    assert isinstance(model, Model) and model.sentence is not None
+    pair = ("the old man", "he said that it was good")
+    with torch.no_grad():  # label 0: in order
+        model.sentence.classifier.bias.copy_(torch.tensor([2.0, 0.0]))
+    with torch.inference_mode():
+        ids, types = tokenizer.layout(*map(tokenizer.encode, pair))
+        logits = model.pretraining_forward(pack([ids], [types]), torch.empty(0, dtype=torch.long))[1]
+    assert logits is not None
+    (found,) = predictor.sentence_order([pair])
+    assert found == pytest.approx(float(logits.softmax(-1)[0, 0]), abs=1e-5) and found > 0.6
+
+
+def test_not_all_masks_are_held_at_once(pretrained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from albertine.inference import pretraining_heads
+
+    plain, held = pretraining_heads.word_logits, list[int]()
+
+    def counted(model: Any, rows: Any, places: Any) -> Any:
+        held.append(sum(map(len, places)))
+        return plain(model, rows, places)
+
+    monkeypatch.setattr(pretraining_heads, "word_logits", counted)
+    found = Predictor(pretrained, precision="float32").fill_mask_all(["the [MASK]"] * 2500, top_k=1)
+    assert len(found) == sum(held) == 2500 and max(held) <= 1024

@@ -164,3 +164,32 @@ def test_teachers_that_do_not_fit(tune: Tune, tuned: Path, pretrained: Path, tmp
             taught(tune, tuned, encoder={"folder": tmp_path / "stranger"}), reporter=Reporter(quiet=True)
         )
     assert not taught(tune, tuned).folder.exists()
+
+
+class Seen(Exception):
+    """What was looked for was seen."""
+
+
+def test_what_a_teacher_says_weighs_as_much_as_was_said(
+    tune: Tune, tuned: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from albertine.tasks import finetune as module
+
+    found: list[dict[str, float]] = []
+
+    def seen(job: Any, *_: Any) -> None:
+        _, batches = next(iter(job.batches(None)))
+        job.model.eval()
+        parts = job.loss_fn(job.model, batches[0])
+        found.append({name: float(part.loss_sum.detach()) for name, part in parts.items()})
+        raise Seen
+
+    monkeypatch.setattr(module, "train", seen)
+    for weight, temperature in ((1.0, 2.0), (3.0, 2.0), (1.0, 5.0)):
+        ways = {"soft": weight, "temperature": temperature}
+        with pytest.raises(Seen):
+            run(taught(tune, tuned, f"{weight} {temperature}", training=ways))
+    plain, heavy, warm = found
+    assert plain["soft"] > 0 and heavy["soft"] == pytest.approx(3 * plain["soft"], rel=1e-5)
+    assert heavy["task"] == pytest.approx(plain["task"], rel=1e-6)
+    assert warm["soft"] != pytest.approx(plain["soft"], rel=1e-4)

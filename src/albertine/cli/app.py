@@ -63,7 +63,8 @@ def build() -> typer.Typer:
     app = typer.Typer(
         name="albertine",
         cls=_InOrder,
-        help="Pretrain, study, convert and serve parameter-shared text encoders: ALBERT and its family.",
+        help="Pretrain, fine-tune, study, convert and serve parameter-shared text encoders: ALBERT and its "
+        "family.",
         no_args_is_help=True,
         rich_markup_mode="rich" if on_terminal else None,
         pretty_exceptions_enable=False,

@@ -146,8 +146,8 @@ def data(
     found = measure(corpus, config, seconds=seconds, workers=tuple(range(count + 1)), threads=count)
     _finish("data", {"preset": preset, **found}, count, save, json)
     if not json:
-        held = found["megabytes"]
-        rows = [(name, f"{rate:,.0f}", _whole(held[name])) for name, rate in found["made"].items()]
+        memory = {name: "" if mb is None else f"{mb:,.0f}" for name, mb in found["megabytes"].items()}
+        rows = [(name, f"{rate:,.0f}", memory[name]) for name, rate in found["made"].items()]
         show.table(("", "tokens/s", "MB of the loaders"), [*rows, (preset, f"{found['used']:,.0f}", "")])
         if found["quiet"]:
             typer.echo(f"batches are made {found['ratio']:.1f} times as fast as they are used up")
@@ -170,8 +170,9 @@ def sizes(
 
     count, begin = _threads(threads), Moment.now()
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    how = {"sequences": sequences, "length": length, "rounds": rounds}
     found = []
-    for size in measure(sequences=sequences, length=length, rounds=rounds, device=device):
+    for size in measure(**how, device=device):
         found.append(size)
         _say(json)(f"{size.name}: {size.tokens_per_second:,.0f} tokens/s")
     calm = told_since(begin, count)
@@ -185,13 +186,7 @@ def sizes(
         }
         for size in found
     }
-    told = {
-        "device": device,
-        "sequences": sequences,
-        "length": length,
-        "rounds": rounds,
-        "sizes": rows,
-    } | calm
+    told = {"device": device, **how, "sizes": rows, **calm}
     _finish("sizes", told, count, save, json)
     if not json:
         lines = [
@@ -284,10 +279,6 @@ def _warn(told: Mapping[str, Any]) -> None:
             "for ratios. End them and measure again",
             err=True,
         )
-
-
-def _whole(number: float | None) -> str:
-    return "" if number is None else f"{number:,.0f}"
 
 
 def _threads(wanted: int | None) -> int:

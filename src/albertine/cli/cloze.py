@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from albertine.cli import show
-from albertine.cli.options import Encoding, Json, Language, TextField, TextFormat
+from albertine.cli.options import Encoding, Json, LanguageOption, TextField, TextFormat
 
 if TYPE_CHECKING:
     from albertine.corpus.duplicates import SeenDigests
@@ -29,7 +29,7 @@ def cloze(
     questions: Annotated[
         int, typer.Option("--questions", min=2, help="As many as this, if the text gives them.")
     ] = 100_000,
-    language: Annotated[Language, typer.Option("--language", help="Whose sentences.")] = Language.auto,
+    language: LanguageOption = "auto",
     format: TextFormat = "auto",
     text_field: TextField = "text",
     encoding: Encoding = "utf-8",
@@ -50,7 +50,7 @@ def cloze(
     from albertine.text.cloze_questions import cloze_questions
 
     source = Source(text, format, text_field, encoding)
-    spoken = source.language(language.value)
+    spoken = source.language(language)
     source.reports.clear()
     again = 0
 

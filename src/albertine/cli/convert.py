@@ -143,8 +143,6 @@ def convert(
         else:
             files = vector_files(source, same_weights=not share)
         _folder(replace(found, model=model), tokenizer, target, to, files, stored)
-    for note in found.notes:
-        typer.echo(note)
     if found.left_aside:
         typer.echo(f"Left out: {', '.join(found.left_aside)}, a head that Albertine does not compute.")
     typer.echo(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from albertine.cli import show
+from albertine.cli.given import IN_WORDS
 from albertine.cli.predict import in_words
 from albertine.cli.score import print_scores
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from albertine.pretraining.run import PretrainResult
     from albertine.pretraining.settings import PretrainingSettings
 
-NAMES = {"en": "English", "zh": "Chinese"}
 HELD_OUT = 0.06
 
 
@@ -37,7 +37,7 @@ def demo(
         raise typer.BadParameter(f"`{language}` is none of en, zh and both", param_hint="--language")
     found = demo_texts(texts)
     for one in chosen:
-        show.heading(f"\n{NAMES[one.code]}")
+        show.heading(f"\n{IN_WORDS[one.code]}")
         if not _one(one, found[one.code], output, minutes):
             raise typer.Exit(130)
 
@@ -65,7 +65,6 @@ def _one(language: DemoLanguage, paths: list[Path], output: Path, minutes: float
 def _prepare(language: DemoLanguage, paths: list[Path], corpus: Path) -> Manifest:
     from albertine.cli.source import Source
     from albertine.cli.vocabulary import vocabulary_for
-    from albertine.corpus.prepare import prepare
 
     source = Source(paths)
     code = source.language(language.code)
@@ -78,15 +77,7 @@ def _prepare(language: DemoLanguage, paths: list[Path], corpus: Path) -> Manifes
             shrink=True,
             progress=lambda number: update(number, None),
         )
-    with show.progress("bytes prepared") as update:
-        return prepare(
-            paths,
-            corpus,
-            tokenizer,
-            code,
-            held_out=HELD_OUT,
-            progress=lambda now: update(now.bytes_read, now.bytes_total),
-        )
+    return source.prepare(corpus, tokenizer, code, "bytes prepared", held_out=HELD_OUT)
 
 
 def _model_in_words(settings: PretrainingSettings, manifest: Manifest) -> str:

@@ -32,7 +32,12 @@ def distill(
         typer.Option("--output", "-o", help="Folder of the run; default: runs/TEACHER-student."),
     ] = None,
     depth: Annotated[
-        int | None, typer.Option("--depth", min=1, help="Depths of the student; default: half as many.")
+        int | None,
+        typer.Option(
+            "--depth",
+            min=1,
+            help="Depths of the student; default: half as many, or all with --hidden-size or --sharing.",
+        ),
     ] = None,
     hidden_size: Annotated[
         int | None, typer.Option("--hidden-size", min=1, help="Its width; default: the teacher's.")

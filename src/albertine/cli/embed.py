@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import StrEnum
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -21,17 +20,10 @@ if TYPE_CHECKING:
 CHUNK = 4096
 
 
-class Pooling(StrEnum):
-    """What of a text is its vector."""
-
-    mean = "mean"
-    cls = "cls"
-
-
 Opener = Callable[..., Callable[..., "Predictor"]]
 """From the name of a model, or none, to what `given.opener` gives."""
 PoolingOption = Annotated[
-    Pooling | None,
+    Literal["mean", "cls"] | None,
     typer.Option("--pooling", help="Mean of all tokens, or the first; default: as the folder says, or mean."),
 ]
 
@@ -65,7 +57,6 @@ def embed(
 ) -> None:
     """The vector of every text, as JSON lines or a NumPy array, or beside the rows of a table."""
     from io import BytesIO
-    from json import dumps
 
     import numpy as np
 
@@ -79,13 +70,13 @@ def embed(
     # One model for all, by the first of them: vectors of two models cannot be compared.
     embedder, rows, cut = open_for(model)(*chunk).embedder, [], 0
     while chunk:
-        found = embedder(chunk, pooling=_told(pooling), normalize=normalize)
+        found = embedder(chunk, pooling=pooling, normalize=normalize)
         cut += found.cut
         if output is not None:
             rows.append(found.vectors)
         for line, row in () if output is not None else zip(chunk, found.vectors, strict=True):
             # The shortest decimals that are the same float32 again.
-            typer.echo(dumps({"text": line, "vector": [float(str(x)) for x in row]}, ensure_ascii=False))
+            show.as_json({"text": line, "vector": [float(str(x)) for x in row]}, indent=None)
         chunk = list(islice(lines, CHUNK))
     if output is not None:
         content = BytesIO()
@@ -107,9 +98,5 @@ def similarity(
     """The cosine of the vectors of two texts, or of the two of every row: 1 for the same direction."""
     model, first, second = model_and_pair(words)
     predictor = open_for(model)(first, second)
-    value = float(predictor.similarity([first], [second], pooling=_told(pooling))[0, 0])
+    value = float(predictor.similarity([first], [second], pooling=pooling)[0, 0])
     show.as_json({"similarity": value}) if json else typer.echo(f"{value:.4f}")
-
-
-def _told(pooling: Pooling | None) -> Literal["mean", "cls"] | None:
-    return None if pooling is None else "cls" if pooling is Pooling.cls else "mean"

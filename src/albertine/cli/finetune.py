@@ -57,7 +57,7 @@ def finetune(
 
     result = run(settings, resume=resume)
     if is_main():
-        _tell(result)
+        _tell(result, resume)
     raise typer.Exit(result.outcome.exit_code)
 
 
@@ -69,7 +69,7 @@ def _several(settings: FinetuneSettings, count: int, resume: str) -> None:
     if not is_main():
         raise typer.Exit(found.results[-1].outcome.exit_code)
     if not found.done:
-        typer.echo("Stopped and saved; the same command goes on from there.")
+        show.stopped(resume)
         raise typer.Exit(found.results[-1].outcome.exit_code)
     show.facts(
         f"{count} seeds",
@@ -110,7 +110,7 @@ def _suite(path: Path, overrides: list[str], seeds: int, resume: str, dry_run: b
 
     result = run_suite(suite, seeds=seeds, resume=resume, say=say)
     if result.stopped:
-        typer.echo("Stopped and saved; the same command goes on from there.")
+        show.stopped(resume)
         raise typer.Exit(result.exit_code)
     if is_main():
         _tell_suite(suite.name, result)
@@ -133,10 +133,10 @@ def _tell_suite(name: str, result: SuiteResult) -> None:
     typer.echo(f"report: {result.report}")
 
 
-def _tell(result: FinetuneResult) -> None:
+def _tell(result: FinetuneResult, resume: str) -> None:
     outcome, folder = result.outcome, result.folder
     if not outcome.done:
-        typer.echo(f"Stopped at step {outcome.step:,} and saved; the same command goes on from there.")
+        show.stopped(resume, f" at step {outcome.step:,}")
         return
     scores = {name: value for name, value in result.scores.items() if name != "step"}
     best = f" at step {result.scores['step']:.0f}" if "step" in result.scores else ""

@@ -26,7 +26,10 @@ TOKENS = Annotated[
     typer.Option("--max-tokens", min=1, help="Longest text in tokens; that of tuning if left out."),
 ]
 PENALTY = Annotated[
-    float, typer.Option("--length-penalty", min=0, help="a in: sum of log-probabilities / tokens^a.")
+    float,
+    typer.Option(
+        "--length-penalty", min=0, help="Texts are ranked by sum of log-probabilities / tokens^a; this is a."
+    ),
 ]
 
 
@@ -37,7 +40,14 @@ TOP_K = Annotated[int, typer.Option("--top-k", min=0, help="Draw from the k like
 TOP_P = Annotated[
     float, typer.Option("--top-p", min=0, max=1, help="Draw from the likeliest tokens of this probability.")
 ]
-TEMPERATURE = Annotated[float, typer.Option("--temperature", min=0.01, help="Below 1: bolder.")]
+TEMPERATURE = Annotated[
+    float,
+    typer.Option(
+        "--temperature",
+        min=0.01,
+        help="Divides the logits: below 1 likely tokens come more often, above 1 rare.",
+    ),
+]
 SEED = Annotated[int, typer.Option("--seed", min=0, help="The draws are a function of it.")]
 
 
@@ -65,7 +75,6 @@ def generate(
     for line in text or lines():
         source, _, pair = line.partition("\t")
         _tell(line, predictor.generate(source, pair or None, how=how), json, every=samples > 0)
-    show.cut(predictor.cut)
 
 
 def continue_(
@@ -158,10 +167,8 @@ def _how(beams: int, limit: int, length_penalty: float, samples: int, *drawing: 
 
 def _tell(line: str, found: list[Written], json: bool, *, every: bool) -> None:
     """Print what was written after a line: the best, or every text."""
-    from json import dumps
-
     if json:
-        typer.echo(dumps({"text": line, "found": _told(found)}, ensure_ascii=False))
+        show.as_json({"text": line, "found": _told(found)}, indent=None)
         return
     for written in found if every else found[:1]:
         typer.echo(written.text)

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from albertine.released import released_names
+from albertine.errors import DataError, ModelError
+from albertine.released import BY_LANGUAGE, released_names
 
 if TYPE_CHECKING:
     from albertine.arithmetic import InferencePrecision
-    from albertine.cli.options import Arithmetic
     from albertine.tasks.judge import Split, TunedRun
     from albertine.tasks.predictor import Predictor
+
+IN_WORDS = {"en": "English", "zh": "Chinese"}
 
 
 def all_lines() -> Iterator[str]:
@@ -34,7 +36,6 @@ def _decoded(stream: Iterable[bytes | str]) -> Iterator[str]:
     Raises:
         DataError: a line is not UTF-8 text.
     """
-    from albertine.errors import DataError
     from albertine.text.lines import guess_encoding
 
     for number, line in enumerate(stream, 1):
@@ -50,9 +51,14 @@ def _decoded(stream: Iterable[bytes | str]) -> Iterator[str]:
             raise DataError(
                 f"line {number} is binary, not text" if binary else f"line {number} is not UTF-8 text",
                 where="standard input",
-                remedy=None if binary else f"Convert it before: iconv -f {guess} -t utf-8",
+                remedy=None if binary else f"Convert it before: iconv -f {_iconv(guess)} -t utf-8",
             )
         yield text.rstrip("\r\n")
+
+
+def _iconv(encoding: str) -> str:
+    """What iconv calls an encoding."""
+    return {"latin-1": "latin1", "utf-16-le": "utf-16le", "utf-16-be": "utf-16be"}.get(encoding, encoding)
 
 
 def check_texts(*words: str | Sequence[str] | None) -> None:
@@ -61,7 +67,6 @@ def check_texts(*words: str | Sequence[str] | None) -> None:
     Raises:
         DataError: Python could not decode one of them, and has lone surrogates in place of its bytes.
     """
-    from albertine.errors import DataError
     from albertine.text.lines import guess_encoding
 
     for word in (one for some in words for one in ([some] if isinstance(some, str) else some or ())):
@@ -72,7 +77,7 @@ def check_texts(*words: str | Sequence[str] | None) -> None:
             what, remedy = "is UTF-8, and the locale is not", "Write LC_ALL=C.UTF-8 before the command"
         else:
             what = "is not UTF-8 text"
-            remedy = f"Convert the script that it stands in before: iconv -f {guess} -t utf-8"
+            remedy = f"Convert the script that it stands in before: iconv -f {_iconv(guess)} -t utf-8"
         shown = raw.decode(errors="replace")[:40]
         raise DataError(f"`{shown}` {what}", where="command line", remedy=remedy)
 
@@ -125,6 +130,26 @@ def model_and_pair(words: Sequence[str]) -> tuple[str | None, str, str]:
     raise typer.BadParameter(told)
 
 
+def _default_model(*texts: str) -> str:
+    """The name of the released model for texts: the Chinese one if a fifth of their letters are Han
+    characters, else the English one.
+
+    Raises:
+        ModelError: it is not installed.
+    """
+    from albertine.text.sentences import guess_language
+
+    language = guess_language("\n".join(texts).replace("[MASK]", ""))
+    name = BY_LANGUAGE[language]
+    if name not in released_names():
+        raise ModelError(
+            f"no model is named, and the released one for {IN_WORDS[language]} is not installed",
+            where=name,
+            remedy="Name a model folder before the text",
+        )
+    return name
+
+
 def opener(
     model: str | None,
     precision: InferencePrecision = "auto",
@@ -133,7 +158,6 @@ def opener(
 ) -> Callable[..., Predictor]:
     """From texts to what answers them: the named model, else the released one of their language, opened once
     and said on standard error."""
-    from albertine.inference.default import default_model
     from albertine.tasks.predictor import Predictor
 
     @cache
@@ -142,14 +166,14 @@ def opener(
             typer.echo(f"asked: {name}, since no model is named", err=True)
         return Predictor(name, device=device, precision=precision, batch_tokens=batch_tokens)
 
-    return lambda *texts: opened(default_model(*texts) if model is None else model)
+    return lambda *texts: opened(_default_model(*texts) if model is None else model)
 
 
 def runs_and_settings(
     words: Sequence[str],
     file: Path | None,
     device: str,
-    precision: Arithmetic | None,
+    precision: InferencePrecision | None,
     *,
     dev: bool | None = False,
 ) -> tuple[list[Path], list[TunedRun]]:
@@ -164,9 +188,9 @@ def runs_and_settings(
     if not paths:
         raise typer.BadParameter("name a run besides its settings", param_hint="RUN")
     device_of(device)  # before any data is read
-    form: InferencePrecision | None = None if precision is None else precision.value
     read = once()
-    return paths, [open_run(path, settings, file=file, dev=dev, precision=form, read=read) for path in paths]
+    found = [open_run(path, settings, file=file, dev=dev, precision=precision, read=read) for path in paths]
+    return paths, found
 
 
 def splits(dev: bool, test: bool, file: Path | None) -> tuple[Split, ...]:

@@ -65,7 +65,7 @@ def info(
 
     found = look_up(what)
     if isinstance(found, NoModel):
-        _facts(found, json)
+        show.as_json(found.facts) if json else show.facts(found.kind, found.facts)
     else:
         _model(what, found, copies_behind(what), _lengths(found, length), json)
         if not json and (told := assumed(what)) is not None:
@@ -99,13 +99,6 @@ def _presets(json: bool) -> None:
     )
 
 
-def _facts(found: Any, json: bool) -> None:
-    if json:
-        show.as_json(found.facts)
-        return
-    show.facts(found.kind, found.facts)
-
-
 def _lengths(config: EncoderConfig, asked: list[int] | None) -> tuple[int, ...]:
     """The lengths asked for; otherwise those of `DEFAULT_LENGTHS` that the model was made for."""
     if not asked:
@@ -126,8 +119,11 @@ def _model(
     found = report(config, lengths)
     plan, block = sharing_in_words(config.plan), block_in_words(config)
     if json:
-        words = {"sharing": plan, "block": block, **_copies_as_data(copies)}
-        show.as_json({"name": name, "encoder": config.to_dict(), **words, **_as_data(found)})
+        told: dict[str, Any] = {"name": name, "encoder": config.to_dict(), "sharing": plan, "block": block}
+        if copies is not None:
+            sharing, encoder = sharing_in_words(copies.config.plan), copies.config.to_dict()
+            told["copies_of"] = {"sharing": sharing, "equal": copies.equal, "encoder": encoder}
+        show.as_json(told | _as_data(found))
         return
     show.heading(f"{name}: {plan}")
     typer.echo(block)
@@ -165,15 +161,6 @@ def _as_data(found: Report) -> dict[str, Any]:
         "inference_flops_per_token": found.inference_flops,
         "memory_bytes": found.memory,
     }
-
-
-def _copies_as_data(copies: Copies | None) -> dict[str, Any]:
-    if copies is None:
-        return {}
-    from albertine.model.plan import sharing_in_words
-
-    plan = sharing_in_words(copies.config.plan)
-    return {"copies_of": {"sharing": plan, "equal": copies.equal, "encoder": copies.config.to_dict()}}
 
 
 def copies_in_words(config: EncoderConfig, copies: Copies) -> str:

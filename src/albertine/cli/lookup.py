@@ -8,12 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from albertine.corpus.manifest import Manifest
-from albertine.errors import ModelError
+from albertine.corpus.manifest import NAME, Manifest, load_manifest
+from albertine.errors import ModelError, SettingsError
 from albertine.files import standing
+from albertine.interop.config_values import usable
 from albertine.interop.exported_folder import REPORT
+from albertine.interop.huggingface_config import read_config, read_model_type
+from albertine.interop.model_files import checkpoint_in
 from albertine.interop.places import place
+from albertine.interop.weights import read_json, refuse_adapter
 from albertine.model.config import EncoderConfig
+from albertine.model.presets import preset
+from albertine.released import which
 
 if TYPE_CHECKING:
     from albertine.interop.google_names import Kind
@@ -40,9 +46,6 @@ def look_up(what: str) -> EncoderConfig | NoModel:
         return _folder(path)
     if path.is_file():
         return _file(path)
-    from albertine.errors import SettingsError
-    from albertine.model.presets import preset
-
     try:
         return preset(what)
     except SettingsError as error:
@@ -50,8 +53,6 @@ def look_up(what: str) -> EncoderConfig | NoModel:
             raise ModelError("there is no such file", where=what, remedy="Check the path") from error
         if "/" in what or path.suffix:
             return _folder(place(what))
-        from albertine.released import which
-
         raise SettingsError(error.what, remedy=f"{which(what)}. {error.remedy}") from error
 
 
@@ -65,10 +66,10 @@ def look_up_model(what: str) -> EncoderConfig:
 
 def _folder(folder: Path) -> EncoderConfig | NoModel:
     if (folder / REPORT).is_file():
-        return _export(folder)
+        from albertine.export.told import facts
+
+        return NoModel("exported model", facts(read_json(folder / REPORT), folder / REPORT))
     from albertine.interop.google import google_config
-    from albertine.interop.model_files import checkpoint_in
-    from albertine.interop.weights import refuse_adapter
 
     if (prefix := checkpoint_in(folder)) is not None:
         return google_config(folder, prefix)
@@ -76,7 +77,7 @@ def _folder(folder: Path) -> EncoderConfig | NoModel:
         if file.is_file():
             return _file(file)
     if any((folder / name).is_file() for name in ("manifest.json", "prepare.json")):
-        return _corpus(folder)
+        return NoModel("corpus", corpus_facts(load_manifest(folder)))
     refuse_adapter(folder)
     raise ModelError(
         "holds no model, corpus or run",
@@ -105,20 +106,6 @@ def copies_behind(what: str) -> Copies | None:
     return None if file.name in CONFIGS.values() else copies_in(file)
 
 
-def _export(folder: Path) -> NoModel:
-    """What export.json says, a line a file."""
-    from albertine.export.told import facts
-    from albertine.interop.weights import read_json
-
-    return NoModel("exported model", facts(read_json(folder / REPORT), folder / REPORT))
-
-
-def _corpus(folder: Path) -> NoModel:
-    from albertine.corpus.manifest import load_manifest
-
-    return NoModel("corpus", corpus_facts(load_manifest(folder)))
-
-
 def corpus_facts(manifest: Manifest) -> dict[str, Any]:
     """What a person wants to know of a corpus, in the order of a report."""
     facts: dict[str, Any] = {
@@ -139,10 +126,6 @@ def corpus_facts(manifest: Manifest) -> dict[str, Any]:
 
 
 def _file(path: Path) -> EncoderConfig | NoModel:
-    from albertine.interop.config_values import usable
-    from albertine.interop.huggingface_config import read_config, read_model_type
-    from albertine.interop.weights import read_json
-
     if path.suffix in (".yaml", ".yml"):
         return _recipe(path)
     tree = read_json(path)
@@ -167,7 +150,6 @@ def _recipe(path: Path) -> EncoderConfig:
     """The encoder of a recipe: that which is tuned, or the student that is taught, by the configuration of
     the model it begins with; or one with the vocabulary of its corpus, or with the preset's while there is no
     such corpus (`assumed`)."""
-    from albertine.model.presets import preset
     from albertine.pretraining.first_model import encoder_config
     from albertine.pretraining.settings import PretrainingSettings
     from albertine.pretraining.student import student_config
@@ -190,14 +172,11 @@ def _recipe(path: Path) -> EncoderConfig:
 
 
 def _manifest(corpus: Path) -> Manifest | None:
-    from albertine.corpus.manifest import NAME, load_manifest
-
     return load_manifest(corpus) if (corpus / NAME).is_file() else None
 
 
 def assumed(what: str) -> str | None:
     """What a recipe leaves open that `look_up` assumes: how many pieces its corpus will have."""
-    from albertine.model.presets import preset
     from albertine.pretraining.settings import PretrainingSettings
     from albertine.settings import load, read_yaml
 

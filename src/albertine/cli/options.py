@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
+
+from albertine.arithmetic import InferencePrecision
 
 
 def _near_option(context: typer.Context, words: list[str] | None) -> list[str] | None:
@@ -44,8 +45,10 @@ Texts = Annotated[
     list[str] | None, typer.Argument(metavar="TEXT...", help="Texts; without any, lines of stdin.")
 ]
 TextFormat = Annotated[str, typer.Option("--format", help="Format of the text; default: recognised.")]
-TextField = Annotated[str, typer.Option("--text-field", help="Of JSON lines and Parquet.")]
-Encoding = Annotated[str, typer.Option("--encoding", help="Of text files.")]
+TextField = Annotated[
+    str, typer.Option("--text-field", help="Field (JSON lines) or column (Parquet) of the text.")
+]
+Encoding = Annotated[str, typer.Option("--encoding", help="Character encoding of text files.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 EachJson = Annotated[bool, typer.Option("--json", help="Print a JSON object for each text.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print all settings, with what each is, and stop.")]
@@ -56,43 +59,21 @@ ANY_MODEL = (
     "the released model of the texts' language."
 )
 """Of a model that stands first among the words of a command."""
-
-
-class Language(StrEnum):
-    """Whose sentences and words; `auto` looks at the beginning of the text."""
-
-    auto = "auto"
-    en = "en"
-    zh = "zh"
-
-
-class VocabularyKind(StrEnum):
-    """How a vocabulary cuts words."""
-
-    sentencepiece = "sentencepiece"
-    wordpiece = "wordpiece"
-    xlnet = "xlnet"
-
-
-class WordEnd(StrEnum):
-    """Where a Chinese word ends: a piece is a word, or jieba says."""
-
-    pieces = "pieces"
-    jieba = "jieba"
-
-
-class Arithmetic(StrEnum):
-    """In which numbers a model multiplies."""
-
-    auto = "auto"
-    float32 = "float32"
-    bfloat16 = "bfloat16"
-    int8 = "int8"
-
-
+Language = Literal["auto", "en", "zh"]
+"""Whose sentences and words; `auto` looks at the beginning of the text."""
+LanguageOption = Annotated[
+    Language, typer.Option("--language", help="Of the text, which is cut into sentences by it.")
+]
+VocabularyKind = Literal["sentencepiece", "wordpiece", "xlnet"]
+"""How a vocabulary cuts words."""
+WordEnd = Literal["pieces", "jieba"]
+"""Where a Chinese word ends: a piece is a word, or jieba says."""
 PrecisionOption = Annotated[
-    Arithmetic,
-    typer.Option("--precision", help="Of products; int8 is the fastest on a processor and rounds the most."),
+    InferencePrecision,
+    typer.Option(
+        "--precision",
+        help="Number format of matrix products; int8 is the fastest on a processor and rounds the most.",
+    ),
 ]
 BatchTokensOption = Annotated[
     int | None,
@@ -105,7 +86,8 @@ BatchTokensOption = Annotated[
 ]
 DeviceOption = Annotated[str, typer.Option("--device", help="Where to compute: cpu, cuda.")]
 RunPrecision = Annotated[
-    Arithmetic | None, typer.Option("--precision", help="Of products; default: as in training.")
+    InferencePrecision | None,
+    typer.Option("--precision", help="Number format of matrix products; default: as in training."),
 ]
 Runs = Annotated[
     list[str],

@@ -10,7 +10,7 @@ import typer
 from albertine.cli import generate, show
 from albertine.cli.embed import embed, similarity
 from albertine.cli.given import lines, model_and_pair, model_and_texts, opener
-from albertine.cli.options import ANY_MODEL, Arithmetic, DeviceOption, EachJson, Json, PrecisionOption, Texts
+from albertine.cli.options import ANY_MODEL, DeviceOption, EachJson, Json, PrecisionOption, Texts
 from albertine.cli.tables import asking
 
 if TYPE_CHECKING:
@@ -30,13 +30,13 @@ def fill_mask(
         ),
     ] = None,
     top: Annotated[int, typer.Option("--top", min=1, help="Candidates for each mask.")] = 5,
-    precision: PrecisionOption = Arithmetic.auto,
+    precision: PrecisionOption = "auto",
     device: DeviceOption = "cpu",
     json: EachJson = False,
 ) -> None:
     """The likeliest words under every [MASK]."""
     model, text = model_and_texts(words, masked=True)
-    predictor = opener(model, precision.value, device)
+    predictor = opener(model, precision, device)
     _each(
         text,
         json,
@@ -76,8 +76,6 @@ def classify(
     json: EachJson = False,
 ) -> None:
     """The class of every text, or its score."""
-    from json import dumps
-
     from albertine.tasks.asking import chunks
     from albertine.tasks.predictor import CHUNK
 
@@ -86,7 +84,7 @@ def classify(
         answers = predictor.classify([(p[0], p[1]) if len(p) == 2 else p[0] for p in parts])
         for line, values in zip(asked, answers, strict=True):
             told = {"text": line, "classes": values}
-            typer.echo(dumps(told, ensure_ascii=False) if json else f"{_classes(values)}  {line}")
+            show.as_json(told, indent=None) if json else typer.echo(f"{_classes(values)}  {line}")
 
 
 def _classes(values: Mapping[str, float]) -> str:
@@ -181,12 +179,10 @@ def _each(
     words: Callable[[T, str], Iterable[str]],
 ) -> None:
     """Ask about every text; print an object for each, or the text and what was found below it."""
-    from json import dumps
-
     for line in text or lines():
         found = ask(line)
         if json:
-            typer.echo(dumps({"text": line, **told(found, line)}, ensure_ascii=False))
+            show.as_json({"text": line, **told(found, line)}, indent=None)
         else:
             typer.echo(line)
             for one in words(found, line):

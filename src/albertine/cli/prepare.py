@@ -11,7 +11,7 @@ from albertine.cli import show
 from albertine.cli.options import (
     Encoding,
     Json,
-    Language,
+    LanguageOption,
     TextField,
     TextFormat,
     VocabularyKind,
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from albertine.cli.source import Source
     from albertine.corpus.manifest import Manifest
     from albertine.text.documents import FileReport
-    from albertine.text.tokenizer import Tokenizer
 
 MOST_LISTED = 8
 FEW_SENTENCES = 2.0
@@ -41,14 +40,15 @@ def prepare(
         ),
     ] = None,
     vocab_size: Annotated[
-        int | None, typer.Option("--vocab-size", min=16, help="To train; default: what fits the text.")
+        int | None,
+        typer.Option("--vocab-size", min=16, help="Pieces of a new vocabulary; default: what fits the text."),
     ] = None,
     kind: Annotated[
         VocabularyKind | None,
-        typer.Option("--kind", help="To train; default: sentencepiece for English, wordpiece for Chinese."),
+        typer.Option("--kind", help="Of a new vocabulary; default: sentencepiece, for Chinese wordpiece."),
     ] = None,
-    language: Annotated[Language, typer.Option("--language", help="Whose sentences.")] = Language.auto,
-    words: Annotated[WordEnd, typer.Option("--words", help="Words of whole-word masking.")] = WordEnd.pieces,
+    language: LanguageOption = "auto",
+    words: Annotated[WordEnd, typer.Option("--words", help="Words of whole-word masking.")] = "pieces",
     format: TextFormat = "auto",
     text_field: TextField = "text",
     encoding: Encoding = "utf-8",
@@ -70,6 +70,7 @@ def prepare(
     json: Json = False,
 ) -> None:
     """Make a corpus of text: sentences, tokens, held-out documents."""
+    import albertine
     from albertine.cli.source import Source
     from albertine.errors import SettingsError
 
@@ -78,55 +79,36 @@ def prepare(
             "a given tokenizer is not trained", remedy="Leave out --tokenizer, or the other two"
         )
     source = Source(text, format, text_field, encoding)
-    vocabulary = _vocabulary(source, output, tokenizer, vocab_size, kind, language)
-    spoken = source.language(language.value)
+    if tokenizer is not None:
+        vocabulary = albertine.load_tokenizer(tokenizer)
+    else:
+        from albertine.cli.vocabulary import vocabulary_for
+
+        with show.progress("sentences for the vocabulary") as update:
+            vocabulary = vocabulary_for(
+                source,
+                output,
+                source.language(language),
+                kind=kind,
+                vocab_size=vocab_size,
+                progress=lambda number: update(number, None),
+            )
+    spoken = source.language(language)
     share = source.held_out(output) if held_out is None else held_out
     source.reports.clear()  # of the first look; what counts is what the corpus is made of
-    from albertine.corpus.prepare import prepare as run
-
-    with show.progress("bytes read") as update:
-        manifest = run(
-            text,
-            output,
-            vocabulary,
-            spoken,
-            format=format,
-            text_field=text_field,
-            encoding=encoding,
-            workers=workers,
-            min_characters=min_characters,
-            held_out=share,
-            deduplicate=not keep_duplicates,
-            words=words.value,
-            seed=seed,
-            progress=lambda now: update(now.bytes_read, now.bytes_total),
-            on_file=source.note,
-        )
+    manifest = source.prepare(
+        output,
+        vocabulary,
+        spoken,
+        "bytes read",
+        workers=workers,
+        min_characters=min_characters,
+        held_out=share,
+        deduplicate=not keep_duplicates,
+        words=words,
+        seed=seed,
+    )
     _tell(output, manifest, source, json)
-
-
-def _vocabulary(
-    source: Source,
-    output: Path,
-    tokenizer: Path | None,
-    vocab_size: int | None,
-    kind: VocabularyKind | None,
-    language: Language,
-) -> Tokenizer:
-    import albertine
-    from albertine.cli.vocabulary import vocabulary_for
-
-    if tokenizer is not None:
-        return albertine.load_tokenizer(tokenizer)
-    with show.progress("sentences for the vocabulary") as update:
-        return vocabulary_for(
-            source,
-            output,
-            source.language(language.value),
-            kind=kind.value if kind else None,
-            vocab_size=vocab_size,
-            progress=lambda number: update(number, None),
-        )
 
 
 def _tell(output: Path, manifest: Manifest, source: Source, json: bool) -> None:

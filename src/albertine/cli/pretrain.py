@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from pathlib import Path
+from shlex import join
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
@@ -90,17 +91,17 @@ def run(
     with together(processes, words) if first else nullcontext():
         result = begin(settings, resume=resume, strict=strict, branch_from=branch_from)
     if is_main():
-        _tell(result, settings.corpus)
+        _tell(result, settings.corpus, resume)
     raise typer.Exit(result.outcome.exit_code)
 
 
-def _tell(result: PretrainResult, corpus: Path) -> None:
+def _tell(result: PretrainResult, corpus: Path, resume: str) -> None:
     from albertine.training.branching import onset_of
     from albertine.training.guards import ONSET
 
     outcome, folder = result.outcome, result.folder
     if not outcome.done:
-        typer.echo(f"Stopped at step {outcome.step:,} and saved; the same command goes on from there.")
+        show.stopped(resume, f" at step {outcome.step:,}")
         return
     minute = onset_of(folder)
     read = (
@@ -119,10 +120,4 @@ def _tell(result: PretrainResult, corpus: Path) -> None:
             **read,
         },
     )
-    typer.echo(f"Next: albertine score {_quoted(folder / 'final')} {_quoted(corpus)}")
-
-
-def _quoted(path: Path) -> str:
-    from shlex import quote
-
-    return quote(str(path))
+    typer.echo(f"Next: {join(['albertine', 'score', str(folder / 'final'), str(corpus)])}")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from albertine.cli import show
-from albertine.cli.options import Encoding, Json, Language, TextField, TextFormat
+from albertine.cli.options import Encoding, Json, LanguageOption, TextField, TextFormat
 
 if TYPE_CHECKING:
     from albertine.cli.source import Source
@@ -44,7 +44,7 @@ def prune(
             help="Share of the text's tokens that stay what they are; default: 1, every piece of the text.",
         ),
     ] = None,
-    language: Annotated[Language, typer.Option("--language", help="Whose sentences.")] = Language.auto,
+    language: LanguageOption = "auto",
     format: TextFormat = "auto",
     text_field: TextField = "text",
     encoding: Encoding = "utf-8",
@@ -57,6 +57,7 @@ def prune(
     text can be spelled. What has only pieces that stay is cut and encoded exactly as before; how much of the
     text that is, is told. A command that was stopped goes on."""
     from albertine.cli.source import Source
+    from albertine.corpus.manifest import NAME
     from albertine.errors import SettingsError
     from albertine.inference.pruning import prune as run
     from albertine.interop.places import check_apart, model_folder
@@ -66,13 +67,13 @@ def prune(
     source = model_folder(model)
     check_apart(source, output)
     given = Source(text, format, text_field, encoding)
-    named = _named_corpus(text)
-    if named and (given != Source(text) or language is not Language.auto):
+    named = text[0] if len(text) == 1 and (text[0] / NAME).is_file() else None  # a corpus, and no text
+    if named and (given != Source(text) or language != "auto"):
         raise SettingsError(
             "--language, --format, --text-field and --encoding are for text, not for a corpus",
             remedy="Leave them out, or name the text that the corpus was made of",
         )
-    corpus = named or _prepared(given, source, output, language.value, workers)
+    corpus = named or _prepared(given, source, output, language, workers)
     with show.progress("sentences") as update:
         told = run(
             source, corpus, output, keep=keep, share=1.0 if coverage is None else coverage, progress=update
@@ -86,41 +87,15 @@ def prune(
         show.facts(f"{output}: written", _in_words(told))
 
 
-def _named_corpus(text: list[Path]) -> Path | None:
-    """The corpus that was named, if it was one and no text."""
-    from albertine.corpus.manifest import NAME
-
-    return text[0] if len(text) == 1 and (text[0] / NAME).is_file() else None
-
-
-def _beside(output: Path) -> Path:
-    """The corpus that is made on the way, hidden: no name that a person would give."""
-    place = output.absolute()
-    return place.with_name(f".{place.name}.corpus")
-
-
 def _prepared(source: Source, model: Path, output: Path, language: str, workers: int | None) -> Path:
     """A corpus of all of the text beside the output, where a command that was stopped goes on."""
-    from albertine.corpus.prepare import prepare
     from albertine.text.load import load_tokenizer
 
-    folder = _beside(output)
-    with show.progress("bytes of text") as update:
-        prepare(
-            source.paths,
-            folder,
-            load_tokenizer(model),
-            source.language(language),
-            format=source.format,
-            text_field=source.text_field,
-            encoding=source.encoding,
-            workers=workers,
-            min_characters=0,
-            held_out=0.0,
-            deduplicate=False,
-            progress=lambda now: update(now.bytes_read, now.bytes_total),
-            on_file=source.note,
-        )
+    place = output.absolute()
+    folder = place.with_name(f".{place.name}.corpus")  # hidden: no name that a person would give
+    tokenizer, spoken = load_tokenizer(model), source.language(language)
+    how: dict[str, Any] = {"workers": workers, "min_characters": 0, "held_out": 0.0, "deduplicate": False}
+    source.prepare(folder, tokenizer, spoken, "bytes of text", **how)
     return folder
 
 

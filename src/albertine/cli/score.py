@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from albertine.cli import show
-from albertine.cli.options import Arithmetic, DeviceOption, Json, PrecisionOption
+from albertine.cli.options import DeviceOption, Json, PrecisionOption
 
 TASKS = {"mlm": "masked words", "sop": "sentence order", "nsp": "next sentence"}
 NO_SKILL = {"mlm": "the commonest word", "sop": "the commoner order", "nsp": "the commoner answer"}
@@ -72,18 +72,16 @@ def score(
         ),
     ] = None,
     device: DeviceOption = "cpu",
-    precision: PrecisionOption = Arithmetic.float32,
+    precision: PrecisionOption = "float32",
     json: Json = False,
 ) -> None:
     """Score a pretrained model on text that it has not seen. Beside that stands what no skill would score.
 
     Give a corpus, or text of your own with --texts, or both."""
-    if corpus is None and not pairs:
-        raise typer.BadParameter("belongs to a corpus", param_hint="--no-pairs")
-    if corpus is None and memory is not None:
-        raise typer.BadParameter("belongs to a corpus", param_hint="--memory")
-    if corpus is None and reach is not None:
-        raise typer.BadParameter("belongs to a corpus", param_hint="--reach")
+    of_a_corpus = {"--no-pairs": not pairs, "--memory": memory is not None, "--reach": reach is not None}
+    for name, given in of_a_corpus.items():
+        if corpus is None and given:
+            raise typer.BadParameter("belongs to a corpus", param_hint=name)
     from albertine.api import score as run
     from albertine.cli.source import Source
 
@@ -98,7 +96,7 @@ def score(
         memory=memory,
         reach=reach,
         device=device,
-        precision=precision.value,
+        precision=precision,
         on_file=source.note,
     )
     show.notes(source.passed_over())

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from albertine.cli.options import Arithmetic, BatchTokensOption, DeviceOption, PrecisionOption
-
-if TYPE_CHECKING:
-    from albertine.serving.limits import ServingLimits
-    from albertine.serving.service import Service
+from albertine.cli.options import BatchTokensOption, DeviceOption, PrecisionOption
 
 TOKEN = "ALBERTINE_TOKEN"
 
@@ -45,7 +41,7 @@ def serve(
         bool,
         typer.Option("--insecure", help="Listen to other machines without asking for a token."),
     ] = False,
-    precision: PrecisionOption = Arithmetic.auto,
+    precision: PrecisionOption = "auto",
     device: DeviceOption = "cpu",
     batch_tokens: BatchTokensOption = None,
     auto_truncate: Annotated[
@@ -85,9 +81,13 @@ def serve(
         raise MissingExtra(
             f"serve needs {error.name}, which is not installed", remedy="pip install 'albertine[serve]'"
         ) from error
+    from albertine.serving.answerer import Answerer
+    from albertine.serving.app import PATHS
     from albertine.serving.limits import ServingLimits
     from albertine.serving.server import bound
     from albertine.serving.server import serve as run
+    from albertine.serving.service import Service
+    from albertine.tasks.predictor import Predictor
 
     _log_to_stderr()
     token = _token(token_file)
@@ -99,7 +99,9 @@ def serve(
         deadline_seconds=deadline_seconds,
         auto_truncate=auto_truncate,
     )
-    service = _service(model, name, limits, precision, device, batch_tokens)
+    predictor = Predictor(model, device=device, precision=precision, batch_tokens=batch_tokens)
+    answerer = Answerer(predictor, name or Path(model.rstrip("/")).name or model)
+    service = Service(answerer, limits, PATHS)
     shown, taken = listening.getsockname()[:2]
     where = f"http://{f'[{shown}]' if ':' in shown else shown}:{taken}"
     tasks = ", ".join(service.answerer.tasks)
@@ -107,25 +109,6 @@ def serve(
     if unfinished := run(service, listening, token, drain_seconds, lambda: typer.echo(told, err=True)):
         typer.echo(f"ended with {unfinished} request{'s' * (unfinished > 1)} unanswered", err=True)
         raise typer.Exit(1)
-
-
-def _service(
-    model: str,
-    name: str | None,
-    limits: ServingLimits,
-    precision: Arithmetic,
-    device: str,
-    batch_tokens: int | None,
-) -> Service:
-    """The model, opened and asked once."""
-    from albertine.serving.answerer import Answerer
-    from albertine.serving.app import PATHS
-    from albertine.serving.service import Service
-    from albertine.tasks.predictor import Predictor
-
-    predictor = Predictor(model, device=device, precision=precision.value, batch_tokens=batch_tokens)
-    answerer = Answerer(predictor, name or Path(model.rstrip("/")).name or model)
-    return Service(answerer, limits, PATHS)
 
 
 def _token(file: Path | None) -> bytes | None:

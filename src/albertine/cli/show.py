@@ -24,9 +24,9 @@ def heading(text: str) -> None:
     typer.secho(text, bold=True) if on_terminal() else typer.echo(text)
 
 
-def as_json(data: Any) -> None:
-    """`data` as indented JSON, Chinese written as it is."""
-    typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
+def as_json(data: Any, *, indent: int | None = 2) -> None:
+    """`data` as JSON, indented or on one line, Chinese written as it is."""
+    typer.echo(json.dumps(data, indent=indent, ensure_ascii=False))
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str | None = None) -> None:
@@ -105,6 +105,12 @@ def operations(number: float) -> str:
             return f"{number:.3g} {unit}FLOP"
         number /= 1000
     return f"{number:.3g} TFLOP"
+
+
+def stopped(resume: str, at: str = "") -> None:
+    """Say how a run that was stopped goes on: a checkpoint that was named would be gone back to again."""
+    again = "the same command" if resume == "auto" else "the same command with --resume auto"
+    typer.echo(f"Stopped{at} and saved; {again} goes on from there.")
 
 
 def cut(texts: int) -> None:

@@ -7,10 +7,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
 
+from albertine.cli import show
 from albertine.corpus.plan import earlier_setting
+from albertine.errors import SettingsError
 from albertine.text.documents import PASSED_OVER, Document, FileReport, read_documents
 from albertine.text.sentences import Language, guess_language
+
+if TYPE_CHECKING:
+    from albertine.corpus.manifest import Manifest
+    from albertine.text.tokenizer import Tokenizer
 
 MOST_NAMED = 8
 ENOUGH_DOCUMENTS, ENOUGH_CHARACTERS = 2_000, 50_000_000
@@ -93,6 +100,27 @@ class Source:
         language = guess_language("\n".join(sample)[:GUESSED_CHARACTERS])
         return Survey(documents, characters, whole, language)
 
+    def prepare(
+        self, corpus: Path, tokenizer: Tokenizer, language: Language, what: str, **options: Any
+    ) -> Manifest:
+        """A corpus of the text; its bytes, named `what`, are counted for whoever waits. `options` as
+        `corpus.prepare.prepare` has them."""
+        from albertine.corpus.prepare import prepare
+
+        with show.progress(what) as update:
+            return prepare(
+                self.paths,
+                corpus,
+                tokenizer,
+                language,
+                format=self.format,
+                text_field=self.text_field,
+                encoding=self.encoding,
+                progress=lambda now: update(now.bytes_read, now.bytes_total),
+                on_file=self.note,
+                **options,
+            )
+
     def held_out(self, corpus: Path) -> float:
         """The share of documents held out in a corpus folder, whole or unfinished, so that it is gone on with
         also where the text has grown; or what fits the text."""
@@ -112,7 +140,13 @@ class Source:
         return counted
 
     def language(self, wanted: str = "auto") -> Language:
-        """The language that is wanted, or for `auto` the one at the beginning of the text."""
+        """The language that is wanted, or for `auto` the one at the beginning of the text.
+
+        Raises:
+            SettingsError: it is none that texts are cut into sentences by.
+        """
         if wanted == "auto":
             return self.survey.language
+        if wanted not in get_args(Language):
+            raise SettingsError(f"`{wanted}` is no language of texts", remedy="Say en, zh or auto")
         return "zh" if wanted == "zh" else "en"

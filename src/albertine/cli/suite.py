@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from albertine.cli import show
-from albertine.cli.options import Arithmetic, DeviceOption, Json, PrecisionOption
+from albertine.cli.options import DeviceOption, Json, PrecisionOption
 
 if TYPE_CHECKING:
     from albertine.evaluation.minimal_pairs import Share, SuiteScores
@@ -22,7 +22,7 @@ def suite(
         int | None, typer.Option("--limit", min=1, help="Most pairs of a paradigm; default: all.")
     ] = None,
     device: DeviceOption = "cpu",
-    precision: PrecisionOption = Arithmetic.auto,
+    precision: PrecisionOption = "auto",
     json: Json = False,
 ) -> None:
     """Judge a pretrained model by minimal pairs: BLiMP, SLING. The right sentence should be likelier."""
@@ -31,7 +31,7 @@ def suite(
     from albertine.inference.likelihood import PseudoLikelihood
     from albertine.pretraining.scores import open_pretrained
 
-    folder, judged, tokenizer = open_pretrained(model, device=device, precision=precision.value)
+    folder, judged, tokenizer = open_pretrained(model, device=device, precision=precision)
     pairs, score = read_suite(name, data, limit=limit), PseudoLikelihood(judged, tokenizer, folder)
     with show.progress("tokens scored") as update:
         scores = judge_suite(pairs, lambda texts: score(texts, update))

@@ -12,67 +12,65 @@ import typer
 
 from albertine.cli import show
 from albertine.cli.given import check_texts, opener
-from albertine.cli.options import Arithmetic, BatchTokensOption, DeviceOption, PrecisionOption
+from albertine.cli.options import BatchTokensOption, DeviceOption, PrecisionOption
 
 if TYPE_CHECKING:
     from albertine.interop.heads import Task
     from albertine.tasks.predictor import Predictor
 
-FileOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--file",
-        metavar="TABLE",
-        help="Ask about every row of a CSV, TSV, JSON or Parquet file, or of what else finetune reads for "
-        "the task; needs --output.",
-    ),
-]
-OutputOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="TABLE",
-        help="The rows of --file with the answers beside them: .csv, .tsv, .jsonl or .parquet. A command "
-        "that was interrupted goes on.",
-    ),
-]
-TextColumn = Annotated[
-    str | None, typer.Option("--text", metavar="COLUMN", help="Of --file: the text, or the passage.")
-]
-PairColumn = Annotated[
-    str | None,
-    typer.Option("--pair", metavar="COLUMN", help="Of --file: the second text, or the question."),
-]
-TopOption = Annotated[
-    int, typer.Option("--top", min=0, help="Of --file: also the likeliest answers, so many.")
-]
-HeaderOption = Annotated[
-    bool,
-    typer.Option(
-        "--header/--no-header",
-        help="Of --file, CSV and TSV: whether the first line has the names of the columns; else: 1, 2, …",
-    ),
-]
-EncodingOption = Annotated[str, typer.Option("--encoding", help="Of --file.")]
-OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace an output that is there.")]
+
+def _of_files(
+    precision: PrecisionOption = "auto",
+    device: DeviceOption = "cpu",
+    batch_tokens: BatchTokensOption = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "--file",
+            metavar="TABLE",
+            help="Ask about every row of a CSV, TSV, JSON or Parquet file, or of what else finetune reads "
+            "for the task; needs --output.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="TABLE",
+            help="The rows of --file with the answers beside them: .csv, .tsv, .jsonl or .parquet. A command "
+            "that was interrupted goes on.",
+        ),
+    ] = None,
+    text_column: Annotated[
+        str | None, typer.Option("--text", metavar="COLUMN", help="Of --file: the text, or the passage.")
+    ] = None,
+    pair_column: Annotated[
+        str | None,
+        typer.Option("--pair", metavar="COLUMN", help="Of --file: the second text, or the question."),
+    ] = None,
+    top: Annotated[
+        int, typer.Option("--top", min=0, help="Of --file: also the likeliest answers, so many.")
+    ] = 0,
+    header: Annotated[
+        bool,
+        typer.Option(
+            "--header/--no-header",
+            help="Of --file, CSV and TSV: whether the first line has the names of the columns; else: 1, 2, …",
+        ),
+    ] = True,
+    encoding: Annotated[str, typer.Option("--encoding", help="Of --file.")] = "utf-8",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an output that is there.")] = False,
+) -> None:
+    """What the commands of `asking` and `asking_any` take beside their own parameters."""
 
 
+ONLY = Parameter.KEYWORD_ONLY
+MORE = [p.replace(kind=ONLY) for p in signature(_of_files, eval_str=True).parameters.values()]
 QUESTIONS = ("text", "passage", "passages", "question", "options")
 """Parameters of commands that say what is asked."""
-MORE: dict[str, tuple[object, object]] = {
-    "precision": (PrecisionOption, Arithmetic.auto),
-    "device": (DeviceOption, "cpu"),
-    "batch_tokens": (BatchTokensOption, None),
-    "file": (FileOption, None),
-    "output": (OutputOption, None),
-    "text_column": (TextColumn, None),
-    "pair_column": (PairColumn, None),
-    "top": (TopOption, 0),
-    "header": (HeaderOption, True),
-    "encoding": (EncodingOption, "utf-8"),
-    "overwrite": (OverwriteOption, False),
-}
+OPENING = ("device", "batch_tokens", "precision")
+"""Those that say how a model is opened."""
 
 
 def asking(
@@ -104,7 +102,7 @@ def asking(
 
             given = {p.name: told.pop(p.name) for p in own}
             about = {name: given[name] for name in given if name in QUESTIONS}
-            how = _opening(told)
+            how = {name: told.pop(name) for name in OPENING}
             check_texts(*about.values())
             if told["file"] is not None:
                 _check_file(told["output"], about.values())
@@ -139,7 +137,7 @@ def asking_any(ask: str, without: Collection[str]) -> Callable[[Callable[..., No
             from albertine.tasks.predictor import Predictor
 
             given, output = {p.name: told.pop(p.name) for p in own}, told.get("output")
-            how = _opening(told)
+            how = {name: told.pop(name) for name in OPENING}
             if told["file"] is None:
                 _refuse("belongs to --file", told, of_files)
                 return command(partial(opener, **how), **given)
@@ -159,9 +157,6 @@ def asking_any(ask: str, without: Collection[str]) -> Callable[[Callable[..., No
     return extended
 
 
-ONLY = Parameter.KEYWORD_ONLY
-
-
 def _own(command: Callable[..., None]) -> list[Parameter]:
     """The parameters of a command but for the first, what it asks."""
     parameters = signature(command, eval_str=True, locals={"Predictor": object}).parameters.values()
@@ -171,7 +166,7 @@ def _own(command: Callable[..., None]) -> list[Parameter]:
 def _more(own: Sequence[Parameter], without: Collection[str] = ()) -> list[Parameter]:
     """The parameters of `MORE` that a command has beside its own."""
     names = {p.name for p in own} | set(without)
-    return [Parameter(n, ONLY, default=d, annotation=kind) for n, (kind, d) in MORE.items() if n not in names]
+    return [p for p in MORE if p.name not in names]
 
 
 def _offering(command: Callable[..., None], parameters: Sequence[Parameter]) -> Callable[..., None]:
@@ -189,12 +184,6 @@ def _refuse(why: str, told: Mapping[str, Any], parameters: Iterable[Parameter]) 
             # In an annotation, what typer calls the default is the name of the option.
             on, _, off = parameter.annotation.__metadata__[0].default.partition("/")
             raise typer.BadParameter(why, param_hint=off if off and not value else on)
-
-
-def _opening(told: dict[str, Any]) -> dict[str, Any]:
-    """How a model is opened, taken out of what a command was told."""
-    how = {name: told.pop(name) for name in ("device", "batch_tokens")}
-    return how | {"precision": told.pop("precision").value}
 
 
 def _check_file(output: Path | None, asked: Iterable[object]) -> None:

@@ -8,7 +8,14 @@ from typing import Annotated
 import typer
 
 from albertine.cli import show
-from albertine.cli.options import Encoding, Json, Language, TextField, TextFormat, VocabularyKind
+from albertine.cli.options import (
+    Encoding,
+    Json,
+    LanguageOption,
+    TextField,
+    TextFormat,
+    VocabularyKind,
+)
 
 Vocabulary = Annotated[
     Path, typer.Argument(metavar="TOKENIZER", help="Model by folder or name, spiece.model or vocab.txt.")
@@ -78,7 +85,7 @@ def train(
     vocab_size: Annotated[
         int | None, typer.Option("--vocab-size", min=16, help="Pieces in all; default: what fits the text.")
     ] = None,
-    language: Annotated[Language, typer.Option("--language", help="Whose sentences.")] = Language.auto,
+    language: LanguageOption = "auto",
     format: TextFormat = "auto",
     text_field: TextField = "text",
     encoding: Encoding = "utf-8",
@@ -90,12 +97,12 @@ def train(
 
     source = Source(text, format, text_field, encoding)
     with replaced_tokenizer(output) as beside, show.progress("sentences read") as update:
-        spoken = source.language(language.value)
+        spoken = source.language(language)
         made = vocabulary.train(
             source,
             beside,
             spoken,
-            kind=kind.value if kind else None,
+            kind=kind,
             vocab_size=vocab_size,
             progress=lambda number: update(number, None),
         )

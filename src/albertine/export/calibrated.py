@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from albertine.errors import DataError, ModelError, RunError, SettingsError
+from albertine.export.hushed import errors_only
 from albertine.export.opened import Opened
 from albertine.export.quantized import LEAST_SHARE
 from albertine.export.verify import Arrays
@@ -66,7 +66,7 @@ def quantized(source: Path, inputs: Sequence[Arrays]) -> tuple[Any, dict[str, An
         raise RunError("8-bit integers of OpenVINO need nncf", remedy="pip install 'albertine[openvino]'")
     import openvino
 
-    with _quiet():
+    with errors_only("nncf", ""), contextlib.redirect_stdout(io.StringIO()):  # nor with bars
         import nncf
 
         model = openvino.Core().read_model(source)
@@ -107,18 +107,3 @@ def _narrow(node: Any) -> bool:
     if node.get_type_name() == "Constant":
         return str(node.get_element_type().get_type_name()) in ("i8", "u8")
     return bool(node.get_type_name() == "FakeQuantize")
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without bars and what NNCF tells of itself."""
-    logs = [logging.getLogger(name) for name in ("nncf", "")]
-    levels = [log.level for log in logs]
-    for log in logs:
-        log.setLevel(logging.ERROR)
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            yield
-    finally:
-        for log, level in zip(logs, levels, strict=True):
-            log.setLevel(level)

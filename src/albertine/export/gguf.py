@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ EXTRA = "export"
 OPTIONS = frozenset[str]()
 FILE = "model.gguf"
 _POOLINGS: Mapping[str, int] = {"none": 0, "mean": 1, "cls": 2, "rank": 4}
+_VECTORS: Mapping[int, Pooling] = {1: "mean", 2: "cls"}
 _MOST_LAYERS = 512
 
 
@@ -197,17 +199,12 @@ class LlamaModel:
         packed, _ = from_padded(ids, mask)
         with torch.no_grad():
             found = {"last_hidden_state": self.model(ids, mask).last_hidden_state}
-            for pooling in ("mean", "cls"):
-                if self.pooling == _POOLINGS[pooling]:
-                    found["sentence_embedding"] = text_vectors(self.model, packed, _named(pooling))
+            if (pooling := _VECTORS.get(self.pooling)) is not None:
+                found["sentence_embedding"] = text_vectors(self.model, packed, pooling)
             if self.classifier is not None:
                 pooled = self.model.pooled(text_vectors(self.model, packed, "cls"))
                 found["logits"] = torch.nn.functional.linear(pooled, *self.classifier)
         return {name: x.numpy() for name, x in found.items()}
-
-
-def _named(pooling: str) -> Pooling:
-    return "mean" if pooling == "mean" else "cls"
 
 
 def read_llama(path: Path) -> LlamaModel:
@@ -259,12 +256,5 @@ def _config_of(kind: LlamaArchitecture, file: GgufFile) -> EncoderConfig:
 
 def runner(file: Path) -> Run:
     """Asks a file as `LlamaModel` does; it is read at the first question."""
-    model: LlamaModel | None = None
-
-    def run(inputs: Arrays) -> Arrays:
-        nonlocal model
-        if model is None:
-            model = read_llama(file)
-        return model(inputs)
-
-    return run
+    model = cache(partial(read_llama, file))
+    return lambda inputs: model()(inputs)

@@ -10,7 +10,6 @@ batches have no place in a graph. A head that is asked about subjects takes `sub
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -269,8 +268,3 @@ def described(graph: Graph) -> dict[str, Any]:
         "inputs": {name: list(axes) for name, axes in graph.inputs.items()},
         "outputs": {name: list(axes) for name, axes in graph.outputs.items()},
     }
-
-
-def named(graph: Graph, found: Sequence[Tensor]) -> Mapping[str, Tensor]:
-    """The outputs of a call by their names."""
-    return dict(zip(graph.outputs, found, strict=True))

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import io
-import logging
 import math
 import warnings
-from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ import torch
 from albertine.errors import ModelError, SettingsError
 from albertine.export.formats import ExportedFile, ExportOptions
 from albertine.export.graph import Graph, PackedGraph, described, example_of, graphs_of, open_axes
+from albertine.export.hushed import errors_only
 from albertine.export.opened import Opened
 from albertine.export.outputs import Head
 from albertine.export.verify import Arrays, Run
@@ -87,7 +86,9 @@ def save_graph(graph: Graph, file: Path, opset: int) -> None:
     """Trace a graph and write it, its weights inside."""
     import onnx
 
-    with _quiet(), torch.no_grad():
+    said = contextlib.redirect_stdout(io.StringIO())  # of the exporter, of itself; its errors are raised
+    with errors_only("torch.onnx"), warnings.catch_warnings(), said, torch.no_grad():
+        warnings.simplefilter("ignore")
         program = torch.onnx.export(
             graph,
             example_of(graph),
@@ -110,20 +111,6 @@ def save_graph(graph: Graph, file: Path, opset: int) -> None:
         part.doc_string = ""
     model.producer_name, model.producer_version = "albertine", version("albertine")
     onnx.save(model, file)
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without what the exporter says of itself; its errors are raised."""
-    log = logging.getLogger("torch.onnx")
-    before = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        log.setLevel(before)
 
 
 def check_copies(file: Path, head: Head) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -43,6 +44,8 @@ def write(source: Opened, folder: Path, options: ExportOptions) -> list[Exported
         ModelError: the 8-bit graph is none. SettingsError: an opset that is not known, no text to measure
             activations by.
     """
+    import openvino
+
     (folder / FOLDER).mkdir(exist_ok=True)
     opset = check_opset(options.opset if options.opset is not None else OPSET)
     graph = graph_of(source.head)
@@ -56,7 +59,7 @@ def write(source: Opened, folder: Path, options: ExportOptions) -> list[Exported
     written = [_file(plain, "float32", graph)]
     if options.bfloat16:
         small = plain.with_stem(f"{plain.stem}_bf16")
-        save(narrowed(_read(plain)), small)
+        save(narrowed(openvino.Core().read_model(plain)), small)
         written.append(_file(small, "bfloat16", graph))
     if options.int8:
         from albertine.export.calibrated import calibration, quantized
@@ -80,12 +83,6 @@ def _converted(onnx: Path) -> Any:
     return model
 
 
-def _read(file: Path) -> Any:
-    import openvino
-
-    return openvino.Core().read_model(file)
-
-
 def save(model: Any, file: Path) -> None:
     """Write the .xml and its .bin, numbers as they are."""
     import openvino
@@ -96,8 +93,7 @@ def save(model: Any, file: Path) -> None:
 def precise(model: Any) -> list[Any]:
     """The operations that stay float32: all that sines and cosines are made of, and what makes a vector of
     the sum over a text."""
-    kinds = {"Sin": (), "Cos": ()}
-    starts = [node for node in model.get_ops() if node.get_type_name() in kinds]
+    starts = [node for node in model.get_ops() if node.get_type_name() in ("Sin", "Cos")]
     found = {node.get_name(): node for start in starts for node in _above(start, ())}
     for output in model.outputs:
         if "sentence_embedding" in output.get_names():
@@ -149,21 +145,16 @@ def narrowed(model: Any) -> Any:
 
 def _file(file: Path, precision: str, graph: Graph, told: dict[str, Any] | None = None) -> ExportedFile:
     asked = Asked(file, "bf16" if precision == "bfloat16" else "f32")
-    sizes = (file.stat().st_size, file.with_suffix(".bin").stat().st_size)
     executed = asked.products()
-    facts = {**described(graph), "bytes": sum(sizes), "executed": dict(executed), **(told or {})}
-    facts["notes"] = [_said(precision, executed)]
-    return ExportedFile(f"{FOLDER}/{file.name}", precision, asked, facts=facts)
-
-
-def _said(precision: str, executed: Counter[str]) -> str:
     what = ", ".join(f"{count} in {kind}" for kind, count in sorted(executed.items()))
-    how = (
-        "with INFERENCE_PRECISION_HINT bf16"
-        if precision == "bfloat16"
-        else "with INFERENCE_PRECISION_HINT f32"
-    )
-    return f"matrix products on this processor, {how}: {what}"
+    facts: dict[str, Any] = {
+        **described(graph),
+        "bytes": file.stat().st_size + file.with_suffix(".bin").stat().st_size,
+        "executed": dict(executed),
+        **(told or {}),
+        "notes": [f"matrix products on this processor, with INFERENCE_PRECISION_HINT {asked.hint}: {what}"],
+    }
+    return ExportedFile(f"{FOLDER}/{file.name}", precision, asked, facts=facts)
 
 
 class Asked:
@@ -173,20 +164,14 @@ class Asked:
         hint: INFERENCE_PRECISION_HINT, "f32" or "bf16".
     """
 
-    def __init__(self, file: Path, hint: str, threads: int = 0) -> None:
-        self.file, self.hint, self.threads = file, hint, threads
-        self._compiled: Any = None
+    def __init__(self, file: Path, hint: str) -> None:
+        self.file, self.hint = file, hint
 
-    @property
+    @cached_property
     def compiled(self) -> Any:
-        if self._compiled is None:
-            import openvino
+        import openvino
 
-            how: dict[str, Any] = {"INFERENCE_PRECISION_HINT": self.hint}
-            if self.threads:
-                how["INFERENCE_NUM_THREADS"] = self.threads
-            self._compiled = openvino.Core().compile_model(self.file, "CPU", how)
-        return self._compiled
+        return openvino.Core().compile_model(self.file, "CPU", {"INFERENCE_PRECISION_HINT": self.hint})
 
     def __call__(self, inputs: Arrays) -> Arrays:
         known = {name for one in self.compiled.inputs for name in one.get_names()}

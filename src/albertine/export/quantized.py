@@ -10,17 +10,15 @@ quantised as a whole.
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import platform
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from albertine.devices import cpu_flags
 from albertine.errors import ModelError
+from albertine.export.hushed import errors_only
 
 LEAST_SHARE = 70 / 97
 """Of matrix products: of albert-base, all that multiply by a weight are 73 of 97."""
@@ -48,7 +46,8 @@ def quantized(source: Path, target: Path) -> dict[str, Any]:
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     narrow = saturates()
-    with TemporaryDirectory(dir=target.parent) as beside, _quiet():
+    # Without the advice to preprocess, which is given even to what was.
+    with TemporaryDirectory(dir=target.parent) as beside, errors_only(""):
         ready = Path(beside) / source.name
         _preprocess(source, ready)
         quantize_dynamic(
@@ -121,15 +120,3 @@ def left(file: Path) -> int:
         elif node.op_type in _REARRANGED and weights.issuperset(node.input):
             weights |= set(node.output)
     return found
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the advice to preprocess, which is given even to what was."""
-    log = logging.getLogger()
-    before = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        log.setLevel(before)

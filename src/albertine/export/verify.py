@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from albertine.errors import ModelError
 from albertine.export.outputs import Head
 from albertine.model.config import EncoderConfig
-from albertine.model.model import evaluating
+from albertine.model.evaluating import evaluating
 from albertine.padding import from_padded
 from albertine.randomness import generator
 from albertine.text.tokenizer import Tokenizer

@@ -81,6 +81,7 @@ class ExportedModel:
                 remedy="Export the model again without packed inputs",
             )
         self.folder: ExportedFolder = read_exported(path, self.outputs)
+        self._transitions = read_transitions(path)  # now: later another model may lie there
 
     @property
     def config(self) -> EncoderConfig:
@@ -131,7 +132,7 @@ class ExportedModel:
         Raises:
             ModelError: its file is damaged.
         """
-        found = read_transitions(self.path)
+        found = self._transitions
         count = len(tags)
         sizes = {"crf.transitions": (count, count), "crf.start": (count,), "crf.end": (count,)}
         if {name: x.shape for name, x in found.items()} != sizes:

@@ -8,7 +8,7 @@ in the masked token alone, as those of many minimal pairs do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from albertine.errors import ModelError, SettingsError
-from albertine.grouping import longest_first
+from albertine.grouping import by_tokens, longest_first
 from albertine.layout import Packed, pack
-from albertine.model.model import Model, evaluating
+from albertine.model.evaluating import evaluating
+from albertine.model.model import Model
 from albertine.text.tokenizer import Tokenizer
 
 COPIES = 32768
@@ -120,7 +121,7 @@ class PseudoLikelihood:
         sums = np.zeros(len(rows))
         total, done = sum(map(len, targets)), 0
         with evaluating(self.model), torch.inference_mode():
-            for chunk in _chunks([len(t) for t in targets]):
+            for chunk in by_tokens(range(len(rows)), [len(t) for t in targets], COPIES):
                 copies = _Copies(rows, targets, chunk, self.tokenizer.mask_id)
                 # In the order of the tokens of a sentence, so that equal sentences have equal sums.
                 np.add.at(sums, copies.sentence, self._log_probabilities(copies))
@@ -152,18 +153,6 @@ class PseudoLikelihood:
         return found
 
 
-def _chunks(sizes: Sequence[int]) -> Iterator[range]:
-    """Sentences one after the other with about `COPIES` copies together."""
-    first = together = 0
-    for i, size in enumerate(sizes):
-        if together and together + size > COPIES:
-            yield range(first, i)
-            first, together = i, 0
-        together += size
-    if first < len(sizes):
-        yield range(first, len(sizes))
-
-
 class _Copies:
     """Masked copies of some sentences, none twice, and what they are asked.
 
@@ -176,13 +165,15 @@ class _Copies:
         self,
         rows: Sequence[tuple[list[int], list[int]]],
         targets: Sequence[Sequence[int]],
-        chosen: range,
+        chosen: Sequence[int],
         mask_id: int,
     ) -> None:
         number: dict[bytes, int] = {}
         self.ids: list[Ints] = []
         self.types: list[list[int]] = []
-        sentence, token, copy, position = [], [], [], []
+        self._asked: list[list[int]] = []
+        sentence, position = [], []
+        token: list[int] = []
         for s in chosen:
             ids = np.array(rows[s][0], dtype=np.int64)
             for place in targets[s]:
@@ -194,17 +185,15 @@ class _Copies:
                     self.ids.append(masked)
                     self.types.append(rows[s][1])
                     position.append(place)
+                    self._asked.append([])
+                self._asked[c].append(len(token))
                 sentence.append(s)
                 token.append(int(ids[place]))
-                copy.append(c)
         self.sentence, self.token = np.array(sentence, dtype=np.int64), np.array(token, dtype=np.int64)
         self.position = np.array(position, dtype=np.int64)
         self.lengths = [len(ids) for ids in self.ids]
-        copies = np.array(copy, dtype=np.int64)
-        self._order = np.argsort(copies, kind="stable")
-        self._begin = np.searchsorted(copies[self._order], np.arange(len(self.ids) + 1))
 
     def asked_of(self, chosen: Sequence[int]) -> tuple[Ints, Ints]:
         """The questions to some copies, and for each of them which of these copies it is asked of."""
-        parts = [self._order[self._begin[c] : self._begin[c + 1]] for c in chosen]
+        parts = [self._asked[c] for c in chosen]
         return np.concatenate(parts), np.repeat(np.arange(len(parts)), [len(p) for p in parts])

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from albertine.errors import DataError
+from albertine.grouping import by_tokens
 from albertine.inference.chances import softmax
 from albertine.inference.exported import ExportedModel
 from albertine.text.tokenizer import Tokenizer
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from albertine.model.model import Model
 
 MASK = "[MASK]"
+TOGETHER = 1024
+"""Masks whose logits over the vocabulary are held at once."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +68,13 @@ def guesses(
         if not masks:
             raise no_mask(text, length)
     choices = [None] * len(texts) if among is None else among
-    pairs = zip(say(rows, places), choices, strict=True)
-    return [_likeliest(logits, tokenizer, top_k, chosen) for logits, chosen in pairs]
+    found: list[list[list[Guess]]] = []
+    for chosen in by_tokens(range(len(rows)), [len(masks) for masks in places], TOGETHER):
+        logits = say([rows[i] for i in chosen], [places[i] for i in chosen])
+        found += [
+            _likeliest(own, tokenizer, top_k, choices[i]) for i, own in zip(chosen, logits, strict=True)
+        ]
+    return found
 
 
 def no_mask(text: str, length: int) -> DataError:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from albertine.inference.chances import sigmoid
+from albertine.inference.chances import sigmoid, softmax
 from albertine.inference.windows import PassageTokens, Reading, Window, owners
 
 Span = tuple[int, int]
@@ -146,12 +146,6 @@ def _best(
             break
         if begin[i] < end[i]:  # a token may stand for nothing visible
             found.setdefault((int(begin[i]), int(end[i])), float(score[i]))
-    return _softmax(found)
-
-
-def _softmax(scores: dict[Span, float]) -> dict[Span, float]:
-    if not scores:
+    if not found:
         return {}
-    values = np.array(list(scores.values()))
-    weights = np.exp(values - values.max())
-    return dict(zip(scores, (weights / weights.sum()).tolist(), strict=True))
+    return dict(zip(found, softmax(np.array(list(found.values()))).tolist(), strict=True))

@@ -92,7 +92,7 @@ def measure(
     import torch
 
     from albertine.layout import pack
-    from albertine.model.model import evaluating
+    from albertine.model.evaluating import evaluating
 
     size, most = model.config.hidden_size, model.config.plan.depth
     depth = (model.config.early_depth or most) if depth is None else depth

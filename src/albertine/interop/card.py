@@ -48,18 +48,18 @@ class Card:
     stated: Mapping[str, Any] = field(default_factory=dict)
 
 
-def model_card(config: Mapping[str, Any], count: int, before: str = "", *, pickled: bool = False) -> str:
+def model_card(config: Mapping[str, Any], count: int, before: str = "", *, names: str = "") -> str:
     """The card of a model of which no more is known than its config.json.
 
     Args:
-        count: of parameters. pickled: as in `usage`.
+        count: of parameters. names: as in `usage`.
         before: the card that stands there; a person's own parts of it are kept.
     """
     card = Card(
         {"library_name": "albertine", "tags": ["albertine", str(config["model_type"])]},
         {
             "model": f"# {title(config)}\n\n{shape_in_words(config, count)}",
-            "use": usage(config, pickled=pickled),
+            "use": usage(config, names=names),
         },
         stated(before),
     )
@@ -85,28 +85,31 @@ def shape_in_words(config: Mapping[str, Any], count: int) -> str:
     )
 
 
-def usage(
-    config: Mapping[str, Any],
-    name: str = "path/to/this/folder",
-    more: Sequence[str] = (),
-    *,
-    pickled: bool = False,
-) -> str:
+_LOADED_BY = {
+    "lonepatient": "lonePatient's albert_pytorch",
+    "bright": "lonePatient's albert_pytorch",
+    "tensorflow": "The code of the paper, on TensorFlow,",
+}
+"""Who loads a model by whose names transformers knows no parameters: it passes them over without an error."""
+
+
+def usage(config: Mapping[str, Any], more: Sequence[str] = (), *, names: str = "") -> str:
     """How to load a model.
 
     Args:
         more: lines of Python that ask it, in Albertine.
-        pickled: its weights have lonePatient's names, which transformers passes over without an error.
+        names: whose its parameters are called by, as `ModelFolder.names`.
     """
+    name = "path/to/this/folder"
     lines = ["## How to use it", "", "```python", "import albertine", ""]
     lines += [f'model = albertine.load("{name}")', f'tokenizer = albertine.load_tokenizer("{name}")', *more]
     lines += ["```", ""]
     if config["model_type"] == "albertine":
         return "\n".join([*lines, "transformers has no name for its sharing plan; Albertine loads it."])
-    if pickled:
+    if names in _LOADED_BY:
         told = (
-            "lonePatient's albert_pytorch loads the same folder. transformers does not: it would start from "
-            f"random weights. `albertine convert {name} NEW-FOLDER` writes it for transformers."
+            f"{_LOADED_BY[names]} loads the same folder. transformers does not: it would start from random "
+            f"weights. `albertine convert {name} NEW-FOLDER` writes it for transformers."
         )
         return "\n".join([*lines, told])
     auto = _auto(config)

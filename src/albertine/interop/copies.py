@@ -115,7 +115,7 @@ def one_table(model: Model) -> Model:
     """
     if (config := one_table_config(model.config)) == model.config:
         return model
-    return _with_state(config, model, _multiplied(model.state_dict()))
+    return with_state(config, model, _multiplied(model.state_dict()))
 
 
 def _multiplied(state: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -128,7 +128,8 @@ def product(word: Tensor, mapping: Tensor) -> Tensor:
     return (word.cpu().double() @ mapping.cpu().double().T).float().to(word.device)
 
 
-def _with_state(config: EncoderConfig, like: Model, state: Mapping[str, Tensor]) -> Model:
+def with_state(config: EncoderConfig, like: Model, state: Mapping[str, Tensor]) -> Model:
+    """A model of these weights, in the precision and the mode of another."""
     with torch.device("meta"):
         result = Model(config, like.heads, precision=like.precision)
     result.load_state_dict(state, assign=True)
@@ -149,12 +150,8 @@ def copied(model: Model, layout: Layout = "transformers") -> Model:
     Raises:
         SettingsError: as `copied_config`.
     """
-    return _as(model, copied_config(model.config, layout))
-
-
-def _as(model: Model, config: EncoderConfig) -> Model:
-    plain = replan(model, config.plan)
-    state = plain.state_dict()
+    config = copied_config(model.config, layout)
+    state = replan(model, config.plan).state_dict()
     if model.config.relative_biases == "tied":
         tied = [name for name in state if name.startswith(f"{_FIRST}biases.")]
         for d in range(1, config.num_hidden_layers):
@@ -165,4 +162,4 @@ def _as(model: Model, config: EncoderConfig) -> Model:
         for name in state:
             if name.startswith("encoder.attention.0.layer_norm."):
                 state[name] = torch.full_like(state[name], float(name.endswith("weight")))
-    return _with_state(config, model, state)
+    return with_state(config, model, state)

@@ -7,7 +7,6 @@ added up in pairs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import lru_cache
 
 import numpy as np
@@ -25,7 +24,9 @@ _MASK = 0xA282EAD8
 def crc32c(data: bytes | memoryview) -> int:
     """The checksum of a buffer; that of b"123456789" is 0xE3069283."""
     state = _FULL
-    for chunk in _chunks(memoryview(data).cast("B")):
+    view = memoryview(data).cast("B")
+    for start in range(0, len(view), _CHUNK):
+        chunk = view[start : start + _CHUNK]
         if len(chunk) < _SHORT:
             table = _plain_bytes()
             for byte in chunk:
@@ -40,11 +41,6 @@ def masked(data: bytes | memoryview) -> int:
     what holds checksums is still a good one."""
     crc = crc32c(data)
     return (((crc >> 15) | (crc << 17)) + _MASK) & _FULL
-
-
-def _chunks(data: memoryview) -> Iterator[memoryview]:
-    for start in range(0, len(data), _CHUNK):
-        yield data[start : start + _CHUNK]
 
 
 def _remainder(chunk: memoryview) -> int:

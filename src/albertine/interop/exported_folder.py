@@ -87,7 +87,8 @@ def read_exported(folder: Path, outputs: Shapes) -> ExportedFolder:
     """
     tree = read_json(folder / "config.json")
     _, encoder = encoder_in(tree, folder / "config.json")
-    shapes = _head(outputs, looked_at(tree, encoder.hidden_size), task_in(tree)) | _transitions(folder)
+    shapes = _head(outputs, looked_at(tree, encoder.hidden_size), task_in(tree))
+    shapes |= {name: x.shape for name, x in read_transitions(folder).items()}
     return ExportedFolder(encoder, tree, shapes)
 
 
@@ -104,10 +105,6 @@ def _head(outputs: Shapes, hidden: int, task: str | None) -> dict[str, tuple[int
     if "start_logits" in outputs:
         return {"qa_outputs.weight": (2, hidden), "qa_outputs.bias": (2,)}
     return {"answer_class.dense_0.weight": (hidden, 2 * hidden)} if "cls_logits" in outputs else {}
-
-
-def _transitions(folder: Path) -> dict[str, tuple[int, ...]]:
-    return {name: x.shape for name, x in read_transitions(folder).items()}
 
 
 def read_transitions(folder: Path) -> dict[str, NDArray[np.float32]]:

@@ -143,7 +143,7 @@ def _assembled(
             rest = [name for name in rest if name not in pair]
             told = _with_head(told, our_flags(tree).get("head"), head)
     aside = tuple(name for name in rest if weights.shapes[name])  # what has no shape is the state of a run
-    return ModelFolder(model.requires_grad_(True).eval(), told, extra, aside)
+    return ModelFolder(model.requires_grad_(True).eval(), told, extra, aside, "tensorflow")
 
 
 def _with_head(told: dict[str, Any], said: object, head: str) -> dict[str, Any]:

@@ -89,7 +89,7 @@ def _bert(layer: str) -> KeyMap:
         *_dense(f"{FEED_FORWARD}output", f"{layer}/output/dense"),
         *_norm(f"{FEED_FORWARD}layer_norm", f"{layer}/output/LayerNorm"),
     )
-    return KeyMap((*_OUTER, *block), lambda block, inner: {"layer": block})
+    return KeyMap((*_OUTER, *block))
 
 
 BERT_TF = _bert("bert/encoder/layer_{layer}")

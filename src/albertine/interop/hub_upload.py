@@ -59,7 +59,6 @@ _SECRET = re.compile(
     r"\bhf_[A-Za-z0-9]{20,}\b|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|-----BEGIN [A-Z ]*PRIVATE KEY-----"
 )
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-SECONDS = 10
 
 
 @dataclass(frozen=True)

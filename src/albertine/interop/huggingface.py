@@ -39,7 +39,6 @@ from albertine.interop.huggingface_names import (
     heads_in,
     hidden_generator,
     huggingface_plan,
-    is_tied,
     other_head,
 )
 from albertine.interop.keymap import check, refuse_too_deep, refuse_unexpected, to_ours, to_theirs
@@ -124,9 +123,9 @@ def _assemble(
     rules = entries(names, model.state_dict(), inner_blocks(tree))
     found = {name: weights.shapes[file] for name, file in files.items()}
     check(rules, model.state_dict(), found, folder, config.num_attention_heads)
-    known = {rule.theirs for rule in rules.values()}
+    known = {rule.theirs for rule in rules.values()}.union(TIED.get(names, ()))
     spare = spare_tensors(names, mapped=config.has_mapping, mlm=model.mlm is not None)
-    others = [n for n in files if n not in known and not is_tied(names, n) and not n.startswith(spare)]
+    others = [n for n in files if n not in known and not n.startswith(spare)]
     aside = other_head(names, others, model.heads)
     odd = [name for name in others if belongs(names, name) and name not in aside]
     refuse_unexpected(odd, "tensors", folder)
@@ -149,7 +148,7 @@ def _assemble(
         )
         model = whole or model
     extra = {our_head_name(name): weights.read(files[name]).clone() for name in others if name not in aside}
-    return ModelFolder(model.requires_grad_(True).eval(), tree, extra, aside)
+    return ModelFolder(model.requires_grad_(True).eval(), tree, extra, aside, names)
 
 
 def _as_computed(names: str, config: EncoderConfig, tree: Mapping[str, Any]) -> EncoderConfig:

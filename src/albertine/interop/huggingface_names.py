@@ -99,7 +99,6 @@ BERT = KeyMap(
         *_BERT_MLM,
         *dense("sentence.classifier", "cls.seq_relationship."),
     ),
-    lambda block, inner: {"layer": block},
 )
 
 ELECTRA = KeyMap(
@@ -112,7 +111,6 @@ ELECTRA = KeyMap(
         Rule("mlm.bias", "generator_lm_head.bias"),
         *OUR_HEADS,
     ),
-    lambda block, inner: {"layer": block},
 )
 GENERATOR = ("generator_predictions.", "generator_lm_head.")
 """What the names of ELECTRA's masked-LM head begin with."""
@@ -127,7 +125,6 @@ ROFORMER = KeyMap(
         *_BERT_MLM,
         *OUR_HEADS,
     ),
-    lambda block, inner: {"layer": block},
 )
 _MODERNBERT_BLOCK = "model.layers.{layer}."
 
@@ -150,7 +147,6 @@ MODERNBERT = KeyMap(
         Rule("mlm.bias", "decoder.bias"),
         *OUR_HEADS,
     ),
-    lambda block, inner: {"layer": block},
 )
 UNUSED_NORM = "encoder.attention.0.layer_norm.weight"
 """Depth 0 of a pre-norm encoder does not normalise again; ModernBERT has no such norm, and our block keeps it
@@ -177,6 +173,7 @@ TIED = {
     "lonepatient": (_BERT_TIED[0],),
     "bright": (_BERT_TIED[0],),
 }
+"""Tensors that only repeat another, or that nothing is computed with."""
 _BACKBONE = {
     "albert": ("albert.", ("embeddings.", "encoder.", "pooler.")),
     "bert": ("bert.", ("embeddings.", "encoder.", "pooler.")),
@@ -291,8 +288,3 @@ def heads_in(kind: str, names: Mapping[str, str], flags: Mapping[str, Any]) -> s
         objective = "nsp" if kind == "bert" else "sop"
     found = {"pooler": pooler in names, "mlm": mlm in names, "lm": lm in names, objective: sentence in names}
     return {head for head, present in found.items() if present}
-
-
-def is_tied(kind: str, name: str) -> bool:
-    """Whether a tensor only repeats another, or nothing is computed with it."""
-    return name in TIED.get(kind, ())

@@ -85,7 +85,7 @@ class KeyMap:
     """
 
     rules: tuple[Rule, ...]
-    fields: Callable[[int, int], Mapping[str, int | str]]
+    fields: Callable[[int, int], Mapping[str, int | str]] = lambda block, inner: {"layer": block}
 
     def entries(self, names: Iterable[str], inner: int = 1) -> dict[str, Rule]:
         """For each of our `names` its rule, foreign name filled in; KeyError if the format has no such part.

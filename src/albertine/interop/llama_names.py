@@ -53,14 +53,12 @@ _PRE_NORM = (
 )
 
 
-def _map(*rules: Rule) -> KeyMap:
-    return KeyMap(rules, lambda block, inner: {"layer": block})
-
-
 LLAMA: Mapping[LlamaArchitecture, KeyMap] = {
-    "bert": _map(*_EMBEDDINGS, _SEGMENTS, _POSITIONS, *_APART, *_POST_NORM, *dense("pooler.dense", "cls.")),
-    "jina-bert-v3": _map(*_EMBEDDINGS, _SEGMENTS, *_TOGETHER, *_POST_NORM),
-    "modern-bert": _map(*_EMBEDDINGS, *_TOGETHER, *_PRE_NORM),
+    "bert": KeyMap(
+        (*_EMBEDDINGS, _SEGMENTS, _POSITIONS, *_APART, *_POST_NORM, *dense("pooler.dense", "cls."))
+    ),
+    "jina-bert-v3": KeyMap((*_EMBEDDINGS, _SEGMENTS, *_TOGETHER, *_POST_NORM)),
+    "modern-bert": KeyMap((*_EMBEDDINGS, *_TOGETHER, *_PRE_NORM)),
 }
 CLASSIFIER = "cls.output."
 """The layer over the pooler's output, of bert alone."""

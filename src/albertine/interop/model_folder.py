@@ -44,14 +44,15 @@ class ModelFolder:
             that has none, the one that it would be written with.
         extra: tensors of other heads (a fine-tuned classifier), by the names that transformers gives them.
         left_aside: names of those of a head that computes otherwise than ours, which are not in `extra`.
-        notes: what a person who converts it has to know.
+        names: whose its parameters are called by: a kind of transformers, "lonepatient", "bright"
+            (brightmart's), or "tensorflow".
     """
 
     model: Model
     config: dict[str, Any]
     extra: dict[str, Tensor]
     left_aside: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    names: str = ""
 
     @property
     def encoder(self) -> EncoderConfig:

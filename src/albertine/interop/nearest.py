@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import torch
 
-from albertine.interop.copies import in_numbers, one_table
+from albertine.interop.copies import in_numbers, one_table, with_state
 from albertine.interop.google_config import EPSILON
 from albertine.interop.tensorflow_layouts import holds_plan
 from albertine.layout import Packed, pack
-from albertine.model.config import EncoderConfig
-from albertine.model.model import Model, evaluating
+from albertine.model.evaluating import evaluating
+from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.model.replan import replan
 from albertine.randomness import generator
@@ -40,19 +40,11 @@ def fitted(model: Model, wanted: str) -> tuple[Model, tuple[str, ...]]:
         model = other
     if model.config.hidden_act == "gelu" and wanted != "bert4keras":
         told.append("Its activation is written as the tanh form of GELU; it was made with the erf form.")
-        model = _with(model, replace(model.config, hidden_act="gelu_new"))
+        model = with_state(replace(model.config, hidden_act="gelu_new"), model, model.state_dict())
     if (epsilon := model.config.layer_norm_eps) != EPSILON:
         told.append(f"The epsilon of its LayerNorms becomes {EPSILON:g}; it was made with {epsilon:g}.")
-        model = _with(model, replace(model.config, layer_norm_eps=EPSILON))
+        model = with_state(replace(model.config, layer_norm_eps=EPSILON), model, model.state_dict())
     return model, tuple(told)
-
-
-def _with(model: Model, config: EncoderConfig) -> Model:
-    """The same weights, computed otherwise."""
-    with torch.device("meta"):
-        other = Model(config, model.heads, precision=model.precision)
-    other.load_state_dict(model.state_dict(), assign=True)
-    return other.requires_grad_(True).train(model.training)
 
 
 def random_rows(model: Model) -> Packed:

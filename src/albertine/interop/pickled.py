@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NoReturn
 
 from albertine.errors import ModelError
 from albertine.interop import pickled_worker
@@ -65,7 +64,8 @@ def _run(files: Sequence[Path], written: Sequence[Path], seconds: int) -> None:
     except subprocess.TimeoutExpired as error:
         raise ModelError(f"was not read within {seconds} s", where=files[0], remedy=_REMEDY) from error
     if done.returncode == pickled_worker.REFUSED:
-        _refuse(done.stdout)
+        tree = json.loads(done.stdout)
+        raise ModelError(tree["what"], where=tree["file"], remedy=tree["remedy"] or _REMEDY)
     if done.returncode:
         told = done.stderr.decode(errors="replace").strip().splitlines()
         memory = pickled_worker.room(max(file.stat().st_size for file in files))
@@ -75,8 +75,3 @@ def _run(files: Sequence[Path], written: Sequence[Path], seconds: int) -> None:
             where=files[0],
             remedy=_REMEDY,
         )
-
-
-def _refuse(told: bytes) -> NoReturn:
-    tree = json.loads(told)
-    raise ModelError(tree["what"], where=tree["file"], remedy=tree["remedy"] or _REMEDY)

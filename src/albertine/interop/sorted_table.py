@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from albertine.interop.crc32c import masked
 from albertine.interop.snappy import decompressed
-from albertine.interop.varint import Malformed, to_varint, varint
+from albertine.text.varint import Malformed, to_varint, varint
 
 MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
 FOOTER = 48

@@ -21,8 +21,8 @@ from albertine.files import write_durably
 from albertine.interop.crc32c import masked
 from albertine.interop.model_files import INDEX
 from albertine.interop.sorted_table import MAX_FILE, read_table, table
-from albertine.interop.varint import Malformed, field, fields, fixed32
 from albertine.interop.weights import OpenWeights
+from albertine.text.varint import Malformed, field, fields, fixed32
 
 DTYPES = {1: torch.float32, 2: torch.float64, 14: torch.bfloat16, 19: torch.float16}
 """Floating-point numbers by TensorFlow's number for them; all else in a checkpoint is no weight."""

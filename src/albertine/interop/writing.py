@@ -92,7 +92,7 @@ def write_folder(
             weights.chmod((beside / "config.json").stat().st_mode)
             before = folder / README
             told = before.read_text(encoding="utf-8", errors="replace") if before.is_file() else ""
-            card = model_card(config, parameters, told, pickled=pickled)
+            card = model_card(config, parameters, told, names="lonepatient" if pickled else "")
             (beside / README).write_text(card, encoding="utf-8")
             if tokenizer is not None:
                 tokenizer.save(beside)

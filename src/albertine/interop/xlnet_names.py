@@ -44,7 +44,6 @@ XLNET = KeyMap(
         Rule("mlm.bias", f"{OURS}mlm.bias"),
         *dense("sentence.classifier", f"{OURS}sentence.classifier."),
     ),
-    lambda block, inner: {"layer": block},
 )
 
 
@@ -77,7 +76,7 @@ def xlnet_tf(depth: int, *, tied: bool = False) -> KeyMap:
         Rule("lm.bias", "model/lm_loss/bias"),
         *dense("pooler.dense", "model/sequnece_summary/summary/", "kernel", transposed=True),
     )
-    return KeyMap(rules, lambda block, inner: {"layer": block})
+    return KeyMap(rules)
 
 
 _CLASSIFIER, _PROJECTION = "classifier.", "logits_proj."

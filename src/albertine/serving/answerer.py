@@ -207,17 +207,14 @@ class Answerer:
     def ends_at_left(self, kind: Kind, text: str) -> str:
         """The end of a text that has room in a row alone: what is lost is lost on the left."""
         room = self.limit(kind.task) - 2
+        if kind.task == "embed":
+            text = self._as_embedded(text)  # whose places those of its tokens are
         for keep in range(room, 0, -1):  # again, since a piece that is cut out of its word may become two
-            starts = self._spans(kind, text).starts
+            starts = self.predictor.tokenizer.encode_spans(text).starts
             if len(starts) <= room:
                 break
             text = text[starts[-keep] :]
         return text
-
-    def _spans(self, kind: Kind, text: str) -> Spans:
-        return self.predictor.tokenizer.encode_spans(
-            self._as_embedded(text) if kind.task == "embed" else text
-        )
 
     # ---- answers, by one thread
 

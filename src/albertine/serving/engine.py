@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from albertine.errors import AlbertineError
+from albertine.errors import AlbertineError, NotFinite
 from albertine.serving.queue import Item, TokenQueue, TooLate
 
 log = logging.getLogger("albertine.serving")
@@ -23,10 +23,6 @@ PATIENCE = 0.5
 
 Ask = Callable[[Any, Sequence[Any]], Sequence[Any]]
 """(kind, questions) → their answers, in order."""
-
-
-class NotFinite(Exception):
-    """An answer holds NaN or an infinity."""
 
 
 class Delivery(NamedTuple):
@@ -118,15 +114,17 @@ class Engine:
 
     def _deliver(self, item: Item, answer: Any, began: float, seconds: float) -> None:
         now = self._clock()
-        if isinstance(answer, Exception):
+        if not isinstance(answer, Exception) and not finite(answer):
+            answer = NotFinite("gave numbers that are not finite")
+        if isinstance(answer, NotFinite):
+            self.spoiled += 1
+            self._observer.failed("non_finite_output")
+            item.future.set_exception(answer)
+        elif isinstance(answer, Exception):
             if not isinstance(answer, AlbertineError):
                 self._observer.failed("exception")
                 log.error("a step failed: %s", told_without_text(answer))
             item.future.set_exception(answer)
-        elif not finite(answer):
-            self.spoiled += 1
-            self._observer.failed("non_finite_output")
-            item.future.set_exception(NotFinite())
         else:
             self.last_step = now
             if now > item.deadline:

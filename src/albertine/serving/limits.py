@@ -75,7 +75,9 @@ async def read_body(stream: AsyncIterator[bytes], headers: Mapping[str, str], li
     try:
         return await asyncio.wait_for(_joined(stream, limits), limits.body_seconds)
     except TimeoutError:
-        raise Refusal(408, "slow_body", f"the body took longer than {limits.body_seconds:g} s") from None
+        told = f"the body took longer than {limits.body_seconds:g} s"
+        # Or who goes on sending a byte now and then keeps the connection for ever.
+        raise Refusal(408, "slow_body", told, headers={"connection": "close"}) from None
 
 
 async def _joined(stream: AsyncIterator[bytes], limits: ServingLimits) -> bytes:

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from albertine.errors import AlbertineError
-from albertine.serving.engine import NotFinite
+from albertine.errors import AlbertineError, NotFinite
 from albertine.serving.queue import Overload, TooLate
 
 TYPES: dict[int, tuple[str, str]] = {

@@ -52,6 +52,28 @@ class Choice:
     group: str = ""
 
 
+def choices_of(asked: Sequence[tuple[Any, Any, Any]]) -> list[Choice]:
+    """The questions that were asked as (passage, options, question).
+
+    Raises:
+        DataError: fewer than two options, or something that is no text; it says of which.
+    """
+    for i, (passage, options, question) in enumerate(asked):
+        if not isinstance(options, list) or len(options) < 2:
+            raise DataError(
+                "there is nothing to choose from",
+                where=f"asked[{i}]",
+                remedy="Give a list of two options or more",
+            )
+        texts = isinstance(passage, str) and isinstance(question, str)
+        if not texts or not all(isinstance(option, str | int | float) for option in options):
+            raise DataError("has a passage, question or option that is no text", where=f"asked[{i}]")
+    return [
+        Choice(str(i), passage, question, tuple(map(str, options)), None, "")
+        for i, (passage, options, question) in enumerate(asked)
+    ]
+
+
 def options_of(row: Row, column: str) -> tuple[str, ...]:
     """The options of a row; numbers as they are written.
 

@@ -30,25 +30,6 @@ if TYPE_CHECKING:
     from albertine.objectives.losses import Part
 
 
-def encode(
-    examples: Sequence[Example], tokenizer: Tokenizer, max_length: int, kind: Kind, labels: Sequence[str]
-) -> Encoded:
-    """One row an example. Its target is a class number int64 (1,), memberships float32 (1, classes), or a
-    score float32 (1,).
-
-    Args:
-        labels: the classes in the order of their numbers; every label must be among them.
-    """
-    firsts = tokenizer.encode_batch([e.text for e in examples])
-    pairs = [e.pair for e in examples]
-    seconds = iter(tokenizer.encode_batch([p for p in pairs if p is not None]))
-    rows = RowBuilder(tokenizer, max_length)
-    for first, pair in zip(firsts, pairs, strict=True):
-        rows.add(first, None if pair is None else next(seconds))
-        rows.end()
-    return rows.encoded(examples, _targets(examples, kind, labels))
-
-
 def _targets(examples: Sequence[Example], kind: Kind, labels: Sequence[str]) -> list[NDArray[Any]] | None:
     golds = [e.label for e in examples]
     if any(gold is None for gold in golds):
@@ -99,7 +80,8 @@ class Classify(OneLayer):
         return max(1, len(self.labels))
 
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer) -> Encoded:
-        """As `encode`.
+        """One row an example. Its target is a class number int64 (1,), memberships float32 (1, classes), or a
+        score float32 (1,). Every label must be among the classes.
 
         Raises:
             DataError: the model was tuned with pairs of texts, and there is one, or the other way round.
@@ -119,7 +101,14 @@ class Classify(OneLayer):
                 where=two.where,
                 remedy="Give one text: no tab in a line, no --pair, no task.pair, no tuple",
             )
-        return encode(examples, tokenizer, self.max_length, self.kind, self.labels)
+        firsts = tokenizer.encode_batch([e.text for e in examples])
+        pairs = [e.pair for e in examples]
+        seconds = iter(tokenizer.encode_batch([p for p in pairs if p is not None]))
+        rows = RowBuilder(tokenizer, self.max_length)
+        for first, pair in zip(firsts, pairs, strict=True):
+            rows.add(first, None if pair is None else next(seconds))
+            rows.end()
+        return rows.encoded(examples, _targets(examples, self.kind, self.labels))
 
     def example(self, row: Row, fields: Fields) -> Example:
         return Example(row.name, fields.first(row), fields.second(row), None, row.where)

@@ -8,7 +8,7 @@ differ where answers do not depend on them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -165,10 +165,11 @@ def _check_data(first: TunedRun, other: TunedRun, split: Split) -> None:
             f"the {split} files of {names} differ: {len(ours.examples):,} and {len(theirs.examples):,} "
             "examples"
         )
-    for number, (a, b) in enumerate(zip(ours.examples, theirs.examples, strict=True)):
+    for number, (a, b) in enumerate(zip(ours.asked, theirs.asked, strict=True)):
         if _content(a) != _content(b):
             raise DataError(f"the {split} files of {names} differ from example {number} on")
-    if first.family.task == "tag" and not _same_tokens(ours, theirs):
+    cut = zip(ours.ids, theirs.ids, strict=True)
+    if first.family.task == "tag" and any(a.tolist() != b.tolist() for a, b in cut):
         raise ModelError(
             f"{names} cut texts into different tokens, and tags of tokens have no mean",
             remedy="Take models with one tokenizer and one task.max_length",
@@ -176,17 +177,8 @@ def _check_data(first: TunedRun, other: TunedRun, split: Split) -> None:
 
 
 def _content(example: Any) -> Any:
-    """What an example asks, whatever file it stood in and however a tokenizer cut it."""
-    inner = getattr(example, "example", example)
-    if is_dataclass(inner) and not isinstance(inner, type) and hasattr(inner, "where"):
-        return replace(inner, where="")  # type: ignore[call-arg]
-    return inner
-
-
-def _same_tokens(ours: Encoded, theirs: Encoded) -> bool:
-    return len(ours.ids) == len(theirs.ids) and all(
-        a.tolist() == b.tolist() for a, b in zip(ours.ids, theirs.ids, strict=True)
-    )
+    """What an example asks, whatever file it stood in."""
+    return replace(example, where="") if hasattr(example, "where") else example
 
 
 def write_ensemble(folder: Path, found: Ensemble) -> Path:

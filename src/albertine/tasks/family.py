@@ -10,13 +10,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from albertine.errors import DataError, ModelError
+from albertine.errors import DataError, NotFinite
 from albertine.grouping import longest_first, padded_runs
 from albertine.inference.exported import ExportedModel
 from albertine.interop.heads import ClassifierHead, Task, length_of, read_classifier
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     """What a family can ask: a model of torch, or an exported graph."""
 
 Poll = Callable[[], None]
-Runs = Callable[[Sequence[int], int], Iterator[list[int]]]
+Runs = Callable[[Sequence[int]], Iterator[list[int]]]
 
 
 @dataclass(frozen=True)
@@ -307,21 +308,25 @@ def over_rows(
         rows: which rows, in this order; default all.
 
     Raises:
-        ModelError: a number is NaN or infinite.
+        NotFinite: a number is NaN or infinite.
     """
     wanted = range(len(data.ids)) if rows is None else rows
     lengths = [len(data.ids[i]) for i in wanted]
     found: list[NDArray[Any]] = [np.empty(0)] * len(lengths)
-    with _asking(model, data, per_token, ask) as (said, limit, runs):
-        for chosen in runs(lengths, limit):
+    with asking(model) as runs:
+        for chosen in runs(lengths):
             poll()
-            numbers = said([wanted[i] for i in chosen])
+            asked = [wanted[i] for i in chosen]
+            if isinstance(model, ExportedModel):
+                numbers: NDArray[Any] = model.numbers(*data.rows(asked), per_token=per_token)
+            else:
+                numbers = (ask or model)(data.packed(asked).to(model.base.device)).cpu().numpy()
             ends = np.cumsum([lengths[i] if per_token else 1 for i in chosen])
             for i, part in zip(chosen, np.split(numbers, ends[:-1]), strict=True):
                 found[i] = part
     whole = np.concatenate(found)
     if not (whole < np.inf).all():  # nor NaN; minus infinity is the score of a place where nothing can be
-        raise ModelError(
+        raise NotFinite(
             "the model gives numbers that are not finite, which mean nothing",
             remedy="Try --precision float32 (training.precision); if it stays so, its weights are damaged",
         )
@@ -329,29 +334,18 @@ def over_rows(
 
 
 @contextmanager
-def _asking(
-    model: Asked, data: Encoded, per_token: bool, ask: Callable[[Packed], Tensor] | None
-) -> Iterator[tuple[Callable[[Sequence[int]], NDArray[Any]], int, Runs]]:
-    """What gives the numbers of some rows of the data, how many tokens it takes at once, and which rows."""
+def asking(model: Asked) -> Iterator[Runs]:
+    """Within, a model is asked and does not learn; its mode is kept. Gives what tells, by the lengths of some
+    rows, which of them it is asked about together."""
     if isinstance(model, ExportedModel):
-        graph = model
-        yield (
-            lambda rows: graph.numbers(*data.rows(rows), per_token=per_token),
-            graph.tokens_per_pass,
-            padded_runs,
-        )
+        yield partial(padded_runs, limit=model.tokens_per_pass)
         return
     import torch
 
-    from albertine.model.model import evaluating
+    from albertine.model.evaluating import evaluating
 
-    base, asked = model.base, ask or model
     with evaluating(model), torch.no_grad():
-        yield (
-            lambda rows: asked(data.packed(rows).to(base.device)).cpu().numpy(),
-            base.tokens_per_pass,
-            longest_first,
-        )
+        yield partial(longest_first, limit=model.base.tokens_per_pass)
 
 
 def loss(family: Family) -> Callable[[Any, Any], dict[str, Part]]:

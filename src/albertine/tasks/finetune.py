@@ -38,6 +38,7 @@ from albertine.tasks.data import balanced, read_data
 from albertine.tasks.datasets.answer import AnswerChoice
 from albertine.tasks.datasets.similarity import SimilarityChoice, VectorsTask
 from albertine.tasks.encoded import Encoded
+from albertine.tasks.families import recall
 from albertine.tasks.family import Family, OneLayer, Settling, loss
 from albertine.tasks.judge import Split, judged
 from albertine.tasks.record import Made, check_finished, finished, remember, remembered, stamp
@@ -137,7 +138,10 @@ def finetune(
             assert isinstance(data.family, Classify)
             data.family.weights = weights
         model = data.family.build(base, settings.encoder.classifier_dropout, settings.seed).to(world.device)
-        teacher = _teacher(settings, data.family, tokenizer, world)
+        teacher: TaskTeacher | None = None
+        if (name := settings.training.teacher) is not None:
+            teacher = open_task_teacher(name, data.family, tokenizer)
+            teacher.model.to(world.device).base.encoder.compute_as(settings.training)
         with RunFolder(settings.folder, main=world.main) as folder:
             made = Made(stamped, _fingerprint(settings, model, tokenizer, data, teacher))
             if resume in ("auto", "never") and (record := finished(folder.path)) is not None:
@@ -215,26 +219,20 @@ def _run(
             if said is None and data.dev is not None and isinstance(family, Settling):
                 evaluate(lambda: None)  # resumed after the last evaluation, which this process has not seen
             save_tuned(model, tokenizer, family, folder.final)
-        test = _tell(settings, folder, model, data, world, outcome, made)
+        test = _tell(settings, folder, model, data, outcome, made)
     world.any(False)  # every process waits here until the files are written
     return FinetuneResult(folder.path, outcome, _best_scores(folder.path), data.notes, test)
 
 
 def _tell(
-    settings: FinetuneSettings,
-    folder: RunFolder,
-    model: TaskModel,
-    data: Data,
-    world: World,
-    outcome: Outcome,
-    made: Made,
+    settings: FinetuneSettings, folder: RunFolder, model: TaskModel, data: Data, outcome: Outcome, made: Made
 ) -> Mapping[str, float]:
     """Answer the test file, write the record of the run and its report; the scores of the test file."""
     family, scores = data.family, _best_scores(folder.path)
     test: Mapping[str, float] = {}
     if data.test is not None:
         _recall(model, family, folder)
-        test = _answer(folder, model, family, "test", data.test, world)
+        test = _answer(folder, model, family, "test", data.test)
     remember(settings, model, family, outcome, scores, test, data.notes, made)
     if settings.watching.report:
         write_report(folder.path / "report", settings.name, {settings.name: [read_run(folder.path)]})
@@ -270,7 +268,7 @@ def _score_anew(
         _recall(model, data.family, folder)
         splits: dict[Split, Encoded | None] = {"dev": data.dev, "test": data.test}
         found = {
-            name: _answer(folder, model, data.family, name, split, world)
+            name: _answer(folder, model, data.family, name, split)
             for name, split in splits.items()
             if split is not None
         }
@@ -291,17 +289,6 @@ def _score_anew(
 def _done_before(settings: FinetuneSettings, record: Mapping[str, Any]) -> FinetuneResult:
     outcome = Outcome(True, 0, record["step"], record["tokens"], record["seconds"], record["scores"])
     return FinetuneResult(settings.folder, outcome, record["scores"], tuple(record["notes"]), record["test"])
-
-
-def _teacher(
-    settings: FinetuneSettings, family: Family, tokenizer: Tokenizer, world: World
-) -> TaskTeacher | None:
-    """Whom the run learns from, on its device and in its number format; None where labels are all."""
-    if settings.training.teacher is None:
-        return None
-    teacher = open_task_teacher(settings.training.teacher, family, tokenizer)
-    teacher.model.to(world.device).base.encoder.compute_as(settings.training)
-    return teacher
 
 
 def _has_pairs(data: Data) -> bool | None:
@@ -345,28 +332,22 @@ def _adversary(settings: FinetuneSettings, model: TaskModel) -> FastGradientMeth
 
 def _recall(model: TaskModel, family: Family, folder: RunFolder) -> None:
     """Give the model the weights of the best one, or of the last where no dev set picked one."""
-    told = load_tuned(model, folder.best if folder.best.is_dir() else folder.final)
-    if isinstance(family, Settling):
-        family.recall(our_flags(told))
+    where = folder.best if folder.best.is_dir() else folder.final
+    found = read_folder(where)
+    model.base.load_state_dict(found.model.state_dict())
+    model.load_head(found.extra, where)
+    take_whitening(model, where)
+    recall(family, found)
 
 
 def _answer(
-    folder: RunFolder, model: TaskModel, family: Family, split: Split, data: Encoded, world: World
+    folder: RunFolder, model: TaskModel, family: Family, split: Split, data: Encoded
 ) -> Mapping[str, float]:
     """Answer a file and write the predictions; their scores, if the file has labels."""
     said = family.predict(model, data)
     found = judged(family, split, data, said)
     write_predictions(predictions_file(folder.path, split), family.lines(said, data, found.answers))
     return found.scores
-
-
-def load_tuned(model: TaskModel, folder: Path) -> dict[str, Any]:
-    """Give a model the weights that `save_tuned` wrote; returns what config.json says."""
-    found = read_folder(folder)
-    model.base.load_state_dict(found.model.state_dict())
-    model.load_head(found.extra, folder)
-    take_whitening(model, folder)
-    return found.config
 
 
 def save_tuned(model: TaskModel, tokenizer: Tokenizer, family: Family, folder: Path) -> None:
@@ -437,6 +418,7 @@ def _fingerprint(
         "embedding_rate": (embedding_rate(settings.training, model), 1.0),
         "whiten": (_whitens(settings, model), False),
         "teacher": (_told_of(teacher, settings), None),
+        "judged": (data.family.metrics[0] == "entity_macro_f1", False),
     }
     words = model.base.encoder.embeddings.word.weight
     weights = sorted(model_tensors(model.base).items())

@@ -17,12 +17,13 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from albertine.corpus.lock import NAME as LOCK
 from albertine.corpus.lock import locked
 from albertine.errors import DataError, RunError, SettingsError
 from albertine.files import explained, make_folder, replace_durably, sync_folder
@@ -86,8 +87,7 @@ def predict_file(
             model or other settings.
     """
     form = _form(output)
-    if output.exists() and not overwrite:
-        raise SettingsError("is there already", where=output, remedy="Pass --overwrite, or name another file")
+    _check_free(output, overwrite)
     print_of_source, total = _read(source, headed=header is True)
     job = {
         "source": print_of_source,
@@ -102,6 +102,7 @@ def predict_file(
     }
     folder = output.with_name(f".{output.name}.parts")
     with explained(output), _working_in(folder):
+        _check_free(output, overwrite)  # another command may have made it meanwhile
         parts, names = _begun(folder, job, overwrite), _names(folder)
         reading: Any = {"header": header, "encoding": encoding, "prefix": "--"}
 
@@ -126,9 +127,19 @@ def predict_file(
             progress(done, total)
         if not done:
             raise DataError("holds no rows", where=source)
+        _check_free(output, overwrite)
         _assemble(folder, output, names, form)
-        shutil.rmtree(folder)
+        _clear(folder)
     return Answered(done, before, predictor.cut)
+
+
+def _check_free(output: Path, overwrite: bool) -> None:
+    """
+    Raises:
+        SettingsError: the output is there, and is not to be replaced.
+    """
+    if output.exists() and not overwrite:
+        raise SettingsError("is there already", where=output, remedy="Pass --overwrite, or name another file")
 
 
 def _form(output: Path) -> str:
@@ -164,8 +175,9 @@ def _working_in(folder: Path) -> Iterator[None]:
     try:
         with locked(folder):
             yield
-    except DataError:  # whose remedy changes what is asked, and then the parts are of another job
-        shutil.rmtree(folder)
+    except DataError as error:
+        if not _outside(error):  # the remedy changes what is asked, and then the parts are of another job
+            shutil.rmtree(folder)
         raise
     finally:
         gc.unfreeze()
@@ -173,15 +185,29 @@ def _working_in(folder: Path) -> Iterator[None]:
             folder.rmdir()
 
 
+def _outside(error: BaseException | None) -> bool:
+    """Whether a disk, or a package that is not installed, is to blame, and not what is asked."""
+    return error is not None and (isinstance(error, OSError | ImportError) or _outside(error.__cause__))
+
+
+def _clear(folder: Path) -> None:
+    """Delete the job, then its parts. The lock is open: where the network has the folder, an open file would
+    stay in it under another name."""
+    for path in sorted(folder.iterdir(), key=lambda path: path.name != JOB):
+        if path.name != LOCK:
+            path.unlink()
+
+
 def _begun(folder: Path, job: Mapping[str, Any], overwrite: bool) -> int:
     """How many parts there are of this job."""
     parts = [path for path in folder.iterdir() if path.stem.isdigit()]
     try:
         known = json.loads((folder / JOB).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (FileNotFoundError, ValueError):
         known = None
     if known is not None and {name: known.get(name) for name in job} == dict(job):
-        return len(parts)
+        there = {int(path.stem) for path in parts}  # a kill while they are deleted leaves gaps
+        return next(number for number in count() if number not in there)
     if known is not None and not overwrite:
         different = [name for name in job if known.get(name) != job[name]]
         raise RunError(
@@ -189,8 +215,7 @@ def _begun(folder: Path, job: Mapping[str, Any], overwrite: bool) -> int:
             where=folder,
             remedy="Pass --overwrite to begin anew, or give what it was given",
         )
-    for path in (*parts, folder / JOB):
-        path.unlink(missing_ok=True)
+    _clear(folder)
     return 0
 
 

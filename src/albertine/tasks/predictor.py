@@ -36,7 +36,7 @@ from albertine.interop.places import model_folder
 from albertine.model.config import Pooling
 from albertine.tasks.answer import Question
 from albertine.tasks.asking import answer_columns, chunks, with_answers
-from albertine.tasks.choose import Choice, by_option
+from albertine.tasks.choose import by_option, choices_of
 from albertine.tasks.classify import Classify
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.examples import Example
@@ -120,13 +120,14 @@ class Predictor:
         Raises:
             ModelError: the folder holds no head of a task.
         """
-        return family_of(self._folder, self.tokenizer, self._path)
+        family = family_of(self._folder, self.tokenizer, self._path)
+        recall(family, self._folder)  # here, since of two threads that ask first each may make one
+        return family
 
     @cached_property
     def tuned(self) -> Asked:
         """The model with the head of its task. Raises as `family`."""
         if isinstance(self.model, ExportedModel):
-            recall(self.family, self._folder)
             return self.model
         assert isinstance(self._folder, ModelFolder)
         return tuned_model(self._folder, self.family, self._path)
@@ -294,17 +295,14 @@ class Predictor:
             question: asked about the passage, may hold a gap "_".
 
         Raises:
-            ModelError: the model was not tuned to choose. DataError: fewer than two options.
+            ModelError: the model was not tuned to choose. DataError: as `choices_of`.
         """
         return self.choose_all([(passage, options, question)])[0]
 
     def choose_all(self, asked: Sequence[tuple[str, Sequence[str], str]]) -> list[list[float]]:
         """As `choose`, of many (passage, options, question) at once."""
         self.made_to("choose")
-        asked = [plain(one, f"asked[{i}]") for i, one in enumerate(asked)]
-        if any(isinstance(options, str) or len(options) < 2 for _, options, _ in asked):
-            raise DataError("there is nothing to choose from", remedy="Give a list of two options or more")
-        examples = [Choice(str(i), p, q, tuple(options), None, "") for i, (p, options, q) in enumerate(asked)]
+        examples = choices_of([plain(one, f"asked[{i}]") for i, one in enumerate(asked)])
         if not examples:
             return []
         logits, data = self.said(examples)

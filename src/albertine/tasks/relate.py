@@ -8,20 +8,18 @@ inference/triples.py).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from albertine.errors import ModelError
 from albertine.evaluation.entities import Triple, plain_triple
-from albertine.grouping import longest_first, padded_runs
 from albertine.inference.exported import ExportedModel, PointingGraph
 from albertine.inference.triples import THRESHOLDS, AskedForPointers, Relation, relations
 from albertine.interop.heads import Task, head_config, labels_in
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.examples import Example
-from albertine.tasks.family import Family, Fields, Poll, Runs, Tuned
+from albertine.tasks.family import Family, Fields, Poll, Tuned, asking
 from albertine.tasks.readers.table import Row
 from albertine.tasks.relation_rows import Related, RelationBatch, encode
 from albertine.text.tokenizer import Tokenizer
@@ -47,25 +45,13 @@ def pointer_loss(logits: Tensor, targets: Tensor, power: int) -> Tensor:
     return -torch.where(targets, power * F.logsigmoid(logits), F.logsigmoid(-logits) + rest)
 
 
-@contextmanager
-def reading_texts(model: Any) -> Iterator[tuple[Callable[..., AskedForPointers], int, Runs]]:
-    """What reads some texts of the data and then points in them, how many tokens it takes at once, and which
-    rows."""
+def read_texts(model: Any, data: Encoded, rows: Sequence[int]) -> AskedForPointers:
+    """What has read some texts of the data, and points in them."""
     if isinstance(model, ExportedModel):
-        yield lambda data, rows: PointingGraph(model, *data.rows(rows)), model.tokens_per_pass, padded_runs
-        return
-    import torch
-
+        return PointingGraph(model, *data.rows(rows))
     from albertine.inference.pointers import Pointing
-    from albertine.model.model import evaluating
 
-    base = model.base
-    with evaluating(model), torch.no_grad():
-        yield (
-            lambda data, rows: Pointing(model, data.packed(rows).to(base.device)),
-            base.tokens_per_pass,
-            longest_first,
-        )
+    return Pointing(model, data.packed(rows).to(model.base.device))
 
 
 @dataclass
@@ -128,12 +114,13 @@ class Relate(Family):
     def predict(self, model: Any, data: Encoded, poll: Poll = lambda: None) -> list[list[Relation]]:
         """The relations found in every text."""
         found: list[list[Relation]] = [[] for _ in data.examples]
-        with reading_texts(model) as (read, limit, runs):
-            for rows in runs(data.lengths.tolist(), limit):
+        with asking(model) as runs:
+            for rows in runs(data.lengths.tolist()):
                 poll()
                 cuts = [data.examples[i] for i in rows]
                 spans, lead = [cut.spans for cut in cuts], cuts[0].lead
-                relations_of = relations(read(data, rows), spans, self.labels, self.thresholds, lead)
+                asked = read_texts(model, data, rows)
+                relations_of = relations(asked, spans, self.labels, self.thresholds, lead)
                 for i, own in zip(rows, relations_of, strict=True):
                     found[i] = own
         return found

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -50,41 +50,18 @@ class RelationBatch(TaskBatch):
         )
 
 
-class Lost(NamedTuple):
-    """What cannot be pointed to.
-
-    Attributes:
-        absent: triples of which a name is not in the text. broken: those of which a name is not a run of
-            whole tokens, or was cut off. left_out: texts not learned from, because they have no other
-            triples.
-    """
-
-    absent: int
-    broken: int
-    left_out: int
-
-
 @dataclass(frozen=True)
 class Related(Encoded):
     """Texts with relations; the target of each is int64 (triples, 5): places in its row of the first and last
     token of the subject, number of the predicate, first and last token of the object.
 
     Attributes:
-        predicates: how many there are. lead: how many special pieces stand before a text.
+        predicates: how many there are. told: what a person should know of the triples: numbers and what they
+            count.
     """
 
     predicates: int
-    lost: Lost
-    lead: int
-
-    @property
-    def told(self) -> tuple[tuple[int, str], ...]:
-        """What a person should know of the triples: numbers and what they count."""
-        return (
-            (self.lost.left_out, "left out, none of their triples can be learned"),
-            (self.lost.absent, "triples not in their text"),
-            (self.lost.broken, "triples cut off or inside a token"),
-        )
+    told: tuple[tuple[int, str], ...]
 
     def batch(self, chosen: Sequence[int], *, seed: int = 0, epoch: int = 0) -> RelationBatch:
         import torch
@@ -115,7 +92,7 @@ class Related(Encoded):
         found = []
         for i, (one, two) in zip(chosen, draws.tolist(), strict=True):
             ends = list(dict.fromkeys((first, last) for first, last, *_ in self.targets[i].tolist()))
-            nowhere = 0 if self.lead else len(self.ids[i]) - 1
+            nowhere = 0 if self.examples[i].lead else len(self.ids[i]) - 1
             first = ends[int(one * len(ends))][0] if ends else nowhere
             lasts = [last for _, last in ends if last >= first] or [nowhere]
             found.append((first, lasts[int(two * len(lasts))]))
@@ -159,9 +136,12 @@ def encode(
         targets.append(np.array(places, dtype=np.int64).reshape(-1, 5))
     known = all(example.label is not None for example in examples)
     encoded = rows.encoded(cuts, targets if known else None)
-    return Related(
-        **vars(encoded), predicates=len(predicates), lost=Lost(absent, broken, left_out), lead=tokenizer.lead
+    told = (
+        (left_out, "left out, none of their triples can be learned"),
+        (absent, "triples not in their text"),
+        (broken, "triples cut off or inside a token"),
     )
+    return Related(**vars(encoded), predicates=len(predicates), told=told)
 
 
 class Names:

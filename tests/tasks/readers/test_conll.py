@@ -38,3 +38,10 @@ def test_a_file_with_the_mark_of_utf_8_is_read_as_that(tmp_path: Path, encoding:
         path.write_bytes(content)
         (row,) = sentences(path, encoding)
         assert row.words == ["北", "京"]
+
+
+def test_only_spaces_and_tabs_part_columns(tmp_path: Path) -> None:
+    path = tmp_path / "a.bio"
+    path.write_text("10\u00a0000 B-x\neuros O\n\n中\tO\n\u3000\tO\n国\tO\n", encoding="utf-8")
+    words = [row.words for row in sentences(path)]
+    assert words == [["10\u00a0000", "euros"], ["中", "\u3000", "国"]]

@@ -8,6 +8,7 @@ import lzma
 import tracemalloc
 from collections.abc import Iterator
 from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -309,3 +310,15 @@ def test_a_large_file_is_never_in_memory_as_one(tmp_path: Path, form: str) -> No
 def test_names_of_rows(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"id": 7}\n{"id": ""}\n{"text": "a"}\n{"id": null}\n{"id": "q-1"}\n')
     assert [row.name for row in rows_of(tmp_path / "a.jsonl")] == ["7", "1", "2", "3", "q-1"]
+
+
+def test_whole_decimals_keep_their_digits() -> None:
+    given = {
+        "id": Decimal("12345678901234567"),
+        "text": Decimal("5"),
+        "x": Decimal("0.5"),
+        "n": Decimal("NaN"),
+    }
+    (row,) = rows_of([given])
+    assert row.name == "12345678901234567" and row.text("text") == "5"
+    assert row.fields == {"id": 12345678901234567, "text": 5, "x": 0.5, "n": None}

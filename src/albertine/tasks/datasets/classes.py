@@ -30,22 +30,13 @@ _PLACE = re.compile(r":\d+$|, row \d+$|\[\d+\]$")
 
 
 def read(dataset: Dataset, folder: Path, split: Split) -> Iterator[Example]:
-    """The examples of a split of a data set in its folder.
+    """The examples of a split of a data set in its folder; one to test by may lack the column of the label.
 
     Raises:
         DataError: the file or a column is missing, or a value is not what it should be.
     """
-    yield from read_rows(dataset, all_rows(dataset, folder, split), split)
-
-
-def read_rows(dataset: Dataset, rows: Iterable[Row], split: Split) -> Iterator[Example]:
-    """The examples of the rows of a file; one to test by may lack the column of the label.
-
-    Raises:
-        DataError: a column is missing, or a value is not what it should be.
-    """
     columns, layout = dataset.columns_of(split), LAYOUTS.get(dataset.layout or "")
-    for row in rows:
+    for row in all_rows(dataset, folder, split):
         if dataset.ragged and not row.fields:
             yield Example(str(row.number), "", None, BROKEN, row.where)
             continue
@@ -135,11 +126,7 @@ class LabelledTask(PooledTask):
     read: ClassVar = staticmethod(read)
 
     def kept(self, split: str, examples: Examples) -> Examples:
-        """An empty cell is no class of several; where a file to test by has no other, it has no answers."""
-        found = kept(self.data, examples)
-        if self.data.kind != "multi" or split != "test" or any(example.label for example in found):
-            return found
-        return [replace(example, label=None) for example in found]
+        return kept(self.data, examples)
 
     def family(self, splits: dict[str, list[Any]], tokenizer: Tokenizer, known: Family | None) -> Family:
         dataset, kind = self.data, cast(Kind, self.kind)
@@ -184,9 +171,11 @@ class ClassesTask(LabelledTask):
     separator: str = Field(",", min_length=1, description="own files: between the classes of one row")
 
     def kept(self, split: str, examples: Examples) -> Examples:
-        if split == "test" and not any(map(class_names, examples)):
-            examples = [replace(e, label=None) for e in examples]  # a column that was left empty
-        return super().kept(split, examples)
+        """An empty cell is no class of several; where a file to test by has no other, it has no answers."""
+        found = super().kept(split, examples)
+        if split != "test" or any(example.label for example in found):
+            return found
+        return [replace(example, label=None) for example in found]
 
 
 FAMILY = Known("classify", "classify texts", of_folder, (ClassTask, ClassesTask, ScoreTask))

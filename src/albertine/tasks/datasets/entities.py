@@ -136,6 +136,7 @@ class EntitiesTask(TaskChoice):
 
     kind: Literal["entities"]
     usual = ("entity_f1",)
+    further = ("entity_macro_f1",)
     readers = ("cluener",)
     read: ClassVar = staticmethod(read)
 
@@ -147,7 +148,7 @@ class EntitiesTask(TaskChoice):
     def family(self, splits: dict[str, list[Any]], tokenizer: Tokenizer, known: Family | None) -> Family:
         tags = tags_of(entity_types(splits["train"]), self.tags) if known is None else known.labels
         check_known("type", splits, _types, types_of(tags))
-        return Tag(tags, self.max_length, self.crf)
+        return Tag(tags, self.max_length, self.crf, self.metrics)
 
 
 FAMILY = Known("tag", "tag entities", of_folder, (EntitiesTask,))

@@ -6,11 +6,11 @@ schemas may have one predicate (50 have 49), and their types take no part in the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 from albertine.errors import DataError
 from albertine.evaluation.entities import Triple
@@ -29,29 +29,9 @@ from albertine.text.tokenizer import Tokenizer
 SCHEMAS = "all_50_schemas"
 
 
-class TripleForm(NamedTuple):
-    """How a file writes a triple: a function that reads one, None if it is none, and the form in words."""
-
-    read: Callable[[Any], Triple | None]
-    words: str
-
-
-def _of_three(item: Any) -> Triple | None:
-    match item:
-        case [str(subject), str(predicate), str(thing)]:
-            return subject, predicate, thing
-    return None
-
-
-def _of_duie(item: Any) -> Triple | None:
-    match item:
-        case {"subject": str(subject), "predicate": str(predicate), "object": str(thing)}:
-            return subject, predicate, thing
-    return None
-
-
-OWN = TripleForm(_of_three, "A triple is [subject, predicate, object], three texts")
-DUIE = TripleForm(_of_duie, 'A triple is {"subject": …, "predicate": …, "object": …}, three texts')
+OWN = "A triple is [subject, predicate, object], three texts"
+DUIE = 'A triple is {"subject": …, "predicate": …, "object": …}, three texts'
+"""The forms in which a file writes a triple, in words."""
 
 
 def read(dataset: Dataset, folder: Path, split: Split) -> Iterator[Example]:
@@ -61,23 +41,27 @@ def read(dataset: Dataset, folder: Path, split: Split) -> Iterator[Example]:
         yield _sentence(row, columns.text, columns.label or "", DUIE if duie else OWN)
 
 
-def _sentence(row: Row, text: str, label: str, form: TripleForm) -> Example:
+def _sentence(row: Row, text: str, label: str, form: str) -> Example:
     words, value = row.text(text), row.told(label)
     if not words.strip():
         raise DataError(f"`{text}` is empty", where=row.where, remedy="Leave the line out")
     if value is not None and not isinstance(value, list):
-        raise DataError(f"`{label}` is not a list of triples", where=row.where, remedy=form.words)
+        raise DataError(f"`{label}` is not a list of triples", where=row.where, remedy=form)
     triples = None if value is None else tuple(_triple(item, label, row, form) for item in value)
     return Example(row.name, words, None, triples, row.where)
 
 
-def _triple(item: Any, label: str, row: Row, form: TripleForm) -> Triple:
-    found = form.read(item)
-    if found is None:
-        raise DataError(f"`{label}` holds {item!r:.80}", where=row.where, remedy=form.words)
-    if not found[1].strip():
-        raise DataError(f"`{label}` holds a triple without a predicate", where=row.where, remedy=form.words)
-    return found
+def _triple(item: Any, label: str, row: Row, form: str) -> Triple:
+    match item:
+        case [str(subject), str(predicate), str(thing)] if form == OWN:
+            pass
+        case {"subject": str(subject), "predicate": str(predicate), "object": str(thing)} if form == DUIE:
+            pass
+        case _:
+            raise DataError(f"`{label}` holds {item!r:.80}", where=row.where, remedy=form)
+    if not predicate.strip():
+        raise DataError(f"`{label}` holds a triple without a predicate", where=row.where, remedy=form)
+    return subject, predicate, thing
 
 
 def predicate_names(train: Sequence[Example], folder: Path | None) -> tuple[str, ...]:

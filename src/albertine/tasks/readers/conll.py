@@ -40,7 +40,8 @@ def sentences(path: File, encoding: str = "utf-8") -> Iterator[WordRow]:
     tags: list[str] = []
     begin = ""
     for where, line in text_lines(path, encoding):
-        columns = line.rstrip().split("\t") if "\t" in line.strip() else line.split()
+        bare = line.strip(" \t\r\n")  # not of the other blanks of Unicode, which stand in words
+        columns = line.rstrip(" \t\r\n").split("\t") if "\t" in bare else [c for c in bare.split(" ") if c]
         if not columns or columns[0] == "-DOCSTART-":
             if words:
                 yield WordRow(words, tags or None, begin)

@@ -32,6 +32,8 @@ def plain(value: Any, where: str) -> Any:
         return {plain(str(name), where): plain(item, where) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item, where) for item in value]
+    if isinstance(value, Decimal) and value.is_finite() and int(value.as_tuple().exponent) >= 0:
+        return int(value)  # a whole number of any length, as databases write them
     if isinstance(value, Decimal | np.floating):  # a long double is no float, and `tolist` leaves it one
         return plain(float(value), where)
     if isinstance(value, np.datetime64) and isinstance(value.tolist(), int):  # of nanoseconds, or far years

@@ -1,0 +1,65 @@
+"""Where the first metric is an error, the least is the best."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from albertine.tasks import ensemble as ensembles
+from albertine.tasks import finetune as module
+from albertine.tasks.finetune import FinetuneResult
+from albertine.tasks.seeds import over_seeds
+from albertine.tasks.settings import FinetuneSettings
+from albertine.training.job import Outcome
+from tests.tasks.conftest import Tune
+
+ERROR = "mean_squared_error"
+
+
+def test_a_run_keeps_the_model_of_the_least_error(tune: Tune) -> None:
+    for metric, way in ((ERROR, "min"), ("accuracy", "max")):
+        assert module._loop(tune(), 10, metric, 32).best == (metric, way)
+
+
+def test_the_best_seed_has_the_least_error(tune: Tune) -> None:
+    settings = tune()
+    settings.output.mkdir()
+
+    def told(own: FinetuneSettings, **options: Any) -> FinetuneResult:
+        scores = {"step": 3.0, ERROR: {1: 0.9, 2: 0.2, 3: 0.5}[own.seed]}
+        return FinetuneResult(own.folder, Outcome(True, 0, 3, 9, 1.0, scores), scores, (), {})
+
+    assert over_seeds(settings, 3, run=told).best.name == "toy-seed-2"
+
+
+class Numbers:
+    """A family whose answers are what its models say."""
+
+    metrics = (ERROR,)
+
+    def merge(self, said: Any, data: Any) -> Any:
+        return np.mean(said, axis=0)
+
+    def answers(self, said: Any, data: Any) -> list[float]:
+        return list(said.tolist())
+
+    def gold(self, data: Any) -> list[float]:
+        return [0.0, 0.0]
+
+
+@pytest.mark.parametrize("rule", ["greedy", "best"])
+def test_members_are_picked_by_the_least_error(rule: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def alone(run: Any, splits: Any, device: Any) -> ensembles.Member:
+        return ensembles.Member(run, {"dev": run.said}, {"dev": {ERROR: float((run.said**2).mean())}})
+
+    monkeypatch.setattr(ensembles, "check", lambda *asked: None)
+    monkeypatch.setattr(ensembles, "_member", alone)
+    family, data = Numbers(), SimpleNamespace(targets=[0])
+    runs: Any = [
+        SimpleNamespace(family=family, splits={"dev": data}, said=np.full(2, x)) for x in (3.0, 1.0, -2.0)
+    ]
+    found = ensembles.ensemble(runs, pick=2, rule=rule, splits=["dev"])
+    assert found.members == (1, 2)
