@@ -560,7 +560,7 @@ SAIDS: dict[str, tuple[bytes, CELL]] = {
     ),
     "latin-1 in a later line": (
         SAID + b"caf\xe9 [MASK]\n",
-        "line 3 is not UTF-8 text. Convert it before: iconv -f latin-1",
+        "line 3 is not UTF-8 text. Convert it before: iconv -f latin1",
     ),
     "nul": (b"a [MASK]\0b\n", "line 1 is binary, not text"),
     "zip": (zip_of("a", SAID), "line 1 is binary, not text"),

@@ -94,7 +94,9 @@ def main(words: list[str] | None = None) -> None:
             "notes": {name: TASKS[name].note for name in names},
             "runs": [{k: v for k, v in result.items() if k != "stamp"} for result in results],
         }
-        name = "-".join(("tuned", language, *(arguments.tasks or ())))
+        model_name = Path(arguments.model).name
+        other = () if model_name.startswith("albertine-mini-") else (model_name,)
+        name = "-".join(("tuned", language, *(arguments.tasks or ()), *other))
         path = save_result(name, {"machine": describe(), **told})
         path.with_suffix(".md").write_text(text, encoding="utf-8")
         print(f"written: {path}")

@@ -109,7 +109,7 @@ TASKS: Mapping[str, Task] = {
             ],
             "dev": "cmrc2018/dev.json.xz",
             "max_length": 128,
-            "answer": {"rules": "cmrc", "stride": 40, "question": 32, "blank": 0.02},
+            "answer": {"rules": "cmrc", "stride": 40, "question": 32, "blank": 0.02, "longest": 50},
         },
         **QUESTIONS,
         note="trained on CMRC's train and trial files and the dev files of DRCD and DuReader-robust, 16,085 "

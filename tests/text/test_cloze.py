@@ -106,7 +106,7 @@ def test_a_question_has_words_of_its_sentence() -> None:
 @pytest.mark.parametrize(
     ("answer", "kind", "words"),
     [
-        ("1937年7月", "date", {"什么时候", "何时", "哪一天"}),
+        ("1937年7月", "date", {"什么时候", "何时", "哪个月"}),
         ("3000", "number", {"多少", "几"}),
         ("《骆驼祥子》", "name", {"什么", "哪部作品", "什么书", "哪个"}),
         ("鲁迅", "phrase", {"谁", "什么人"}),
@@ -188,3 +188,19 @@ def test_no_more_passages_are_kept_than_questions_need() -> None:
     assert len(alive) == 3000 and len(numbers) < 95
     assert 900 < numbers.mean() < 2100 and numbers.min() < 600 < 2400 < numbers.max()
     assert not (np.diff(numbers) > 0).all()
+
+
+def test_traditional_particles_and_numerals_are_known() -> None:
+    assert found("他是教授與作家，於2001年售出8.4萬億元。", CHINESE) == {
+        ("教授", "phrase"),
+        ("作家", "phrase"),
+        ("2001年", "date"),
+        ("8.4萬億", "number"),
+    }
+    assert ("8.4万亿", "number") in found("该国出口额达8.4万亿元人民币。", CHINESE)
+    assert ("8月", "date") in found("这是一年中8月前形成的风暴。", CHINESE)
+
+
+def test_a_price_is_no_year() -> None:
+    assert ("$1500", "number") in found("He paid $1500 to the men.", ENGLISH)
+    assert ("1500", "date") in found("He paid in 1500 for the men.", ENGLISH)

@@ -278,6 +278,11 @@ MARKDOWN_PARAGRAPHS = {
         ["One is.", "Two is.", "A head", "Three is."],
     ),
     "hyphens and emphasis": ("a **well-\nknown\nthing**", ["a well-known thing"]),
+    "references": (
+        "See [the *old* house][1], [a Cat][] and [a cat].\n\n[x][2] [y]\n\n[1]: http://a.b\n[a cat]: /c.png",
+        ["See the old house, a Cat and a cat.", "[x][2] [y]"],
+    ),
+    "a picture in a link": ("[![built](https://a/b.svg)](https://a/b) and more", ["built and more"]),
     "front matter": ("---\n# of Hugo\ntitle: x\n\ny: z\n---\na", ["a"]),
     "no front matter": ("---\n\nA paragraph.\n\n---\n\nb", ["A paragraph.", "b"]),
 }
@@ -377,7 +382,6 @@ def test_latin_1_is_suggested_and_the_line_named(tmp_path: Path) -> None:
         ("A facade, a cafe: he said naïvely what Zoë told. ", "latin-1"),
         ("Élan", "latin-1"),
         ("où? créée, 20 °C, 5 £, «Ça», ÀÉ. ", "latin-1"),
-        ("“He said,” I’m told — “‘no’” and “yes”. ", "cp1252"),
         ("Все счастливые семьи похожи друг на друга. ", "cp1251"),
     ],
 )
@@ -893,6 +897,9 @@ def test_section_headings(line: str, heading: bool) -> None:
         ("人民保護部隊（，缩写为YPG）是", "人民保護部隊（缩写为YPG）是"),
         ("美國公開-{}-機密", "美國公開機密"),
         ("在-{zh-hans:计算机;zh-hant:電腦;}-上", "在计算机上"),
+        ("由-{H|標清廣播=&gt;zh-tw:標準畫質廣播;}-標清廣播-{}-升格", "由標清廣播升格"),
+        ("-{H|zh:厘米;zh-tw:公分;zh-cn:厘米;}-", ""),
+        ("-{A|zh-hans:计算机;zh-hant:電腦;}-", "计算机"),
         ("a &lt;ref name=x&gt; b", "a b"),
         ("1 < 2 and 3 > 2", "1 < 2 and 3 > 2"),
         ("f(x) is (fine)", "f(x) is (fine)"),
@@ -927,6 +934,14 @@ def test_wiki_leftovers(line: str, clean: str) -> None:
         ),
         ("“D----n!”\n\n“Mr. B----!”\n\n“Miss ----!”", ["“D----n!”", "“Mr. B----!”", "“Miss ----!”"]),
         ("Name  Age\n------  ---\nBo    12\n\nPreface ---------- 1\n\nend", ["end"]),
+        (
+            "We need:\n1. Milk\n2. Bread and\n   butter\n3. Eggs\n\n- one\n- two",
+            ["We need:", "1. Milk", "2. Bread and butter", "3. Eggs", "- one", "- two"],
+        ),
+        (
+            "Ann wrote:\n> The first ends\n> here. So does this.\n>\n> And more.\n\nYes.",
+            ["Ann wrote:", "The first ends here. So does this.", "And more.", "Yes."],
+        ),
         ("", []),
     ],
 )
@@ -959,6 +974,7 @@ def test_a_digit_and_a_chinese_character_are_joined_without_a_space() -> None:
         "*a",
         "[a](",
         "[a](b(c)",
+        "[a]: b/c\n[a][",
         '[a](b "',
         "[a](<b",
         "[a]: ",
@@ -1030,3 +1046,23 @@ def test_real_histories_and_laws(shared_data: Path) -> None:
 def test_real_wikitext(shared_data: Path) -> None:
     documents, kinds = real(shared_data, "en_wikitext2/valid.txt.xz")
     assert kinds == {"wikitext": 1} and len(documents) == 60
+
+
+def test_quotes_of_windows_are_not_taken_for_latin_1(tmp_path: Path) -> None:
+    raw = "He left.” Then he said: “I don’t…”\n".encode("cp1252")
+    assert guess_encoding(raw) == guess_encoding(raw * 40) == "cp1252"
+    path = write(tmp_path, "a.txt", raw)
+    assert "--encoding cp1252" in complaint(path)
+    assert "”" in read(path, encoding="cp1252")[0].paragraphs[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.jsonl", '{"text": "The infor\\u00admation is here."}\n'),
+        ("a.md", "The infor\u00admation is here.\n"),
+        ("a.txt", "The infor\u00admation is here.\n"),
+    ],
+)
+def test_soft_hyphens_go_from_every_format(tmp_path: Path, name: str, text: str) -> None:
+    assert read(write(tmp_path, name, text))[0].paragraphs == ("The information is here.",)

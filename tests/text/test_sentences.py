@@ -21,6 +21,9 @@ from albertine.text.sentences import (
 
 # `|` marks where a sentence ends and another begins.
 ENGLISH = [
+    "Did he come?| No.| I saw nobody.",
+    "No.| I'm fine.",
+    "It is No. I of the series.| It is old.",
     "He came.| She left.| They stayed.",
     "Mr. Smith met Mrs. Jones and Dr. Who at St. Mary's.| They talked.",
     "J. R. R. Tolkien wrote it.| C. S. Lewis read it.",
@@ -303,3 +306,8 @@ def test_real_text(shared_data: Path, name: str, language: Language, low: int, h
     # an English sentence that begins in lower case was most likely split off wrongly
     assert language == "zh" or sum(s[0].islower() for s in sentences) < 0.02 * len(sentences)
     assert all(split_sentences(s, language) == [s] for s in sentences[:3000])
+
+
+def test_an_overlong_sentence_is_not_cut_inside_a_number() -> None:
+    text = "字" * 300 + "，共1,234" + "字" * 300
+    assert [part[-1] for part in split_sentences(text, "zh")] == ["，", "字"]

@@ -448,3 +448,11 @@ def test_the_word_cache_stays_small_and_keeps_what_is_used() -> None:
         assert len(cache) + len(cache.old) <= 20
     assert asked.count("often") == 1
     assert cache["x" * 1000] == (1000,) and "x" * 1000 not in cache
+
+
+def test_no_blank_is_put_beside_marks_of_chinese_nor_into_a_number() -> None:
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    marks = ["他", "等", "亿", "…", "—", "“", "”", "·", "nba", "3", "5", "."]
+    small = WordPieceTokenizer([*special, *marks])
+    for text in ("他等……", "他——等", "“nba”", "nba·等", "3.5亿", "他“nba”等……"):
+        assert small.decode(small.encode(text)) == text

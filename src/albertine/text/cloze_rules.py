@@ -32,17 +32,17 @@ NAME = r"[A-Z](?:[\w.-]|['’](?=[A-Z]))*\w"
 WORD = rf"(?!(?:{'|'.join(sorted(SMALL))})\b)[a-z][a-z-]+"
 AFTER = ("a", "an", "the", "of", "by", "for", "as", "with", "in")
 ENGLISH = {
-    "date": rf"\b(?:(?:{MONTHS})(?: \d{{1,2}},)? \d{{4}}|\d{{1,2}} (?:{MONTHS}) \d{{4}}"
-    rf"|(?:{MONTHS}) \d{{1,2}}|1\d{{3}}|20[012]\d)\b",
+    "date": rf"(?<![$£€])\b(?:(?:{MONTHS})(?: \d{{1,2}},)? \d{{4}}|\d{{1,2}} (?:{MONTHS}) \d{{4}}"
+    rf"|(?:{MONTHS}) \d{{1,2}}|1\d{{3}}|20[012]\d)\b(?!\.\d|%)",
     "number": r"(?<![\w.,-])\$?\d[\d,]*(?:\.\d+)?(?: (?:million|billion|percent))?%?(?![\w-])"
     rf"|\b(?:{NUMBERS})\b",
     "name": rf"\b{NAME}(?: (?:(?:of|the|and|de|van|von) (?:the )?)?{NAME}){{0,5}}",
     "phrase": "(?:" + "|".join(rf"(?<= {word} )" for word in AFTER) + rf"){WORD}(?: {WORD}){{0,3}}",
 }
-_HAN, _EDGES = "\u4e00-\u9fff", "的是在和与及于为了被由从到对把而或以"
+_HAN, _EDGES = "\u4e00-\u9fff", "的是在和与與及于於为為了被由从從到对對把而或以"
 CHINESE = {
-    "date": r"(?:公元前?)?\d{1,4}年(?:\d{1,2}月(?:\d{1,2}[日号])?)?|\d{1,2}月\d{1,2}[日号]",
-    "number": r"(?<![\d.])\d[\d,.]*[万亿]?[%％]?",
+    "date": r"(?:公元前?)?\d{1,4}年(?:\d{1,2}月(?:\d{1,2}[日号號])?)?|\d{1,2}月(?:\d{1,2}[日号號])?",
+    "number": r"(?<![\d.])\d[\d,.]*[十百千万萬亿億]*[%％]?",
     "name": r"《[^《》]{1,20}》|(?<=“)[^“”，。]{2,12}(?=”)|[A-Z][A-Za-z .'-]{2,30}",
     "phrase": rf"(?<=[{_EDGES}叫、])(?!者|其)(?:(?![{_EDGES}])[{_HAN}]){{2,8}}(?=[{_EDGES}，。；：、（]|$)",
 }
@@ -173,10 +173,10 @@ def ask_chinese(sentence: str, gap: Gap, draw: Chooser) -> str | None:
 def _chinese_word(sentence: str, gap: Gap, draw: Chooser) -> str:
     text, last = sentence[gap.begin : gap.end], sentence[: gap.begin][-1:]
     if gap.kind == "date":
-        return draw.one(["什么时候", "何时", "哪一年" if text.endswith("年") else "哪一天"])
+        return draw.one(["什么时候", "何时", {"年": "哪一年", "月": "哪个月"}.get(text[-1], "哪一天")])
     if gap.kind == "number":
         return draw.one(["多少", "多少", "几"])
-    if last in ("在", "于", "到", "从"):
+    if last in ("在", "于", "於", "到", "从", "從"):
         return draw.one(["哪里", "什么地方", "哪儿", "什么"])
     if last in ("由", "被"):
         return draw.one(["谁", "什么人", "谁"])

@@ -61,8 +61,12 @@ def _unmarked(head: bytes) -> str | None:
     return None
 
 
+_WINDOWS, _NOT_WINDOWS = re.compile(rb"[\x80-\x9f]"), re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
+"""Control characters in Latin-1, and quotes and dashes in what Windows writes; five of them are neither."""
+
+
 def guess_encoding(head: bytes) -> str:
-    """A likely encoding of bytes that another one could not read, for a message: one of eight.
+    """A likely encoding of bytes that another one could not read, for a message: one of nine.
 
     Args:
         head: from anywhere in a text; a character at either end may lack some of its bytes. Only the
@@ -80,7 +84,9 @@ def guess_encoding(head: bytes) -> str:
         if text.count("\ufffd") <= 1 + high // 200 and han >= 4 and han * 2 > 0.6 * high:
             return encoding
     # A word or two. Accents of Latin-1 stand among ASCII letters, not in pairs that begin as these do.
-    return "gb18030" if high and _COMMON_HAN.sub(b"", head).isascii() else "latin-1"
+    if high and _COMMON_HAN.sub(b"", head).isascii():
+        return "gb18030"
+    return "cp1252" if _WINDOWS.search(head) and not _NOT_WINDOWS.search(head) else "latin-1"
 
 
 def _is_utf8(head: bytes) -> bool:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
+from albertine.text.varint import field, to_varint
+
 SPACE = "▁"
 
 
@@ -84,8 +86,7 @@ class ModelProto:
         """Whether encoding a text is encoding its words one after another.
 
         It is if no piece reaches over a space and the space marker is a piece of its own: then every way to
-            cut
-        a text has a cut before each marker, so the best way is the best way for each word. A known marker
+        cut a text has a cut before each marker, so the best way is the best way for each word. A known marker
         also keeps runs of unknown characters in neighbouring words from becoming one unknown piece.
 
         Where two ways to cut a word are equally likely (6|66 and 66|6; about one word of 200,000 in English
@@ -146,7 +147,7 @@ def parse_cuts(data: bytes) -> list[Cut]:
     for number, value in _fields(data):
         if number == 2:
             piece = dict(_fields(_message(value)))
-            token, begin, end = (_number(piece.get(field, 0)) for field in (2, 4, 5))
+            token, begin, end = (_number(piece.get(n, 0)) for n in (2, 4, 5))
             cuts.append(Cut(_message(piece.get(1, b"")).decode("utf-8"), token, begin, end))
     return cuts
 
@@ -156,13 +157,13 @@ def serialize(pieces: Sequence[Piece], charsmap: bytes, *, byte_fallback: bool =
     parts = []
     for piece in pieces:
         text = piece.text.encode("utf-8")
-        body = _field(1, text) + b"\x15" + _FLOAT.pack(piece.score) + b"\x18" + _encode_varint(piece.type)
-        parts.append(_field(1, body))
-    trainer = b"\x18\x01" + b"\x20" + _encode_varint(len(pieces))
+        body = field(1, text) + b"\x15" + _FLOAT.pack(piece.score) + b"\x18" + to_varint(piece.type)
+        parts.append(field(1, body))
+    trainer = b"\x18\x01" + b"\x20" + to_varint(len(pieces))
     if byte_fallback:
-        trainer += _encode_varint(35 << 3) + b"\x01"
-    normalizer = _field(1, b"nmt_nfkc" if charsmap else b"identity") + _field(2, charsmap)
-    return b"".join([*parts, _field(2, trainer), _field(3, normalizer)])
+        trainer += to_varint(35 << 3) + b"\x01"
+    normalizer = field(1, b"nmt_nfkc" if charsmap else b"identity") + field(2, charsmap)
+    return b"".join([*parts, field(2, trainer), field(3, normalizer)])
 
 
 def with_pieces(data: bytes, kept: Sequence[int]) -> bytes:
@@ -176,13 +177,13 @@ def with_pieces(data: bytes, kept: Sequence[int]) -> bytes:
     others: list[bytes] = []
     for number, value in _fields(data):
         if number == 1:
-            pieces.append(_field(1, _message(value)))
+            pieces.append(field(1, _message(value)))
         elif number == 2:
-            others.append(_field(2, _resized(_message(value), len(kept))))
+            others.append(field(2, _resized(_message(value), len(kept))))
         elif number == 3:
-            others.append(_field(3, _message(value)))
+            others.append(field(3, _message(value)))
         elif number == 5:
-            others.append(_field(5, _message(value)))
+            others.append(field(5, _message(value)))
     return b"".join([*(pieces[i] for i in kept), *others])
 
 
@@ -190,7 +191,7 @@ def _resized(trainer: bytes, size: int) -> bytes:
     """A TrainerSpec whose vocabulary (field 4) has another size."""
     parts = []
     for number, raw in _raw_fields(trainer):
-        parts.append(b"\x20" + _encode_varint(size) if number == 4 else raw)
+        parts.append(b"\x20" + to_varint(size) if number == 4 else raw)
     return b"".join(parts)
 
 
@@ -209,18 +210,6 @@ def _raw_fields(data: bytes) -> Iterator[tuple[int, bytes]]:
         else:
             at += 8 if wire == 1 else 4
         yield key >> 3, data[begin:at]
-
-
-def _field(number: int, data: bytes) -> bytes:
-    return _encode_varint(number << 3 | 2) + _encode_varint(len(data)) + data
-
-
-def _encode_varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*out, value])
 
 
 def _piece(data: bytes) -> Piece:

@@ -25,6 +25,7 @@ class _Gather:
         self._size = 0
 
     def add(self, line: str) -> None:
+        line = without_soft_hyphens(line)
         self._size += len(line) + 1
         if self._size > self._limits.document_characters:
             raise too_long(f"{self._lines.name}:{self._lines.number}", self._limits, "a document is")
@@ -51,8 +52,13 @@ def read_lines(lines: TextLines, shape: FileShape, limits: Limits) -> Iterator[P
 def read_line_documents(lines: TextLines, shape: FileShape, limits: Limits) -> Iterator[Paragraphs]:
     """`documents`: every line that is not blank is a document."""
     for line in lines:
-        if text := line.strip():
+        if text := without_soft_hyphens(line).strip():
             yield (text,)
+
+
+def without_soft_hyphens(text: str) -> str:
+    """A text without the marks of where a word may be broken."""
+    return text.replace("\u00ad\n", "").replace("\u00ad", "") if "\u00ad" in text else text
 
 
 def _whole(lines: TextLines, limits: Limits) -> str:
@@ -81,6 +87,11 @@ _UNDERLINED = re.compile(r"_(?<![^\W_]_)([^_]{1,400})_(?![^\W_])")
 _NO_SPACE = str.maketrans("", "", " \t\n\u3000")
 _INDENTED = re.compile(r"\n(?=[ \t\u3000]+\S)")
 _BLANK = re.compile(r"\n[ \t\u3000\f\v]*(?:\n[ \t\u3000\f\v]*)+")
+_MARKED = r"[ \t]*(?:[-*+•]|[0-9]{1,2}[.)])[ \t]+\S"
+_LIST = re.compile(rf"(?:\A\n*|:[ \t]*\n){_MARKED}")
+_NEXT_ITEM = re.compile(rf"\n(?={_MARKED})")
+_QUOTED = re.compile(r"^(?:[ \t]*>[^\n]*(?:\n|\Z)){2,}", re.MULTILINE)
+_QUOTE_MARK = re.compile(r"^(?:[ \t]*>)+[ \t]?", re.MULTILINE)
 
 
 def _join_hyphens(text: str) -> str:
@@ -123,20 +134,26 @@ def unwrap(text: str) -> list[str]:
     """The paragraphs of hard-wrapped text, each joined into one line.
 
     A hyphen at a line end stays (`well-⏎known`) unless the rest of the text writes the word without it.
-    Nothing goes between two Chinese characters, or one and a digit, nor after a dash. `_Emphasis_`, as
-    Project Gutenberg marks it, loses its marks.
+    Nothing goes between two Chinese characters, or one and a digit, nor after a dash. What stands in a list
+    is a paragraph each; mail that is quoted by `>`, and `_emphasis_`, as Project Gutenberg has it, lose
+    their marks.
     """
-    if "\u00ad" in text:
-        text = text.replace("\u00ad\n", "").replace("\u00ad", "")
-    paragraphs = []
+    text = without_soft_hyphens(text)
+    if ">" in text:  # a mail that another one answers: two such lines at least
+        text = _QUOTED.sub(lambda lines: f"\n{_QUOTE_MARK.sub('', lines[0])}\n", text)
+    paragraphs: list[str] = []
     for block in _BLANK.split(_join_hyphens(text)):
         if _drawn(block):
             continue
         if "_" in block:
             block = _UNDERLINED.sub(r"\1", block)
-        if line := _joined(block):
-            paragraphs.append(line)
+        paragraphs += filter(None, map(_joined, _items(block)))
     return paragraphs
+
+
+def _items(block: str) -> list[str]:
+    """A block, or what stands in a list that begins it or follows a colon in it."""
+    return _NEXT_ITEM.split(block) if _LIST.search(block) else [block]
 
 
 def _joined(block: str) -> str:
@@ -180,11 +197,12 @@ _TITLE = r"""(?:"[^"\n]{0,300}"|'[^'\n]{0,300}'|\([^()\n]{0,300}\))"""
 _TARGET = r"(?:<[^<>\n]{0,1000}>|[^()\s]{0,1000}(?:\([^()\s]{0,300}\)[^()\s]{0,300}){0,9})"
 _LINK = re.compile(rf"!?\[([^\[\]]{{0,500}})\]\(\s{{0,9}}{_TARGET}(?:\s{{1,9}}{_TITLE})?\s{{0,9}}\)")
 _DEFINITION = re.compile(
-    r"^[ \t]*\[(?!\^)[^\[\]\n]{1,300}\]:[ \t]*(?:<[^<>\n]{0,1000}>|(?=[!-~]*(?:[/#@]|\.\w))[!-~]+)"
+    r"^[ \t]*\[(?!\^)([^\[\]\n]{1,300})\]:[ \t]*(?:<[^<>\n]{0,1000}>|(?=[!-~]*(?:[/#@]|\.\w))[!-~]+)"
     rf"(?:[ \t]+{_TITLE})?[ \t]*$",
     re.MULTILINE,
 )
 """What a reference stands for: a place that looks like an address, for `[Note]: word` may be text."""
+_REFERENCE = re.compile(r"!?\[([^\[\]]{1,500})\](?:\[([^\[\]]{0,300})\])?(?!\()")
 _EMPHASIS = re.compile(r"(\*{1,3}|`{1,3})(?=\S)([^*`\n]{1,500}?)(?<=\S)\1")
 
 
@@ -232,21 +250,42 @@ def _unwrapped(text: str) -> str:
     """Markdown with blank lines also where a paragraph ends though no mark says so: beside lines that are too
     long for a part of one, and everywhere if most lines end a sentence."""
     lines = text.split("\n")
-    fits = [bool(line.strip()) and columns(_LINK.sub(r"\1", line)) <= WIDEST for line in lines]
+    fits = [bool(line.strip()) and columns(_linked(line)) <= WIDEST for line in lines]
     goes_on = [one and following for one, following in pairwise([*fits, False])]
     if mostly_sentences(list(compress(lines, goes_on))):
         return "\n\n".join(lines)
     return "\n".join(line if on else f"{line}\n" for line, on in zip(lines, goes_on, strict=True))
 
 
+def _linked(text: str) -> str:
+    """Markdown with the words of its links in their place; a link may stand in the words of another."""
+    return _LINK.sub(r"\1", _LINK.sub(r"\1", text))
+
+
+def _without_references(text: str) -> str:
+    """Markdown without the lines that name targets, and with the words of what refers to them."""
+    names: set[str] = set()
+
+    def noted(line: re.Match[str]) -> str:
+        names.add(_folded(line[1]))
+        return ""
+
+    text = _DEFINITION.sub(noted, text)
+    return _REFERENCE.sub(lambda m: m[1] if _folded(m[2] or m[1]) in names else m[0], text) if names else text
+
+
+def _folded(label: str) -> str:
+    return " ".join(label.split()).casefold()
+
+
 def read_markdown(lines: TextLines, shape: FileShape, limits: Limits) -> Iterator[Paragraphs]:
     """`markdown`: the file is one document; heading marks, front matter, comments, fenced code, link targets
     and the lines that name targets go. The lines of a paragraph are one, as Markdown has it."""
-    text = _FRONT_MATTER.sub("", _whole(lines, limits))
+    text = _FRONT_MATTER.sub("", without_soft_hyphens(_whole(lines, limits)))
     text = _without(_without(text, _FENCE, _closing_fence), _COMMENT, lambda _: _COMMENT_END)
-    text = _DEFINITION.sub("", text)
+    text = _without_references(text)
     text = _MARK.sub("", _RULE.sub("", _parted(text)))
-    blocks = _BLANK.split(_join_hyphens(_LINK.sub(r"\1", _unwrapped(text))))
+    blocks = _BLANK.split(_join_hyphens(_linked(_unwrapped(text))))
     if paragraphs := tuple(_EMPHASIS.sub(r"\2", line) for block in blocks if (line := _joined(block))):
         yield paragraphs
 
@@ -302,7 +341,11 @@ def clean_wiki(line: str) -> str:
 
 
 def _first_variant(match: re.Match[str]) -> str:
-    """What `-{zh-hans:计算机;zh-hant:電腦;}-` shows: its first variant, or its text if it has none."""
+    """What `-{zh-hans:计算机;zh-hant:電腦;}-` shows: its first variant, its text if it has none; nothing of a
+    rule for the rest of the page, or for its title."""
+    flag, rule, _ = match.group(1).partition("|")
+    if rule and flag.strip() in ("H", "T", "-"):
+        return ""
     first = match.group(1).split(";")[0]
     return first.rpartition(":")[2].rpartition("|")[2].strip()
 

@@ -11,7 +11,7 @@ from typing import Any
 from albertine.errors import DataError
 from albertine.text.formats import wrapped
 from albertine.text.lines import TextLines, too_long
-from albertine.text.plain import Paragraphs, separated, unwrap
+from albertine.text.plain import Paragraphs, separated, unwrap, without_soft_hyphens
 from albertine.text.streams import ByteStream, Limits, PackageMissing
 
 _BATCH_ROWS = 256
@@ -19,7 +19,7 @@ _BATCH_ROWS = 256
 
 def _lines(text: str) -> list[str]:
     """The lines of a text, those of a paragraph as one where it is hard-wrapped."""
-    lines = text.splitlines()
+    lines = without_soft_hyphens(text).splitlines()
     shape = wrapped(lines)
     return lines if shape is None else unwrap(separated("\n".join(lines), shape))
 

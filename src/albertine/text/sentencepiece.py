@@ -127,7 +127,7 @@ class SentencePieceTokenizer(Tokenizer):
         clean = [self.cleaning(part) for part in parts]
         found: list[Sequence[int]] = self._library.encode(clean, num_threads=1)
         for i, text in enumerate(clean):
-            if "," in text and (self._comma == self.unk_id or not self._digit_comma.isdisjoint(found[i])):
+            if (self._comma == self.unk_id and "," in text) or not self._digit_comma.isdisjoint(found[i]):
                 found[i] = self._encode_part(parts[i])  # the digit-comma rule
         return found
 

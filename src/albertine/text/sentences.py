@@ -20,10 +20,12 @@ from albertine.text.han import HAN
 
 Language = Literal["en", "zh"]
 
-RULES = 3
+RULES = 4
 """Counts the changes of the rules below and of those by which files become documents, so that no corpus is
 begun by one set and ended by another."""
 
+_PRONOUN = re.compile(r"I(?:['’]|\s+(?!(?:in|of|and|or|to|by|for|from|at|on)\b)[a-z])")
+"""I as who speaks, and no number: `No. I saw`, but `No. I of the series`."""
 MAX_CHARACTERS: dict[str, int] = {"en": 1000, "zh": 500}
 
 # Each pattern takes the whole run of stops, closers and space where it starts and cannot fail after the first
@@ -104,7 +106,7 @@ def _abbreviation_ends(text: str, start: int, begin: int, word: str, after: int)
     if initial and begin > start and text[begin - 1].isdigit():
         return True  # Section 10a.
     if word in BEFORE_NUMBER and (text[after].isdigit() or _ROMAN.match(text, after)):
-        return False
+        return word in ("No", "no") and _PRONOUN.match(text, after) is not None
     if initial or "." in word:
         return begin > start and _begins_sentence(text, after)
     return word not in SOMETIMES_LAST or _begins_sentence(text, after)
@@ -244,13 +246,21 @@ def _cut_long(sentence: str, limit: int, language: str) -> list[str]:
 
 def _break(text: str, low: int, high: int, language: str) -> int:
     for marks in ("；;", "，,", "、：: ") if language == "zh" else ("; ", " "):
-        places = [text.rfind(mark, low, high) for mark in (marks if language == "zh" else [marks])]
+        places = [_last(text, mark, low, high) for mark in (marks if language == "zh" else [marks])]
         if (best := max(places)) >= 0:
             return best + 1
     end = high
     while end > high - 16 and (unicodedata.combining(text[end]) or text[end] == "\u200d"):
         end -= 1  # keep an accent with its letter
     return end
+
+
+def _last(text: str, mark: str, low: int, high: int) -> int:
+    """Where a mark stands last that is not one inside a number; -1 if nowhere."""
+    at = text.rfind(mark, low, high)
+    while at > 0 and mark in ",:" and text[at - 1].isdigit() and text[at + 1 : at + 2].isdigit():
+        at = text.rfind(mark, low, at)
+    return at
 
 
 def document_sentences(

@@ -1,5 +1,5 @@
-"""Whole numbers in as few bytes as they need, and the fields of a protocol buffer: what the tables and the
-records of TensorFlow's checkpoints are made of."""
+"""Whole numbers in as few bytes as they need, and the fields of a protocol buffer: what models of
+SentencePiece and checkpoints of TensorFlow are made of."""
 
 from __future__ import annotations
 

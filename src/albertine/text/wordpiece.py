@@ -123,8 +123,9 @@ class WordPieceTokenizer(Tokenizer):
         return Spans(encoding.ids, list(starts), list(ends)).with_marks(text)
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
-        """Readable text for token ids: no space beside Chinese characters, before closing punctuation nor
-        inside straight double quotes, which open and close in turn."""
+        """Readable text for token ids: no space beside Chinese characters and marks, before closing
+        punctuation, behind the point of a decimal nor inside straight double quotes, which open and close in
+        turn."""
         hidden = self.special_ids - {self.unk_id} if skip_special else frozenset()
         text, quoted = "", False
         for token in ids:
@@ -133,7 +134,7 @@ class WordPieceTokenizer(Tokenizer):
             piece = self.id_to_piece(int(token))
             if piece.startswith("##"):
                 text += piece[2:]
-            elif text and piece and _is_spaced(text[-1], piece, quoted):
+            elif text and piece and _is_spaced(text, piece, quoted):
                 text += " " + piece
             else:
                 text += piece
@@ -158,13 +159,18 @@ class WordPieceTokenizer(Tokenizer):
 
 
 _WIDE = re.compile(f"[{HAN}\u3000-\u303f\uff00-\uffef]")
-_CLOSING = frozenset(".,!?;:)]}%'")
+_CLOSING = frozenset(".,!?;:)]}%'”’…—·")
+_POINT = re.compile(r"(?<!\d)\d{1,3}\.$")
+_OPENING = frozenset("([{“‘—·")
 
 
-def _is_spaced(before: str, piece: str, quoted: bool) -> bool:
-    """Whether a space parts a piece from the character before it; `quoted`: a quotation is open there."""
-    if _WIDE.match(before) or _WIDE.match(piece) or piece in _CLOSING or before in "([{":
+def _is_spaced(text: str, piece: str, quoted: bool) -> bool:
+    """Whether a space parts a piece from the text before it; `quoted`: a quotation is open there."""
+    before = text[-1]
+    if _WIDE.match(before) or _WIDE.match(piece) or piece in _CLOSING or before in _OPENING:
         return False
+    if before == "." and piece[0].isdigit() and _POINT.search(text):
+        return False  # 3.14, and not a year that ends a sentence
     return not (quoted and '"' in (before, piece))
 
 
