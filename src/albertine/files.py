@@ -7,7 +7,9 @@ import errno
 import fcntl
 import os
 import shutil
+import time
 from collections.abc import Iterator
+from glob import escape
 from pathlib import Path
 
 from albertine.errors import AlbertineError, RunError
@@ -131,6 +133,7 @@ def recover(path: Path) -> None:
         RunError: it was not killed, it is at work.
     """
     part, new, old = _beside(path)
+    _remove_left(part)
     if part.is_dir():
         with _claimed(part, path):
             _remove(part)
@@ -159,8 +162,18 @@ def _discard(folder: Path, part: Path) -> None:
         _remove(part)
 
 
+def _remove_left(part: Path) -> None:
+    for left in part.parent.glob(f"{escape(part.stem)}.*.left.part"):
+        shutil.rmtree(left, ignore_errors=True)
+
+
 def _remove(part: Path) -> None:
+    """Delete what is half-written or half-deleted; what cannot be deleted is put out of the way."""
+    _remove_left(part)
     shutil.rmtree(part, ignore_errors=True)
+    if part.is_dir():  # a network keeps a file that somebody reads, and another's folder keeps what is in it
+        with contextlib.suppress(OSError):
+            os.rename(part, part.with_name(f"{part.stem}.{time.time_ns()}.left.part"))
 
 
 @contextlib.contextmanager

@@ -552,3 +552,14 @@ def test_shards_of_a_longer_text_do_not_stay(tmp_path: Path, tokenizer: Tokenize
     assert {name for name in there if name.startswith("train")} - fresh.keys()
     run(text, tmp_path / "corpus", tokenizer)
     assert content(tmp_path / "corpus") == fresh
+
+
+def test_a_refused_tokenizer_costs_no_earlier_work(tmp_path: Path) -> None:
+    text, folder = library(tmp_path), tmp_path / "corpus"
+    poor = letter_tokenizer(tmp_path / "poor", without="aeo")
+    made = run(text, folder, poor, allow_unknown=True)
+    os.utime(text)
+    with pytest.raises(TokenizerError):
+        run(text, folder, poor)
+    assert list((folder / "train").glob("*.npy"))
+    assert run(text, folder, poor, allow_unknown=True) == made

@@ -24,12 +24,13 @@ from albertine.interop.huggingface import load_model, save_model
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
+from albertine.objectives.distillation import Lessons
 from albertine.pretraining.distilling import distillation_settings
 from albertine.pretraining.first_model import encoder_config
 from albertine.pretraining.run import pretrain
 from albertine.pretraining.settings import ModelChoice, PretrainingSettings, TrainingChoice
 from albertine.pretraining.student import Student, kept_depths, student_config, student_of
-from albertine.pretraining.teaching import Teacher
+from albertine.pretraining.teaching import Distillation, Teacher
 from albertine.settings import dump
 from albertine.text.load import load_tokenizer
 from albertine.training.metrics import read_metrics
@@ -320,3 +321,13 @@ def test_a_few_words_are_a_run(corpus: Path, teacher: Path, tmp_path: Path) -> N
     assert done.outcome.step == 2 and load_model(done.folder / "final").config.num_hidden_layers == 1
     with pytest.raises(AlbertineError, match=r"objective\.distillation"):
         distillation_settings(teacher, corpus, assignments=["objective.distillation.hiden=2"])
+
+
+def test_settings_of_lessons_are_the_lessons() -> None:
+    given = {"soft": 0.1, "hidden": 0.2, "attention": 0.3, "temperature": 4.0}
+    assert Distillation(teacher=Path("x"), **given).lessons == Lessons(**given)
+
+
+def test_a_student_of_no_depths_is_refused() -> None:
+    with pytest.raises(ValueError, match="depths names none"):
+        Student(depths=())

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -15,6 +17,9 @@ from albertine import Predictor
 from albertine.errors import SettingsError
 from albertine.interop.huggingface import load_model
 from albertine.model.fixed_point import FixedPoint
+from albertine.objectives.equilibrium import EquilibriumLosses
+from albertine.pretraining.data import held_out_batches
+from albertine.pretraining.first_model import first_model
 from albertine.pretraining.run import pretrain
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.training.metrics import read_metrics
@@ -122,3 +127,14 @@ def test_a_plan_that_has_no_fixed_point_is_refused(build: Build) -> None:
     unshared = {"preset": "albert-tiny-zh", "sharing": "none", "change": CHANGE}
     with pytest.raises(SettingsError, match=r"depths of this plan differ.*sharing=all"):
         pretrain(build(model=unshared), reporter=Reporter(quiet=True))
+
+
+def test_the_penalty_is_its_weight_times_the_size_of_every_token(build: Build, corpus: Path) -> None:
+    settings = settings_of(build)
+    model = first_model(settings, np.ones(500, dtype=np.int64)).train()
+    batch = replace(held_out_batches(corpus, settings.objective, sequences=8)[0], penalised=True)
+    losses = EquilibriumLosses(model, weight=0.25, frequency=1.0)
+    part = losses(model, batch)["jacobian"]
+    size, tokens = losses.told()["jacobian"]
+    assert part.count == tokens == batch.num_tokens and size > 0
+    assert part.loss_sum.item() == pytest.approx(0.25 * size, rel=1e-5)

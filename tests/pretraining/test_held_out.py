@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -16,8 +17,10 @@ from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.objectives.batch import PretrainingBatch
-from albertine.pretraining.data import held_out_batches
+from albertine.pretraining.data import HELD_OUT_SEED, builder_of, held_out_batches
+from albertine.pretraining.first_model import first_model
 from albertine.pretraining.held_out import judge
+from albertine.pretraining.scores import Pretrained, held_out_scores
 from tests.pretraining.conftest import Build
 
 
@@ -136,3 +139,29 @@ def test_batches_that_do_not_name_the_mask_are_judged_as_a_whole(
 ) -> None:
     said = judge(model, [replace(batch, mask_id=None) for batch in batches])
     assert "mlm_loss" in said and "mask_loss" not in said
+
+
+def test_what_judges_is_taken_from_all_of_the_held_out_text(build: Build, corpus: Path) -> None:
+    """And not its first sequences, which are those of its first documents."""
+    objective = build().objective
+    rows = builder_of(Corpus(corpus, split="heldout"), objective, HELD_OUT_SEED).rows(0)
+    chosen = held_out_batches(corpus, objective, sequences=rows // 4)
+    samples = [sample for batch in chosen for _, sample in batch.samples.tolist()]
+    assert len(set(samples)) == len(samples) == rows // 4
+    assert np.histogram(samples, 4, (0, rows))[0].min() > rows // 32
+
+
+@pytest.mark.parametrize(
+    ("pairs", "names"), [("sop", ("in_order", "swapped")), ("nsp", ("truly_next", "random"))]
+)
+def test_each_order_is_told_by_its_own_name(
+    build: Build, corpus: Path, tmp_path: Path, pairs: str, names: tuple[str, str]
+) -> None:
+    made = first_model(build(objective={"pairs": pairs}), np.ones(500, dtype=np.int64)).eval()
+    assert made.sentence is not None
+    with torch.no_grad():  # always label 0: in order, or truly next
+        made.sentence.classifier.weight.zero_()
+        made.sentence.classifier.bias.copy_(torch.tensor([5.0, -5.0]))
+    judged = Pretrained(tmp_path, made, Corpus(corpus).tokenizer())
+    told = held_out_scores(judged, corpus, max_length=32, sequences=100)[pairs]
+    assert [told[f"{name}_accuracy"] for name in names] == [1.0, 0.0]

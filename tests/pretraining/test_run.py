@@ -689,3 +689,13 @@ def test_the_same_command_again_and_a_refused_one_change_nothing(build: Build, t
     with pytest.raises(CheckpointError, match="no such checkpoint"):
         run(new, str(tmp_path / "none"))
     assert not new.folder.exists()
+
+
+@pytest.mark.parametrize("name", ["albertine-mini", "xlnet-base"])
+def test_a_preset_without_learned_positions_needs_no_others(name: str) -> None:
+    plain = {
+        "model": {"preset": name, "embeddings": "wide"},
+        "objective": {"max_length": 64},
+        "training": {"optimizer": "muon"},
+    }
+    assert _missing(plain) == []

@@ -20,6 +20,7 @@ from albertine.errors import CheckpointError, SettingsError
 from albertine.objectives.baseline import BaselineScore, count_tokens
 from albertine.objectives.batch import PretrainingBatch
 from albertine.objectives.losses import pretraining_losses
+from albertine.objectives.pairs import PairSettings
 from albertine.pretraining import run as module
 from albertine.pretraining.curves import borders
 from albertine.pretraining.data import PretrainingBatches
@@ -397,3 +398,12 @@ def test_alarms_do_not_compare_stages() -> None:
 
     assert alarms(0, 0) == ["collapse"]
     assert alarms(0, 1) == []
+
+
+def test_every_choice_of_pairs_reaches_the_samples(build: Build) -> None:
+    """And stands not in the fingerprint alone."""
+    objective = {"short_probability": 0.4, "reference_defects": True, "repeats": 0.3}
+    settings = build(objective=objective, stages=[{"begin": 0}, {"begin": 0.5, "repeats": 0.9}])
+    made = PretrainingBatches(Corpus(settings.corpus), settings, None)
+    assert made.builder.pairs == PairSettings("sop", 32, 0.4, True, 0.3)
+    assert made._use(1).pairs == PairSettings("sop", 32, 0.4, True, 0.9)

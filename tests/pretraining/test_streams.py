@@ -23,7 +23,8 @@ from albertine.corpus.reader import Corpus
 from albertine.errors import CheckpointError, CorpusError, ModelError, SettingsError
 from albertine.interop.heads import left_to_right
 from albertine.interop.huggingface import load_model, read_folder
-from albertine.model.model import Model, evaluating
+from albertine.model.evaluating import evaluating
+from albertine.model.model import Model
 from albertine.objectives.baseline import Unigram, count_tokens
 from albertine.objectives.stream_batch import StreamBatch, StreamBuilder
 from albertine.objectives.stream_losses import StreamLoss, read_batch

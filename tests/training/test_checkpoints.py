@@ -24,6 +24,7 @@ from albertine.training.checkpoints import (
     OPTIMIZER,
     STATE,
     CheckpointStore,
+    _sealed,
     check_fingerprint,
     model_tensors,
     optimizer_tensors,
@@ -501,3 +502,60 @@ def test_other_settings_are_refused_by_name(tmp_path: Path, key: str, value: Any
     with pytest.raises(CheckpointError, match="other settings") as error:
         check_fingerprint(found, changed)
     assert f"{key}: " in str(error.value)
+
+
+def test_what_was_put_aside_before_stays(store: CheckpointStore) -> None:
+    store.abandon_after(10)
+    save(store, 20, weights=22)
+    store.abandon_after(10)
+    assert (read(store.folder / "abandoned-step-20").model["w"] == 20).all()
+    assert (read(store.folder / "abandoned-step-20-2").model["w"] == 22).all()
+
+
+def test_what_cannot_be_read_now_is_not_deleted(
+    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Path.read_bytes
+
+    def stale(path: Path) -> bytes:
+        if path.parent.name == "step-20":
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return real(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", stale)
+        save(store, 30)
+    assert store.steps() == [20, 30]
+
+
+def test_another_version_is_no_damage(store: CheckpointStore) -> None:
+    manifest = store.path(20) / MANIFEST
+    tree = json.loads(manifest.read_bytes())
+    del tree["manifest_sha256"]
+    manifest.write_bytes(_sealed(tree | {"format": 2}))
+    with pytest.raises(CheckpointError, match="has format 2"):
+        store.load()
+    save(store, 15)
+    assert 20 in store.steps()
+
+
+def test_what_cannot_be_deleted_is_no_hindrance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("albertine.files.shutil.rmtree", lambda *_, **__: None)
+    for content in ("one", "two", "three"):
+        with replaced_folder(tmp_path / "best") as new:
+            (new / "model").write_text(content)
+    assert (tmp_path / "best" / "model").read_text() == "three"
+
+
+def test_what_could_not_be_deleted_goes_at_the_next_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = CheckpointStore(tmp_path, keep=2)
+    for step in (10, 20):
+        save(made, step)
+    with monkeypatch.context() as patch:
+        patch.setattr("albertine.files.shutil.rmtree", lambda *_, **__: None)
+        save(made, 30)
+    assert [*tmp_path.glob(".*.left.part")]
+    save(made, 40)
+    assert not [*tmp_path.glob(".step-10.*")]

@@ -359,3 +359,27 @@ def test_a_branch_does_not_say_when_its_first_run_began_to_read(tmp_path: Path) 
     assert onset_of(tmp_path) == 2.0
     (tmp_path / "branch.json").write_text(json.dumps({"checkpoint": "elsewhere", "step": 2}))
     assert onset_of(tmp_path) is None
+
+
+def test_the_first_lines_of_a_later_stage_are_no_slow_start() -> None:
+    def jolted(p: float) -> tuple[float, float, float]:
+        return (8.5, 0.02, 0.9) if 0.4 < p < 0.45 else (4.0, 0.4, 0.9)
+
+    assert staged(jolted, untold=frozenset({0})) == []
+
+
+def test_patience_begins_behind_a_stage_that_trained_on_something_else() -> None:
+    guard, total = watch(untold=frozenset({0})), 20_000
+    for number, step in enumerate(range(50, 10_001, 50), 1):  # 2,000 steps of stage 1; patience is 3,000
+        row = {"step": step, "mlm_loss": 6.0, "mlm_accuracy": 0.1, "stage": int(step > 8000)}
+        assert guard.see(row, step / total) == []
+        if number % 4 == 0:
+            guard.see({"step": step, "evaluation": {"mask_loss": UNIGRAM - 0.02}}, step / total)
+
+
+def test_a_coin_toss_is_waited_for_from_where_pairs_begin() -> None:
+    guard, total = watch(), 20_000
+    for step in range(50, 13_001, 50):  # pairs from 8,000 on; twice the patience is 6,000
+        row = {"step": step, "mlm_loss": 4.0, "mlm_accuracy": 0.4, "stage": int(step > 8000)}
+        row |= {"sentence_accuracy": 0.5} if step > 8000 else {}
+        assert guard.see(row, step / total) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -563,3 +564,26 @@ def test_the_clock_is_that_of_the_main_process(tmp_path: Path) -> None:
         job.batches = batches
         train(job)
     assert told == [0.0, 0.5, 0.5]
+
+
+def test_a_finished_run_without_its_checkpoints_is_not_begun_again(tmp_path: Path) -> None:
+    run_toy(tmp_path)
+    (tmp_path / "final").mkdir()
+    shutil.rmtree(tmp_path / "checkpoints")
+    before = (tmp_path / "metrics.jsonl").read_bytes()
+    with pytest.raises(RunError, match="none of its checkpoints"):
+        run_toy(tmp_path)
+    assert before and (tmp_path / "metrics.jsonl").read_bytes() == before
+
+
+def test_an_evaluation_does_not_slow_the_speed_that_is_told(tmp_path: Path) -> None:
+    def slowly(poll: Any) -> dict[str, float]:
+        time.sleep(0.5)
+        return {"mlm_accuracy": 0.5}
+
+    with RunFolder(tmp_path) as folder:
+        job = toy_job(folder, steps=5, log_every=1, evaluate_every=4, checkpoint_every=100)
+        job.evaluate = slowly
+        assert train(job).done
+    before, after = [r for r in read_metrics(tmp_path / "metrics.jsonl") if "tokens_per_second" in r][3:5]
+    assert after["tokens_per_second"] > (after["tokens"] - before["tokens"]) / 0.5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import os
@@ -169,3 +170,14 @@ def test_a_folder_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
         raise ValueError
     assert (best / "model").read_text() == "two"
     assert [p.name for p in tmp_path.iterdir()] == ["best"]
+
+
+def test_an_error_on_entering_frees_the_folder(tmp_path: Path) -> None:
+    (tmp_path / ".best.part").mkdir()
+    handle = os.open(tmp_path / ".best.part", os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    with pytest.raises(RunError, match="being written"), RunFolder(tmp_path):
+        pass
+    os.close(handle)
+    with RunFolder(tmp_path):
+        pass

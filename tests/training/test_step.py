@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from albertine.training.distributed import World
 from albertine.training.optimizers import OptimizerKind, build_optimizer
 from albertine.training.step import FastGradientMethod, StepReport, train_step
 from tests.training.toy import Toy, ToyBatch, ToyPart, rows, toy_loss
@@ -251,3 +252,15 @@ def test_the_adversary_drops_out_otherwise() -> None:
 
     assert norm(0.0, 0.0) == pytest.approx(2 * norm(0.0, None))
     assert norm(0.5, 0.0) != pytest.approx(2 * norm(0.5, None), rel=1e-3)
+
+
+def test_the_adversary_follows_the_gradient_of_all_ranks_and_leaves_it_as_it_is() -> None:
+    class Two(World):
+        def add(self, tensor: torch.Tensor) -> torch.Tensor:
+            return tensor.add_(torch.tensor([[0.0, 4.0]]))
+
+    table = nn.Parameter(torch.zeros(1, 2))
+    table.grad = torch.tensor([[3.0, 0.0]])
+    with FastGradientMethod(table, 10.0).moved(Two(size=2)):
+        assert table.tolist() == [[6.0, 8.0]]
+    assert table.grad.tolist() == [[3.0, 0.0]] and not table.any()

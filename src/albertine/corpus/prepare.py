@@ -134,18 +134,21 @@ def _run(
     new = not folder.exists()
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        with locked(folder):
-            try:
-                return run.result(files, progress, on_file)
-            except (TokenizerError, CorpusError, DataError) as error:
-                if not run.foreign and (not isinstance(error, DataError) or (new and not run.records)):
-                    run.discard()
-                raise
-            finally:
-                if not run.foreign:
-                    run.sweep()
-                if new and set(os.listdir(folder)) <= {".lock"}:
-                    shutil.rmtree(folder)
+        try:
+            with locked(folder):
+                try:
+                    return run.result(files, progress, on_file)
+                except (TokenizerError, CorpusError, DataError) as error:
+                    ours = not run.foreign and not run.kept  # shards of an earlier call stay
+                    if ours and (not isinstance(error, DataError) or (new and not run.records)):
+                        run.discard()
+                    raise
+                finally:
+                    if not run.foreign:
+                        run.sweep()
+        finally:
+            if new and not os.listdir(folder):
+                folder.rmdir()
 
 
 @dataclass
@@ -163,6 +166,7 @@ class _Run:
     tally: Tally = field(default_factory=Tally)
     tokens: int = 0
     unknown: int = 0
+    kept: bool = False
 
     def result(
         self,
@@ -266,6 +270,7 @@ class _Run:
             for job in cut(documents, options.rules, seen, self.tally, pulse):
                 done = finished_shard(self.folder / job.split, job.index, text=job.text, stamp=mark)
                 if done is not None:
+                    self.kept = True
                     self._take((job.split, job.index, done))
                 else:
                     pool.put(job)

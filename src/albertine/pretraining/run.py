@@ -20,6 +20,7 @@ from albertine.interop.hub import commit_of
 from albertine.interop.huggingface import load_model, save_model
 from albertine.interop.places import model_folder
 from albertine.model.model import Model
+from albertine.model.presets import preset
 from albertine.objectives.baseline import BaselineScore, Unigram
 from albertine.objectives.batch import PretrainingBatch
 from albertine.objectives.distillation import DistillationLosses
@@ -373,7 +374,9 @@ def _missing(plain: Mapping[str, Any]) -> list[str]:
     hard to find, which relative positions end, or a start with a few positions."""
     model, objective, ramp = plain["model"], plain["objective"], bool(plain.get("stages"))
     fresh, missing = model.get("preset") is not None, []
-    if not ramp and (model.get("change") or {}).get("positions") != "rotary":
+    chosen = (model.get("change") or {}).get("positions")
+    positions = chosen or (preset(model["preset"]).positions if fresh else "learned")
+    if not ramp and positions == "learned":
         if fresh:
             missing.append("rotary positions (model.change.positions=rotary)")
         missing.append("a ramp of lengths from 8 tokens (stages)")

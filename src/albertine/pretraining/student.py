@@ -41,6 +41,8 @@ class Student(Settings):
 
     @model_validator(mode="after")
     def _smaller(self) -> Student:
+        if self.depths == ():
+            raise ValueError("depths names none; name one at least, or leave it out")
         if self.depth is not None and self.depths is not None and len(self.depths) != self.depth:
             raise ValueError(f"depth is {self.depth} and depths names {len(self.depths)}; leave one out")
         if all(value is None for value in self.__dict__.values()):

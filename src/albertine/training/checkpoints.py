@@ -66,6 +66,10 @@ class Checkpoint:
     state: dict[str, Any]
 
 
+class OtherVersion(CheckpointError):
+    """A checkpoint that another version of Albertine reads."""
+
+
 class CheckpointStore:
     """The checkpoints of one run.
 
@@ -137,12 +141,14 @@ class CheckpointStore:
         A damaged one is passed over with a warning; it is not deleted before a newer one is whole.
 
         Raises:
-            CheckpointError: all are damaged; or, if `strict`, the newest is.
+            CheckpointError: all are damaged; or, if `strict`, the newest is; or another version wrote it.
         """
         steps, problems = self.steps(), []
         for step in reversed(steps):
             try:
                 found = read(self.path(step))
+            except OtherVersion:
+                raise
             except CheckpointError as error:
                 if strict:
                     raise
@@ -166,8 +172,10 @@ class CheckpointStore:
         with explained(self.folder):
             for later in self.steps():
                 if later > step:
-                    aside = self.folder / f"abandoned-step-{later}"
-                    remove_folder(aside)
+                    aside, number = self.folder / f"abandoned-step-{later}", 1
+                    while os.path.lexists(aside):
+                        number += 1
+                        aside = self.folder / f"abandoned-step-{later}-{number}"
                     os.rename(self.path(later), aside)
                     log.warning(
                         "step %d is later than the checkpoint asked for; kept as %s", later, aside.name
@@ -434,7 +442,7 @@ def _read_manifest(path: Path) -> tuple[int, dict[str, list[tuple[int, str]]]]:
     if not whole:
         raise CheckpointError(f"{MANIFEST} is damaged", where=path)
     if form != FORMAT or set(files) != {MODEL, OPTIMIZER, STATE}:
-        raise CheckpointError(
+        raise OtherVersion(
             f"has format {form}, this version reads {FORMAT}",
             where=path,
             remedy="Use the version that wrote it",
@@ -463,14 +471,19 @@ def _read_checked(path: Path, known: Sequence[tuple[int, str]]) -> bytes:
 
 
 def _looks_whole(path: Path) -> bool:
-    """The quick test for pruning: manifest and sizes. Hashes are for loading."""
+    """The quick test for pruning: manifest and sizes. Hashes are for loading. What cannot be looked at now,
+    or only by another version, may be whole, and is not for us to delete."""
     try:
         _, files = _read_manifest(path)
         return all(
             (path / name).stat().st_size in {size for size, _ in known} for name, known in files.items()
         )
-    except (CheckpointError, OSError):
-        return False
+    except OtherVersion:
+        return True
+    except (CheckpointError, OSError) as error:
+        cause = error if isinstance(error, OSError) else error.__cause__
+        known = FileNotFoundError | NotADirectoryError | IsADirectoryError
+        return isinstance(cause, OSError) and not isinstance(cause, known)
 
 
 def _json(tree: Mapping[str, Any]) -> bytes:

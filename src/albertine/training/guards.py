@@ -136,6 +136,10 @@ class TrainingAlarms:
     _history: list[tuple[int, float, float]] = field(default_factory=list)
     _raised: dict[AlarmKind, int] = field(default_factory=dict)
     _stage: Any = None
+    _seen: int = 0  # step of the training line before this one
+    _told_from: int = 0  # where evaluations began to tell, behind a stage in which they did not
+    _orders_from: int | None = None  # where sentence pairs began
+    _began: bool = False  # was as good as a guess by frequency, in whatever stage
     _judged: list[_Judged] = field(default_factory=list)
 
     def context_gain(self, scores: Mapping[str, Any]) -> float | None:
@@ -159,6 +163,8 @@ class TrainingAlarms:
         """
         if row.get("stage", self._stage) != self._stage:  # lines of evaluations name none
             # Readings of other lengths, masks or depths say nothing of these: no best was lost here.
+            if self._stage in self.untold and row["stage"] not in self.untold:
+                self._told_from = self._seen
             self._stage = row["stage"]
             for memory in (self._readings, self._best, self._history):
                 memory.clear()
@@ -172,12 +178,15 @@ class TrainingAlarms:
         if loss is None or accuracy is None:
             return []
         step = int(row["step"])
-        past = self._past_warmup(step, progress)
+        if order is not None and self._orders_from is None:
+            self._orders_from = self._seen
+        self._seen = step
+        past, patience = self._past_warmup(step, progress), self._patience(step, progress)
         self._remember(step, loss, order if order is not None else float("nan"), progress)
         found: dict[AlarmKind, bool] = {
-            "plateau": past >= self._patience(step, progress) and self._stuck(step, loss, progress),
+            "plateau": min(past, step - self._told_from) >= patience and self._stuck(step, loss, progress),
             "divergence": self._diverges(loss),
-            "slow_start": past >= self._patience(step, progress) and self._never_began(loss),
+            "slow_start": self._never_began(loss) and past >= patience,
             "collapse": self._fell(f"{self.mlm}_accuracy", accuracy, self.unigram_accuracy, 3.0, 0.5),
         }
         if order is not None:
@@ -185,7 +194,8 @@ class TrainingAlarms:
             # A model that has not begun to read words cannot order sentences, so the plateau alone is named.
             stuck = found["plateau"] or self._lately("plateau", step, progress)
             fell = found["sentence_collapse"]
-            found["sentence_chance"] = not stuck and not fell and self._coin_toss(step, progress, past)
+            paired = min(past, step - (self._orders_from or 0))
+            found["sentence_chance"] = not stuck and not fell and self._coin_toss(step, progress, paired)
         found["plateau"] = found["plateau"] and not (found["collapse"] or found["slow_start"])
         begun = [kind for kind, there in found.items() if there and not self._lately(kind, step, progress)]
         self._raised |= {kind: step for kind, there in found.items() if there}
@@ -254,7 +264,8 @@ class TrainingAlarms:
     def _never_began(self, loss: float) -> bool:
         """Never as good as a guess by frequency, which is the first thing a model learns."""
         level = self.unigram_entropy + 1.0
-        return min(loss, self._best.get(f"{self.mlm}_loss", loss)) > level
+        self._began = self._began or (self._full(f"{self.mlm}_loss") and loss <= level)
+        return not self._began and loss > level
 
     def _coin_toss(self, step: int, progress: float, past: float) -> bool:
         wait = 2 * self._patience(step, progress)

@@ -216,7 +216,8 @@ class _Run:
 
     def _score(self, evaluate: Callable[[Callable[[], None]], Mapping[str, float]]) -> None:
         job, state = self.job, self.state
-        scores = {name: float(value) for name, value in evaluate(self.poll).items()}
+        with self.recorder.paused():
+            scores = {name: float(value) for name, value in evaluate(self.poll).items()}
         job.model.train()
         state.evaluated = state.step
         state.scores = {name: value for name, value in scores.items() if math.isfinite(value)}
@@ -238,9 +239,10 @@ class _Run:
         saved, carried = self._saved_state(), self._carried()
         if self.world.main:
             try:
-                self.recorder.sync()
-                model, optimizer = self._tensors()
-                self.store.save(state.step, model, optimizer | carried, saved)
+                with self.recorder.paused():
+                    self.recorder.sync()
+                    model, optimizer = self._tensors()
+                    self.store.save(state.step, model, optimizer | carried, saved)
             except RunError as failure:
                 error = failure
         if self.world.any(error is not None):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -102,6 +102,15 @@ class Recorder:
         if not self.reads and (minute := onset_minute([row])) is not None:
             self.reads = True
             self.say(f"the model reads: more than {ONSET:g} nats of context gain from minute {minute:.1f} on")
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Time in which nothing is trained: it counts in `elapsed`, and in no speed."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._last_time += time.monotonic() - began
 
     def sync(self) -> None:
         """Make the lines written so far as safe as the checkpoint that is about to be written."""

@@ -47,15 +47,17 @@ def restored_state(
     Raises:
         CheckpointError: it is damaged, or made by a run with other settings or another model.
         RunError: `never`, and there are checkpoints; or the ranks see different ones; or they are not of this
-            branch.
+            branch; or a run that is done has none.
         SettingsError: both a branch and a checkpoint to resume were named.
     """
     if branch_from is not None and _is_new_branch(job, store, resume, Path(branch_from)):
+        _check_not_done(job, store)
         return _branch(job, Path(branch_from))
     found = _choose(store, resume, strict)
     _agree(job, store, found)
     if found is None:
         check_no_branch(job.folder.path)
+        _check_not_done(job, store)
         return Start(State())
     check_fingerprint(found, job.fingerprint)
     restore(found, job.model, job.optimizer, job.average, job.carried)
@@ -66,6 +68,21 @@ def restored_state(
         store.abandon_after(found.step)
     log.info("resumed from %s", found.path)
     return Start(state)
+
+
+def _check_not_done(job: Job, store: CheckpointStore) -> None:
+    """Refuse to begin at step 0 over a run that is done, or whose checkpoints lie where a link leads nowhere.
+
+    Raises:
+        RunError: it says so.
+    """
+    astray = store.folder.is_symlink() and not store.folder.is_dir()
+    if job.world.from_main(float(job.folder.final.is_dir() or astray)):
+        raise RunError(
+            "holds a run and none of its checkpoints",
+            where=job.folder.path,
+            remedy="Put them back, choose another name, or delete the folder",
+        )
 
 
 def _is_new_branch(job: Job, store: CheckpointStore, resume: str | Path, origin: Path) -> bool:

@@ -73,8 +73,12 @@ class RunFolder:
             self._new = not self.path.exists()
             make_folder(self.path)
             self._take_lock()
-            for model in (self.best, self.final):
-                recover(model)
+            try:
+                for model in (self.best, self.final):
+                    recover(model)
+            except BaseException:
+                self._release_lock(begun=False)
+                raise
         self._handler = MemoryHandler(sys.maxsize, flushLevel=sys.maxsize, flushOnClose=False)
         log.addHandler(self._handler)
         log.setLevel(logging.INFO)

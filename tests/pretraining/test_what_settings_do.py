@@ -1,0 +1,73 @@
+"""Settings of a run are what is drawn, optimised and judged, and not its fingerprint alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from albertine.corpus.reader import Corpus
+from albertine.objectives.baseline import count_tokens
+from albertine.pretraining import run as module
+from albertine.pretraining.data import PretrainingBatches
+from albertine.pretraining.first_model import first_model
+from albertine.pretraining.run import loop_settings, pretrain
+from albertine.pretraining.stream_data import StreamBatches
+from albertine.training.distributed import World
+from albertine.training.job import Job
+from albertine.training.progress import Reporter
+from tests.pretraining.conftest import Build
+
+
+def test_the_seed_names_all_that_a_run_draws(build: Build, corpus: Path) -> None:
+    """Weights, cuts and masks, order and dropout."""
+    opened = Corpus(corpus)
+    counts = count_tokens(opened, opened.tokenizer().vocab_size)
+    # Without short samples every seed has as many, so that the seed alone tells two orders apart.
+    both = [build(seed=seed, objective={"short_probability": 0.0}) for seed in (2, 3)]
+    words = [first_model(s, counts).state_dict()["encoder.embeddings.word.weight"] for s in both]
+    assert not torch.equal(*words)
+    made = [PretrainingBatches(opened, s, None) for s in both]
+    assert [m.builder.seed for m in made] == [2, 3]
+    assert made[0].builder.rows(0) == made[1].builder.rows(0)
+    rows = [{tuple(k) for b in next(iter(m))[1] for k in b.samples.tolist()} for m in made]
+    assert rows[0] != rows[1]
+    assert [loop_settings(s).seed for s in both] == [2, 3]
+    streams = [build(seed=seed, objective={"kind": "causal", "pairs": "none"}) for seed in (2, 3)]
+    assert [StreamBatches(opened, s, None).builder.seed for s in streams] == [2, 3]
+
+
+class Seen(Exception):
+    """What was looked for was seen, before anything is trained."""
+
+
+@pytest.mark.parametrize("clip", [0.5, None])
+def test_how_a_run_is_optimised(build: Build, monkeypatch: pytest.MonkeyPatch, clip: float | None) -> None:
+    def seen(job: Job, **_: Any) -> None:
+        groups = job.optimizer.param_groups
+        assert {group["weight_decay"] for group in groups} == {0.0, 0.07}
+        assert {group["rate"] for group in groups} == {1.0, 0.3}
+        assert job.settings.clip == clip
+        raise Seen
+
+    monkeypatch.setattr(module, "train", seen)
+    training = {"optimizer": "muon", "adamw_rate": 0.3, "weight_decay": 0.07, "clip": clip}
+    with pytest.raises(Seen):
+        pretrain(build(training=training), reporter=Reporter(quiet=True))
+
+
+def test_what_judges_a_run_is_added_up_over_its_processes(build: Build) -> None:
+    heard: list[int] = []
+
+    class Heard(World):
+        def add(self, tensor: torch.Tensor) -> torch.Tensor:
+            heard.append(len(tensor))
+            return tensor
+
+    settings = build()
+    model = first_model(settings, count_tokens(Corpus(settings.corpus), 500))
+    _, judged = module._judging(settings, model, Heard(size=2))
+    judged(lambda: None)
+    assert len(heard) == 1
