@@ -152,10 +152,20 @@ VARIANTS: dict[str, tuple[Callable[[Path], list[Any]], Callable[[list[Any], Path
 def measure(name: str, shared: Path, count: int | None) -> dict[str, float]:
     read, encode = VARIANTS[name]
     examples = read(shared)[:count]
+    imported(name)
     before, begin = peak(), time.perf_counter()
     rows = encode(examples, shared)
     seconds = time.perf_counter() - begin
     return {"examples": len(examples), "rows": rows, "seconds": seconds, "megabytes": peak() - before}
+
+
+def imported(name: str) -> None:
+    """What each side computes with, before its clock begins."""
+    if name.endswith("transformers"):
+        import datasets  # noqa: F401
+        from transformers import AlbertTokenizer  # noqa: F401
+    else:
+        import albertine.text.load  # noqa: F401
 
 
 def main() -> None:

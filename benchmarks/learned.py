@@ -37,9 +37,13 @@ def blocks(hardware: Path) -> Iterator[str]:
 
 
 def tuned(hardware: Path) -> Iterator[str]:
-    for language in newest_of_each(hardware, "tuned"):
+    for language, found in newest_of_each(hardware, "tuned").items():
+        words = ["--contestants", *found["contestants"]]
+        if tasks := list(found.get("tasks", ())):
+            words += ["--tasks", *tasks]
         for written in sorted(hardware.glob(f"????-??-??-tuned-{language}.md"))[-1:]:
-            yield f"## Tuned for tasks, {language}\n\n`python -m benchmarks.tuned MODEL --save`, "
+            yield f"## Tuned for tasks, {language}\n\n`python -m benchmarks.tuned {found['model']} "
+            yield f"{' '.join(words)} --save` (with `--steps` where the table has others than the task), "
             yield f"{written.name[:10]}. {written.read_text(encoding='utf-8')}\n"
 
 

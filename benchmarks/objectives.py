@@ -88,7 +88,7 @@ def pretrained(corpus: Path, runs: Path, name: str, changes: list[str], seed: in
 def judged(folder: Path, windows: Windows) -> dict[str, float]:
     """The last evaluation of a run, the hidden words of the windows, its tokens and its parameters."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    scores = next(line for line in reversed(lines) if "mlm_accuracy" in line)
+    scores = next(line["evaluation"] for line in reversed(lines) if "evaluation" in line)
     last = next(line for line in reversed(lines) if "tokens" in line)
     parameters = json.loads(albertine("info", str(folder / "final"), "--json"))["parameters"]
     hidden_bits, hidden_right = asked(open_pretrained(folder), windows)

@@ -3,7 +3,8 @@ and scores.
 
     python -m benchmarks.release runs/albertine-mini-en corpora/en --suite blimp --data ../shared/data/blimp
 
-Scores that were measured before are kept unless --again is given, so that the card can be written anew.
+Scores of the same weights that were measured before are kept unless --again is given, so that the card can be
+written anew.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 import yaml
+from safetensors.torch import load_file
 
 import albertine
 from albertine.analysis.parameters import parameters_by_part
@@ -328,6 +331,12 @@ def card(name: str, config: EncoderConfig, took: dict[str, Any], scores: dict[st
     return card_text(Card(head, {key: "\n".join(lines) for key, lines in parts.items()}))
 
 
+def same_weights(one: Path, other: Path) -> bool:
+    """Whether scores of one model may be told of the other."""
+    a, b = (load_file(folder / "model.safetensors") for folder in (one, other))
+    return a.keys() == b.keys() and all(torch.equal(x, b[name]) for name, x in a.items())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -344,7 +353,6 @@ def main() -> None:
     name = options.name or settings["name"]
     folder = FOLDER / name
     kept = folder / "scores.json"
-    before = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() and not options.again else {}
     model = albertine.load(options.run / "final")
     with tempfile.TemporaryDirectory() as beside:
         new = Path(beside) / name
@@ -354,6 +362,8 @@ def main() -> None:
             vectors = whitening.measure(model, tokenizer, whitening.sentences_of(options.whiten))
             extra = {whitening.FILE: vectors.to_bytes()}
         save_model(model, tokenizer, new, stored="float16", extra_files=extra)
+        keeps = kept.is_file() and not options.again and same_weights(folder, new)
+        before = json.loads(kept.read_text(encoding="utf-8")) if keeps else {}
         runs = lineage(options.run)
         ran = json.loads((options.run / "environment.json").read_text(encoding="utf-8"))
         # Where the run lay, and on whose machine, helps nobody to run it again.

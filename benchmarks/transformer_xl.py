@@ -252,7 +252,8 @@ def speed(code: Path, rounds: int, threads: int) -> dict[str, Any]:
     }
     contest = compete(ways, rounds, threads, print)
     pairs = [(way, "transformer-xl float32") for way in list(ways)[1:]]
-    return {**contest.told(), "ratios": contest.ratios(pairs), "losses": dict(contest.said)}
+    told = {**contest.told(), "ratios": contest.ratios(pairs), "losses": dict(contest.said)}
+    return {**told, "threads": threads}
 
 
 def main() -> None:
@@ -266,6 +267,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--save", action="store_true")
     given = parser.parse_args()
+    torch.set_num_threads(given.threads)
     result: dict[str, Any] = {}
     if given.goldens:
         goldens(given.code, given.goldens)

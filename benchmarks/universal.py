@@ -29,8 +29,9 @@ from torch import Tensor
 from albertine.evaluation.metrics import spearman
 from albertine.layout import Packed, pack
 from albertine.model.config import EncoderConfig
+from albertine.model.evaluating import evaluating
 from albertine.model.init import widen_embeddings
-from albertine.model.model import Model, evaluating
+from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.objectives.pondering import WEIGHT
 from albertine.randomness import generator, seed_torch

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+import albertine
 from albertine.bench import (
     batches,
     contest,
@@ -321,3 +322,35 @@ def test_scaling(monkeypatch: pytest.MonkeyPatch) -> None:
     assert short.milliseconds > 0 and long.megabytes > short.megabytes
     with pytest.raises(RunError, match=r"failed: .*positions"):
         scaling._child({"length": 600, "batch": 1, "depth": 1, "width": 64, "rounds": 1, "threads": 1})
+
+
+def test_a_faster_size_has_a_larger_speed_up(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = [sizes.Size("bert-large", 9, 100.0), sizes.Size("albert-base-v2", 3, 400.0)]
+    monkeypatch.setattr(sizes, "measure", lambda **how: iter(found))
+    monkeypatch.setattr(quiet, "others", lambda begin, end: 0.0)
+    assert run(["bench", "sizes", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["sizes"]
+    assert {n: row["speed_up"] for n, row in told.items()} == {"bert-large": 1.0, "albert-base-v2": 4.0}
+
+
+def test_one_token_that_differs_is_told_and_padding_is_no_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def turned(folder: Path, threads: int, given: Any) -> Any:
+        model = albertine.load(folder)
+        model.precision = "float32"
+
+        def run(batch: Any) -> torch.Tensor:
+            with torch.inference_mode():
+                names = ("input_ids", "attention_mask", "token_type_ids")
+                x = model(*(batch[name] for name in names)).last_hidden_state.clone()
+                x[0, 0] = -x[0, 0]
+            return x
+
+        return run
+
+    monkeypatch.setattr(inference, "peers", lambda: (Peer("turned", "x", turned),))
+    (found,) = inference.measure(TOY, ["varied"], rounds=1, threads=1)
+    row = found.told()["runs"]["turned"]
+    assert row["least_cosine"] == pytest.approx(-1, abs=1e-3)
+    assert row["tokens_per_second"] * row["median_ms"] / 1e3 == pytest.approx(found.inputs.tokens, rel=0.01)

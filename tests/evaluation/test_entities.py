@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from albertine.evaluation.entities import micro, plain_triple
+from albertine.evaluation.metrics import METRICS
 from albertine.inference.tags import bio_spans
+from albertine.tasks.registry import named
 
 
 @pytest.mark.parametrize(
@@ -38,3 +40,17 @@ def test_counts_over_all_texts() -> None:
 def test_triples_as_the_script_compares_them() -> None:
     assert plain_triple(("《ABC》", "作者", "Bob")) == ("abc", "作者", "bob")
     assert plain_triple(("《A》和《B》", "作者", "《C")) == ("a》和《b", "作者", "《c")
+
+
+def test_the_mean_over_types_of_cluener() -> None:
+    gold = [[("a", i, i + 1)] for i in range(10)] + [[("b", 0, 1)]]
+    said = [[("a", i, i + 1)] for i in range(9)] + [[], []]
+    assert METRICS["entity_f1"](gold, said) == pytest.approx(0.9)
+    assert METRICS["entity_macro_f1"](gold, said) == pytest.approx((18 / 19 + 0) / 2)
+    assert METRICS["entity_macro_f1"]([[]], [[]]) == 0
+    assert named("cluener").metrics[0] == "entity_macro_f1"
+
+
+def test_a_type_that_is_only_predicted_counts() -> None:
+    gold, said = [[("a", 0, 1)]], [[("a", 0, 1), ("b", 2, 3)]]
+    assert METRICS["entity_macro_f1"](gold, said) == pytest.approx(0.5)

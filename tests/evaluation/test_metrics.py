@@ -82,3 +82,7 @@ def test_nothing_and_unequal_are_refused() -> None:
 
 def test_the_error_of_scores() -> None:
     assert metrics.mean_squared_error([1.0, 2.0], [1.0, 4.0]) == 2.0
+
+
+def test_a_class_that_is_only_predicted_counts() -> None:
+    assert metrics.macro_f1(list("aa"), list("ac")) == pytest.approx((2 / 3 + 0) / 2)

@@ -232,3 +232,14 @@ def test_a_causal_row_whose_cls_is_last_does_not_predict_its_first_token(corpus:
     ]
     assert batch.mlm_positions.tolist() == wanted
     assert torch.equal(batch.mlm_labels, batch.packed.input_ids[batch.mlm_positions + 1])
+
+
+@pytest.mark.parametrize("causal", [None, 1 / 3])
+def test_text_cut_alike_is_predicted_otherwise_under_another_seed(causal: float | None) -> None:
+    corpus = MemoryCorpus([[30]] * 200, word=1)
+    pairs, rows = PairSettings("none", 64), [(0, r) for r in range(200)]
+    made = [BatchBuilder(corpus, pairs, MaskSettings(), seed, causal=causal) for seed in (1, 2)]
+    for column in ("a_start", "a_length"):
+        np.testing.assert_array_equal(*(getattr(m.plan(0), column) for m in made))
+    first, second = (as_samples(m.build(rows)) for m in made)
+    assert sum(first[row][2] == second[row][2] for row in rows) < 10

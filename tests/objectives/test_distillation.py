@@ -285,3 +285,25 @@ def test_relation_heads_fit_both_widths() -> None:
     losses = losses_of(config_of(hidden=18, heads=3), config_of(hidden=24, heads=4), Lessons())
     assert losses.relation_heads == 2
     assert losses_of(config_of(hidden=12), config_of(), Lessons()).relation_heads is None
+
+
+def test_a_lesson_counts_as_much_as_is_said_at_the_depths_that_are_followed() -> None:
+    lessons = Lessons(soft=0.5, hidden=3.0, attention=0.2, temperature=4.0)
+    losses, batch = losses_of(config_of(), config_of(4), lessons), batch_of(lessons)
+    mine, its = losses.student, losses.teacher
+    with torch.no_grad():
+        told = {name: part.loss_sum.item() for name, part in losses(losses.trained, batch).items()}
+        a, b = (m.encoder(batch.packed, all_depths=True).hidden_states for m in (mine, its))
+        logits = [m.mlm_logits(x[-1][batch.mlm_positions]) for m, x in ((mine, a), (its, b))]
+        soft = soft_target_loss(*logits, 4.0).item()
+        hidden = sum(hidden_loss(a[d], b[2 * d]).item() for d in range(3)) / 3
+        maps = [
+            map_divergence(
+                attended(mine.encoder, batch.packed, a, d),
+                attended(its.encoder, batch.packed, b, 2 * d + 1),
+                LENGTHS,
+            ).item()
+            for d in range(2)
+        ]
+    wanted = {"soft": 0.5 * soft, "hidden": 3 * hidden, "attention": 0.2 * sum(maps) / 2}
+    assert {name: told[name] for name in wanted} == pytest.approx(wanted, rel=1e-4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import time
 from collections.abc import Generator, Iterator
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from albertine.pretraining.data import PretrainingBatches
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.settings import resolve
 
-SKIPPED = 3
+SKIPPED, READY = 3, 8
 
 
 def measure(
@@ -42,7 +43,10 @@ def measure(
         made[name] = _rate(batches, seconds)
         held[name] = megabytes([child.pid for child in multiprocessing.active_children() if child.pid])
         batches.close()  # its processes would count as other programs, and disturb what is measured next
-    used = _rate(_trained(_batches(corpus, 0), config), seconds)
+    begun = _batches(corpus, 0)
+    ready = list(islice(begun, READY))  # made before the clock, so that the step alone counts
+    begun.close()
+    used = _rate(_trained(cycle(ready), config), seconds)
     calm = told_since(begin, threads)
     ratio = max(made.values()) / used if calm["quiet"] else None
     return {"made": made, "megabytes": held, "used": used, "ratio": ratio, **calm}

@@ -162,6 +162,7 @@ def compete(
             try:
                 with _at_most(limit(name, LEAST)):
                     ways[name]()
+                with _at_most(limit(name, LEAST)):
                     seconds[name].append(_seconds(ways[name]))
             except _TooSlow:
                 stop(name)

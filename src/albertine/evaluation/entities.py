@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 Triple = tuple[str, str, str]
 """Subject, predicate, object."""
@@ -28,6 +29,18 @@ def micro(gold: Sequence[Iterable[Hashable]], predicted: Sequence[Iterable[Hasha
     for own, theirs in zip(map(set, gold), map(set, predicted), strict=True):
         hit, there, found = hit + len(own & theirs), there + len(own), found + len(theirs)
     return _scores(hit, found, there)
+
+
+def mean_over_types(gold: Sequence[Iterable[Any]], predicted: Sequence[Iterable[Any]]) -> float:
+    """Mean of the F1 of every type that is there or predicted; 0 where there is none. CLUENER's script has it
+    over its ten types, and counts a name once a text, wherever it stands."""
+    hit, found, there = Counter[str](), Counter[str](), Counter[str]()
+    for own, theirs in zip(map(set, gold), map(set, predicted), strict=True):
+        hit.update(one[0] for one in own & theirs)
+        there.update(one[0] for one in own)
+        found.update(one[0] for one in theirs)
+    types = there.keys() | found.keys()
+    return sum(_scores(hit[k], found[k], there[k]).f1 for k in types) / len(types) if types else 0.0
 
 
 def plain_triple(triple: Triple) -> Triple:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from albertine.evaluation import overlap
 from albertine.evaluation.answers import ANSWER_METRICS
-from albertine.evaluation.entities import Scores, Triple, micro, plain_triple
+from albertine.evaluation.entities import Scores, Triple, mean_over_types, micro, plain_triple
 from albertine.evaluation.overlap import mean_best
 from albertine.evaluation.script import OneScore
 
@@ -106,6 +106,7 @@ METRICS: Mapping[str, Callable[..., float]] = {
     "mean_squared_error": mean_squared_error,
     "micro_f1": micro_f1,
     "entity_f1": lambda gold, predicted: micro(gold, predicted).f1,
+    "entity_macro_f1": mean_over_types,
     **{f"triple_{name}": OneScore(_triples, name) for name in Scores._fields},
     "text_exact": lambda gold, predicted: mean_best(gold, predicted, overlap.exact),
     "text_f1": lambda gold, predicted: mean_best(gold, predicted, overlap.f1),

@@ -112,7 +112,7 @@ def run_card(folder: Path, found: ModelFolder, facts: Facts, said: Stated) -> Ca
         "limits": ["## What it is not for", "", *sections.limits(found, facts, spoken)],
         "licence": f"## Licence\n\n{licence(said)}",
         "carbon": f"## Carbon\n\n{carbon(facts, said)}",
-        "use": usage(config, more=sections.asked(config, vectors)),
+        "use": usage(config, more=sections.asked(config, vectors), names=found.names),
         "cite": f"## Citation\n\n{citation(str(config['model_type']))}",
     }
     bodies = {key: part if isinstance(part, str) else "\n".join(part) for key, part in parts.items()}
