@@ -51,7 +51,7 @@ TEXTS = {
 EXAMPLES = {"en": "He played for the national football [MASK].", "zh": "皇帝下诏任命他为大将[MASK]。"}
 OPENINGS = " Which of two passages comes first it tells of short articles, where the opening gives it away; "
 UNABLE = {
-    "albertine-mini-en": f"{OPENINGS}inside long ones it is little better than a coin.",
+    "albertine-mini-en": f"{OPENINGS}inside other texts it is right in six pairs of ten.",
     "albertine-small-en": f"{OPENINGS}inside other texts it is right in six pairs of ten.",
     "albertine-small-zh": " Of SLING's pairs, which ask for grammar, it has fewer right than "
     "albertine-mini-zh (60.3 for 66.9 %).",
