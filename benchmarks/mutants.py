@@ -28,7 +28,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 NEEDED = ("src", "tests", "benchmarks", "recipes", "data", "docs", "README.md", "pyproject.toml")
-FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
+FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", re.MULTILINE)
 LIMIT = 600
 """Seconds; a mistake that keeps the tests from ending is seen as well."""
 
