@@ -37,7 +37,8 @@ from albertine.tasks.tag import tags_for
 from albertine.text.tokenizer import Spans
 
 Features = list[dict[str, Any]]
-STRIDE, QUESTION, BEST, LONGEST = 128, 16, 20, 30
+QUESTION = 16
+"""Tokens of a question of usual length."""
 
 
 class Classes:
@@ -131,11 +132,12 @@ class Answers:
 
     def __init__(self, data: Data) -> None:
         self.config: dict[str, Any] = {}
+        self.reading = data.family.reading
 
     def overlap(self, length: int) -> int:
         """Its tokenizer counts what windows share, where Google and we count the way from one to the next;
         with this, questions of usual length give as many windows."""
-        return max(1, length - 3 - QUESTION - STRIDE)
+        return max(1, length - 3 - QUESTION - self.reading.stride)
 
     def features(self, examples: Sequence[Any], tokenizer: Any, length: int) -> Features:
         asked = list({id(e): e.example for e in examples}.values())  # of ours, one a window
@@ -169,12 +171,12 @@ class Answers:
         return features
 
     def answers(self, logits: Any, examples: Sequence[Any], features: Features) -> list[Any]:
-        best = [(float("-inf"), "")] * len(examples)
+        best, how = [(float("-inf"), "")] * len(examples), self.reading
         for start, end, feature in zip(*logits, features, strict=True):
             count, owner, places = len(feature["inside"]), feature["owner"], feature["places"]
-            for a in np.argsort(-start[:count])[:BEST].tolist():
-                for b in np.argsort(-end[:count])[:BEST].tolist():
-                    if feature["inside"][a] and feature["inside"][b] and a <= b < a + LONGEST:
+            for a in np.argsort(-start[:count])[: how.best].tolist():
+                for b in np.argsort(-end[:count])[: how.best].tolist():
+                    if feature["inside"][a] and feature["inside"][b] and a <= b < a + how.longest:
                         passage = examples[owner].example.passage
                         found = (float(start[a] + end[b]), passage[places[a][0] : places[b][1]])
                         best[owner] = max(best[owner], found)

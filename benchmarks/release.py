@@ -311,7 +311,7 @@ def card(name: str, config: EncoderConfig, took: dict[str, Any], scores: dict[st
                 else []
             ),
             "",
-            "One seed. Nothing was chosen by these scores but the last checkpoint of the run.",
+            "One seed, the last checkpoint of the run; nothing was chosen by these scores.",
         ],
         "limits": [
             "## What it is not",

@@ -23,6 +23,7 @@ from albertine.inference.whitening import LONGEST, measure, sentences_of
 from albertine.layout import Packed, pack
 from albertine.model.pooling import mean_rows, text_vectors
 from albertine.tasks.datasets.similarity import read
+from albertine.tasks.embed import Likeness
 from albertine.tasks.registry import named
 
 SETS = {
@@ -30,6 +31,11 @@ SETS = {
     "zh": {"lcqmc": "lcqmc", "bq": "bq_corpus", "afqmc": "afqmc"},
 }
 MOST, TOGETHER = 2000, 64
+
+
+def pairs_of(name: str, folder: Path) -> list[Likeness]:
+    """The first pairs of a dev set that have a score."""
+    return [p for p in read(named(name), folder, "dev") if p.label is not None][:MOST]
 
 
 def main() -> None:
@@ -58,7 +64,7 @@ def main() -> None:
     ways["all depths"] = lambda packed: text_vectors(model, packed, "depths")
     found: dict[str, dict[str, float]] = {way: {} for way in ways}
     for name, folder in SETS[language].items():
-        pairs = [p for p in read(named(name), options.shared / folder, "dev") if p.score is not None][:MOST]
+        pairs = pairs_of(name, options.shared / folder)
         sides = [tokenizer.encode_batch([getattr(p, side) for p in pairs]) for side in ("text", "pair")]
         rows = [[tokenizer.layout(ids, max_length=LONGEST)[0] for ids in side] for side in sides]
         for way, vectors in ways.items():
@@ -68,7 +74,7 @@ def main() -> None:
                     for r in rows
                 )
             cosines = torch.cosine_similarity(a, b).tolist()
-            found[way][name] = spearman([p.score or 0.0 for p in pairs], cosines)
+            found[way][name] = spearman([p.label for p in pairs], cosines)
     for way, scores in found.items():
         print(f"{way:18}", *(f"{name} {score:.3f}" for name, score in scores.items()))
     if options.save:

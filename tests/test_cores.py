@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 
 from albertine.bench.machine import describe
-from albertine.cores import others_running, usable_cores
+from albertine.cli.app import _let_threads_wait
+from albertine.cores import limited, others_running, usable_cores
 from albertine.corpus.prepare import prepare
 from albertine.corpus.reader import Corpus
 from tests.corpus.texts import letter_tokenizer, library
 
 
-def test_the_processors_of_this_process_are_counted() -> None:
+def test_the_processors_of_this_process_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("albertine.cores.QUOTA", "nowhere")
     if hasattr(os, "sched_setaffinity"):
         all_of_them = os.sched_getaffinity(0)
         os.sched_setaffinity(0, {min(all_of_them)})
@@ -40,6 +42,7 @@ def test_what_wants_a_processor_is_counted_now_and_over_the_last_minute(
 def test_a_corpus_is_made_where_linux_calls_are_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("albertine.cores.QUOTA", "nowhere")
     for name in ("sched_getaffinity", "posix_fallocate"):
         monkeypatch.delattr(os, name, raising=False)
     assert usable_cores() == os.cpu_count() == describe()["cores"]
@@ -49,3 +52,23 @@ def test_a_corpus_is_made_where_linux_calls_are_missing(
     )
     assert manifest.documents == 60
     Corpus(tmp_path / "corpus").verify(full=True)
+
+
+def test_the_limit_of_a_container_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("albertine.cores.QUOTA", str(tmp_path / "cpu.max"))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
+    for told, cores in (("400000 100000\n", 4), ("50000 100000\n", 1), ("max 100000\n", 64)):
+        (tmp_path / "cpu.max").write_text(told)
+        assert usable_cores() == cores and limited() == (cores < 64)
+
+
+def test_torch_has_as_many_threads_as_a_container_gives_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("albertine.cores.QUOTA", str(tmp_path / "cpu.max"))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
+    for told, threads in (("300000 100000\n", "3"), ("max 100000\n", None)):
+        monkeypatch.setattr(os, "environ", {})
+        (tmp_path / "cpu.max").write_text(told)
+        _let_threads_wait([])
+        assert os.environ.get("OMP_NUM_THREADS") == threads

@@ -12,6 +12,7 @@ by `benchmarks.transformers_baseline`.
 from __future__ import annotations
 
 import argparse
+import sys
 from itertools import product
 from pathlib import Path
 
@@ -61,18 +62,27 @@ def contestants(words: list[str], model: Path, work: Path) -> dict[str, Path]:
     return found
 
 
+def called(model: str) -> str:
+    """The name of a model; of one in the folder of a run the run's."""
+    path = Path(model)
+    return path.parent.name if path.name in ("best", "final") and path.parent.name else path.name
+
+
 def main(words: list[str] | None = None) -> None:
     arguments = parsed(words)
     model = model_folder(arguments.model)
-    work = arguments.work or Path("runs") / "tuned" / Path(arguments.model).name
+    work = arguments.work or Path("runs") / "tuned" / called(arguments.model)
     everyone = contestants(arguments.contestants, model, work)
     language = language_of(albertine.load_tokenizer(model))
     names = arguments.tasks or [name for name, task in TASKS.items() if task.language == language]
     files = Files(arguments.shared, work / "data")
     contest = Contest(everyone, files, work, arguments.steps, arguments.rate)
     find = contest.kept if arguments.kept else contest.result
-    runs = product(names, range(arguments.first, arguments.seeds + 1), everyone)
-    found = (find(name, TASKS[name], who, seed) for name, seed, who in runs)
+    runs = list(product(names, range(arguments.first, arguments.seeds + 1), everyone))
+    found = [find(name, TASKS[name], who, seed) for name, seed, who in runs]
+    for (name, seed, who), result in zip(runs, found, strict=True):
+        if result is None:
+            print(f"left out, not done or of other files: {name} {who} seed {seed}", file=sys.stderr)
     results = [result for result in found if result is not None]
     text = in_markdown(results, TASKS, arguments.note)
     (work / "table.md").write_text(text, encoding="utf-8")
@@ -88,13 +98,14 @@ def main(words: list[str] | None = None) -> None:
                     "optimizer": TASKS[name].optimizer,
                     "rate": arguments.rate or TASKS[name].rate,
                     "batch": TASKS[name].batch,
+                    "task": dict(TASKS[name].task),
                 }
                 for name in names
             },
             "notes": {name: TASKS[name].note for name in names},
             "runs": [{k: v for k, v in result.items() if k != "stamp"} for result in results],
         }
-        model_name = Path(arguments.model).name
+        model_name = called(arguments.model)
         other = () if model_name.startswith("albertine-mini-") else (model_name,)
         name = "-".join(("tuned", language, *(arguments.tasks or ()), *other))
         path = save_result(name, {"machine": describe(), **told})

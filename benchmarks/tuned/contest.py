@@ -28,9 +28,12 @@ Result = dict[str, Any]
 
 def untrained(model: Path, folder: Path) -> Path:
     """A folder with the shape and the tokenizer of a model and random weights; written once."""
+    found, tokenizer = albertine.load(model), albertine.load_tokenizer(model)
     if not (folder / "config.json").is_file():
-        found = albertine.load(model)
-        albertine.save(Model(found.config, found.heads, seed=1), albertine.load_tokenizer(model), folder)
+        albertine.save(Model(found.config, found.heads, seed=1), tokenizer, folder)
+    same = albertine.load_tokenizer(folder).fingerprint == tokenizer.fingerprint
+    if not same or albertine.load(folder).config != found.config:
+        raise SystemExit(f"{folder} is of another model; name another --work")
     return folder
 
 

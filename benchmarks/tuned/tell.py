@@ -17,7 +17,7 @@ def in_markdown(results: Iterable[Result], tasks: Mapping[str, Task], note: str 
     for result in results:
         found.setdefault((result["task"], result["contestant"]), []).append(result)
     names = list(dict.fromkeys(name for name, _ in found))
-    everyone = list(dict.fromkeys(who for _, who in found))
+    everyone = sorted(dict.fromkeys(who for _, who in found), key=lambda who: who != "model")
     rows = [
         [
             name,

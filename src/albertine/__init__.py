@@ -94,10 +94,12 @@ def save(model: Model, tokenizer: SavableTokenizer | None, folder: str | Path) -
         ModelError: the folder holds something else, or cannot be written; or the model is one that `load`
             would refuse: adapters are not merged, a layer has another shape, a weight is not finite.
     """
+    from albertine.files import from_home
     from albertine.interop.huggingface import save_model
     from albertine.interop.sentence_transformers import vector_files
 
-    save_model(model, tokenizer, folder, extra_files=vector_files(Path(folder), same_weights=False))
+    folder = from_home(folder)
+    save_model(model, tokenizer, folder, extra_files=vector_files(folder, same_weights=False))
 
 
 @needs_torch

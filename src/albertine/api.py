@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from albertine.arithmetic import InferencePrecision
 from albertine.errors import SettingsError, needs_torch
+from albertine.files import from_home
 from albertine.settings import RunSettings, merged, read_yaml, resolve
 
 if TYPE_CHECKING:
@@ -61,9 +62,9 @@ def prepare(
 
     if tokenizer is not None and vocab_size is not None:
         raise SettingsError("a given tokenizer is not trained", remedy="Leave out tokenizer, or vocab_size")
-    paths = [Path(p) for p in ([text] if isinstance(text, str | Path) else text)]
+    paths = [from_home(p) for p in ([text] if isinstance(text, str | Path) else text)]
     reading = {name: options[name] for name in ("format", "text_field", "encoding") if name in options}
-    source, folder = Source(paths, **reading), Path(output)
+    source, folder = Source(paths, **reading), from_home(output)
     chosen = source.language(language)
     if tokenizer is not None:
         vocabulary = load_tokenizer(tokenizer)
@@ -127,7 +128,7 @@ def distill(
     from albertine.pretraining.distilling import distillation_settings
     from albertine.pretraining.run import pretrain as begin
 
-    folder, recipe = (None if path is None else Path(path) for path in (run, config))
+    folder, recipe = (None if path is None else from_home(path) for path in (run, config))
     settings = distillation_settings(Path(teacher), Path(corpus), folder, student, recipe)
     return _whole(begin(settings, resume=resume, branch_from=branch_from, reporter=reporter))
 
@@ -182,10 +183,10 @@ def finetune(
             f"encoder names a model, and is of the type {type(encoder).__name__}",
             remedy="Give its folder or name; what becomes of it stands in encoder_options",
         )
-    recipe = {} if config is None else read_yaml(Path(config))
+    recipe = {} if config is None else read_yaml(from_home(config))
     name = name or recipe.get("name") or "finetune"
     output = output or recipe.get("output") or "runs"
-    folder = Path(str(output)).expanduser() / str(name)
+    folder = from_home(str(output)) / str(name)
     files, kept = dict[str, Path | list[Path]](), list[KeptRows]()
     for split, rows in {"train": train, "dev": dev, "test": test}.items():
         if isinstance(rows, list | tuple) and rows and all(isinstance(one, str | Path) for one in rows):
@@ -241,8 +242,8 @@ def score(
     from albertine.pretraining.reading import reading
     from albertine.pretraining.scores import held_out_scores, open_pretrained, token_counts
 
-    files = [Path(path) for path in ([texts] if isinstance(texts, str | Path) else texts)]
-    folder = None if corpus is None else Path(corpus)
+    files = [from_home(path) for path in ([texts] if isinstance(texts, str | Path) else texts)]
+    folder = None if corpus is None else from_home(corpus)
     judged = open_pretrained(model, device=device, precision=precision)
     found: dict[str, dict[str, Any]] = {"mlm": {"task": "mlm"}}
     how: dict[str, Any] = {"max_length": max_length}
@@ -286,7 +287,7 @@ def evaluate(
     with TemporaryDirectory() as name:
         folder = Path(name) / "rows"
         kept = [] if isinstance(file, str | Path) else [KeptRows.of(file, folder, "test")]
-        own = kept[0].path if kept else Path(file)
+        own = kept[0].path if kept else from_home(file)
         with keeping(kept, folder):
             run = open_run(Path(model), file=own, precision=precision)
             return _scores(judge(run, ("test",), device))
@@ -323,4 +324,4 @@ def _part(name: str, given: Part | None) -> Part:
 
 def _settings(cls: type[S], config: str | Path | None, given: Mapping[str, Any]) -> S:
     """Settings of a recipe with others over them."""
-    return resolve(cls, merged({} if config is None else read_yaml(Path(config)), given), config)
+    return resolve(cls, merged({} if config is None else read_yaml(from_home(config)), given), config)

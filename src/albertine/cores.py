@@ -7,11 +7,30 @@ import os
 from pathlib import Path
 
 RUNNING = "/proc/loadavg"
+QUOTA = "/sys/fs/cgroup/cpu.max"
 
 
 def usable_cores() -> int:
-    """How many they are; where the system knows no such limit (macOS), all there are."""
+    """How many they are, by the limit of a container too; where the system knows no limit (macOS), all."""
+    return max(1, math.ceil(min(_allowed(), _quota())))
+
+
+def limited() -> bool:
+    """Whether a container gives this process less time than its processors have."""
+    return _quota() < _allowed()
+
+
+def _allowed() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _quota() -> float:
+    """The time that a container gives, in processors."""
+    try:
+        most, period = Path(QUOTA).read_text(encoding="ascii").split()
+        return int(most) / int(period)
+    except (OSError, ValueError):  # "max": there is no limit
+        return math.inf
 
 
 def usable_threads() -> int:

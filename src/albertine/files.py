@@ -111,6 +111,11 @@ def replaced_folder(path: Path) -> Iterator[Path]:
     _discard(old, part)
 
 
+def from_home(path: str | Path) -> Path:
+    """A path that a person writes, with `~` for the home folder; a name of nobody stays as it is."""
+    return Path(os.path.expanduser(path))
+
+
 def standing(path: Path) -> Path:
     """Where a reader finds a folder that a person names: at `path`, or at the whole copy beside it where a
     kill in `replaced_folder` left none there, or, if `path` is the name of a released model, in the package.

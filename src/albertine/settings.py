@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from albertine.arithmetic import Precision
 from albertine.errors import SettingsError
+from albertine.files import from_home
 from albertine.released import released_or
 
 MAX_BYTES = 1_000_000
@@ -40,7 +41,7 @@ class Settings(BaseModel):
     def _at_home(cls, value: Any) -> Any:
         if isinstance(value, tuple):
             return tuple(map(cls._at_home, value))
-        return _utf8(Path(os.path.expanduser(value))) if isinstance(value, Path) else value
+        return _utf8(from_home(value)) if isinstance(value, Path) else value
 
 
 def _utf8(path: Path) -> Path:

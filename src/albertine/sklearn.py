@@ -17,6 +17,7 @@ from albertine import api
 from albertine.arithmetic import Precision
 from albertine.errors import InputError, RunError, SettingsError
 from albertine.settings import merged
+from albertine.tasks.asking import chunks
 from albertine.tasks.datasets.classes import class_name
 from albertine.tasks.predictor import Predictor
 from albertine.tasks.readers.table import Row
@@ -133,7 +134,10 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         asked: list[Any] = [(t["text"], t["pair"]) if "pair" in t else t["text"] for t in _texts(X)]
         self._asked = self._asked or self._open(self.model_)
-        return np.array([list(said.values()) for said in self._asked.classify(asked)])[:, self._columns]
+        told = (
+            self._asked.classify(part) for part in chunks(asked, 512)
+        )  # a dictionary of all classes a text
+        return np.concatenate([np.array([list(x.values()) for x in part]) for part in told])[:, self._columns]
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The likeliest class of every text."""

@@ -18,10 +18,12 @@ from safetensors.torch import save_file
 
 from albertine.bench import batches
 from albertine.bench.contest import compete
+from albertine.inference.windows import Reading
 from albertine.model.presets import preset
 from benchmarks import learned, memories, objectives, release, table
 from benchmarks.gpu.__main__ import saved_as
 from benchmarks.intervals import interval
+from benchmarks.vectors import pairs_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -125,3 +127,22 @@ def test_a_busy_machine_leaves_a_ratio_out(tmp_path: Path) -> None:
     told = {"date": "2026-01-01", "speed": {"runs": runs, "ratios": {}}}
     (tmp_path / "2026-01-01-transformer-xl.json").write_text(json.dumps(told))
     assert "| albertine float32 | 1 |  |" in "".join(memories.transformer_xl(tmp_path))
+
+
+def test_vectors_are_judged_by_the_scores_of_pairs(tmp_path: Path) -> None:
+    (tmp_path / "dev.tsv").write_text("一\t二\t1\n三\t四\t0\n", encoding="utf-8")
+    assert [pair.label for pair in pairs_of("lcqmc", tmp_path)] == [1, 0]
+
+
+def test_the_best_epoch_is_said_to_be_one(tmp_path: Path) -> None:
+    row = {"score": 0.5, "first_epoch": 0.4, "seconds_an_epoch": 1.0}
+    told = {"settings": {"epochs": 4, "seeds": 3}, "median": {"shared": row}}
+    (tmp_path / "2026-01-01-unsharing-x.json").write_text(json.dumps(told))
+    assert "best by dev" in "".join(table.unsharing(tmp_path))
+
+
+def test_the_peer_answers_as_long_as_we_do() -> None:
+    peer = pytest.importorskip("benchmarks.peer_finetuning")
+    told = SimpleNamespace(family=SimpleNamespace(reading=Reading(stride=40, longest=50)))
+    assert peer.Answers(told).reading.longest == 50
+    assert peer.Answers(told).overlap(128) == 128 - 3 - 16 - 40

@@ -164,3 +164,13 @@ def test_transformers_pretrains_a_folder_that_we_tune(corpus: Path, tmp_path: Pa
     before = (tmp_path / "peer" / "model.safetensors").stat().st_mtime_ns
     transformers_baseline.main(words)  # what is there stays
     assert (tmp_path / "peer" / "model.safetensors").stat().st_mtime_ns == before
+
+
+def test_models_of_two_runs_are_told_apart(model: Path, tmp_path: Path) -> None:
+    assert (
+        tuned.called("runs/cloze/best") == "cloze"
+        and tuned.called("albertine-mini-en") == "albertine-mini-en"
+    )
+    untrained(model, tmp_path / "u")
+    with pytest.raises(SystemExit, match="another model"):
+        untrained(stand_in.put(tmp_path, "zh"), tmp_path / "u")

@@ -138,3 +138,12 @@ def test_what_is_not_in_order_is_not_sent(albertine: Command, folder: Path, tmp_
     refused("holds no model.safetensors")
     with pytest.raises(ModelError, match="is no name of the hub"):
         send(hub_upload.Shipment(folder, (), ()), "no owner")
+
+
+def test_a_vocabulary_of_another_name_is_sent(folder: Path) -> None:
+    for file in ("tokenizer.json", "tokenizer_config.json", "spiece.model", "vocab.txt"):
+        (folder / file).unlink(missing_ok=True)
+    pieces = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b")
+    (folder / "vocab-en.txt").write_text("".join(f"{piece}\n" for piece in pieces))
+    (folder / "added_tokens.json").write_text(json.dumps({"[E1]": 7}))
+    assert {"vocab-en.txt", "added_tokens.json"} <= dict(shipment(folder).files).keys()

@@ -21,6 +21,7 @@ from albertine.export.make import _verified, export
 from albertine.export.opened import Opened, opened
 from albertine.export.outputs import Head
 from albertine.export.verify import Arrays, Compared, Verified, rounding_of
+from albertine.interop.heads import task_in
 from albertine.interop.hub_upload import shipment
 from albertine.interop.huggingface import read_folder
 from albertine.interop.pickled import PICKLED
@@ -392,3 +393,25 @@ def test_every_option_of_the_command_reaches_the_export(
     assert albertine("export", "m", tmp_path / "out", *more).code == 0
     how = {"head": "embed", "overwrite": True, "options": ExportOptions()}
     assert asked.pop() == (["openvino", "gguf"], how)
+
+
+@pytest.mark.parametrize("task", ["choose", "answer", "relate", "classify", "tag"])
+def test_vectors_of_a_tuned_model_tell_of_no_head(task: str, tmp_path: Path) -> None:
+    """Kills: options told by the first number of their vectors, a server that does not start."""
+    assert task_in(opened(put_model(tmp_path, task), "embed").config) is None
+
+
+def test_one_number_a_text_is_compared_by_its_size() -> None:
+    head, run = asked("choose", False)
+    assert isinstance(head, Head)
+    much = verify.verify(head, lambda x: {name: 100 * y for name, y in run(x).items()})
+    assert much.cosine < 0.999
+    assert verify.verify(head, lambda x: {name: y + 1e-3 for name, y in run(x).items()}).cosine > 0.999
+
+
+def test_pieces_added_to_the_tokenizer_before_go_with_it(tmp_path: Path) -> None:
+    folder = saved.embedder(tmp_path / "m")
+    (folder / "added_tokens.json").write_text(json.dumps({"[E1]": 99999}))
+    saved.embedder(folder)
+    assert not (folder / "added_tokens.json").exists()
+    load_tokenizer(folder)

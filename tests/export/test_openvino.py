@@ -172,3 +172,10 @@ def test_options_of_other_formats_are_refused(
 ) -> None:
     with pytest.raises(SettingsError, match=message):
         export(tmp_path / "none", tmp_path / "out", to, options=options)
+
+
+def test_no_row_is_longer_than_the_model_reads(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text(saved.TEXT, encoding="utf-8")
+    source = opened(saved.embedder(tmp_path / "m", max_position_embeddings=16))
+    rows = calibrated.calibration(source, [tmp_path / "text.txt"])
+    assert max(x["input_ids"].shape[1] for x in rows) <= 16

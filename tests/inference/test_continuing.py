@@ -214,3 +214,15 @@ def test_the_command_goes_on_and_says_what_it_cannot(
     assert run(["predict", "continue", str(tmp_path / "rotary"), TEXTS[0]]) == 2
     assert "no language model with relative positions" in capsys.readouterr().err
     assert np.isfinite(found[0].score)
+
+
+@torch.no_grad()
+def test_without_a_memory_the_next_token_sees_the_newest_ones(
+    model: Model, tokenizer: SentencePieceTokenizer
+) -> None:
+    """Within a segment all of them, beyond it the last segment; kills: a text known by its last token."""
+    ids, going = tokenizer.encode(TEXTS[0])[:10], Going(left_to_right=True, memory=0, segment=10)
+    said = Continuation(model, tokenizer, [ids[:9]], going).next([0], [ids[9]])
+    torch.testing.assert_close(said, Continuation(model, tokenizer, [ids], going).first)
+    beyond = Continuation(model, tokenizer, [ids], replace(going, segment=6)).first
+    torch.testing.assert_close(beyond, Continuation(model, tokenizer, [ids[4:]], going).first)

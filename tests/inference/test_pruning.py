@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -127,9 +128,12 @@ def test_unknown_characters_are_counted(place: Path, tmp_path: Path) -> None:
     assert told.unknown == 0 < told.unknown_after
 
 
-def test_weights_of_16_bits_stay_so(place: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("stored", ["float16", "bfloat16"])
+def test_weights_of_16_bits_stay_so(place: Path, tmp_path: Path, stored: Any) -> None:
     found = read_folder(place / "model")
-    save_model(found.model, load_tokenizer(place / "model"), tmp_path / "half", stored="float16")
+    with torch.no_grad():
+        found.model.encoder.attention[0].query.weight[0, 0] = 1e-9  # which float16 has none of
+    save_model(found.model, load_tokenizer(place / "model"), tmp_path / "half", stored=stored)
     prune(tmp_path / "half", place / "corpus", tmp_path / "small")
     size = (tmp_path / "small" / "model.safetensors").stat().st_size
     assert size < (tmp_path / "half" / "model.safetensors").stat().st_size

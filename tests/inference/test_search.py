@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from itertools import product
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from albertine.errors import SettingsError
 from albertine.inference.search import Draw, Hypothesis, Search, beam_search, sample
 
 END = 0
@@ -182,3 +184,12 @@ def test_a_text_that_ends_costs_no_beam() -> None:
 
     (found,) = beam_search(torch.tensor([[0.5, 0.3, 0.2]]).log(), after, END, Search(2, 3))
     assert [f.ids for f in found] == [(), (2,)]
+
+
+@pytest.mark.parametrize("how", [{"temperature": 0.0}, {"temperature": -1.0}, {"count": 0}, {"top_p": 2.0}])
+def test_draws_that_mean_nothing_are_refused(how: dict[str, Any]) -> None:
+    """Kills: texts of nothing but token 0."""
+    with pytest.raises(SettingsError, match="nothing can be drawn"):
+        Draw(**how)
+    with pytest.raises(SettingsError, match="nothing can be found"):
+        Search(beams=0)

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import albertine
 from albertine.analysis.parameters import parameters_by_part
-from albertine.cli.app import build
+from albertine.cli.app import build, run
 from albertine.cli.lookup import look_up_model
 from albertine.errors import ModelError, SettingsError
 from albertine.interop.heads import head_config
@@ -28,6 +28,7 @@ from albertine.interop.lonepatient import save_lonepatient
 from albertine.interop.lonepatient_names import layout_of, lonepatient_plan
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
+from albertine.text.wordpiece import WordPieceTokenizer
 from tests.interop.test_roformer import assert_same_model
 from tests.model import builders
 
@@ -218,3 +219,17 @@ def test_a_tuned_model_is_written_with_its_classifier(tmp_path: Path) -> None:
     assert all(torch.equal(again.extra[name], x) for name, x in head.items())
     assert (again.config["num_labels"], again.config["id2label"]["2"]) == (3, "c")
     assert not (tmp_path / "out" / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize("layout", ["lonepatient", "google", None])
+def test_a_tokenizer_with_more_pieces_than_embeddings_is_refused(layout: str | None, tmp_path: Path) -> None:
+    """On every way out, not only on the one to transformers."""
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdef"]
+    model = Model(builders.config(vocab_size=len(pieces)), {"mlm"})
+    save_model(model, WordPieceTokenizer(pieces), tmp_path / "in")
+    (tmp_path / "in" / "tokenizer.json").unlink()
+    vocabulary = tmp_path / "in" / "vocab.txt"
+    vocabulary.write_text(vocabulary.read_text() + "z\n")
+    words = ["convert", f"{tmp_path}/in", f"{tmp_path}/out", *(["--to", layout] if layout else [])]
+    assert run(build(), words) == 2
+    assert not (tmp_path / "out").exists()

@@ -313,3 +313,15 @@ def test_fill_mask_and_the_auto_classes(shared: bool, tmp_path: Path) -> None:
         logits = model.mlm_logits(hidden[0, place : place + 1])
     assert best["token"] == int(logits.argmax())
     assert best["score"] == pytest.approx(float(logits.softmax(1).max()), abs=1e-5)
+
+
+def test_a_table_without_columns_and_a_number_without_axes(tmp_path: Path) -> None:
+    """Kills: terabytes asked for by a file of a few bytes; a traceback."""
+    save_model(unshared(), None, tmp_path / "m")
+    file = tmp_path / "m" / "model.safetensors"
+    tensors = load_file(file)
+    save_file(tensors | {"logit_scale": torch.tensor(2.0)}, file)
+    assert read_folder(tmp_path / "m").extra.keys() == {"logit_scale"}
+    save_file(tensors | {"roformer.encoder.embed_positions.weight": torch.empty(1 << 40, 0)}, file)
+    with pytest.raises(ModelError, match="not the table of sines and cosines"):
+        albertine.load(tmp_path / "m")

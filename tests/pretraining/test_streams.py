@@ -32,6 +32,7 @@ from albertine.pretraining.data import predicted_counts
 from albertine.pretraining.first_model import first_model
 from albertine.pretraining.held_out import judge_streams
 from albertine.pretraining.run import fingerprint, pretrain
+from albertine.pretraining.scores import objective_of, open_pretrained
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.pretraining.stages import check_processes
 from albertine.pretraining.stream_data import StreamBatches, dealt, held_out_streams
@@ -421,6 +422,8 @@ def test_a_branch_keeps_its_text_and_memory(build: Build) -> None:
         ({"kind": "permutation", "permutation": {"reuse": 30}}, {}, "no room for two pieces"),
         ({"kind": "permutation", "permutation": {"predictions": 33}}, {}, "33 predictions"),
         ({"kind": "permutation", "permutation": {"beta": 7}}, {}, "no context"),
+        ({"kind": "permutation", "permutation": {"reuse": 15}}, {}, "blocks of one token alone in common"),
+        ({"kind": "causal", "masking": {"probability": 0.3}}, {}, "objective.masking belongs to"),
         ({"kind": "causal"}, {"stages": [{"begin": 0}]}, "leave stages out"),
     ],
 )
@@ -499,3 +502,10 @@ def test_what_earlier_runs_were_made_of_is_told_as_ever(build: Build) -> None:
     assert (
         streams["kind"] == "permutation" and streams["memory"] == 24 and streams["permutation"]["reuse"] == 16
     )
+
+
+def test_segments_of_another_length_predict_the_same_share(build: Build) -> None:
+    folder = run(settings_of(build, objective={"kind": "permutation", "permutation": {"predictions": 6}}))
+    judged = open_pretrained(folder / "final")
+    assert objective_of(judged, 16).permutation.predictions == 3
+    assert objective_of(judged, None).permutation.predictions == 6

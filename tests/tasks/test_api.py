@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -169,3 +170,26 @@ def test_importing_is_cheap() -> None:
     assert out == ["False ['Predictor', 'distill']\n", "False\n"]
     with pytest.raises(AttributeError, match="no attribute `finetuned`"):
         albertine.finetuned  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_a_moved_run_has_its_rows_with_it(pretrained: Path, tables: dict[str, Path], tmp_path: Path) -> None:
+    train = rows(tables["train"])
+    how = {"output": tmp_path / "here", "name": "a", "task": TASK, "reporter": QUIET, **FAST}
+    expected = albertine.evaluate(albertine.finetune(pretrained, train=train, dev=train[:20], **how).folder)
+    (tmp_path / "here").rename(tmp_path / "there")
+    assert albertine.evaluate(tmp_path / "there" / "a") == expected
+
+
+def test_home_is_found_by_every_call(
+    pretrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kills: a folder named `~`."""
+    (tmp_path / "work").mkdir()
+    shutil.copytree(pretrained, tmp_path / "m")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path / "work")
+    albertine.save(albertine.load("~/m"), albertine.load_tokenizer("~/m"), "~/copy")
+    assert (tmp_path / "copy" / "config.json").is_file() and not Path("~").exists()
+    (tmp_path / "text.txt").write_text("A man came. He was old.\n\n" * 40)
+    albertine.prepare("~/text.txt", "~/corpus", tokenizer="~/m")
+    assert (tmp_path / "corpus" / "manifest.json").is_file() and not any(Path().iterdir())

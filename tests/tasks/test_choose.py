@@ -241,3 +241,15 @@ def test_a_passage_is_shown_up_to_its_length() -> None:
         return str(line["passage"])
 
     assert shown(SHOWN) == "x" * SHOWN and shown(SHOWN + 1) == "x" * SHOWN + " …"
+
+
+@pytest.mark.parametrize(
+    ("options", "right", "place"),
+    [([1, 2, 3, 4], 3, 2), ([10, 20, 30], 20.0, 1), ([7, 9], 0, 0), (["1", "2"], 1, 1)],
+)
+def test_options_that_are_numbers_are_their_own_words(
+    options: list[object], right: float, place: int
+) -> None:
+    rows = rows_of([{"text": "a", "options": options, "right": right}])
+    (found,) = own_choices(rows, Columns(label="right"))
+    assert found.label == place

@@ -13,10 +13,13 @@ import torch
 
 from albertine.cli.app import run
 from albertine.errors import ModelError
+from albertine.inference.whitening import measure
 from albertine.inference.windows import PassageTokens, Reading, rows_of
 from albertine.interop.huggingface import load_model, save_model
+from albertine.interop.sentence_transformers import sentence_files
+from albertine.layout import pack
 from albertine.model.model import Model
-from albertine.model.task_model import Classifier
+from albertine.model.task_model import Classifier, Embedder
 from albertine.pretraining.first_model import encoder_config
 from albertine.pretraining.settings import EncoderChanges, ModelChoice
 from albertine.tasks.answer import Question, encode, windows_to_learn
@@ -239,3 +242,49 @@ def test_a_tokenizer_that_puts_cls_first_is_refused(
     load_tokenizer(last).save(tmp_path / "other")
     with pytest.raises(ModelError, match=r"first token of a text.*puts <cls> last"):
         Predictor(tmp_path / "other")
+
+
+def test_sentence_transformers_takes_cls_where_it_stands(
+    last: Path, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    package = pytest.importorskip("sentence_transformers")
+    model, texts = load_model(last), ["he said", "the house of the old man"]
+    files = sentence_files(Embedder(model, "cls"))
+    save_model(model, tokenizer, tmp_path / "e", extra_files=files)
+    theirs = package.SentenceTransformer(str(tmp_path / "e"), device="cpu").encode(texts)
+    ours = Predictor(tmp_path / "e", precision="float32").embed(texts)
+    np.testing.assert_allclose(ours, theirs, atol=1e-4)
+
+
+def test_a_mask_is_filled_with_cls_in_its_own_segment(
+    last: Path, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    model = Model(load_model(last).config, {"mlm"}, seed=3).eval()
+    with torch.no_grad():
+        for block in model.encoder.attention:
+            block.segments.mul_(30)  # type: ignore[union-attr,operator]
+    save_model(model, tokenizer, tmp_path / "m")
+    text = f"the old {tokenizer.special.mask} sat in the house"
+    row = tokenizer(text)
+    place = torch.tensor([row["input_ids"].index(tokenizer.mask_id)])
+    with torch.inference_mode():
+        packed = pack([row["input_ids"]], [row["token_type_ids"]])
+        logits = model.pretraining_forward(packed, place)[0][0]
+    logits[sorted(tokenizer.special_ids)] = float("-inf")
+    wanted = logits.softmax(0).topk(3).values.tolist()
+    (found,) = Predictor(tmp_path / "m", precision="float32").fill_mask(text, top_k=3)
+    assert [guess.probability for guess in found] == pytest.approx(wanted, rel=1e-4)
+
+
+def test_a_whitening_is_of_texts_as_they_are_read(last: Path, tokenizer: Tokenizer) -> None:
+    model = load_model(last).eval()
+    with torch.no_grad():
+        for block in model.encoder.attention:
+            block.segments.mul_(30)  # type: ignore[union-attr,operator]
+    texts = [f"the old man said {'good ' * (i % 9)}house {i}" for i in range(100)]
+    laid_out = [tokenizer.layout(ids) for ids in tokenizer.encode_batch(texts)]
+    with torch.no_grad():
+        packed = pack([ids for ids, _ in laid_out], [types for _, types in laid_out])
+        states = model.encoder(packed, depth=1).last_hidden
+    means = torch.stack([x.mean(0) for x in states.split([len(ids) for ids, _ in laid_out])])
+    torch.testing.assert_close(measure(model, tokenizer, texts, 1).mean, means.mean(0), atol=1e-5, rtol=0)

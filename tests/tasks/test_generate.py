@@ -469,3 +469,9 @@ def test_all_that_is_said_of_the_search_is_done(monkeypatch: pytest.MonkeyPatch)
         assert run(["predict", "continue", "m", "a", *words, *far]) == 0
     draw, search, going = Draw(2, 5, 3, 0.5, 0.7, 9), Search(2, 5, 0.3), Going(True, 16, 4)
     assert seen == [draw, search, (draw, going), (search, going)]
+
+
+def test_what_is_no_text_is_named(written: Path) -> None:
+    for given, says in ((["a", "b"], "a list"), (None, "empty"), (float("nan"), "empty")):
+        with pytest.raises(DataError, match=rf"^text: is {says}, not text"):
+            Predictor(written / "best").generate(given)  # type: ignore[arg-type]

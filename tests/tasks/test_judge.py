@@ -466,3 +466,16 @@ def test_an_old_command_is_told_as_one_that_runs(
         told = albertine("evaluate", *members, *more).err.partition("write: albertine ")[2]
         outcome = albertine(*shlex.split(told))
         assert outcome.code == 0, outcome.err
+
+
+def test_members_are_picked_on_one_dev_file(members: list[Path], tmp_path: Path) -> None:
+    """Also where only the test file is asked for."""
+    other, short = table(tmp_path / "o.csv", 100, 8), table(tmp_path / "s.csv", 50, 8)
+    for dev, message in (
+        (other, r"dev files of .* differ from example \d+ on"),
+        (short, "differ: 100 and 50"),
+        ("null", "has a dev file and .* has none"),
+    ):
+        runs = [open_run(members[0]), open_run(members[1], [f"task.dev={dev}"])]
+        with pytest.raises(DataError, match=message):
+            ensemble(runs, pick=2, splits=["test"])

@@ -138,3 +138,8 @@ def test_a_run_on_frames_and_then_on_a_file_without_labels(
     (tmp_path / "new.csv").write_text("review\nthe good old house\nnever he said\n")
     (judged,) = judge(open_run(result.folder, file=tmp_path / "new.csv"), ["test"])
     assert len(judged.answers) == 2 and judged.scores == {}
+
+
+def test_a_mark_inside_a_text_keeps_its_place(read: Read) -> None:
+    (example,) = read(train=[{"text": "\ufeff张三来了", "label": [["P", 1, 3]]}], kind="entities").train.asked
+    assert [example.text[a:b] for _, a, b in example.label] == ["张三"]

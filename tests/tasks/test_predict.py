@@ -576,3 +576,9 @@ def test_an_output_made_meanwhile_stays(tuned: Path, tables: dict[str, Path], tm
     with pytest.raises(SettingsError, match="is there already"):
         predict_file(Predictor(tuned), tables["dev"], output, fields=FIELDS, progress=meanwhile)
     assert output.read_text() == "another's"
+
+
+def test_columns_by_number(tuned: Path) -> None:
+    frame = pytest.importorskip("pandas").DataFrame([["a man", "x"]])
+    (row,) = Predictor(tuned).predict(frame, text=0)
+    assert row["0"] == "a man" and row["prediction"]

@@ -291,9 +291,9 @@ def test_not_all_masks_are_held_at_once(pretrained: Path, monkeypatch: pytest.Mo
 
     plain, held = pretraining_heads.word_logits, list[int]()
 
-    def counted(model: Any, rows: Any, places: Any) -> Any:
+    def counted(model: Any, rows: Any, types: Any, places: Any) -> Any:
         held.append(sum(map(len, places)))
-        return plain(model, rows, places)
+        return plain(model, rows, types, places)
 
     monkeypatch.setattr(pretraining_heads, "word_logits", counted)
     found = Predictor(pretrained, precision="float32").fill_mask_all(["the [MASK]"] * 2500, top_k=1)

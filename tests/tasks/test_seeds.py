@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import statistics
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from albertine.errors import DataError, SettingsError
 from albertine.tasks import seeds
 from albertine.tasks.data import once, read_data
 from albertine.tasks.finetune import FinetuneResult, finetune
+from albertine.tasks.record import stamp
 from albertine.tasks.seeds import over_seeds
 from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.sources import Data
@@ -100,3 +102,15 @@ def test_the_best_seed_has_the_best_first_score(
         assert tree["runs"] == [f"toy-seed-{seed}" for seed in runs]
         assert tree["metrics"]["accuracy"]["values"] == [values[seed] for seed in runs]
         assert tree["best"] == found.best.name == f"toy-seed-{best}"
+
+
+def test_a_card_beside_the_encoder_changes_no_run(tune: Tune, pretrained: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(pretrained, model)
+    settings = tune(encoder={"folder": model})
+    before = stamp(settings)
+    (model / "README.md").write_text("# A card\n")
+    (model / "scores.json").write_text("[]")
+    assert stamp(settings) == before
+    (model / "config.json").write_bytes((model / "config.json").read_bytes() + b"\n")
+    assert stamp(settings) != before

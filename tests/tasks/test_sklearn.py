@@ -220,3 +220,15 @@ def test_columns_of_other_libraries(small: TextClassifier) -> None:
         fitted = clone(short).fit(X, y)
         assert fitted.classes_.tolist() == [3, 5]
         np.testing.assert_array_equal(fitted.predict_proba(X), expected)
+
+
+def test_few_texts_are_told_at_once(small: TextClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted, sizes = clone(small).set_params(steps=1).fit(["a", "b"], ["x", "y"]), list[int]()
+    ask = albertine.Predictor.classify
+
+    def counted(self: albertine.Predictor, texts: list[str]) -> Any:
+        sizes.append(len(texts))
+        return ask(self, texts)
+
+    monkeypatch.setattr(albertine.Predictor, "classify", counted)
+    assert fitted.predict_proba(["a man"] * 1100).shape == (1100, 2) and max(sizes) <= 512

@@ -284,3 +284,20 @@ def test_data_that_changed_go_on_where_the_job_says(parent: Path, tmp_path: Path
     run(tmp_path / "branch", linear(0.0), parent / "checkpoints" / "step-20", branching=rules, steps=21)
     state = read(tmp_path / "branch" / "checkpoints" / "step-21").state
     assert state["cursor"]["row"] == 12 * 21 + 120
+
+
+def test_the_stream_of_a_branch_opens_at_the_time_of_its_checkpoint(tmp_path: Path) -> None:
+    """And not at each rank's own, by which two of them could be in two stages."""
+    run(tmp_path / "a", until=7)
+    origin, told = tmp_path / "a" / "checkpoints" / "step-5", []
+    with RunFolder(tmp_path / "b") as folder:
+        job = toy_job(folder, steps=None, minutes=60)
+        job.branching, job.fingerprint = RULES, {"optimizer": "lamb", "data": {"seed": 3}}
+
+        def batches(cursor: Mapping[str, Any] | None) -> Iterator[Any]:
+            told.append(job.clock.progress)
+            yield next(iter(toy_batches(cursor)))
+
+        job.batches = batches
+        train(job, branch_from=origin)
+    assert told == [read(origin).state["elapsed"] / 3600]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from torch import Tensor
 from albertine.errors import RunError
 from albertine.training.distributed import World, start
 from albertine.training.metrics import TIMINGS, read_metrics
+from albertine.training.surroundings import own_process
 from tests.training.toy import Toy
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -204,3 +206,30 @@ def test_buffers_are_shared_like_parameters(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(torch.distributed, "broadcast", lambda tensor, src: sent.append(tensor))
     World(size=2).share_weights(model)
     assert {id(x) for x in sent} == {id(x) for x in (*model.parameters(), *model.buffers())}
+
+
+def test_which_card_is_asked_where_there_are_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    Cards(monkeypatch, 4)
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    for name, value in {"RANK": 1, "WORLD_SIZE": 4, "MASTER_ADDR": "localhost", "MASTER_PORT": 1}.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setattr(torch.distributed, "init_process_group", lambda *_, **__: None)
+    with pytest.raises(RunError, match="LOCAL_RANK"):
+        start()
+
+
+def test_who_fails_alone_does_not_wait_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NCCL would wait, and the message would never be said; gloo waits for nobody."""
+    ended: list[str] = []
+    monkeypatch.setattr(torch.distributed, "destroy_process_group", lambda: ended.append("left"))
+    monkeypatch.setattr("albertine.training.surroundings.apart", lambda device: nullcontext())
+    card = World(size=2, device=torch.device("cuda", 0))
+    with pytest.raises(RunError), own_process(card):
+        raise RunError("the disk is full")
+    assert not ended
+    with own_process(card):
+        pass
+    assert ended == ["left"]
+    with pytest.raises(RunError), own_process(World(size=2)):
+        raise RunError("the disk is full")
+    assert len(ended) == 2

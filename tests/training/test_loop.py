@@ -587,3 +587,25 @@ def test_an_evaluation_does_not_slow_the_speed_that_is_told(tmp_path: Path) -> N
         assert train(job).done
     before, after = [r for r in read_metrics(tmp_path / "metrics.jsonl") if "tokens_per_second" in r][3:5]
     assert after["tokens_per_second"] > (after["tokens"] - before["tokens"]) / 0.5
+
+
+def test_every_rank_goes_by_the_scores_of_the_main_process(tmp_path: Path) -> None:
+    """Kills: ranks of which one ends early and the others wait for it, their last bits being different."""
+
+    class Second(World):
+        def add_numbers(self, numbers: Any) -> list[float]:
+            return list(numbers)
+
+        def add(self, tensor: torch.Tensor) -> torch.Tensor:
+            return tensor
+
+        def from_main(self, number: float) -> float:
+            return 2.0 if number == 1.0 else number
+
+        def share_weights(self, model: nn.Module) -> None:
+            pass
+
+    with RunFolder(tmp_path) as folder:
+        job = toy_job(folder, steps=4)
+        job.world, job.evaluate = Second(rank=1, size=2), lambda poll: {"mlm_loss": 1.0}
+        assert train(job).scores == {"mlm_loss": 2.0}

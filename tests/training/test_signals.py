@@ -33,7 +33,7 @@ def test_a_wait_ends_at_once() -> None:
         assert time.monotonic() - began < 5 and signals.exit_code == 143
 
 
-def forked(first: int, second: int | None) -> int:
+def forked(first: int, second: int | None, longest: float = 5.0) -> int:
     """Exit code of a process that gets one or two signals in `Signals` and would leave with 7."""
     child = os.fork()
     if child == 0:
@@ -42,7 +42,7 @@ def forked(first: int, second: int | None) -> int:
             time.sleep(0.01)
             if second is not None:
                 os.kill(os.getpid(), second)
-                time.sleep(5)
+                time.sleep(longest)
         os._exit(7)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
@@ -81,3 +81,11 @@ def test_outside_the_main_thread_it_is_deaf() -> None:
     thread.start()
     thread.join()
     assert seen == [True]
+
+
+def test_torchrun_repeats_what_a_scheduler_has_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: a run that is ended without a checkpoint since it was asked twice at once."""
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    assert forked(signal.SIGTERM, signal.SIGTERM, 0.5) == 7
+    monkeypatch.setattr("albertine.training.signals.ECHO", 0.0)
+    assert forked(signal.SIGTERM, signal.SIGTERM) == 143

@@ -42,7 +42,7 @@ from albertine.cli import (
     suite,
     tokenizer,
 )
-from albertine.cores import others_running
+from albertine.cores import limited, others_running, usable_cores
 from albertine.errors import AlbertineError, without_torch
 
 VERBS = (
@@ -110,9 +110,11 @@ def _version(wanted: bool) -> None:
 
 
 def _let_threads_wait(arguments: list[str]) -> None:
-    """Say how OpenMP's threads wait, unless the user has said it (decision 008). Torch reads this when it is
-    imported, which is later."""
+    """Say how OpenMP's threads wait, unless the user has said it (decision 008), and how many a container
+    gives time to. Torch reads this when it is imported, which is later."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if limited():
+        os.environ.setdefault("OMP_NUM_THREADS", str(usable_cores()))
     idle = others_running() < (os.cpu_count() or 1) / 2
     verb = arguments[0] if arguments else ""
     if verb == "bench" or (verb == "predict" and idle):  # short work, and what wants a quiet machine anyway

@@ -110,7 +110,7 @@ def convert(
     For transformers that is a folder with config.json, safetensors and tokenizer; for Google's code,
     brightmart's, bert4keras and XLNet's a checkpoint of TensorFlow; for lonePatient's a pytorch_model.bin."""
     import albertine
-    from albertine.errors import SettingsError
+    from albertine.errors import ModelError, SettingsError
     from albertine.interop.huggingface import read_folder
     from albertine.interop.places import check_apart, model_folder
     from albertine.interop.sentence_transformers import vector_files
@@ -130,6 +130,12 @@ def convert(
     found = read_folder(source)
     # A damaged tokenizer must not pass for an absent one.
     tokenizer = albertine.load_tokenizer(source) if has_vocabulary(source) else None
+    if tokenizer is not None and tokenizer.vocab_size > (rows := found.model.config.vocab_size):
+        raise ModelError(
+            f"has a tokenizer of {tokenizer.vocab_size:,} pieces and {rows:,} embeddings",
+            where=source,
+            remedy="Put the tokenizer there that the model was trained with",
+        )
     text = None if sample is None else _rows(sample, found.model, tokenizer)
     model = _shared(found.model, text) if share else found.model
     if to is not None and to in (*_TENSORFLOW, "lonepatient"):

@@ -104,6 +104,8 @@ def scores(facts: Facts) -> list[str]:
         score.interval.how for score in facts.scores if score.interval and score.spread is None
     )
     lines += [f"Intervals: {', '.join(hows)}; of the examples, not of other seeds."] if hows else []
+    if hows and (facts.settings.get("task") or {}).get("kind") in ("answers", "choice", "reading"):
+        lines.append("Questions of one passage hang together, so that their intervals are too narrow.")
     if any(score.split == "held out" and score.interval for score in facts.scores):
         lines.append(
             "Hidden words of one passage hang together, so that those of held-out text are too narrow."

@@ -56,12 +56,14 @@ TRIAL = frozenset({"cmrc2018"})
 def result_files(facts: Facts) -> dict[str, bytes]:
     """The files of `.eval_results`, by name; none where the data is not on the Hub.
 
-    The first metric alone: a benchmark ranks models by one number.
+    The first metric alone: a benchmark ranks models by one number. None where the run asked otherwise than
+    the benchmark asks: its answers written, or classes told by cosines.
     """
     place = HUB.get(facts.data)
     scores = [score for score in facts.scores if score.split != "test" or facts.data not in TRIAL]
     first = next(iter(_own(scores)), None)
-    if place is None or first is None:
+    otherwise = (facts.settings.get("task") or {}).get("kind") in ("similarity", "reading")
+    if place is None or first is None or otherwise:
         return {}
     row = {
         "dataset": {"id": place.dataset, "task_id": place.task},

@@ -43,9 +43,9 @@ def calibration(source: Opened, texts: Sequence[Path]) -> list[Arrays]:
         )
     if source.tokenizer is None:
         raise ModelError("has no tokenizer to read the sample with", where=source.path)
-    found = []
+    found, longest = [], min(LONGEST, source.head.base.config.max_position_embeddings)
     for sentence in sentences_of(texts, SENTENCES):
-        ids, types = source.tokenizer.layout(source.tokenizer.encode(sentence), max_length=LONGEST)
+        ids, types = source.tokenizer.layout(source.tokenizer.encode(sentence), max_length=longest)
         row = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": types}
         found.append({name: np.array(x, np.int64)[None] for name, x in row.items()})
     if not found:

@@ -32,6 +32,7 @@ VERSION = 1
 WRITTEN = (
     *("config.json", REPORT, TRANSITIONS, "onnx", "openvino", "torch", "model.gguf"),
     *("spiece.model", "special_tokens_map.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt"),
+    "added_tokens.json",
     *(MODULES, TRANSFORMER, PROMPTS, POOLING, DENSE),
 )
 """What exports write, at the top of their folder."""

@@ -171,7 +171,8 @@ def _of_task(model: TaskModel, task: str, path: Path) -> Head:
 def _config(folder: ModelFolder, tokenizer: Tokenizer | None, answers: str) -> dict[str, Any]:
     """config.json as a saved model folder has it, with what it says of the head where that is exported."""
     tree = config_json(folder.model, tokenizer)
-    if answers not in HEADS or answers == "embed":
+    # Never of a head that the graph lacks: numbers of a vector would be taken for its logits.
+    if answers not in HEADS or (answers == "embed" and task_of(folder) in (None, "embed")):
         told = carried_config(folder, written_type(folder.model.config))
         tree |= told | {"albertine": our_flags(tree) | our_flags(told)}
     return tree

@@ -267,7 +267,11 @@ def _compared(head: Head, run: Run, padded: Arrays, packed: bool) -> Compared:
             largest.append(float(np.abs(expected).max(initial=0.0)))
             ends = real.sum(1).cumsum() if "tokens" in axes else np.arange(1, len(real) + 1)
             texts = (np.split(x, ends[:-1]) if head.vectors else [x] for x in (got, expected))
-            cosines += [cosine(a, b) for a, b in zip(*texts, strict=True)]
+            if axes[0] == "batch" and expected.shape[1:] in ((), (1,)):
+                # One number has no direction: how far off it is counts, as the cosine of so small an angle.
+                cosines.append(1 - (differences[-1] / max(1.0, largest[-1])) ** 2 / 2)
+            else:
+                cosines += [cosine(a, b) for a, b in zip(*texts, strict=True)]
     size, tokens = len(real), int(real.sum())
     return Compared(size, real.shape[1], tokens, max(differences), max(largest), min(cosines), min(places))
 

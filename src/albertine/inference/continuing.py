@@ -30,7 +30,8 @@ class Going:
     Attributes:
         left_to_right: the model was trained so; otherwise it is asked in XLNet's way. None, for
             `Predictor.go_on`: as its folder says.
-        memory: most tokens that are remembered, at every depth.
+        memory: most tokens that are remembered, at every depth; 0: the newest up to a segment are read anew
+            for every token.
         segment: most tokens that are read at once, which see one another besides what is remembered; in
             XLNet's way the newest up to so many are read anew for every token.
     """
@@ -91,13 +92,14 @@ class Continuation:
         return logits.index_fill(1, self._silent, float("-inf")).log_softmax(-1)
 
     def _left_to_right(self) -> Tensor:
-        """Logits (texts, V) of what follows the newest tokens, which then are memory."""
+        """Logits (texts, V) of what follows the newest tokens, which then are memory, if there is one."""
         segments = self._segments([text.newest for text in self._texts])
         packed = segments.packed
         logits, memory = predict_segments(
             self._model, segments, self._memory(), rows=packed.last_tokens, keep=self._going.memory
         )
-        self._texts = [_Text(memory.of([i]), ()) for i in range(len(self._texts))]
+        if self._going.memory:
+            self._texts = [_Text(memory.of([i]), ()) for i in range(len(self._texts))]
         return logits
 
     def _asked(self) -> Tensor:
@@ -112,8 +114,13 @@ class Continuation:
         return predict_segments(self._model, segments, self._memory())[0]
 
     def _remember(self, chosen: Sequence[int]) -> None:
-        """Take the first segment of the newest tokens of some texts into their memories."""
+        """Take the first segment of the newest tokens of some texts into their memories; without a memory
+        leave out all but the last segment."""
         texts, size = [self._texts[i] for i in chosen], self._going.segment
+        if not self._going.memory:
+            for i, text in zip(chosen, texts, strict=True):
+                self._texts[i] = replace(text, newest=text.newest[-size:])
+            return
         segments = self._segments([text.newest[:size] for text in texts])
         before = Memory.joined([text.memory for text in texts])
         _, memory = read_segments(self._model.encoder, segments, before, keep=self._going.memory)

@@ -129,7 +129,7 @@ def how_of(folder: Described, path: Path) -> Vectors:
     Raises:
         ModelError: the files are damaged, or ask for what cannot be computed here.
     """
-    found = read_vectors(path)
+    found = read_vectors(path, last=folder.encoder.summary == "last")
     if task_of(folder) != "embed":
         return found
     length = length_of(folder)

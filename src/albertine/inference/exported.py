@@ -153,12 +153,12 @@ class ExportedModel:
             raise self._lacks("for the words under a mask")
 
     def words(
-        self, rows: Sequence[Sequence[int]], places: Sequence[Sequence[int]]
+        self, rows: Sequence[Sequence[int]], types: Sequence[Sequence[int]], places: Sequence[Sequence[int]]
     ) -> list[NDArray[np.float32]]:
         """The logits over the vocabulary at some places of every row, (places, V) each."""
         # One by one: a graph gives those of all places, which for a table of rows would fill the memory.
-        each = zip(rows, places, strict=True)
-        return [self.run([ids], [[0] * len(ids)])["logits"][0, list(wanted)] for ids, wanted in each]
+        each = zip(rows, types, places, strict=True)
+        return [self.run([ids], [own])["logits"][0, list(wanted)] for ids, own, wanted in each]
 
     @property
     def width(self) -> int:

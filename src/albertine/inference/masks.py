@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 MASK = "[MASK]"
 TOGETHER = 1024
 """Masks whose logits over the vocabulary are held at once."""
+_Rows = Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def guesses(
         ModelError: the model has no head that guesses words. DataError: a text has no mask where the model
             reads.
     """
-    say: Callable[[Sequence[Sequence[int]], Sequence[Sequence[int]]], list[NDArray[np.float32]]]
+    say: Callable[[_Rows, _Rows, _Rows], list[NDArray[np.float32]]]
     if isinstance(model, ExportedModel):
         model.check_words()
         say = model.words
@@ -62,7 +63,8 @@ def guesses(
         check_words(model, where)
         say = partial(word_logits, model)
     length = model.config.max_position_embeddings
-    rows = [tokenizer(text, max_length=length)["input_ids"] for text in texts]
+    laid_out = [tokenizer(text, max_length=length) for text in texts]
+    rows, types = ([one[part] for one in laid_out] for part in ("input_ids", "token_type_ids"))
     places = [[i for i, token in enumerate(ids) if token == tokenizer.mask_id] for ids in rows]
     for text, masks in zip(texts, places, strict=True):
         if not masks:
@@ -70,7 +72,7 @@ def guesses(
     choices = [None] * len(texts) if among is None else among
     found: list[list[list[Guess]]] = []
     for chosen in by_tokens(range(len(rows)), [len(masks) for masks in places], TOGETHER):
-        logits = say([rows[i] for i in chosen], [places[i] for i in chosen])
+        logits = say(*([part[i] for i in chosen] for part in (rows, types, places)))
         found += [
             _likeliest(own, tokenizer, top_k, choices[i]) for i, own in zip(chosen, logits, strict=True)
         ]

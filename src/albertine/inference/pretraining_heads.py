@@ -37,12 +37,15 @@ def check_words(model: Model, where: object) -> None:
 
 @torch.inference_mode()
 def word_logits(
-    model: Model, rows: Sequence[Sequence[int]], places: Sequence[Sequence[int]]
+    model: Model,
+    rows: Sequence[Sequence[int]],
+    types: Sequence[Sequence[int]],
+    places: Sequence[Sequence[int]],
 ) -> list[NDArray[np.float32]]:
     """The logits over the vocabulary at some places of every row, (places, V) each."""
     found: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(rows)
     for chosen in longest_first([len(ids) for ids in rows], model.tokens_per_pass):
-        packed = pack([rows[i] for i in chosen])
+        packed = pack([rows[i] for i in chosen], [types[i] for i in chosen])
         counts = [len(places[i]) for i in chosen]
         begins = np.repeat(packed.cu_seqlens[:-1].numpy(), counts)
         wanted = torch.from_numpy(begins + np.concatenate([places[i] for i in chosen]))

@@ -16,7 +16,7 @@ from albertine.corpus.reader import Corpus
 from albertine.corpus.usage import Coverage, coverage_of, piece_counts
 from albertine.errors import CorpusError
 from albertine.interop.heads import carried_config
-from albertine.interop.huggingface import read_folder, save_model, written_type
+from albertine.interop.huggingface import STORED, Stored, read_folder, save_model, written_type
 from albertine.interop.sentence_transformers import vector_files
 from albertine.model.model import Model
 from albertine.model.piece_rows import with_pieces
@@ -97,7 +97,7 @@ def prune(
         extra_tensors=found.extra,
         extra_config=carried_config(found, written_type(small.config)),
         extra_files=files,
-        stored="float16" if _fits_float16(small) else "float32",
+        stored=_stored(small),
     )
     return told
 
@@ -106,6 +106,10 @@ def _parameters(model: Model) -> int:
     return sum(p.numel() for p in model.parameters())
 
 
-def _fits_float16(model: Model) -> bool:
-    """Whether all weights are the same to the bit in 16 bits, as those of a file that stored them so are."""
-    return all(torch.equal(x.half().float(), x) for x in model.state_dict().values())
+def _stored(model: Model) -> Stored:
+    """The format of 16 bits in which all weights are the same to the bit, as those of a file that stored them
+    so are; else that of 32."""
+    halves: tuple[Stored, ...] = ("float16", "bfloat16")
+    weights = model.state_dict().values()
+    fits = (half for half in halves if all(torch.equal(x.to(STORED[half]).float(), x) for x in weights))
+    return next(fits, "float32")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from albertine.errors import SettingsError
 from albertine.randomness import generator
 
 if TYPE_CHECKING:
@@ -37,6 +38,12 @@ class Search:
     max_tokens: int = 64
     length_penalty: float = 1.0
 
+    def __post_init__(self) -> None:
+        if self.beams < 1 or self.max_tokens < 1:
+            raise SettingsError(
+                f"nothing can be found by {self}", remedy="beams and max_tokens are 1 or more"
+            )
+
 
 @dataclass(frozen=True)
 class Draw:
@@ -55,6 +62,15 @@ class Draw:
     top_p: float = 1.0
     temperature: float = 1.0
     seed: int = 1
+
+    def __post_init__(self) -> None:
+        counts = self.count >= 1 and self.max_tokens >= 1 and self.top_k >= 0
+        if not (counts and 0 <= self.top_p <= 1 and self.temperature > 0):
+            raise SettingsError(
+                f"nothing can be drawn by {self}",
+                remedy="temperature is above 0 (top_k=1 takes the likeliest), top_p from 0 to 1, and counts "
+                "are positive",
+            )
 
 
 class Hypothesis(NamedTuple):

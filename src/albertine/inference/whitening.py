@@ -104,12 +104,14 @@ def measure(
             remedy=f"Give text of {2 * size:,} sentences or more",
         )
     limit = min(LONGEST, model.config.max_position_embeddings)
-    rows = [tokenizer.layout(ids, max_length=limit)[0] for ids in tokenizer.encode_batch(sentences)]
+    laid_out = [tokenizer.layout(ids, max_length=limit) for ids in tokenizer.encode_batch(sentences)]
+    rows, types = ([one[part] for one in laid_out] for part in (0, 1))
     total = torch.zeros(size, dtype=torch.float64)
     squares = torch.zeros(size, size, dtype=torch.float64)
     with evaluating(model):
         for chosen in longest_first([len(row) for row in rows], model.tokens_per_pass):
-            x_SH = _raw(model, pack([rows[i] for i in chosen]).to(model.device), depth).cpu().double()
+            packed = pack([rows[i] for i in chosen], [types[i] for i in chosen])
+            x_SH = _raw(model, packed.to(model.device), depth).cpu().double()
             total += x_SH.sum(0)
             squares += x_SH.T @ x_SH
     mean = total / len(rows)

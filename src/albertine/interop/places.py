@@ -7,7 +7,7 @@ import os.path
 from pathlib import Path
 
 from albertine.errors import ModelError, SettingsError
-from albertine.files import standing
+from albertine.files import from_home, standing
 from albertine.released import which
 
 
@@ -30,7 +30,7 @@ def model_folder(what: str | Path) -> Path:
 
 def place(what: str | Path) -> Path:
     """As `model_folder`, for what may also be a file, a corpus or a run: those are left as they are."""
-    path = standing(Path(what))
+    path = standing(from_home(what))
     if os.path.exists(path):  # unlike Path.exists it takes a whole sentence for a name that is not there
         return path
     from albertine.interop.hub import hub_folder, is_hub_name

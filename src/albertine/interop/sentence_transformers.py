@@ -25,11 +25,13 @@ WHITENING = "whitening.safetensors"
 _OF_A_MODULE = ("config.json", "model.safetensors")
 UNLIMITED = 1 << 30
 _MODES: Mapping[Pooling, str] = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token"}
+_LAST = "pooling_mode_lasttoken"
+"""Of [CLS] where it is the last token, as XLNet's is: its "cls" is the first."""
 _OTHER_MODES = (
     "pooling_mode_max_tokens",
     "pooling_mode_mean_sqrt_len_tokens",
     "pooling_mode_weightedmean_tokens",
-    "pooling_mode_lasttoken",
+    _LAST,
 )
 
 
@@ -66,7 +68,8 @@ def sentence_files(model: TaskModel, max_length: int | None = None) -> dict[str,
         return {}
     config = model.base.config
     longest = config.max_position_embeddings
-    modes = {name: name == _MODES[pooling] for name in (*_MODES.values(), *_OTHER_MODES)}
+    own = _LAST if pooling == "cls" and config.summary == "last" else _MODES[pooling]
+    modes = {name: name == own for name in (*_MODES.values(), *_OTHER_MODES)}
     modules, dense = [("Transformer", ""), ("Pooling", POOLING)], dict[str, bytes]()
     if isinstance(model, WhitenedEmbedder):
         modules.append(("Dense", DENSE))
@@ -109,8 +112,11 @@ def _dense_files(mean_H: Tensor, matrix_HK: Tensor) -> dict[str, bytes]:
     }
 
 
-def read_vectors(folder: Path) -> Vectors:
+def read_vectors(folder: Path, *, last: bool = False) -> Vectors:
     """What a folder says of its vectors; the mean over all tokens where it says nothing.
+
+    Args:
+        last: whether [CLS] is the last token of its model.
 
     Raises:
         ModelError: the files are damaged, or ask for what cannot be computed here.
@@ -118,7 +124,7 @@ def read_vectors(folder: Path) -> Vectors:
     if not (folder / MODULES).is_file():
         return Vectors()
     kinds, path = _modules(folder / MODULES)
-    pooling = _pooling(folder / path / "config.json")
+    pooling = _pooling(folder / path / "config.json", last)
     told = _object(folder / TRANSFORMER)
     if (prompt := _object(folder / PROMPTS).get("default_prompt_name")) is not None:
         raise ModelError(
@@ -209,12 +215,14 @@ def _modules(file: Path) -> tuple[Sequence[str], str]:
     return kinds, paths[1]
 
 
-def _pooling(file: Path) -> Pooling:
+def _pooling(file: Path, last: bool) -> Pooling:
     tree = read_json(file)
     mode = tree.get("pooling_mode")  # a name or several; earlier releases have a flag for each
     short = {name: mode for mode, name in _MODES.items()}
     flags = [short.get(name, name) for name in (*_MODES.values(), *_OTHER_MODES) if tree.get(name)]
     chosen = [mode] if isinstance(mode, str) else mode if isinstance(mode, list) else flags or ["mean"]
+    if last and chosen in (["lasttoken"], [_LAST]):
+        return "cls"
     for known in _MODES:
         if chosen == [known]:
             return known

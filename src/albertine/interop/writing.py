@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 OURS = (
+    "added_tokens.json",
     "config.json",
     README,
     RESULTS,

@@ -67,6 +67,13 @@ class StreamSettings:
                 remedy=f"Use at most {self.length - SPECIALS - 2}; half of max_length is usual",
             )
         check_blocks(self.length, self.reuse, self.order_block)
+        if self.order_block == 1:
+            parts = " and ".join(map(str, self.halves))
+            raise SettingsError(
+                f"parts of {parts} tokens have blocks of one token alone in common, which know one order",
+                where="objective.permutation",
+                remedy="Use half of max_length for reuse, and a block above 1",
+            )
         if any(n > half for n, half in zip(self.wanted, self.halves, strict=True)) or self.predictions < 1:
             raise SettingsError(
                 f"{self.predictions} predictions of segments with {self.length} tokens",

@@ -213,8 +213,19 @@ def objective_of(judged: Pretrained, max_length: int | None, memory: int | None 
         )
     changed = objective.model_copy(update={"pairs": pairs, "max_length": length})
     if max_length is not None and objective.kind == "permutation":
+        changed = _same_share(objective, changed)
         _check_length(objective, changed, folder)
     return changed
+
+
+def _same_share(own: ObjectiveChoice, changed: ObjectiveChoice) -> ObjectiveChoice:
+    """With the share of a segment predicted that is predicted in training."""
+    if (count := own.permutation.predictions) is None:
+        return changed
+    scaled = max(1, round(count * changed.max_length / own.max_length))
+    return changed.model_copy(
+        update={"permutation": own.permutation.model_copy(update={"predictions": scaled})}
+    )
 
 
 def _told(folder: Path, memory: int | None) -> ObjectiveChoice:

@@ -217,6 +217,12 @@ class ObjectiveChoice(Settings):
             raise ValueError(
                 f"objective.permutation belongs to objective.kind permutation, and it is {self.kind}"
             )
+        if self.kind != "masked" and self.masking != Masking():
+            instead = ", or say objective.permutation" if self.kind == "permutation" else ""
+            raise ValueError(
+                f"objective.masking belongs to objective.kind masked, and it is {self.kind}; leave it "
+                f"out{instead}"
+            )
         return self
 
     @model_validator(mode="after")

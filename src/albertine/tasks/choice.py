@@ -7,7 +7,6 @@ it is read; `families.py` lists them.
 
 from __future__ import annotations
 
-import os.path
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
@@ -17,6 +16,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, mo
 from pydantic.fields import FieldInfo
 
 from albertine.errors import DataError, SettingsError
+from albertine.files import from_home
 from albertine.interop.heads import Task
 from albertine.randomness import permutation
 from albertine.settings import Settings
@@ -36,7 +36,7 @@ OWN = "own files"
 def named_or_file(dataset: Any) -> Any:
     """The name of a data set, or the path of the YAML file that describes one."""
     is_file = str(dataset).endswith((".yaml", ".yml"))
-    return Path(os.path.expanduser(dataset)) if is_file else dataset
+    return from_home(dataset) if is_file else dataset
 
 
 class TaskChoice(Settings):

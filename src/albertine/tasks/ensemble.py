@@ -84,6 +84,8 @@ def ensemble(
     family, first = runs[0].family, runs[0]
     settles = isinstance(family, Settling) and "dev" in first.splits
     if (pick is not None or settles) and "dev" not in splits:
+        for other in runs[1:]:
+            _check_data(first, other, "dev")
         splits = ("dev", *splits)
     candidates = tuple(_member(run, splits, device) for run in runs)
 

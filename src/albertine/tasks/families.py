@@ -161,13 +161,22 @@ def tuned_model(folder: ModelFolder, family: Family, where: Path) -> TaskModel:
     Raises:
         ModelError: the head is not that of the family.
     """
+    model = family.build(folder.model, 0.0, 0)
+    take_head(model, family, folder, where)
+    return model.to(folder.model.device).eval()
+
+
+def take_head(model: TaskModel, family: Family, folder: ModelFolder, where: Path) -> None:
+    """Give a model the head and the whitening of a folder, and its family what it settled.
+
+    Raises:
+        ModelError: the head is not that of the family.
+    """
     from albertine.tasks.whitened import take_whitening
 
-    model = family.build(folder.model, 0.0, 0)
     model.load_head(folder.extra, where)
     take_whitening(model, where)
     recall(family, folder)
-    return model.to(folder.model.device).eval()
 
 
 def recall(family: Family, folder: Described) -> None:

@@ -38,15 +38,15 @@ from albertine.tasks.data import balanced, read_data
 from albertine.tasks.datasets.answer import AnswerChoice
 from albertine.tasks.datasets.similarity import SimilarityChoice, VectorsTask
 from albertine.tasks.encoded import Encoded
-from albertine.tasks.families import recall
-from albertine.tasks.family import Family, OneLayer, Settling, loss
+from albertine.tasks.families import take_head
+from albertine.tasks.family import Family, OneLayer, Poll, Settling, loss
 from albertine.tasks.judge import Split, judged
 from albertine.tasks.record import Made, check_finished, finished, remember, remembered, stamp
 from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.sources import Data
 from albertine.tasks.start import embedding_rate, first_encoder, open_encoder, rates, start_notes
 from albertine.tasks.taught import TaskTeacher, open_task_teacher
-from albertine.tasks.whitened import take_whitening, whiten, whitening_files
+from albertine.tasks.whitened import whiten, whitening_files
 from albertine.text.tokenizer import Tokenizer
 from albertine.training.average import Average
 from albertine.training.checkpoints import model_tensors
@@ -217,22 +217,28 @@ def _run(
     if world.main and outcome.done:
         with nullcontext() if average is None else average.in_place():
             if said is None and data.dev is not None and isinstance(family, Settling):
-                evaluate(lambda: None)  # resumed after the last evaluation, which this process has not seen
+                evaluate(world.busy)  # resumed after the last evaluation, which this process has not seen
             save_tuned(model, tokenizer, family, folder.final)
-        test = _tell(settings, folder, model, data, outcome, made)
-    world.any(False)  # every process waits here until the files are written
+        test = _tell(settings, folder, model, data, outcome, made, world.busy)
+    world.together()  # until the files are written
     return FinetuneResult(folder.path, outcome, _best_scores(folder.path), data.notes, test)
 
 
 def _tell(
-    settings: FinetuneSettings, folder: RunFolder, model: TaskModel, data: Data, outcome: Outcome, made: Made
+    settings: FinetuneSettings,
+    folder: RunFolder,
+    model: TaskModel,
+    data: Data,
+    outcome: Outcome,
+    made: Made,
+    busy: Poll,
 ) -> Mapping[str, float]:
     """Answer the test file, write the record of the run and its report; the scores of the test file."""
     family, scores = data.family, _best_scores(folder.path)
     test: Mapping[str, float] = {}
     if data.test is not None:
         _recall(model, family, folder)
-        test = _answer(folder, model, family, "test", data.test)
+        test = _answer(folder, model, family, "test", data.test, busy)
     remember(settings, model, family, outcome, scores, test, data.notes, made)
     if settings.watching.report:
         write_report(folder.path / "report", settings.name, {settings.name: [read_run(folder.path)]})
@@ -262,13 +268,13 @@ def _score_anew(
             remedy="Choose another name, delete the folder, or go on with --resume auto",
         )
     notes = (*data.notes, *check_finished(record, made, folder.path))
-    world.any(False)  # every process waits here until all have read the record
+    world.together()  # until all have read the record
     if world.main:
         folder.begin()
         _recall(model, data.family, folder)
         splits: dict[Split, Encoded | None] = {"dev": data.dev, "test": data.test}
         found = {
-            name: _answer(folder, model, data.family, name, split)
+            name: _answer(folder, model, data.family, name, split, world.busy)
             for name, split in splits.items()
             if split is not None
         }
@@ -282,7 +288,7 @@ def _score_anew(
         write_record(folder.path, {**record, "stamp": made.stamp})
         if settings.watching.report:
             write_report(folder.path / "report", settings.name, {settings.name: [read_run(folder.path)]})
-    world.any(False)
+    world.together()
     return _done_before(settings, finished(folder.path) or record)
 
 
@@ -335,16 +341,18 @@ def _recall(model: TaskModel, family: Family, folder: RunFolder) -> None:
     where = folder.best if folder.best.is_dir() else folder.final
     found = read_folder(where)
     model.base.load_state_dict(found.model.state_dict())
-    model.load_head(found.extra, where)
-    take_whitening(model, where)
-    recall(family, found)
+    take_head(model, family, found, where)
 
 
 def _answer(
-    folder: RunFolder, model: TaskModel, family: Family, split: Split, data: Encoded
+    folder: RunFolder, model: TaskModel, family: Family, split: Split, data: Encoded, busy: Poll
 ) -> Mapping[str, float]:
-    """Answer a file and write the predictions; their scores, if the file has labels."""
-    said = family.predict(model, data)
+    """Answer a file and write the predictions; their scores, if the file has labels.
+
+    Args:
+        busy: called between batches, while other processes wait.
+    """
+    said = family.predict(model, data, busy)
     found = judged(family, split, data, said)
     write_predictions(predictions_file(folder.path, split), family.lines(said, data, found.answers))
     return found.scores

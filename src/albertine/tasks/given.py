@@ -33,6 +33,14 @@ def texts_of(given: Any, name: str = "texts", *, pairs: bool | None = False) -> 
     return found
 
 
+def text_of(given: Any, name: str) -> str:
+    """A single text. Raises DataError as `texts_of`."""
+    said = plain(given, name)
+    if not isinstance(said, str):
+        raise DataError(f"is {kind_of_value(said)}, not text", where=name)
+    return said
+
+
 def values_of(column: Any, name: str) -> list[Any]:
     """The values of a list, an array, a Series or a column of a data set. Raises DataError as `texts_of`."""
     if isinstance(column, Mapping) or any(hasattr(column, sign) for sign in OF_TABLES):

@@ -25,6 +25,7 @@ from albertine.interop.places import model_folder, place
 from albertine.model.task_model import TaskModel
 from albertine.released import meant, which
 from albertine.settings import override, read_yaml, resolve
+from albertine.tasks.choice import TaskChoice
 from albertine.tasks.data import Reader, once
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.families import asked_for, asks, family_of, saved, tuned_model
@@ -116,6 +117,8 @@ def open_run(
         tree = read_yaml(run / "settings.yaml")
     tree["task"] = saved(tree["task"], override(tree, assignments)["task"])
     settings = resolve(FinetuneSettings, override(tree, assignments), run or folder)
+    if run is not None:
+        settings = settings.model_copy(update={"task": _with_own_rows(settings.task, run)})
     if file is not None:
         if settings.task.dataset is not None:
             raise SettingsError(
@@ -129,6 +132,13 @@ def open_run(
         raise asked_for(known.task, asked, where)
     data = (read or once())(settings.task, tokenizer, known)
     return TunedRun(settings, where, data, precision or settings.training.precision)
+
+
+def _with_own_rows(task: TaskChoice, run: Path) -> TaskChoice:
+    """A task whose rows from memory are found in its run, wherever that lies now."""
+    gone = {split: path for split in SPLITS for path in task.own(split) if not path.exists()}
+    here = {split: run / "data" / path.name for split, path in gone.items()}
+    return task.model_copy(update={split: path for split, path in here.items() if path.is_file()})
 
 
 def _places(folder: Path, *, named: bool) -> tuple[Path | None, Path]:

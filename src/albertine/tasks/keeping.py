@@ -121,7 +121,8 @@ def _forget(files: Sequence[Path], folder: Path) -> None:
 
 
 def _line(fields: Mapping[str, Any]) -> str:
-    return json.dumps(dict(fields), ensure_ascii=False, default=_text) + "\n"
+    line = json.dumps(dict(fields), ensure_ascii=False, default=_text)
+    return line.replace("\ufeff", "\\ufeff") + "\n"  # which readers of text drop where it stands bare
 
 
 def _is_said(value: Any) -> bool:

@@ -43,7 +43,7 @@ from albertine.tasks.examples import Example
 from albertine.tasks.families import asked_for, family_of, recall, tuned_model
 from albertine.tasks.family import Family, Fields
 from albertine.tasks.generate import Generate, Read
-from albertine.tasks.given import texts_of
+from albertine.tasks.given import text_of, texts_of
 from albertine.tasks.joint import AnswerOrNot
 from albertine.tasks.questions import rows_to_ask
 from albertine.tasks.readers.table import Row
@@ -181,9 +181,9 @@ class Predictor:
         self,
         source: Any,
         *,
-        text: str | None = None,
-        pair: str | None = None,
-        options: str | None = None,
+        text: str | int | None = None,
+        pair: str | int | None = None,
+        options: str | int | None = None,
         top: int = 0,
     ) -> Iterator[dict[str, Any]]:
         """Every row of a table with what the model answers to it beside its own columns: `prediction`, and
@@ -192,7 +192,7 @@ class Predictor:
         Args:
             source: a file as `finetune` reads them for the model's task; rows in memory, in any form that
                 `rows_of` reads; or a list of texts.
-            text, pair, options: columns, by default those that are usual for the task (`Fields`).
+            text, pair, options: columns by name or number, by default the usual ones of the task (`Fields`).
             top: also the likeliest classes, options or spans, so many.
 
         Raises:
@@ -200,7 +200,8 @@ class Predictor:
                 or has a column of the name of an answer.
         """
         usual = self.family.fields
-        fields = Fields(text or usual.text, pair or usual.pair, options or usual.options)
+        named = {"text": text, "pair": pair, "options": options}  # of a table without names by number
+        fields = replace(usual, **{name: str(given) for name, given in named.items() if given is not None})
         if isinstance(source, list | tuple) and source and isinstance(source[0], str):
             source = [{fields.text: one} for one in source]
         rows, fields = rows_to_ask(source, self.family, fields)
@@ -419,8 +420,8 @@ class Predictor:
                 positions than it has.
         """
         model, family, encode = self._whole("write"), self.generator, self.tokenizer.encode
-        second = None if pair is None else encode(plain(pair, "pair"))
-        ids, cut = source_row(self.tokenizer, encode(plain(text, "text")), second, family.room.source)
+        second = None if pair is None else encode(text_of(pair, "pair"))
+        ids, cut = source_row(self.tokenizer, encode(text_of(text, "text")), second, family.room.source)
         self.cut += cut
         return write(model, self.tokenizer, [ids], how or family.search)[0]
 
@@ -443,7 +444,7 @@ class Predictor:
                 where=self._path,
                 remedy="Use an XLNet, or one pretrained with objective.kind causal or permutation",
             )
-        if not (ids := self.tokenizer.encode(plain(text, "text"))):
+        if not (ids := self.tokenizer.encode(text_of(text, "text"))):
             raise DataError("there is no text to go on with", remedy="Give a word or more")
         going = going or Going()
         if going.left_to_right is None:
@@ -474,7 +475,7 @@ class Predictor:
         model, family, texts = self._whole("read"), self.generator, texts_of(passages, "passages")
         if not texts:
             raise DataError("there is no passage to read", remedy="Give one or more")
-        ids, room = self.tokenizer.encode(plain(question, "question")), family.room.source
+        ids, room = self.tokenizer.encode(text_of(question, "question")), family.room.source
         spans = self.tokenizer.encode_spans
         inquiry = Inquiry(tuple(ReadPassage.of(self.tokenizer, ids, t, spans(t), room) for t in texts))
         how = search or family.search

@@ -25,6 +25,9 @@ from albertine.training.branching import onset_of
 from albertine.training.checkpoints import CheckpointStore, fingerprint_changes, refuse_changes
 from albertine.training.job import Outcome
 
+TOLD = frozenset({"README.md", "scores.json"})
+"""Files beside a model that tell of it and decide nothing; a card may be written at any time."""
+
 
 def remember(
     settings: FinetuneSettings,
@@ -136,7 +139,8 @@ def contents(settings: FinetuneSettings) -> dict[Path, str]:
     found = {}
     teacher = settings.training.teacher
     models = (settings.encoder.folder, *([] if teacher is None else [teacher]))
-    for path in (*data, *(file for model in models for file in sorted(_where(model).glob("*")))):
+    beside = (file for model in models for file in sorted(_where(model).glob("*")) if file.name not in TOLD)
+    for path in (*data, *beside):
         if path.is_file():
             with path.open("rb") as file:
                 found[path] = hashlib.file_digest(file, "blake2b").hexdigest()

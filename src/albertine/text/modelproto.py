@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-from albertine.text.varint import field, to_varint
+from albertine.text.varint import field, fields, to_varint, varint
 
 SPACE = "▁"
 
@@ -109,7 +109,7 @@ def parse(data: bytes) -> ModelProto:
     """
     pieces: list[Piece] = []
     trainer, normalizer = b"", b""
-    for number, value in _fields(data):
+    for number, value in fields(data):
         if number == 1:
             pieces.append(_piece(_message(value)))
         elif number == 2:
@@ -118,7 +118,7 @@ def parse(data: bytes) -> ModelProto:
             normalizer = _message(value)
     if not pieces:
         raise ValueError("holds no pieces")
-    train, norm = dict(_fields(trainer)), dict(_fields(normalizer))
+    train, norm = dict(fields(trainer)), dict(fields(normalizer))
     return ModelProto(
         pieces=tuple(pieces),
         model_type=_number(train.get(3, 1)),
@@ -144,9 +144,9 @@ class Cut(NamedTuple):
 def parse_cuts(data: bytes) -> list[Cut]:
     """The pieces in a serialised SentencePieceText, the form with offsets that all releases give."""
     cuts = []
-    for number, value in _fields(data):
+    for number, value in fields(data):
         if number == 2:
-            piece = dict(_fields(_message(value)))
+            piece = dict(fields(_message(value)))
             token, begin, end = (_number(piece.get(n, 0)) for n in (2, 4, 5))
             cuts.append(Cut(_message(piece.get(1, b"")).decode("utf-8"), token, begin, end))
     return cuts
@@ -175,7 +175,7 @@ def with_pieces(data: bytes, kept: Sequence[int]) -> bytes:
     """
     pieces: list[bytes] = []
     others: list[bytes] = []
-    for number, value in _fields(data):
+    for number, value in fields(data):
         if number == 1:
             pieces.append(field(1, _message(value)))
         elif number == 2:
@@ -200,12 +200,12 @@ def _raw_fields(data: bytes) -> Iterator[tuple[int, bytes]]:
     at = 0
     while at < len(data):
         begin = at
-        key, at = _varint(data, at)
+        key, at = varint(data, at)
         wire = key & 7
         if wire == 0:
-            _, at = _varint(data, at)
+            _, at = varint(data, at)
         elif wire == 2:
-            size, at = _varint(data, at)
+            size, at = varint(data, at)
             at += size
         else:
             at += 8 if wire == 1 else 4
@@ -219,9 +219,12 @@ def _piece(data: bytes) -> Piece:
         kind = _TYPES[1] if len(data) == size + 7 else _TYPES.get(data[-1] if data[-2] == 0x18 else 0)
         if kind:
             return Piece(data[2 : size + 2].decode("utf-8"), _FLOAT.unpack_from(data, size + 3)[0], kind)
-    fields = dict(_fields(data))
-    score = _FLOAT.unpack(_message(fields.get(2, b"\0\0\0\0")))[0]
-    return Piece(_message(fields.get(1, b"")).decode("utf-8"), score, PieceType(_number(fields.get(3, 1))))
+    found = dict(fields(data))
+    bits = _number(found.get(2, 0))
+    if bits >> 32:
+        raise ValueError("a field has the wrong type")
+    text, score = _message(found.get(1, b"")).decode("utf-8"), _FLOAT.unpack(bits.to_bytes(4, "little"))[0]
+    return Piece(text, score, PieceType(_number(found.get(3, 1))))
 
 
 def _message(value: int | bytes) -> bytes:
@@ -234,37 +237,3 @@ def _number(value: int | bytes) -> int:
     if isinstance(value, bytes):
         raise ValueError("a field has the wrong type")
     return value
-
-
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Field numbers and values of a message: integers for varints, bytes for everything else."""
-    at = 0
-    while at < len(data):
-        key, at = _varint(data, at)
-        wire = key & 7
-        if wire == 0:
-            number, at = _varint(data, at)
-            yield key >> 3, number
-            continue
-        if wire == 2:
-            size, at = _varint(data, at)
-        elif wire in (1, 5):
-            size = 8 if wire == 1 else 4
-        else:
-            raise ValueError(f"unknown wire type {wire}")
-        if at + size > len(data):
-            raise ValueError("ends in the middle of a field")
-        yield key >> 3, data[at : at + size]
-        at += size
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        if at >= len(data) or shift > 63:
-            raise ValueError("ends in the middle of a number")
-        byte = data[at]
-        value |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            return value, at

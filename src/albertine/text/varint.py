@@ -20,6 +20,8 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
     Raises:
         Malformed: cut short, or of more bytes than such a number has.
     """
+    if at < len(data) and data[at] < 0x80:
+        return data[at], at + 1
     value = 0
     for i, byte in enumerate(data[at : at + _MOST]):
         value |= (byte & 0x7F) << 7 * i

@@ -57,6 +57,16 @@ class World:
         """Whether any rank says yes."""
         return self.add_numbers([float(flag)])[0] > 0
 
+    def busy(self) -> None:
+        """The main process, which does something alone, says so to those that wait for it in `together`: they
+        would give up after half an hour."""
+        self.any(True)
+
+    def together(self) -> None:
+        """Wait here until all processes are here."""
+        while self.any(False):
+            pass
+
     def from_main(self, number: float) -> float:
         """The main process' number, on every rank."""
         return self.add_numbers([number if self.main else 0.0])[0]
@@ -107,8 +117,10 @@ def start(device: torch.device | str | None = None, *, timeout_minutes: float = 
         torch.cuda.set_device(place)
     if "WORLD_SIZE" not in os.environ or int(os.environ["WORLD_SIZE"]) == 1:
         return World(device=place)
-    missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
-    if missing:
+    wanted = ["RANK", "MASTER_ADDR", "MASTER_PORT"]
+    if device is None and place.type == "cuda" and torch.cuda.device_count() > 1:
+        wanted.append("LOCAL_RANK")  # else every process would take the first card
+    if missing := [name for name in wanted if name not in os.environ]:
         raise RunError(
             f"WORLD_SIZE is set and {', '.join(missing)} is not", remedy="Start the run with torchrun"
         )
@@ -145,9 +157,14 @@ def is_main() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def stop(world: World) -> None:
-    """Leave the processes joined by `start`."""
-    if world.size > 1:
+def stop(world: World, *, broken: bool = False) -> None:
+    """Leave the processes joined by `start`.
+
+    Args:
+        broken: an error ends this process, perhaps alone. NCCL would wait for the others, which may wait for
+            this one, and the message would never be said; the end of the process leaves without waiting.
+    """
+    if world.size > 1 and not (broken and world.device.type == "cuda"):
         torch.distributed.destroy_process_group()
 
 

@@ -182,9 +182,9 @@ class TrainingAlarms:
             self._orders_from = self._seen
         self._seen = step
         past, patience = self._past_warmup(step, progress), self._patience(step, progress)
-        self._remember(step, loss, order if order is not None else float("nan"), progress)
+        self._remember(step, loss, order if order is not None else float("nan"), patience)
         found: dict[AlarmKind, bool] = {
-            "plateau": min(past, step - self._told_from) >= patience and self._stuck(step, loss, progress),
+            "plateau": min(past, step - self._told_from) >= patience and self._stuck(step, loss, patience),
             "divergence": self._diverges(loss),
             "slow_start": self._never_began(loss) and past >= patience,
             "collapse": self._fell(f"{self.mlm}_accuracy", accuracy, self.unigram_accuracy, 3.0, 0.5),
@@ -192,18 +192,18 @@ class TrainingAlarms:
         if order is not None:
             found["sentence_collapse"] = self._fell(f"{self.sentence}_accuracy", order, 0.5, 1.3, 0.25)
             # A model that has not begun to read words cannot order sentences, so the plateau alone is named.
-            stuck = found["plateau"] or self._lately("plateau", step, progress)
+            stuck = found["plateau"] or self._lately("plateau", step, patience)
             fell = found["sentence_collapse"]
             paired = min(past, step - (self._orders_from or 0))
-            found["sentence_chance"] = not stuck and not fell and self._coin_toss(step, progress, paired)
+            found["sentence_chance"] = not stuck and not fell and self._coin_toss(step, patience, paired)
         found["plateau"] = found["plateau"] and not (found["collapse"] or found["slow_start"])
-        begun = [kind for kind, there in found.items() if there and not self._lately(kind, step, progress)]
+        begun = [kind for kind, there in found.items() if there and not self._lately(kind, step, patience)]
         self._raised |= {kind: step for kind, there in found.items() if there}
         return [self._alarm(kind, step, row, loss) for kind in begun]
 
-    def _lately(self, kind: AlarmKind, step: int, progress: float) -> bool:
+    def _lately(self, kind: AlarmKind, step: int, patience: float) -> bool:
         """Whether a thing was seen so lately that it counts as still there: noise repeats no alarm."""
-        return kind in self._raised and step - self._raised[kind] <= self._patience(step, progress) / 2
+        return kind in self._raised and step - self._raised[kind] <= patience / 2
 
     def _median(self, row: Mapping[str, Any], key: str) -> float | None:
         value = row.get(key)
@@ -226,11 +226,11 @@ class TrainingAlarms:
         total = self._total(step, progress)
         return self.patience or min(max(1000.0, 0.15 * total), 0.5 * total)
 
-    def _remember(self, step: int, loss: float, order: float, progress: float) -> None:
+    def _remember(self, step: int, loss: float, order: float, patience: float) -> None:
         # Readings closer together than a twelfth of the patience say nothing new.
-        if not self._history or step - self._history[-1][0] >= self._patience(step, progress) / _WINDOW:
+        if not self._history or step - self._history[-1][0] >= patience / _WINDOW:
             self._history.append((step, loss, order))
-        oldest = step - 2.5 * self._patience(step, progress)
+        oldest = step - 2.5 * patience
         while len(self._history) > 2 and self._history[1][0] <= oldest:
             self._history.pop(0)
 
@@ -240,14 +240,14 @@ class TrainingAlarms:
     def _since(self, begin: float) -> list[tuple[int, float, float]]:
         return [reading for reading in self._history if reading[0] >= begin]
 
-    def _stuck(self, step: int, loss: float, progress: float) -> bool:
+    def _stuck(self, step: int, loss: float, patience: float) -> bool:
         """Little better than a guess by frequency, and not getting better in the whole patience."""
-        gains = [one.gain for one in self._judged_since(step - self._patience(step, progress))]
+        gains = [one.gain for one in self._judged_since(step - patience)]
         if len(gains) > 1:
             return gains[-1] <= ONSET and gains[-1] - min(gains) < 0.05
         # One evaluation tells where it stands; whether it moves, the training loss must tell.
         low = gains[0] <= ONSET if gains else loss >= self.unigram_entropy - 0.6
-        recent = self._since(step - self._patience(step, progress))
+        recent = self._since(step - patience)
         if not low or len(recent) < _WINDOW / 2:
             return False
         half = len(recent) // 2
@@ -267,8 +267,8 @@ class TrainingAlarms:
         self._began = self._began or (self._full(f"{self.mlm}_loss") and loss <= level)
         return not self._began and loss > level
 
-    def _coin_toss(self, step: int, progress: float, past: float) -> bool:
-        wait = 2 * self._patience(step, progress)
+    def _coin_toss(self, step: int, patience: float, past: float) -> bool:
+        wait = 2 * patience
         recent = [order for _, _, order in self._since(step - wait) if not math.isnan(order)]
         last = recent[-len(recent) // 3 :]
         return past >= wait and len(recent) >= _WINDOW and max(map(statistics.fmean, (recent, last))) < 0.53

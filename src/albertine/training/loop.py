@@ -89,7 +89,7 @@ class _Run:
     def __init__(self, job: Job, store: CheckpointStore, start: Start, reporter: Reporter) -> None:
         self.job, self.settings, self.world = job, job.settings, job.world
         self.store, self.state, self.branch = store, start.state, start.branch
-        self.first = self.state.step
+        self.first, self.begun = self.state.step, self.state.elapsed  # as every rank has read them
         if self.world.main:
             job.folder.begin()
             if self.branch is not None:
@@ -133,7 +133,7 @@ class _Run:
                 self.recorder.say(f"no new best in {self.state.since_best} evaluations: the run ends early")
                 return
             if batches is None:
-                self._tell_clock(self.state.elapsed)
+                self._tell_clock(self.begun)
                 self.job.clock.step = self.state.step
                 batches = iter(self.job.batches(self.state.cursor))
                 stack.callback(getattr(batches, "close", lambda: None))
@@ -217,7 +217,9 @@ class _Run:
     def _score(self, evaluate: Callable[[Callable[[], None]], Mapping[str, float]]) -> None:
         job, state = self.job, self.state
         with self.recorder.paused():
-            scores = {name: float(value) for name, value in evaluate(self.poll).items()}
+            # The main process' on every rank: what ends a run must not hang on the last bits of each.
+            own = evaluate(self.poll)
+            scores = {name: self.world.from_main(float(value)) for name, value in own.items()}
         job.model.train()
         state.evaluated = state.step
         state.scores = {name: value for name, value in scores.items() if math.isfinite(value)}

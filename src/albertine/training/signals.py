@@ -6,12 +6,18 @@ import contextlib
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import Any
 
 ASKING = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
-"""Terminal, scheduler, and the early warning that Slurm sends with --signal=USR1@60."""
+"""Terminal, scheduler, and the early warning that Slurm sends with --signal=USR1@60 to processes
+that torchrun has not started (docs/guide.md)."""
+
+
+ECHO = 5.0
+"""Seconds within which torchrun passes on what a scheduler has sent to its processes as well."""
 
 
 class StopRequested(BaseException):
@@ -28,6 +34,7 @@ class Signals:
 
     def __init__(self) -> None:
         self.received: int | None = None
+        self._since = 0.0
         self._interruptible = False
         self._process = os.getpid()
         self._before: dict[int, Any] = {}
@@ -72,8 +79,10 @@ class Signals:
                 os._exit(128 + number)
             return
         if self.received is not None:
+            if "TORCHELASTIC_RUN_ID" in os.environ and time.monotonic() - self._since < ECHO:
+                return
             os._exit(128 + number)
-        self.received = number
+        self.received, self._since = number, time.monotonic()
         if self._interruptible:
             self._interruptible = False
             raise StopRequested

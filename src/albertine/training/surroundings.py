@@ -20,13 +20,14 @@ def own_process(world: World, threads: int | None = None) -> Iterator[None]:
     Args:
         world: as `start` gave it. threads: how many compute on a processor; None: as many as before.
     """
-    before = torch.get_num_threads()
+    before, broken = torch.get_num_threads(), True
     try:
         if threads:
             torch.set_num_threads(threads)
         with apart(world.device), torch.inference_mode(False):  # which is with gradients
             yield
+        broken = False
     finally:
         if threads:
             torch.set_num_threads(before)
-        stop(world)
+        stop(world, broken=broken)

@@ -322,3 +322,8 @@ def test_whole_decimals_keep_their_digits() -> None:
     (row,) = rows_of([given])
     assert row.name == "12345678901234567" and row.text("text") == "5"
     assert row.fields == {"id": 12345678901234567, "text": 5, "x": 0.5, "n": None}
+
+
+def test_decimals_keep_their_digits() -> None:
+    (row,) = rows_of([{"a": Decimal("1234567890123456.78"), "b": Decimal("0.10")}])
+    assert row.fields == {"a": "1234567890123456.78", "b": 0.1}

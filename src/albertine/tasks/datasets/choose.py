@@ -111,16 +111,20 @@ def own_choices(rows: Iterable[Row], columns: Columns) -> Iterator[Choice]:
     for row in rows:
         texts = options_of(row, columns.options)
         question = "" if columns.pair is None else row.text(columns.pair)
-        answer = None if columns.label is None else _answer(row, columns.label, texts)
+        answer = (
+            None if columns.label is None else _answer(row, columns.label, texts, row.get(columns.options))
+        )
         yield _checked(Choice(row.name, row.text(columns.text), question, texts, answer, row.where))
 
 
-def _answer(row: Row, label: str, options: tuple[str, ...]) -> int | None:
+def _answer(row: Row, label: str, options: tuple[str, ...], given: list[Any]) -> int | None:
     value, last = row.told(label), len(options) - 1
     if value is None:
         return None
     if value in options:
         return options.index(value)
+    if not isinstance(value, bool) and value in given:  # numbers, as the row has them
+        return given.index(value)
     named = {str(i): i for i in range(last + 1)} | dict(zip(LETTERS, range(last + 1), strict=False))
     text = str(value).strip().removesuffix(".0")
     if isinstance(value, str | int | float) and not isinstance(value, bool) and text in named:

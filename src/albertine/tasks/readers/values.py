@@ -32,8 +32,11 @@ def plain(value: Any, where: str) -> Any:
         return {plain(str(name), where): plain(item, where) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item, where) for item in value]
-    if isinstance(value, Decimal) and value.is_finite() and int(value.as_tuple().exponent) >= 0:
-        return int(value)  # a whole number of any length, as databases write them
+    if isinstance(value, Decimal) and value.is_finite():  # of any length, as databases write them
+        if int(value.as_tuple().exponent) >= 0:
+            return int(value)
+        near = float(value)
+        return near if Decimal(repr(near)) == value else str(value)
     if isinstance(value, Decimal | np.floating):  # a long double is no float, and `tolist` leaves it one
         return plain(float(value), where)
     if isinstance(value, np.datetime64) and isinstance(value.tolist(), int):  # of nanoseconds, or far years
