@@ -705,8 +705,8 @@ STREAMS = (
     ),
     M(
         "pretraining/stream_data.py",
-        "if segment == self.segments:",
-        "if segment > self.segments:",
+        "if segment == segments:",
+        "if segment > segments:",
         "tests/pretraining/test_streams.py -k epoch",
     ),
     M(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import json
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from glob import escape
 from pathlib import Path
+from typing import Any
 
 from albertine.errors import AlbertineError, RunError
 from albertine.released import released_or
@@ -73,6 +75,20 @@ def replace_durably(path: Path, *pieces: bytes | memoryview, writer: str = "new"
             beside.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def write_json(path: Path, tree: Mapping[str, Any]) -> None:
+    """`replace_durably` with a mapping as indented JSON, for people too."""
+    replace_durably(path, (json.dumps(tree, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def json_at(path: Path) -> dict[str, Any]:
+    """The mapping in a JSON file; empty where there is no file, or none that holds one."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 @contextlib.contextmanager

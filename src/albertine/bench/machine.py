@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import os
 import platform
 import re
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from albertine.cores import usable_cores
-from albertine.files import explained, replace_durably
+from albertine.files import explained, write_json
 
 RESULTS = Path("benchmarks", "results")
 """Where the results of this repository lie, seen from its root."""
@@ -90,7 +89,7 @@ def save_result(name: str, result: dict[str, Any], results: Path = RESULTS) -> P
     path = folder / f"{datetime.now(UTC):%Y-%m-%d}-{name}.json"
     with explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        replace_durably(path, (json.dumps(result, indent=2, ensure_ascii=False) + "\n").encode())
+        write_json(path, result)
     return path
 
 

@@ -96,9 +96,9 @@ def _show(language: DemoLanguage, result: PretrainResult, corpus: Path) -> None:
     from shlex import quote
 
     from albertine.analysis.plots import terminal_curve
-    from albertine.pretraining.curves import curve
     from albertine.pretraining.scores import held_out_scores, open_pretrained
     from albertine.tasks.predictor import Predictor
+    from albertine.training.metrics import curve
 
     run, final = result.folder, result.folder / "final"
     typer.echo(f"\n{terminal_curve(curve(run / 'metrics.jsonl', 'mlm_loss'), y='loss of masked words')}\n")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -11,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from torch.utils.data import DataLoader, Dataset
 
-from albertine.corpus.forking import Mask, held_back, let_through
+from albertine.corpus.forking import Failure, Mask, held_back, let_through
 from albertine.corpus.parcel import Parcel, unwrap, wrap
 from albertine.errors import AlbertineError, RunError
 
@@ -67,8 +66,8 @@ class Loader(Generic[Order, T]):
             )
         try:
             while (parcel := _next(results)) is not None:
-                if isinstance(parcel, _Failure):
-                    raise parcel.error from WorkerTraceback(parcel.where)
+                if isinstance(parcel, Failure):
+                    raise parcel.error from WorkerTraceback(parcel.trace)
                 yield unwrap(parcel)
         finally:
             # An error keeps this frame, and with it the processes, which heed no signal and would be waited
@@ -76,7 +75,7 @@ class Loader(Generic[Order, T]):
             del results
 
 
-def _next(results: Iterator[Parcel | _Failure]) -> Parcel | _Failure | None:
+def _next(results: Iterator[Parcel | Failure]) -> Parcel | Failure | None:
     try:
         return next(results, None)
     except RuntimeError as error:
@@ -87,25 +86,15 @@ def _next(results: Iterator[Parcel | _Failure]) -> Parcel | _Failure | None:
         raise
 
 
-class _Failure:
-    """An error on its way to the parent process."""
-
-    def __init__(self, error: Exception) -> None:
-        self.where = traceback.format_exc()
-        # an error of ours survives the journey; of others only the text surely does
-        told = RuntimeError(f"{type(error).__name__}: {error}")
-        self.error = error if isinstance(error, AlbertineError) else told
-
-
-class _Build(Dataset[Parcel | _Failure]):
+class _Build(Dataset[Parcel | Failure]):
     def __init__(self, build: Callable[[Any], Any]) -> None:
         self.build = build
 
-    def __getitem__(self, order: Any) -> Parcel | _Failure:
+    def __getitem__(self, order: Any) -> Parcel | Failure:
         try:
             return wrap(self.build(order))
         except Exception as error:
-            return _Failure(error)
+            return Failure(error, AlbertineError)
 
 
 def _same(item: Any) -> Any:

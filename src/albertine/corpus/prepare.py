@@ -115,7 +115,7 @@ def prepare(
     options.check()
     plan = make_plan(paths, files, tokenizer, options)
     everything = [file for group in files for file in group]
-    return _run(_Run(Path(folder), tokenizer, options, plan, paths), everything, progress, on_file)
+    return _run(_Run(Path(folder), tokenizer, options, plan, paths, everything, progress, on_file))
 
 
 def _shard_characters(size: int) -> int:
@@ -123,12 +123,7 @@ def _shard_characters(size: int) -> int:
     return int(1_000_000 << min(max(size // 32_000_000, 1).bit_length() - 1, 4))
 
 
-def _run(
-    run: _Run,
-    files: list[Path],
-    progress: Callable[[Progress], None] | None,
-    on_file: Callable[[FileReport], None] | None,
-) -> Manifest:
+def _run(run: _Run) -> Manifest:
     """The run on its folder, locked; of a folder that it made and has no use for nothing remains."""
     folder = run.folder
     new = not folder.exists()
@@ -137,7 +132,7 @@ def _run(
         try:
             with locked(folder):
                 try:
-                    return run.result(files, progress, on_file)
+                    return run.result()
                 except (TokenizerError, CorpusError, DataError) as error:
                     ours = not run.foreign and not run.kept  # shards of an earlier call stay
                     if ours and (not isinstance(error, DataError) or (new and not run.records)):
@@ -160,6 +155,9 @@ class _Run:
     options: Options
     plan: dict[str, Any]
     paths: Sequence[Path | str]
+    files: list[Path]
+    progress: Callable[[Progress], None] | None
+    on_file: Callable[[FileReport], None] | None
     foreign: bool = True
     passed_over: dict[str, str] = field(default_factory=dict)
     records: dict[tuple[str, int], ShardRecord] = field(default_factory=dict)
@@ -168,31 +166,26 @@ class _Run:
     unknown: int = 0
     kept: bool = False
 
-    def result(
-        self,
-        files: list[Path],
-        progress: Callable[[Progress], None] | None,
-        on_file: Callable[[FileReport], None] | None,
-    ) -> Manifest:
+    def result(self) -> Manifest:
         self.plan = claim(self.folder, self.plan)
         self.foreign = False
-        if (made := self._up_to_date(files)) is not None:
+        if (made := self._up_to_date()) is not None:
             return made
         begin = time.monotonic()
         self.sweep()
         written = sum(path.stat().st_size for split in SPLITS for path in self._shard_files(split))
-        check_space(self.folder, estimate(files, written))
+        check_space(self.folder, estimate(self.files, written))
         self._begin()
-        self._encode(files, progress, on_file)
+        self._encode()
         return self._finish(begin)
 
-    def _up_to_date(self, files: list[Path]) -> Manifest | None:
+    def _up_to_date(self) -> Manifest | None:
         """The manifest, if the folder is complete, undamaged and younger than every source."""
         path = self.folder / NAME
         if not path.is_file() or (self.folder / PLAN).is_file():
             return None
         # a file that was moved or copied here has an old date of its words, but a new one of its place
-        dates = (date for f in map(Path.stat, files) for date in (f.st_mtime_ns, f.st_ctime_ns))
+        dates = (date for f in map(Path.stat, self.files) for date in (f.st_mtime_ns, f.st_ctime_ns))
         if max(dates) >= path.stat().st_mtime_ns:
             return None
         try:
@@ -213,14 +206,9 @@ class _Run:
             (self.folder / split).mkdir(exist_ok=True)
         sync_folder(self.folder)
 
-    def _encode(
-        self,
-        files: list[Path],
-        progress: Callable[[Progress], None] | None,
-        on_file: Callable[[FileReport], None] | None,
-    ) -> None:
+    def _encode(self) -> None:
         options = self.options
-        total = sum(file.stat().st_size for file in files)
+        total = sum(file.stat().st_size for file in self.files)
         mark = stamp(self.plan)
         read = 0
 
@@ -231,12 +219,12 @@ class _Run:
         def note(report: FileReport) -> None:
             if report.format in PASSED_OVER:
                 self.passed_over[report.source] = report.format
-            if on_file is not None:
-                on_file(report)
+            if self.on_file is not None:
+                self.on_file(report)
 
         def report() -> None:
-            if progress is not None:
-                progress(Progress(min(read, total), total, self.tally.documents, self.tokens))
+            if self.progress is not None:
+                self.progress(Progress(min(read, total), total, self.tally.documents, self.tokens))
 
         def pulse() -> None:
             pool.poll()

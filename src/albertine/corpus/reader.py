@@ -51,10 +51,6 @@ class Corpus:
         return {**self.__dict__, "_shards": {}, "_documents": None, "_lengths": None}
 
     @property
-    def language(self) -> str:
-        return self.manifest.language
-
-    @property
     def num_documents(self) -> int:
         return self.manifest.count("documents", self.split)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import traceback
 from collections import deque
 from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
@@ -16,7 +15,7 @@ from multiprocessing.process import BaseProcess
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from albertine.corpus.forking import Mask, held_back, let_through
+from albertine.corpus.forking import Failure, Mask, held_back, let_through
 from albertine.errors import AlbertineError, RunError
 
 J = TypeVar("J")
@@ -107,7 +106,7 @@ class WorkerPool(Generic[J, R]):
             except (EOFError, ConnectionResetError):
                 raise self._death(connection) from None
             del self._in_hand[connection]
-            if isinstance(result, _Failure):
+            if isinstance(result, Failure):
                 raise result.error from RuntimeError(result.trace)
             self._done(result)
         self._give_out()
@@ -133,16 +132,6 @@ class WorkerPool(Generic[J, R]):
         return RunError(f"a worker process {how}", remedy=remedy)
 
 
-class _Failure:
-    """An error on its way to the parent process."""
-
-    def __init__(self, error: Exception) -> None:
-        self.trace = traceback.format_exc()
-        # these two survive the journey; of any other only the text surely does
-        passes = isinstance(error, (AlbertineError, OSError))
-        self.error = error if passes else RuntimeError(f"{type(error).__name__}: {error}")
-
-
 def _serve(
     work: Callable[[Any], Any], connection: Connection, inherited: list[Connection], mask: Mask
 ) -> None:
@@ -161,7 +150,7 @@ def _serve(
         try:
             result = work(job)
         except Exception as error:
-            result = _Failure(error)
+            result = Failure(error, AlbertineError, OSError)
         try:
             connection.send(result)
         except OSError:

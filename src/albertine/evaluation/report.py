@@ -6,7 +6,6 @@ Without matplotlib there are no pictures, and the report says so.
 
 from __future__ import annotations
 
-import json
 import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +23,7 @@ from albertine.evaluation.findings import Findings, findings
 from albertine.evaluation.metrics import better
 from albertine.evaluation.runs import Run
 from albertine.evaluation.spread import Spread
-from albertine.files import explained, replace_durably
+from albertine.files import explained, replace_durably, write_json
 
 TABLED, LONGEST = 8, 300
 """Up to so many classes the confusion is a table too; characters of a text that are shown."""
@@ -65,8 +64,7 @@ def write_report(folder: Path, title: str, groups: Groups, remarks: Sequence[str
         if pictures.absent:
             lines += [f"There are no pictures: {pictures.absent}.", ""]
         replace_durably(folder / "report.md", "\n".join(lines).encode())
-        text = json.dumps({"title": title, "tasks": tree}, indent=2, ensure_ascii=False) + "\n"
-        replace_durably(folder / "report.json", text.encode())
+        write_json(folder / "report.json", {"title": title, "tasks": tree})
     return folder / "report.md"
 
 

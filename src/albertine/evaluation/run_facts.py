@@ -13,7 +13,7 @@ from albertine.corpus.manifest import Manifest, load_manifest, manifest_digest
 from albertine.errors import AlbertineError
 from albertine.evaluation.intervals import Interval, of_error, of_predictions, of_share
 from albertine.evaluation.report import spreads
-from albertine.evaluation.runs import RECORD, Run, predictions_file, read_run, without_seed
+from albertine.evaluation.runs import RECORD, Run, read_predictions, read_run, without_seed
 from albertine.evaluation.spread import Spread
 from albertine.settings import read_yaml
 from albertine.training.checkpoints import STATE, CheckpointStore
@@ -146,7 +146,7 @@ def _seeds(own: Run) -> list[Run]:
 def _tuned_scores(run: Run, runs: Sequence[Run]) -> Iterator[Score]:
     found = spreads(runs) if len(runs) > 1 else {}
     for split, scores in (("dev", run.scores), ("test", run.test)):
-        lines = _lines(run.folder, split)
+        lines = read_predictions(run.folder, split)
         for metric in (name for name in run.metrics if name in scores):
             value = float(scores[metric])
             interval = of_predictions(metric, value, lines)
@@ -157,18 +157,12 @@ def _tuned_scores(run: Run, runs: Sequence[Run]) -> Iterator[Score]:
 def _last_scores(run: Run) -> Iterator[Score]:
     """What the last evaluation on dev found, where another one picked the best model; nothing where dev has
     other examples since, by which the best was scored again."""
-    count = len(_lines(run.folder, "dev")) or None
+    count = len(read_predictions(run.folder, "dev")) or None
     for metric in run.metrics:
         found = dict(run.curve(metric, evaluated=True))
         last, picked = run.record["step"], run.scores["step"]
         if last in found and metric in run.scores and found.get(picked) == run.scores[metric]:
             yield Score(metric, found[last], "dev", what="last step", count=count)
-
-
-def _lines(run: Path, split: str) -> list[dict[str, Any]]:
-    path = predictions_file(run, split)
-    # not splitlines(): texts hold U+2028 and other line separators, which JSON writes as they are
-    return [json.loads(x) for x in path.read_text("utf-8").split("\n") if x] if path.is_file() else []
 
 
 def _pretrained(run: Path, model: Path, last: bool, common: Mapping[str, Any]) -> Facts:

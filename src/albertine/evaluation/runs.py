@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from albertine.errors import RunError
-from albertine.files import explained, replace_durably
-from albertine.training.metrics import read_metrics
+from albertine.files import explained, replace_durably, write_json
+from albertine.training.metrics import curve
 
 RECORD = "result.json"
 
@@ -57,20 +57,12 @@ class Run:
     @property
     def predictions(self) -> list[dict[str, Any]]:
         """The predictions on dev, or on test where there is no dev; empty without either."""
-        for split in ("dev", "test"):
-            path = predictions_file(self.folder, split)
-            if path.is_file():
-                # not splitlines(): texts hold U+2028 and other line separators, which JSON writes as they are
-                lines = path.read_text(encoding="utf-8").split("\n")
-                return [json.loads(line) for line in lines if line]
-        return []
+        split = "dev" if predictions_file(self.folder, "dev").is_file() else "test"
+        return read_predictions(self.folder, split)
 
     def curve(self, key: str, *, evaluated: bool = False) -> list[tuple[float, float]]:
         """(step, value) of a number of `metrics.jsonl`; of the evaluations on dev, or of training."""
-        rows = read_metrics(self.folder / "metrics.jsonl")
-        if evaluated:
-            rows = [{"step": row["step"], **row["evaluation"]} for row in rows if "evaluation" in row]
-        return [(row["step"], row[key]) for row in rows if isinstance(row.get(key), int | float)]
+        return curve(self.folder / "metrics.jsonl", key, evaluated=evaluated)
 
 
 def read_run(folder: Path) -> Run:
@@ -98,8 +90,7 @@ def read_run(folder: Path) -> Run:
 def write_record(folder: Path, record: Mapping[str, Any]) -> None:
     """Write the record of a run into its folder."""
     with explained(folder / RECORD):
-        text = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
-        replace_durably(folder / RECORD, text.encode())
+        write_json(folder / RECORD, record)
 
 
 def write_predictions(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
@@ -107,6 +98,13 @@ def write_predictions(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
     with explained(path):
         text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
         replace_durably(path, text.encode())
+
+
+def read_predictions(folder: Path, split: str) -> list[dict[str, Any]]:
+    """A run's predictions for a split, one an example; empty without the file."""
+    path = predictions_file(folder, split)
+    # not splitlines(): texts hold U+2028 and other line separators, which JSON writes as they are
+    return [json.loads(x) for x in path.read_text("utf-8").split("\n") if x] if path.is_file() else []
 
 
 def predictions_file(folder: Path, split: str) -> Path:

@@ -7,25 +7,12 @@ from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 
-from albertine.analysis.plots import Curve, save_curves
+from albertine.analysis.plots import save_curves
 from albertine.errors import RunError
-from albertine.training.metrics import read_metrics
+from albertine.training.metrics import curve, read_metrics
 from albertine.training.run_folder import RunFolder
 
 log = logging.getLogger("albertine.training")
-
-
-def curve(metrics: Path, key: str, *, held_out: bool = False) -> Curve:
-    """(step, value) of one number of a run.
-
-    Args:
-        key: such as `mlm_loss` or `sentence_accuracy`.
-        held_out: as judged on held-out documents instead of on the training batches.
-    """
-    rows = read_metrics(metrics)
-    if held_out:
-        rows = [{"step": row["step"], **row["evaluation"]} for row in rows if "evaluation" in row]
-    return [(row["step"], row[key]) for row in rows if isinstance(row.get(key), int | float)]
 
 
 def borders(metrics: Path) -> list[int]:
@@ -34,7 +21,7 @@ def borders(metrics: Path) -> list[int]:
     return [one["step"] for one, two in pairwise(rows) if one["stage"] != two["stage"]]
 
 
-def draw(folder: RunFolder, levels: Mapping[str, float], words: str = "masked words") -> list[Path]:
+def draw(folder: RunFolder, levels: Mapping[str, float], words: str = "masked words") -> None:
     """Loss and accuracy curves as PNG; none, and a line in the log, where matplotlib is not installed.
 
     Thin vertical lines stand where a stage ends.
@@ -42,27 +29,20 @@ def draw(folder: RunFolder, levels: Mapping[str, float], words: str = "masked wo
     Args:
         levels: horizontal lines by name in the picture of the loss. words: what it is the loss of.
     """
-    pictures, between = [], borders(folder.metrics)
+    between = borders(folder.metrics)
     try:
         for part, what in (("mlm", words), ("sentence", "sentence pairs")):
             for number in ("loss", "accuracy"):
                 key = f"{part}_{number}"
-                curves = {
-                    name: points
-                    for name, points in (
-                        ("training", curve(folder.metrics, key)),
-                        ("held out", curve(folder.metrics, key, held_out=True)),
-                    )
-                    if points
+                found = {
+                    "training": curve(folder.metrics, key),
+                    "held out": curve(folder.metrics, key, evaluated=True),
                 }
+                curves = {name: points for name, points in found.items() if points}
                 if curves:
-                    lines = (
-                        levels if key == "mlm_loss" else {"chance": 0.5} if key == "sentence_accuracy" else {}
-                    )
+                    lines = {"mlm_loss": levels, "sentence_accuracy": {"chance": 0.5}}.get(key, {})
                     path = folder.plots / f"{key}.png"
                     title = f"{folder.path.name}: {what}"
                     save_curves(path, curves, title=title, y=number, levels=lines, borders=between)
-                    pictures.append(path)
     except RunError as error:
         log.info("no plots: %s", error)
-    return pictures

@@ -17,7 +17,7 @@ from albertine.objectives.baseline import count_tokens
 from albertine.objectives.batch import BatchBuilder, PretrainingBatch
 from albertine.objectives.pairs import PairSettings
 from albertine.pretraining.settings import ObjectiveChoice, PretrainingSettings
-from albertine.pretraining.stages import Order, Orders, resolved
+from albertine.pretraining.stages import Order, orders, resolved
 from albertine.randomness import permutation
 from albertine.training.job import Clock
 from albertine.training.step import MicroBatch
@@ -110,10 +110,10 @@ class PretrainingBatches:
         def rows_of(stage: int) -> Callable[[int], int]:
             return self._use(stage).rows
 
-        orders = Orders(
+        found = orders(
             self.stages, rows_of, progress, self.settings.seed, self.cursor, named=bool(self.settings.stages)
         )
-        yield from Loader(self._build, orders, self.settings.training.workers)
+        yield from Loader(self._build, found, self.settings.training.workers)
 
     def _build(self, order: Order) -> tuple[dict[str, Any], list[MicroBatch]]:
         place, stage, rows = order

@@ -106,41 +106,37 @@ Order = tuple[Place, int, list[Row]]
 """Of a global batch the place after it, the number of its stage, and its rows."""
 
 
-@dataclass
-class Orders:
-    """The global batches of a run, from any point on, through all its stages.
+def orders(
+    stages: Sequence[Resolved],
+    rows_of: Callable[[int], Callable[[int], int]],
+    progress: Callable[[int], float],
+    seed: int,
+    place: Place | None,
+    *,
+    named: bool,
+) -> Iterator[Order]:
+    """The global batches of a run, from any point on, through all its stages, without end.
 
-    Attributes:
+    Args:
         stages: at least one.
         rows_of: from the number of a stage to the function that says how many samples an epoch has in it.
         progress: from the number of batches that were yielded to the share of the run that is done.
         place: where to begin, as yielded before; None for the start.
         named: whether a place names its stage.
     """
-
-    stages: Sequence[Resolved]
-    rows_of: Callable[[int], Callable[[int], int]]
-    progress: Callable[[int], float]
-    seed: int
-    place: Place | None = None
-    named: bool = True
-
-    def __iter__(self) -> Iterator[Order]:
-        """Without end."""
-        place = dict(self.place or {})
-        stage: int | None = place.pop("stage", None)
-        cursor = Cursor(**place)
-        batches: Iterator[tuple[Cursor, list[Row]]] | None = None
-        count = 0
-        while True:
-            now = max(stage or 0, self._due(self.progress(count)))  # never back, whatever a clock says
-            if stage is not None and now != stage:
-                cursor, batches = Cursor(cursor.epoch + 1), None
-            if batches is None:
-                batches = steps(self.rows_of(now), self.stages[now].batch_size, self.seed, cursor)
-            cursor, rows = next(batches)
-            stage, count = now, count + 1
-            yield asdict(cursor) | ({"stage": stage} if self.named else {}), stage, rows
-
-    def _due(self, progress: float) -> int:
-        return max(i for i, stage in enumerate(self.stages) if i == 0 or stage.begin <= progress)
+    begin = dict(place or {})
+    stage: int | None = begin.pop("stage", None)
+    cursor = Cursor(**begin)
+    batches: Iterator[tuple[Cursor, list[Row]]] | None = None
+    count = 0
+    while True:
+        done = progress(count)
+        due = max(i for i, one in enumerate(stages) if i == 0 or one.begin <= done)
+        now = max(stage or 0, due)  # never back, whatever a clock says
+        if stage is not None and now != stage:
+            cursor, batches = Cursor(cursor.epoch + 1), None
+        if batches is None:
+            batches = steps(rows_of(now), stages[now].batch_size, seed, cursor)
+        cursor, rows = next(batches)
+        stage, count = now, count + 1
+        yield asdict(cursor) | ({"stage": stage} if named else {}), stage, rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,31 +52,26 @@ class StreamBatches:
         self.lanes = [forward_first(lanes, both=streams.both) for lanes in parts]
 
     def __iter__(self) -> Iterator[tuple[Place, list[MicroBatch]]]:
-        yield from Loader(self._build, _Places(self.builder.segments, self.cursor), self.workers)
+        yield from Loader(self._build, _places(self.builder.segments, self.cursor), self.workers)
 
     def _build(self, order: Order) -> tuple[Place, list[MicroBatch]]:
         place, epoch, segment = order
         return place, [self.builder.build(epoch, segment, lanes) for lanes in self.lanes]
 
 
-class _Places:
+def _places(segments: int, cursor: Place | None) -> Iterator[Order]:
     """The steps of a run without end, from a cursor on; of an epoch all segments one after the other."""
-
-    def __init__(self, segments: int, cursor: Place | None) -> None:
-        self.segments, self.cursor = segments, cursor or {"epoch": 0, "segment": 0}
-
-    def __iter__(self) -> Iterator[Order]:
-        epoch, segment = self.cursor["epoch"], self.cursor["segment"]
-        if segment > self.segments:
-            raise CorpusError(
-                f"the run stands at segment {segment} of epoch {epoch}, which has {self.segments}",
-                remedy="The corpus or the objective changed since the run began; start a new run",
-            )
-        while True:
-            if segment == self.segments:
-                epoch, segment = epoch + 1, 0
-            segment += 1
-            yield {"epoch": epoch, "segment": segment}, epoch, segment - 1
+    epoch, segment = (cursor["epoch"], cursor["segment"]) if cursor else (0, 0)
+    if segment > segments:
+        raise CorpusError(
+            f"the run stands at segment {segment} of epoch {epoch}, which has {segments}",
+            remedy="The corpus or the objective changed since the run began; start a new run",
+        )
+    while True:
+        if segment == segments:
+            epoch, segment = epoch + 1, 0
+        segment += 1
+        yield {"epoch": epoch, "segment": segment}, epoch, segment - 1
 
 
 def dealt(lanes: int, rank: int, world: int, length: int, micro_batch_tokens: int) -> list[list[int]]:
@@ -93,7 +88,6 @@ def held_out_streams(
     *,
     sequences: int,
     length: int | None = None,
-    lanes: int = HELD_OUT_LANES,
     rank: int = 0,
     world: int = 1,
 ) -> list[StreamBatch]:
@@ -104,13 +98,12 @@ def held_out_streams(
         sequences: how many, all lanes together; about that, and fewer if the held-out part is smaller.
         length: tokens of one of these; segments of another length, more or fewer of them, then have as much
             text. Default: the segments' own.
-        lanes: as many, or fewer where there is too little text for them.
         rank, world: every process gets its share of the lanes, which may be none.
 
     Raises:
         CorpusError: the corpus was prepared without held-out documents, or with too few.
     """
-    builder = _widest(held_out_corpus(folder), objective, lanes, folder)
+    builder = _widest(held_out_corpus(folder), objective, folder)
     here = builder.settings
     mine = forward_first(np.array_split(np.arange(here.lanes), world)[rank].tolist(), both=here.both)
     count = _segments(builder, sequences, length or here.length)
@@ -124,29 +117,22 @@ def _segments(builder: StreamBuilder, sequences: int, length: int) -> int:
     return min(builder.segments, max(1, wanted * length // here.length))
 
 
-def _widest(corpus: Corpus, objective: ObjectiveChoice, lanes: int, folder: Path) -> StreamBuilder:
-    """Streams of as many lanes as the text has room for, up to `lanes`.
+def _widest(corpus: Corpus, objective: ObjectiveChoice, folder: Path) -> StreamBuilder:
+    """Streams of `HELD_OUT_LANES` lanes, halved until the text has room for them.
 
     Raises:
         CorpusError: it has room for none.
     """
     least = 2 if objective.permutation.both_directions else 1
-    names = corpus.tokenizer()
-    for count in _halved(lanes, least):
+    names, count = corpus.tokenizer(), HELD_OUT_LANES
+    while count >= least:
         try:
             return StreamBuilder(corpus, objective.streams(count), HELD_OUT_SEED, names)
         except CorpusError:
-            continue
+            count //= 2
     tokens = int(np.asarray(corpus.sentence_lengths, dtype=np.int64).sum())
     raise CorpusError(
         f"its held-out documents have {tokens} tokens, too few for segments of {objective.max_length}",
         where=folder,
         remedy="Prepare it again with a larger --held-out share, or use a shorter max_length",
     )
-
-
-def _halved(lanes: int, least: int) -> Sequence[int]:
-    found = [max(lanes, least)]
-    while found[-1] // 2 >= least:
-        found.append(found[-1] // 2)
-    return found

@@ -4,7 +4,6 @@ out."""
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -21,7 +20,7 @@ from albertine.errors import RunError, SettingsError
 from albertine.evaluation.metrics import better, score
 from albertine.evaluation.report import write_report
 from albertine.evaluation.runs import predictions_file, read_run, write_predictions, write_record
-from albertine.files import replace_durably
+from albertine.files import json_at, write_json
 from albertine.interop.heads import usual_pooling
 from albertine.interop.huggingface import read_folder, save_model
 from albertine.interop.huggingface_config import model_type, our_flags
@@ -372,15 +371,11 @@ def save_tuned(model: TaskModel, tokenizer: Tokenizer, family: Family, folder: P
 
 
 def _write_scores(folder: RunFolder, scores: Mapping[str, float]) -> None:
-    replace_durably(folder.path / "scores.json", (json.dumps(dict(scores), indent=2) + "\n").encode())
+    write_json(folder.path / "scores.json", dict(scores))
 
 
 def _best_scores(folder: Path) -> dict[str, float]:
-    try:
-        found = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return {str(k): float(v) for k, v in found.items()} if isinstance(found, dict) else {}
+    return {str(k): float(v) for k, v in json_at(folder / "scores.json").items()}
 
 
 def _loop(settings: FinetuneSettings, steps: int, metric: str, hidden_size: int) -> LoopSettings:

@@ -4,7 +4,6 @@ twice."""
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 
 from albertine.errors import AlbertineError, ModelError
 from albertine.evaluation.runs import RECORD, write_record
+from albertine.files import json_at
 from albertine.interop.huggingface_config import model_type
 from albertine.interop.places import model_folder
 from albertine.model.task_model import TaskModel
@@ -85,11 +85,8 @@ class Made:
 
 def finished(folder: Path) -> dict[str, Any] | None:
     """The record of a run that is done, whatever its settings and files are now; else None."""
-    try:
-        record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    if not isinstance(record, dict) or not (folder / "final").is_dir():
+    record = json_at(folder / RECORD)
+    if not record or not (folder / "final").is_dir():
         return None
     if "fingerprint" not in record:  # of an earlier version, which left it to the checkpoints alone
         last = CheckpointStore(folder / "checkpoints").load()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from albertine.evaluation.metrics import better
 from albertine.evaluation.report import write_report
 from albertine.evaluation.runs import read_run
 from albertine.evaluation.spread import Spread
-from albertine.files import replace_durably
+from albertine.files import write_json
 from albertine.tasks.data import once
 from albertine.tasks.finetune import FinetuneResult, finetune
 from albertine.tasks.record import contents
@@ -99,7 +98,7 @@ def _tell(settings: FinetuneSettings, found: Seeds) -> None:
         "best": found.best.name,
         "metrics": {name: spread.told() for name, spread in found.metrics.items()},
     }
-    replace_durably(found.summary, (json.dumps(tree, indent=2, ensure_ascii=False) + "\n").encode())
+    write_json(found.summary, tree)
     if settings.watching.report and found.done:
         runs = [read_run(result.folder) for result in found.results]
         title = f"{settings.name}, {len(runs)} seeds"

@@ -8,10 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from albertine.errors import TokenizerError
 from albertine.text.added import AddedPiece
@@ -28,7 +24,6 @@ XLNET_CLEANING = Cleaning(lower=False, replace_quotes=True)
 # The reference's idea of punctuation when it looks for word starts: ASCII without ' < = >
 _PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
 _KNOWN = _PUNCTUATION | frozenset("abcdefghijklmnopqrstuvwxyz")
-_HANDLES = ("_library", "_words", "_located", "_bulk", "_found")  # made anew in another process
 
 
 class SentencePieceTokenizer(Tokenizer):
@@ -89,13 +84,6 @@ class SentencePieceTokenizer(Tokenizer):
 
             self._found = piece_finder(self.whole, self.cleaning, self.proto.charsmap)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k not in _HANDLES}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._open()
-
     def encode(self, text: str) -> list[int]:
         """Token ids of a text, without special pieces. A lone surrogate in it counts as U+FFFD."""
         if not self.whole:
@@ -116,10 +104,6 @@ class SentencePieceTokenizer(Tokenizer):
         if self._by_words:
             return list(chain.from_iterable(map(self._words.__getitem__, text.split())))
         return list(self._encode_part(text))
-
-    def encode_flat(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
-        """The ids of `encode` for many texts end to end, and how many each text has; the fastest way."""
-        return self._bulk(texts)
 
     def _encode_parts(self, parts: list[str]) -> list[Sequence[int]]:
         if self.whole:

@@ -263,12 +263,9 @@ def _last(text: str, mark: str, low: int, high: int) -> int:
     return at
 
 
-def document_sentences(
-    document: Document, language: Language, *, max_characters: int | None = None
-) -> list[str]:
+def document_sentences(document: Document, language: Language) -> list[str]:
     """The sentences of a document in order; one already split keeps its own, cut only where over-long."""
     if not document.presplit:
-        split = [split_sentences(p, language, max_characters=max_characters) for p in document.paragraphs]
-        return [sentence for sentences in split for sentence in sentences]
-    limit = MAX_CHARACTERS[language] if max_characters is None else max_characters
+        return [sentence for p in document.paragraphs for sentence in split_sentences(p, language)]
+    limit = MAX_CHARACTERS[language]
     return [part for line in document.paragraphs for part in _cut_long(line, limit, language)]

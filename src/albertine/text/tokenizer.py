@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from albertine.errors import TokenizerError
+from albertine.text.bulk import BulkEncoder
 
 Padding = bool | Literal["longest", "max_length"]
 Pair = tuple[str, str]
@@ -22,6 +23,7 @@ CLS_SEGMENT, PAD_SEGMENT = 2, 3
 """Where [CLS] is last. A separator has the segment of the text before it, as in XLNet's reference, whose
 SEG_ID_SEP is never used (classifier_utils.py, run_squad.py)."""
 MODEL_FILE, VOCABULARY_FILE = "spiece.model", "vocab.txt"
+_HANDLES = ("_library", "_words", "_located", "_bulk", "_found")  # made anew in another process
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,7 @@ class Tokenizer(ABC):
     """
 
     kind: str
+    _bulk: BulkEncoder
 
     def __init__(
         self,
@@ -99,6 +102,17 @@ class Tokenizer(ABC):
         self._starts = np.array([self._is_start(p) for p in self._pieces], dtype=np.bool_)
         self._starts[sorted(self.special_ids)] = True
 
+    @abstractmethod
+    def _open(self) -> None:
+        """Make the handles, here or in another process."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k not in _HANDLES}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._open()
+
     @property
     def lead(self) -> int:
         """How many special pieces stand before a text that is alone in its row: [CLS], unless it is last."""
@@ -113,9 +127,9 @@ class Tokenizer(ABC):
         encode = self.encode
         return [encode(text) for text in texts]
 
-    @abstractmethod
     def encode_flat(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
         """The ids of `encode` for many texts end to end, and how many each text has; the fastest way."""
+        return self._bulk(texts)
 
     @abstractmethod
     def encode_spans(self, text: str) -> Spans:

@@ -8,10 +8,6 @@ import re
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from albertine.errors import TokenizerError
 from albertine.text.added import AddedPiece
@@ -80,20 +76,9 @@ class WordPieceTokenizer(Tokenizer):
         self._words = WordCache(self._encode_part)
         self._bulk = BulkEncoder(None if self.whole else self.parts, self._encode_parts)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k not in ("_library", "_words", "_bulk")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._open()
-
     def encode(self, text: str) -> list[int]:
         """Token ids of a text, without special pieces. A lone surrogate in it counts as U+FFFD."""
         return list(chain.from_iterable(map(self._words.__getitem__, self.parts(text))))
-
-    def encode_flat(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
-        """The ids of `encode` for many texts end to end, and how many each text has; the fastest way."""
-        return self._bulk(texts)
 
     def _encode_parts(self, parts: list[str]) -> list[Sequence[int]]:
         texts = [well_formed(part) for part in parts]

@@ -54,15 +54,6 @@ def _parts_words(character: str) -> bool:
     )
 
 
-def zh_words(sentence: str) -> list[str]:
-    """The words of a sentence; joined they are the sentence, white space included.
-
-    Raises:
-        DataError: jieba is not installed.
-    """
-    return list(_segmenter().cut(sentence))
-
-
 def zh_word_starts(
     sentence: str, offsets: Sequence[int] | npt.NDArray[np.integer[Any]], *, longest: int = LONGEST_WORD
 ) -> npt.NDArray[np.bool_]:

@@ -7,14 +7,13 @@ Where it comes from, and what differs, stands in `branch.json` of its folder.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from albertine.errors import CheckpointError, RunError, SettingsError
-from albertine.files import explained, replace_durably
+from albertine.files import explained, json_at, write_json
 from albertine.training.checkpoints import (
     MANIFEST,
     Checkpoint,
@@ -58,8 +57,7 @@ class Branch:
             "differences": {change.key: _values(change) for change in self.changes},
         }
         with explained(folder):
-            text = json.dumps(tree, indent=2, ensure_ascii=False) + "\n"
-            replace_durably(folder / FILE, text.encode())
+            write_json(folder / FILE, tree)
 
     def told(self) -> list[str]:
         """What a person has to know of it, in lines."""
@@ -135,11 +133,7 @@ def check_no_branch(folder: Path) -> None:
 
 def branch_of(folder: Path) -> dict[str, Any]:
     """The record of a branch in a run's folder; empty where it is none."""
-    try:
-        found = json.loads((folder / FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    return json_at(folder / FILE)
 
 
 def onset_of(folder: Path) -> float | None:

@@ -19,6 +19,9 @@ from torch import Tensor, nn
 from albertine.errors import RunError, SettingsError
 from albertine.training.launch import meet
 
+PATIENCE = timedelta(minutes=30)
+"""How long a process waits for the others before it gives up."""
+
 
 @dataclass(frozen=True)
 class World:
@@ -59,7 +62,7 @@ class World:
 
     def busy(self) -> None:
         """The main process, which does something alone, says so to those that wait for it in `together`: they
-        would give up after half an hour."""
+        would give up (`PATIENCE`)."""
         self.any(True)
 
     def together(self) -> None:
@@ -99,12 +102,11 @@ class World:
             parameter.grad = grad
 
 
-def start(device: torch.device | str | None = None, *, timeout_minutes: float = 30) -> World:
+def start(device: torch.device | str | None = None) -> World:
     """Join the processes that `torchrun` started, or stand alone where it did not.
 
     Args:
         device: default: this process' GPU where there is one, else the CPU.
-        timeout_minutes: how long a rank waits for the others before it gives up.
 
     Raises:
         RunError: torchrun's environment is incomplete, this machine has no such GPU, or another process has
@@ -134,7 +136,7 @@ def start(device: torch.device | str | None = None, *, timeout_minutes: float = 
     # NCCL is told its card; it would guess it at the first collective, and hang where it guesses wrong.
     card = place if place.type == "cuda" else None
     meet()
-    torch.distributed.init_process_group(backend, timeout=timedelta(minutes=timeout_minutes), device_id=card)
+    torch.distributed.init_process_group(backend, timeout=PATIENCE, device_id=card)
     return World(torch.distributed.get_rank(), torch.distributed.get_world_size(), place)
 
 

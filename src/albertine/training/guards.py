@@ -109,7 +109,6 @@ class TrainingAlarms:
         unigram_accuracy: accuracy of always guessing the commonest piece.
         learning_rate: the peak. batch_size: sequences per update. optimizer: `lamb`, `adamw` or `muon`.
         warmup: share of the run. total_steps: None for a run by the clock.
-        mlm, sentence: names of the two parts in the metrics.
         untold: stages in which an evaluation does not tell whether the model learns, because it trains on
             something else: next tokens, or fewer depths.
         hints, beginning: advice on a plateau and on a slow start from who knows more of the settings, given
@@ -125,8 +124,6 @@ class TrainingAlarms:
     optimizer: str = "lamb"
     warmup: float = 0.0
     total_steps: int | None = None
-    mlm: str = "mlm"
-    sentence: str = "sentence"
     untold: frozenset[int] = frozenset()
     hints: tuple[str, ...] = ()
     beginning: tuple[str, ...] = ()
@@ -172,25 +169,26 @@ class TrainingAlarms:
         if gain is not None and self._stage not in self.untold:
             cosine = row["evaluation"].get("cosine")
             self._judged.append(_Judged(int(row["step"]), gain, math.nan if cosine is None else cosine))
-        loss = self._median(row, f"{self.mlm}_loss")
-        accuracy = self._median(row, f"{self.mlm}_accuracy")
-        order = self._median(row, f"{self.sentence}_accuracy")
+        loss = self._median(row, "mlm_loss")
+        accuracy = self._median(row, "mlm_accuracy")
+        order = self._median(row, "sentence_accuracy")
         if loss is None or accuracy is None:
             return []
         step = int(row["step"])
         if order is not None and self._orders_from is None:
             self._orders_from = self._seen
         self._seen = step
-        past, patience = self._past_warmup(step, progress), self._patience(step, progress)
+        past = step - self.warmup * self._total(step, progress)  # the warm-up
+        patience = self._patience(step, progress)
         self._remember(step, loss, order if order is not None else float("nan"), patience)
         found: dict[AlarmKind, bool] = {
             "plateau": min(past, step - self._told_from) >= patience and self._stuck(step, loss, patience),
             "divergence": self._diverges(loss),
             "slow_start": self._never_began(loss) and past >= patience,
-            "collapse": self._fell(f"{self.mlm}_accuracy", accuracy, self.unigram_accuracy, 3.0, 0.5),
+            "collapse": self._fell("mlm_accuracy", accuracy, self.unigram_accuracy, 3.0, 0.5),
         }
         if order is not None:
-            found["sentence_collapse"] = self._fell(f"{self.sentence}_accuracy", order, 0.5, 1.3, 0.25)
+            found["sentence_collapse"] = self._fell("sentence_accuracy", order, 0.5, 1.3, 0.25)
             # A model that has not begun to read words cannot order sentences, so the plateau alone is named.
             stuck = found["plateau"] or self._lately("plateau", step, patience)
             fell = found["sentence_collapse"]
@@ -219,9 +217,6 @@ class TrainingAlarms:
     def _total(self, step: int, progress: float) -> float:
         return float(self.total_steps or step / max(progress, 1e-9))
 
-    def _past_warmup(self, step: int, progress: float) -> float:
-        return step - self.warmup * self._total(step, progress)
-
     def _patience(self, step: int, progress: float) -> float:
         total = self._total(step, progress)
         return self.patience or min(max(1000.0, 0.15 * total), 0.5 * total)
@@ -234,15 +229,12 @@ class TrainingAlarms:
         while len(self._history) > 2 and self._history[1][0] <= oldest:
             self._history.pop(0)
 
-    def _judged_since(self, begin: float) -> list[_Judged]:
-        return [one for one in self._judged if one.step >= begin]
-
     def _since(self, begin: float) -> list[tuple[int, float, float]]:
         return [reading for reading in self._history if reading[0] >= begin]
 
     def _stuck(self, step: int, loss: float, patience: float) -> bool:
         """Little better than a guess by frequency, and not getting better in the whole patience."""
-        gains = [one.gain for one in self._judged_since(step - patience)]
+        gains = [one.gain for one in self._judged if one.step >= step - patience]
         if len(gains) > 1:
             return gains[-1] <= ONSET and gains[-1] - min(gains) < 0.05
         # One evaluation tells where it stands; whether it moves, the training loss must tell.
@@ -256,7 +248,7 @@ class TrainingAlarms:
 
     def _diverges(self, loss: float) -> bool:
         """Worse than a guess by frequency after having been better."""
-        key = f"{self.mlm}_loss"
+        key = "mlm_loss"
         if self._full(key):
             self._best[key] = min(self._best.get(key, loss), loss)
         return loss > self.unigram_entropy + 1.0 and loss > self._best.get(key, loss) + 1.0
@@ -264,7 +256,7 @@ class TrainingAlarms:
     def _never_began(self, loss: float) -> bool:
         """Never as good as a guess by frequency, which is the first thing a model learns."""
         level = self.unigram_entropy + 1.0
-        self._began = self._began or (self._full(f"{self.mlm}_loss") and loss <= level)
+        self._began = self._began or (self._full("mlm_loss") and loss <= level)
         return not self._began and loss > level
 
     def _coin_toss(self, step: int, patience: float, past: float) -> bool:
@@ -281,15 +273,14 @@ class TrainingAlarms:
         return best > floor * above and value - floor < share * (best - floor)
 
     def _alarm(self, kind: AlarmKind, step: int, row: Mapping[str, Any], loss: float) -> Alarm:
-        mlm, order = f"{self.mlm}_accuracy", f"{self.sentence}_accuracy"
         level = f"{self.unigram_entropy:.2f}"
         what = {
             "plateau": self._plateau(loss),
             "slow_start": f"the masked-LM loss is still {loss:.2f} nats; guessing by frequency has {level}",
             "divergence": f"the masked-LM loss is {loss:.2f} nats; guessing by frequency has {level}",
-            "collapse": f"masked-LM accuracy fell {self._fall(mlm, row)}",
+            "collapse": f"masked-LM accuracy fell {self._fall('mlm_accuracy', row)}",
             "sentence_chance": "sentence accuracy stays a coin toss while masked words are being learned",
-            "sentence_collapse": f"sentence accuracy fell {self._fall(order, row)}",
+            "sentence_collapse": f"sentence accuracy fell {self._fall('sentence_accuracy', row)}",
         }[kind]
         return Alarm(kind, step, what, self._advice(kind))
 

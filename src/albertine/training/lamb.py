@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, overload
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,12 +34,8 @@ class Lamb(Optimizer):
         )
         self._scratch: Tensor | None = None
 
-    @overload
-    def step(self, closure: None = None) -> None: ...
-    @overload
-    def step(self, closure: Any) -> float: ...
     @torch.no_grad()
-    def step(self, closure: Any = None) -> float | None:
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """Update every parameter that has a gradient. A closure is not supported."""
         if closure is not None:
             raise ValueError("Lamb computes no loss itself")
@@ -58,7 +54,6 @@ class Lamb(Optimizer):
             for i in range(0, len(weights), together):
                 part = slice(i, i + together)
                 _lamb(weights[part], gradients[part], m[part], v[part], self._memory(weights[part]), group)
-        return None
 
     def _memory(self, weights: list[Tensor]) -> list[Tensor]:
         """Memory of the same shapes; on a CPU the same every time, as fresh memory costs more than the

@@ -116,6 +116,15 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def curve(path: Path, key: str, *, evaluated: bool = False) -> list[tuple[float, float]]:
+    """(step, value) of a number of a metrics file, such as `mlm_loss`; of the evaluations, or of the training
+    batches."""
+    rows = read_metrics(path)
+    if evaluated:
+        rows = [{"step": row["step"], **row["evaluation"]} for row in rows if "evaluation" in row]
+    return [(row["step"], row[key]) for row in rows if isinstance(row.get(key), int | float)]
+
+
 def cut_metrics(path: Path, lines: int) -> None:
     """Keep the first lines of a metrics file: those that were there when a checkpoint was made.
 

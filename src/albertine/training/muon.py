@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Any, overload
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -76,12 +76,8 @@ class Muon(Optimizer):
         )
         self._precision, self._world = precision, world or World()
 
-    @overload
-    def step(self, closure: None = None) -> None: ...
-    @overload
-    def step(self, closure: Any) -> float: ...
     @torch.no_grad()
-    def step(self, closure: Any = None) -> float | None:
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """Update every parameter that has a gradient. A closure is not supported."""
         if closure is not None:
             raise ValueError("Muon computes no loss itself")
@@ -98,7 +94,6 @@ class Muon(Optimizer):
             else:
                 for weight in weights:
                     self._muon([weight], group)
-        return None
 
     def _muon(self, weights: list[Tensor], group: dict[str, Any]) -> None:
         gradients = [w.grad for w in weights if w.grad is not None]

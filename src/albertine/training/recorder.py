@@ -92,10 +92,9 @@ class Recorder:
 
     def scores(self, step: int, scores: Mapping[str, float]) -> None:
         """Write the scores of an evaluation."""
-        row: dict[str, Any] = {"step": step, "evaluation": scores, "elapsed": self.elapsed}
-        if self.job.watch is not None and (gain := self.job.watch.context_gain(scores)) is not None:
-            row["context_gain"] = gain
-        gained = {"context_gain": row["context_gain"]} if "context_gain" in row else {}
+        gain = None if self.job.watch is None else self.job.watch.context_gain(scores)
+        gained = {} if gain is None else {"context_gain": gain}
+        row: dict[str, Any] = {"step": step, "evaluation": scores, "elapsed": self.elapsed, **gained}
         self._write(row, "held_out", {"step": step, **scores, **gained})
         self.say(f"step {step}  held out: {summary(self._shown(scores))}")
         self._alarms(row)  # remembered there; the next line of training is judged by them
@@ -124,16 +123,8 @@ class Recorder:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         # Why the run broke off is said already; that its files could not be closed either is no news.
-        with contextlib.nullcontext() if error is None else contextlib.suppress(RunError):
-            self.close()
-
-    def close(self) -> None:
-        """Close the files.
-
-        Raises:
-            RunError: the disk is full.
-        """
-        with contextlib.ExitStack() as stack:
+        quiet = contextlib.nullcontext() if error is None else contextlib.suppress(RunError)
+        with quiet, contextlib.ExitStack() as stack:
             for writer in (self._tensorboard, self._metrics):
                 if writer is not None:
                     stack.callback(writer.close)

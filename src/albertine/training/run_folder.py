@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any
 
 from albertine.errors import AlbertineError, RunError
-from albertine.files import explained, make_folder, recover, replace_durably
+from albertine.files import explained, json_at, make_folder, recover, replace_durably, write_json
 from albertine.settings import RunSettings, absolute, dump
 from albertine.training.differences import differences
 from albertine.training.distributed import World
@@ -116,8 +116,7 @@ class RunFolder:
         """
         if not self.main:
             return
-        before = self._environment_before()
-        if before is not None:
+        if before := json_at(self.environment):
             changed = differences(
                 {key: before.get(key) for key in DECISIVE}, {key: environment.get(key) for key in DECISIVE}
             )
@@ -131,20 +130,12 @@ class RunFolder:
                 )
         self.tell(settings)
         with explained(self.path):
-            text = json.dumps(environment, indent=2, ensure_ascii=False) + "\n"
-            replace_durably(self.environment, text.encode())
+            write_json(self.environment, environment)
 
     def tell(self, settings: str) -> None:
         """Write down the settings (YAML)."""
         with explained(self.path):
             replace_durably(self.settings, settings.encode())
-
-    def _environment_before(self) -> dict[str, Any] | None:
-        try:
-            found = json.loads(self.environment.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return None
-        return found if isinstance(found, dict) else None
 
     def _take_lock(self) -> None:
         name = self._lock_file.resolve()
