@@ -6,7 +6,8 @@ PY := $(VENV)/bin/python
 OLDEST := $(VENV)/oldest
 INSTALL := $(PY) -m pip --disable-pip-version-check --quiet install --constraint constraints.txt --editable
 
-# An editable install remembers where it was made, so a folder that was moved or copied is installed again.
+# An editable install and `activate` remember where they were made, so in a folder that was moved or copied they are
+# made again.
 ifneq "$(shell cat $(VENV)/.place 2>/dev/null)" "$(CURDIR)"
 MOVED := moved
 endif
@@ -52,6 +53,9 @@ $(VENV)/.created:
 		{ echo "Albertine needs Python 3.11 or later; name one: make PYTHON=python3.12 ..." >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 	@touch $@
+
+moved: $(VENV)/.created
+	@$(PY) -m venv --without-pip $(VENV)
 
 $(VENV)/.installed-demo: pyproject.toml constraints.txt $(VENV)/.created $(MOVED)
 	@echo "Installing Albertine and what the demo needs into $(VENV), once; this takes a minute or two."

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -148,3 +150,14 @@ def test_the_tour_runs(
     assert Path("runs/mine/final/model.safetensors").is_file()
     for block in blocks(TOURS[language], "python"):
         exec(compile(block, "README.md", "exec"), {})
+
+
+def test_a_moved_folder_gets_a_new_activate(tmp_path: Path) -> None:
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / ".venv").mkdir()
+    for name in (".created", ".installed-demo"):
+        (tmp_path / ".venv" / name).touch()
+    (tmp_path / ".venv" / ".place").write_text("/elsewhere\n")
+    said = subprocess.run(["make", "-n", "demo"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert ".venv/bin/python -m venv" in said.stdout

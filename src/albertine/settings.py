@@ -10,6 +10,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import zip_longest
 from pathlib import Path, PurePath
+from shlex import quote
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
@@ -229,6 +230,8 @@ def load(cls: type[S], path: Path | None, assignments: Iterable[str] = ()) -> S:
 def load_given(cls: type[S], path: Path | None, assignments: Iterable[str] = ()) -> dict[str, Any]:
     """What a YAML file and overrides say, before anything is added or validated; a part whose lines are all
     commented out says nothing."""
+    assignments = list(assignments)
+    _no_options(cls, assignments)
     tree = _read((cls,), override(read_yaml(path) if path else {}, assignments))
     return {key: value for key, value in tree.items() if value is not None}
 
@@ -346,9 +349,12 @@ def _no_options(cls: type[BaseModel], words: list[str]) -> None:
         if word.startswith("-"):
             option, sign, value = word.partition("=")
             near = _near(option.lstrip("-"), _keys((cls,)))
+            if not sign:
+                value = "" if "=" in following or following.startswith("--") else following
+            setting = f"{near}={value or 'VALUE'}"
             raise SettingsError(
                 f"there is no option `{option}`",
-                remedy=f"Write {near}={(value if sign else following) or 'VALUE'}"
+                remedy=f"Write {quote(setting)}"
                 if near
                 else "Settings are written key.sub=value; --help lists the options",
             )

@@ -11,11 +11,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from albertine.cli import info
+from albertine.cli import demo, info
 from albertine.cli.app import build, run
 from tests.cli.conftest import Command
 
@@ -86,6 +87,9 @@ def test_wrong_words_suggest_the_near_one(albertine: Command, arguments: list[st
         (("--resum", "never"), "--resume"),
         (("--whatever", "3"), "no option `--whatever`. Settings are written key.sub=value; --help"),
         (("-x",), "no option `-x`"),
+        (("--seed", "7"), "no option `--seed`. Write seed=7"),
+        (("--compile", "name=a"), "Write training.compile=VALUE"),
+        (("--lr", "1 2"), "Write 'training.learning_rate=1 2'"),
     ],
 )
 @pytest.mark.parametrize("verb", ["finetune", "pretrain"])
@@ -232,3 +236,31 @@ def test_threads_wait_passively_unless_told_otherwise(
     monkeypatch.setattr("albertine.cores.RUNNING", str(told))
     run([verb, "--help"])
     assert os.environ["OMP_WAIT_POLICY"] == policy and os.environ.get("GOMP_SPINCOUNT") == spins
+
+
+@pytest.mark.parametrize("empty", [("-o", ""), ("--output", ""), ("--output=",)])
+def test_an_empty_output_is_not_the_working_folder(albertine: Command, empty: tuple[str, ...]) -> None:
+    outcome = albertine("cloze", "no-such-text", *empty)
+    assert outcome.code == 2 and "--output is empty" in outcome.err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a full disk")
+def test_a_full_disk_behind_stdout_is_one_message() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([*COMMAND, "--version"], stdout=full, stderr=subprocess.PIPE, check=False)
+    assert done.returncode == 2 and done.stderr.count(b"\n") == 1 and b"the disk is full" in done.stderr
+
+
+def test_a_demo_that_is_stopped_tells_by_what(
+    albertine: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    corpus = SimpleNamespace(
+        documents=1, sentences=1, tokens=1, vocab_size=9, tokenizer={"kind": "x"}, count=lambda *_: 1
+    )
+    stopped = SimpleNamespace(outcome=SimpleNamespace(done=False, exit_code=143), folder=tmp_path)
+    monkeypatch.setattr(demo, "_prepare", lambda *_: corpus)
+    monkeypatch.setattr(demo, "_model_in_words", lambda *_: "a model")
+    monkeypatch.setattr("albertine.pretraining.run.pretrain", lambda *_: stopped)
+    texts = Path(__file__).resolve().parents[2] / "data" / "demo"
+    outcome = albertine("demo", "--language", "en", "--texts", texts, "-o", tmp_path)
+    assert outcome.code == 143 and "Stopped" in outcome.out

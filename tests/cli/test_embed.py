@@ -176,3 +176,11 @@ def test_what_belongs_to_a_table(albertine: Command, folder: Path, tmp_path: Pat
         assert outcome.code == 2 and message in " ".join(outcome.err.split()), outcome.err
     assert albertine("predict", "embed", folder, *table, "--no-header", "--text", "2").code == 0
     assert [row.fields["2"] for row in rows_of(tmp_path / "out.csv")] == ["said", "old"]
+
+
+def test_the_folder_of_the_vectors_is_made(albertine: Command, folder: Path, tmp_path: Path) -> None:
+    output = tmp_path / "new" / "v.npy"
+    assert albertine("predict", "embed", folder, "he was", "-o", output).code == 0
+    assert np.load(output).shape == (1, 32)
+    (tmp_path / "x.npy").mkdir()
+    assert "ends in .npy" in albertine("predict", "embed", folder, "a", "-o", tmp_path / "x.npy").err

@@ -285,3 +285,9 @@ def test_a_released_model_is_known_by_the_settings_it_lies_with(package: Path) -
 
 def test_loading_by_name_is_the_front_door() -> None:
     assert albertine.load(EN).config.positions == "rotary"
+
+
+@pytest.mark.parametrize("verb", [("tokenizer", "encode"), ("predict", "continue"), ("analyze", "depth")])
+def test_other_verbs_refuse_it_too(albertine: Command, verb: tuple[str, ...]) -> None:
+    outcome = albertine(*verb, ZH, os.fsdecode(CHINESE.encode("gb18030")))
+    assert outcome.code == 2 and "is not UTF-8 text" in outcome.err

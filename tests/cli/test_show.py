@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import json
+
 import pytest
 
 from albertine.cli import show
@@ -37,3 +40,10 @@ def test_progress_off_a_terminal_is_a_line_now_and_then(
         "bytes: 60 of 100, 16 s left",
         "bytes: 90 of 100, 4 s left",
     ]
+
+
+def test_json_loses_nothing_in_another_locale(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(raw, encoding="latin-1", errors="replace"))
+    show.as_json({"token": "首"})
+    assert json.loads(raw.getvalue()) == {"token": "首"}

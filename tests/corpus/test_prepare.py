@@ -563,3 +563,27 @@ def test_a_refused_tokenizer_costs_no_earlier_work(tmp_path: Path) -> None:
         run(text, folder, poor)
     assert list((folder / "train").glob("*.npy"))
     assert run(text, folder, poor, allow_unknown=True) == made
+
+
+def test_a_line_stays_one_sentence_whatever_stands_in_it(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    text = write_lines(tmp_path / "t.txt", [["The old man went home. He saw a river."] * 12])
+    run(text, tmp_path / "corpus", tokenizer, held_out=0.0)
+    assert Corpus(tmp_path / "corpus").num_sentences == 12
+
+
+def test_a_vocabulary_that_was_swapped_is_refused(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    run(library(tmp_path), tmp_path / "corpus", tokenizer)
+    file = tmp_path / "corpus" / "tokenizer" / "vocab.txt"
+    lines = file.read_text(encoding="utf-8").split("\n")
+    lines[5], lines[6] = lines[6], lines[5]
+    file.write_text("\n".join(lines), encoding="utf-8")
+    with pytest.raises(CorpusError, match="not the tokenizer this corpus was prepared with"):
+        Corpus(tmp_path / "corpus").tokenizer()
+
+
+def test_text_is_read_from_the_field_that_is_named(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    rows = [{"text": "the old man", "body": " ".join(document(i, 20))} for i in range(6)]
+    file = tmp_path / "t.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    made = run(file, tmp_path / "corpus", tokenizer, format="auto", text_field="body", held_out=0.0)
+    assert made.documents == 6

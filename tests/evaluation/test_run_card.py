@@ -26,6 +26,7 @@ from albertine.evaluation.stated import Stated, emissions
 from albertine.interop.card import head_of, model_card, shape_in_words, stated
 from albertine.interop.huggingface import save_model
 from albertine.interop.huggingface_config import config_json
+from albertine.interop.model_folder import ModelFolder
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from tests import stand_in
@@ -498,3 +499,58 @@ def test_intervals() -> None:
     things += [{"label": [["per", 0, 2]], "prediction": [["per", 0, 2]]}] * 20
     entities = intervals.of_predictions("entity_f1", 60 / 70, things)
     assert entities is not None and entities.low < 60 / 70 < entities.high
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "metric"), [("squad", "reading", "text_f1"), ("mnli", "similarity", "spearman")]
+)
+def test_a_set_asked_otherwise_is_no_benchmark(data: str, kind: str, metric: str) -> None:
+    facts = Facts(data=data, settings={"task": {"kind": kind}}, scores=(Score(metric, 0.5, "dev"),))
+    assert result_files(facts) == {}
+    assert result_files(replace(facts, settings={"task": {}})) != {}
+
+
+def test_questions_of_one_passage_are_not_independent() -> None:
+    score = Score("squad_exact", 0.8, "dev", interval=intervals.of_share(0.8, 100))
+    for kind, told in (("answers", True), ("single", False)):
+        facts = Facts(scores=(score,), settings={"task": {"kind": kind}})
+        assert ("Questions of one passage" in "".join(card_sections.scores(facts))) == told
+
+
+def test_the_card_of_a_branch_tells_of_the_run_before(runs: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(runs / "more", tmp_path / "more")
+    differ = {"training.learning_rate": {"before": 0.1, "now": 0.2}}
+    record = {"checkpoint": "/srv/a/checkpoints/step-1", "step": 1, "differences": differ}
+    (run / "branch.json").write_text(json.dumps(record))
+    write_card(run / "final", Stated(watts=10.0, grid=100.0))
+    page = (run / "final" / "README.md").read_text()
+    told = sections(page)
+    assert "up to update 1 it is another run" in told["model"] and "/srv" not in page
+    assert "set otherwise there: training.learning_rate" in told["training"]
+    assert "this run alone" not in told["carbon"]
+
+
+def test_copies_are_told_as_what_they_are_read_as(tmp_path: Path) -> None:
+    save_model(builders.model(SharingPlan.shared(3)), None, tmp_path / "copies", layout="electra")
+    write_card(tmp_path / "copies", Stated())
+    told = sections((tmp_path / "copies" / "README.md").read_text())["model"]
+    assert "one block used at every depth" in told and "its own block" not in told
+
+
+def test_a_causal_model_guesses_no_hidden_words(runs: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(runs / "more", tmp_path / "more")
+    settings = yaml.safe_load((run / "settings.yaml").read_text())
+    settings["objective"]["kind"] = "causal"
+    (run / "settings.yaml").write_text(yaml.safe_dump(settings))
+    rows = {"step": 2, "evaluation": {"mlm_accuracy": 0.2, "mask_accuracy": 0.2}, "elapsed": 1.0}
+    (run / "metrics.jsonl").write_text(json.dumps(rows) + "\n")
+    assert [score.metric for score in facts_of(run / "final").scores] == ["lm_accuracy"]
+    found = ModelFolder(Model(builders.config(qk_norm=True), {"lm"}), {}, {})
+    assert "hidden words" not in "".join(card_sections.limits(found, Facts(), None))
+
+
+def test_a_base_model_is_told_without_its_revision(tuned: Path) -> None:
+    begun_with(tuned, "someone/a-model@abc", "someone/a-model@abc")
+    write_card(tuned / "best", Stated())
+    page = (tuned / "best" / "README.md").read_text()
+    assert head_of(page)["base_model"] == "someone/a-model" and "from someone/a-model@abc." in page

@@ -221,3 +221,29 @@ def test_how_many_pieces_stay_is_what_was_asked(tmp_path: Path, monkeypatch: pyt
     for more in ([], ["--coverage", "0.9"], ["--keep", "7"]):
         assert run([*words, *more]) == 0
     assert asked == [(None, 1.0), (None, 0.9), (7, 1.0)]
+
+
+def test_a_head_that_is_left_aside_is_told(place: Path, tmp_path: Path) -> None:
+    shapes = {
+        "dense.weight": (16, 16),
+        "dense.bias": (16,),
+        "out_proj.weight": (2, 16),
+        "out_proj.bias": (2,),
+    }
+    head = {f"classifier.{name}": torch.zeros(shape) for name, shape in shapes.items()}
+    model, tokenizer = load_model(place / "model"), load_tokenizer(place / "model")
+    save_model(model, tokenizer, tmp_path / "electra", extra_tensors=head, layout="electra")
+    aside = read_folder(tmp_path / "electra").left_aside
+    assert aside and prune(tmp_path / "electra", place / "corpus", tmp_path / "small").left_out == tuple(
+        aside
+    )
+
+
+def test_a_head_is_not_rounded(place: Path, tmp_path: Path) -> None:
+    model = load_model(place / "model").half().float()
+    head = {"classifier.weight": torch.full((2, 16), 0.1), "classifier.bias": torch.zeros(2)}
+    told = head_config("albert", "classify", 0.1, names=("a", "b"), max_length=64)
+    save_model(model, load_tokenizer(place / "model"), tmp_path / "m", extra_tensors=head, extra_config=told)
+    prune(tmp_path / "m", place / "corpus", tmp_path / "small")
+    found = read_folder(tmp_path / "small").extra["classifier.weight"]
+    assert torch.equal(found, head["classifier.weight"])

@@ -19,8 +19,10 @@ from albertine.analysis.parameters import parameters_by_part
 from albertine.cli.lookup import look_up_model
 from albertine.evaluation.run_card import write_card
 from albertine.evaluation.stated import Stated
+from albertine.interop.citations import citation
 from albertine.interop.heads import head_config
 from albertine.interop.huggingface import Layout, read_folder, save_model
+from albertine.interop.huggingface_config import KINDS
 from albertine.interop.lonepatient import save_lonepatient
 from albertine.model.joint import JointAnswer
 from albertine.model.model import Model
@@ -108,3 +110,8 @@ def test_a_card_names_the_class_that_has_the_joint_head(tmp_path: Path) -> None:
     _, told = getattr(transformers, name).from_pretrained(tmp_path, output_loading_info=True)
     left = {"sequence_summary.summary.weight", "sequence_summary.summary.bias"}  # of the pooler, not the head
     assert not told["missing_keys"] and set(told["unexpected_keys"]) <= left
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("albert", "albertine")])
+def test_every_layout_has_its_paper(kind: str) -> None:
+    assert citation(kind).count("@inproceedings") == 2

@@ -231,5 +231,5 @@ def test_a_tokenizer_with_more_pieces_than_embeddings_is_refused(layout: str | N
     vocabulary = tmp_path / "in" / "vocab.txt"
     vocabulary.write_text(vocabulary.read_text() + "z\n")
     words = ["convert", f"{tmp_path}/in", f"{tmp_path}/out", *(["--to", layout] if layout else [])]
-    assert run(build(), words) == 2
+    assert run(words) == 2
     assert not (tmp_path / "out").exists()

@@ -193,3 +193,17 @@ def test_what_does_not_fit_together_is_refused(given: dict[str, Any], told: str)
 def test_a_text_that_is_too_short_is_refused() -> None:
     with pytest.raises(CorpusError, match="too few for 4 streams of segments of 48"):
         builder(corpus=MemoryCorpus([[20], [20]]))
+
+
+@pytest.mark.parametrize("kind", ["masked", "permutation"])
+def test_what_is_predicted_of_the_same_text_is_of_the_seed(kind: str) -> None:
+    one = MemoryCorpus([[30] * 40], shards=1, word=1)  # the order of documents says nothing here
+    first, second = (builder(kind, one, seed).build(0, 1, range(4)) for seed in (5, 6))
+    assert not torch.equal(first.mlm_positions, second.mlm_positions)
+
+
+def test_every_lane_has_an_order_of_its_own() -> None:
+    one = MemoryCorpus([[30] * 40], shards=1, word=1)  # every token begins a word, in every lane
+    batch = builder("permutation", one).build(0, 0, range(4))
+    assert batch.when is not None
+    assert len({tuple(row) for row in rows(batch, batch.when).tolist()}) == 4

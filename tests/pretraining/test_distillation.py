@@ -331,3 +331,11 @@ def test_settings_of_lessons_are_the_lessons() -> None:
 def test_a_student_of_no_depths_is_refused() -> None:
     with pytest.raises(ValueError, match="depths names none"):
         Student(depths=())
+
+
+def test_a_teacher_without_a_pooler_teaches(build: Build, corpus: Path, tmp_path: Path) -> None:
+    """As transformers saves a masked LM."""
+    plain = teacher_of(corpus, tmp_path / "plain", heads=("mlm",))
+    assert load_model(plain).heads == {"mlm"}
+    folder = run(taught(build, plain, objective={"pairs": "none", "distillation": {"teacher": plain}}))
+    assert load_model(folder / "final").heads == {"mlm", "pooler"}

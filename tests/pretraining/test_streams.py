@@ -26,6 +26,7 @@ from albertine.interop.huggingface import load_model, read_folder
 from albertine.model.evaluating import evaluating
 from albertine.model.model import Model
 from albertine.objectives.baseline import Unigram, count_tokens
+from albertine.objectives.prediction_spans import SpanSettings
 from albertine.objectives.stream_batch import StreamBatch, StreamBuilder
 from albertine.objectives.stream_losses import StreamLoss, read_batch
 from albertine.pretraining.data import predicted_counts
@@ -509,3 +510,11 @@ def test_segments_of_another_length_predict_the_same_share(build: Build) -> None
     judged = open_pretrained(folder / "final")
     assert objective_of(judged, 16).permutation.predictions == 3
     assert objective_of(judged, None).permutation.predictions == 6
+
+
+def test_every_choice_of_a_permutation_reaches_its_spans(build: Build) -> None:
+    order = {"ngram": 3, "alpha": 8, "beta": 2}
+    own = {"kind": "permutation", "memory": 0, "reference_defects": True, "permutation": order}
+    objective = settings_of(build, "other", objective=own).objective
+    assert objective.streams(4).spans == SpanSettings(3, 8, 2, True)
+    assert objective.masks.reference_defects

@@ -797,3 +797,9 @@ def test_the_end_of_a_text_that_is_lowered(folder: Folders) -> None:
     model.embedder = replace(model.embedder, how=replace(model.embedder.how, lower=True))
     kept = Answerer(model, "a").ends_at_left(Kind("embed"), "İ " * 30 + LONG.upper())
     assert kept.split() == LONG.split()[-14:]
+
+
+def test_masks_that_meet_have_each_as_many_candidates_as_asked(client: Clients) -> None:
+    answerer = client("fill-mask").service.answerer  # type: ignore[attr-defined]
+    few, many = answerer.ask(Kind("fill-mask"), [("the [MASK] man", 2, None), ("a [MASK]", 7, None)])
+    assert (len(few[0]), len(many[0])) == (2, 7)

@@ -269,8 +269,8 @@ def test_a_mask_is_filled_with_cls_in_its_own_segment(
     place = torch.tensor([row["input_ids"].index(tokenizer.mask_id)])
     with torch.inference_mode():
         packed = pack([row["input_ids"]], [row["token_type_ids"]])
-        logits = model.pretraining_forward(packed, place)[0][0]
-    logits[sorted(tokenizer.special_ids)] = float("-inf")
+        logits = model.pretraining_forward(packed, place)[0][0].clone()
+        logits[sorted(tokenizer.special_ids)] = float("-inf")
     wanted = logits.softmax(0).topk(3).values.tolist()
     (found,) = Predictor(tmp_path / "m", precision="float32").fill_mask(text, top_k=3)
     assert [guess.probability for guess in found] == pytest.approx(wanted, rel=1e-4)

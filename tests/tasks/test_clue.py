@@ -13,7 +13,9 @@ from albertine.errors import DataError, SettingsError
 from albertine.tasks.data import read_data
 from albertine.tasks.datasets import choose, classes
 from albertine.tasks.datasets.classes import class_names, label_names
+from albertine.tasks.datasets.clue import keywords, marked
 from albertine.tasks.finetune import finetune
+from albertine.tasks.readers.table import Row
 from albertine.tasks.registry import known, named
 from albertine.tasks.sources import check_known
 from albertine.text.load import load_tokenizer
@@ -154,3 +156,9 @@ def test_a_missing_test_file_is_no_matter(tune: Tune, unpacked: Path, tmp_path: 
     )
     data = read_data(settings.task, load_tokenizer(settings.encoder.folder))
     assert data.test is None and len(data.train.examples) == 32
+
+
+def test_rows_that_are_laid_out_keep_their_number() -> None:
+    assert keywords(Row({"keyword": ["a", "b"], "abst": "c"}, "f:8", 7, "advice")).number == 7
+    target = {"span1_text": "A", "span1_index": 0, "span2_text": "B", "span2_index": 1}
+    assert marked(Row({"text": "AB", "target": target}, "f:8", 7)).number == 7

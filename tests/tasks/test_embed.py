@@ -21,7 +21,7 @@ from albertine.tasks.datasets.similarity import read, to_judge, to_learn
 from albertine.tasks.embed import Embed, Likeness, encode
 from albertine.tasks.finetune import FinetuneResult, finetune
 from albertine.tasks.predictor import Predictor
-from albertine.tasks.registry import named
+from albertine.tasks.registry import Dataset, named
 from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.sources import Data
 from albertine.text.load import load_tokenizer
@@ -283,7 +283,7 @@ OFFICIAL = {  # data set, its folder, and pairs of train, dev and test
     "sick-entailment": ("sick", (4500, 500, 4927)),
     "mrpc": ("glue/MRPC", (3668, 408, 1725)),
     "afqmc": ("afqmc", (34334, 4316, 3861)),
-    "ocnli": ("ocnli", (10000, 3000, 3000)),
+    "ocnli-10k": ("ocnli", (10000, 3000, 3000)),
     "lcqmc": ("lcqmc", (0, 8802, 12500)),
     "bq": ("bq_corpus", (0, 10000, 10000)),
     "paws-x": ("pawsx_zh", (0, 2000, 2000)),
@@ -300,7 +300,7 @@ def test_real_files(shared_data: Path, name: str) -> None:
         assert len(found) == count, split
         scores = [p.label for p in found if p.label is not None]
         labelled = split != "test" or folder == "sick"
-        dropped = {"train": 15, "dev": 50}.get(split, 0) * (name == "ocnli")
+        dropped = {"train": 15, "dev": 50}.get(split, 0) * (name == "ocnli-10k")
         assert (len(scores), sum(p.left_out for p in found)) == ((count - dropped) * labelled, dropped)
         if split != "train":
             assert len(to_judge(found, "label", test=split == "test")) == count - dropped
@@ -310,7 +310,7 @@ def test_real_files(shared_data: Path, name: str) -> None:
 
 def test_contrasts_of_real_files(shared_data: Path) -> None:
     """Entailments, with a contradiction of the same premise; pairs that mean the same."""
-    ocnli = list(read(named("ocnli"), shared_data / "ocnli", "train"))
+    ocnli = list(read(named("ocnli-10k"), shared_data / "ocnli", "train"))
     found = to_learn(ocnli, "contrastive")
     assert len(found) == sum(p.label == 1 for p in ocnli)
     refuted = {(p.text, p.pair) for p in ocnli if p.label == 0}
@@ -454,7 +454,7 @@ def test_recipes(name: str, said: tuple[Any, ...]) -> None:
 
 
 def test_real_tasks_go_the_whole_way(alike: Tune, shared_data: Path) -> None:
-    for name, folder, loss in (("sts-b", "glue/STS-B", "cosine"), ("ocnli", "ocnli", "contrastive")):
+    for name, folder, loss in (("sts-b", "glue/STS-B", "cosine"), ("ocnli-10k", "ocnli", "contrastive")):
         known = {"train": None, "dev": None, "dataset": name, "folder": shared_data / folder}
         known |= {"text": "text", "pair": None, "label": "label"}  # the set has columns of its own
         settings = alike(
@@ -510,3 +510,11 @@ def test_the_scale_and_the_way_back_are_those_of_the_settings(alike: Tune) -> No
     for own, other in ((0.1, 0.9), (0.5, 0.3), (0.1, 0.3), (0.5, 0.9)):  # there, there, back, back
         total += float(np.log1p(np.exp(2 * (np.cos(other) - np.cos(own))))) / 2
     assert float(part.loss_sum) == pytest.approx(total, rel=1e-4)
+
+
+def test_the_index_that_pandas_writes_is_no_text(tmp_path: Path) -> None:
+    """Nor a score; its name is empty, as that of a column which nobody has named."""
+    (tmp_path / "t.csv").write_text(",text\n0,a b\n1,c d\n")
+    dataset = Dataset.model_validate({"kind": "similarity", "files": {"train": "t.csv"}})
+    found = list(read(dataset, tmp_path, "train", alone=True))
+    assert [(p.text, p.pair) for p in found] == [("a b", "a b"), ("c d", "c d")]

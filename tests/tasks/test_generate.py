@@ -26,7 +26,7 @@ from albertine.model.model import Model
 from albertine.model.task_model import predicting_rows
 from albertine.tasks.answer import Question
 from albertine.tasks.data import read_data
-from albertine.tasks.datasets.written import read_questions, webqa_file
+from albertine.tasks.datasets.written import read_questions, read_texts, webqa_file
 from albertine.tasks.finetune import finetune
 from albertine.tasks.generate import Read, Room, encode_questions, encode_texts
 from albertine.tasks.judge import judge, open_run
@@ -475,3 +475,10 @@ def test_what_is_no_text_is_named(written: Path) -> None:
     for given, says in ((["a", "b"], "a list"), (None, "empty"), (float("nan"), "empty")):
         with pytest.raises(DataError, match=rf"^text: is {says}, not text"):
             Predictor(written / "best").generate(given)  # type: ignore[arg-type]
+
+
+def test_the_index_that_pandas_writes_is_no_target(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(",text\n0,a b\n")
+    tree = {"kind": "generation", "files": {"test": "t.csv"}, "test_columns": {"label": None}}
+    (one,) = read_texts(Dataset.model_validate(tree), tmp_path, "test")
+    assert one.label is None

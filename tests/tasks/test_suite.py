@@ -225,3 +225,23 @@ def test_the_command(albertine: Command, suite: Path) -> None:
     assert outcome.code == 1, outcome.err
     assert "failed" in outcome.out and "left out" in outcome.out and "report:" in outcome.out
     assert albertine("finetune", "--suite", suite, "--config", suite).code == 2
+
+
+def test_a_suite_knows_the_home_folder(
+    suite: Path, tables: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "own.csv").write_text(tables["dev"].read_text())
+    gone = [f"tasks.{name}=null" for name in ("second", "absent", "lost", "broken")]
+    found = read_suite(suite, ["output=~/runs", "data=~", "tasks.first.task.dev=own.csv", *gone])
+    assert found.folder == tmp_path / "runs" / "toys" and found.tasks[0].missing is None
+
+
+def test_what_an_encoder_began_with_is_known(tmp_path: Path) -> None:
+    model = tmp_path / "run" / "final"
+    model.mkdir(parents=True)
+    (model.parent / "settings.yaml").write_text(
+        "corpus: c\nmodel: {start_from: big}\nobjective: {pairs: sop, distillation: {teacher: big}}\n"
+        "training: {steps: 2000}\n"
+    )
+    assert pretraining(model) == "corpus c, objective sop, 2,000 steps, begun with big, taught by big"

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import Tensor
 
-from albertine.errors import CheckpointError, ModelError
+from albertine.errors import CheckpointError, ModelError, SettingsError
 from albertine.interop.huggingface import load_model, save_model
 from albertine.layout import pack
 from albertine.tasks.answer import Answer
@@ -157,6 +157,10 @@ def test_teachers_that_do_not_fit(tune: Tune, tuned: Path, pretrained: Path, tmp
         open_task_teacher(tuned, Classify("single", ("poor", "fine"), (), 32), tokenizer)
     with pytest.raises(ModelError, match=r"was tuned to .* and this task is to"):
         open_task_teacher(tuned, Choose(32), tokenizer)
+    with pytest.raises(ModelError, match=r"task\.kind=single, and this task has multi"):
+        open_task_teacher(tuned, Classify("multi", ("fine", "poor"), (), 32), tokenizer)
+    with pytest.raises(SettingsError, match="positions of the teacher"):
+        open_task_teacher(tuned, Classify("single", ("fine", "poor"), (), 32), tokenizer, 100_000)
     _, vocabulary = toy_vocabulary(tmp_path, 50_000)
     save_model(load_model(pretrained), load_tokenizer(vocabulary), tmp_path / "stranger")
     with pytest.raises(ModelError, match="another vocabulary"):

@@ -456,3 +456,9 @@ def test_no_blank_is_put_beside_marks_of_chinese_nor_into_a_number() -> None:
     small = WordPieceTokenizer([*special, *marks])
     for text in ("他等……", "他——等", "“nba”", "nba·等", "3.5亿", "他“nba”等……"):
         assert small.decode(small.encode(text)) == text
+
+
+def test_a_variation_selector_belongs_to_the_token_before_it() -> None:
+    pieces = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "我", "❤")
+    found = WordPieceTokenizer(pieces).encode_spans("我❤\ufe0f我")
+    assert (found.starts, found.ends) == ([0, 1, 3], [1, 3, 4])

@@ -20,10 +20,11 @@ from albertine.training import loop
 from albertine.training.checkpoints import checkpoint_bytes, model_tensors, optimizer_tensors, read
 from albertine.training.distributed import World
 from albertine.training.guards import TrainingAlarms
-from albertine.training.job import Job, Outcome
+from albertine.training.job import Job, Outcome, State
 from albertine.training.loop import MARGIN, train
 from albertine.training.metrics import TIMINGS, read_metrics
 from albertine.training.optimizers import OptimizerKind, build_optimizer
+from albertine.training.progress import Reporter
 from albertine.training.recorder import Recorder
 from albertine.training.run_folder import RunFolder
 from tests.crashes import Disk
@@ -609,3 +610,27 @@ def test_every_rank_goes_by_the_scores_of_the_main_process(tmp_path: Path) -> No
         job = toy_job(folder, steps=4)
         job.world, job.evaluate = Second(rank=1, size=2), lambda poll: {"mlm_loss": 1.0}
         assert train(job).scores == {"mlm_loss": 2.0}
+
+
+def test_every_step_is_made_as_the_settings_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: a schedule that is told and not used; no clipping; one dropout pattern for all steps."""
+    made: list[Any] = []
+    step = loop.train_step
+
+    def watched(*given: Any, **how: Any) -> Any:
+        made.append([how.get(name) for name in ("step", "seed", "clip", "lr")])
+        return step(*given, **how)
+
+    monkeypatch.setattr(loop, "train_step", watched)
+    run_toy(tmp_path, steps=10, clip=0.5)
+    assert [one[:3] for one in made] == [[k, 5, 0.5] for k in range(10)]
+    assert [one[3] for one in made] == pytest.approx([0.0, *(0.02 * (1 - k / 10) for k in range(1, 10))])
+
+
+def test_time_spent_before_a_restart_counts(tmp_path: Path) -> None:
+    """Kills: a run by the clock that was killed gets its whole time again."""
+    with (
+        RunFolder(tmp_path) as folder,
+        Recorder(toy_job(folder), Reporter(quiet=True), State(elapsed=100.0)) as recorder,
+    ):
+        assert 100 <= recorder.elapsed < 130

@@ -179,3 +179,8 @@ def test_adamw_decays_matrices_only() -> None:
 def test_unknown_optimiser() -> None:
     with pytest.raises(SettingsError, match="lamb or adamw"):
         build_optimizer(Toy(), "sgd")  # type: ignore[arg-type]
+
+
+def test_adamw_has_the_constants_of_the_paper() -> None:
+    groups = build_optimizer(Toy(), "adamw").param_groups
+    assert {(group["betas"], group["eps"]) for group in groups} == {((0.9, 0.999), 1e-6)}

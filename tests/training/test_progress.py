@@ -58,3 +58,12 @@ def test_clock(seconds: float | None, text: str) -> None:
 def test_summary_leaves_out_what_is_no_number() -> None:
     assert summary({"mlm_loss": None, "evaluation": {}, "sentence_accuracy": 0.5}) == "sentence 50.0%"
     assert summary({"accuracy": 0.5, "macro_f1": 0.25}) == "accuracy 0.5000  macro f1 0.2500"
+
+
+def test_a_dumb_terminal_gets_lines() -> None:
+    text = io.StringIO()
+    console = Console(file=text, force_terminal=True, width=160, _environ={"TERM": "dumb"})
+    with Reporter(console, every=0.0) as reporter:
+        reporter.numbers(ROW)
+        reporter.step(1, 0.5, 60.0)
+        assert "step 1  50%" in text.getvalue()

@@ -264,3 +264,15 @@ def test_the_adversary_follows_the_gradient_of_all_ranks_and_leaves_it_as_it_is(
     with FastGradientMethod(table, 10.0).moved(Two(size=2)):
         assert table.tolist() == [[6.0, 8.0]]
     assert table.grad.tolist() == [[3.0, 0.0]] and not table.any()
+
+
+def test_the_adversary_drops_out_otherwise_at_every_step() -> None:
+    def drawn(number: int) -> list[Any]:
+        model, seen = Toy(0.5).double(), list[Any]()
+        model.dropout.register_forward_hook(lambda _, __, out: seen.append((out == 0).flatten().tolist()))
+        adversary = FastGradientMethod(model.embedding.weight, 0.0)
+        optimizer = build_optimizer(model, "adamw")
+        train_step(model, [whole_batch()], mlm_only, optimizer, lr=0.0, step=number, adversary=adversary)
+        return seen[2:]  # the plain pass drops out twice before
+
+    assert drawn(3) == drawn(3) != drawn(4)

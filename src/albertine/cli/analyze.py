@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from albertine.cli import show
-from albertine.cli.given import lines
+from albertine.cli.given import check_texts, lines
 from albertine.cli.options import Json, Texts
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ def depth(
 
     if plot is not None:
         check_picture(plot)
+    check_texts(texts)
     given = texts or list(lines())
     if not given:
         raise typer.BadParameter("give a text, or pipe lines in", param_hint="TEXT")

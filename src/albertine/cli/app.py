@@ -10,6 +10,8 @@ import io
 import os
 import signal
 import sys
+from contextlib import suppress
+from itertools import pairwise
 from types import FrameType, ModuleType
 from typing import Annotated, NoReturn
 
@@ -134,10 +136,13 @@ def run(arguments: list[str] | None = None) -> int:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed, as a daemon's are
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
-    _let_threads_wait(sys.argv[1:] if arguments is None else arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    _let_threads_wait(words)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without Unicode shows ? for what it lacks
+    if "--output=" in words or any(a in ("-o", "--output") and not b for a, b in pairwise(words)):
+        return _say("--output is empty: name a file or a folder", WRONG)  # as "$OUT" is where nobody set it
     try:
         build()(arguments, prog_name="albertine")
     except SystemExit as leaving:
@@ -153,8 +158,10 @@ def run(arguments: list[str] | None = None) -> int:
     except OSError as error:
         if error.errno == errno.EPIPE:
             return _quiet()
-        if error.filename is None and error.errno not in FULL:
-            raise
+        if error.filename is None:
+            if error.errno not in FULL:
+                raise
+            _quiet()  # else what is left is tried again as Python ends, which makes the exit code 120
         return _say(_plain_words(error), WRONG)
     except (MemoryError, RuntimeError) as error:
         if not _wants_memory(error):
@@ -184,7 +191,8 @@ def _finish(code: int) -> int:
 
 
 def _quiet() -> int:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with suppress(io.UnsupportedOperation):  # no file of the system
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return FAILED
 
 

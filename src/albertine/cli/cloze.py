@@ -62,6 +62,7 @@ def cloze(
             else:
                 again += 1
 
+    output.mkdir(parents=True, exist_ok=True)  # before the work, not behind it
     with tempfile.TemporaryDirectory() as folder:
         documents = first(SeenDigests(Path(folder)))
         tree = cloze_questions(documents, spoken, count=questions, seed=seed)
@@ -75,7 +76,6 @@ def cloze(
             remedy="Give more text, or say its --language",
         )
     judged = min(MOST_JUDGED, 1 + len(passages) // JUDGED)
-    output.mkdir(parents=True, exist_ok=True)
     told: dict[str, Any] = {"language": spoken, "duplicates_dropped": again}
     for name, part in (("train", passages[judged:]), ("dev", passages[:judged])):
         replace_durably(

@@ -38,12 +38,12 @@ def demo(
     found = demo_texts(texts)
     for one in chosen:
         show.heading(f"\n{IN_WORDS[one.code]}")
-        if not _one(one, found[one.code], output, minutes):
-            raise typer.Exit(130)
+        if code := _one(one, found[one.code], output, minutes):
+            raise typer.Exit(code)
 
 
-def _one(language: DemoLanguage, paths: list[Path], output: Path, minutes: float) -> bool:
-    """One language, from text to report; False if it was stopped."""
+def _one(language: DemoLanguage, paths: list[Path], output: Path, minutes: float) -> int:
+    """One language, from text to report; the exit code, which is 0 unless it was stopped."""
     from albertine.pretraining.demo import demo_settings
     from albertine.pretraining.run import pretrain
 
@@ -59,7 +59,9 @@ def _one(language: DemoLanguage, paths: list[Path], output: Path, minutes: float
     result = pretrain(settings)
     if result.outcome.done:
         _show(language, result, corpus)
-    return result.outcome.done
+    else:
+        typer.echo("Stopped; the same command begins another run.")
+    return result.outcome.exit_code
 
 
 def _prepare(language: DemoLanguage, paths: list[Path], corpus: Path) -> Manifest:

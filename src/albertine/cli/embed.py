@@ -60,11 +60,13 @@ def embed(
 
     import numpy as np
 
-    from albertine.files import replace_durably
+    from albertine.files import make_folder, replace_durably
 
-    if output is not None and output.suffix != ".npy":
+    if output is not None and (output.suffix != ".npy" or output.is_dir()):
         raise typer.BadParameter("name a file that ends in .npy", param_hint="--output")
     model, text = model_and_texts(words)
+    if output is not None:
+        make_folder(output.parent)  # before the work, not behind it
     lines = iter(text) if text else all_lines()
     chunk = list(islice(lines, CHUNK))
     # One model for all, by the first of them: vectors of two models cannot be compared.

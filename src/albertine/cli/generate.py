@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from albertine.cli import show
-from albertine.cli.given import lines
+from albertine.cli.given import check_texts, lines
 from albertine.cli.options import DeviceOption, Json
 from albertine.cli.tables import asking
 
@@ -117,6 +117,7 @@ def continue_(
     from albertine.inference.continuing import Going
     from albertine.tasks.predictor import Predictor
 
+    check_texts(text)
     predictor, going = Predictor(model, device=device), Going(left_to_right, memory, segment)
     how = _how(beams, max_tokens, length_penalty, samples, top_k, top_p, temperature, seed)
     for line in text or lines():

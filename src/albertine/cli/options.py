@@ -16,6 +16,8 @@ def _near_option(context: typer.Context, words: list[str] | None) -> list[str] |
     known = [name for parameter in context.command.params for name in parameter.opts]
     for word in words or []:
         name = word.partition("=")[0]
+        if name == "--seed":
+            continue  # a setting, and not --seeds
         if name.startswith("-") and (near := difflib.get_close_matches(name, known, n=1, cutoff=0.8)):
             raise typer.BadParameter(f"there is no option {name}. Did you mean {near[0]}?", context)
     return words

@@ -110,4 +110,5 @@ def _in_words(told: Pruned) -> dict[str, object]:
         "tokens now": f"{loss.tokens_after:,} ({loss.tokens_after / max(1, loss.tokens) - 1:+.2%})",
         "unknown": f"{loss.unknown_after / max(1, loss.tokens_after):.4%} of the tokens, "
         f"before {loss.unknown / max(1, loss.tokens):.4%}",
+        **({"left out": f"{', '.join(told.left_out)}, a head not computed here"} if told.left_out else {}),
     }

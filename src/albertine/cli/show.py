@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,14 +20,20 @@ def on_terminal() -> bool:
     return sys.stdout.isatty()
 
 
+def _dumb() -> bool:
+    """Whether the terminal can neither go back nor print bold."""
+    return os.environ.get("TERM", "").lower() in ("dumb", "unknown")
+
+
 def heading(text: str) -> None:
     """A line that begins a part of a report."""
-    typer.secho(text, bold=True) if on_terminal() else typer.echo(text)
+    typer.secho(text, bold=True) if on_terminal() and not _dumb() else typer.echo(text)
 
 
 def as_json(data: Any, *, indent: int | None = 2) -> None:
-    """`data` as JSON, indented or on one line, Chinese written as it is."""
-    typer.echo(json.dumps(data, indent=indent, ensure_ascii=False))
+    """`data` as JSON, indented or on one line, Chinese written as it is where the output can hold it."""
+    coding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower()
+    typer.echo(json.dumps(data, indent=indent, ensure_ascii="utf" not in coding))
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str | None = None) -> None:
@@ -126,7 +133,7 @@ def progress(what: str) -> Iterator[Callable[[int, int | None], None]]:
     Yields:
         update(done, total): how much is done of how much, `total` None where nobody knows.
     """
-    if not sys.stderr.isatty():
+    if not sys.stderr.isatty() or _dumb():
         yield _lines(what)
         return
     from rich.console import Console

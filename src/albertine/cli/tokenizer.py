@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from albertine.cli import show
+from albertine.cli.given import check_texts
 from albertine.cli.options import (
     Encoding,
     Json,
@@ -31,6 +32,7 @@ def encode(
     """The pieces, ids and segments that a model would be given for a text or a pair."""
     import albertine
 
+    check_texts(text, pair)
     loaded = albertine.load_tokenizer(tokenizer)
     encoded = loaded(text, pair)
     pieces = [loaded.id_to_piece(i) for i in encoded["input_ids"]]

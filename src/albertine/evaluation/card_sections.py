@@ -16,14 +16,20 @@ from albertine.interop.model_folder import ModelFolder
 def made(facts: Facts) -> str:
     match facts.made:
         case "pretrained":
-            return f"Pretrained from {facts.base}." if facts.base else "Pretrained from random weights."
+            begun = f"Pretrained from {facts.base}." if facts.base else "Pretrained from random weights."
+            return begun + _branched(facts)
         case "tuned":
             return f"Tuned on {facts.data}, from {facts.base}."
         case "distilled":
-            return f"Distilled: a student of {facts.teacher}" + (
-                f", begun with {facts.base}." if facts.base else "."
-            )
+            begun = f", begun with {facts.base}." if facts.base else "."
+            return f"Distilled: a student of {facts.teacher}{begun}{_branched(facts)}"
     return "Converted or saved by Albertine; no run lies beside it, so how it was trained is not told."
+
+
+def _branched(facts: Facts) -> str:
+    if not facts.branch:
+        return ""
+    return f" A branch: up to update {facts.branch.get('step', 0):,} it is another run."
 
 
 def data(facts: Facts) -> list[str]:
@@ -66,6 +72,11 @@ def training(facts: Facts) -> list[str]:
     early = facts.picked not in (None, facts.steps)
     picked = f"; these weights are those after update {facts.picked:,}" if early else ""
     told = [f"- {', '.join(took)}{picked}."] if took else []
+    if facts.branch:
+        other = ", ".join(sorted(facts.branch.get("differences") or {})) or "nothing"
+        told.append(
+            f"- Those of the run that it branches from are counted too; set otherwise there: {other}."
+        )
     length = "epochs" if training.get("steps") is None else "steps"
     wanted = ("optimizer", "learning_rate", "schedule", "batch_size", length, "precision", "weight_decay")
     chosen = [f"{key} {training[key]}" for key in wanted if training.get(key) is not None]
@@ -142,7 +153,9 @@ def limits(found: ModelFolder, facts: Facts, spoken: Sequence[str] | None) -> li
         "- It says what its texts said, their prejudices included. Let it decide nothing about people alone.",
     ]
     if task_in(found.config) is None:
-        told.append("- It has no head of a task: it guesses hidden words or gives vectors until it is tuned.")
+        does = "guesses hidden words or gives" if found.model.mlm is not None else "gives"
+        does = "predicts tokens or gives" if found.model.lm is not None else does
+        told.append(f"- It has no head of a task: it {does} vectors until it is tuned.")
     if facts.seeds == 1 and facts.scores:
         told.append("- Its scores are of one seed.")
     if not facts.scores:

@@ -87,7 +87,7 @@ def run_card(folder: Path, found: ModelFolder, facts: Facts, said: Stated) -> Ca
         pipeline = "fill-mask" if found.model.mlm is not None else "feature-extraction"
     name = facts.name or title(config)
     of_corpus = (facts.corpus.language,) if facts.corpus else None
-    of_run = facts.base if is_hub_name(facts.base) else None
+    of_run = facts.base.partition("@")[0] if is_hub_name(facts.base) else None  # no revision: not of the id
     spoken, base = said.languages or of_corpus, said.base or of_run
     tags = ["albertine", str(config["model_type"]), facts.made or "converted"]
     tags += ["transformers"] if config["model_type"] != "albertine" else []
@@ -105,7 +105,7 @@ def run_card(folder: Path, found: ModelFolder, facts: Facts, said: Stated) -> Ca
     }
     count = parameters_of(found.model, found.extra)
     parts = {
-        "model": f"# {name}\n\n{shape_in_words(config, count)} {sections.made(facts)}",
+        "model": f"# {name}\n\n{shape_in_words(config, count, found.encoder)} {sections.made(facts)}",
         "data": ["## Data", "", *sections.data(facts)],
         "training": ["## How it was made", "", *sections.training(facts)],
         "scores": ["## Scores", "", *sections.scores(facts)],

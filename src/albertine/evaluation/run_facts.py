@@ -16,6 +16,7 @@ from albertine.evaluation.report import spreads
 from albertine.evaluation.runs import RECORD, Run, read_predictions, read_run, without_seed
 from albertine.evaluation.spread import Spread
 from albertine.settings import read_yaml
+from albertine.training.branching import branch_of
 from albertine.training.checkpoints import STATE, CheckpointStore
 from albertine.training.metrics import read_metrics
 
@@ -61,6 +62,7 @@ class Facts:
         corpus: of a pretrained one. notes: that the run left, such as how many texts were cut.
         seconds, tokens, steps: of the run, as far as it told.
         picked: the step after which the run had these weights, where an evaluation picked them.
+        branch: of a run that began with a checkpoint of another, its record.
     """
 
     made: str = ""
@@ -79,6 +81,7 @@ class Facts:
     tokens: int | None = None
     steps: int | None = None
     picked: int | None = None
+    branch: Mapping[str, Any] = field(default_factory=dict)
 
 
 def facts_of(model: Path) -> Facts:
@@ -170,11 +173,13 @@ def _pretrained(run: Path, model: Path, last: bool, common: Mapping[str, Any]) -
     trained: dict[str, Any] = next((row for row in reversed(rows) if "tokens" in row), {})
     evaluations = [row for row in rows if "evaluation" in row]
     judged: dict[str, Any] = max(evaluations[-1:] if last else evaluations, key=_picked_by, default={})
-    scores = list(_told_scores(model))
+    scores, settings = list(_told_scores(model)), common["settings"]
+    masked = (settings.get("objective") or {}).get("kind", "masked") == "masked"
     for metric, value in judged.get("evaluation", {}).items() if not scores else ():
-        if metric.endswith("accuracy") and value is not None:
+        if not masked:  # nothing is, so that of [MASK] would say the same again
+            metric = metric.replace("mlm_", "lm_", 1)
+        if metric.endswith("accuracy") and value is not None and (masked or not metric.startswith("mask_")):
             scores.append(Score(metric, float(value), "held out", what="while it was trained"))
-    settings = common["settings"]
     chosen = settings.get("model") or {}
     return Facts(
         **common,
@@ -186,6 +191,7 @@ def _pretrained(run: Path, model: Path, last: bool, common: Mapping[str, Any]) -
         tokens=trained.get("tokens"),
         steps=trained.get("step"),
         picked=None if last else judged.get("step"),
+        branch=branch_of(run),
     )
 
 

@@ -82,7 +82,8 @@ def carbon(facts: Facts, said: Stated) -> str:
     if said.grid is None:
         return f"{energy}. Of the grid nothing was stated, so what that gave off is not told."
     given_off = used * said.grid / 1000
-    return f"{energy}; x {said.grid:g} g CO2e/kWh (stated) = {given_off:.3g} kg CO2e. Of this run alone."
+    whose = "this run and of the one that it branches from, up to there" if facts.branch else "this run alone"
+    return f"{energy}; x {said.grid:g} g CO2e/kWh (stated) = {given_off:.3g} kg CO2e. Of {whose}."
 
 
 def emissions(facts: Facts, said: Stated) -> dict[str, Any] | None:

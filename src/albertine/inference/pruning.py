@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from albertine.corpus.manifest import NAME as MANIFEST
 from albertine.corpus.reader import Corpus
@@ -33,19 +34,21 @@ class Pruned:
 
     Attributes:
         pieces, parameters: before and after. coverage: what of the corpus stays as it was.
-        corpus: SHA-256 of its table of contents.
+        corpus: SHA-256 of its table of contents. left_out: tensors of a head that Albertine does not compute.
     """
 
     pieces: tuple[int, int]
     parameters: tuple[int, int]
     coverage: Coverage
     corpus: str
+    left_out: tuple[str, ...] = ()
 
     def plain(self) -> dict[str, Any]:
         """As JSON has it."""
         pairs = {"pieces": self.pieces, "parameters": self.parameters}
         both = {name: {"before": before, "after": after} for name, (before, after) in pairs.items()}
-        return {**both, "coverage": vars(self.coverage), "corpus": self.corpus}
+        left = {"left_out": list(self.left_out)} if self.left_out else {}
+        return {**both, "coverage": vars(self.coverage), "corpus": self.corpus, **left}
 
 
 def prune(
@@ -88,6 +91,7 @@ def prune(
         (_parameters(found.model), _parameters(small)),
         coverage_of(corpus, before, after, kept, progress),
         hashlib.sha256((corpus / MANIFEST).read_bytes()).hexdigest(),
+        tuple(found.left_aside),
     )
     files = vector_files(model) | {RECORD: (json.dumps(told.plain(), indent=2) + "\n").encode()}
     save_model(
@@ -97,7 +101,7 @@ def prune(
         extra_tensors=found.extra,
         extra_config=carried_config(found, written_type(small.config)),
         extra_files=files,
-        stored=_stored(small),
+        stored=_stored([*small.state_dict().values(), *found.extra.values()]),
     )
     return told
 
@@ -106,10 +110,9 @@ def _parameters(model: Model) -> int:
     return sum(p.numel() for p in model.parameters())
 
 
-def _stored(model: Model) -> Stored:
+def _stored(weights: Sequence[Tensor]) -> Stored:
     """The format of 16 bits in which all weights are the same to the bit, as those of a file that stored them
     so are; else that of 32."""
     halves: tuple[Stored, ...] = ("float16", "bfloat16")
-    weights = model.state_dict().values()
     fits = (half for half in halves if all(torch.equal(x.to(STORED[half]).float(), x) for x in weights))
     return next(fits, "float32")

@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from albertine.interop.huggingface_config import read_config, read_model_type
+from albertine.model.config import EncoderConfig
 from albertine.model.plan import sharing_in_words
 
 NAME = "README.md"
@@ -71,14 +72,14 @@ def title(config: Mapping[str, Any]) -> str:
     return str((config.get("architectures") or ["albertine.Model"])[0])
 
 
-def shape_in_words(config: Mapping[str, Any], count: int) -> str:
+def shape_in_words(config: Mapping[str, Any], count: int, shape: EncoderConfig | None = None) -> str:
     """A sentence on the size of an encoder, and on what its depths share.
 
     Args:
-        count: of parameters.
+        count: of parameters. shape: of the encoder as it is computed; default: as its config.json says.
     """
     kind = read_model_type(config)
-    shape = read_config(kind, config)
+    shape = shape or read_config(kind, config)
     return (
         f"A text encoder ({kind}): {count:,} parameters, hidden size {shape.hidden_size}, embedding size "
         f"{shape.embedding_size}, vocabulary {shape.vocab_size:,}; {sharing_in_words(shape.plan)}."

@@ -51,6 +51,23 @@ PAPERS = {
         2021,
         "2104.09864",
     ),
+    "electra": Paper(
+        "clark2020electra",
+        "ELECTRA: Pre-training Text Encoders as Discriminators Rather Than Generators",
+        "Clark, Kevin and Luong, Minh-Thang and Le, Quoc V. and Manning, Christopher D.",
+        "ICLR",
+        2020,
+        "2003.10555",
+    ),
+    "modernbert": Paper(
+        "warner2024modernbert",
+        "Smarter, Better, Faster, Longer: A Modern Bidirectional Encoder for Fast, Memory Efficient, and "
+        "Long Context Finetuning and Inference",
+        "Warner, Benjamin and Chaffin, Antoine and Clavi{\\'e}, Benjamin and others",
+        "arXiv",
+        2024,
+        "2412.13663",
+    ),
 }
 """By model_type."""
 

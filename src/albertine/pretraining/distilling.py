@@ -41,6 +41,7 @@ def distillation_settings(
     Raises:
         AlbertineError: there is no such teacher, or a setting is wrong.
     """
+    assignments = list(assignments)
     tree = load_given(PretrainingSettings, config, assignments)
     parts = {name: part for name, part in tree.items() if isinstance(part, Mapping)}
     found = load_model(model_folder(teacher))
@@ -64,7 +65,7 @@ def distillation_settings(
     }
     # A part that is none is not covered by what is known of it: it is for `resolve` to refuse.
     wrong = {name: tree[name] for name in ("model", *USUAL) if name in tree and name not in parts}
-    return resolve(PretrainingSettings, merged(USUAL, known, tree, said) | wrong, where=config)
+    return resolve(PretrainingSettings, merged(USUAL, known, tree, said) | wrong, config, assignments)
 
 
 def _pairs(teacher: Model) -> str:

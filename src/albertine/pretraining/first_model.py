@@ -151,7 +151,10 @@ def first_model(
             remedy="Set objective.pairs=none",
         )
     wanted = heads_of(objective)
-    if model.sentence_objective is None and model.mlm is not None and wanted & {"sop", "nsp"}:
+    # What pairs alone read; a masked LM that was trained without them may lack it.
+    grows = {"pooler"} | ({"sop", "nsp"} if model.sentence_objective is None else set())
+    new = wanted - model.heads
+    if new and new <= grows and model.mlm is not None:
         model = _with_heads(model, wanted | model.heads, settings.seed)
     if missing := sorted(wanted - model.heads):
         raise ModelError(

@@ -139,7 +139,7 @@ def finetune(
         model = data.family.build(base, settings.encoder.classifier_dropout, settings.seed).to(world.device)
         teacher: TaskTeacher | None = None
         if (name := settings.training.teacher) is not None:
-            teacher = open_task_teacher(name, data.family, tokenizer)
+            teacher = open_task_teacher(name, data.family, tokenizer, settings.task.max_length)
             teacher.model.to(world.device).base.encoder.compute_as(settings.training)
         with RunFolder(settings.folder, main=world.main) as folder:
             made = Made(stamped, _fingerprint(settings, model, tokenizer, data, teacher))

@@ -165,11 +165,18 @@ def pretraining(folder: Path) -> str | None:
             files = task.get("train")
             own = ", ".join(map(str, files)) if isinstance(files, list) else files
             return f"tuned before on {task.get('dataset') or own}, from {before}"
-        case {"corpus": corpus, "objective": {"pairs": pairs}, "training": {**training}}:
+        case {"corpus": corpus, "objective": {"pairs": pairs, **objective}, "training": {**training}}:
             length = (f"{training[k]:,} {k}" for k in ("steps", "minutes") if training.get(k))
             minute = onset_of(folder.resolve().parent)
             read = [] if minute is None else [f"read from minute {minute:.1f} on"]
-            return f"corpus {corpus}, objective {pairs}, {', '.join([*length, *read])}"
+            before = []
+            match run:
+                case {"model": {"start_from": str(begun)}}:
+                    before.append(f"begun with {begun}")
+            match objective:
+                case {"distillation": {"teacher": str(teacher)}}:
+                    before.append(f"taught by {teacher}")
+            return f"corpus {corpus}, objective {pairs}, {', '.join([*length, *read, *before])}"
     try:
         card = (folder / "README.md").read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from albertine.errors import SettingsError
+from albertine.files import from_home
 from albertine.settings import merged, override, read_yaml, resolve
 from albertine.tasks.choice import named_or_file
 from albertine.tasks.data import missing
@@ -74,14 +75,17 @@ def read_suite(path: Path, assignments: Iterable[str] = ()) -> TaskSuite:
     of_runs = [a for a in assignments if a not in of_suite]
     tree = override(read_yaml(path), of_suite)
     changes = tree.pop("tasks", None)
-    name, output, data = tree.pop("name", ""), tree.pop("output", "runs"), tree.pop("data", ".")
+    name = tree.pop("name", "")
+    output, data = (
+        from_home(str(tree.pop(key, usual))) for key, usual in (("output", "runs"), ("data", "."))
+    )
     if not isinstance(changes, dict) or not changes or not name:
         raise SettingsError(
             "is no suite: it needs a `name` and `tasks`, settings by name of the task",
             where=path,
             remedy="See recipes/suites; one task alone is a recipe for --config",
         )
-    folder = Path(str(output)) / str(name)
+    folder = output / str(name)
     tasks = []
     for task, change in changes.items():
         if change is None:
@@ -90,8 +94,8 @@ def read_suite(path: Path, assignments: Iterable[str] = ()) -> TaskSuite:
         own = _own_tree(change, path, where)
         start_from = own.pop("start_from", None)
         whole = merged(tree, own, {"name": str(task), "output": str(folder)})
-        whole = _with_yaml(override(whole, of_runs), Path(str(data)))
-        settings = _below(resolve(FinetuneSettings, whole, where), Path(str(data)))
+        whole = _with_yaml(override(whole, of_runs), data)
+        settings = _below(resolve(FinetuneSettings, whole, where), data)
         absent = missing(settings.task)
         if absent is None:
             open_encoder(settings)  # refuses what does not fit

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from albertine.errors import ModelError
+from albertine.errors import ModelError, SettingsError
 from albertine.interop.huggingface import read_folder
 from albertine.interop.places import model_folder
 from albertine.model.digest import weights_digest
@@ -66,10 +66,14 @@ class TaskTeacher:
         return parts
 
 
-def open_task_teacher(name: Path, family: Family, tokenizer: Tokenizer) -> TaskTeacher:
+def open_task_teacher(name: Path, family: Family, tokenizer: Tokenizer, longest: int = 0) -> TaskTeacher:
     """The tuned model of a folder as a teacher of `family`.
 
+    Args:
+        longest: tokens of a row.
+
     Raises:
+        SettingsError: it has fewer positions than `longest`.
         ModelError: it was tuned for something else, has other classes or another vocabulary, or what it says
             of a text is not so many numbers that another model could say too.
     """
@@ -104,6 +108,21 @@ def open_task_teacher(name: Path, family: Family, tokenizer: Tokenizer) -> TaskT
             remedy="Name a teacher that was tuned on the same classes in the same order",
         )
     assert isinstance(family, OneLayer)
+    kinds = [one.kind for one in (its, family) if isinstance(one, Classify)]
+    if len(set(kinds)) > 1:
+        raise ModelError(
+            f"was tuned with task.kind={kinds[0]}, and this task has {kinds[1]}, in which numbers mean another "
+            "thing",
+            where=name,
+            remedy="Name a teacher that was tuned for this kind",
+        )
+    places = found.model.config.longest_sequence
+    if places is not None and longest > places:
+        raise SettingsError(
+            f"task.max_length {longest} is more than the {places} positions of the teacher",
+            where=name,
+            remedy=f"Set task.max_length={places} or less",
+        )
     model = tuned_model(found, its, folder).requires_grad_(False)
     return TaskTeacher(family, model)
 

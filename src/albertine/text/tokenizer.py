@@ -52,10 +52,15 @@ class Spans(NamedTuple):
         ends = list(self.ends)
         for token, (start, end) in enumerate(zip(self.starts, self.ends, strict=True)):
             limit = self.starts[token + 1] if token + 1 < len(ends) else len(text)
-            while start < end < limit and unicodedata.combining(text[end]):
+            while start < end < limit and _is_mark(text[end]):
                 end += 1
             ends[token] = end
         return Spans(self.ids, self.starts, ends)
+
+
+def _is_mark(character: str) -> bool:
+    """Whether cleaning takes a character away: ALBERT's by its combining class, BERT's by its category."""
+    return unicodedata.combining(character) > 0 or unicodedata.category(character) == "Mn"
 
 
 class Tokenizer(ABC):

@@ -31,7 +31,7 @@ class Reporter:
 
     def __enter__(self) -> Reporter:
         logging.getLogger("albertine.training").addHandler(self._warnings)
-        if not self.quiet and self.console.is_terminal:
+        if not self.quiet and self.console.is_terminal and not self.console.is_dumb_terminal:
             self._bar = Progress(
                 TextColumn("[bold]{task.description}"),
                 BarColumn(bar_width=24),

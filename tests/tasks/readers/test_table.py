@@ -324,6 +324,11 @@ def test_whole_decimals_keep_their_digits() -> None:
     assert row.fields == {"id": 12345678901234567, "text": 5, "x": 0.5, "n": None}
 
 
+def test_the_numbers_of_rows_that_pandas_writes_are_no_column_that_nobody_named() -> None:
+    (row,) = rows_of([{"": "0", "text": "a"}])
+    assert row.told("") is None and row.told("text") == "a"
+
+
 def test_decimals_keep_their_digits() -> None:
     (row,) = rows_of([{"a": Decimal("1234567890123456.78"), "b": Decimal("0.10")}])
     assert row.fields == {"a": "1234567890123456.78", "b": 0.1}

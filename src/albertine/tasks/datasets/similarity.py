@@ -39,12 +39,13 @@ def read(dataset: Dataset, folder: Path, split: Split, *, alone: bool = False) -
         alone: the second text of a pair to learn from may be missing, which stands for the first.
     """
     columns, learned = dataset.columns_of(split), split == "train"
-    pair, label, negative = columns.pair or "", columns.label or "", columns.negative if learned else None
+    pair, label, negative = columns.pair, columns.label or "", columns.negative if learned else None
     for row in all_rows(dataset, folder, split):
         if dataset.ragged and not row.fields:
             continue
         first = row.text(columns.text)
-        second = first if alone and learned and pair not in row.fields else row.text(pair)
+        lacks = pair is None or pair not in row.fields
+        second = first if alone and learned and lacks else row.text(pair or "")
         told = row.told(label) is not None
         left_out = told and row.text(label) in dataset.left_out
         scale = dataset.scores or UNIT

@@ -81,7 +81,7 @@ def read_texts(dataset: Dataset, folder: Path, split: Split) -> Iterator[Example
     columns = dataset.columns_of(split)
     for row in all_rows(dataset, folder, split):
         text, pair = row.text(columns.text), None if columns.pair is None else row.text(columns.pair)
-        told = row.fields.get(columns.label or "") is not None
+        told = columns.label is not None and row.fields.get(columns.label) is not None
         yield Example(row.name, text, pair, row.text(columns.label or "") if told else None, row.where)
 
 

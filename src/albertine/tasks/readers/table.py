@@ -92,8 +92,8 @@ class Row:
         return self.fields[name]
 
     def told(self, name: str) -> Any:
-        """A field, or None where the row lacks it or it is empty: null, NaN, blank text."""
-        value = self.fields.get(name)
+        """A field, or None where none is named, the row lacks it or it is empty: null, NaN, blank text."""
+        value = self.fields.get(name) if name else None  # "" is what pandas calls the numbers of its rows
         return None if isinstance(value, str) and not value.strip() else value
 
     def text(self, name: str) -> str:
@@ -312,7 +312,8 @@ def _headed(
         if any(map(_DATA.fullmatch, names)):
             advice += f", or set {prefix}header=false if its first line is a row; they are then 1, 2, …"
         return names, table, advice
-    names = list(header or map(str, range(1, len(first[1]) + 1)))
+    # A file to test by may lack the last column, that of the answers.
+    names = list(header)[: len(first[1])] if header else list(map(str, range(1, len(first[1]) + 1)))
     return names, chain([first], table), f"{advice} by number" if header is False else advice
 
 
