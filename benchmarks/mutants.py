@@ -2655,6 +2655,30 @@ LATER = (
         "return unicodedata.combining(character) > 0",
         "tests/text/test_tokenizers.py -k variation",
     ),
+    M(
+        "model/way_back.py",
+        "    if type(mapping) is Linear:",
+        "    if True:",
+        "tests/model/test_adapters.py -k goes_back",
+    ),
+    M(
+        "layout.py",
+        "tuple(map(len, token_type_ids)) != lengths:",
+        "types.shape != ids.shape:",
+        "tests/test_layout.py -k sequence_by_sequence",
+    ),
+    M(
+        "model/init.py",
+        'values = torch.empty(parameter.shape, device="cpu")',
+        "values = torch.empty(parameter.shape)",
+        "tests/model/test_model.py -k whatever_device",
+    ),
+    M(
+        "model/relative_attention.py",
+        "if segment is not None and self.told_apart:",
+        "if segment is not None:",
+        "tests/model/test_model.py -k one_kind",
+    ),
 )
 """Ranks that fail alone, what lies beside a model, tables as people write them, cards of unusual runs, and
 lines that no test had looked at."""

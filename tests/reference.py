@@ -88,7 +88,7 @@ def relative_attention(
                 r = p[f"{name}.position.weight"][columns] @ far(sign * (i - j), config)
                 score = (q[i, columns] + p[f"{biases}.content"][head]) @ k[j, columns]
                 score = score + (q[i, columns] + p[f"{biases}.position"][head]) @ r
-                if config.type_vocab_size:
+                if config.type_vocab_size > 1:
                     differ = int(types_L[i] != types_L[j])
                     segment = p[f"{name}.segments"][differ, head]
                     score = score + (q[i, columns] + p[f"{biases}.segment"][head]) @ segment

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from albertine.errors import InputError
+from albertine.layout import pack
 from albertine.padding import from_padded, unpack
 from tests.model import builders
 
@@ -109,3 +110,8 @@ def test_rows_wider_than_the_position_table() -> None:
         InputError, match=r"column 34, and the model has the positions 0 to 31\. Pad on the right"
     ):
         model(ids.flip(1), mask.flip(1))
+
+
+def test_segments_of_another_length_are_refused_sequence_by_sequence() -> None:
+    with pytest.raises(ValueError, match="differ in length"):
+        pack([[5, 6, 7], [8, 9]], [[0, 0], [1, 1, 1]])

@@ -84,7 +84,7 @@ def pack(
         if token_type_ids is None
         else np.concatenate([np.asarray(t, dtype=np.int64) for t in token_type_ids])
     )
-    if types.shape != ids.shape:
+    if token_type_ids is not None and tuple(map(len, token_type_ids)) != lengths:
         raise ValueError("segment ids and token ids differ in length")
     if prefix is not None and not all(1 <= p <= n for p, n in zip(prefix, lengths, strict=True)):
         raise ValueError("a source has at least one token, and no more than its sequence")

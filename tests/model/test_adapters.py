@@ -214,3 +214,18 @@ def test_a_model_of_peft_is_called_saved_and_loaded(tmp_path: Path) -> None:
         plain = builders.model()(ids, mask, types).last_hidden_state
     assert torch.equal(found, expected)
     assert (found - plain).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("changes", [{"norm": "pre"}, {"embedding_mapping": "words"}], ids=str)
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.inference_mode])
+def test_a_head_that_goes_back_through_the_mapping_has_its_adapter(
+    mode: Any, changes: dict[str, Any]
+) -> None:
+    """Kills: logits that change when the adapter is merged."""
+    plain, model = adapted(SharingPlan.shared(2), ["mapping"], **changes)
+    right = by_hand(plain, model)
+    with mode():
+        rows = hidden(right)
+        found = model.mlm_logits(rows)
+        torch.testing.assert_close(found, right.mlm_logits(rows), atol=1e-4, rtol=1e-5)
+        assert (found - plain.mlm_logits(rows)).abs().max() > 0.1

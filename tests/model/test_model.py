@@ -10,7 +10,7 @@ import albertine
 from albertine.errors import ModelError, SettingsError
 from albertine.model.config import EncoderConfig
 from albertine.model.evaluating import evaluating
-from albertine.model.init import sinusoids, widen_embeddings
+from albertine.model.init import initialize, sinusoids, widen_embeddings
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.model.presets import PRESETS, paper_row, paper_rows, preset
@@ -279,3 +279,20 @@ def test_evaluating_leaves_every_module_in_its_mode():
         assert not any(module.training for module in model.modules())
     assert {name: module.training for name, module in model.named_modules()} == modes
     assert model.pooler.training and not model.encoder.feed_forward[0].training
+
+
+def test_a_seed_means_the_same_weights_whatever_device_is_the_default():
+    config = builders.config(positions="relative", embedding_norm=False)
+    expected, found = (Model(config, {"lm"}, seed=seed) for seed in (3, 4))
+    with torch.device("meta"):
+        initialize(found, config, 3)
+    for name, x in expected.state_dict().items():
+        assert torch.equal(found.state_dict()[name], x), name
+
+
+def test_with_one_kind_of_segment_relative_positions_tell_none_apart():
+    model, batch = builders.model(type_vocab_size=1, positions="relative"), builders.packed([5, 9])
+    ids, mask, types = builders.padded(batch)
+    with torch.no_grad():
+        found, wanted = model(ids, mask, types), model(ids, mask)
+    torch.testing.assert_close(found.last_hidden_state, wanted.last_hidden_state)

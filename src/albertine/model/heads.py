@@ -10,6 +10,7 @@ from albertine.model.backend import current
 from albertine.model.config import EncoderConfig
 from albertine.model.embeddings import Embeddings
 from albertine.model.layers import LayerNorm, Linear
+from albertine.model.way_back import way_back
 from albertine.precision import own_precision
 
 
@@ -46,11 +47,10 @@ class MaskedLMHead(nn.Module):
     @own_precision
     def forward(self, rows_PH: Tensor, embeddings: Embeddings) -> Tensor:
         """(P, H) wanted rows to logits (P, V), tied to the embeddings, in the format of the rows."""
-        ops = current()
-        x_PE = self.layer_norm(ops.activated(self.dense, rows_PH, self.activation))
+        x_PE = self.layer_norm(current().activated(self.dense, rows_PH, self.activation))
         if embeddings.mapped != "normed" and embeddings.mapping is not None:
-            x_PE = x_PE @ ops.cast(embeddings.mapping.weight, x_PE.dtype)
-        return ops.tied(x_PE, embeddings.word.weight, self.bias)
+            x_PE = way_back(embeddings.mapping, x_PE)
+        return current().tied(x_PE, embeddings.word.weight, self.bias)
 
 
 class SentenceHead(nn.Module):

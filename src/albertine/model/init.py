@@ -42,7 +42,8 @@ def initialize(model: nn.Module, config: EncoderConfig, seed: int, *, skip: str 
                 continue
             if name == "lm.query":
                 limit = (6 / (1 + len(parameter))) ** 0.5  # XLNet's code leaves it to Glorot and Bengio
-                values = torch.rand(parameter.shape, generator=torch_generator(seed, f"init/{name}"))
+                drawn = torch_generator(seed, f"init/{name}")
+                values = torch.rand(parameter.shape, generator=drawn, device="cpu")
                 parameter.copy_(limit * (2 * values - 1))
             elif name.endswith(".up"):
                 parameter.zero_()  # B of a low-rank addition: nothing is added at first
@@ -83,7 +84,7 @@ def sinusoids(positions: int, width: int) -> Tensor:
 
 def _fill(parameter: Tensor, config: EncoderConfig, generator: torch.Generator) -> None:
     # On the CPU whatever the device, so that a seed means the same weights everywhere.
-    values = torch.empty(parameter.shape)
+    values = torch.empty(parameter.shape, device="cpu")
     sigma = config.initializer_range
     if config.initialization == "normal":
         values.normal_(0.0, sigma, generator=generator)

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from albertine.model.backend import current
 from albertine.model.config import EncoderConfig
 from albertine.model.embeddings import Embeddings
+from albertine.model.way_back import way_back
 from albertine.precision import own_precision
 
 
@@ -28,7 +29,5 @@ class LanguageModelHead(nn.Module):
     def forward(self, rows_PH: Tensor, embeddings: Embeddings) -> Tensor:
         """(P, H) wanted rows to logits (P, V), tied to the embeddings, back through their mapping to H where
         there is one."""
-        ops, x_PE = current(), rows_PH
-        if embeddings.mapping is not None:
-            x_PE = rows_PH @ ops.cast(embeddings.mapping.weight, rows_PH.dtype)
-        return ops.tied(x_PE, embeddings.word.weight, self.bias)
+        x_PE = rows_PH if embeddings.mapping is None else way_back(embeddings.mapping, rows_PH)
+        return current().tied(x_PE, embeddings.word.weight, self.bias)

@@ -43,6 +43,7 @@ class RelativeAttentionBlock(PreparedAttentionBlock):
         self.position = Linear(config.hidden_size, config.hidden_size, bias=False)
         shape = 2, self.num_heads, self.head_size
         self.segments = nn.Parameter(torch.zeros(shape)) if config.type_vocab_size else None
+        self.told_apart = config.type_vocab_size > 1  # of one kind, a second text is of that too
         tied = first is not None and config.relative_biases == "tied"
         self.biases = None if tied else RelativeBiases(config)
         # In a tuple it is no part of this module, and a parameter has one name.
@@ -85,7 +86,7 @@ class RelativeAttentionBlock(PreparedAttentionBlock):
         ops, n = current(), group.leading
         q, k, v = group.heads(q * self.head_size**-0.5), group.heads(k), group.heads(v)
         content, position, segment = self.biased(q)
-        if segment is not None:
+        if segment is not None and self.told_apart:
             content, k = self.with_segments(content, k, segment, group)
         dropout, seen, parts = self.training * self.attention_dropout, group.seen, []
         if n:

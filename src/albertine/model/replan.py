@@ -221,5 +221,6 @@ def _own_value(d: int, rest: str, old: _Weights, depths: Sequence[int], shape: t
     like = old.state["encoder.embeddings.word.weight"]
     if name == "down":
         generator = torch_generator(0, f"replan/{d}/{rest}")
-        return torch.randn(shape, generator=generator, dtype=torch.float32).mul_(shape[1] ** -0.5).to(like)
+        drawn = torch.randn(shape, generator=generator, dtype=torch.float32, device="cpu")
+        return drawn.mul_(shape[1] ** -0.5).to(like)
     return like.new_ones(shape) if name == "scale" else like.new_zeros(shape)

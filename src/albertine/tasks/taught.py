@@ -111,7 +111,7 @@ def open_task_teacher(name: Path, family: Family, tokenizer: Tokenizer, longest:
     kinds = [one.kind for one in (its, family) if isinstance(one, Classify)]
     if len(set(kinds)) > 1:
         raise ModelError(
-            f"was tuned with task.kind={kinds[0]}, and this task has {kinds[1]}, in which numbers mean another "
+            f"was tuned with task.kind={kinds[0]}, and this task has {kinds[1]}: its numbers mean another "
             "thing",
             where=name,
             remedy="Name a teacher that was tuned for this kind",
