@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ import albertine
 from albertine.analysis.parameters import parameters_by_part
 from albertine.analysis.plots import save_curves
 from albertine.bench.machine import describe
+from albertine.cores import usable_cores
 from albertine.corpus.manifest import load_manifest
 from albertine.inference import whitening
 from albertine.interop.card import Card
@@ -68,7 +70,8 @@ def asked(*words: object) -> Any:
 
 
 def measured(folder: Path, corpus: Path, suite: str, data: Path, before: dict[str, Any]) -> dict[str, Any]:
-    """All that the card tells of the model; what is in `before` is not measured again."""
+    """All that the card tells of the model; what is in `before` is not measured again. As many things at once
+    as there are processors: scores do not depend on it."""
     commands: dict[str, tuple[object, ...]] = {
         "held_out": ("score", folder, corpus, "--max-length", 64),
         "held_out_128": ("score", folder, corpus, "--max-length", 128),
@@ -78,7 +81,11 @@ def measured(folder: Path, corpus: Path, suite: str, data: Path, before: dict[st
         "held_out_int8": ("score", folder, corpus, "--max-length", 64, "--precision", "int8"),
         "suite": ("suite", suite, folder, "--data", data),
     }
-    found = {key: before.get(key) or asked(*command) for key, command in commands.items()}
+    order = sorted(commands, key=lambda key: key != "suite")  # the longest first
+    with ThreadPoolExecutor(usable_cores()) as pool:
+        done = pool.map(lambda key: before.get(key) or asked(*commands[key]), order)
+        scores = dict(zip(order, done, strict=True))
+    found = {key: scores[key] for key in commands}
     found["suite"].pop("model", None)
     return {"machine": before.get("machine") or describe(), **found}
 

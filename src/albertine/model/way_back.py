@@ -1,5 +1,5 @@
-"""From the width of the depths back to that of the embeddings, through the mapping that words went in by: so do
-heads that are tied to both factors (ModernBERT's order, brightmart's, XLNet's)."""
+"""From the width of the depths back to that of the embeddings, through the mapping that words went in by: so
+do heads that are tied to both factors (ModernBERT's order, brightmart's, XLNet's)."""
 
 from __future__ import annotations
 
