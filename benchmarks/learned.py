@@ -15,7 +15,10 @@ def ladder(hardware: Path) -> Iterator[str]:
         return
     length = f"{found['steps']:,} updates" if "steps" in found else f"{found['minutes']:g} minutes"
     length += f" with {found['threads']} thread{'s' if found['threads'] > 1 else ''}"
-    yield "## What helps to learn from little text\n\n`python -m benchmarks.ladder CORPUS --save`, "
+    until = f"--steps {found['steps']}" if "steps" in found else f"--minutes {found['minutes']:g}"
+    chosen = ",".join(dict.fromkeys(run["row"] for run in found["runs"]))
+    yield "## What helps to learn from little text\n\n`python -m benchmarks.ladder CORPUS "
+    yield f"{until} --threads {found['threads']} --rows {chosen} --save`, "
     yield f"{found['date']}: pretraining runs of {length} that differ in one thing, judged by the same "
     yield "hidden words of held-out text, all of them [MASK].\n\n"
     yield rungs(found["runs"]) + "\n"
@@ -53,8 +56,9 @@ def distilled(hardware: Path) -> Iterator[str]:
     if not any(written):
         return
     yield "## A student of two depths\n\n`python -m benchmarks.distilled LANGUAGE RUN --save`: a student of "
-    yield "the released model, made by its recipe (`albertine distill`), tuned beside its teacher with the "
-    yield "same steps, rate and batch; the student also learns what its tuned teacher says of the training "
+    yield "the released model, made by its recipe (`albertine distill`; English with `--seeds 3`, and "
+    yield "`--beside` names further columns), tuned beside its teacher with the same steps, rate and batch; "
+    yield "the student also learns what its tuned teacher says of the training "
     yield "rows, but for sts-b. A column `cut` is of the teacher's first and third depth as they are, tuned "
     yield "on labels alone. Judged once, at the end. `kept` is the student's score over its teacher's.\n"
     for path in (path for found in written for path in found):

@@ -38,8 +38,9 @@ Answers to CMRC 2018 could have up to 30 tokens where the file of results does n
 def inference(hardware: Path) -> Iterator[str]:
     if (found := newest(hardware, "inference")) is None:
         return
-    yield f"## Encoding, {found['preset']}\n\n`albertine bench inference --save benchmarks/results`, "
-    yield f"{found['date']}, {found['threads']} threads: the same random weights and tokens, everyone in "
+    yield f"## Encoding, {found['preset']}\n\n`albertine bench inference --preset {found['preset']} "
+    yield f"--save benchmarks/results`, {found['date']}, {found['threads']} threads: the same random weights "
+    yield "and tokens, everyone in "
     yield f"turn, medians of {found['rounds']} rounds. Peers get padded batches, ours is packed. Ratios are "
     yield "medians of those of single rounds. The last column is the least cosine of a token's vector with "
     yield "that of our float32.\n"

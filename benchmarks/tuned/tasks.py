@@ -177,7 +177,6 @@ def part_pairs(folder: Path, made: Path, judged: int = JUDGED) -> tuple[Path, Pa
     held = {text for *texts, _ in last for text in texts}
     files = made / "lcqmc-train.csv", made / "lcqmc-dev.csv"
     for path, kept in zip(files, ([row for row in first if held.isdisjoint(row[:2])], last), strict=True):
-        # The same bytes and the same time of change: a run that is done is known by its files.
         lines = [["one", "two", "label"], *kept]
         if not path.is_file() or _rows(path) != lines:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -87,8 +87,8 @@ def load(what: str | Path, *, random: bool = False, seed: int = 0) -> Model:
 @needs_torch
 def save(model: Model, tokenizer: SavableTokenizer | None, folder: str | Path) -> None:
     """Write a model folder that `load`, and where its plan allows transformers, reads; whole or not at all.
-    A folder that says how sentence-transformers makes vectors still says so. A compiled model is saved as it
-    was before.
+    A folder that says how sentence-transformers makes vectors still says so, unless it has a whitening, which
+    holds for the weights that were there. A compiled model is saved as it was before.
 
     Raises:
         ModelError: the folder holds something else, or cannot be written; or the model is one that `load`
