@@ -2679,6 +2679,96 @@ LATER = (
         "if segment is not None:",
         "tests/model/test_model.py -k one_kind",
     ),
+    M(
+        "sklearn.py",
+        "for part in told])[:, self._columns]",
+        "for part in told])",
+        "tests/tasks/test_sklearn.py -k digits",
+    ),
+    M(
+        "tasks/predictor.py",
+        'encode(text_of(text, "text")), second, family.room.source)',
+        'encode(text_of(text, "text")), None, family.room.source)',
+        "tests/tasks/test_generate.py -k second_text",
+    ),
+    M(
+        "cli/predict.py",
+        "predictor.choose(passage, options, question=question)",
+        "predictor.choose(passage, options)",
+        "tests/cli/test_app.py -k options_are_asked",
+    ),
+    M(
+        "tasks/ensemble.py",
+        'family.settle(*merged(numbers, "dev"))',
+        "pass",
+        "tests/tasks/test_least_error.py -k settled",
+    ),
+    M(
+        "model/presets.py",
+        "vocab=vocab, embedding=hidden, dropout=0.1)",
+        "vocab=vocab, embedding=hidden)",
+        "tests/model/test_model.py -k published_with",
+    ),
+    M(
+        "tasks/predictor.py",
+        "return cosines(self.embed(a, pooling=pooling), self.embed(b, pooling=pooling))",
+        "return cosines(self.embed(a), self.embed(b))",
+        "tests/tasks/test_embed.py -k pooling_of_cosines",
+    ),
+    M(
+        "tasks/vectors.py",
+        "for row in chunk], pooling=pooling, normalize=normalize)",
+        "for row in chunk], normalize=normalize)",
+        "tests/cli/test_embed.py -k pooling_of_a_table",
+    ),
+    M(
+        "export/llama_vocabulary.py",
+        "    if proto.charsmap:",
+        "    if False:",
+        "tests/export/test_gguf.py -k normalisation_along",
+    ),
+    M(
+        "tasks/tag.py",
+        "own = row[cut.lead :][: len(starts)]",
+        "own = row[: len(starts)]",
+        "tests/tasks/test_tag.py -k how_sure",
+    ),
+    M(
+        "interop/modernbert.py",
+        'feed_forward_dropout=flags.get("feed_forward_dropout", True),',
+        "feed_forward_dropout=True,",
+        "tests/interop/test_modernbert.py -k dropout_stands",
+    ),
+    M(
+        "tasks/start.py",
+        "    model.encoder.compute_as(settings.training)\n",
+        "",
+        "tests/tasks/test_what_settings_do.py -k computes_as",
+    ),
+    M(
+        "tasks/predictor.py",
+        "how, extract=extract, always=always)[0]",
+        "how, always=always)[0]",
+        "tests/tasks/test_generate.py -k free_answer",
+    ),
+    M(
+        "tasks/whitened.py",
+        'permutation(len(data.ids), 0, "rows of a whitening")[:ROWS].tolist()',
+        'sorted(permutation(len(data.ids), 0, "rows of a whitening").tolist())[:ROWS]',
+        "tests/tasks/test_whitened.py -k drawn_from_all",
+    ),
+    M(
+        "evaluation/cloze.py",
+        'generator(SEED, "cloze words", number)',
+        'generator(SEED, "cloze words")',
+        "tests/evaluation/test_cloze.py -k words_of_its_own",
+    ),
+    M(
+        "cli/embed.py",
+        "found = embedder(chunk, pooling=pooling, normalize=normalize)",
+        "found = embedder(chunk, normalize=normalize)",
+        "tests/cli/test_embed.py -k pooling_of_a_text",
+    ),
 )
 """Ranks that fail alone, what lies beside a model, tables as people write them, cards of unusual runs, and
 lines that no test had looked at."""

@@ -12,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -264,3 +265,20 @@ def test_a_demo_that_is_stopped_tells_by_what(
     texts = Path(__file__).resolve().parents[2] / "data" / "demo"
     outcome = albertine("demo", "--language", "en", "--texts", texts, "-o", tmp_path)
     assert outcome.code == 143 and "Stopped" in outcome.out
+
+
+def test_what_options_are_asked_about_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    class Noted:
+        cut = 0
+
+        def __init__(self, model: object, **how: object) -> None: ...
+
+        def choose(self, passage: str, options: list[str], *, question: str = "") -> list[float]:
+            asked.append((passage, options, question))
+            return [0.5] * len(options)
+
+    monkeypatch.setattr("albertine.tasks.predictor.Predictor", Noted)
+    assert run(["predict", "choose", "m", "he sat", "a", "b", "--question", "who"]) == 0
+    assert asked == [("he sat", ["a", "b"], "who")]

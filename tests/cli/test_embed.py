@@ -184,3 +184,20 @@ def test_the_folder_of_the_vectors_is_made(albertine: Command, folder: Path, tmp
     assert np.load(output).shape == (1, 32)
     (tmp_path / "x.npy").mkdir()
     assert "ends in .npy" in albertine("predict", "embed", folder, "a", "-o", tmp_path / "x.npy").err
+
+
+def test_the_pooling_of_a_table_is_that_asked_for(folder: Path) -> None:
+    asked, rows = Predictor(folder, precision="float32"), list(rows_of([{"text": "he was", "pair": "old"}]))
+    ((_, told),) = vectors(asked, rows, pooling="cls")
+    np.testing.assert_allclose(told["vector"], asked.embed("he was", pooling="cls")[0], atol=1e-6)
+    assert not np.allclose(told["vector"], asked.embed("he was")[0], atol=1e-2)
+    ((_, told),) = cosines(asked, rows, Fields(pair="pair"), pooling="cls")
+    one, two = asked.embed(["he was", "old"], pooling="cls", normalize=True)
+    assert told["prediction"] == pytest.approx(float(one @ two), abs=1e-5)
+
+
+def test_the_pooling_of_a_text_is_that_asked_for(albertine: Command, folder: Path) -> None:
+    (line,) = albertine("predict", "embed", folder, "he was", "--pooling", "cls").out.splitlines()
+    found = np.array(json.loads(line)["vector"], dtype=np.float32)
+    np.testing.assert_array_equal(found, Predictor(folder).embed("he was", pooling="cls")[0])
+    assert not np.allclose(found, Predictor(folder).embed("he was")[0], atol=1e-2)

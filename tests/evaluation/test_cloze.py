@@ -270,3 +270,8 @@ def test_no_room_no_probe(vocabularies: Vocabularies, texts: dict[str, list[str]
     tokenizer = vocabularies["small"]
     passages = [replace(p) for p in choose_passages(texts["en"], count=5)]
     assert judge_copying(made(tokenizer), tokenizer, passages, max_length=4) is None
+
+
+def test_every_passage_hides_words_of_its_own() -> None:
+    text = "the old man said that he was never in the house of the time"
+    assert len({passage.spans for passage in choose_passages([text] * 12)}) > 3

@@ -237,3 +237,12 @@ def test_special_pieces_have_their_numbers_and_accents_their_own_word() -> None:
         tokenizer = WordPieceTokenizer(saved.PIECES, lower=lower, strip_accents=accents)
         told = vocabulary(tokenizer, len(saved.PIECES))
         assert told["tokenizer.ggml.normalizer.strip_accents"] is strips
+
+
+def test_a_sentencepiece_vocabulary_takes_its_normalisation_along(released_english: Path) -> None:
+    tokenizer: Any = load_tokenizer(released_english)
+    told: Any = vocabulary(tokenizer, tokenizer.vocab_size)
+    proto = tokenizer.proto
+    assert proto.charsmap and told["tokenizer.ggml.precompiled_charsmap"].tobytes() == proto.charsmap
+    assert told["tokenizer.ggml.add_space_prefix"] is proto.add_dummy_prefix
+    assert told["tokenizer.ggml.remove_extra_whitespaces"] is proto.remove_extra_whitespaces

@@ -274,3 +274,12 @@ def test_fill_mask_and_the_auto_classes(tmp_path: Path) -> None:
     # the tokenizer of the folder is ours as before
     again = albertine.load_tokenizer(tmp_path / "m")
     assert again("a b")["input_ids"] == tokenizer("a b")["input_ids"]
+
+
+def test_where_dropout_stands_is_kept(tmp_path: Path) -> None:
+    model = builders.model(**(BLOCK | {"feed_forward_dropout": False}))
+    save_model(model, None, tmp_path / "copies", layout="modernbert")
+    assert_same_model(albertine.load(tmp_path / "copies"), model)
+    alone = Model(replace(unshared().config, feed_forward_dropout=False), {"mlm"})
+    save_model(alone, None, tmp_path / "alone")
+    assert not albertine.load(tmp_path / "alone").config.feed_forward_dropout

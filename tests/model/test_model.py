@@ -296,3 +296,9 @@ def test_with_one_kind_of_segment_relative_positions_tell_none_apart():
     with torch.no_grad():
         found, wanted = model(ids, mask, types), model(ids, mask)
     torch.testing.assert_close(found.last_hidden_state, wanted.last_hidden_state)
+
+
+def test_dropout_of_the_presets_that_were_published_with_it():
+    for name in ("bert-base", "bert-large", "bert-base-zh", "xlnet-base", "xlnet-large"):
+        config = preset(name)
+        assert (config.hidden_dropout_prob, config.attention_probs_dropout_prob) == (0.1, 0.1), name

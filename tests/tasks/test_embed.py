@@ -518,3 +518,11 @@ def test_the_index_that_pandas_writes_is_no_text(tmp_path: Path) -> None:
     dataset = Dataset.model_validate({"kind": "similarity", "files": {"train": "t.csv"}})
     found = list(read(dataset, tmp_path, "train", alone=True))
     assert [(p.text, p.pair) for p in found] == [("a b", "a b"), ("c d", "c d")]
+
+
+def test_the_pooling_of_cosines_is_that_asked_for(pretrained: Path) -> None:
+    predictor, texts = Predictor(pretrained, precision="float32"), ["he was old", "good time, old man"]
+    first = predictor.embed(texts, pooling="cls", normalize=True)
+    found = predictor.similarity(texts, texts, pooling="cls")
+    np.testing.assert_allclose(found, first @ first.T, atol=1e-5)
+    assert not np.allclose(found, predictor.similarity(texts, texts), atol=1e-4)

@@ -482,3 +482,31 @@ def test_the_index_that_pandas_writes_is_no_target(tmp_path: Path) -> None:
     tree = {"kind": "generation", "files": {"test": "t.csv"}, "test_columns": {"label": None}}
     (one,) = read_texts(Dataset.model_validate(tree), tmp_path, "test")
     assert one.label is None
+
+
+def test_the_second_text_of_a_source_is_read(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    predictor, seen = Predictor(written / "best", precision="float32"), list[list[int]]()
+
+    def noted(model: object, tokenizer: object, sources: list[list[int]], how: object) -> object:
+        seen.extend(sources)
+        return [[Written("a", 0.0)]]
+
+    monkeypatch.setattr("albertine.tasks.predictor.write", noted)
+    predictor.generate("the old man", "was good")
+    encode = predictor.tokenizer.encode
+    assert seen == [predictor.tokenizer.layout(encode("the old man"), encode("was good"))[0]]
+
+
+def test_a_free_answer_is_asked_for_as_one(
+    written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, asked = str(changed(written, tmp_path / "m", reads=True)), list[bool]()
+
+    def noted(*given: object, extract: bool = True, **more: object) -> object:
+        asked.append(extract)
+        return [[Written("a", 0.0)]]
+
+    monkeypatch.setattr("albertine.tasks.predictor.read", noted)
+    for more in ([], ["--free"]):
+        assert run(["predict", "read", model, "what", "the man", *more]) == 0
+    assert asked == [True, False]

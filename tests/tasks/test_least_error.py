@@ -63,3 +63,26 @@ def test_members_are_picked_by_the_least_error(rule: Any, monkeypatch: pytest.Mo
     ]
     found = ensembles.ensemble(runs, pick=2, rule=rule, splits=["dev"])
     assert found.members == (1, 2)
+
+
+class Settles(Numbers):
+    """A family that settles something on the dev set."""
+
+    settled: Any = None
+
+    def settle(self, said: Any, data: Any) -> None:
+        self.settled = said.tolist()
+
+    def recall(self, told: Any) -> None: ...
+
+
+def test_what_is_settled_is_of_the_members_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    def alone(run: Any, splits: Any, device: Any) -> ensembles.Member:
+        return ensembles.Member(run, {"dev": run.said}, {"dev": {ERROR: float((run.said**2).mean())}})
+
+    monkeypatch.setattr(ensembles, "check", lambda *asked: None)
+    monkeypatch.setattr(ensembles, "_member", alone)
+    family, data = Settles(), SimpleNamespace(targets=[0])
+    runs: Any = [SimpleNamespace(family=family, splits={"dev": data}, said=np.full(2, x)) for x in (3.0, 1.0)]
+    ensembles.ensemble(runs, splits=["dev"])
+    assert family.settled == [2.0, 2.0]

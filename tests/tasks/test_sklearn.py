@@ -232,3 +232,13 @@ def test_few_texts_are_told_at_once(small: TextClassifier, monkeypatch: pytest.M
 
     monkeypatch.setattr(albertine.Predictor, "classify", counted)
     assert fitted.predict_proba(["a man"] * 1100).shape == (1100, 2) and max(sizes) <= 512
+
+
+def test_classes_that_are_digits_keep_their_columns(small: TextClassifier) -> None:
+    """NumPy sorts "10" before "2"; the classes of a run are sorted as numbers."""
+    fitted = clone(small).set_params(steps=1).fit(["a man", "a house"] * 2, ["2", "10"] * 2)
+    assert fitted.classes_.tolist() == ["10", "2"]
+    asked: Any = fitted._asked
+    (said,) = asked.classify(["a man"])
+    assert said["2"] != said["10"]
+    np.testing.assert_array_equal(fitted.predict_proba(["a man"]), [[said["10"], said["2"]]])

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
 from albertine.inference.tags import entities_of
-from albertine.tasks.tag import tags_for
+from albertine.tasks.tag import Tag, tags_for
 from albertine.text.tokenizer import Spans
 
 SPANS = Spans([7, 7, 7, 7], [0, 3, 5, 8], [3, 5, 8, 8])
@@ -25,3 +31,11 @@ def test_of_overlapping_entities_the_first_counts_and_of_those_the_longest() -> 
 def test_an_entity_reaches_to_the_end_of_its_last_token() -> None:
     assert entities_of(SPANS, ["O", "B-x", "I-x", "I-x"]) == [("x", 3, 8)]
     assert entities_of(SPANS, ["B-x", "O", "O", "B-y"]) == [("x", 0, 3)]
+
+
+def test_how_sure_of_an_entity_is_told_by_its_own_tokens() -> None:
+    chances = np.array([0.5, 0.6, 0.7, 0.9, 0.95, 0.5])  # [CLS], four tokens, [SEP]
+    logits = np.log(np.stack([chances, 0.7 * (1 - chances), 0.3 * (1 - chances)], axis=-1))
+    data: Any = SimpleNamespace(examples=[SimpleNamespace(spans=SPANS, lead=1)], ids=[range(6)])
+    (found,) = Tag(("O", "B-x", "I-x"), 16).sureness(logits, data, [[("x", 3, 8)]])
+    assert found == pytest.approx([0.8])  # tokens 1 and 2: .7 and .9; shifted by [CLS] it would be .65

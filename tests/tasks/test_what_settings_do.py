@@ -93,3 +93,15 @@ def test_a_new_head_has_the_seed_and_the_dropout_of_its_run(
             finetune(settings, reporter=Reporter(quiet=True))
     assert [dropout for dropout, _ in heads] == [0.3, 0.3]
     assert not torch.equal(heads[0][1], heads[1][1])
+
+
+def test_an_encoder_computes_as_was_set(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
+    def seen(job: Job, *_: Any) -> None:
+        model: Any = job.model
+        assert (model.base.encoder.precision, model.base.encoder.recompute) == ("bfloat16", True)
+        raise Seen
+
+    monkeypatch.setattr(module, "train", seen)
+    settings = tune(training={"precision": "bfloat16", "recompute": True})
+    with pytest.raises(Seen):
+        finetune(settings, reporter=Reporter(quiet=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.model.pooling import text_vectors
 from albertine.model.task_model import Classifier, Embedder
+from albertine.tasks import whitened
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.settings import TuningChoice
 from albertine.tasks.start import embedding_rate
@@ -87,3 +89,17 @@ def test_word_vectors_learn_as_fast_as_they_are_long(
     assert embedding_rate(choice, means) == pytest.approx(expected, rel=0.01)
     for other in (Classifier(model, 3), Classifier(model, 3, per_token=True), Embedder(model, "depths")):
         assert embedding_rate(choice, other) == (given or 1.0)
+
+
+def test_what_is_measured_is_drawn_from_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is sorted by class is not known by its first class alone."""
+    plain, seen = whitened.over_rows, list[int]()
+
+    def noted(*given: Any, rows: list[int], **how: Any) -> Any:
+        seen.extend(rows)
+        return plain(*given, rows=rows, **how)
+
+    monkeypatch.setattr(whitened, "ROWS", 40)
+    monkeypatch.setattr(whitened, "over_rows", noted)
+    whiten(Classifier(Model(CONFIG, set(), seed=1), 3, pooling="mean"), rows(200))
+    assert len(set(seen)) == len(seen) == 40 and max(seen) > 150
