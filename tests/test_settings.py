@@ -253,3 +253,19 @@ def test_explained_settings_are_the_same_yaml(cls: type[Settings], words: list[s
 
 
 KEYS = {"seed: 1", "warmup: 0.025", "warmup: 0.1", "norm: pre", "encoding: utf-8", "training:", "change:"}
+
+
+BOMB = "a0: &a0 {x: 1}\n" + "".join(
+    f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 10)}]}}\n" for i in range(1, 7)
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["name: 2026-11-31\n", f"seed: {'9' * 5000}\n", "seed: 0b_\n", "[" * 100_000, "a: &a {<<: *a}\n", BOMB],
+    ids=lambda text: text[:12],
+)
+def test_yaml_that_cannot_be_read_is_one_message(text: str, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(text)
+    with pytest.raises(SettingsError, match="not readable as YAML"):
+        read_yaml(tmp_path / "a.yaml")

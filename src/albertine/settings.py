@@ -99,6 +99,10 @@ class Computing(Settings):
 
 
 S = TypeVar("S", bound=Settings)
+MERGED = 10_000
+"""Keys that `<<` may bring into a mapping; lists of aliases in several levels multiply them."""
+_UNREADABLE = (yaml.YAMLError, ValueError, RecursionError)
+"""What reading YAML may end with: also dates that there are not, and numbers and lists without end."""
 
 
 class _WrittenTwice(yaml.YAMLError):
@@ -110,7 +114,21 @@ class _WrittenTwice(yaml.YAMLError):
 
 
 class _OnceLoader(yaml.SafeLoader):
-    """The safe loader, which of a key that is written twice would keep the last part alone."""
+    """The safe loader, which of a key that is written twice would keep the last part alone, and which would
+    merge without end."""
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        count = 0
+        for key, value in node.value:
+            if key.tag != "tag:yaml.org,2002:merge":
+                continue
+            for part in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+                if isinstance(part, yaml.MappingNode):
+                    self.flatten_mapping(part)
+                    count += len(part.value)
+                if count > MERGED:
+                    raise yaml.YAMLError(f"`<<` brings more than {MERGED:,} keys into one mapping")
+        super().flatten_mapping(node)
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
@@ -141,7 +159,7 @@ def read_yaml(path: Path, what: str = "settings file") -> dict[str, Any]:
             where=f"{path}, line {error.line}",
             remedy="Write it once, with what stands under both",
         ) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         reason = " ".join(str(error).split())
         raise SettingsError(f"is not readable as YAML ({reason})", where=path) from error
     if tree is None:
@@ -339,7 +357,7 @@ def _unquoted(text: str) -> str:
 def _yaml(text: str, name: str, read: Callable[[str], Any] = yaml.safe_load) -> Any:
     try:
         return read(text)
-    except yaml.YAMLError as error:
+    except _UNREADABLE as error:
         raise SettingsError(f"the value of `{name}`, `{text}`, is not readable as YAML") from error
 
 

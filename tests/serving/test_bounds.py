@@ -122,3 +122,34 @@ def test_many_texts_are_cut_by_another_thread(client: Clients, monkeypatch: pyte
     post(client("embed"), "/tokenize", {"inputs": [""] * 1000})
     post(client("embed"), "/tokenize", {"inputs": [""] * 10})
     assert len(costs) == 1 and costs[0] > services.INLINE
+
+
+def test_labels_to_ignore_are_looked_up(client: Clients, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: a list that is searched for every entity, on the loop."""
+    asked, entities = client("tag"), [("x", 0, 1)] * 3000
+    engine = asked.service.engine  # type: ignore[attr-defined]
+    monkeypatch.setattr(engine, "_ask", lambda kind, questions: [(entities, None)] * len(questions))
+    body = {"inputs": "who", "parameters": {"ignore_labels": [""] * 400_000}}
+    began = time.monotonic()
+    assert len(post(asked, "/", body)) == 3000
+    assert time.monotonic() - began < 4
+
+
+def test_targets_are_bounded_and_cut_by_another_thread(
+    client: Clients, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = client("fill-mask")
+    service, costs = asked.service, list[int]()  # type: ignore[attr-defined]
+    begin = service._begin
+
+    def noted(task: Any, cost: int) -> Any:
+        costs.append(cost)
+        return begin(task, cost)
+
+    monkeypatch.setattr(service, "_begin", noted)
+
+    def told(targets: list[str]) -> Any:
+        return post(asked, "/", {"inputs": "the [MASK] man", "parameters": {"targets": targets}}, 422)
+
+    assert told(["man"] * 1001)["details"]["field"] == "parameters.targets"
+    assert told(["who " * 2000])["code"] == "unknown_target" and costs == [8000]

@@ -14,7 +14,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -244,3 +244,16 @@ def test_every_flag_reaches_the_server(folder: Folders, monkeypatch: pytest.Monk
     )
     assert (service.answerer.name, service.answerer.number_format) == ("mine", "bfloat16")
     assert (service.engine.budget, token, drain) == (9, None, 3.0)
+
+
+def test_an_answer_that_nobody_reads_is_given_up(folder: Folders) -> None:
+    hurried = "\nimport albertine.serving.server as serving\nserving.READING = 0.5\n"
+    with process(folder("embed"), more=hurried) as (server, url), unread(url, server) as asked:
+        time.sleep(2)
+        size = 0
+        with suppress(ConnectionResetError):
+            while part := asked.recv(1 << 16):
+                size += len(part)
+        assert size < 9_000_000
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(10) == 0

@@ -23,6 +23,7 @@ from starlette.testclient import TestClient
 from albertine import Predictor
 from albertine.devices import fast_bfloat16
 from albertine.errors import DataError
+from albertine.inference import masks
 from albertine.inference.chances import sigmoid
 from albertine.serving import bodies, root
 from albertine.serving.answerer import Answerer, Kind
@@ -765,7 +766,8 @@ def test_which_end_is_classified(client: Clients, folder: Folders) -> None:
     ],
 )
 def test_what_compares_hears_whether_to_cut(client: Clients, name: str, path: str, body: Any) -> None:
-    assert post(client(name), path, body, 422)["code"] == "input_too_long"
+    told = post(client(name), path, body, 422)
+    assert told["code"] == "input_too_long" and told["details"]["index"] == 1
     where = {"parameters": {"truncate": True}} if path == "/similarity" else {"truncate": True}
     found = client(name).post(path, json={**body, **where})
     assert found.status_code == 200 and found.headers["x-truncated-inputs"] == "1", found.text
@@ -803,3 +805,17 @@ def test_masks_that_meet_have_each_as_many_candidates_as_asked(client: Clients) 
     answerer = client("fill-mask").service.answerer  # type: ignore[attr-defined]
     few, many = answerer.ask(Kind("fill-mask"), [("the [MASK] man", 2, None), ("a [MASK]", 7, None)])
     assert (len(few[0]), len(many[0])) == (2, 7)
+
+
+def test_masks_that_meet_cost_what_each_asks_for(client: Clients, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+    plain = masks.Guess
+
+    def noted(*given: Any) -> Any:
+        made.append(given)
+        return plain(*given)
+
+    monkeypatch.setattr(masks, "Guess", noted)
+    answerer = client("fill-mask").service.answerer  # type: ignore[attr-defined]
+    answerer.ask(Kind("fill-mask"), [("the [MASK] man", 2, None), ("a [MASK]", 7, None)])
+    assert len(made) == 2 + 7

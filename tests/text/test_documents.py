@@ -1066,3 +1066,23 @@ def test_quotes_of_windows_are_not_taken_for_latin_1(tmp_path: Path) -> None:
 )
 def test_soft_hyphens_go_from_every_format(tmp_path: Path, name: str, text: str) -> None:
     assert read(write(tmp_path, name, text))[0].paragraphs == ("The information is here.",)
+
+
+def test_a_bzip2_of_one_byte_is_stopped_in_little_memory(tmp_path: Path) -> None:
+    path = write(tmp_path, "bomb.txt.bz2", bz2.compress(bytes(400 << 20)))  # some hundred bytes
+    tracemalloc.start()
+    message = complaint(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert "times its size" in message and peak < 300 << 20
+
+
+def test_an_endless_header_of_a_tar_is_not_read(tmp_path: Path) -> None:
+    info = tarfile.TarInfo("a.txt")
+    info.type, info.size = tarfile.XHDTYPE, 64 << 20
+    path = write(tmp_path, "a.tar", info.tobuf(tarfile.USTAR_FORMAT) + bytes(64 << 20))
+    tracemalloc.start()
+    message = complaint(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert "a header of" in message and peak < 16 << 20

@@ -373,3 +373,36 @@ def test_the_end_of_a_paragraph_of_xlnet_stays_in_text(shared_data: Path, tmp_pa
     again = load_tokenizer(tmp_path)
     assert again.special_ids == xlnet.special_ids
     assert again.encode("one <eop> two") == xlnet.encode("one <eop> two")
+
+
+SPLIT = {
+    "type": "Sequence",
+    "pretokenizers": [
+        {"type": "WhitespaceSplit"},
+        {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        json.dumps({"model": {"type": "WordPiece", "vocab": {"a": "x", "b": 1}}}),
+        json.dumps({"model": {"type": "Unigram", "vocab": [[]]}}),
+        json.dumps({"model": {"type": "Unigram", "vocab": [["a", 1e300]]}, "pre_tokenizer": SPLIT}),
+        json.dumps({"model": {"type": "Unigram", "vocab": [["\ud800", -1.0]]}, "pre_tokenizer": SPLIT}),
+    ],
+    ids=lambda text: text[:60],
+)
+def test_a_damaged_tokenizer_json_is_one_message(text: str, tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text(text)
+    with pytest.raises(TokenizerError, match="is not a tokenizer of the tokenizers library"):
+        load_tokenizer(tmp_path)
+
+
+def test_a_deep_file_beside_a_vocabulary_is_one_message(tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_text("\n".join(PIECES))
+    (tmp_path / "tokenizer.json").write_text("[" * 100_000)
+    with pytest.raises(TokenizerError, match="not readable as JSON"):
+        load_tokenizer(tmp_path)

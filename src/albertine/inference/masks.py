@@ -38,13 +38,14 @@ def guesses(
     model: Model | ExportedModel,
     tokenizer: Tokenizer,
     texts: Sequence[str],
-    top_k: int,
+    top_k: int | Sequence[int],
     where: object,
     among: Sequence[Collection[int] | None] | None = None,
 ) -> list[list[list[Guess]]]:
     """The likeliest pieces for every mask of every text, best first; special ones are never guessed.
 
     Args:
+        top_k: of every mask, or of those of each text.
         where: the model's name, for messages.
         among: for every text the ids of the only pieces to choose from, or None for all; their
             probabilities are those among all.
@@ -70,11 +71,12 @@ def guesses(
         if not masks:
             raise no_mask(text, length)
     choices = [None] * len(texts) if among is None else among
+    counts = [top_k] * len(texts) if isinstance(top_k, int) else top_k
     found: list[list[list[Guess]]] = []
     for chosen in by_tokens(range(len(rows)), [len(masks) for masks in places], TOGETHER):
         logits = say(*([part[i] for i in chosen] for part in (rows, types, places)))
         found += [
-            _likeliest(own, tokenizer, top_k, choices[i]) for i, own in zip(chosen, logits, strict=True)
+            _likeliest(own, tokenizer, counts[i], choices[i]) for i, own in zip(chosen, logits, strict=True)
         ]
     return found
 

@@ -178,7 +178,7 @@ def head_of(card: str) -> dict[str, Any]:
     found = _HEAD.match(card)
     try:
         tree = yaml.safe_load(found[1]) if found else {}
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError, RecursionError):
         return {}
     return tree if isinstance(tree, dict) else {}
 

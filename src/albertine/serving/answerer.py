@@ -245,8 +245,7 @@ class Answerer:
     def _filled(self, questions: Sequence[Any]) -> Sequence[Any]:
         """Each question is (text, candidates, ids to choose from or None)."""
         texts, counts, among = zip(*questions, strict=True)
-        found = self.predictor.fill_mask_all(texts, top_k=max(counts), among=among)
-        return [[mask[:top] for mask in masks] for masks, top in zip(found, counts, strict=True)]
+        return self.predictor.fill_mask_all(texts, top_k=counts, among=among)
 
     def _logits(self, questions: Sequence[Any]) -> Sequence[Any]:
         self.predictor.made_to("classify")

@@ -130,7 +130,9 @@ class OpenAiTexts(Cutting):
 class MaskParameters(Cutting):
     """Of filling masks."""
 
-    targets: Several | None = Field(None, description="a list of words of the vocabulary")
+    targets: Annotated[list[str], Field(min_length=1, max_length=1000, fail_fast=True)] | None = Field(
+        None, description="a list of 1 to 1000 words of the vocabulary"
+    )
     top_k: int | None = Field(None, ge=1, le=1000, description="a whole number from 1 to 1000")
 
 

@@ -131,8 +131,9 @@ async def _scores(
 
 
 async def _cosines(visit: Visit, source: str, texts: Sequence[str], how: Cutting) -> list[float]:
-    found = await vectors(visit, [source, *texts], how, normalize=True, dimensions=None)
-    return list(cosines(found[:1], found[1:])[0].tolist())
+    # The source last: errors name a text by its number in the list that was sent.
+    found = await vectors(visit, [*texts, source], how, normalize=True, dimensions=None)
+    return list(cosines(found[-1:], found[:-1])[0].tolist())
 
 
 async def similarity(visit: Visit) -> Any:

@@ -63,7 +63,7 @@ async def _classify(visit: Visit) -> Any:
 async def _tag(visit: Visit) -> Any:
     """Entities; the score is null where a random field decodes whole sequences."""
     asked = bodies.read(bodies.TextsToTag, visit.body)
-    texts = listed(asked.inputs)
+    texts, ignored = listed(asked.inputs), frozenset(asked.parameters.ignore_labels)
     found = []
     for text, (entities, sure) in zip(
         texts, await visit.ask(Kind("tag"), texts, asked.parameters), strict=True
@@ -73,7 +73,7 @@ async def _tag(visit: Visit) -> Any:
             [
                 {"entity_group": name, "score": score, "word": text[a:b], "start": a, "end": b}
                 for (name, a, b), score in zip(entities, scores, strict=True)
-                if name not in asked.parameters.ignore_labels
+                if name not in ignored
             ]
         )
     return found[0] if isinstance(asked.inputs, str) else found
@@ -111,8 +111,10 @@ async def _fill(visit: Visit) -> Any:
     asked = bodies.read(bodies.TextsToFill, visit.body)
     visit.service.needs("fill-mask")
     texts, answerer = listed(asked.inputs), visit.service.answerer
-    targets = asked.parameters.targets
-    among = None if targets is None else _ids(answerer.predictor.tokenizer, targets)
+    targets, among, service = asked.parameters.targets, None, visit.service
+    if targets is not None:
+        tokenizer, size = answerer.predictor.tokenizer, sum(map(len, targets))
+        among = await service.run(lambda: _ids(tokenizer, targets), size, visit.gone, service.deadline)
     top = asked.parameters.top_k or (CANDIDATES if targets is None else len(targets))
     size = _size(answerer, texts, top if among is None else min(top, len(among)))
     said = await visit.ask(Kind("fill-mask"), [(text, top, among) for text in texts], asked.parameters)

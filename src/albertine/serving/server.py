@@ -17,6 +17,8 @@ from albertine.serving.limits import is_loopback
 from albertine.serving.service import Service
 
 log = logging.getLogger("albertine.serving")
+READING = 60.0
+"""Seconds in which a client must have read some more of its answer, or its connection ends."""
 
 
 class DrainingServer(uvicorn.Server):
@@ -33,6 +35,7 @@ class DrainingServer(uvicorn.Server):
         super().__init__(config)
         self._service, self._patience, self._listening = service, patience, listening
         self._until, self._told = float("inf"), False
+        self._unread: dict[Any, tuple[int, float]] = {}
         self.unfinished = 0
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -51,6 +54,7 @@ class DrainingServer(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         """Whether it is time to end; asked ten times a second."""
         leave = await super().on_tick(counter)
+        self._give_up()
         if self._service.draining and not self._told:
             self._told = True
             log.info("ending; requests in flight: %d", self._service.running)
@@ -60,6 +64,18 @@ class DrainingServer(uvicorn.Server):
         if leave:
             self.unfinished = left
         return leave
+
+    def _give_up(self) -> None:
+        """End connections whose clients read nothing any more: their answers would stay in memory."""
+        now, before = time.monotonic(), self._unread
+        self._unread = {}
+        connections: set[Any] = self.server_state.connections
+        for one in list(connections):
+            if size := one.transport.get_write_buffer_size():
+                last, since = before.get(one, (size, now))
+                self._unread[one] = size, since if size == last else now
+                if now - self._unread[one][1] > READING:
+                    one.transport.abort()
 
     def _unsent(self) -> int:
         """Answers of which a part still waits for its client to read on."""

@@ -247,12 +247,13 @@ class Predictor:
         self,
         texts: Sequence[str],
         *,
-        top_k: int = 5,
+        top_k: int | Sequence[int] = 5,
         among: Sequence[Collection[int] | None] | None = None,
     ) -> list[list[list[Guess]]]:
         """`fill_mask` of many texts, computed together.
 
         Args:
+            top_k: of every mask, or of those of each text.
             among: for every text the ids of the only pieces to choose from, or None for all.
 
         Raises:

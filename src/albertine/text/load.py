@@ -245,7 +245,7 @@ def _config(file: Path) -> dict[str, Any]:
     _check_size(file)
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise TokenizerError(f"is not readable as JSON ({error})", where=file) from error
     if not isinstance(config, dict):
         raise TokenizerError("must hold a JSON object", where=file)

@@ -22,6 +22,8 @@ from albertine.errors import DataError
 
 HEAD_BYTES = 1 << 16
 _FEED_BYTES = 1024
+_BZIP2_BYTES = 32
+"""The same of bzip2, where hardly more are a whole block: up to 46 MB of one byte."""
 _BLOCK_BYTES = 1 << 18
 
 
@@ -120,6 +122,7 @@ class _Unpacked:
     def __init__(self, source: ByteStream, kind: str, limits: Limits) -> None:
         self._source, self._kind, self._limits = source, kind, limits
         self._make = _decompressor(kind, source.name)
+        self._piece = _BZIP2_BYTES if kind == "bzip2" else _FEED_BYTES
         self._engine = self._make()
         self._pending = b""
         self._taken = self._given = 0
@@ -147,13 +150,13 @@ class _Unpacked:
             if not block:
                 return True
             self._engine = self._make()
-        self._pending = block[_FEED_BYTES:]
+        self._pending = block[self._piece :]
         try:
-            out = self._engine.decompress(block[:_FEED_BYTES])
+            out = self._engine.decompress(block[: self._piece])
         except Exception as error:
             # zstandard has an error class of its own; every one of them means the same to the reader
             raise _broken(self._kind, name, str(error)) from error
-        self._taken += min(len(block), _FEED_BYTES) - len(self._engine.unused_data)
+        self._taken += min(len(block), self._piece) - len(self._engine.unused_data)
         self._pending = self._engine.unused_data + self._pending
         self._given += len(out)
         self._ready += out
@@ -209,6 +212,22 @@ class _Member:
             raise _broken("tar", self._archive, str(error)) from error
 
 
+_LONG = (
+    *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
+    *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
+)
+"""Kinds of headers that have further words behind them."""
+
+
+class _Header(tarfile.TarInfo):
+    """A header, whose further words tarfile reads whole, however many it tells."""
+
+    def _proc_member(self, archive: Any) -> Any:
+        if self.type in _LONG and self.size > 1 << 20:
+            raise tarfile.ReadError(f"a header of {self.size:,} bytes")
+        return super()._proc_member(archive)  # type: ignore[misc]
+
+
 def tar_members(stream: ByteStream, limits: Limits) -> Iterator[ByteStream]:
     """The regular files in a tar, in its order; folders, links, devices, hidden files and what lies in hidden
     folders are passed over.
@@ -216,7 +235,7 @@ def tar_members(stream: ByteStream, limits: Limits) -> Iterator[ByteStream]:
     Nothing is extracted, so a member's name is only ever a label, whatever it contains.
     """
     try:
-        with tarfile.open(fileobj=stream, mode="r|") as archive:  # type: ignore[call-overload]
+        with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Header) as archive:  # type: ignore[call-overload]
             for count, member in enumerate(archive):
                 if count >= limits.members:
                     raise DataError(f"holds more than {limits.members:,} members", where=stream.name)

@@ -56,11 +56,14 @@ def read_tokenizer_json(file: Path, config: dict[str, Any]) -> Tokenizer:
             vocabulary later.
     """
     try:
-        tree = json.loads(file.read_text(encoding="utf-8"))
-        model = tree["model"]
-        kind, vocabulary = model.get("type"), model["vocab"]
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        return _read(json.loads(file.read_text(encoding="utf-8")), config, file)
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
         raise TokenizerError(f"is not a tokenizer of the tokenizers library ({error})", where=file) from error
+
+
+def _read(tree: Any, config: dict[str, Any], file: Path) -> Tokenizer:
+    model = tree["model"]
+    kind, vocabulary = model.get("type"), model["vocab"]
     if kind == "WordPiece" or (kind is None and isinstance(vocabulary, dict)):
         pieces = sorted(vocabulary, key=vocabulary.__getitem__)
         ids: list[Any] = [vocabulary[piece] for piece in pieces]

@@ -332,3 +332,13 @@ def test_the_numbers_of_rows_that_pandas_writes_are_no_column_that_nobody_named(
 def test_decimals_keep_their_digits() -> None:
     (row,) = rows_of([{"a": Decimal("1234567890123456.78"), "b": Decimal("0.10")}])
     assert row.fields == {"a": "1234567890123456.78", "b": 0.1}
+
+
+@pytest.mark.parametrize("depth", [300, 600, 960, 3000])
+def test_lists_inside_each_other_are_read_or_refused(depth: int, tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "a", "more": ' + "[" * depth + "]" * depth + "}\n")
+    try:
+        assert [row.get("text") for row in rows_of(path)] == ["a"]
+    except DataError as error:
+        assert "inside each other" in str(error) or "is not JSON" in str(error)

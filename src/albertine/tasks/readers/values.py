@@ -20,8 +20,16 @@ def plain(value: Any, where: str) -> Any:
     A date that Python has none for is text.
 
     Raises:
-        DataError: text with half of a character, which no file can hold.
+        DataError: text with half of a character, which no file can hold; lists inside each other, more than
+            are read.
     """
+    try:
+        return _plain(value, where)
+    except RecursionError as error:
+        raise DataError("holds lists inside each other, more than are read", where=where) from error
+
+
+def _plain(value: Any, where: str) -> Any:
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, str):
@@ -29,21 +37,21 @@ def plain(value: Any, where: str) -> Any:
     if isinstance(value, float):
         return None if value != value else float(value)
     if isinstance(value, Mapping):
-        return {plain(str(name), where): plain(item, where) for name, item in value.items()}
+        return {_plain(str(name), where): _plain(item, where) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(item, where) for item in value]
+        return [_plain(item, where) for item in value]
     if isinstance(value, Decimal) and value.is_finite():  # of any length, as databases write them
         if int(value.as_tuple().exponent) >= 0:
             return int(value)
         near = float(value)
         return near if Decimal(repr(near)) == value else str(value)
     if isinstance(value, Decimal | np.floating):  # a long double is no float, and `tolist` leaves it one
-        return plain(float(value), where)
+        return _plain(float(value), where)
     if isinstance(value, np.datetime64) and isinstance(value.tolist(), int):  # of nanoseconds, or far years
         return str(value)
     if type(value).__name__ in _MISSING:
         return None
-    return plain(value.tolist(), where) if hasattr(value, "tolist") else value
+    return _plain(value.tolist(), where) if hasattr(value, "tolist") else value
 
 
 def _whole(text: str, where: str) -> str:
