@@ -10,7 +10,7 @@ The text that whitening is measured on is none of the judged.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -36,6 +36,11 @@ MOST, TOGETHER = 2000, 64
 def pairs_of(name: str, folder: Path) -> list[Likeness]:
     """The first pairs of a dev set that have a score."""
     return [p for p in read(named(name), folder, "dev") if p.label is not None][:MOST]
+
+
+def packed(rows: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Packed:
+    """Texts as the tokenizer lays them out, with their segments."""
+    return pack([ids for ids, _ in rows], [types for _, types in rows])
 
 
 def main() -> None:
@@ -66,11 +71,11 @@ def main() -> None:
     for name, folder in SETS[language].items():
         pairs = pairs_of(name, options.shared / folder)
         sides = [tokenizer.encode_batch([getattr(p, side) for p in pairs]) for side in ("text", "pair")]
-        rows = [[tokenizer.layout(ids, max_length=LONGEST)[0] for ids in side] for side in sides]
+        rows = [[tokenizer.layout(ids, max_length=LONGEST) for ids in side] for side in sides]
         for way, vectors in ways.items():
             with torch.inference_mode():
                 a, b = (
-                    torch.cat([vectors(pack(r[i : i + TOGETHER])) for i in range(0, len(r), TOGETHER)])
+                    torch.cat([vectors(packed(r[i : i + TOGETHER])) for i in range(0, len(r), TOGETHER)])
                     for r in rows
                 )
             cosines = torch.cosine_similarity(a, b).tolist()

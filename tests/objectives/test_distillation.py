@@ -19,6 +19,7 @@ from albertine.objectives.batch import PretrainingBatch
 from albertine.objectives.distillation import (
     DistillationLosses,
     Lessons,
+    _maps,
     hidden_loss,
     mapped_depths,
     soft_target_loss,
@@ -307,3 +308,10 @@ def test_a_lesson_counts_as_much_as_is_said_at_the_depths_that_are_followed() ->
         ]
     wanted = {"soft": 0.5 * soft, "hidden": 3 * hidden, "attention": 0.2 * sum(maps) / 2}
     assert {name: told[name] for name in wanted} == pytest.approx(wanted, rel=1e-4)
+
+
+def test_maps_are_drawn_on_the_processor_whatever_device_is_the_default() -> None:
+    wanted = _maps(1, 4, 6, 1)[0].weight
+    with torch.device("meta"):
+        _maps(1, 4, 6, 1)
+    assert torch.equal(_maps(1, 4, 6, 1)[0].weight, wanted)

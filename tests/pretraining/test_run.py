@@ -360,7 +360,7 @@ def test_more_processes_than_sequences_are_refused(build: Build, monkeypatch: py
     from albertine.pretraining import run as module
 
     monkeypatch.setattr(module, "start", lambda: World(rank=0, size=9))
-    monkeypatch.setattr(surroundings, "stop", lambda world: None)
+    monkeypatch.setattr(surroundings, "stop", lambda world, **_: None)
     with pytest.raises(SettingsError, match=r"batch_size is 8, fewer sequences than the 9 processes"):
         run(build())
 
@@ -382,7 +382,7 @@ def test_the_main_process_alone_watches(build: Build, monkeypatch: pytest.Monkey
         raise Seen
 
     monkeypatch.setattr(module, "start", lambda: Deaf(rank=rank, size=2))
-    monkeypatch.setattr(surroundings, "stop", lambda world: None)
+    monkeypatch.setattr(surroundings, "stop", lambda world, **_: None)
     monkeypatch.setattr(module, "train", seen)
     with pytest.raises(Seen):
         pretrain(build(), reporter=Reporter(quiet=True))

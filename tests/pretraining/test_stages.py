@@ -334,7 +334,7 @@ def test_stages_that_this_run_cannot_have(build: Build, monkeypatch: pytest.Monk
     with pytest.raises(SettingsError, match=r"max_length 600 is more than the \d+ positions"):
         run(long)
     monkeypatch.setattr(module, "start", lambda: World(rank=0, size=9))
-    monkeypatch.setattr(surroundings, "stop", lambda world: None)
+    monkeypatch.setattr(surroundings, "stop", lambda world, **_: None)
     with pytest.raises(SettingsError, match="batch_size of stage 3 is 8, fewer sequences than the 9"):
         run(build(stages=RAMP))
     assert not build().folder.exists(), "nothing was written"

@@ -23,7 +23,7 @@ ROW = {
 
 def shown(terminal: bool, steps: int, **changes: float) -> str:
     text = io.StringIO()
-    console = Console(file=text, force_terminal=terminal, width=160)
+    console = Console(file=text, force_terminal=terminal, width=160, _environ={"TERM": "xterm"})
     with Reporter(console, **changes) as reporter:  # type: ignore[arg-type]
         reporter.numbers(ROW)
         for step in range(steps):

@@ -62,6 +62,7 @@ def cloze(
             else:
                 again += 1
 
+    new = not output.exists()
     output.mkdir(parents=True, exist_ok=True)  # before the work, not behind it
     with tempfile.TemporaryDirectory() as folder:
         documents = first(SeenDigests(Path(folder)))
@@ -69,6 +70,8 @@ def cloze(
     show.notes(source.passed_over())
     passages = tree["data"]
     if len(passages) < 2:
+        if new:
+            output.rmdir()
         raise DataError(
             "no two passages of this text can be asked about: they have sentences of some words in "
             "paragraphs of a few hundred characters",

@@ -93,7 +93,14 @@ def continue_(
             "folder says.",
         ),
     ] = None,
-    memory: Annotated[int, typer.Option("--memory", min=0, help="Most tokens that are remembered.")] = 512,
+    memory: Annotated[
+        int,
+        typer.Option(
+            "--memory",
+            min=0,
+            help="Most tokens that are remembered; 0: the newest up to a segment are read anew each time.",
+        ),
+    ] = 512,
     segment: Annotated[
         int,
         typer.Option(

@@ -181,6 +181,7 @@ def _maps(count: int, narrow: int, wide: int, seed: int) -> nn.ModuleList:
     maps = nn.ModuleList(nn.Linear(narrow, wide, bias=False) for _ in range(count))
     with torch.no_grad():
         for i, layer in enumerate(maps):
-            values = torch.randn(wide, narrow, generator=torch_generator(seed, f"distillation/map/{i}"))
+            drawn = torch_generator(seed, f"distillation/map/{i}")
+            values = torch.randn(wide, narrow, generator=drawn, device="cpu")
             layer.weight.copy_(values / narrow**0.5)  # type: ignore[union-attr, operator, arg-type]
     return maps

@@ -27,7 +27,7 @@ from albertine.pretraining.held_out import judge
 from albertine.pretraining.masked_scores import masked_scores
 from albertine.pretraining.settings import ObjectiveChoice, PretrainingSettings
 from albertine.pretraining.stream_scores import stream_scores
-from albertine.settings import load
+from albertine.settings import read_yaml, resolve
 from albertine.tasks.families import in_words
 from albertine.text.load import check_tokenizer, load_tokenizer
 from albertine.text.tokenizer import Tokenizer
@@ -183,7 +183,13 @@ def _settings_of_run(folder: Path) -> PretrainingSettings | None:
     if path is None:
         return None
     try:
-        return load(PretrainingSettings, path)
+        tree = read_yaml(path)
+        if (
+            isinstance(objective := tree.get("objective"), dict)
+            and objective.get("kind", "masked") != "masked"
+        ):
+            objective.pop("masking", None)  # which earlier runs could say of objectives that mask nothing
+        return resolve(PretrainingSettings, tree, path)
     except SettingsError:
         return None  # a settings.yaml of something else
 

@@ -219,6 +219,7 @@ class ObjectiveChoice(Settings):
             )
         if self.kind != "masked" and self.masking != Masking():
             instead = ", or say objective.permutation" if self.kind == "permutation" else ""
+            instead += "; over a recipe write objective.masking={}"
             raise ValueError(
                 f"objective.masking belongs to objective.kind masked, and it is {self.kind}; leave it "
                 f"out{instead}"

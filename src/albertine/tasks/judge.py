@@ -136,7 +136,7 @@ def open_run(
 
 def _with_own_rows(task: TaskChoice, run: Path) -> TaskChoice:
     """A task whose rows from memory are found in its run, wherever that lies now."""
-    gone = {split: path for split in SPLITS for path in task.own(split) if not path.exists()}
+    gone = {split: path for split in SPLITS for path in task.own(split) if not os.path.exists(path)}
     here = {split: run / "data" / path.name for split, path in gone.items()}
     return task.model_copy(update={split: path for split, path in here.items() if path.is_file()})
 
