@@ -71,7 +71,7 @@ def asked(*words: object) -> Any:
 
 def measured(folder: Path, corpus: Path, suite: str, data: Path, before: dict[str, Any]) -> dict[str, Any]:
     """All that the card tells of the model; what is in `before` is not measured again. As many things at once
-    as there are processors, since scores do not depend on it; those of int8, whose products are timed, alone."""
+    as there are processors, as scores do not depend on it; those of int8, whose products are timed, alone."""
     commands: dict[str, tuple[object, ...]] = {
         "held_out": ("score", folder, corpus, "--max-length", 64),
         "held_out_128": ("score", folder, corpus, "--max-length", 128),

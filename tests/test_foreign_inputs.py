@@ -730,7 +730,7 @@ MODELS: dict[str, tuple[Break, CELL]] = {
         {
             **tokens("has 200 word vectors, and its tokenizer knows 505 pieces"),
             "tokenizer encode": DONE,
-            "convert": "the tokenizer has 505 pieces, the model 200",
+            "convert": "has a tokenizer of 505 pieces and 200 embeddings",
         },
     ),
     "a vocabulary in latin-1": (vocabulary(PIECES + b"caf\xe9\n"), tokens("vocab.txt: is not UTF-8")),
