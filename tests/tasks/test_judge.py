@@ -479,3 +479,11 @@ def test_members_are_picked_on_one_dev_file(members: list[Path], tmp_path: Path)
         runs = [open_run(members[0]), open_run(members[1], [f"task.dev={dev}"])]
         with pytest.raises(DataError, match=message):
             ensemble(runs, pick=2, splits=["test"])
+
+
+def test_an_ensemble_of_runs_that_were_moved_lies_beside_them(
+    albertine: Command, members: list[Path], tmp_path: Path
+) -> None:
+    moved = [Path(shutil.copytree(run, tmp_path / "moved" / run.name)) for run in members[:2]]
+    assert albertine("ensemble", *moved, "--dev").code == 0
+    assert (tmp_path / "moved" / "toy-ensemble" / "result.json").is_file()
