@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import albertine
@@ -16,6 +17,7 @@ from albertine.corpus.prepare import prepare
 from albertine.model.plan import SharingPlan
 from albertine.pretraining.run import PretrainResult, pretrain
 from albertine.pretraining.settings import PretrainingSettings
+from albertine.pretraining.stages import resolved
 from albertine.settings import load
 from albertine.tasks.registry import known
 from albertine.tasks.settings import FinetuneSettings
@@ -191,3 +193,11 @@ def test_recipes_of_generation_have_the_settings_of_bert4keras(name: str) -> Non
     said = (task.max_length, task.target_length, training.batch_size, training.learning_rate)
     assert said == WRITING[name] and settings.name == name
     assert (training.schedule, training.warmup, training.weight_decay) == ("constant", 0, 0)
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_a_stage_hides_words_of_several_pieces(recipe: Path) -> None:
+    """Where words are hidden whole, a sample has room for one of four pieces."""
+    for stage in resolved(load(PretrainingSettings, recipe)):
+        masks, length = stage.objective.masks, stage.objective.max_length
+        assert stage.causal is not None or not masks.whole_word or masks.budget(np.array([length]))[0] >= 4

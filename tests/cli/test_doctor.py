@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -80,3 +81,15 @@ def test_how_an_adapter_becomes_a_model_is_said_everywhere(albertine: Command, t
     for words in (["info", tmp_path / "adapter"], ["doctor", tmp_path / "adapter"], ["finetune", *tuning]):
         outcome = albertine(*words)
         assert outcome.code == 2 and "merge_and_unload" in outcome.err, outcome
+
+
+def test_a_package_that_nobody_installed(albertine: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = metadata.version
+
+    def version(name: str) -> str:
+        if name == "albertine":
+            raise metadata.PackageNotFoundError(name)
+        return plain(name)
+
+    monkeypatch.setattr(metadata, "version", version)
+    assert albertine("doctor").code == 0

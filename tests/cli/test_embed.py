@@ -7,10 +7,12 @@ import json
 import shutil
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from albertine import files
 from albertine.errors import RunError
 from albertine.interop.huggingface import save_model
 from albertine.model.model import Model
@@ -201,3 +203,21 @@ def test_the_pooling_of_a_text_is_that_asked_for(albertine: Command, folder: Pat
     found = np.array(json.loads(line)["vector"], dtype=np.float32)
     np.testing.assert_array_equal(found, Predictor(folder).embed("he was", pooling="cls")[0])
     assert not np.allclose(found, Predictor(folder).embed("he was")[0], atol=1e-2)
+
+
+def test_vectors_are_written_as_they_are(
+    albertine: Command, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kills: all of them in memory three times over."""
+    monkeypatch.setattr("sys.stdin", io.StringIO("a\nb\nc\n"))
+    monkeypatch.setattr("albertine.cli.embed.CHUNK", 2)
+    given: list[int] = []
+    real = files.replace_durably
+
+    def noted(path: Path, *pieces: Any) -> None:
+        given.extend(map(len, pieces))
+        real(path, *pieces)
+
+    monkeypatch.setattr(files, "replace_durably", noted)
+    assert albertine("predict", "embed", folder, "-o", tmp_path / "v.npy").code == 0
+    assert len(given) == 3 and np.load(tmp_path / "v.npy").shape == (3, 32)  # a head and two chunks

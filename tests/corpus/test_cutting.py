@@ -49,3 +49,12 @@ def test_borders_are_part_of_what_names_a_text() -> None:
         for presplit in (False, True)
     }
     assert len(texts) == 6
+
+
+def test_copies_go_where_their_document_goes() -> None:
+    texts = [Document("f", (text,), False) for text in ("one", "two", "three") * 2]
+    found = cut(texts, CutRules(0, 1e-9, 10**6, 1), None, Tally(), lambda: None)
+    splits: dict[str, set[str]] = {"train": set(), "heldout": set()}
+    for job in found:
+        splits[job.split] |= {lines[0] for _, lines in job.documents}
+    assert splits["train"].isdisjoint(splits["heldout"]) and len(splits["heldout"]) == 1

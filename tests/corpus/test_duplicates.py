@@ -55,6 +55,7 @@ def test_what_counts_as_the_same() -> None:
     same = content_digest(["The old man.", "He went home."])
     assert content_digest(["the OLD  man. He went", "home."]) == same
     assert content_digest(["The old man.", "He went home"]) != same
+    assert content_digest(["The\u00a0old\tman.", "He\u3000went home."]) == same
     beginning = ["The old man went home. " * 1000] * 3
     assert content_digest([*beginning, "He slept."]) != content_digest([*beginning, "He woke."])
     assert len(same) == 16 and content_digest(["\ud800"]) != same

@@ -5,6 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -204,3 +206,16 @@ def test_signals_at_birth_are_left_to_the_parent(monkeypatch: pytest.MonkeyPatch
         signalled_at_birth(patch, *numbers)
         assert list(Loader(build, range(6), 2)) == [(number, mask) for number in range(6)]
     assert sorted(map(int, signal.pthread_sigmask(signal.SIG_BLOCK, []))) == mask
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the main module runs again")
+def test_a_script_needs_no_guard_around_its_main_module(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import multiprocessing\n"
+        "multiprocessing.set_start_method('forkserver', force=True)  # the default of Python 3.14\n"
+        "from albertine.corpus.loader import Loader\n"
+        "print(list(Loader(lambda n: n, range(3), 1)))\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "[0, 1, 2]\n"), done.stderr

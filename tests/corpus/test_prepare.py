@@ -587,3 +587,7 @@ def test_text_is_read_from_the_field_that_is_named(tmp_path: Path, tokenizer: To
     file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     made = run(file, tmp_path / "corpus", tokenizer, format="auto", text_field="body", held_out=0.0)
     assert made.documents == 6
+
+
+def test_every_process_can_have_a_largest_shard_in_hand() -> None:
+    assert module._shard_characters(1 << 40) + 500_000 <= module.IN_FLIGHT

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
@@ -219,3 +221,14 @@ def test_an_earlier_version_is_another_one_too(folder: Path, version: int | None
     change(folder / NAME, version=version)
     with pytest.raises(CorpusError, match=f"is of version {version}, not 1"):
         Corpus(folder)
+
+
+def test_a_corpus_of_more_files_than_a_process_may_open(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "corpus", [1] * 40)  # 160 files
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 60, hard))
+    try:
+        corpus = Corpus(tmp_path / "corpus")
+        assert [len(corpus.shard(i).tokens) > 0 for i in range(40)] == [True] * 40
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

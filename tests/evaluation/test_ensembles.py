@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from collections.abc import Sequence
 
 import numpy as np
@@ -75,3 +76,12 @@ def test_forward_selection() -> None:
 
 def test_of_equal_ensembles_the_smaller_and_earlier_wins() -> None:
     assert greedy_members(3, 3, lambda numbers: 0.5) == ((0,), (0.5,))
+
+
+def test_a_mean_holds_few_members_at_once() -> None:
+    said = [np.zeros((50_000, 10), np.float32) for _ in range(16)]
+    tracemalloc.start()
+    mean_softmax(said)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 * 50_000 * 10 * 8

@@ -86,3 +86,18 @@ def test_the_error_of_scores() -> None:
 
 def test_a_class_that_is_only_predicted_counts() -> None:
     assert metrics.macro_f1(list("aa"), list("ac")) == pytest.approx((2 / 3 + 0) / 2)
+
+
+def test_macro_f1_goes_through_the_examples_once() -> None:
+    class Counted(str):
+        compared = 0
+
+        def __eq__(self, other: object) -> bool:
+            Counted.compared += 1
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    gold, same = ([Counted(i % 200) for i in range(2000)] for _ in range(2))
+    assert metrics.macro_f1(gold, same) == 1
+    assert Counted.compared < 20 * 2000

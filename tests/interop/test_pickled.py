@@ -291,3 +291,13 @@ def test_files_changed_at_random_are_read_or_refused(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=120, check=True)
     found = json.loads(done.stdout)
     assert found.keys() <= {"read", "refused"} and found["refused"] >= 3, done.stdout
+
+
+def test_the_process_finds_what_a_user_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, script = tmp_path / PICKLED, tmp_path / "worker.py"
+    file.write_bytes(pickled_worker.STREAM)
+    script.write_text("import os, sys; sys.exit(os.environ.get('PYTHONUSERBASE', 'unknown'))")
+    monkeypatch.setattr(pickled_worker, "__file__", str(script))
+    monkeypatch.setenv("PYTHONUSERBASE", "/scratch/me")
+    with pytest.raises(ModelError, match="/scratch/me"), pickled.as_safetensors([file]):
+        pass

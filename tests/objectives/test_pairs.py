@@ -294,3 +294,13 @@ def test_one_document_is_enough_for_order_pairs_and_empty_sentences_are_harmless
     plan = plan_epoch(MemoryCorpus([[5, 0, 0, 5, 0]], shards=1), PairSettings("sop", 16), 1, 0)
     assert (plan.a_length > 0).all()
     assert ((plan.b_length > 0) == (plan.label >= 0)).all()
+
+
+def test_a_repeated_passage_is_anywhere_in_a_long_run() -> None:
+    corpus = MemoryCorpus([[30]] * 2000)
+    plan = plan_epoch(corpus, PairSettings("sop", 16, short_probability=0, repeats=1.0), 1, 0)
+    begin = np.minimum(plan.a_start, plan.b_start) - 30 * np.arange(2000)
+    read = np.zeros(30, dtype=int)
+    for s, n in zip(begin.tolist(), np.maximum(plan.a_length, plan.b_length).tolist(), strict=True):
+        read[s : s + n] += 1
+    assert read.min() > 0

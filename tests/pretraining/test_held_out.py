@@ -16,11 +16,14 @@ from albertine.errors import CorpusError
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
-from albertine.objectives.batch import PretrainingBatch
+from albertine.objectives.batch import BatchBuilder, PretrainingBatch
+from albertine.objectives.masking import MaskSettings
+from albertine.objectives.pairs import PairSettings
 from albertine.pretraining.data import HELD_OUT_SEED, builder_of, held_out_batches
 from albertine.pretraining.first_model import first_model
 from albertine.pretraining.held_out import judge
-from albertine.pretraining.scores import Pretrained, held_out_scores
+from albertine.pretraining.scores import Pretrained, _by_length, held_out_scores
+from tests.objectives.standin import SPECIALS, MemoryCorpus
 from tests.pretraining.conftest import Build
 
 
@@ -165,3 +168,15 @@ def test_each_order_is_told_by_its_own_name(
     judged = Pretrained(tmp_path, made, Corpus(corpus).tokenizer())
     told = held_out_scores(judged, corpus, max_length=32, sequences=100)[pairs]
     assert [told[f"{name}_accuracy"] for name in names] == [1.0, 0.0]
+
+
+def test_the_order_of_pairs_by_their_lengths_alone() -> None:
+    rng = np.random.default_rng(0)
+    corpus = MemoryCorpus([rng.geometric(1 / 25, 400).tolist() for _ in range(100)])
+    builder = BatchBuilder(corpus, PairSettings("sop", 128, short_probability=0), MaskSettings(), 1, SPECIALS)
+    plan = builder.plan(0)
+    batches = builder.build([(0, i) for i in range(len(plan))], micro_batch_tokens=16384)
+    a, b, pair = plan.a_length, plan.b_length, plan.label >= 0
+    right = np.where(a == b, 0.5, (a > b) == (plan.label == 1))[pair].mean()
+    assert _by_length(batches) == pytest.approx(right)
+    assert right > 0.55  # so half of them is not what no skill has right

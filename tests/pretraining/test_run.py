@@ -23,6 +23,7 @@ from albertine.corpus.reader import Corpus
 from albertine.errors import AlbertineError, CheckpointError, CorpusError, ModelError, RunError, SettingsError
 from albertine.interop.huggingface import load_model
 from albertine.model.config import EncoderConfig
+from albertine.objectives import batch
 from albertine.pretraining.data import PretrainingBatches, held_out_batches
 from albertine.pretraining.held_out import judge
 from albertine.pretraining.run import _beginning, _hints, _missing, pretrain
@@ -699,3 +700,22 @@ def test_a_preset_without_learned_positions_needs_no_others(name: str) -> None:
         "training": {"optimizer": "muon"},
     }
     assert _missing(plain) == []
+
+
+def test_processes_share_the_plan_of_the_first_epoch(
+    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, plan = tmp_path / "told", batch.plan_epoch
+
+    def noted(*given: Any, **how: Any) -> Any:
+        with told.open("a") as file:
+            file.write(f"{os.getpid()}\n")
+        return plan(*given, **how)
+
+    monkeypatch.setattr(batch, "plan_epoch", noted)
+    settings = build(training={"workers": 2})
+    corpus = Corpus(settings.corpus)
+    made = iter(PretrainingBatches(corpus, settings, None))
+    for _ in range(3):
+        next(made)
+    assert set(told.read_text().split()) == {str(os.getpid())}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,10 @@ from albertine import Predictor
 from albertine.evaluation.findings import findings
 from albertine.inference.chances import softmax
 from albertine.tasks.classify import Classify
-from albertine.tasks.encoded import Encoded
+from albertine.tasks.encoded import Encoded, RowBuilder
 from albertine.tasks.examples import Example
 from albertine.tasks.finetune import finetune
+from albertine.text.load import load_tokenizer
 from albertine.training.progress import Reporter
 from tests.tasks.conftest import Tune
 
@@ -65,3 +67,23 @@ def test_a_file_of_answers_has_as_many_as_were_asked_for(tune: Tune, tmp_path: A
             assert row["prediction"] == max(chances, key=chances.__getitem__)
             assert row["probability"] == pytest.approx(max(chances.values()), abs=1e-6)
             assert len(row.get("probabilities", {})) == top
+
+
+def test_a_text_is_cut_before_the_next_is_encoded(pretrained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    tokenizer = load_tokenizer(pretrained)
+    encode, add = tokenizer.encode, RowBuilder.add
+
+    def encoded(text: str) -> list[int]:
+        done.append("encoded")
+        return encode(text)
+
+    def cut(*given: Any) -> Any:
+        done.append("cut")
+        return add(*given)
+
+    monkeypatch.setattr(tokenizer, "encode", encoded)
+    monkeypatch.setattr(RowBuilder, "add", cut)
+    examples = [Example(str(i), "x", None, None, "") for i in range(3)]
+    Classify("single", ("a", "b"), (), 16).encode(examples, tokenizer)
+    assert done == ["encoded", "cut"] * 3

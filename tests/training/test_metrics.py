@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from albertine.errors import RunError
+from albertine.training import metrics
 from albertine.training.distributed import World
 from albertine.training.metrics import MetricsFile, RunningSums, cut_metrics, open_tensorboard, read_metrics
 from albertine.training.step import PartSum, StepReport, means
@@ -111,3 +112,11 @@ def test_synced_lines_are_there_after_a_loss_of_power(
     file.sync()
     assert disk.lost(tmp_path / "metrics.jsonl") == disk.missing(tmp_path / "metrics.jsonl") == []
     file.close()
+
+
+def test_a_tensorboard_too_old_for_numpy_ends_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def old(*_: object) -> None:
+        raise AttributeError("`np.string_` was removed in the NumPy 2.0 release.")
+
+    monkeypatch.setattr(metrics, "TensorBoard", old)
+    assert metrics.open_tensorboard(tmp_path, 0) is None

@@ -9,6 +9,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
+from albertine import __version__
 from albertine.cli.show import size
 from albertine.cores import usable_cores
 from albertine.corpus.reader import Corpus
@@ -38,7 +39,7 @@ MEASURED_CHARACTERS = 2_000_000
 
 def machine() -> dict[str, str]:
     """Versions and resources, each as a name and a sentence."""
-    facts = {"albertine": metadata.version("albertine"), "python": platform.python_version()}
+    facts = {"albertine": __version__, "python": platform.python_version()}
     facts |= {name: metadata.version(name) for name in _LIBRARIES}
     for name, extra in _OPTIONAL.items():
         try:

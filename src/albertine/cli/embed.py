@@ -82,10 +82,12 @@ def embed(
         chunk = list(islice(lines, CHUNK))
     if output is not None:
         content = BytesIO()
-        vectors = np.concatenate(rows) if rows else embedder([]).vectors
-        np.save(content, vectors)
-        replace_durably(output, content.getbuffer())
-        typer.echo(f"{len(vectors):,} vectors of {vectors.shape[1]:,} numbers in {output}")
+        size, width = sum(map(len, rows)), (rows[0] if rows else embedder([]).vectors).shape[1]
+        head = {"descr": "<f4", "fortran_order": False, "shape": (size, width)}
+        np.lib.format.write_array_header_1_0(content, head)
+        pieces = (np.ascontiguousarray(part, dtype="<f4").data for part in rows)
+        replace_durably(output, content.getvalue(), *pieces)
+        typer.echo(f"{size:,} vectors of {width:,} numbers in {output}")
     if cut:
         typer.echo(f"warning: {cut:,} texts were cut to {embedder.limit} tokens", err=True)
 

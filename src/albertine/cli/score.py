@@ -149,6 +149,8 @@ def print_scores(told: Mapping[str, Mapping[str, Any]]) -> None:
         for key, words in ORDERS.items():
             if (value := s.get(f"{key}_accuracy")) is not None:
                 rows.append([f"  pairs {words}", f"{value:.1%}", "", "", "", ""])
+        if "by_length" in s:
+            rows.append(["  by their lengths alone", f"{s['by_length']:.1%}", "", "", "", ""])
     show.table(columns, rows)
     if known:
         show.facts("Masked words", known)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 
 from albertine.corpus.duplicates import SeenDigests, content_digest
 from albertine.corpus.manifest import SPLITS
@@ -145,12 +146,15 @@ def _both(kept: Iterator[_Kept], held_out: float) -> Iterator[_Kept]:
         longest = max(longest, one.document.characters)
         if one.split != waiting[0].split or characters - longest > _WAITING:
             break
+    moved: dict[float, str] = {}  # by draw: copies of a document go with it
+    draws = {one.draw for one in waiting}
     if waiting and all(one.split == "heldout" for one in waiting):
-        max(waiting, key=lambda one: one.draw).split = "train"
-    elif len(waiting) > 1 and all(one.split == "train" for one in waiting):
-        min(waiting, key=lambda one: one.draw).split = "heldout"
-    yield from waiting
-    yield from kept
+        moved[max(draws)] = "train"
+    elif len(draws) > 1 and all(one.split == "train" for one in waiting):
+        moved[min(draws)] = "heldout"
+    for one in chain(waiting, kept):
+        one.split = moved.get(one.draw, one.split)
+        yield one
 
 
 def _bytes(document: Document) -> bytes:

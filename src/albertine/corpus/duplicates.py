@@ -17,7 +17,7 @@ _BLOCK = 1 << 20
 
 def content_digest(paragraphs: Sequence[str]) -> bytes:
     """128 bits of a document's letters: spaces, paragraph borders and case do not count."""
-    text = "".join(paragraphs).replace(" ", "").lower()
+    text = "".join("".join(paragraphs).split()).lower()
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 

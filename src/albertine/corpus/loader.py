@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -18,6 +19,9 @@ Order = TypeVar("Order")
 T = TypeVar("T")
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+METHOD = "fork" if sys.platform == "linux" else None
+"""As `WorkerPool` has it; Python 3.14 would run a script without a guard around its main module once more. On
+macOS torch does not survive a fork."""
 
 
 class WorkerTraceback(Exception):
@@ -60,6 +64,7 @@ class Loader(Generic[Order, T]):
                     batch_size=None,
                     collate_fn=_same,
                     num_workers=self.workers,
+                    multiprocessing_context=METHOD,
                     prefetch_factor=self.ahead,
                     worker_init_fn=partial(_start_worker, mask),
                 )
@@ -82,6 +87,8 @@ def _next(results: Iterator[Parcel | Failure]) -> Parcel | Failure | None:
         # torch reports a dead process only by the text of its message
         if "worker" in str(error):
             remedy = "Out of memory is the usual reason; use fewer workers or a smaller batch"
+            if METHOD is None:
+                remedy += '. A script of your own needs `if __name__ == "__main__":`, or training.workers=0'
             raise RunError(f"a loader process died ({error})", remedy=remedy) from error
         raise
 

@@ -38,8 +38,9 @@ UNKNOWN_LIMIT = 0.2
 _ENOUGH_TOKENS = 200_000
 LONGEST_DOCUMENT = 32_000_000
 """Characters; reading a wrapped book takes up to sixteen bytes for each."""
-IN_FLIGHT = 16_000_000
-"""Characters that may be on their way, for each process: what keeps two of them below a gigabyte."""
+IN_FLIGHT = 17_000_000
+"""Characters that may be on their way, for each process: a largest shard, which goes on to the end of its
+last document."""
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import resource
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from albertine.corpus.manifest import SPLITS, load_manifest
+from albertine.corpus.manifest import PARTS, SPLITS, load_manifest
 from albertine.corpus.shards import REPAIR, Shard, check_file, part_path, token_dtype
 from albertine.errors import CorpusError
 
@@ -40,6 +42,7 @@ class Corpus:
         self.folder, self.split = Path(folder), split
         self.manifest = load_manifest(self.folder)
         self._records = self.manifest.splits[split]
+        _room_for(len(PARTS) * sum(map(len, self.manifest.splits.values())))
         self._shards: dict[int, Shard] = {}
         self._first_sentence = _offsets([r.sentences for r in self._records])
         self._documents: Ints | None = None
@@ -162,3 +165,14 @@ def _foreign_ids(path: Path, largest: int) -> CorpusError:
 
 def _offsets(lengths: list[int]) -> Ints:
     return np.concatenate([[0], np.cumsum(np.array(lengths, dtype=np.int64))]).astype(np.int64)
+
+
+def _room_for(files: int) -> None:
+    """Let this process and those it starts have so many files open beside the usual: Python keeps one open
+    for every array that it maps, and many systems allow 1,024 until somebody asks for more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = files + 1024
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

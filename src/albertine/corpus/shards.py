@@ -8,6 +8,7 @@ words      uint8, one bit a token (numpy.packbits order): the token begins a wor
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 from dataclasses import asdict, dataclass
@@ -179,7 +180,9 @@ def _map(path: Path, dtype: type[Any], length: int) -> NDArray[Any]:
         mode: Literal["r"] | None = "r" if length else None
         mapped: NDArray[Any] = np.load(path, mmap_mode=mode, allow_pickle=False)
     except (OSError, ValueError) as error:
-        raise CorpusError(f"cannot be mapped ({error})", where=path, remedy=REPAIR) from error
+        full = getattr(error, "errno", None) == errno.EMFILE
+        remedy = "Allow more open files: ulimit -n 65536" if full else REPAIR
+        raise CorpusError(f"cannot be mapped ({error})", where=path, remedy=remedy) from error
     if mapped.dtype != dtype or mapped.shape != (length,):
         found = f"{mapped.dtype} {mapped.shape}"
         raise CorpusError(f"holds {found}, not {np.dtype(dtype)} ({length},)", where=path, remedy=REPAIR)

@@ -6,7 +6,7 @@ dev set, either the best ones or by forward selection (Caruana et al. 2004, here
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -26,13 +26,13 @@ def mean_softmax(said: Sequence[Said]) -> Said:
         said: logits of the same shape, one a member; minus infinity stays.
     """
     with np.errstate(divide="ignore"):
-        found: Said = np.log(np.stack([softmax(x) for x in said]).mean(0)).astype(np.float32)
+        found: Said = np.log(_mean(map(softmax, said))).astype(np.float32)
     return found
 
 
 def mean_sigmoid(said: Sequence[Said]) -> Said:
     """Logits whose sigmoid is the mean of the members' sigmoids."""
-    mean = np.stack([sigmoid(x) for x in said]).mean(0)
+    mean = _mean(map(sigmoid, said))
     with np.errstate(divide="ignore"):
         found: Said = (np.log(mean) - np.log1p(-mean)).astype(np.float32)
     return found
@@ -40,8 +40,16 @@ def mean_sigmoid(said: Sequence[Said]) -> Said:
 
 def mean_score(said: Sequence[Said]) -> Said:
     """The mean of the members' numbers."""
-    mean: Said = np.stack(said).astype(np.float64).mean(0).astype(np.float32)
+    mean: Said = _mean(x.astype(np.float64) for x in said).astype(np.float32)
     return mean
+
+
+def _mean(parts: Iterable[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Their mean; one of them is in memory at a time beside the sum. They are used up."""
+    total, count = np.zeros(()), 0
+    for count, part in enumerate(parts, 1):
+        total = part if count == 1 else np.add(total, part, out=total)
+    return total / count
 
 
 def best_members(scores: Sequence[float], count: int) -> tuple[int, ...]:

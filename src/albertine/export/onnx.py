@@ -11,12 +11,12 @@ import contextlib
 import io
 import math
 import warnings
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from albertine import __version__
 from albertine.errors import ModelError, SettingsError
 from albertine.export.formats import ExportedFile, ExportOptions
 from albertine.export.graph import Graph, PackedGraph, described, example_of, graphs_of, open_axes
@@ -109,7 +109,7 @@ def save_graph(graph: Graph, file: Path, opset: int) -> None:
     for part in (model, model.graph, *model.graph.node, *model.graph.value_info):
         del part.metadata_props[:]  # where in which program the trace was made: paths of this machine
         part.doc_string = ""
-    model.producer_name, model.producer_version = "albertine", version("albertine")
+    model.producer_name, model.producer_version = "albertine", __version__
     onnx.save(model, file)
 
 

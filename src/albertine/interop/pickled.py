@@ -22,7 +22,10 @@ MOST_BYTES = 8_000_000_000
 SECONDS, BYTES_A_SECOND = 120, 20_000_000
 """What a file may take: a start on a busy machine, and a slow disk."""
 _REMEDY = "Take the model's safetensors, or a copy from its maker"
-_KNOWN = ("PATH", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR")
+_KNOWN = (
+    *("PATH", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR"),
+    *("HOME", "PYTHONUSERBASE"),  # where `pip install --user` puts torch
+)
 """What the process is told of ours; no token or password."""
 
 

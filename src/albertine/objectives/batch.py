@@ -173,6 +173,12 @@ class BatchBuilder:
             self._text = SpanReader(self.corpus)
         return self._text
 
+    def ready(self, epoch: int) -> None:
+        """Map the text and plan an epoch, which processes that are forked after it then share."""
+        if self._text is None:
+            self._text = SpanReader(self.corpus)
+        self.plan(epoch)
+
     def plan(self, epoch: int) -> EpochPlan:
         """The samples of an epoch; the last two are kept, because a batch may straddle two epochs."""
         if epoch in self._plans:
@@ -184,7 +190,8 @@ class BatchBuilder:
         return plan
 
     def rows(self, epoch: int) -> int:
-        """How many samples an epoch has; epochs differ by a few, because every epoch cuts the text anew."""
+        """How many samples an epoch has; epochs differ by a few, because some documents are cut to another
+        length in every one."""
         return len(self.plan(epoch))
 
     def build(

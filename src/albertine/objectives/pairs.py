@@ -122,7 +122,8 @@ def token_offsets(corpus: Sentences) -> Array:
 def plan_epoch(
     corpus: Sentences, settings: PairSettings, seed: int, epoch: int, *, offsets: Array | None = None
 ) -> EpochPlan:
-    """The samples of an epoch; the same for the same arguments, another cut of the text for every epoch.
+    """The samples of an epoch; the same for the same arguments. Splits, order and trimming are new in every
+    epoch; where chunks end is so in documents with a drawn length alone (`short_probability`).
 
     Args:
         offsets: `token_offsets(corpus)` if it is at hand already.
@@ -286,6 +287,8 @@ def _with_excerpts(
     excerpt = 1 + (share * (room // 2)).astype(np.int64)
     passage = np.minimum(end - start, room - excerpt)
     excerpt = np.minimum(excerpt, passage)
+    # Anywhere in the run, as a lone segment: else only beginnings would ever be read.
+    start = start + (rng.random(len(start)) * (end - start - passage + 1)).astype(np.int64)
     begin = start + (place * (passage - excerpt + 1)).astype(np.int64)
     first = coin < 0.5
     return (

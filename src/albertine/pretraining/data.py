@@ -110,6 +110,8 @@ class PretrainingBatches:
         def rows_of(stage: int) -> Callable[[int], int]:
             return self._use(stage).rows
 
+        if self.settings.training.workers:  # before they are forked, so that they share what is planned
+            self.builder.ready((self.cursor or {}).get("epoch", 0))
         found = orders(
             self.stages, rows_of, progress, self.settings.seed, self.cursor, named=bool(self.settings.stages)
         )

@@ -170,7 +170,26 @@ def _sentences(task: str, found: Mapping[str, float], batches: Sequence[Pretrain
         "baseline": float(shares.max()),
         "baseline_loss": float(-torch.special.xlogy(shares, shares).sum()),
         "count": int(counts.sum()),
+        **({"by_length": _by_length(batches)} if task == "sop" else {}),
     } | orders
+
+
+def _by_length(batches: Sequence[PretrainingBatch]) -> float:
+    """Pairs right by saying that the longer segment is the later one: a chunk ends with the sentence that
+    reaches its length, and such a sentence is a long one. A tie counts half."""
+    right, total = 0.0, 0
+    for batch in batches:
+        if batch.sentence_labels is None:
+            continue
+        parts = batch.packed.token_type_ids.split_with_sizes(list(batch.packed.lengths))
+        for label, types in zip(batch.sentence_labels.tolist(), parts, strict=True):
+            if label < 0:
+                continue
+            b = int((types == 1).sum()) - 1  # without its [SEP]
+            a = len(types) - b - 3
+            right += 0.5 if a == b else float((a > b) == (label == 1))
+            total += 1
+    return right / total if total else 0.0
 
 
 def _settings_of_run(folder: Path) -> PretrainingSettings | None:

@@ -165,7 +165,11 @@ class ObjectiveChoice(Settings):
     )
     max_length: int = Field(128, ge=8, description="tokens of a sample, special pieces included")
     short_probability: float = Field(
-        0.1, ge=0, le=1, description="share of samples that are drawn shorter than max_length"
+        0.1,
+        ge=0,
+        le=1,
+        description="share of documents that are cut into samples of a drawn, shorter length: two or three "
+        "times that share of the samples",
     )
     reference_defects: bool = Field(
         False,

@@ -52,6 +52,8 @@ class StreamBatches:
         self.lanes = [forward_first(lanes, both=streams.both) for lanes in parts]
 
     def __iter__(self) -> Iterator[tuple[Place, list[MicroBatch]]]:
+        if self.workers:  # before they are forked, so that they share what is planned
+            self.builder.lanes((self.cursor or {}).get("epoch", 0))
         yield from Loader(self._build, _places(self.builder.segments, self.cursor), self.workers)
 
     def _build(self, order: Order) -> tuple[Place, list[MicroBatch]]:

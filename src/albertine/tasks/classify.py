@@ -101,9 +101,9 @@ class Classify(OneLayer):
                 where=two.where,
                 remedy="Give one text: no tab in a line, no --pair, no task.pair, no tuple",
             )
-        firsts = tokenizer.encode_batch([e.text for e in examples])
+        firsts = map(tokenizer.encode, [e.text for e in examples])  # each is cut before the next is encoded
         pairs = [e.pair for e in examples]
-        seconds = iter(tokenizer.encode_batch([p for p in pairs if p is not None]))
+        seconds = map(tokenizer.encode, [p for p in pairs if p is not None])
         rows = RowBuilder(tokenizer, self.max_length)
         for first, pair in zip(firsts, pairs, strict=True):
             rows.add(first, None if pair is None else next(seconds))

@@ -78,7 +78,7 @@ class ReadQuestion(Inquiry):
 def encode_texts(examples: Sequence[Example], tokenizer: Tokenizer, room: Room) -> Encoded:
     """A row an example: source and, where it is known, target."""
     rows, prefix, targets = RowBuilder(tokenizer, room.source + room.target), [], []
-    firsts = tokenizer.encode_batch([e.text for e in examples])
+    firsts = map(tokenizer.encode, [e.text for e in examples])
     known = all(e.label is not None for e in examples)
     for example, first in zip(examples, firsts, strict=True):
         second = None if example.pair is None else tokenizer.encode(example.pair)

@@ -106,9 +106,11 @@ class _Other:
     def __init__(self, arguments: Sequence[str], names: Mapping[str, str]) -> None:
         self.said = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the process
         self._ready, its = os.pipe()
+        # Modules from the folder that a person stands in only where this process takes them from there too.
+        here = {"", os.getcwd()} & set(sys.path[:1])
         try:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "albertine", *arguments],
+                [sys.executable, *([] if here else ["-P"]), "-m", "albertine", *arguments],
                 env={**os.environ, **names, READY: str(its)},
                 stdin=subprocess.DEVNULL,
                 stdout=self.said,

@@ -164,10 +164,10 @@ class TensorBoard:
 
 
 def open_tensorboard(folder: Path, step: int) -> TensorBoard | None:
-    """A writer, or None where tensorboard is not installed."""
+    """A writer, or None where tensorboard is not installed, or too old for the NumPy that is."""
     try:
         return TensorBoard(folder, step)
-    except ImportError:
+    except (ImportError, AttributeError):
         return None
 
 

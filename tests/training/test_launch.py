@@ -1,0 +1,26 @@
+"""The other processes of a run on one machine."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from albertine.training import launch
+
+
+def test_the_others_take_their_modules_from_where_the_first_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not from the folder that a person stands in, where a `tokenize.py` may lie."""
+    (tmp_path / "tokenize.py").write_text("raise SystemExit('of the person')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["/somewhere/bin", *sys.path[1:]])
+    other = launch._Other(["--version"], {})
+    try:
+        assert other.process.wait(60) == 0
+        other.said.seek(0)
+        assert other.said.read().startswith(b"albertine ")
+    finally:
+        other.end()
