@@ -21,6 +21,9 @@ from albertine.tasks.registry import named
         ("B-a I-a", [("a", 0, 2)]),
         ("B-a E-a S-b S-b", [("a", 0, 2), ("b", 2, 3), ("b", 3, 4)]),
         ("B-a I-a E-a I-a", [("a", 0, 3), ("a", 3, 4)]),
+        ("B-a L-a U-a", [("a", 0, 2), ("a", 2, 3)]),
+        ("DT NN NN O SYM", [("DT", 0, 1), ("NN", 1, 3), ("SYM", 4, 5)]),
+        ("B I B", [("B", 0, 1), ("I", 1, 2), ("B", 2, 3)]),
     ],
 )
 def test_tags_to_entities(tags: str, spans: list[tuple[str, int, int]]) -> None:

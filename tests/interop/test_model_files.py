@@ -16,7 +16,7 @@ from albertine.interop.exported_folder import is_exported
 from albertine.interop.google import NAME, save_checkpoint
 from albertine.interop.huggingface import save_model
 from albertine.interop.lonepatient import save_lonepatient
-from albertine.interop.model_files import files_of_model
+from albertine.interop.model_files import checkpoint_in, files_of_model
 from albertine.interop.pickled import PICKLED, PICKLED_INDEX
 from albertine.model.model import Model
 from albertine.tasks.predictor import Predictor
@@ -126,3 +126,13 @@ def test_a_graph_alone_is_exported(tmp_path: Path) -> None:
     assert is_exported(tmp_path)
     names = [path.relative_to(tmp_path).as_posix() for path in files_of_model(tmp_path)]
     assert names == ["config.json", "head.safetensors", GRAPH]
+
+
+def test_pickled_weights_beside_a_checkpoint_win_too(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "albert"}')
+    (tmp_path / "pytorch_model.bin").write_bytes(b"x")
+    for name in ("model.ckpt.index", "model.ckpt.data-00000-of-00001"):
+        (tmp_path / name).write_bytes(b"x")
+    assert checkpoint_in(tmp_path) is None
+    (tmp_path / "pytorch_model.bin").unlink()
+    assert checkpoint_in(tmp_path) == tmp_path / "model.ckpt"

@@ -236,3 +236,9 @@ def test_what_a_folder_says_is_honoured(tmp_path: Path) -> None:
 def test_what_cannot_be_computed_is_refused(tmp_path: Path, files: dict[str, Any], message: str) -> None:
     with pytest.raises(ModelError, match=message):
         read_vectors(written(tmp_path, **files))
+
+
+def test_the_older_names_of_the_file_count(tmp_path: Path) -> None:
+    folder = written(tmp_path)
+    (folder / "sentence_bert_config.json").rename(folder / "sentence_albert_config.json")
+    assert read_vectors(folder) == Vectors("mean", False, 20, True)

@@ -406,3 +406,21 @@ def test_a_deep_file_beside_a_vocabulary_is_one_message(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("[" * 100_000)
     with pytest.raises(TokenizerError, match="not readable as JSON"):
         load_tokenizer(tmp_path)
+
+
+def test_a_cased_vocabulary_of_a_folder_that_says_nothing_is_lowered_as_there(tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    (tmp_path / "vocab.txt").write_text("\n".join([*PIECES, "Berlin", "Paris", "berlin"]) + "\n")
+    assert load_tokenizer(tmp_path).encode("Berlin") == [len(PIECES)]  # as of Google's
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    theirs = AutoTokenizer.from_pretrained(tmp_path)("Berlin", add_special_tokens=False)["input_ids"]
+    assert load_tokenizer(tmp_path).encode("Berlin") == theirs == [len(PIECES) + 2]
+
+
+def test_the_class_may_stand_in_the_models_file(tmp_path: Path) -> None:
+    folder = written(tmp_path, normalizers.BertNormalizer(lowercase=False))
+    (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n")
+    told = {"model_type": "bert", "tokenizer_class": "PreTrainedTokenizerFast"}
+    (folder / "config.json").write_text(json.dumps(told))
+    assert load_tokenizer(folder).encode("Hello hello") == [5, 6]

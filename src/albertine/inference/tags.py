@@ -57,22 +57,31 @@ def _follows(before: str, after: str, closed: bool) -> bool:
     return not (closed and is_open)
 
 
+_SHORT = {"M": "I", "L": "E", "U": "S"}
+"""Marks of BMES and BILOU, and those of BIOES that mean the same."""
+
+
 def bio_spans(tags: Sequence[str]) -> list[tuple[str, int, int]]:
     """Entities of a sequence of BIO or BIOES tags as (type, first, end), `end` exclusive.
 
     As seqeval's default mode, and conlleval, read them: an I without a beginning, or of another type than
-    what runs, begins an entity.
+    what runs, begins an entity. A tag of no scheme, such as a part of speech, is a class of tokens: a run of
+    one is an entity, as in transformers.
     """
     spans: list[tuple[str, int, int]] = []
-    kind, begin = "", 0
+    kind, begin, closed = "", 0, False
     for i, tag in enumerate([*tags, "O"]):
         mark, _, name = tag.partition("-")
-        ends = kind and (mark in "OBS" or name != kind or tags[i - 1][0] in "ES")
+        mark = _SHORT.get(mark, mark)
+        if tag != "O" and not (name and mark in ("B", "I", "E", "S")):
+            mark, name = "I", tag
+        ends = kind and (mark in "OBS" or name != kind or closed)
         if ends:
             spans.append((kind, begin, i))
             kind = ""
         if mark != "O" and not kind:
             kind, begin = name, i
+        closed = mark in "ES"
     return spans
 
 

@@ -9,6 +9,7 @@ from albertine.errors import ModelError
 
 INDEX = ".index"
 """What the name of a checkpoint of TensorFlow has behind it, where its variables are listed."""
+_PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 _CHOSEN = re.compile(r'^model_checkpoint_path:\s*"([^"]+)"', re.MULTILINE)
 _DECIDING = (
     *("*.json", "*.safetensors", "*.bin"),
@@ -42,7 +43,9 @@ def checkpoint_in(folder: Path) -> Path | None:
     Raises:
         ModelError: several, and none is named.
     """
-    of_transformers = (folder / "config.json").is_file() and not any(folder.glob("*.data-*-of-*"))
+    # Pickled weights beside a checkpoint are what somebody tuned that began with it.
+    alone = any((folder / name).is_file() for name in _PICKLED) or not any(folder.glob("*.data-*-of-*"))
+    of_transformers = (folder / "config.json").is_file() and alone
     if of_transformers or any(folder.glob("*.safetensors")):
         return None
     found = [p.with_suffix("") for p in sorted(folder.glob(f"*{INDEX}")) if p.is_file()]

@@ -22,6 +22,8 @@ POOLING, DENSE = "1_Pooling", "2_Dense"
 TRANSFORMER = "sentence_bert_config.json"
 PROMPTS = "config_sentence_transformers.json"
 WHITENING = "whitening.safetensors"
+_NAMES = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+"""Under which older releases kept `TRANSFORMER`."""
 _OF_A_MODULE = ("config.json", "model.safetensors")
 UNLIMITED = 1 << 30
 _MODES: Mapping[Pooling, str] = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token"}
@@ -125,7 +127,7 @@ def read_vectors(folder: Path, *, last: bool = False) -> Vectors:
         return Vectors()
     kinds, path = _modules(folder / MODULES)
     pooling = _pooling(folder / path / "config.json", last)
-    told = _object(folder / TRANSFORMER)
+    told = _told(folder)
     if (prompt := _object(folder / PROMPTS).get("default_prompt_name")) is not None:
         raise ModelError(
             f"puts the prompt `{prompt}` before every text",
@@ -153,11 +155,17 @@ def vector_files(folder: Path, *, same_weights: bool = True) -> dict[str, bytes]
         names += [MODULES, PROMPTS, *(f"{part}/{file}" for part in parts for file in _OF_A_MODULE)]
     found = {name: (folder / name).read_bytes() for name in names if (folder / name).is_file()}
     if has_modules:
-        told = _object(folder / TRANSFORMER)
+        told = _told(folder)
         if (length := _length(folder, told)) is not None:  # which may stand in a file that is written anew
             told["max_seq_length"] = length
         found[TRANSFORMER] = (json.dumps(told, indent=2) + "\n").encode()
     return found
+
+
+def _told(folder: Path) -> dict[str, Any]:
+    """The first of the files that sentence-transformers looks for which says something."""
+    names = (f"sentence_{name}_config.json" for name in _NAMES)
+    return next(filter(None, (_object(folder / name) for name in names)), {})
 
 
 def _object(file: Path) -> dict[str, Any]:

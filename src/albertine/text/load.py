@@ -58,6 +58,9 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     file = path if path.is_file() else _vocabulary_in(path)
     folder = file.parent
     config = _config(folder / CONFIG_FILE)
+    if config.get("tokenizer_class") is None:
+        told = _config(folder / "config.json").get("tokenizer_class")
+        config = config | ({"tokenizer_class": told} if told else {})
     _check_class(config, folder)
     if path != file and file.suffix == ".txt" and str(config.get("tokenizer_class")) in AS_IT_IS:
         file = folder / FAST_FILE if (folder / FAST_FILE).is_file() else file
@@ -97,7 +100,12 @@ def _wordpiece(data: bytes, config: dict[str, Any], added: Added, file: Path) ->
     pieces, whole = appended(lines, added, vars(BERT).values(), USUAL_SPECIAL, file.parent)
     return WordPieceTokenizer(
         pieces,
-        lower=_flag(config, "do_lower_case", not _cased(lines)),
+        # transformers lowers where nobody says so; in Google's archives nobody does.
+        lower=_flag(
+            config,
+            "do_lower_case",
+            not _cased(lines) or "model_type" in _config(file.parent / "config.json"),
+        ),
         strip_accents=None if config.get("strip_accents") is None else bool(config["strip_accents"]),
         chinese=_flag(config, "tokenize_chinese_chars", True),
         whole=whole,
