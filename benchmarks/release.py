@@ -59,8 +59,6 @@ UNABLE = {
     "albertine-mini-zh (60.3 for 66.9 %).",
 }
 """What scores on held-out text alone do not show (docs/log.md)."""
-OTHERWISE = {"albertine-mini-zh": ", with another batch, rate and stages: see `settings.yaml`"}
-"""In what else the recipe differs from the runs of a release."""
 
 
 def asked(*words: object) -> Any:
@@ -247,7 +245,7 @@ def told_parts(runs: list[Part], name: str) -> list[str]:
     one = ", which is one run of fewer minutes" if any(part.branched for part in runs) else ""
     return [
         *told,
-        f"- Command: `albertine pretrain --config recipes/{name}.yaml`{one}{OTHERWISE.get(name, '')}",
+        f"- Command: `albertine pretrain --config recipes/{name}.yaml`{one}",
     ]
 
 
