@@ -30,7 +30,8 @@ HEAD = """# Performance
 Written by `python -m benchmarks.table` from the files under `benchmarks/results/`; each was made by the
 command above its table. Compare ratios: they come from one run on one machine. Absolute times move with it.
 Figures of albertine-mini-en from before 2026-11-27 are of earlier releases: of 80 million tokens from
-2026-11-24 on, before that of 90, on 2026-11-22 of 38; those of albertine-mini-zh of 2026-11-22 of one of 38.
+2026-11-24 on, before that of 90, on 2026-11-22 of 38; those of albertine-mini-zh from before
+2026-11-27 of one of 65, on 2026-11-22 of 38.
 Answers to CMRC 2018 could have up to 30 tokens where the file of results does not tell `longest`, else 50.
 """
 
