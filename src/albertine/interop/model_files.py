@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 from albertine.errors import ModelError
+from albertine.interop.pickled import PICKLED, PICKLED_INDEX
 
 INDEX = ".index"
 """What the name of a checkpoint of TensorFlow has behind it, where its variables are listed."""
-_PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 _CHOSEN = re.compile(r'^model_checkpoint_path:\s*"([^"]+)"', re.MULTILINE)
 _DECIDING = (
     *("*.json", "*.safetensors", "*.bin"),
@@ -44,7 +44,8 @@ def checkpoint_in(folder: Path) -> Path | None:
         ModelError: several, and none is named.
     """
     # Pickled weights beside a checkpoint are what somebody tuned that began with it.
-    alone = any((folder / name).is_file() for name in _PICKLED) or not any(folder.glob("*.data-*-of-*"))
+    pickled = any((folder / name).is_file() for name in (PICKLED, PICKLED_INDEX))
+    alone = pickled or not any(folder.glob("*.data-*-of-*"))
     of_transformers = (folder / "config.json").is_file() and alone
     if of_transformers or any(folder.glob("*.safetensors")):
         return None

@@ -58,7 +58,7 @@ class DrainingServer(uvicorn.Server):
         if self._service.draining and not self._told:
             self._told = True
             log.info("ending; requests in flight: %d", self._service.running)
-        left = self._service.running + self._unsent()
+        left = self._service.running + len(self._unread)
         if self._service.draining and (not left or time.monotonic() > self._until):
             leave = True
         if leave:
@@ -73,14 +73,11 @@ class DrainingServer(uvicorn.Server):
         for one in list(connections):
             if size := one.transport.get_write_buffer_size():
                 last, since = before.get(one, (size, now))
-                self._unread[one] = size, since if size == last else now
-                if now - self._unread[one][1] > READING:
+                since = since if size == last else now
+                if now - since > READING:
                     one.transport.abort()
-
-    def _unsent(self) -> int:
-        """Answers of which a part still waits for its client to read on."""
-        connections: set[Any] = self.server_state.connections
-        return sum(one.transport.get_write_buffer_size() > 0 for one in connections)
+                else:
+                    self._unread[one] = size, since
 
 
 def bound(host: str, port: int, *, token: bytes | None, insecure: bool) -> socket.socket:
