@@ -8,6 +8,7 @@ from dataclasses import replace
 from torch import Tensor
 
 from albertine.model.config import EncoderConfig
+from albertine.model.equal_sequences import STEP
 from albertine.model.relative_positions import Distances
 from albertine.model.rotation import Rotation
 from albertine.model.rows import Rows
@@ -30,6 +31,7 @@ def placed(
         farthest, leading = longest or rows.longest, rows.known_lengths()
         if longest is None and bool((rows.positions.diff() > 1).any()):
             farthest, leading = with_holes(rows, leading)
+        farthest = (farthest // STEP + 2) * STEP  # sequences may be filled up (`equal_sequences.py`)
         dropout = training * config.hidden_dropout_prob
         table_PH = Distances.table(farthest, config.hidden_size, config.clamp_positions, like, dropout)
         return replace(rows, distances=Distances(table_PH, farthest, leading=leading))

@@ -72,13 +72,9 @@ class RelativeAttentionBlock(PreparedAttentionBlock):
         if past is not None:
             k_TND, v_TND = past.extend(k_TND, v_TND)
         table_PND = distances.projected(self.position).view(-1, self.num_heads, self.head_size)
-        groups = grouped(distances, queries, keys)
-        q_sizes = [group.count * group.queries for group in groups]
-        k_sizes = [group.count * group.keys for group in groups]
-        split = ((q_RND, q_sizes), (k_TND, k_sizes), (v_TND, k_sizes))
-        each = zip(groups, *(y.split_with_sizes(sizes) for y, sizes in split), strict=True)
-        parts = [self.mixed(group, q, k, v, table_PND) for group, q, k, v in each]
-        mixed_RND = parts[0] if len(parts) == 1 else torch.cat(parts)
+        together = grouped(distances, queries, keys)
+        each = zip(together.groups, together.split(q_RND, k_TND, v_TND), strict=True)
+        mixed_RND = together.joined([self.mixed(group, *qkv, table_PND) for group, qkv in each])
         return self.added(self.output, mixed_RND.flatten(1), x_RH, read_RH, own)
 
     def mixed(self, group: EqualSequences, q: Tensor, k: Tensor, v: Tensor, table_PND: Tensor) -> Tensor:

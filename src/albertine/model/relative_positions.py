@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -51,9 +52,7 @@ class Distances:
     masks: tuple[Tensor, ...] | None = None
     all_alike: EqualSequences | None = None
     _projected: dict[nn.Module, Tensor] = field(default_factory=dict, repr=False)
-    groups: dict[tuple[int, int], tuple[object, object, list[EqualSequences]]] = field(
-        default_factory=dict, repr=False
-    )
+    groups: dict[tuple[int, int], tuple[object, object, Any]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def table(cls, farthest: int, width: int, clamp: int, like: Tensor, dropout: float = 0.0) -> Tensor:
