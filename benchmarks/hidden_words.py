@@ -6,12 +6,16 @@ Windows of held-out text, with 9 of their 62 tokens hidden. A masked model sees 
 the second stream asks for the hidden tokens, and neither it nor any content sees one of them; a causal model
 sees what stands to the left, hidden tokens included, and nothing of what comes after. So all predict equal
 tokens from equal text, as their objectives let them, and bits compare across objectives.
+
+A model that was trained with a memory has it here too: the windows are read one after the other in a few
+lanes, and as in training it remembers what was hidden there as itself, a masked model as [MASK].
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,11 +25,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from albertine.corpus.reader import Corpus
-from albertine.layout import Packed, pack
-from albertine.model.model import Model
+from albertine.layout import pack
+from albertine.model.memory import Memory
 from albertine.model.two_streams import Segments, predict_segments
 from albertine.model.visibility import Visibility, causal
 from albertine.pretraining.scores import Pretrained, objective_of, open_pretrained, token_counts
+from albertine.pretraining.stream_data import HELD_OUT_LANES
 from albertine.randomness import generator
 
 TEXT, HIDDEN, MARGIN = 62, 9, 8
@@ -51,19 +56,42 @@ class Windows(NamedTuple):
 def asked(of: Pretrained, windows: Windows) -> tuple[float, float]:
     """Bits a hidden token, and the share in percent that is right."""
     objective, bits, right = objective_of(of, None), 0.0, 0
-    for part in np.array_split(np.arange(len(windows.ids)), max(1, len(windows.ids) // 64)):
-        ids, places = windows.ids[part], windows.places[part]
-        labels = torch.from_numpy(np.take_along_axis(ids, places, 1).reshape(-1))
-        with torch.inference_mode():
-            if objective.kind == "masked":
-                logits = _masked(of, ids, places, alone=not objective.memory)
-            elif objective.kind == "causal":
-                logits = _causal(of.model, ids, places)
-            else:
-                logits = _permuted(of.model, ids, places)
+    for part, logits in guesses(of, windows, objective.kind, objective.memory):
+        hidden = np.take_along_axis(windows.ids[part], windows.places[part], 1)
+        labels = torch.from_numpy(hidden.reshape(-1))
         bits += float(F.cross_entropy(logits.float(), labels, reduction="sum")) / math.log(2)
         right += int((logits.argmax(-1) == labels).sum())
     return bits / windows.places.size, 100 * right / windows.places.size
+
+
+def guesses(of: Pretrained, windows: Windows, kind: str, memory: int) -> Iterator[tuple[np.ndarray, Tensor]]:
+    """Some windows at a time, by their numbers, and logits (P, V) of their hidden places.
+
+    Args:
+        kind: the objective of the model. memory: how many tokens before a window it remembers.
+    """
+    past: Memory | None = None
+    for part in _order(len(windows.ids), memory):
+        ids, places = windows.ids[part], windows.places[part]
+        if past is not None:
+            past = past.of(range(len(part)))
+        with torch.inference_mode():
+            if kind == "masked" and not memory:
+                logits = _samples(of, ids, places)
+            else:
+                segments, rows = _segments(ids, places, kind, of.tokenizer.mask_id)
+                logits, kept = predict_segments(of.model, segments, past, rows=rows, keep=memory)
+                past = kept if memory else None
+        yield part, logits
+
+
+def _order(count: int, memory: int) -> list[np.ndarray]:
+    """Which windows are read together. With a memory every lane is a stretch of the text, read from window to
+    window; the first lanes are the longer ones."""
+    if not memory:
+        return np.array_split(np.arange(count), max(1, count // 64))
+    lanes = np.array_split(np.arange(count), HELD_OUT_LANES)
+    return [np.array([lane[i] for lane in lanes if i < len(lane)]) for i in range(len(lanes[0]))]
 
 
 def _rows(places: np.ndarray, length: int, before: int = 0) -> Tensor:
@@ -71,12 +99,9 @@ def _rows(places: np.ndarray, length: int, before: int = 0) -> Tensor:
     return torch.from_numpy((np.arange(len(places))[:, None] * length + places + before).reshape(-1))
 
 
-def _masked(of: Pretrained, ids: np.ndarray, places: np.ndarray, *, alone: bool) -> Tensor:
-    """Samples between [CLS] and [SEP], or plain segments where that is how it read."""
-    shown = ids.copy()
-    np.put_along_axis(shown, places, of.tokenizer.mask_id, 1)
-    if not alone:
-        return predict_segments(of.model, Segments(pack(list(shown))), rows=_rows(places, TEXT))[0]
+def _samples(of: Pretrained, ids: np.ndarray, places: np.ndarray) -> Tensor:
+    """Logits of a masked model that read samples between [CLS] and [SEP]."""
+    shown = _masked(ids, places, of.tokenizer.mask_id)
     ends = [np.full((len(ids), 1), i) for i in (of.tokenizer.cls_id, of.tokenizer.sep_id)]
     packed = pack(list(np.concatenate([ends[0], shown, ends[1]], 1)))
     rows = _rows(places, TEXT + 2, before=1)
@@ -86,19 +111,22 @@ def _masked(of: Pretrained, ids: np.ndarray, places: np.ndarray, *, alone: bool)
         return of.model.mlm(states, of.model.encoder.embeddings)  # type: ignore[no-any-return]
 
 
-def _causal(model: Model, ids: np.ndarray, places: np.ndarray) -> Tensor:
-    packed = pack(list(ids))
-    segments = Segments(packed, visible=causal(packed.lengths, packed.input_ids))
-    return predict_segments(model, segments, rows=_rows(places, TEXT, before=-1))[0]
+def _masked(ids: np.ndarray, places: np.ndarray, mask_id: int) -> np.ndarray:
+    shown = ids.copy()
+    np.put_along_axis(shown, places, mask_id, 1)
+    return shown
 
 
-def _permuted(model: Model, ids: np.ndarray, places: np.ndarray) -> Tensor:
-    packed: Packed = pack(list(ids))
-    rows = _rows(places, TEXT)
+def _segments(ids: np.ndarray, places: np.ndarray, kind: str, mask_id: int) -> tuple[Segments, Tensor | None]:
+    """Windows as segments of an objective, and the rows that predict; None: the second stream does."""
+    packed, rows = pack(list(ids)), _rows(places, TEXT)
+    if kind == "masked":
+        return Segments(pack(list(_masked(ids, places, mask_id)))), rows
+    if kind == "causal":
+        return Segments(packed, visible=causal(packed.lengths, packed.input_ids)), rows - 1
     when = torch.zeros(packed.num_tokens, dtype=torch.int64)
     when[rows] = 1  # seen by those of `until` 2, which are none but the hidden contents themselves
-    segments = Segments(packed, Visibility(when, when + 1), rows, torch.ones_like(rows))
-    return predict_segments(model, segments)[0]
+    return Segments(packed, Visibility(when, when + 1), rows, torch.ones_like(rows)), None
 
 
 def main() -> None:

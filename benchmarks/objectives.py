@@ -9,7 +9,7 @@ step, optimizer and text are the same, only `objective` differs, or for the rows
 run is judged by what it predicts itself on held-out text, by hidden words that are the same for everyone
 (`hidden_words.py`), and where --shared is given by what the model then learns of 2,000 sentences of SST-2
 (accuracy on the 872 of dev). The table has the mean of all seeds and half the width of its 95 % interval
-(Student's t).
+(Student's t), which one seed has not.
 """
 
 from __future__ import annotations
@@ -173,7 +173,11 @@ def main() -> None:
     if given.save:
         how = {unit: much, "seeds": given.seeds, "corpus": given.corpus.name}
         name = "objectives" if given.minutes is None else "objectives-equal-time"
-        keep(name, {"machine": describe(), **how, "rows": table})
+        told = {
+            row: {name: (mean, half if math.isfinite(half) else None) for name, (mean, half) in found.items()}
+            for row, found in table.items()
+        }
+        keep(name, {"machine": describe(), **how, "rows": told})
 
 
 if __name__ == "__main__":
