@@ -4,6 +4,9 @@ PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 OLDEST := $(VENV)/oldest
+FOREIGN := $(VENV)/foreign
+FOREIGN_PYTHON ?= python3.11
+READERS := TENSORFLOW BERT4KERAS KPE KERAS_XLNET
 INSTALL := $(PY) -m pip --disable-pip-version-check --quiet install --constraint constraints.txt --editable
 
 # An editable install and `activate` remember where they were made, so in a folder that was moved or copied they are
@@ -12,13 +15,15 @@ ifneq "$(shell cat $(VENV)/.place 2>/dev/null)" "$(CURDIR)"
 MOVED := moved
 endif
 
-.PHONY: help demo test test-oldest check nightly moved
+.PHONY: help demo test test-oldest test-foreign check nightly moved
 .NOTPARALLEL:
 
 help:
 	@echo "make demo    raw text to two small pretrained encoders in a few minutes"
 	@echo "make test    the whole test suite"
 	@echo "make test-oldest  a part of it beside the oldest transformers that is supported; make test runs it too"
+	@echo "make test-foreign  what TensorFlow, bert4keras, kpe and keras-xlnet compute of checkpoints that are written here;"
+	@echo "             once, some minutes and 1.3 GB: needs Python 3.9 to 3.11, FOREIGN_PYTHON=python3.10 names one"
 	@echo "make check   formatting, lint and types"
 	@echo "make nightly  speed against the results that are kept for this hardware; needs a quiet machine"
 
@@ -36,6 +41,13 @@ test: $(VENV)/.installed-dev
 test-oldest: $(OLDEST)/.installed
 	@OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false \
 		$(OLDEST)/bin/python -m pytest -p no:cacheprovider tests/interop/test_pipelines.py
+
+# No part of `make test`, which passes over these without the variables that are set here.
+test-foreign: $(VENV)/.installed-dev $(FOREIGN)/.installed
+	@OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} HF_HUB_OFFLINE=1 \
+		$(foreach one,$(READERS),ALBERTINE_$(one)=$(abspath $(FOREIGN)/bin/python)) \
+		$(PY) -m pytest -p no:cacheprovider tests/interop/test_tensorflow_bundle.py \
+		tests/interop/test_bert4keras.py tests/interop/test_kpe.py tests/interop/test_keras_xlnet.py
 
 check: $(VENV)/.installed-dev
 	@$(PY) -m ruff format --check .
@@ -77,6 +89,19 @@ $(OLDEST)/.installed: oldest.txt $(VENV)/.installed-dev
 		--requirement oldest.txt
 	@$(PY) -c 'import sysconfig as s; print("import site; site.addsitedir(%r)" % s.get_path("purelib"))' \
 		> "$$($(OLDEST)/bin/python -c 'import sysconfig as s; print(s.get_path("purelib"))')/zz-first.pth"
+	@touch $@
+
+# bert4keras says that it wants a Keras of 2019, and its test mends what it misses in a later one.
+$(FOREIGN)/.installed: foreign.txt $(VENV)/.created
+	@$(FOREIGN_PYTHON) -c 'import sys; sys.exit(not (3, 9) <= sys.version_info[:2] <= (3, 11))' || \
+		{ echo "TensorFlow 2.15 needs Python 3.9 to 3.11; name one: make test-foreign FOREIGN_PYTHON=..." >&2; exit 1; }
+	@echo "Installing TensorFlow and programs under it into $(FOREIGN), once; this takes a few minutes."
+	@$(FOREIGN_PYTHON) -m venv --clear $(FOREIGN)
+	@$(FOREIGN)/bin/python -m pip --disable-pip-version-check --quiet install 'setuptools<70' wheel
+	@$(FOREIGN)/bin/python -m pip --disable-pip-version-check --quiet install --no-build-isolation \
+		--requirement foreign.txt
+	@$(FOREIGN)/bin/python -m pip --disable-pip-version-check --quiet install --no-build-isolation --no-deps \
+		bert4keras==0.11.5
 	@touch $@
 
 $(VENV)/.installed-bench: $(VENV)/.installed-dev

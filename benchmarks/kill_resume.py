@@ -1,10 +1,13 @@
 """Kill a pretraining run again and again at random moments; the finished weights must not know.
 
     python -m benchmarks.kill_resume --kills 20 --save
+    python -m benchmarks.kill_resume --released --kills 20 --save
 
 Runs `albertine pretrain` once without interruption and once with SIGKILL to its whole process group at
 random moments (start-up, steps, evaluation, saving), resumed each time with `--resume auto`, then compares
-the SHA-256 of the final weights. Dropout, accumulation, dynamic masks and data workers are on.
+the SHA-256 of the final weights. Dropout, accumulation, dynamic masks and data workers are on. With
+--released the run is as those of the released models are: their block, Muon, stages with repeats, and two
+processes with a loader process each.
 """
 
 from __future__ import annotations
@@ -25,13 +28,11 @@ from albertine.pretraining.demo import demo_texts
 from benchmarks.keep import keep
 
 OVERRIDES = (
-    "model.preset=albert-tiny-zh",
     "model.change={hidden_size: 64, intermediate_size: 128, num_attention_heads: 4, num_hidden_layers: 3,"
     " embedding_size: 32, hidden_dropout_prob: 0.1, attention_probs_dropout_prob: 0.1}",
     "objective.max_length=64",
     "training.batch_size=64",
     "training.micro_batch_tokens=1500",
-    "training.workers=2",
     "training.threads=1",
     "watching.evaluate_every=25",
     "watching.evaluate_sequences=64",
@@ -39,16 +40,28 @@ OVERRIDES = (
     "watching.log_every=5",
     "watching.tensorboard=false",
 )
+ALBERT = ("model.preset=albert-tiny-zh", "training.workers=2")
+RELEASED = (
+    "model.preset=albertine-mini",
+    "training.workers=1",
+    "objective.masking.whole_word=false",
+    "stages=[{begin: 0, max_length: 16, pairs: none, mask_probability: 0.25},"
+    " {begin: 0.2, max_length: 16, pairs: sop, repeats: 1.0}, {begin: 0.4, repeats: 0.1},"
+    " {begin: 0.7, max_length: 40, pairs: none}, {begin: 0.85, repeats: 0.1}]",
+    "--processes=2",
+)
 
 
 def albertine(*words: str) -> list[str]:
     return [sys.executable, "-m", "albertine", *words]
 
 
-def pretrain(folder: Path, name: str, steps: int, optimizer: str) -> list[str]:
+def pretrain(folder: Path, name: str, arguments: argparse.Namespace) -> list[str]:
     return albertine(
         *("pretrain", f"name={name}", f"output={folder / 'runs'}", f"corpus={folder / 'corpus'}"),
-        *(f"training.steps={steps}", f"training.optimizer={optimizer}", *OVERRIDES),
+        *(f"training.steps={arguments.steps}", f"training.optimizer={arguments.optimizer}"),
+        *(RELEASED if arguments.released else ALBERT),
+        *OVERRIDES,
     )
 
 
@@ -62,10 +75,12 @@ def main() -> None:
     )
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--steps", type=int, default=400)
-    parser.add_argument("--optimizer", choices=("lamb", "adamw", "muon"), default="lamb")
+    parser.add_argument("--optimizer", choices=("lamb", "adamw", "muon"), help="default: lamb, released muon")
+    parser.add_argument("--released", action="store_true", help="as the released models are trained")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--save", action="store_true", help="write the result under benchmarks/results")
     arguments = parser.parse_args()
+    arguments.optimizer = arguments.optimizer or ("muon" if arguments.released else "lamb")
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         text = demo_texts()["en"]
@@ -79,14 +94,14 @@ def main() -> None:
             ),
         ):
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        command = pretrain(folder, "straight", arguments.steps, arguments.optimizer)
+        command = pretrain(folder, "straight", arguments)
         begin = time.monotonic()
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         straight = time.monotonic() - begin
         print(f"uninterrupted: {straight:.0f} s, {weights(folder, 'straight')[:16]}")
 
         rng, kills, moments = random.Random(arguments.seed), 0, []
-        command = pretrain(folder, "killed", arguments.steps, arguments.optimizer)
+        command = pretrain(folder, "killed", arguments)
         while True:
             process = subprocess.Popen(
                 command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True, text=True
@@ -97,7 +112,7 @@ def main() -> None:
             try:
                 _, errors = process.communicate(timeout=wait)
                 if process.returncode:
-                    raise SystemExit(f"the resumed run failed:\n{errors}")
+                    raise SystemExit(f"the resumed run failed with {process.returncode}:\n{errors}")
                 break
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
@@ -111,7 +126,7 @@ def main() -> None:
         print(f"{kills} kills, weights {'identical' if same else 'DIFFERENT'}: {weights(folder, 'killed')}")
         if arguments.save:
             keep(
-                "kill-resume",
+                "kill-resume-released" if arguments.released else "kill-resume",
                 {
                     "machine": describe(),
                     "kills": kills,

@@ -1,12 +1,12 @@
 """What helps a small encoder to learn from little text: runs that differ in one thing, at equal time.
 
     albertine prepare YOUR_TEXT --output corpora/en --vocab-size 8000
-    python -m benchmarks.ladder corpora/en --minutes 12 --rows albert,ramp,muon --seeds 1,2 --save
+    python -m benchmarks.ladder corpora/en --minutes 12 --rows albert,albert-ramp,bert-ramp --seeds 1,2 --save
 
-Every row is the recipe albertine-mini-en with changes. A run gets the same minutes (or, with --steps, the
-same updates and tokens: for a machine that others use too), is decayed to zero inside them, and is judged by
-the same hidden words, all of them [MASK] (`albertine score`). Runs that are done are not run again, so the
-ladder can be stopped and gone on with.
+Every row is `PLAIN`, an ALBERT of four depths of 256, with changes. A run gets the same minutes (or, with
+--steps, the same updates and tokens: for a machine that others use too), is decayed to zero inside them, and
+is judged by the same hidden words, all of them [MASK] (`albertine score`), in samples of its own length. Runs
+that are done are not run again, so the ladder can be stopped and gone on with.
 """
 
 from __future__ import annotations
@@ -21,27 +21,41 @@ from typing import Any
 
 from albertine.training.metrics import read_metrics
 
-RECIPE = Path(__file__).resolve().parents[1] / "recipes" / "albertine-mini-en.yaml"
 LENGTH, BATCH = 64, 64
 
 Change = dict[str, Any]
 PLAIN: Change = {
+    "model.preset": "albertine-mini",
     "model.change.positions": "learned",
     "model.sharing": "all",
+    "model.embeddings": "wide",
+    "model.output_bias": "unigram",
     "objective.max_length": LENGTH,
     "objective.pairs": "none",
+    "objective.short_probability": 0.1,
+    "objective.masking": {"probability": 0.15, "ngram": 1, "whole_word": False},
     "training.batch_size": BATCH,
+    "training.micro_batch_tokens": 4096,
     "training.optimizer": "adamw",
     "training.learning_rate": 0.001,
     "training.warmup": 0.05,
+    "watching.log_every": 50,
+    "watching.evaluate_sequences": 256,
+    "watching.checkpoint_every": 1000,
     "stages": [],
 }
-RAMP: Change = {
-    "stages": [{"begin": b, "max_length": n} for b, n in ((0, 8), (0.12, 16), (0.2, 32), (0.3, 64))]
-}
+"""Of no recipe, so that a row that was measured stays what it was."""
+
+
+def ramp(*stages: tuple[float, int]) -> Change:
+    """Stages by where they begin, as a share of the run, and the tokens of their samples."""
+    return {"stages": [{"begin": begin, "max_length": length} for begin, length in stages]}
+
+
+RAMP = ramp((0, 8), (0.12, 16), (0.2, 32), (0.3, 64))
 MUON: Change = {"training.optimizer": "muon", "training.learning_rate": None}
 ROTARY: Change = {"model.change.positions": "rotary"}
-SHORT: Change = {"stages": [{"begin": b, "max_length": n} for b, n in ((0, 16), (0.15, 32), (0.3, 64))]}
+SHORT = ramp((0, 16), (0.15, 32), (0.3, 64))
 ALBERT = PLAIN | RAMP | MUON
 ROFORMER = PLAIN | MUON | ROTARY | SHORT
 MODERN: Change = {
@@ -57,8 +71,14 @@ ROWS: dict[str, Change] = {
     "albert-muon": PLAIN | MUON,
     "albert-ramp": PLAIN | RAMP,
     "albert-ramp-muon": ALBERT,
-    "albert-ramp-late": ALBERT
-    | {"stages": [{"begin": b, "max_length": n} for b, n in ((0, 8), (0.35, 16), (0.5, 32), (0.65, 64))]},
+    "albert-ramp-late": ALBERT | ramp((0, 8), (0.35, 16), (0.5, 32), (0.65, 64)),
+    "albert-ramp-256": ALBERT
+    | ramp((0, 8), (0.12, 16), (0.2, 32), (0.3, 64), (0.45, 128), (0.6, 256))
+    | {
+        "objective.max_length": 256,
+        "objective.pairs": "sop",
+        "training.batch_size": BATCH * LENGTH // 256,
+    },
     "albert-ramp-growing": ALBERT
     | {
         "stages": [
@@ -69,6 +89,7 @@ ROWS: dict[str, Change] = {
     "albert-ramp-half": ALBERT | {"model.change.num_hidden_layers": 2},
     "albert-ramp-sop": ALBERT | {"objective.pairs": "sop"},
     "albert-ramp-lamb": PLAIN | RAMP | {"training.optimizer": "lamb", "training.learning_rate": 0.005},
+    "bert-ramp": ALBERT | {"model.sharing": "none", "model.change.embedding_size": 256},
     "rotary-adamw": PLAIN | ROTARY,
     "rotary": PLAIN | ROTARY | MUON,
     "rotary-ramp": ROFORMER,
@@ -99,7 +120,28 @@ ROWS: dict[str, Change] = {
         "stages": [s | {"pairs": "sop"} for s in STAGES],
     },
 }
-"""Name → what differs from the recipe."""
+"""Name → settings. Those with a ramp are Muon's, but for `albert-ramp`, AdamW's, and `albert-ramp-lamb`."""
+
+KEPT = {
+    "albert-muon": "no: without a ramp it stays blind (017)",
+    "albert-ramp-muon": "the ramp; not four depths from the start (020)",
+    "albert-ramp-growing": "yes: albert-tiny-en, -zh (020)",
+    "albert-ramp-half": "no: growing has more in the same time (020)",
+    "rotary-ramp": "the block, for all released models (017)",
+    "unshared": "yes: the released models, for hours (020)",
+    "half-as-deep": "yes: albertine-tiny-en, -zh, the demo (020)",
+    "growing": "no: two depths of their own have more (020)",
+    "all-masked": "no: nothing gained",
+    "batch-2048": "no: nothing gained",
+    "sop-repeats": "later in a run: so early it costs (021)",
+    "pre-norm-qk-norm": "no: transformers has no such layout, and little is gained",
+}
+"""Row → what became of it, with the number of the decision."""
+
+
+def assignments(changes: Change) -> list[str]:
+    """Settings as a command line has them."""
+    return [f"{key}={json.dumps(value)}" for key, value in changes.items()]
 
 
 def one_run(row: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:
@@ -123,9 +165,8 @@ def one_run(row: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:
         if before.pop("asked", None) != json.loads(json.dumps(changes)):
             raise SystemExit(f"{folder} was made with other settings; name another --output")
         return before
-    assignments = [f"{key}={json.dumps(value)}" for key, value in changes.items()]
     command = [sys.executable, "-m", "albertine"]
-    subprocess.run([*command, "pretrain", "--config", str(RECIPE), *assignments], check=True)
+    subprocess.run([*command, "pretrain", *assignments(changes)], check=True)
     judge = [*command, "score", str(folder / "final"), str(options.corpus), "--json"]
     told = json.loads(subprocess.run(judge, check=True, stdout=subprocess.PIPE, text=True).stdout)
     found = {"row": row, "seed": seed, **summary(folder, told)}
@@ -152,17 +193,19 @@ def summary(folder: Path, told: Any) -> dict[str, Any]:
 
 
 def table(runs: list[dict[str, Any]]) -> str:
-    """A line a row: means over the seeds."""
+    """A line a row: means over the seeds, and what became of it."""
     lines = [
-        "| row | seeds | tokens | nats a character | right, [MASK] alone | loss, [MASK] alone |",
-        "| --- | ---: | ---: | ---: | ---: | ---: |",
+        "| row | seeds | tokens | nats a character | right, [MASK] alone | loss, [MASK] alone "
+        "| measured | kept, and why |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | --- | --- |",
     ]
     for row in dict.fromkeys(run["row"] for run in runs):
         of = [run for run in runs if run["row"] == row]
         lines.append(
             f"| {row} | {len(of)} | {mean(r['tokens'] for r in of) / 1e6:.1f} M "
             f"| {mean(r['spans']['nats_per_character'] for r in of):.3f} "
-            f"| {mean(r['mask_accuracy'] for r in of):.1%} | {mean(r['mask_loss'] for r in of):.3f} |"
+            f"| {mean(r['mask_accuracy'] for r in of):.1%} | {mean(r['mask_loss'] for r in of):.3f} "
+            f"| {of[0].get('date', 'now')} | {KEPT.get(row, '')} |"
         )
     return "\n".join(lines)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from benchmarks.ladder import table as rungs
 from benchmarks.markdown import newest, newest_of_each, table
@@ -11,17 +13,22 @@ from benchmarks.universal import TASKS, table_of_algorithms, table_of_pondering
 
 
 def ladder(hardware: Path) -> Iterator[str]:
-    if (found := newest(hardware, "ladder")) is None:
+    """A table for each budget, the newest first, of every row as it was measured last."""
+    budgets: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    for path in sorted(hardware.glob("????-??-??-ladder.json"), reverse=True):
+        found = json.loads(path.read_text(encoding="utf-8"))
+        until = f"--steps {found['steps']}" if "steps" in found else f"--minutes {found['minutes']:g}"
+        rows = budgets.setdefault(f"corpora/{found['corpus']} {until} --threads {found['threads']}", {})
+        runs = [run | {"date": path.name[:10]} for run in found["runs"]]
+        for row in dict.fromkeys(run["row"] for run in runs):
+            rows.setdefault(row, [run for run in runs if run["row"] == row])
+    if not budgets:
         return
-    length = f"{found['steps']:,} updates" if "steps" in found else f"{found['minutes']:g} minutes"
-    length += f" with {found['threads']} thread{'s' if found['threads'] > 1 else ''}"
-    until = f"--steps {found['steps']}" if "steps" in found else f"--minutes {found['minutes']:g}"
-    chosen = ",".join(dict.fromkeys(run["row"] for run in found["runs"]))
-    yield "## What helps to learn from little text\n\n`python -m benchmarks.ladder CORPUS "
-    yield f"{until} --threads {found['threads']} --rows {chosen} --save`, "
-    yield f"{found['date']}: pretraining runs of {length} that differ in one thing, judged by the same "
-    yield "hidden words of held-out text, all of them [MASK].\n\n"
-    yield rungs(found["runs"]) + "\n"
+    yield "## What helps to learn from little text\n\nPretraining runs that differ in one thing, judged by "
+    yield "the same hidden words of held-out text, all of them [MASK]; numbers in brackets are decisions.\n"
+    for budget, rows in budgets.items():
+        yield f"\n`python -m benchmarks.ladder {budget} --rows {','.join(rows)} --save`:\n\n"
+        yield rungs([run for runs in rows.values() for run in runs]) + "\n"
 
 
 def blocks(hardware: Path) -> Iterator[str]:

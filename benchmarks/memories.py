@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks import relative_shift, sliding, xlnet_step
-from benchmarks.markdown import newest
+from benchmarks.intervals import interval
+from benchmarks.markdown import newest, table
 
 
 def steps(hardware: Path) -> Iterator[str]:
@@ -33,7 +34,7 @@ def shift(hardware: Path) -> Iterator[str]:
         return
     yield "## The shift of relative scores\n\n`python -m benchmarks.relative_shift --save`, "
     yield f"{found['date']}, {found['threads']} threads: one sequence of {found['length']} tokens with a "
-    yield f"memory of {found['memory']}, width {found['width']}; scores read as a view, and copied by "
+    yield f"memory of {found['memory']}, width {found['width']}; scores read as one view, and moved by "
     yield "reshapes. Medians of the rounds; peaks above a process that does everything else.\n\n"
     yield relative_shift.written(found["points"]) + "\n"
 
@@ -59,3 +60,20 @@ def longer_memories(hardware: Path) -> Iterator[str]:
     yield f"{found['date']}, {found['run']}: held-out text in the segments of the training, and in short "
     yield "ones with longer memories; distances beyond the training's as they are, and clamped.\n\n"
     yield sliding.written(found["points"]) + "\n"
+
+
+def tasks(hardware: Path) -> Iterator[str]:
+    if (found := newest(hardware, "xlnet-tasks")) is None:
+        return
+    yield "## An XLNet tuned here and by transformers\n\n`python -m benchmarks.xlnet_tasks FOLDERS --tasks "
+    yield f"{' '.join(found['runs'])} --save`, {found['date']}: equal random weights, in percent, one column "
+    yield "a seed, ours and theirs; the mean of ours less theirs with its 95 % interval.\n\n"
+    rows, every = [], list[float]()
+    for task, runs in found["runs"].items():
+        gaps = [100 * (run["albertine"] - run["transformers"]) for run in runs]
+        every += gaps
+        scores = (f"{100 * run['albertine']:.1f}, {100 * run['transformers']:.1f}" for run in runs)
+        rows.append([task, *scores, "{:+.2f} ± {:.2f}".format(*interval(gaps))])
+    seeds = max(map(len, found["runs"].values()))
+    rows.append(["all", *[""] * seeds, "{:+.2f} ± {:.2f}".format(*interval(every))])
+    yield table(["task", *(f"seed {n}" for n in range(1, seeds + 1)), "difference"], rows)

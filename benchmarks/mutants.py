@@ -889,8 +889,8 @@ QUESTIONS = (
     ),
     M(
         "pretraining/first_model.py",
-        '({"sop", "nsp"} if model.sentence_objective is None else set())',
-        '{"sop", "nsp"}',
+        'grows |= {"sop", "nsp"} if model.sentence_objective is None else set()',
+        'grows |= {"sop", "nsp"}',
         "tests/pretraining/test_first_model.py",
     ),
     M(
@@ -1110,8 +1110,8 @@ REPLAYS = (
     ),
     M(
         "text/added.py",
-        "piece = AddedPiece(text, **{name: entry.get(name) is True for name in flags})",
-        "piece = AddedPiece(text)",
+        'return AddedPiece(str(entry["content"]), **flags)',
+        'return AddedPiece(str(entry["content"]))',
         "tests/text/test_tokenizer_json.py",
     ),
     M(
@@ -1281,7 +1281,7 @@ KEEPING = (
     ),
     M(
         "tasks/predict.py",
-        'if form == ".tsv" and not parts:',
+        "if not parts:",
         "if False:",
         "tests/tasks/test_predict.py -k no_line_of_tsv",
     ),
@@ -1568,7 +1568,7 @@ RECORDED = (
     ),
     M(
         "pretraining/recorded.py",
-        " and all(name in divisors for name in names)",
+        " and all(name in divisors for name in batch.counts)",
         "",
         "tests/pretraining/test_recorded.py",
     ),
@@ -1614,8 +1614,8 @@ READINGS = (
     ),
     M(
         "interop/exported_folder.py",
-        "return not weights and checkpoint_in(folder) is None",
-        "return not weights",
+        "return weights or checkpoint_in(folder) is not None",
+        "return weights",
         "tests/interop/test_model_files.py",
     ),
     M(
@@ -1744,8 +1744,8 @@ UNSEEN = (
     ),
     M(
         "objectives/distillation.py",
-        "its.states[d] for d in self.depths",
-        "its.states[d] for d in range(len(self.depths))",
+        "its_states[d] for d in self.depths",
+        "its_states[d] for d in range(len(self.depths))",
         "tests/objectives/test_distillation.py -k followed",
     ),
     M(
@@ -1787,8 +1787,8 @@ UNSEEN = (
     ),
     M(
         "pretraining/run.py",
-        "judge(model, batches, device=world.device, add_up=world.add, poll=poll)",
-        "judge(model, batches, device=world.device, poll=poll)",
+        "partial(judge, model, device=world.device, add_up=world.add, poll=poll)",
+        "partial(judge, model, device=world.device, poll=poll)",
         "tests/pretraining/test_what_settings_do.py",
     ),
     M(
@@ -1829,8 +1829,8 @@ UNSEEN = (
     ),
     M(
         "evaluation/run_facts.py",
-        '"accuracy": ("count", "floor", "baseline"),',
-        '"accuracy": ("count", "baseline"),',
+        '"accuracy": ("count", "floor", "baseline", "by_length"),',
+        '"accuracy": ("count", "baseline", "by_length"),',
         "tests/evaluation/test_run_card.py -k pretrained_model",
     ),
     M(
@@ -2034,8 +2034,8 @@ UNSEEN = (
     ),
     M(
         "bench/contest.py",
-        "self.ratio(slow, fast) for fast, slow in pairs",
-        "self.ratio(fast, slow) for fast, slow in pairs",
+        "self.ratio(slow, fast) for fast, slow in there",
+        "self.ratio(fast, slow) for fast, slow in there",
         "tests/bench/test_contest.py",
     ),
     M(
@@ -2135,8 +2135,8 @@ UNSEEN = (
     ),
     M(
         "serving/native.py",
-        "asked.inputs.sentences, asked.parameters)",
-        "asked.inputs.sentences, Cutting())",
+        "one, others, asked.parameters, field",
+        "one, others, Cutting(), field",
         "tests/serving/test_routes.py -k compares_hears",
     ),
     M(
@@ -2304,8 +2304,8 @@ UNSEEN = (
     ),
     M(
         "pretraining/run.py",
-        'positions = chosen or (preset(model["preset"]).positions if fresh else "learned")',
-        'positions = chosen or "learned"',
+        "hints=_hints(settings, config.positions)",
+        'hints=_hints(settings, "learned")',
         "tests/pretraining/test_run.py -k without_learned",
     ),
 )
@@ -2471,8 +2471,8 @@ LATER = (
     ),
     M(
         "evaluation/hub_results.py",
-        "if place is None or first is None or otherwise:",
-        "if place is None or first is None:",
+        "return None if otherwise else HUB.get(data)",
+        "return HUB.get(data)",
         "tests/evaluation/test_run_card.py -k asked_otherwise",
     ),
     M(
@@ -2561,8 +2561,8 @@ LATER = (
     ),
     M(
         "pretraining/first_model.py",
-        'grows = {"pooler"} |',
-        "grows = set() |",
+        'grows, new = {"pooler"}, wanted',
+        "grows, new = set(), wanted",
         "tests/pretraining/test_distillation.py -k without_a_pooler",
     ),
     M(
@@ -2609,8 +2609,8 @@ LATER = (
     ),
     M(
         "cli/ensemble.py",
-        "output or _beside(paths[0], found[0].settings.output)",
-        "output or found[0].settings.output",
+        "found[0].folder.absolute().parent",
+        "found[0].settings.output",
         "tests/tasks/test_judge.py -k moved_lies",
     ),
     M(
@@ -2621,8 +2621,8 @@ LATER = (
     ),
     M(
         "cli/show.py",
-        'ensure_ascii="utf" not in coding',
-        "ensure_ascii=False",
+        "        said = json.dumps(data, indent=indent)\n",
+        "        pass\n",
         "tests/cli/test_show.py -k another_locale",
     ),
     M(
@@ -2777,8 +2777,8 @@ LATER = (
     ),
     M(
         "text/streams.py",
-        'self._piece = _BZIP2_BYTES if kind == "bzip2" else _FEED_BYTES',
-        "self._piece = _FEED_BYTES",
+        'if kind in ("bzip2", "xz") else {}',
+        "if False else {}",
         "tests/text/test_documents.py -k bzip2_of_one",
     ),
     M(

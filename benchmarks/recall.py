@@ -1,6 +1,7 @@
 """What a memory of segments is for: recall of what an earlier segment said (xlnet_and_relatives.md, X17).
 
     python -m benchmarks.recall --save
+    python -m benchmarks.recall --depths 4 --steps 4000 --without-control
     python -m benchmarks.recall --depths 2 --longest 3 --in-turn
 
 A text is four pairs of a key and a value and the same pairs in another order, segments of filler, and the
@@ -115,9 +116,12 @@ def right(model: Model, segments: int, memory: int) -> float:
     return float((said == torch.from_numpy(values[1, :, 0])).float().mean())
 
 
-def learn(depth: int, memory: int, longest: int, steps: int, seed: int, *, in_turn: bool = False) -> Model:
-    """Trained on texts of two to `longest` segments, read at once or one segment after the other."""
-    read = answers if in_turn else answers_at_once
+def learn(
+    depth: int, memory: int, longest: int, steps: int, seed: int, *, in_turn: bool = False
+) -> tuple[Model, list[dict[str, float]]]:
+    """Trained on texts of two to `longest` segments, read at once or one segment after the other; and its
+    losses every 200 updates."""
+    read, curve = answers if in_turn else answers_at_once, list[dict[str, float]]()
     model = encoder(depth, seed).train()
     optimizer = torch.optim.AdamW(model.parameters(), RATE, weight_decay=0.0)
     for step in range(steps):
@@ -129,9 +133,9 @@ def learn(depth: int, memory: int, longest: int, steps: int, seed: int, *, in_tu
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         if step % 200 == 199:
-            told = f"depth {depth}, memory {memory}, step {step + 1}: loss {float(loss.detach()):.3f}"
-            print(told, flush=True)
-    return model
+            curve.append({"step": step + 1, "loss": float(loss.detach())})
+            print(f"depth {depth}, memory {memory}, step {step + 1}: loss {loss:.3f}", flush=True)
+    return model, curve
 
 
 def main() -> None:
@@ -141,17 +145,22 @@ def main() -> None:
     parser.add_argument("--depths", type=int, nargs="+", default=[2, 4])
     parser.add_argument("--longest", type=int, default=5, help="segments of the longest text")
     parser.add_argument("--in-turn", action="store_true", help="learn without a gradient through the memory")
+    parser.add_argument(
+        "--without-control",
+        action="store_true",
+        help="leave out the models without memory, which stay at chance",
+    )
     parser.add_argument("--save", action="store_true")
     given = parser.parse_args()
     how = {"steps": given.steps, "in turn": given.in_turn, "seed": given.seed, "chance": 1 / VALUES}
     result: dict[str, Any] = {**how, "runs": []}
     for depth in given.depths:
-        for memory in (0, SEGMENT):
+        for memory in (SEGMENT,) if given.without_control else (0, SEGMENT):
             begin = time.perf_counter()
-            model = learn(depth, memory, given.longest, given.steps, given.seed, in_turn=given.in_turn)
+            model, curve = learn(depth, memory, given.longest, given.steps, given.seed, in_turn=given.in_turn)
             scores = {n: right(model, n, memory) for n in range(2, given.longest + 1)}
-            run = {"depth": depth, "memory": memory, "right": scores, "seconds": time.perf_counter() - begin}
-            result["runs"].append(run)
+            run = {"depth": depth, "memory": memory, "right": scores, "curve": curve}
+            result["runs"].append(run | {"seconds": time.perf_counter() - begin})
             told = ", ".join(f"{(n - 1) * SEGMENT} tokens back {x:.3f}" for n, x in scores.items())
             print(f"depth {depth}, memory {memory}: {told}", flush=True)
     if given.save:

@@ -1,13 +1,14 @@
-"""Scores of relative positions: the shift as a view, beside the reshape that copies (X13).
+"""Scores of relative positions: the shift as one view, beside that by reshapes (X13).
 
     python -m benchmarks.relative_shift --save
 
 A query's product with the table of distances is the row of its scores, moved by its place. Transformer-XL's
-code moves it by two reshapes with a slice between them, which copies the whole product; `shifted_scores`
-reads the same numbers with rows that are one shorter, and copies nothing. Both are timed in turn, in the
-attention of one block, with and without gradients, and in a step of XLNet's pretraining, for one sequence of
-512 tokens and a memory of 384; memory is the peak of a process that does it once, above that of one that does
-everything else.
+code moves it by two reshapes with a slice between them; `shifted_scores` reads the same numbers with rows
+that are one shorter. In the forward pass neither copies anything, and the two are equal in strides too; on
+the way back every slice is a whole product of zeros to write into. Both are timed in turn, in the attention
+of one block, with and without gradients, and in a step of XLNet's pretraining, for one sequence of 512 tokens
+and a memory of 384; memory is the peak of a process that does it once, above that of one that does everything
+else.
 """
 
 from __future__ import annotations

@@ -218,8 +218,12 @@ def corpus_told(corpus: Path) -> dict[str, Any]:
     return {**kept, "sources": sources, "splits": splits}
 
 
-def told_parts(runs: list[Part], name: str) -> list[str]:
-    """Where the last run began, and the command that makes such a model."""
+def told_parts(runs: list[Part], name: str, processes: int = 1) -> list[str]:
+    """Where the last run began, and the command that makes such a model.
+
+    Args:
+        processes: that shared the last run.
+    """
     told, number = [], 0
     for part in runs[:-1]:
         files = [f"`settings-{number + i}.yaml`" for i in range(1, len(settings_of(part.run)) + 1)]
@@ -242,10 +246,11 @@ def told_parts(runs: list[Part], name: str) -> list[str]:
                 "next run began (`model.start_from`, `model.student`)"
             )
         told.append(f"- {how}; minutes and tokens count both.")
+    shared = f" --processes {processes}" if processes > 1 else ""
     one = ", which is one run of fewer minutes" if any(part.branched for part in runs) else ""
     return [
         *told,
-        f"- Command: `albertine pretrain --config recipes/{name}.yaml`{one}",
+        f"- Command: `albertine pretrain --config recipes/{name}.yaml{shared}`{one}",
     ]
 
 
@@ -386,7 +391,7 @@ def main() -> None:
         cores = "one core" if ran["world_size"] * ran["threads"] == 1 else "both cores"
         took = {
             **curve(runs, new),
-            "parts": told_parts(runs, name),
+            "parts": told_parts(runs, name, ran["world_size"]),
             "where": "one GPU" if gpu else "processor cores",
             "machine": f"one {ran['device']}"
             if gpu

@@ -8,7 +8,8 @@ training, and then in short segments with once, twice and four times that memory
 text behind it (1901.02860, sections 3.2 and 4). The model has never seen distances beyond those of training.
 A clamp counts them all as the longest that it knows; without one it is asked what it never learned. So each
 memory is judged with the clamp of the training, with one at its longest distance, and with that and every
-token seeing equally many before it, as Transformer-XL's `same_length`.
+token seeing itself and as many before it as the memory has: XLNet's `same_length`, one key more than that of
+Transformer-XL's own code.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +43,12 @@ def judged(run: Path, corpus: Path, options: argparse.Namespace) -> Iterator[dic
             where=run,
             remedy="Pretrain with objective.kind=causal and objective.memory",
         )
-    own, encoder = model.model.config, model.model.encoder
+    own = model.model.config.clamp_positions
     longest = trained.max_length - 1 + trained.memory
     cases = [(trained, 1, "as trained")]
     cases += [(short, times, way) for times in options.times for way in WAYS]
     for objective, times, way in cases:
-        clamp = own.clamp_positions if way == "as trained" else min(longest, own.clamp_positions or longest)
-        encoder.config = replace(own, clamp_positions=clamp)
+        clamp = own if way == "as trained" else min(longest, own or longest)
         memory, begin = times * trained.memory, time.perf_counter()
         scores = stream_scores(
             model.model,
@@ -57,6 +56,7 @@ def judged(run: Path, corpus: Path, options: argparse.Namespace) -> Iterator[dic
             objective,
             memory=memory,
             reach=memory if way == WAYS[2] else None,
+            clamp=clamp,
             sequences=options.tokens // objective.max_length,
         )
         seconds = time.perf_counter() - begin

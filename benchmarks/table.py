@@ -200,16 +200,21 @@ def int8(hardware: Path) -> Iterator[str]:
 
 
 def kill_resume(hardware: Path) -> Iterator[str]:
-    if (found := newest(hardware, "kill-resume")) is None:
-        return
-    same = found["sha256_killed"] == found["sha256_uninterrupted"]
-    yield "## Killed and resumed\n\n`python -m benchmarks.kill_resume --save`, "
-    yield f"{found['date']}: {found['kills']} times "
-    yield f"SIGKILL in a run of {found['steps']} steps ({found['optimizer'].upper()}, "
-    yield "dropout, accumulation, two loader "
-    yield f"processes). The final weights are {'identical to' if same else 'NOT those of'} "
-    yield "the uninterrupted run's: "
-    yield f"SHA-256 `{found['sha256_killed'][:16]}…`.\n"
+    released = "the block of the released models, stages with repeats, two processes with a loader each"
+    runs = {
+        "kill-resume": ("--save", "dropout, accumulation, two loader processes"),
+        "kill-resume-released": ("--released --save", released),
+    }
+    told = [(newest(hardware, name), *run) for name, run in runs.items()]
+    yield "## Killed and resumed\n" if any(found for found, *_ in told) else ""
+    for found, options, what in told:
+        if found is None:
+            continue
+        same = found["sha256_killed"] == found["sha256_uninterrupted"]
+        yield f"\n`python -m benchmarks.kill_resume {options}`, {found['date']}: {found['kills']} times "
+        yield f"SIGKILL in a run of {found['steps']} steps ({found['optimizer'].upper()}, {what}). "
+        yield f"The final weights are {'identical to' if same else 'NOT those of'} "
+        yield f"the uninterrupted run's: SHA-256 `{found['sha256_killed'][:16]}…`.\n"
 
 
 def pretraining(hardware: Path, language: str) -> Iterator[str]:
@@ -389,6 +394,7 @@ PARTS: tuple[Callable[[Path], Iterator[str]], ...] = (
     memories.shift,
     memories.transformer_xl,
     memories.longer_memories,
+    memories.tasks,
     tuned,
     distilled,
     vectors,

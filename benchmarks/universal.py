@@ -81,6 +81,7 @@ TASKS = {
 
 
 PARTS = (*TASKS, "pondering")
+CURVE = "loss, by eighths of the run"
 SAID = ("longest", "steps", "batch", "hidden", "depth", "norm", "seed")
 
 
@@ -241,10 +242,16 @@ def table_of_algorithms(runs: list[dict[str, Any]]) -> str:
     rows = [
         [run["task"], run["encoder"], f"{run['parameters']:,}"]
         + [f"{run[part][what]:.1%}" for part in ("short", "long") for what in ("symbols", "sequences")]
+        + [written_curve(run)]
         for run in runs
     ]
     heads = ["task", "encoder", "parameters", "right, short", "whole", "right, 400", "whole, 400"]
-    return table(heads, rows)
+    return table([*heads, CURVE], rows)
+
+
+def written_curve(run: dict[str, Any]) -> str:
+    """The losses of a run, one after the other."""
+    return " ".join(f"{point['loss']:.2f}" for point in run["curve"])
 
 
 def table_of_pondering(runs: list[dict[str, Any]]) -> str:
@@ -256,11 +263,12 @@ def table_of_pondering(runs: list[dict[str, Any]]) -> str:
             f"{run['spearman']:.2f}",
             *(f"{run[name]:.2f}" if name in run else "" for name in ("until_all", "carries")),
             f"{run['short']['symbols']:.1%}",
+            written_curve(run),
         ]
         for run in runs
     ]
     heads = ["price of a step", "mean steps", "with length", "until all have halted, with length"]
-    return table([*heads, "with carries", "right"], rows)
+    return table([*heads, "with carries", "right", CURVE], rows)
 
 
 def main() -> None:

@@ -17,6 +17,7 @@ from tests.corpus.texts import letter_tokenizer, library
 
 def test_the_processors_of_this_process_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("albertine.cores.QUOTA", "nowhere")
+    monkeypatch.setattr("albertine.cores.OLDER_QUOTA", "nowhere")
     if hasattr(os, "sched_setaffinity"):
         all_of_them = os.sched_getaffinity(0)
         os.sched_setaffinity(0, {min(all_of_them)})
@@ -43,6 +44,7 @@ def test_a_corpus_is_made_where_linux_calls_are_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("albertine.cores.QUOTA", "nowhere")
+    monkeypatch.setattr("albertine.cores.OLDER_QUOTA", "nowhere")
     for name in ("sched_getaffinity", "posix_fallocate"):
         monkeypatch.delattr(os, name, raising=False)
     assert usable_cores() == os.cpu_count() == describe()["cores"]
@@ -59,6 +61,16 @@ def test_the_limit_of_a_container_counts(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
     for told, cores in (("400000 100000\n", 4), ("50000 100000\n", 1), ("max 100000\n", 64)):
         (tmp_path / "cpu.max").write_text(told)
+        assert usable_cores() == cores and limited() == (cores < 64)
+
+
+def test_the_limit_of_an_older_container_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("albertine.cores.QUOTA", "nowhere")
+    monkeypatch.setattr("albertine.cores.OLDER_QUOTA", str(tmp_path))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
+    (tmp_path / "cpu.cfs_period_us").write_text("100000\n")
+    for told, cores in (("250000\n", 3), ("-1\n", 64)):
+        (tmp_path / "cpu.cfs_quota_us").write_text(told)
         assert usable_cores() == cores and limited() == (cores < 64)
 
 

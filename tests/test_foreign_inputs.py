@@ -78,6 +78,11 @@ def pretrain(corpus: Path, output: Path, *more: object) -> list[object]:
     return ["pretrain", "name=p", f"output={output}", f"corpus={corpus}", *RUN, "training.steps=1", *more]
 
 
+def distill(teacher: Path, corpus: Path, output: Path) -> list[object]:
+    words = [word for word in RUN if not word.startswith("model.")]
+    return ["distill", teacher, corpus, "-o", output / "s", "--depth", 1, *words, "training.steps=1"]
+
+
 @pytest.fixture(scope="module", autouse=True)
 def one_table_of_verbs() -> Iterator[None]:
     """The table of verbs is built once: that takes as long as the command itself does here."""
@@ -125,6 +130,12 @@ TEXT: dict[str, Verb] = {
     "score --texts": lambda home, file, out: [
         *("score", home.model, home.corpus, "--texts", file, "--sequences", 4, "--json")
     ],
+    "cloze": lambda home, file, out: [
+        *("cloze", file, "-o", out / "q", "--questions", 20, "--language", "en", "--json")
+    ],
+    "prune": lambda home, file, out: [
+        *("prune", home.model, file, "-o", out / "m", "--language", "en", "--workers", 1)
+    ],
 }
 
 
@@ -139,6 +150,9 @@ TABLE: dict[str, Verb] = {
     "evaluate --file": lambda home, file, out: [
         *("evaluate", home.runs / "single", "--file", file, "-o", out / "judged")
     ],
+    "ensemble --file": lambda home, file, out: [
+        *("ensemble", home.runs / "single", home.runs / "single", "--file", file, "-o", out / "judged")
+    ],
     "predict classify": ask("classify", "single", "o.jsonl"),
     "predict tag": ask("tag", "entities", "o.csv"),
     "predict answer": ask("answer", "answers", "o.jsonl", "--text", "text", "--pair", "question"),
@@ -146,6 +160,7 @@ TABLE: dict[str, Verb] = {
     "predict relate": ask("relate", "relations", "o.jsonl"),
     "predict read": ask("read", "reading", "o.jsonl", "--text", "text", "--pair", "question"),
     "predict similarity": ask("similarity", "similarity", "o.csv", "--text", "text", "--pair", "question"),
+    "predict embed": ask("embed", "p/final", "o.jsonl"),
 }
 FILES = [verb for verb in TABLE if verb.startswith("predict")]
 
@@ -171,12 +186,17 @@ MODEL: dict[str, Verb] = {
     "score": lambda home, model, out: ["score", model, home.corpus, "--sequences", 4],
     "predict fill-mask": lambda home, model, out: ["predict", "fill-mask", model, "the [MASK]"],
     "convert": lambda home, model, out: ["convert", model, out / "m"],
+    "analyze depth": lambda home, model, out: ["analyze", "depth", model, "the man", "--depths", 2],
+    "prune": lambda home, model, out: ["prune", model, home.corpus, "-o", out / "m"],
+    "distill": lambda home, model, out: distill(model, home.corpus, out),
 }
 
 CORPUS: dict[str, Verb] = {
     "info": lambda home, corpus, out: ["info", corpus],
     "pretrain": lambda home, corpus, out: pretrain(corpus, out, "model.preset=albert-tiny-zh"),
     "score": lambda home, corpus, out: ["score", home.model, corpus, "--sequences", 4],
+    "distill": lambda home, corpus, out: distill(home.model, corpus, out),
+    "prune": lambda home, corpus, out: ["prune", home.model, corpus, "-o", out / "m"],
 }
 
 TUNED_RUN: dict[str, Verb] = {
@@ -187,6 +207,20 @@ TUNED_RUN: dict[str, Verb] = {
     "predict classify": lambda home, run, out: ["predict", "classify", run, "the man"],
     "convert": lambda home, run, out: ["convert", run, out / "m"],
 }
+
+FEW: dict[str, set[str]] = {
+    "cloze": {"gb18030", "utf-16", "latin-1, late", "nul", "pdf", "empty", "half of JSON", "damaged Parquet"}
+    | {"gzip cut off", "zip", "tar cut off", "folder", "nothing", "link to itself"},
+    "prune": {"plain", "gzip", "gb18030", "latin-1, late", "another field", "gzip cut off", "zip", "blank"}
+    | {"weights cut off", "nan", "another vocabulary", "half a manifest", "tokens cut off", "no tokenizer"},
+    "ensemble --file": {"plain", "gb18030", "latin-1", "nul", "names alone", "no names", "short row", "null"}
+    | {"another label", "open quote", "damaged Parquet", "folder", "nothing"},
+    "analyze depth": {"a tensor more", "weights cut off", "a tensor less", "half a configuration"}
+    | {"another type", "no vocabulary", "another vocabulary"},
+    "distill": {"weights cut off", "nan", "half a configuration", "another type", "half a manifest"}
+    | {"another version", "tokens cut off", "no tokens", "no tokenizer", "nothing"},
+}
+"""The rows alone that verbs are asked about which take long, or whose tests have inputs of their own."""
 
 # Texts.
 
@@ -381,7 +415,11 @@ TABLES: dict[str, Row] = {
     "no text in a row": ("a.csv", CSV + b",what,fine\n", DONE),
     "no label in a row": ("a.csv", CSV + b"a,b,\n", unread("a.csv:10: `label` is missing or empty")),
     "no labels": ("a.csv", b"text,question\na,b\nc,d\n", {"*": DONE, "finetune": "has no column `label`"}),
-    "another label": ("a.csv", CSV + b"a,b,c\n", {"*": DONE, "evaluate --file": "has the class `c`, which"}),
+    "another label": (
+        "a.csv",
+        CSV + b"a,b,c\n",
+        {"*": DONE, **dict.fromkeys(("evaluate --file", "ensemble --file"), "has the class `c`, which")},
+    ),
     "circled label": (
         "a.csv",
         CSV.replace(b"fine", "①".encode()),
@@ -730,7 +768,6 @@ MODELS: dict[str, tuple[Break, CELL]] = {
         {
             **tokens("has 200 word vectors, and its tokenizer knows 505 pieces"),
             "tokenizer encode": DONE,
-            "convert": "has a tokenizer of 505 pieces and 200 embeddings",
         },
     ),
     "a vocabulary in latin-1": (vocabulary(PIECES + b"caf\xe9\n"), tokens("vocab.txt: is not UTF-8")),
@@ -759,7 +796,7 @@ CORPORA: dict[str, tuple[Break, CELL]] = {
 SETTINGS = "settings.yaml"
 RUNS: dict[str, tuple[Break, CELL]] = {
     "whole": (lambda folder: None, SAME),
-    "no settings": (changed(SETTINGS, lambda old: b""), {"*": DONE, "evaluate": "is no run of a task"}),
+    "no settings": (changed(SETTINGS, lambda old: b""), DONE),
     "half of YAML": (
         changed(SETTINGS, lambda old: b"a: [\n"),
         {"*": DONE, "evaluate": "is not readable as YAML"},
@@ -791,6 +828,7 @@ def cells(verbs: Mapping[str, object], ends: Mapping[str, CELL]) -> list[Any]:
         pytest.param(verb, name, way, id=f"{verb}: {name}")
         for name, end in ends.items()
         for verb in verbs
+        if name in FEW.get(verb, ends)
         if (way := end if isinstance(end, str) else end.get(verb, end.get("*"))) is not None
     ]
 
@@ -839,7 +877,7 @@ def check(outcome: Outcome, ends: str, out: Path) -> None:
         return
     assert outcome.code == 2, (outcome.code, outcome.err)
     assert len(said) == 1 and said[0].startswith("albertine: ") and ends in said[0], outcome.err
-    assert not held(out), "something was left behind"
+    assert not list(out.glob("*")), "something was left behind"
 
 
 def made(name: str, content: bytes | Callable[[Path], object], folder: Path) -> Path:

@@ -134,13 +134,14 @@ def test_the_tour_runs(
     where = tmp_path / "a folder"
     demo_text(language, where / "my-text", 250_000)
     reviews(where, language)
-    (where / "recipes").symlink_to(ROOT / "recipes")
+    for name in ("recipes", "data"):
+        (where / name).symlink_to(ROOT / name)
     monkeypatch.chdir(where)
     before, ran = signal.getsignal(signal.SIGTERM), []
     for words in commands(TOURS[language]):
         if words[0] == "albertine":
-            toy = [*RUN, "stages=[]"] if words[1] == "pretrain" else []
-            code = run([*words[1:], *toy])
+            toys = {"pretrain": [*RUN, "stages=[]"], "finetune": ["training.steps=4"]}
+            code = run([*words[1:], *toys.get(words[1], [])])
             said = capsys.readouterr()
             assert code == 0, f"{shlex.join(words)}\n{said.out}\n{said.err}"
             ran.append(words[1])
@@ -150,6 +151,21 @@ def test_the_tour_runs(
     assert Path("runs/mine/final/model.safetensors").is_file()
     for block in blocks(TOURS[language], "python"):
         exec(compile(block, "README.md", "exec"), {})
+
+
+def test_the_rows_with_classes_are_made_of_the_demo_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    demo = ROOT / "data" / "demo"
+    for archive in demo.glob("*.tar.xz"):
+        (tmp_path / archive.name).symlink_to(archive)
+    monkeypatch.chdir(tmp_path)
+    (block,) = blocks(demo / "README.md", "python")
+    exec(compile(block, "README.md", "exec"), {})
+    made = {path.name: path.read_bytes() for path in tmp_path.glob("*.csv")}
+    assert len(made) == 4
+    for name, content in made.items():
+        assert (demo / name).read_bytes() == content, name
 
 
 def test_a_moved_folder_gets_a_new_activate(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from albertine.cli.source import Source
 from albertine.cli.vocabulary import Kind, train
 from albertine.corpus.prepare import prepare
 from albertine.model.plan import SharingPlan
-from albertine.pretraining.run import PretrainResult, pretrain
+from albertine.pretraining.run import PretrainResult, _beginning, _hints, pretrain
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.pretraining.stages import resolved
 from albertine.settings import load
@@ -92,6 +92,13 @@ def test_header(recipe: Path) -> None:
     assert load(PretrainingSettings, recipe).name == recipe.stem
 
 
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_a_recipe_that_is_no_papers_own_has_all_that_the_alarm_would_advise(recipe: Path) -> None:
+    settings = load(PretrainingSettings, recipe)
+    advice = [*_hints(settings, look_up_model(str(recipe)).positions), *_beginning(settings.model)]
+    assert bool(advice) == (recipe.stem in {"albert-base-en", "bert-base-en", "roberta-base-en"}), advice
+
+
 def two_steps(recipe: Path, corpora: dict[str, Path], folder: Path) -> tuple[Path, PretrainResult]:
     """The corpus of a recipe, and two steps of it at toy size, behind two of the recipe it begins with."""
     xlnet = "--kind xlnet" in recipe.read_text(encoding="utf-8")  # of `prepare`, in its header
@@ -125,6 +132,28 @@ def test_two_steps(recipe: Path, corpora: dict[str, Path], tmp_path: Path) -> No
     assert albertine.load_tokenizer(result.folder / "final").fingerprint == (
         albertine.load_tokenizer(corpus / "tokenizer").fingerprint
     )
+
+
+BEGUN = re.compile(r"(?:folder=|folder: |start_from: |teacher: )(albertine-[\w-]+)")
+"""How a recipe names the released model that it begins with or learns from."""
+FROM_RELEASED = [
+    path
+    for path in sorted(RECIPES[0].parent.rglob("*.yaml"))
+    if BEGUN.search(path.read_text(encoding="utf-8"))
+]
+
+
+@pytest.mark.parametrize("recipe", FROM_RELEASED, ids=lambda path: path.stem)
+def test_figures_say_of_which_release_they_are(recipe: Path) -> None:
+    """Kills: what was measured of a model that another of its name has replaced, told as of the new one."""
+    text = recipe.read_text(encoding="utf-8")
+    expected = text.partition("# expected:")[2].partition("\n\n")[0].replace("\n#", " ")
+    expected = " ".join(expected.split())
+    for name in set(BEGUN.findall(text)):
+        card = Path(albertine.__file__).parent / "released" / name / "README.md"
+        now = re.search(r"has read (\d+) million tokens", card.read_text(encoding="utf-8"))
+        of = re.findall(rf"{name} of (\d+) million tokens", expected)
+        assert now and of and (now[1] in of or "present one" in expected), expected
 
 
 TUNING = sorted((Path(__file__).resolve().parents[1] / "recipes" / "finetune").glob("*.yaml"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -93,19 +94,13 @@ def test_without_any_the_message_asks_for_a_folder(tmp_path: Path, monkeypatch: 
         Predictor(EN)
 
 
-def test_a_wheel_holds_the_small_ones(tmp_path: Path) -> None:
+def test_a_wheel_asks_and_tunes_away_from_its_source(tmp_path: Path) -> None:
     pytest.importorskip("setuptools", "77")
     tree = tmp_path / "tree"
+    generated = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    shutil.copytree(ROOT / "src", tree / "src", ignore=generated)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
-        tree.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tree / name)
-    package = tree / "src" / "albertine"
-    package.mkdir(parents=True)
-    for name in ("__init__.py", "released.py", "errors.py", "py.typed"):
-        shutil.copy(ROOT / "src" / "albertine" / name, package / name)
-    (package / "released").mkdir()
-    stand_in.put(package / "released", "en")
-    shutil.copytree(package / "released" / EN, package / "released" / "albertine-small-en")
     backend = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["build-backend"]
     build = f"import sys, {backend} as b; print(b.build_wheel(sys.argv[1]))"
     done = subprocess.run(
@@ -116,17 +111,25 @@ def test_a_wheel_holds_the_small_ones(tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as held:
         names = {name for name in held.namelist() if name.startswith("albertine/released/")}
         held.extractall(tmp_path / "site")
-    expected = {path.name for path in (package / "released" / EN).iterdir()}
-    assert {"config.json", "model.safetensors", "vocab.txt", "README.md"} <= expected
-    assert names == {f"albertine/released/{EN}/{name}" for name in expected}  # and no larger model
-    # What is found beside the installed module, not beside this checkout.
-    ask = f"from albertine.released import released_folder as f; print(f('{EN}'))"
-    found = subprocess.run(
-        [sys.executable, "-c", ask],
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(tmp_path / "site")},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert Path(found.stdout.strip()) == tmp_path / "site" / "albertine" / "released" / EN
+    package = tree / "src" / "albertine" / "released"
+    small = {
+        f"albertine/released/{name}/{path.name}" for name in (EN, ZH) for path in (package / name).iterdir()
+    }
+    assert names == small, "and no larger model"
+
+    def say(*words: str) -> str:
+        """What a process says that has the wheel, and not this checkout, before all else."""
+        return subprocess.run(
+            [sys.executable, *words],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": str(tmp_path / "site")},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+
+    where = say("-c", f"from albertine.released import released_folder as f; print(f('{EN}'))")
+    assert Path(where.strip()) == tmp_path / "site" / "albertine" / "released" / EN
+    assert "team" in say("-m", "albertine", "predict", "fill-mask", EN, "He played for the football [MASK].")
+    tune = ("finetune", "name=films", f"encoder.folder={EN}", "task.dataset=sst-2", "task.folder=SST-2")
+    assert "dataset: sst-2" in say("-m", "albertine", *tune, "--dry-run")

@@ -262,10 +262,19 @@ BOMB = "a0: &a0 {x: 1}\n" + "".join(
 
 @pytest.mark.parametrize(
     "text",
-    ["name: 2026-11-31\n", f"seed: {'9' * 5000}\n", "seed: 0b_\n", "[" * 100_000, "a: &a {<<: *a}\n", BOMB],
+    [
+        *("name: 2026-11-31\n", f"seed: {'9' * 5000}\n", "seed: 0b_\n", "[" * 100_000, "a: &a {<<: *a}\n"),
+        *("a: !!bool maybe\n", 'a: !!int ""\n', "a: !!timestamp x\n", 'a: "\\UFFFFFFFF"\n', BOMB),
+    ],
     ids=lambda text: text[:12],
 )
 def test_yaml_that_cannot_be_read_is_one_message(text: str, tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(text)
     with pytest.raises(SettingsError, match="not readable as YAML"):
         read_yaml(tmp_path / "a.yaml")
+
+
+def test_text_in_quotes_that_is_no_yaml_is_text() -> None:
+    for word in ('"\\U00110000"', '"\\UFFFFFFFF"'):
+        with pytest.raises(SettingsError, match="one line without slashes"):
+            load(PretrainingSettings, None, [*PRETRAIN, f"name={word}"])

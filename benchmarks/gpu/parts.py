@@ -54,8 +54,8 @@ PARTS = [
     Part("training albert-large-v2", partial(rates.training, "albert-large-v2"), 120),
     Part("training bert-base", partial(rates.training, "bert-base"), 120),
     Part("passes of training as graphs", graphs.graphs, 120),
-    Part("kernels", kernels.kernels, 90),
     Part("training albert-base-v1", partial(rates.training, "albert-base-v1"), 120),
+    Part("kernels", kernels.kernels, 90),
 ]
 
 

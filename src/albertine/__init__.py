@@ -99,7 +99,8 @@ def save(model: Model, tokenizer: SavableTokenizer | None, folder: str | Path) -
     from albertine.interop.sentence_transformers import vector_files
 
     folder = from_home(folder)
-    save_model(model, tokenizer, folder, extra_files=vector_files(folder, same_weights=False))
+    beside = vector_files(folder, same_weights=False, last=model.config.summary == "last")
+    save_model(model, tokenizer, folder, extra_files=beside)
 
 
 @needs_torch

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from inspect import Parameter, signature
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,6 +20,7 @@ from albertine.files import from_home
 from albertine.settings import RunSettings, merged, read_yaml, resolve
 
 if TYPE_CHECKING:
+    from albertine.cli.vocabulary import Kind
     from albertine.corpus.manifest import Manifest
     from albertine.pretraining.run import PretrainResult
     from albertine.tasks.finetune import FinetuneResult
@@ -36,6 +39,7 @@ def prepare(
     output: str | Path,
     *,
     tokenizer: str | Path | None = None,
+    kind: Kind | None = None,
     vocab_size: int | None = None,
     language: str = "auto",
     **options: Any,
@@ -45,6 +49,7 @@ def prepare(
     Args:
         text: files and folders. output: folder of the corpus.
         tokenizer: all that `albertine.load_tokenizer` takes; default: a vocabulary is trained from the text.
+        kind: of that vocabulary, "sentencepiece", "wordpiece" or "xlnet"; default by the language.
         vocab_size: of that vocabulary; default one that fits the text. language: "en", "zh" or "auto".
         options: as `corpus.prepare.prepare` has them, such as `format`, `text_field`, `encoding`,
             `held_out`, `words`, `workers`, `seed`.
@@ -53,24 +58,33 @@ def prepare(
         What the corpus holds, as `albertine info` tells it.
 
     Raises:
-        AlbertineError: the text cannot be read, or the folder belongs to another call.
+        AlbertineError: there is no such option, the text cannot be read, or the folder belongs to another
+            call.
     """
-    from albertine import load_tokenizer
     from albertine.cli.source import Source
-    from albertine.cli.vocabulary import vocabulary_for
+    from albertine.cli.text_to_corpus import corpus_of, unwatched
     from albertine.corpus.prepare import prepare as run
 
-    if tokenizer is not None and vocab_size is not None:
-        raise SettingsError("a given tokenizer is not trained", remedy="Leave out tokenizer, or vocab_size")
+    own, more = (signature(one).parameters.values() for one in (prepare, run))
+    known = [one.name for one in own if one.kind is not Parameter.VAR_KEYWORD]
+    known += [one.name for one in more if one.kind is Parameter.KEYWORD_ONLY]
+    for name in options:  # before a vocabulary is trained
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            remedy = f"Did you mean `{near[0]}`?" if near else f"Known are {', '.join(known)}"
+            raise SettingsError(f"there is no option `{name}`", where="albertine.prepare", remedy=remedy)
     paths = [from_home(p) for p in ([text] if isinstance(text, str | Path) else text)]
-    reading = {name: options[name] for name in ("format", "text_field", "encoding") if name in options}
-    source, folder = Source(paths, **reading), from_home(output)
-    chosen = source.language(language)
-    if tokenizer is not None:
-        vocabulary = load_tokenizer(tokenizer)
-    else:
-        vocabulary = vocabulary_for(source, folder, chosen, kind=None, vocab_size=vocab_size)
-    return run(paths, folder, vocabulary, chosen, **{"held_out": source.held_out(folder), **options})
+    reading = {name: options.pop(name) for name in ("format", "text_field", "encoding") if name in options}
+    return corpus_of(
+        Source(paths, **reading),
+        from_home(output),
+        tokenizer=tokenizer,
+        kind=kind,
+        vocab_size=vocab_size,
+        language=language,
+        watch=unwatched,
+        **options,
+    )
 
 
 @needs_torch
@@ -220,6 +234,7 @@ def score(
     pairs: bool = True,
     memory: int | None = None,
     reach: int | None = None,
+    clamp: int | None = None,
     device: str = "cpu",
     precision: InferencePrecision = "float32",
     on_file: Callable[[FileReport], None] | None = None,
@@ -229,7 +244,7 @@ def score(
     Args:
         model: any name of a model. corpus: whose held-out documents judge it.
         texts: files and folders in which to hide words instead; needs no corpus.
-        max_length, sequences, pairs, memory, reach, precision: as the command has them.
+        max_length, sequences, pairs, memory, reach, clamp, precision: as the command has them.
         on_file: told of every file of `texts` that is read or passed over.
 
     Returns:
@@ -249,7 +264,7 @@ def score(
     how: dict[str, Any] = {"max_length": max_length}
     if folder is not None:
         how["counts"] = token_counts(judged, folder)  # which reads all of the corpus
-        read: dict[str, Any] = {"pairs": pairs, "memory": memory, "reach": reach}
+        read: dict[str, Any] = {"pairs": pairs, "memory": memory, "reach": reach, "clamp": clamp}
         found = held_out_scores(judged, folder, sequences=sequences, **read, **how)
     if "lm" in found and not files:
         return found
@@ -263,14 +278,17 @@ def evaluate(
     model: str | Path,
     *,
     file: Any = None,
+    task: Part | None = None,
     device: str = "cpu",
     precision: InferencePrecision | None = None,
 ) -> dict[str, dict[str, float]]:
     """The scores of a tuned run.
 
     Args:
-        model: the run's folder, or that of a model in it.
+        model: the run's folder, or that of a model in it; with own rows also of one that lies in no run.
         file: own rows to score instead of its test file, in a file or in memory.
+        task: settings over those of the run, such as `{"text": "review", "label": "stars"}`, the columns of
+            these rows, or where files lie now.
         precision: default: as in training.
 
     Returns:
@@ -282,15 +300,15 @@ def evaluate(
     from albertine.tasks.judge import judge, open_run
     from albertine.tasks.keeping import KeptRows, keeping
 
+    how: dict[str, Any] = {"task": _part("task", task), "precision": precision}
     if file is None:
-        return _scores(judge(open_run(Path(model), precision=precision), device=device))
+        return _scores(judge(open_run(Path(model), **how), device=device))
     with TemporaryDirectory() as name:
         folder = Path(name) / "rows"
         kept = [] if isinstance(file, str | Path) else [KeptRows.of(file, folder, "test")]
         own = kept[0].path if kept else from_home(file)
         with keeping(kept, folder):
-            run = open_run(Path(model), file=own, precision=precision)
-            return _scores(judge(run, ("test",), device))
+            return _scores(judge(open_run(Path(model), file=own, **how), ("test",), device))
 
 
 def _whole(result: R) -> R:

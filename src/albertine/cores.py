@@ -7,7 +7,8 @@ import os
 from pathlib import Path
 
 RUNNING = "/proc/loadavg"
-QUOTA = "/sys/fs/cgroup/cpu.max"
+QUOTA, OLDER_QUOTA = "/sys/fs/cgroup/cpu.max", "/sys/fs/cgroup/cpu"
+"""Where a container's limit is told: a file, and in the first version of control groups a folder."""
 
 
 def usable_cores() -> int:
@@ -27,9 +28,14 @@ def _allowed() -> int:
 def _quota() -> float:
     """The time that a container gives, in processors."""
     try:
-        most, period = Path(QUOTA).read_text(encoding="ascii").split()
-        return int(most) / int(period)
-    except (OSError, ValueError):  # "max": there is no limit
+        if os.path.exists(QUOTA):
+            most, period = Path(QUOTA).read_text(encoding="ascii").split()
+        else:
+            files = (Path(OLDER_QUOTA, f"cpu.cfs_{name}_us") for name in ("quota", "period"))
+            most, period = (file.read_text(encoding="ascii") for file in files)
+        limit = int(most) / int(period)
+        return limit if limit > 0 else math.inf  # -1: there is none
+    except (OSError, ValueError):  # "max": there is none
         return math.inf
 
 

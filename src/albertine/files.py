@@ -86,7 +86,7 @@ def json_at(path: Path) -> dict[str, Any]:
     """The mapping in a JSON file; empty where there is no file, or none that holds one."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -101,8 +101,9 @@ class Computing(Settings):
 S = TypeVar("S", bound=Settings)
 MERGED = 10_000
 """Keys that `<<` may bring into a mapping; lists of aliases in several levels multiply them."""
-_UNREADABLE = (yaml.YAMLError, ValueError, RecursionError)
-"""What reading YAML may end with: also dates that there are not, and numbers and lists without end."""
+UNREADABLE = (yaml.YAMLError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
+"""What reading YAML may end with: also dates that there are not, numbers and lists without end, and a word
+such as `maybe` that is said to be a number or a truth."""
 
 
 class _WrittenTwice(yaml.YAMLError):
@@ -113,9 +114,8 @@ class _WrittenTwice(yaml.YAMLError):
         super().__init__(f"`{key}` is written twice, line {line}")
 
 
-class _OnceLoader(yaml.SafeLoader):
-    """The safe loader, which of a key that is written twice would keep the last part alone, and which would
-    merge without end."""
+class BoundedLoader(yaml.SafeLoader):
+    """The safe loader, which would merge without end."""
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         count = 0
@@ -129,6 +129,10 @@ class _OnceLoader(yaml.SafeLoader):
                 if count > MERGED:
                     raise yaml.YAMLError(f"`<<` brings more than {MERGED:,} keys into one mapping")
         super().flatten_mapping(node)
+
+
+class _OnceLoader(BoundedLoader):
+    """One that refuses a key that is written twice, of which the last part alone would be kept."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
@@ -159,7 +163,7 @@ def read_yaml(path: Path, what: str = "settings file") -> dict[str, Any]:
             where=f"{path}, line {error.line}",
             remedy="Write it once, with what stands under both",
         ) from error
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         reason = " ".join(str(error).split())
         raise SettingsError(f"is not readable as YAML ({reason})", where=path) from error
     if tree is None:
@@ -349,7 +353,7 @@ def _unquoted(text: str) -> str:
     if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
         try:
             return str(yaml.safe_load(text))
-        except yaml.YAMLError:
+        except UNREADABLE:
             pass
     return text
 
@@ -357,7 +361,7 @@ def _unquoted(text: str) -> str:
 def _yaml(text: str, name: str, read: Callable[[str], Any] = yaml.safe_load) -> Any:
     try:
         return read(text)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise SettingsError(f"the value of `{name}`, `{text}`, is not readable as YAML") from error
 
 

@@ -106,7 +106,11 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if len({*names} - {""}) < max(2, len(classes)):
             raise InputError(f"y must have two classes or more of different names, not one class: {names}")
         rows = [{**text, "label": names[n]} for text, n in zip(texts, numbers, strict=True)]
-        tree = merged(WATCHING, own, plain(self._settings("pair" in rows[0]), "settings"))
+        task = {"kind": "single", "max_length": self.max_length}
+        task |= {"pair": "pair"} if "pair" in rows[0] else {}
+        training = {name: getattr(self, name) for name in TRAINING}
+        parameters = {"task": task, "training": training, "seed": self.random_state}
+        tree = merged(WATCHING, own, plain(parameters, "settings"))
         whole = json.dumps([str(self.encoder), tree, rows], sort_keys=True, default=str).encode()
         tree["name"] = f"fit-{hashlib.blake2b(whole, digest_size=8).hexdigest()}"
         with TemporaryDirectory() if self.output is None else nullcontext(self.output) as output:
@@ -119,11 +123,6 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes_, self._columns = classes, [self._asked.family.labels.index(name) for name in names]
         return self
 
-    def _settings(self, pairs: bool) -> dict[str, Any]:
-        task = {"kind": "single", "max_length": self.max_length, **({"pair": "pair"} if pairs else {})}
-        training = {name: getattr(self, name) for name in TRAINING}
-        return {"task": task, "training": training, "seed": self.random_state}
-
     def _open(self, folder: Path) -> Predictor:
         predictor = Predictor(folder, device=self.device, precision=self.precision)
         predictor.tuned  # noqa: B018  (all is read while the folder is there)
@@ -134,9 +133,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         asked: list[Any] = [(t["text"], t["pair"]) if "pair" in t else t["text"] for t in _texts(X)]
         self._asked = self._asked or self._open(self.model_)
-        told = (
-            self._asked.classify(part) for part in chunks(asked, 512)
-        )  # a dictionary of all classes a text
+        told = map(self._asked.classify, chunks(asked, 512))  # a dictionary of all classes a text
         return np.concatenate([np.array([list(x.values()) for x in part]) for part in told])[:, self._columns]
 
     def predict(self, X: Any) -> NDArray[Any]:

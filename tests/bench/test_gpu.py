@@ -71,6 +71,10 @@ def test_the_gpu_script_is_rehearsed(tmp_path: Path) -> None:
     assert len(found["passes of training as graphs"]) > 20 and len(found["encoding"]) > 7
 
 
+def test_what_there_may_be_no_time_for_only_explains_the_rest() -> None:
+    assert [part.name for part in parts.PARTS][-1] == "kernels"
+
+
 def test_a_comparison_in_which_nothing_is_compiled_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda.Cuda, "depth", Backend.depth)
     with standing_in():

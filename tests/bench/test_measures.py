@@ -112,16 +112,49 @@ def test_inference_goes_on_without_a_peer_that_cannot_encode(monkeypatch: pytest
     assert "albertine float32" in told["runs"] and "failing" not in told["runs"]
 
 
-def test_inference_ends_with_a_peer_that_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    def endless(*_: object) -> torch.Tensor:
-        while True:
-            time.sleep(0.001)
+def endless(*_: object) -> Any:
+    """As good as: it ends for those who wait for it."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        time.sleep(0.001)
 
+
+def test_inference_ends_with_a_peer_that_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contest, "FIRST", 0.5)
-    monkeypatch.setattr(inference, "peers", lambda: (Peer("endless", "x", lambda *_: endless),))  # type: ignore[arg-type]
+    monkeypatch.setattr(inference, "peers", lambda: (Peer("endless", "x", lambda *_: endless),))
     (found,) = inference.measure(TOY, ["single"], rounds=1, threads=1)
     assert found.told()["left_out"]["endless"].startswith("stopped: took 10 times")
     assert set(found.told()["runs"]) >= {"albertine float32"} and "endless" not in found.told()["runs"]
+
+
+def test_training_ends_with_a_peer_that_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contest, "FIRST", 0.5)
+    monkeypatch.setattr(training, "pretraining_peer", lambda folder: None)
+    monkeypatch.setattr(training, "_their_step", lambda *_: endless)
+    monkeypatch.setattr(training, "fast_bfloat16", lambda device: False)
+    found, losses = training.measure(TOY, rounds=1, threads=1)
+    told = training.told(replace(found, others=0.0), losses)
+    assert set(told["runs"]) == {training.OURS.format("float32")} and told["ratios"] == {}
+    assert [*told["left_out"]] == [training.THEIRS.format("float32")]
+
+
+def test_optimizers_end_with_one_that_does_not(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(contest, "FIRST", 0.5)
+    monkeypatch.setattr(optimizer._Two, "step", endless)
+    assert run(["bench", "optimizer", "--preset", "albert-tiny-zh", "--rounds", "1", "--threads", "1"]) == 0
+    assert f"left out: {optimizer.TORCH_MUON} (stopped: took 10 times" in capsys.readouterr().out
+
+
+def test_start_up_ends_with_a_peer_that_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("transformers")
+    monkeypatch.setattr(contest, "FIRST", 0.5)
+    monkeypatch.setattr(start_up, "call", lambda command: endless() if "-c" in command else "")
+    monkeypatch.setattr(start_up, "run", lambda command: ("", 1.0))
+    found, peaks = start_up.measure(rounds=1, threads=1)
+    assert set(start_up.told(found, peaks)["left_out"]) == {"transformers pipeline fill-mask"}
+    assert set(peaks) == set(found.times) == {"albertine --help", "albertine predict fill-mask"}
 
 
 @pytest.mark.parametrize(("shape", "peer"), [(TOY, "AlbertForPreTraining"), (BERT, "BertForPreTraining")])

@@ -80,6 +80,14 @@ def test_files_of_settings_are_counted_through(run: Path) -> None:
     assert f"{training_rows(FOLDER / BEFORE)[-1]['step']:,} updates" in told[0]
 
 
+@pytest.mark.parametrize("folder", sorted(FOLDER.glob("albertine-*")), ids=lambda folder: folder.name)
+def test_the_command_of_a_card_has_the_processes_of_its_run(folder: Path) -> None:
+    ran = json.loads((folder / "environment.json").read_text())
+    (command,) = told_parts([Part(folder)], folder.name, ran["world_size"])
+    assert command.endswith(" --processes 2`") == (ran["world_size"] == 2)
+    assert command in (folder / "README.md").read_text().splitlines()
+
+
 def test_settings_name_no_place_of_this_machine(run: Path) -> None:
     tree = yaml.safe_load(settings_text(run / "settings.yaml", BEFORE))
     assert tree["corpus"] == "corpora/en" and tree["output"] == "runs" and tree["name"] == BEFORE

@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 import time
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +21,7 @@ from albertine.bench import batches
 from albertine.bench.contest import compete
 from albertine.inference.windows import Reading
 from albertine.model.presets import preset
-from benchmarks import learned, memories, objectives, release, table
+from benchmarks import learned, memories, objectives, recall, release, table
 from benchmarks.gpu.__main__ import saved_as
 from benchmarks.intervals import interval
 from benchmarks.vectors import pairs_of
@@ -146,3 +147,38 @@ def test_the_peer_answers_as_long_as_we_do() -> None:
     told = SimpleNamespace(family=SimpleNamespace(reading=Reading(stride=40, longest=50)))
     assert peer.Answers(told).reading.longest == 50
     assert peer.Answers(told).overlap(128) == 128 - 3 - 16 - 40
+
+
+def test_a_task_in_which_we_are_worse_is_told_with_its_interval(tmp_path: Path) -> None:
+    runs = [{"albertine": a, "transformers": t} for a, t in ((0.65, 0.66), (0.66, 0.68))]
+    told = {"runs": {"sst-2": runs, "mrpc": [{"albertine": 0.7, "transformers": 0.7}] * 2}}
+    (tmp_path / "2026-01-01-xlnet-tasks.json").write_text(json.dumps(told))
+    text = "".join(memories.tasks(tmp_path))
+    assert "| sst-2 | 65.0, 66.0 | 66.0, 68.0 | -1.50 ± 6.36 |" in text and "| mrpc |" in text
+
+
+def test_the_curve_of_a_loop_is_told(tmp_path: Path) -> None:
+    right = {"symbols": 1.0, "sequences": 1.0}
+    run = {"task": "copy", "encoder": "plain", "parameters": 5, "short": right, "long": right}
+    told = {"depth": 4, "steps": 8, "runs": [run | {"curve": [{"loss": 2.3}, {"loss": 0.25}]}]}
+    (tmp_path / "2026-01-01-universal-copy.json").write_text(json.dumps(told))
+    assert "2.30 0.25 |" in "".join(learned.loops(tmp_path))
+
+
+def test_a_memory_is_learned_without_its_control_and_the_curve_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept: list[Any] = []
+    monkeypatch.setattr(recall, "keep", lambda _, result: kept.append(result))
+    monkeypatch.setattr(recall, "right", lambda *_: 0.5)
+    words = ["--steps", "200", "--depths", "1", "--longest", "2", "--without-control", "--save"]
+    monkeypatch.setattr(recall, "texts", partial(small, recall.texts))
+    monkeypatch.setattr(sys, "argv", ["recall", *words])
+    recall.main()
+    (run,) = kept[0]["runs"]
+    assert run["memory"] == recall.SEGMENT and [point["step"] for point in run["curve"]] == [200]
+
+
+def small(texts: Any, count: int, *given: Any) -> Any:
+    """Fewer texts of an update."""
+    return texts(min(count, 2), *given)

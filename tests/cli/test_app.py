@@ -259,7 +259,7 @@ def test_a_demo_that_is_stopped_tells_by_what(
         documents=1, sentences=1, tokens=1, vocab_size=9, tokenizer={"kind": "x"}, count=lambda *_: 1
     )
     stopped = SimpleNamespace(outcome=SimpleNamespace(done=False, exit_code=143), folder=tmp_path)
-    monkeypatch.setattr(demo, "_prepare", lambda *_: corpus)
+    monkeypatch.setattr("albertine.cli.text_to_corpus.corpus_of", lambda *_, **how: corpus)
     monkeypatch.setattr(demo, "_model_in_words", lambda *_: "a model")
     monkeypatch.setattr("albertine.pretraining.run.pretrain", lambda *_: stopped)
     texts = Path(__file__).resolve().parents[2] / "data" / "demo"

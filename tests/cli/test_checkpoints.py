@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,21 @@ import torch
 
 import albertine as package
 from albertine.interop.google import save_checkpoint
-from albertine.interop.heads import head_config, labels_in, length_of
-from albertine.interop.huggingface import read_folder, save_model
+from albertine.interop.heads import (
+    head_config,
+    labels_in,
+    learned_config,
+    left_to_right,
+    length_of,
+    task_of,
+)
+from albertine.interop.huggingface import folder_config, read_folder, save_model
+from albertine.interop.huggingface_config import our_flags
 from albertine.interop.nearest import greatest_difference, random_rows
+from albertine.model.joint import JointAnswer
 from albertine.model.plan import SharingPlan
 from albertine.model.pooling import Pooling
+from albertine.tasks.joint import AnswerOrNot
 from albertine.text.wordpiece import WordPieceTokenizer
 from tests.cli.conftest import Command, albertine
 from tests.interop.test_brightmart import brightmart
@@ -225,11 +236,99 @@ def test_a_classifier_goes_along_with_the_names_of_its_classes(
     head = {"classifier.weight": torch.randn(3, 24), "classifier.bias": torch.randn(3)}
     save_model(builders.model(), None, tmp_path / "hf", extra_tensors=head, extra_config=told)
     first = albertine("convert", tmp_path / "hf", tmp_path / "g", "--to", "google")
+    if pooling == "mean":
+        told = "the layout google has no place for classifier.bias, classifier.weight. Add --lossy"
+        assert first.code == 2 and told in said(first.err) and not (tmp_path / "g").exists()
+        first = albertine("convert", tmp_path / "hf", tmp_path / "g", "--to", "google", "--lossy")
+        assert "Left out: classifier.bias, classifier.weight, which the layout google" in said(first.out)
+    assert first.code == 0
     assert albertine("convert", tmp_path / "g", tmp_path / "back").code == 0
-    left = "Left out: classifier.bias, classifier.weight, which the layout google has" in said(first.out)
-    assert left == (pooling == "mean")
     back = read_folder(tmp_path / "back")
-    assert all(torch.equal(back.extra[name], x) for name, x in head.items()) if not left else not back.extra
-    if pooling == "cls":
+    if pooling == "mean":
+        assert not back.extra and task_of(back) is None and not labels_in(back.config)
+    else:
+        assert all(torch.equal(back.extra[name], x) for name, x in head.items())
         assert back.config == read_folder(tmp_path / "hf").config
         assert length_of(back) == 9 and labels_in(back.config) == names
+
+
+@pytest.mark.parametrize(
+    ("kind", "to", "told"),
+    [
+        ("causal", "xlnet-tf", {"objective": "causal"}),
+        ("embed", "google", {"task": "embed", "pooling": "depths", "normalize": True, "max_length": 9}),
+        ("embed", "lonepatient", {"task": "embed", "pooling": "depths", "normalize": True, "max_length": 9}),
+        ("generate", "bert4keras", {"task": "generate", "max_length": 9}),
+    ],
+)
+def test_what_a_model_was_made_for_goes_along_without_a_head(
+    albertine: Command, tmp_path: Path, kind: str, to: str, told: dict[str, Any]
+) -> None:
+    """Kills: a causal model asked in a drawn order, an embedding model that makes other vectors."""
+    model = xlnet_model({"lm"}, plan=SharingPlan.unshared(2)) if kind == "causal" else builders.model()
+    save_model(model, None, tmp_path / "hf", extra_config={"albertine": told})
+    assert albertine("convert", tmp_path / "hf", tmp_path / "there", "--to", to).code == 0
+    assert albertine("convert", tmp_path / "there", tmp_path / "back").code == 0
+    for folder in ("there", "back"):
+        for tree in (read_folder(tmp_path / folder).config, folder_config(tmp_path / folder)):
+            assert told.items() <= our_flags(tree).items()
+    first, last = (json.loads((tmp_path / name / "config.json").read_text()) for name in ("hf", "back"))
+    assert last == {name: first.get(name, value) for name, value in last.items()}
+
+
+def test_the_head_of_squad_2_goes_along_with_its_threshold(albertine: Command, tmp_path: Path) -> None:
+    model, family = builders.model(), AnswerOrNot(threshold=0.25)
+    head = JointAnswer(model, seed=1).head
+    told = family.config("albert", 0.1)
+    save_model(model, None, tmp_path / "hf", extra_tensors=head, extra_config=told)
+    refused = albertine("convert", tmp_path / "hf", tmp_path / "x", "--to", "lonepatient")
+    assert refused.code == 2 and "lonepatient has no place for answer_class.dense_0.bias" in said(refused.err)
+    assert albertine("convert", tmp_path / "hf", tmp_path / "g", "--to", "google").code == 0
+    assert albertine("convert", tmp_path / "g", tmp_path / "back").code == 0
+    first, last = (read_folder(tmp_path / name) for name in ("hf", "back"))
+    assert last.config == first.config and our_flags(last.config)["threshold"] == 0.25
+    assert last.extra.keys() == head.keys()
+    assert all(torch.equal(last.extra[name], x) for name, x in head.items())
+
+
+def test_what_makes_vectors_is_not_lost_unasked(albertine: Command, tmp_path: Path) -> None:
+    """A whitening beside a causal model: nothing but that is left out, and only by --lossy."""
+    model = xlnet_model({"lm"}, plan=SharingPlan.unshared(2))
+    learned = learned_config("causal")
+    files = {"whitening.safetensors": b"whatever"}
+    save_model(model, None, tmp_path / "hf", extra_config=learned, extra_files=files)
+    refused = albertine("convert", tmp_path / "hf", tmp_path / "x", "--to", "xlnet-tf")
+    assert refused.code == 2 and "xlnet-tf has no place for whitening.safetensors" in said(refused.err)
+    outcome = albertine("convert", tmp_path / "hf", tmp_path / "x", "--to", "xlnet-tf", "--lossy")
+    assert outcome.code == 0 and "Left out: whitening.safetensors" in said(outcome.out)
+    assert left_to_right(read_folder(tmp_path / "x"))
+
+
+def test_a_head_is_left_out_whole_or_not_at_all(albertine: Command, tmp_path: Path) -> None:
+    """Kills: tags by emissions alone that were tuned with a conditional random field."""
+    head = {"classifier.weight": torch.ones(3, 24), "classifier.bias": torch.ones(3)}
+    head |= {"crf.start": torch.ones(3)}
+    save_model(
+        builders.model(),
+        None,
+        tmp_path / "hf",
+        extra_tensors=head,
+        extra_config=head_config("albert", "tag", 0.1),
+    )
+    outcome = albertine("convert", tmp_path / "hf", tmp_path / "x", "--to", "lonepatient", "--lossy")
+    assert "Left out: classifier.bias, classifier.weight, crf.start, which" in said(outcome.out)
+    found = read_folder(tmp_path / "x")
+    assert not found.extra and task_of(found) is None
+
+
+def test_a_tokenizer_that_is_not_read_does_not_keep_the_weights(albertine: Command, tmp_path: Path) -> None:
+    package.save(builders.model(), WordPieceTokenizer(PIECES), tmp_path / "m")
+    file = tmp_path / "m" / "tokenizer_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"tokenizer_class": "BertJapaneseTokenizer"}))
+    refused = albertine("convert", tmp_path / "m", tmp_path / "x")
+    assert refused.code == 2 and "BertJapaneseTokenizer" in refused.err
+    assert "Or add --without-tokenizer, and the model goes alone" in said(refused.err)
+    outcome = albertine("convert", tmp_path / "m", tmp_path / "x", "--without-tokenizer")
+    assert outcome.code == 0 and said(outcome.out).endswith("x: written, without a tokenizer")
+    assert_same_model(package.load(tmp_path / "x"), builders.model())
+    assert not list((tmp_path / "x").glob("*vocab*")) and not list((tmp_path / "x").glob("tokenizer*"))

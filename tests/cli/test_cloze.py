@@ -90,5 +90,9 @@ def test_text_that_gives_no_questions_is_refused(albertine: Command, tmp_path: P
     small.write_text("Too short.\n", encoding="utf-8")
     refused = albertine("cloze", str(small), "-o", str(tmp_path / "out"))
     assert refused.code == 2 and "no two passages" in refused.err and not (tmp_path / "out").exists()
-    missing = albertine("cloze", str(tmp_path / "none"), "-o", str(tmp_path / "out"))
-    assert missing.code == 2 and "none" in missing.err
+    for more in ((), ("--language", "en")):  # then nothing is read before the folder is made
+        missing = albertine("cloze", str(tmp_path / "none"), "-o", str(tmp_path / "out"), *more)
+        assert missing.code == 2 and "none" in missing.err and not (tmp_path / "out").exists()
+    (tmp_path / "there").mkdir()
+    assert albertine("cloze", str(small), "-o", str(tmp_path / "there")).code == 2
+    assert (tmp_path / "there").is_dir()

@@ -10,9 +10,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from albertine.cli.checkup import machine
 from albertine.interop.google import save_checkpoint
 from albertine.interop.heads import head_config
 from albertine.interop.huggingface import save_model
+from albertine.model.backend.proof import KernelChoice
 from albertine.text.wordpiece import WordPieceTokenizer
 from tests.cli.conftest import Command
 from tests.interop.test_google import PIECES
@@ -93,3 +95,18 @@ def test_a_package_that_nobody_installed(albertine: Command, monkeypatch: pytest
 
     monkeypatch.setattr(metadata, "version", version)
     assert albertine("doctor").code == 0
+
+
+def test_what_was_chosen_for_products_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sizes at which int8 gains nothing, and what training takes, included."""
+    chosen = [
+        KernelChoice("int8", "unsigned", "qlinear", 1.0, 2.0, ((256, 256), (1024, 256))),
+        KernelChoice("training", "biases apart", "plain"),
+    ]
+    monkeypatch.setattr("albertine.model.backend.choices", lambda: chosen)
+    facts = machine()
+    assert facts["products in int8"] == (
+        "unsigned (qlinear), 2.0 times as fast as without; it gains nothing for products of 256 to 256, "
+        "1024 to 256 numbers, which stay as they are"
+    )
+    assert facts["training in bfloat16"] == "biases apart (plain)"

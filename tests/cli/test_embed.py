@@ -50,13 +50,15 @@ def test_vectors_as_json_lines(albertine: Command, folder: Path) -> None:
     assert [line["text"] for line in lines] == ["he was", "old"]
     found = np.array([line["vector"] for line in lines], dtype=np.float32)
     np.testing.assert_array_equal(found, Predictor(folder).embed(["he was", "old"]))
+    written = [number for line in lines for number in line["vector"]]
+    assert written == [float(str(number)) for number in found.ravel()], "more decimals than a float32 has"
 
 
 def test_every_line_of_stdin_is_a_row(
     albertine: Command, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(TEXTS) + "\n"))
-    monkeypatch.setattr("albertine.cli.embed.CHUNK", 2)
+    monkeypatch.setattr("albertine.tasks.predictor.CHUNK", 2)
     output = tmp_path / "vectors.npy"
     outcome = albertine("predict", "embed", folder, "-o", output, "--normalize")
     assert outcome.code == 0
@@ -188,6 +190,23 @@ def test_the_folder_of_the_vectors_is_made(albertine: Command, folder: Path, tmp
     assert "ends in .npy" in albertine("predict", "embed", folder, "a", "-o", tmp_path / "x.npy").err
 
 
+def test_vectors_that_are_there_are_not_replaced_unasked(
+    albertine: Command, folder: Path, tmp_path: Path
+) -> None:
+    output, source = tmp_path / "v.npy", tmp_path / "in.csv"
+    source.write_text("text\nhe was\n")
+    output.write_bytes(b"mine")
+    refused = albertine("predict", "embed", folder, "he was", "-o", output)
+    assert refused.code == 2 and "is there already. Pass --overwrite" in refused.err
+    assert output.read_bytes() == b"mine"
+    assert albertine("predict", "embed", folder, "he was", "-o", output, "--overwrite").code == 0
+    assert np.load(output).shape == (1, 32)
+    alone = albertine("predict", "embed", folder, "he was", "--overwrite")
+    assert alone.code == 2 and "belongs to --output" in " ".join(alone.err.split())
+    how = ("predict", "embed", folder, "--file", source, "-o", tmp_path / "out.csv")
+    assert [albertine(*how, *more).code for more in ((), (), ("--overwrite",))] == [0, 2, 0]
+
+
 def test_the_pooling_of_a_table_is_that_asked_for(folder: Path) -> None:
     asked, rows = Predictor(folder, precision="float32"), list(rows_of([{"text": "he was", "pair": "old"}]))
     ((_, told),) = vectors(asked, rows, pooling="cls")
@@ -210,7 +229,7 @@ def test_vectors_are_written_as_they_are(
 ) -> None:
     """Kills: all of them in memory three times over."""
     monkeypatch.setattr("sys.stdin", io.StringIO("a\nb\nc\n"))
-    monkeypatch.setattr("albertine.cli.embed.CHUNK", 2)
+    monkeypatch.setattr("albertine.tasks.predictor.CHUNK", 2)
     given: list[int] = []
     real = files.replace_durably
 

@@ -8,7 +8,6 @@ from shlex import split
 
 import pytest
 
-from albertine.cli.ensemble import _beside
 from tests.cli.conftest import Command
 
 OPTIONS = {
@@ -19,7 +18,7 @@ OPTIONS = {
     "report": {"--output", "--json"},
     "score": {
         *("--texts", "--max-length", "--sequences", "--pairs", "--no-pairs", "--memory", "--reach"),
-        *("--device", "--precision", "--json"),
+        *("--clamp", "--device", "--precision", "--json"),
     },
     "suite": {"--data", "--limit", "--device", "--precision", "--json"},
 }
@@ -73,7 +72,7 @@ def test_an_option_of_another_verb_is_refused(albertine: Command, verb: str) -> 
         outcome = albertine(verb, "blimp", "m", name, *value)
         says = (
             "write: albertine"
-            if verb == "evaluate" and name not in ("--data", "--limit", "--memory", "--reach")
+            if verb == "evaluate" and name not in ("--data", "--limit", "--memory", "--reach", "--clamp")
             else name
         )
         assert outcome.code == 2 and says in outcome.err and "Traceback" not in outcome.err, name
@@ -98,11 +97,3 @@ def test_an_option_of_another_verb_is_refused(albertine: Command, verb: str) -> 
 def test_what_means_nothing_together(albertine: Command, words: str, says: str) -> None:
     outcome = albertine(*words.split())
     assert outcome.code == 2 and says in " ".join(outcome.err.split()), outcome.err
-
-
-def test_an_ensemble_lies_beside_runs_that_were_moved(tmp_path: Path) -> None:
-    run = tmp_path / "moved" / "a"
-    run.mkdir(parents=True)
-    (run / "settings.yaml").touch()
-    assert _beside(run, Path("/gone")) == _beside(run / "best", Path("/gone")) == tmp_path / "moved"
-    assert _beside(Path("albertine-mini-en"), Path("/gone")) == Path("/gone")

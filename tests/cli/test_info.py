@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import albertine as package
+from albertine.cli.lookup import look_up
 from albertine.corpus.manifest import load_manifest
 from albertine.corpus.prepare import prepare
 from albertine.interop.google import save_checkpoint
@@ -19,6 +20,12 @@ from tests.cli.conftest import Command
 from tests.interop.test_xlnet import our_model as xlnet_model
 from tests.model import builders
 from tests.toy import toy_vocabulary
+
+
+@pytest.mark.parametrize("name", ["best", "final"])
+def test_a_run_is_told_by_its_model(tmp_path: Path, name: str) -> None:
+    save_model(builders.model(), None, tmp_path / "run" / name)
+    assert look_up(str(tmp_path / "run")) == look_up(str(tmp_path / "run" / name))
 
 
 def test_presets_are_listed_with_their_counts(albertine: Command) -> None:
@@ -106,6 +113,16 @@ def test_a_configuration_of_google_is_read_as_with_its_checkpoint(
     file.write_text(json.dumps(json.loads(file.read_text()) | {"model_type": "bert"}))
     if layout == "bert":  # which the file of transformers' says, where it is the erf form
         assert json.loads(albertine("info", file, "--json").out)["encoder"]["hidden_act"] == "gelu"
+
+
+def test_weights_beside_the_report_of_an_export_are_told(albertine: Command, tmp_path: Path) -> None:
+    """As everything else takes them."""
+    save_model(Model(builders.config()), None, tmp_path / "model")
+    report = {"answers": "classify", "source": {"name": "x", "digest": "y"}, "files": {}, "versions": {}}
+    (tmp_path / "model" / "export.json").write_text(json.dumps(report))
+    assert "with all pretraining heads" in albertine("info", tmp_path / "model").out
+    (tmp_path / "model" / "model.safetensors").unlink()
+    assert "classify" in albertine("info", tmp_path / "model").out
 
 
 def test_a_recipe(albertine: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from albertine.corpus import prepare as preparing
 from albertine.corpus.manifest import load_manifest
 from tests.cli.conftest import Command
 from tests.corpus.texts import library, write_lines
+from tests.text.test_documents import PROSE, wrapped
 
 
 def test_text_that_has_grown_goes_on_with_the_share_it_was_begun_with(
@@ -32,6 +33,17 @@ def test_text_that_has_grown_goes_on_with_the_share_it_was_begun_with(
     made = (corpus / "manifest.json").read_bytes()
     assert json.loads(made)["settings"]["held_out"] == 0.167
     assert albertine(*words).code == 0 and (corpus / "manifest.json").read_bytes() == made
+
+
+def test_narrow_lines_that_look_hard_wrapped_are_told(albertine: Command, tmp_path: Path) -> None:
+    text = tmp_path / "text"
+    text.mkdir()
+    for name in "ab":
+        (text / f"{name}.txt").write_text(wrapped(PROSE["en"], 30, "  "))
+    words = ("prepare", text, "--tokenizer", "albertine-mini-en", "--workers", 1, "--keep-duplicates", "-o")
+    told = " ".join(albertine(*words, tmp_path / "c").err.split())
+    assert "a.txt and 1 more look hard-wrapped, at 30 columns" in told and "pass --format book" in told
+    assert "hard-wrapped" not in albertine(*words, tmp_path / "d", "--format", "book").err
 
 
 def test_every_option_is_a_setting_of_the_corpus(albertine: Command, tmp_path: Path) -> None:

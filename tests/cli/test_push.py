@@ -140,6 +140,22 @@ def test_what_is_not_in_order_is_not_sent(albertine: Command, folder: Path, tmp_
         send(hub_upload.Shipment(folder, (), ()), "no owner")
 
 
+def test_an_export_is_sent_with_the_card_of_its_model(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "export.json").write_text(json.dumps({"files": {"onnx/model.onnx": {}}}))
+    with pytest.raises(ModelError, match=r"is an export without its onnx/model\.onnx"):
+        shipment(folder)
+    (folder / "onnx").mkdir()
+    (folder / "onnx" / "model.onnx").write_bytes(b"a graph")
+    sent = dict(shipment(folder).files)
+    assert {"onnx/model.onnx", "export.json", "config.json", "vocab.txt", "README.md"} <= sent.keys()
+    (folder / "README.md").unlink()
+    with pytest.raises(
+        ModelError, match=r"states a licence\. Put the card of the model that it was made from"
+    ):
+        shipment(folder)
+
+
 def test_a_vocabulary_of_another_name_is_sent(folder: Path) -> None:
     for file in ("tokenizer.json", "tokenizer_config.json", "spiece.model", "vocab.txt"):
         (folder / file).unlink(missing_ok=True)
@@ -147,3 +163,11 @@ def test_a_vocabulary_of_another_name_is_sent(folder: Path) -> None:
     (folder / "vocab-en.txt").write_text("".join(f"{piece}\n" for piece in pieces))
     (folder / "added_tokens.json").write_text(json.dumps({"[E1]": 7}))
     assert {"vocab-en.txt", "added_tokens.json"} <= dict(shipment(folder).files).keys()
+
+
+def test_what_is_named_as_vocabularies_are_stays(folder: Path) -> None:
+    """Kills: a pickle of gensim, or a list of customers, that goes up with the model."""
+    (folder / "other.model").write_bytes(b"\x80\x04")
+    (folder / "vocab-notes.txt").write_text("of somebody\n")
+    found = shipment(folder)
+    assert {"other.model", "vocab-notes.txt"} <= set(found.left) and "vocab.txt" in dict(found.files)

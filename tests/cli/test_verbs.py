@@ -528,6 +528,7 @@ def test_every_option_of_score_reaches_it(albertine: Command, monkeypatch: pytes
 
     monkeypatch.setattr("albertine.api.score", noted)
     words = ("--texts", "t", "--max-length", 16, "--sequences", 5, "--no-pairs", "--memory", 7, "--reach", 3)
+    words += ("--clamp", 9)
     assert albertine("score", "m", "c", *words, "--device", "cuda", "--precision", "int8", "--json").code == 0
     how = {"texts": [Path("t")], "max_length": 16, "sequences": 5, "pairs": False, "memory": 7, "reach": 3}
-    assert asked == [("m", Path("c"), how | {"device": "cuda", "precision": "int8"})]
+    assert asked == [("m", Path("c"), how | {"clamp": 9, "device": "cuda", "precision": "int8"})]

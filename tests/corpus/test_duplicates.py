@@ -55,7 +55,14 @@ def test_what_counts_as_the_same() -> None:
     same = content_digest(["The old man.", "He went home."])
     assert content_digest(["the OLD  man. He went", "home."]) == same
     assert content_digest(["The old man.", "He went home"]) != same
-    assert content_digest(["The\u00a0old\tman.", "He\u3000went home."]) == same
     beginning = ["The old man went home. " * 1000] * 3
     assert content_digest([*beginning, "He slept."]) != content_digest([*beginning, "He woke."])
     assert len(same) == 16 and content_digest(["\ud800"]) != same
+
+
+def test_what_is_held_out_stays_so_in_later_versions() -> None:
+    """Corpora that are prepared again, and those of the released models, draw from these digests."""
+    import hashlib
+
+    expected = hashlib.blake2b("the\told\u3000man.hewent\u00a0home.".encode(), digest_size=16).digest()
+    assert content_digest(["The\told\u3000man.", "He went\u00a0home."]) == expected

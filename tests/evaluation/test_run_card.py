@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,14 +17,15 @@ import yaml
 import albertine
 from albertine.cli.app import run as command
 from albertine.errors import RunError, SettingsError
-from albertine.evaluation import card_sections, intervals
-from albertine.evaluation.hub_results import result_files
+from albertine.evaluation import card_sections, intervals, run_card
+from albertine.evaluation.hub_results import HUB, model_index, result_files
 from albertine.evaluation.run_card import write_card
 from albertine.evaluation.run_facts import Facts, Score, facts_of
 from albertine.evaluation.runs import RECORD
 from albertine.evaluation.spread import Spread
 from albertine.evaluation.stated import Stated, emissions
-from albertine.interop.card import head_of, model_card, shape_in_words, stated
+from albertine.interop.card import Card, head_of, model_card, shape_in_words, stated
+from albertine.interop.card import text as card_text
 from albertine.interop.huggingface import save_model
 from albertine.interop.huggingface_config import config_json
 from albertine.interop.model_folder import ModelFolder
@@ -340,7 +342,7 @@ def test_a_pretrained_model(runs: Path, tmp_path: Path) -> None:
     assert "held out" in told["scores"] and "A score without an interval" in told["scores"]
     assert str(runs.parent) not in page and not (model / ".eval_results").exists()
     rows = [{"task": "mlm", "accuracy": 0.5, "count": 100, "baseline": 0.25, "loss": 3.0}]
-    for floor, chance in (({}, "0.2500"), ({"floor": 0.125}, "0.1250")):  # of which some are shown
+    for floor, chance in (({}, "0.2500"), ({"floor": 0.375}, "0.3750")):  # of which some are shown
         (model / "scores.json").write_text(json.dumps([rows[0] | floor]))
         write_card(model, Stated())
         assert (
@@ -356,6 +358,41 @@ def test_a_suite_may_stand_alone(tmp_path: Path) -> None:
         (tmp_path / "scores.json").write_text(json.dumps(tree))
         (score,) = facts_of(tmp_path).scores
         assert (score.metric, score.value, score.what, score.count) == ("right", 0.6, "blimp", 400)
+
+
+def test_scores_that_are_nested_without_end_are_none(tmp_path: Path) -> None:
+    (tmp_path / "scores.json").write_text("[" * 100_000)
+    assert facts_of(tmp_path).scores == ()
+
+
+BOMB = "a0: &a0 {x: 1}\n" + "".join(
+    f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 10)}]}}\n" for i in range(1, 7)
+)
+
+
+@pytest.mark.parametrize(
+    "head",
+    ["license: [mit", "license: 2026-11-31", "license: !!bool maybe", BOMB],
+    ids=lambda text: text[:12],
+)
+def test_a_head_that_cannot_be_read_stays(head: str) -> None:
+    """Kills: what a person wrote, lost for a bracket; a head that is merged for hours."""
+    start, before = time.process_time(), f"---\n{head}\n---\n\nMine.\n"
+    assert head_of(before) == {}
+    page = card_text(Card({"license": "mit"}, {"model": "# A model"}), before)
+    assert time.process_time() - start < 1
+    assert head_of(page) == {"license": "mit"} and head in page and "Mine." in page
+    assert page.count("---\n") == 4
+
+
+@pytest.mark.parametrize(("by_length", "chance"), [(0.6, 0.6), (0.4, 0.52), (None, 0.52)])
+def test_an_order_that_lengths_tell_is_no_skill(
+    by_length: float | None, chance: float, tmp_path: Path
+) -> None:
+    row = {"task": "sop", "accuracy": 0.62, "count": 100, "baseline": 0.52, "by_length": by_length}
+    (tmp_path / "scores.json").write_text(json.dumps([row]))
+    (score,) = facts_of(tmp_path).scores
+    assert score.chance == chance
 
 
 def test_intervals_that_do_not_stand_in_the_table_are_not_explained() -> None:
@@ -506,8 +543,33 @@ def test_intervals() -> None:
 )
 def test_a_set_asked_otherwise_is_no_benchmark(data: str, kind: str, metric: str) -> None:
     facts = Facts(data=data, settings={"task": {"kind": kind}}, scores=(Score(metric, 0.5, "dev"),))
-    assert result_files(facts) == {}
-    assert result_files(replace(facts, settings={"task": {}})) != {}
+    asked = replace(facts, settings={"task": {}})
+    assert result_files(facts) == {} and result_files(asked) != {}
+    for one, kind in ((facts, data), (asked, HUB[data].dataset)):
+        (index,) = model_index(one, "a", None) or ()
+        said = index["results"][0]["dataset"]
+        assert said["type"] == kind and ("config" in said) == (one is asked)
+
+
+def test_scores_of_an_earlier_card_go_where_they_are_none_any_more(
+    tuned: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kills: a file that is sent with the model long after the card has no such score."""
+    place = tuned / "best" / ".eval_results"
+    write_card(tuned / "best", Stated())
+    (place / "of somebody.yaml").write_text("[]")
+    monkeypatch.setattr(run_card, "result_files", lambda facts: {})
+    write_card(tuned / "best", Stated())
+    assert [file.name for file in place.iterdir()] == ["of somebody.yaml"]
+
+
+def test_scores_beside_a_card_that_is_not_ours_stay(tuned: Path) -> None:
+    place = tuned / "best" / ".eval_results"
+    place.mkdir()
+    (place / "mrpc.yaml").write_text("[]")
+    (tuned / "best" / "README.md").write_text("# A model of mine\n")
+    write_card(tuned / "best", Stated())
+    assert {file.name for file in place.iterdir()} == {"mrpc.yaml", "sst-2.yaml"}
 
 
 def test_questions_of_one_passage_are_not_independent() -> None:

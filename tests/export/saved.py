@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -56,6 +56,21 @@ def embedder(
     files = sentence_files(Embedder(base, pooling, normalize))
     said = head_config("albert", "embed", 0.1, pooling=pooling)
     save_model(base, tokenizer(), folder, extra_config=said, extra_files=files)
+    return folder
+
+
+def of_two_texts(folder: Path, task: Literal["classify", "answer"], **changes: Any) -> Path:
+    """A model that was tuned to tell three classes of pairs, or to answer questions, and is sure of it."""
+    base = model(**changes)
+    if task == "classify":
+        tuned = Classifier(base, 3, seed=3)
+        said = head_config("albert", task, 0.1, names=("x", "y", "z"), kind="single", pairs=True)
+    else:
+        tuned = Classifier(base, 2, per_token=True, name="qa_outputs", seed=3)
+        said = head_config("albert", task, 0.1)
+    with torch.no_grad():
+        tuned.head[f"{tuned.name}.bias"].add_(2.0)
+    save_model(base, tokenizer(), folder, extra_tensors=tuned.eval().head, extra_config=said)
     return folder
 
 

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import albertine
+from albertine.bench.inputs import inputs
 from albertine.errors import RunError, SettingsError
 from albertine.export.archive import OtherProcess, save_program
 from albertine.export.formats import ExportOptions
@@ -22,6 +23,7 @@ from albertine.export.make import export
 from albertine.export.opened import opened
 from albertine.export.verify import verify
 from albertine.padding import from_padded
+from benchmarks import exports
 from tests.export import saved
 from tests.export.heads import PLANS, head_of
 
@@ -86,6 +88,18 @@ def test_packed_texts_do_not_see_each_other(folder: Path) -> None:
     together = logits(ids, ends)
     alone = [logits(ids[a:b], [0, b - a]) for a, b in pairwise(ends)]
     assert together.shape == (3, 3) and np.abs(together - np.concatenate(alone)).max() < 1e-5
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_benchmark_asks_it_in_its_own_process(packed: bool, folder: Path) -> None:
+    """Kills: other tokens than everyone else's; a packed archive that is asked for padding."""
+    head = opened(folder.parent / "source").head
+    batch = inputs("varied", [5, 16, 9], head.base.config.vocab_size)
+    file = folder / "torch" / ("model_packed.pt2" if packed else "model.pt2")
+    with torch.no_grad():
+        (wanted,) = head.source(batch.packed, None)
+    found = exports._way(file, "float32", packed, 1)(batch)
+    assert (found - wanted).abs().max() < 1e-5
 
 
 def test_relative_positions_have_no_packed_archive(tmp_path: Path) -> None:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import pytest
+import torch
+
+from albertine.errors import ModelError
+from albertine.export.formats import ExportOptions, check_options, format_of
+from albertine.export.make import Exported
+from benchmarks import exports
 from benchmarks.exported import exported, foreign, without_torch
 
 RESULT = {
@@ -40,6 +48,31 @@ def test_the_page_tells_sizes_shares_and_ratios(tmp_path: Path) -> None:
     assert "| export int8 | 11.8 | 74 of 98, refused |" in page and "| export float32 | 46.7 |  |" in page
     assert "| export int8 | 27.7 | 0.9997 |" in page and "BUSY" in page
     assert "| export int8 / transformers float32 | 5.69 |" in page
+
+
+def test_every_format_takes_part(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Kills: latencies of ONNX alone; an 8-bit export that is refused and then not measured at all."""
+    asked: list[tuple[Any, Any]] = []
+
+    def exported(folder: Path, out: Path, to: list[str], *, head: str, options: ExportOptions) -> Any:
+        asked.append((to, options))
+        if to == ["openvino"] and options.int8:
+            raise ModelError("is another model")
+        files = {"onnx": "onnx/model.onnx", "openvino": "openvino/openvino_model.xml", "torch": "model.pt2"}
+        said = {"layout": "padded", "bytes": 1, "greatest_difference": 0.0, "least_cosine": 1.0}
+        return Exported(out, {"files": {files[to[0]]: said | {"precision": "float32"}}}, [])
+
+    monkeypatch.setattr(exports, "export", exported)
+    monkeypatch.setattr(exports, "_in_8_bits", lambda *of: (tmp_path / "refused.xml", {"quantised": 7}))
+    monkeypatch.setattr(exports, "_way", lambda *of: lambda given: torch.zeros(1))
+    ways, told = exports.exports(tmp_path, tmp_path, 1)
+    names = {f"export {name} float32" for name in ("ONNX", "OpenVINO", "torch")}
+    assert ways.keys() == told.keys() == names | {"export OpenVINO int8"}
+    assert told["export OpenVINO int8"] == {"bytes": 0, "quantised": 7, "refused": "is another model"}
+    assert [to for to, _ in asked] == [["onnx"], ["openvino"], ["openvino"], ["torch"]]
+    for to, options in asked:
+        check_options(options, {name: format_of(name) for name in to})
+        assert all(file.is_file() for file in options.sample)
 
 
 def test_the_page_tells_what_other_programs_computed(tmp_path: Path) -> None:

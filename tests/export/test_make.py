@@ -20,7 +20,7 @@ from albertine.export.graph import graph_of
 from albertine.export.make import _verified, export
 from albertine.export.opened import Opened, opened
 from albertine.export.outputs import Head
-from albertine.export.verify import Arrays, Compared, Verified, rounding_of
+from albertine.export.verify import Arrays, Compared, Run, Verified, rounding_of
 from albertine.interop.heads import task_in
 from albertine.interop.hub_upload import shipment
 from albertine.interop.huggingface import read_folder
@@ -161,9 +161,11 @@ def test_an_export_is_told_where_a_model_is_wanted(in_torch: Torch, classifier: 
     """And what to do about it; kills: the advice to fetch weights that an export never had."""
     out = export(classifier, tmp_path / "out").folder
     wanted = r"is an export of classify, which has no weights\. Use the model that it was made from"
-    for use in (read_folder, opened, shipment):
+    for use in (read_folder, opened):
         with pytest.raises(ModelError, match=wanted):
             use(out)
+    (out / "README.md").write_text("---\nlicense: mit\n---\n")  # of its model; then it may be sent
+    assert {"export.json", "config.json", "README.md"} <= dict(shipment(out).files).keys()
     for report in ("{}", '{"source": 3}', "damaged"):
         (out / "export.json").write_text(report)
         with pytest.raises(ModelError, match="is an export, which has no weights"):
@@ -339,6 +341,41 @@ def test_places_that_are_not_the_models_are_no_export(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="points elsewhere"):
         _verified(source, ExportedFile("m.onnx", "float32", nowhere))
     assert _verified(source, ExportedFile("m.onnx", "float32", run)).places == 1
+
+
+def test_a_coarse_format_that_points_elsewhere_is_another_model(tmp_path: Path) -> None:
+    """Kills: probabilities compared in the order of their ranks, whosever they are; two places that are as
+    likely taken for a difference; the ends of one start held against those of another."""
+    head, run = asked("answer or not", False)
+    assert isinstance(head, Head)
+    with torch.no_grad():
+        for x in head.joint.start_logits.parameters():  # type: ignore[attr-defined]
+            x.mul_(40)  # a new head finds all places as likely
+
+    def moved(part: str) -> Run:
+        def answer(inputs: Arrays) -> Arrays:
+            return {name: x + 1 if name == f"{part}_top_index" else x for name, x in run(inputs).items()}
+
+        return answer
+
+    source = Opened(tmp_path, "", head, "answer", {}, None)
+    for part in ("start", "end"):
+        with pytest.raises(ModelError, match="is another model"):
+            _verified(source, ExportedFile("m.onnx", "int8", moved(part)))
+    assert _verified(source, ExportedFile("m.onnx", "int8", run)).cosine > 0.999
+
+    batch = list(verify.batches(head.base.config))[-1]
+    told = run(batch)
+    ranks = [1, 0, 2, 3, 4]
+    turned = {name: x[:, ranks] for name, x in told.items() if name.startswith("start")}
+    for name in ("end_top_log_probs", "end_top_index"):
+        turned[name] = told[name].reshape(len(told[name]), -1, 5)[:, :, ranks].reshape(told[name].shape)
+    assert verify._same_places(told, turned) == pytest.approx([1] * len(verify._same_places(told, told)))
+
+    likely = np.array([0.5, 0.1, 0.1])
+    one, other = (np.array([4, 7, last]) for last in (2, 9))
+    assert verify._alike((one, likely), (other, likely)) == pytest.approx(1)
+    assert verify._alike((one, likely), (one[::-1], likely)) < 0.9
 
 
 def test_a_model_that_says_no_numbers_is_no_source() -> None:

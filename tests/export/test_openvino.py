@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from albertine.bench.inputs import inputs
 from albertine.errors import ModelError, RunError, SettingsError
 from albertine.export import calibrated
 from albertine.export.formats import ExportOptions
 from albertine.export.make import export
 from albertine.export.opened import opened
 from albertine.export.openvino import Asked, narrowed, precise
-from albertine.export.verify import LEAST_SHAPES, text_batches
+from albertine.export.verify import LEAST_SHAPES, batches, text_batches
+from albertine.inference.whitening import sentences_of
+from albertine.model.plan import SharingPlan
+from benchmarks import exports
 from tests.export import saved
 
 openvino = pytest.importorskip("openvino")
@@ -77,6 +83,19 @@ def test_what_the_runtime_computes_is_told(told: dict[str, Any]) -> None:
     assert sum(small.get(kind, 0) for kind in ("u8", "i8")) in (18, 21) and small["u8"] == 18
 
 
+def test_the_benchmark_asks_it_in_its_own_format(folder: Path) -> None:
+    """Kills: another output than the states, bfloat16 where float32 is measured."""
+    source = opened(folder.parent / "source").head.base
+    batch = inputs("varied", [5, 16, 9], source.config.vocab_size)
+    with torch.no_grad():
+        wanted = source.encoder(batch.packed).last_hidden
+    apart = {}
+    for end, precision in {"": "float32", "_bf16": "bfloat16", "_int8": "int8"}.items():
+        found = exports._way(folder / f"openvino/openvino_model{end}.xml", precision, False, 1)(batch)
+        apart[precision] = float((found[batch.padded["attention_mask"].bool()] - wanted).abs().max())
+    assert apart["float32"] < 1e-5 < apart["bfloat16"] < 1 > apart["int8"] > 1e-3
+
+
 def test_places_stay_exact_where_the_processor_computes_in_bfloat16(folder: Path) -> None:
     """Beyond 256 a place is no number of bfloat16: unmarked angles would turn the last words of a long text
     elsewhere."""
@@ -108,8 +127,6 @@ def _large(node: Any) -> bool:
 
 
 def test_weights_of_bfloat16_are_rounded_and_not_cut(folder: Path) -> None:
-    import torch
-
     source = opened(folder.parent / "source").head.base
     wanted = source.encoder.embeddings.word.weight.detach().bfloat16().float().numpy()
     model = model_of(folder / "openvino/openvino_model_bf16.xml")
@@ -156,6 +173,61 @@ def test_int8_needs_text(tmp_path: Path) -> None:
     known = set(np.concatenate([row["input_ids"][0] for row in rows]).tolist())
     real = [batch["input_ids"][batch["attention_mask"] != 0] for batch in asked]
     assert {int(token) for ids in real for token in ids} == known
+
+
+PAIRS: dict[str, tuple[dict[str, Any], bool | None]] = {
+    "answer": ({}, True),
+    "choose": ({}, None),
+    "tag": ({}, False),
+    "embed": ({"pooling": "compared"}, False),
+    "classify": ({}, None),
+    "classify pairs": ({"pairs": True}, True),
+    "classify texts": ({"pairs": False}, False),
+    "classify compared": ({"pooling": "compared"}, True),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_head_of_two_texts_is_measured_and_asked_by_two(name: str, tmp_path: Path) -> None:
+    """Kills: ranges of activations, and a comparison, in which segment 1 does not occur."""
+    flags, wanted = PAIRS[name]
+    source = opened(saved.embedder(tmp_path / "m", **MILD))
+    source = replace(source, answers=name.split()[0], config={"albertine": flags})
+    (tmp_path / "text.txt").write_text("\n\n".join(saved.TEXT.split("\n")[:8]), encoding="utf-8")
+    rows = calibrated.calibration(source, [tmp_path / "text.txt"])
+    of_two = [bool(row["token_type_ids"].any()) for row in rows]
+    sentences = sentences_of([tmp_path / "text.txt"])
+    assert len(rows) == (len(sentences) if wanted is False else len(sentences) // 2)
+    assert (
+        of_two
+        == {None: [False, False, True, True] * 9, True: [True] * 99, False: [False] * 99}[wanted][: len(rows)]
+    )
+    if wanted:
+        tokenizer = saved.tokenizer()
+        ids, types = tokenizer.layout(*map(tokenizer.encode, sentences[2:4]), max_length=32)
+        assert rows[1]["input_ids"][0].tolist() == ids and rows[1]["token_type_ids"][0].tolist() == types
+    seen: dict[bool, int] = {False: 0, True: 0}
+    for batch, plain in zip(
+        text_batches(source.head.base.config, rows), batches(source.head.base.config), strict=True
+    ):
+        assert np.array_equal(batch["attention_mask"], plain["attention_mask"])
+        for own, types in zip(batch["token_type_ids"], plain["token_type_ids"], strict=True):
+            assert np.array_equal(own, types) or not own.any()
+            seen[bool(own.any())] += 1
+    assert (seen[True] > 5) == (wanted is not False) and (seen[False] > 12) == (wanted is not True)
+
+
+@pytest.mark.parametrize("task", ["classify", "answer"])
+def test_heads_of_two_texts_have_8_bits(task: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibrated, "SENTENCES", 16)  # which is quicker
+    (tmp_path / "text.txt").write_text(saved.TEXT, encoding="utf-8")
+    options = ExportOptions(int8=True, sample=(tmp_path / "text.txt",))
+    source = saved.of_two_texts(tmp_path / "m", task, plan=SharingPlan.shared(1), **MILD)
+    export(source, tmp_path / "out", ["openvino"], options=options)
+    report = json.loads((tmp_path / "out" / "export.json").read_text())
+    told = report["files"]["openvino/openvino_model_int8.xml"]
+    assert report["answers"] == task and told["least_cosine"] >= 0.999
+    assert told["quantised"] / told["products"] >= 70 / 97
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@ make; tags are those of a random field alone, which reads the same logits."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ FAMILIES: dict[str, Family] = {
     "single": Classify("single", ("a", "b", "c"), (), 16),
     "multi": Classify("multi", ("a", "b", "c"), (), 16),
     "score": Classify("score", (), (), 16),
+    "cross-encoder": Classify("score", (), (), 16),
     "compared": Classify("single", ("a", "b"), (), 24, pooling="compared"),
     "tag": Tag(tags_of(["X", "Y"]), 20),
     "crf": Tag(tags_of(["X", "Y"], "bioes"), 20, crf=True),
@@ -48,12 +50,19 @@ FAMILIES: dict[str, Family] = {
     "choose": Choose(24),
     "relate": Relate(("p", "q"), 24),
     "embed": Embed("cosine", 16, normalize=True),
+    "embed by depths": Embed("cosine", 16, "depths", normalize=True),
+    "embed whitened": Embed("cosine", 16, "whitened", normalize=True),
 }
 PAIRS: list[Any] = ["the old man", ("a house", "was good"), LONG]
+TWO = [("a house", "was good"), ("the old man", LONG), (LONG, "who")]
 PRINTED: list[Any] = [{"text": text, "pair": "the house"} for text in TEXTS]
 ASKED = [{"context": passage, "question": question} for question, passage in PASSAGES]
 QUESTIONS: dict[str, list[tuple[str, list[Any]]]] = {
     "single": [("classify", [PAIRS]), ("predict", [TEXTS])],
+    "multi": [("classify", [PAIRS]), ("predict", [TEXTS])],
+    "score": [("classify", [PAIRS]), ("predict", [TEXTS])],
+    "cross-encoder": [("classify", [TWO]), ("predict", [TEXTS])],
+    "compared": [("classify", [TWO])],
     "crf": [("tag_all", [[*TEXTS, ""]]), ("predict", [TEXTS])],
     "answer": [("likely_spans", [PASSAGES]), ("predict", [ASKED])],
     "answer or not": [("likely_spans", [PASSAGES]), ("answer", [*PASSAGES[0]]), ("predict", [ASKED])],
@@ -95,6 +104,10 @@ def tuned(name: str, folder: Path) -> Path:
             if not part.startswith("base."):
                 x.copy_(0.7 * torch.randn(x.shape, generator=draws))
     save_tuned(model, tokenizer, family, folder)
+    if name == "cross-encoder":  # as a stranger's says nothing of its one number, whose sigmoid is meant
+        told = json.loads((folder / "config.json").read_text())
+        told = {key: x for key, x in told.items() if key not in ("problem_type", "sentence_transformers")}
+        (folder / "config.json").write_text(json.dumps(told))
     return folder
 
 

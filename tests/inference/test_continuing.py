@@ -16,7 +16,7 @@ import torch
 import transformers
 
 from albertine.cli.app import run
-from albertine.errors import DataError, ModelError
+from albertine.errors import DataError, ModelError, SettingsError
 from albertine.inference.continuing import Continuation, Going
 from albertine.inference.search import Draw, Search
 from albertine.inference.writing import write
@@ -226,3 +226,9 @@ def test_without_a_memory_the_next_token_sees_the_newest_ones(
     torch.testing.assert_close(said, Continuation(model, tokenizer, [ids], going).first)
     beyond = Continuation(model, tokenizer, [ids], replace(going, segment=6)).first
     torch.testing.assert_close(beyond, Continuation(model, tokenizer, [ids[4:]], going).first)
+
+
+@pytest.mark.parametrize("given", [{"memory": 0, "segment": 0}, {"segment": -1}, {"memory": -1}])
+def test_segments_in_which_nothing_is_read_are_told(given: dict[str, int]) -> None:
+    with pytest.raises(SettingsError, match="segments of 1 token or more, and a memory of 0 or more"):
+        Going(**given)

@@ -21,9 +21,10 @@ import albertine
 from albertine import Predictor
 from albertine.errors import ModelError, SettingsError, needs_torch
 from albertine.export.make import export
+from albertine.inference.chances import sigmoid
 from albertine.inference.exported import ExportedModel
 from albertine.inference.tags import Transitions, allowed, tags_of
-from tests.inference.exports import QUESTIONS, TEXTS, exported, tuned
+from tests.inference.exports import QUESTIONS, TEXTS, TWO, exported, tuned
 from tests.inference.torch_free_driver import asked
 from tests.serving.test_process import ask as fetched
 from tests.serving.test_process import process
@@ -115,6 +116,12 @@ def test_answers_hold_more_than_nothing(folders: Folders) -> None:
     """So that the comparison above is of something."""
     assert any(Predictor(folders["crf"][1]).tag_all(TEXTS))
     assert any(Predictor(folders["relate"][1]).relate_all(TEXTS))
+    squashed, raw = (
+        [row["score"] for row in Predictor(folders[name][1]).classify(TWO)]
+        for name in ("cross-encoder", "score")
+    )
+    assert squashed == pytest.approx(sigmoid(np.array(raw)).tolist(), abs=TOLERANCE)
+    assert any(not 0 <= x <= 1 for x in raw)
     assert len({g.token for g in Predictor(folders["fill-mask"][1]).fill_mask("a [MASK]")[0]}) == 5
 
 
@@ -153,6 +160,20 @@ def test_vectors_of_another_pooling_are_pooled_here(folders: Folders) -> None:
     assert graph.embed([]).shape == model.embed([]).shape == (0, 32)
     with pytest.raises(ModelError, match="to pool by `depths`"):
         graph.embed(TEXTS, pooling="depths")
+
+
+@pytest.mark.parametrize("name", ["embed by depths", "embed whitened"])
+def test_vectors_that_no_state_gives_are_told_before_their_norm_too(name: str, tmp_path: Path) -> None:
+    """Kills: a graph of vectors of length 1 that refuses `normalize=False`, which its model folder takes."""
+    model, graph = (Predictor(folder, precision="float32") for folder in exported(name, tmp_path))
+    for normalize in (None, True, False):
+        wanted = model.embed(TEXTS, normalize=normalize)
+        np.testing.assert_allclose(graph.embed(TEXTS, normalize=normalize), wanted, atol=TOLERANCE)
+    assert (np.abs(np.linalg.norm(wanted, axis=1) - 1) > 0.1).all()
+    assert isinstance(graph.model, ExportedModel)
+    graph.model.outputs.pop("sentence_embedding_raw")  # as exports of earlier were
+    with pytest.raises(ModelError, match=r"length 1 alone\. Export the model again"):
+        graph.embed(TEXTS, normalize=False)
 
 
 def test_states_are_pooled_as_the_folder_says(folders: Folders, tmp_path: Path) -> None:

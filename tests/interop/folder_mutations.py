@@ -28,6 +28,11 @@ from albertine.errors import AlbertineError
 from albertine.interop.google import save_checkpoint
 from albertine.interop.huggingface import read_folder, save_model
 from albertine.model.plan import SharingPlan
+from albertine.text.load import load_tokenizer
+from albertine.text.modelproto import Piece, PieceType, serialize
+from albertine.text.sentencepiece import ALBERT, XLNET, SentencePieceTokenizer
+from albertine.text.tokenizer import SpecialPieces
+from albertine.text.wordpiece import BERT, WordPieceTokenizer
 from tests.interop.mutations import _changed
 from tests.interop.test_xlnet import our_model as xlnet_model
 from tests.model import builders
@@ -41,8 +46,19 @@ ODD: tuple[Any, ...] = (
 )  # fmt: skip
 
 
+def vocabulary(special: SpecialPieces) -> SentencePieceTokenizer:
+    """A small SentencePiece model of ALBERT's kind or XLNet's."""
+    kinds = dict.fromkeys(vars(special).values(), PieceType.CONTROL) | {special.unk: PieceType.UNKNOWN}
+    names = [*kinds, *(f"{start}{c}" for start in ("▁", "") for c in "abcdefghij1,"), "1,"]
+    pieces = [Piece(n, -float(i), kinds.get(n, PieceType.NORMAL)) for i, n in enumerate(names)]
+    return SentencePieceTokenizer(serialize(pieces, b""))
+
+
 def originals(root: Path) -> dict[str, Path]:
-    """A small sound folder of every layout."""
+    """A small sound folder of every layout, with its tokenizer; two have theirs in tokenizer.json alone."""
+    words_of = WordPieceTokenizer([*vars(BERT).values(), *"abcdefghij北京", "##a"])
+    parts_of, xlnets = vocabulary(ALBERT), vocabulary(XLNET)
+    tokenizers = {"albert": parts_of, "ours": parts_of, "xlnet": xlnets, "xlnet-tf": xlnets}
     tied, words = SharingPlan.shared(3), {"embedding_mapping": "words"}
     modern = {"norm": "pre", "feed_forward": "gated", "biases": False, "type_vocab_size": 0}
     made = {
@@ -56,14 +72,17 @@ def originals(root: Path) -> dict[str, Path]:
         "product": (builders.model(tied, **words), "transformers"),
     }
     for name, (model, layout) in made.items():
-        save_model(model, None, root / name, layout=layout)  # type: ignore[arg-type]
+        tokenizer = tokenizers.get(name, words_of)
+        save_model(model, tokenizer, root / name, layout=layout)  # type: ignore[arg-type]
+    (root / "modernbert" / "vocab.txt").unlink()
+    (root / "ours" / "spiece.model").unlink()
     for wanted, model in (
         ("google", builders.model(SharingPlan.grouped(4, 2))),
         ("brightmart", builders.model(tied, **words)),
         ("bert4keras", builders.model(SharingPlan.unshared(2))),
         ("xlnet-tf", xlnet_model(plan=SharingPlan.unshared(2))),
     ):
-        save_checkpoint(model, None, root / wanted, wanted)
+        save_checkpoint(model, tokenizers.get(wanted, words_of), root / wanted, wanted)
     for name in ("lonepatient/groups", "lonepatient/bright", "tensorflow/bert4keras/unshared"):
         shutil.copytree(KEPT / name, root / name.replace("/", "-"))
     _shards(root / "albert", root / "shards")
@@ -81,8 +100,8 @@ def _shards(whole: Path, folder: Path) -> None:
 
 
 def mutated(original: Path, case: int, folder: Path) -> bool:
-    """Damage a copy of a folder and read it; the result is whether it was read. Any error but ours gets
-    out."""
+    """Damage a copy of a folder, and read its tokenizer and it; the result is whether it was read. Any error
+    but ours gets out."""
     rng = np.random.default_rng([17, case])
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(original, folder, ignore=shutil.ignore_patterns("*.npz", "README.md"))
@@ -94,6 +113,8 @@ def mutated(original: Path, case: int, folder: Path) -> bool:
     try:
         with suppress(AlbertineError):
             copies_behind(str(folder))
+        with suppress(AlbertineError):
+            load_tokenizer(folder)
         look_up_model(str(folder))
         read_folder(folder)
         return True
@@ -120,7 +141,7 @@ def _bytes(folder: Path, rng: np.random.Generator) -> None:
 
 def _words(folder: Path, rng: np.random.Generator) -> None:
     """Words of a configuration: missing, or with a value of another kind."""
-    path = _file(folder, rng, "*config*.json", "*.index.json")
+    path = _file(folder, rng, "*config*.json", "*.index.json", "tokenizer.json")
     try:
         tree = {} if path is None else json.loads(path.read_text(encoding="utf-8", errors="replace"))
     except ValueError:

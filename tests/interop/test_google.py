@@ -25,11 +25,12 @@ from albertine.errors import ModelError, SettingsError
 from albertine.interop.google import NAME, google_config, save_checkpoint
 from albertine.interop.google_config import google_json, read_google
 from albertine.interop.google_names import Kind, keymap, kind_of, without_slots
-from albertine.interop.heads import task_of
+from albertine.interop.heads import is_joint, task_of
 from albertine.interop.hub_upload import shipment
 from albertine.interop.huggingface import read_folder, save_model
 from albertine.interop.model_files import checkpoint_in
 from albertine.interop.tensorflow_bundle import open_bundle, read_index, write_bundle
+from albertine.model.joint import JointAnswer
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.model.presets import preset
@@ -259,6 +260,66 @@ def test_heads_of_an_encoder_that_transformers_does_not_compute(head: str, tmp_p
     assert found.config["model_type"] == "albertine" and "architectures" not in found.config
     assert task_of(found) == {"classifier": "classify", "qa_outputs": "answer"}[head]
     assert all(torch.equal(found.extra[name], x) for name, x in extra.items())
+
+
+JOINT = {
+    "start_logits/dense": (24, 1),
+    "end_logits/dense_0": (48, 24),
+    "end_logits/dense_1": (24, 1),
+    "answer_class/dense_0": (48, 24),
+}
+"""Layers of Google's head for SQuAD 2.0 (`squad_utils.py:create_v2_model`), with their kernels' shapes."""
+
+
+@pytest.mark.parametrize("wanted", ["google", "bert4keras", "xlnet-tf"])
+def test_the_head_of_squad_2_comes_back_as_it_was(wanted: str, tmp_path: Path) -> None:
+    unshared = SharingPlan.unshared(2)
+    base = xlnet_model(plan=unshared) if wanted == "xlnet-tf" else builders.model(unshared)
+    head = JointAnswer(base, seed=1).head
+    assert save_checkpoint(base, None, tmp_path / "m", wanted, extra_tensors=head) == ()
+    stored = variables(tmp_path / "m")
+    shapes = {f"{name}/kernel": shape for name, shape in JOINT.items()}
+    shapes |= {f"{name}/bias": shape[1:] for name, shape in JOINT.items()}
+    shapes |= {f"end_logits/LayerNorm/{part}": (24,) for part in ("gamma", "beta")}
+    shapes |= {"answer_class/dense_1/kernel": (24, 1)}  # which has no bias
+    assert {
+        name: tuple(stored[name].shape) for name in stored if "_logits/" in name or "class/" in name
+    } == shapes
+    found = read_folder(tmp_path / "m")
+    assert not found.left_aside and found.extra.keys() == head.keys()
+    assert all(torch.equal(found.extra[name], x) for name, x in head.items())
+    assert task_of(found) == "answer" and is_joint(found.extra)
+    named = found.config.get("architectures") == ["XLNetForQuestionAnswering"]
+    assert named == (wanted == "xlnet-tf") and ("start_n_top" in found.config) == named
+
+
+@torch.no_grad()
+def test_the_head_of_squad_2_computes_what_googles_does(tmp_path: Path) -> None:
+    """By the order in which its code puts rows side by side: a token before the start that it is seen with,
+    the expected start before [CLS]."""
+    model = JointAnswer(builders.model(), seed=1).eval()
+    save_checkpoint(model.base, None, tmp_path / "m", "google", extra_tensors=model.head)
+    found, (x, start, cls) = variables(tmp_path / "m"), torch.randn(3, 5, 24).unbind()
+
+    def dense(name: str, x: Tensor) -> Tensor:
+        return x @ found[f"{name}/kernel"] + found.get(f"{name}/bias", 0)
+
+    torch.testing.assert_close(model.start_logits(x), dense("start_logits/dense", x)[:, 0])
+    end = dense("end_logits/dense_0", torch.cat([x, start], -1)).tanh()
+    gamma, beta = (found[f"end_logits/LayerNorm/{part}"] for part in ("gamma", "beta"))
+    end = torch.nn.functional.layer_norm(end, (24,), gamma, beta, model.base.config.layer_norm_eps)
+    ours = model.end_logits(model.end_logits.tokens(x), start, torch.arange(5))
+    torch.testing.assert_close(ours, dense("end_logits/dense_1", end)[:, 0])
+    none = dense("answer_class/dense_1", dense("answer_class/dense_0", torch.cat([start, cls], -1)).tanh())
+    torch.testing.assert_close(model.answer_class(start, cls, 0.0), none[:, 0])
+
+
+def test_a_head_of_squad_2_that_holds_other_than_matrices_is_left_aside(tmp_path: Path) -> None:
+    base = builders.model()
+    folder = google(base, tmp_path, extra_tensors=JointAnswer(base).head)
+    rewrite(folder, variables(folder) | {"answer_class/dense_1/kernel": torch.ones(24, 1, 1)})
+    found = read_folder(folder)
+    assert not found.extra and len(found.left_aside) == 11
 
 
 def test_another_head_is_left_aside(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 import albertine
 from albertine.cli.app import run
 from albertine.errors import ModelError
+from albertine.interop.google import save_checkpoint
 from albertine.interop.heads import Task, carried_config, head_config, read_classifier, task_of
 from albertine.interop.huggingface import read_folder, save_model
 from albertine.interop.sentence_transformers import sentence_files
@@ -162,6 +163,15 @@ def test_several_scores_are_refused(tmp_path: Path) -> None:
     transformers.BertForSequenceClassification(config).save_pretrained(tmp_path)
     with pytest.raises(ModelError, match="3 numbers a text"):
         read_classifier(read_folder(tmp_path), tmp_path)
+
+
+def test_one_number_of_googles_code_is_learned_as_it_is(tmp_path: Path) -> None:
+    """Kills: the sigmoid that strangers' folders mean, told of a checkpoint whose code has none."""
+    base = builders.model(SharingPlan.unshared(2), embedding_size=24)
+    save_checkpoint(base, None, tmp_path / "m", "google", extra_tensors=Classifier(base, 1).head)
+    found = read_folder(tmp_path / "m")
+    assert not read_classifier(found, tmp_path).sigmoid and found.config["problem_type"] == "regression"
+    assert carried_config(found, "bert")["problem_type"] == "regression"
 
 
 @each

@@ -6,6 +6,7 @@ pipelines and SentenceTransformer give our answers to real text in two languages
 
 from __future__ import annotations
 
+import json
 import os
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -22,7 +23,10 @@ import transformers
 from transformers.pipelines import SUPPORTED_TASKS
 
 import albertine
-from albertine.interop.heads import Kind, Task, head_config
+from albertine.cli.app import run
+from albertine.export.opened import opened
+from albertine.interop.exported_folder import ExportedFolder
+from albertine.interop.heads import Kind, Task, head_config, read_classifier
 from albertine.interop.huggingface import save_model
 from albertine.interop.huggingface_config import model_type
 from albertine.interop.sentence_transformers import sentence_files
@@ -32,7 +36,9 @@ from albertine.model.task_model import Classifier, Embedder, TaskModel
 from albertine.padding import from_padded
 from albertine.tasks.predictor import Predictor
 from albertine.text.tokenizer import Tokenizer
+from albertine.text.train import train_sentencepiece
 from tests.interop.test_modernbert import BLOCK
+from tests.interop.test_xlnet import our_model
 from tests.model import builders
 
 transformers.logging.set_verbosity_error()
@@ -157,6 +163,75 @@ def test_text_classification(
     assert told == [pytest.approx(row, abs=BOUND) for row in own]
 
 
+IDENTITY, SIGMOID = "torch.nn.modules.linear.Identity", "torch.nn.modules.activation.Sigmoid"
+NAMED: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "identity": {"sentence_transformers": {"activation_fn": IDENTITY, "version": "5.0.0"}},
+    "identity before 4.0": {"sbert_ce_default_activation_function": IDENTITY},
+    "sigmoid": {"sentence_transformers": {"activation_fn": SIGMOID}, "problem_type": "regression"},
+    "regression": {"problem_type": "regression", "sentence_transformers": {"activation_fn": IDENTITY}},
+    "not trusted": {"sentence_transformers": {"activation_fn": "somebody.Identity"}},
+}
+"""What the config.json of a cross-encoder says of its score; "regression" is what ours say."""
+
+
+@pytest.mark.parametrize("said", NAMED)
+@pytest.mark.parametrize(("kind", "layout"), [("albert", "google"), ("bert", "bert4keras")])
+def test_cross_encoders(
+    kind: str, layout: str, said: str, tokenizers: dict[str, Tokenizer], tmp_path: Path
+) -> None:
+    """Of a stranger's folder, copied and exported too. Kills: logits where everyone else has their sigmoid, a
+    sigmoid where the folder names another function, either forgotten by a copy."""
+    from sentence_transformers import CrossEncoder
+
+    ours, folder = tokenizers["zh"], tmp_path / "m"
+    head = Classifier(encoder(kind, ours, {"pooler"}), 1, seed=2).eval()
+    with torch.no_grad():
+        head.head["classifier.bias"].fill_(2.5)  # far from what is the same under a sigmoid
+    tuned(folder, ours, head, "classify", ("score",), "score")
+    told = json.loads((folder / "config.json").read_text())
+    if said == "regression":
+        assert {name: told[name] for name in NAMED[said]} == NAMED[said]
+    else:
+        told = {n: x for n, x in told.items() if n not in ("albertine", *NAMED["regression"])} | NAMED[said]
+        (folder / "config.json").write_text(json.dumps(told))
+    pairs = [*zip(TEXTS["zh"], TEXTS["zh"][::-1], strict=True)]
+    wanted = CrossEncoder(str(folder), device="cpu").predict(pairs)
+    squashed = bool((wanted < 1).all())
+    assert squashed == (said in ("nothing", "sigmoid", "not trusted"))
+    if said in ("nothing", "regression"):  # the pipeline reads no name of a function
+        asked = [{"text": a, "text_pair": b} for a, b in pairs]
+        assert [row["score"] for row in pipeline("text-classification", folder)(asked)] == (
+            pytest.approx(wanted, abs=BOUND)
+        )
+    assert run(["convert", str(folder), str(tmp_path / "copy"), "--to", "albertine"]) == 0
+    assert run(["convert", str(tmp_path / "copy"), str(tmp_path / layout), "--to", layout]) == 0
+    for where in (folder, tmp_path / "copy", tmp_path / layout):
+        found = Predictor(where, precision="float32")
+        assert [row["score"] for row in found.classify(pairs)] == pytest.approx(wanted, abs=BOUND)
+        rows = [{"text": a, "pair": b} for a, b in pairs]
+        lines = [line["prediction"] for line in found.predict(rows, pair="pair")]
+        assert lines == pytest.approx(wanted, abs=BOUND)
+        shapes = {"classifier.weight": (1, found.model.config.hidden_size), "classifier.bias": (1,)}
+        exported = ExportedFolder(found.model.config, opened(where).config, shapes)
+        assert read_classifier(exported, where).sigmoid == squashed
+        assert exported.config["albertine"].get("sigmoid", False) == squashed
+
+
+def test_zero_shot_classification(tokenizers: dict[str, Tokenizer], tmp_path: Path) -> None:
+    """A classifier of pairs as a judge of any classes: each is a second text of its own."""
+    ours, names = tokenizers["en"], ("contradiction", "neutral", "entailment")
+    head = Classifier(encoder("bert", ours, {"pooler"}), 3, seed=2).eval()
+    folder = tuned(tmp_path / "m", ours, head, "classify", names, "single")
+    text, classes = TEXTS["en"][0], ["football", "law", "the king"]
+    found = pipeline("zero-shot-classification", folder)(text, classes, multi_label=True)
+    own = Predictor(folder, precision="float32").classify([(text, f"This example is {x}.") for x in classes])
+    wanted = {
+        x: p["entailment"] / (p["entailment"] + p["contradiction"]) for x, p in zip(classes, own, strict=True)
+    }
+    assert dict(zip(found["labels"], found["scores"], strict=True)) == pytest.approx(wanted, abs=BOUND)
+
+
 @both
 @tagging_kinds
 def test_token_classification(
@@ -216,6 +291,74 @@ def test_sentence_transformers(
     texts = [*TEXTS["zh"], "长" * 90]
     own = Predictor(tmp_path / "m", precision="float32").embed(texts)
     np.testing.assert_allclose(theirs.encode(texts), own, atol=BOUND)
+
+
+def test_xlnet(tmp_path: Path) -> None:
+    """Whose rows end with [CLS] and are padded on the left: features, classes, tags and vectors."""
+    from sentence_transformers import SentenceTransformer
+
+    texts = [text.replace("\t", " ") for text in TEXTS["en"]]
+    ours = train_sentencepiece([*texts, *ASKED["en"]] * 20, tmp_path / "vocabulary", 60, cls_last=True)
+    base = our_model({"pooler"}, plan=SharingPlan.unshared(2), vocab_size=ours.vocab_size)
+    assert model_type(base.config) == "xlnet"
+    names = ("good", "bad", "neither")
+    head = Classifier(base, 3, seed=2).eval()
+    folder = tuned(tmp_path / "classes", ours, head, "classify", names, "single")
+    theirs = transformers.AutoTokenizer.from_pretrained(folder)
+    batch, fields = (cut(texts, texts[::-1], padding=True) for cut in (theirs, lambda *x, padding: ours(*x)))
+    for ids, mask, own, real in zip(
+        batch["input_ids"],
+        batch["attention_mask"],
+        fields["input_ids"],
+        fields["attention_mask"],
+        strict=True,
+    ):
+        assert [i for i, m in zip(ids, mask, strict=True) if m] == [
+            i for i, m in zip(own, real, strict=True) if m
+        ]
+    one = pipeline("feature-extraction", folder)(texts[0], return_tensors=True)[0]
+    alone = base(*ours(texts[0], return_tensors="pt").values()).last_hidden_state[0]
+    assert one.shape == alone.shape and (one - alone).abs().max() <= BOUND
+    found = pipeline("text-classification", folder)(texts, top_k=None)
+    told = [{one["label"]: one["score"] for one in row} for row in found]
+    assert told == [
+        pytest.approx(row, abs=BOUND) for row in Predictor(folder, precision="float32").classify(texts)
+    ]
+
+    head = Classifier(base, 3, per_token=True, seed=2).eval()
+    folder = tuned(tmp_path / "tags", ours, head, "tag", ("O", "B-PER", "I-PER"), None)
+    tags = pipeline("token-classification", folder, ignore_labels=[])(texts[0])
+    with torch.no_grad():
+        own = head(from_padded(*ours(texts[0], return_tensors="pt").values())[0])[:-2].softmax(-1)
+    assert [one["score"] for one in tags] == pytest.approx(own.amax(-1).tolist(), abs=BOUND)
+
+    save_model(base, ours, tmp_path / "vectors", extra_files=sentence_files(Embedder(base, "mean", True)))
+    wanted = SentenceTransformer(str(tmp_path / "vectors"), device="cpu").encode(texts)
+    own = Predictor(tmp_path / "vectors", precision="float32").embed(texts)
+    np.testing.assert_allclose(wanted, own, atol=BOUND)
+
+
+@both
+def test_electra(language: str, tokenizers: dict[str, Tokenizer], tmp_path: Path) -> None:
+    """What `convert --to electra` writes of shared depths: features, words and tags."""
+    ours, names = tokenizers[language], ("O", "B-PER", "I-PER")
+    changes: dict[str, Any] = {"hidden_act": "gelu", "max_position_embeddings": 64}
+    base = builders.model(vocab_size=ours.vocab_size, **changes)
+    head = Classifier(base, len(names), per_token=True, seed=2).eval()
+    save_model(base, ours, tmp_path / "words", layout="electra")
+    said = head_config("electra", "tag", 0.1, names=names)
+    save_model(base, ours, tmp_path / "tags", extra_tensors=head.head, extra_config=said, layout="electra")
+    text = {"en": "He played for the [MASK] team.", "zh": "他为大将[MASK]。"}[language]
+    words = pipeline("fill-mask", tmp_path / "words", top_k=3)(text)
+    best = Predictor(tmp_path / "words", precision="float32").fill_mask(text, top_k=3)[0]
+    assert [one["token"] for one in words] == [one.token_id for one in best]
+    one = pipeline("feature-extraction", tmp_path / "words")(TEXTS[language][0], return_tensors=True)[0]
+    batch = from_padded(*ours(TEXTS[language][0], return_tensors="pt").values())[0]
+    with torch.no_grad():
+        assert (one - base.encoder(batch).last_hidden).abs().max() <= BOUND
+        own = head(batch)[1:-1].softmax(-1)
+    tags = pipeline("token-classification", tmp_path / "tags", ignore_labels=[])(TEXTS[language][0])
+    assert [one["score"] for one in tags] == pytest.approx(own.amax(-1).tolist(), abs=BOUND)
 
 
 @pytest.mark.parametrize("language", RELEASED)

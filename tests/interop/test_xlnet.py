@@ -19,6 +19,7 @@ from torch import Tensor
 
 import albertine
 from albertine.errors import ModelError, SettingsError
+from albertine.interop.heads import learned_config, left_to_right
 from albertine.interop.huggingface import read_folder, save_model
 from albertine.interop.keymap import check, to_ours, to_theirs
 from albertine.interop.xlnet_names import MASK_EMBEDDING, XLNET, xlnet_tf
@@ -30,7 +31,7 @@ from albertine.model.presets import preset
 from albertine.model.replan import replan, shared_again
 from albertine.model.task_model import Classifier, TaskModel
 from albertine.model.two_streams import Segments, predict_segments, read_segments
-from albertine.model.visibility import Visibility
+from albertine.model.visibility import Visibility, causal
 from tests.interop.test_roformer import assert_same_model, jostled
 from tests.model import builders
 from tests.model.test_xlnet_goldens import CASES, FILE, encoder_of
@@ -235,6 +236,28 @@ def test_transformers_loads_what_is_written(tmp_path: Path) -> None:
     model, report = transformers.AutoModel.from_pretrained(tmp_path / "alone", output_loading_info=True)
     assert type(model) is transformers.XLNetModel and not report["missing_keys"]
     assert not model.mask_emb.any()
+
+
+@torch.no_grad()
+def test_a_causal_model_attends_to_the_left_in_transformers_too(tmp_path: Path) -> None:
+    """`attn_type` uni, over two segments with a memory; a tuned model is read both ways, and says so."""
+    ours = our_model(plan=SharingPlan.unshared(3))
+    save_model(ours, None, tmp_path, extra_config=learned_config("causal"))
+    theirs = transformers.XLNetLMHeadModel.from_pretrained(tmp_path, mem_len=8).eval()
+    assert theirs.config.attn_type == "uni"
+    found = read_folder(tmp_path)
+    assert left_to_right(found)
+    mems, memory = None, None
+    for number in range(2):
+        ids = Step(2, number, builders.VOCABULARY).ids
+        packed = pack(list(ids.numpy()))
+        segments = Segments(packed, causal(packed.lengths, packed.input_ids))
+        logits, memory = predict_segments(found.model, segments, memory, keep=8)
+        out = theirs(ids, mems=mems, use_mems=True)
+        mems = out.mems
+        torch.testing.assert_close(logits.view(out.logits.shape), out.logits, atol=1e-4, rtol=1e-5)
+    save_model(found.model, None, tmp_path / "tuned")
+    assert json.loads((tmp_path / "tuned" / "config.json").read_text())["attn_type"] == "bi"
 
 
 def test_a_backbone_alone_keeps_the_start_of_its_second_stream(tmp_path: Path) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from albertine.model.backend.proof import fixed
+from albertine.model.joint import JointAnswer
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from tests.model import builders
@@ -23,6 +24,7 @@ NAMES = ["query", "value"]
 BATCH = builders.packed([5, 9, 3])
 ROWS = torch.tensor([1, 7, 16])
 every_plan = pytest.mark.parametrize("plan", PLANS, ids=["shared", "unshared"])
+M = TypeVar("M", bound=nn.Module)
 
 
 def adapters(model: nn.Module) -> Iterator[tuple[str, Any]]:
@@ -35,18 +37,23 @@ def adapters(model: nn.Module) -> Iterator[tuple[str, Any]]:
 def adapted(plan: SharingPlan, targets: list[str] | None = None, **changes: object) -> tuple[Model, Model]:
     """A model before and after adapters that are not zero were put into it."""
     plain = builders.model(plan, **changes)
-    settings = peft.LoraConfig(r=2, lora_alpha=3, target_modules=targets or NAMES)
-    model = peft.inject_adapter_in_model(settings, copy.deepcopy(plain))
+    return plain, with_adapters(plain, targets or NAMES)
+
+
+def with_adapters(plain: M, targets: list[str]) -> M:
+    """A copy with adapters that are not zero."""
+    settings = peft.LoraConfig(r=2, lora_alpha=3, target_modules=targets)
+    model: M = peft.inject_adapter_in_model(settings, copy.deepcopy(plain))
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for _, layer in adapters(model):
             for part in (layer.lora_A, layer.lora_B):
                 weight = part["default"].weight
                 weight.copy_(0.3 * torch.randn(weight.shape, generator=generator))
-    return plain, model.eval()
+    return model.eval()
 
 
-def by_hand(plain: Model, model: Model) -> Model:
+def by_hand(plain: M, model: M) -> M:
     """The model before with W + B·A·alpha/r written into its weights."""
     made = copy.deepcopy(plain)
     with torch.no_grad():
@@ -229,3 +236,31 @@ def test_a_head_that_goes_back_through_the_mapping_has_its_adapter(
         found = model.mlm_logits(rows)
         torch.testing.assert_close(found, right.mlm_logits(rows), atol=1e-4, rtol=1e-5)
         assert (found - plain.mlm_logits(rows)).abs().max() > 0.1
+
+
+HEAD = ["start_logits.dense", "dense_0", "dense_1"]
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.inference_mode])
+def test_the_joint_head_has_its_adapters(mode: Any) -> None:
+    """Kills: layers of which the weights are read, so that an adapter says nothing until it is merged."""
+    plain = JointAnswer(builders.model(SharingPlan.shared(2)), seed=4).eval()
+    model = with_adapters(plain, HEAD)
+    right = by_hand(plain, model)
+    assert len(list(adapters(model))) == 5
+    batch, starts = builders.packed([6, 6]), torch.tensor([0, 4])
+    with mode():
+        each = zip(*(one.learn(batch, starts) for one in (model, right, plain)), strict=True)
+        for found, expected, before in each:
+            torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+            assert (found - before).abs().max() > 0.1
+
+
+def test_gradients_reach_the_adapters_of_the_joint_head() -> None:
+    plain = JointAnswer(builders.model(SharingPlan.shared(2)), seed=4).eval()
+    model = with_adapters(plain, HEAD)
+    logits = model.learn(builders.packed([6, 6]), torch.tensor([0, 4]))
+    sum(x.clamp(min=-50).sum() for x in logits).backward()  # those that no answer can have are -1e30
+    for name, layer in adapters(model):
+        for part in (layer.lora_A, layer.lora_B):
+            assert part["default"].weight.grad.abs().max() > 1e-4, name

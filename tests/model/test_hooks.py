@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from albertine.model.backend.replay import own_weights
 from albertine.model.depths import EncoderOutput
+from albertine.model.joint import JointAnswer
 from albertine.model.layers import Linear
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
@@ -155,6 +156,30 @@ def test_what_a_hook_returns_is_what_goes_on(mode: Any, backend: str) -> None:
                 after = outputs(model)
         changes = any((a - b).abs().max() > 1e-4 for a, b in zip(after, before, strict=True))
         assert changes, name
+
+
+@every_mode
+@every_precision
+def test_every_module_of_the_joint_head_is_called(mode: Any, precision: str) -> None:
+    """And what a hook returns is what goes on."""
+    model, batch = JointAnswer(build(precision), seed=4).eval(), builders.packed([6, 6])
+    modules = {name: m for name, m in model.named_modules() if name and not name.startswith("base")}
+    assert len(modules) == 9
+    reached: set[str] = set()
+
+    def asked() -> list[Tensor]:
+        return list(model.learn(batch, torch.tensor([0, 4])))
+
+    with mode():
+        before = asked()
+        for name, module in modules.items():
+            watched = module.register_forward_hook(lambda _, __, y, name=name: reached.add(name))  # type: ignore[misc]
+            with hooked([watched]):
+                agree(asked(), before, 0.0)
+            with hooked([module.register_forward_hook(tilted)]):
+                changed = any((a - b).abs().max() > 1e-4 for a, b in zip(asked(), before, strict=True))
+            assert changed, name
+    assert reached == set(modules)
 
 
 @pytest.mark.parametrize("name", ["attention.0.query", "attention.0.output", "feed_forward.0.intermediate"])

@@ -19,11 +19,13 @@ from albertine.model.model import Model
 from albertine.model.placing import placed
 from albertine.model.plan import SharingPlan
 from albertine.model.read_on import read_on
+from albertine.model.relative_positions import EqualSequences, shifted_scores
 from albertine.model.replan import replan
 from albertine.model.rows import Rows
 from albertine.model.two_streams import Segments, predict_segments, read_segments
 from albertine.model.visibility import Visibility, causal, permuted
 from albertine.randomness import seed_torch
+from benchmarks.relative_shift import reshaped_scores
 from tests import reference
 from tests.model import builders
 
@@ -279,6 +281,30 @@ def test_a_query_reaches_no_further_than_it_may() -> None:
     assert torch.equal(found, (distance >= 0) & (distance <= 2))
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("by", [1, 40, 700])
+def test_p6_places_may_move_and_padding_stand_before(by: int) -> None:
+    model, batch = xlnet(), builders.packed([7, 3])
+    wanted = model.encoder(batch).last_hidden
+    moved = replace(batch, position_ids=batch.position_ids + by)
+    for rows in (None, torch.tensor([1, 8])):  # all of the last depth, or some that look distances up
+        found, whole = model.encoder(moved, rows=rows).last_hidden, wanted if rows is None else wanted[rows]
+        torch.testing.assert_close(found, whole, atol=1e-6, rtol=0)
+    columns = batch.input_ids[:7], torch.ones(7, dtype=torch.int64), batch.token_type_ids[:7]
+    padded = model(*(torch.cat([x.new_zeros(by), x])[None] for x in columns)).last_hidden_state
+    torch.testing.assert_close(padded[0, by:], wanted[:7], atol=1e-6, rtol=0)
+
+
+@torch.no_grad()
+def test_by_reshapes_the_scores_are_the_same_view() -> None:
+    """Appendix B of Transformer-XL copies nothing on the way there: numbers and strides are ours."""
+    nothing = torch.zeros(0, dtype=torch.int64)
+    group = EqualSequences(3, 6, 10, False, 6, 10, nothing, None, nothing, nothing)
+    q, table = torch.randn(3, 4, 6, 8), torch.randn(21, 4, 8)
+    ours, theirs = (form(q, table, group) for form in (shifted_scores, reshaped_scores))
+    assert torch.equal(ours, theirs) and ours.stride() == theirs.stride()
+
+
 @pytest.mark.parametrize("plan", [SharingPlan.shared(3), SharingPlan.unshared(3)])
 def test_w_r_is_applied_once_a_pass_where_depths_share_it(
     plan: SharingPlan, monkeypatch: pytest.MonkeyPatch
@@ -422,7 +448,7 @@ def test_computing_again_keeps_less_and_gives_the_same_gradients(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"clamp_positions": -1}, "clamp_positions must be a whole number from 0"),
+        ({"clamp_positions": -1}, "clamp_positions must be .* from 0 to .*, got -1.*1 or more, or 0 for no"),
         ({"qk_norm": True}, "qk_norm: false"),
         ({"hidden_size": 27, "num_attention_heads": 3}, "even hidden_size"),
         ({"positions": "rotary", "clamp_positions": 3}, "belong to relative positions"),

@@ -153,8 +153,42 @@ def test_a_teacher_without_a_masked_lm_head_is_refused(
     build: Build, corpus: Path, teacher: Path, tmp_path: Path
 ) -> None:
     dumb = teacher_of(corpus, tmp_path / "dumb", heads=("pooler",))
-    with pytest.raises(ModelError, match="no masked-LM head"):
+    with pytest.raises(ModelError, match=r"no masked-LM head.*objective\.distillation\.soft=0"):
         pretrain(taught(build, teacher, distillation={"teacher": dumb}), reporter=Reporter(quiet=True))
+
+
+@pytest.mark.parametrize("kind", ["xlnet", "pooler"])
+def test_a_teacher_without_a_masked_lm_head_teaches_by_its_states(
+    build: Build, cls_last: Path, tmp_path: Path, kind: str
+) -> None:
+    """Its student, begun with its weights, learns the words from the text, with a head of its own."""
+    config = EncoderConfig(
+        vocab_size=Corpus(cls_last).tokenizer().vocab_size,
+        embedding_size=32,
+        hidden_size=32,
+        num_attention_heads=4,
+        intermediate_size=48,
+        type_vocab_size=3,
+        initializer_range=0.2,
+        plan=SharingPlan.unshared(3),
+        summary="last",
+        **({"positions": "relative", "embedding_norm": False} if kind == "xlnet" else {}),
+    )
+    heads = {"lm"} if kind == "xlnet" else {"pooler"}
+    save_model(Model(config, heads, seed=5), Corpus(cls_last).tokenizer(), tmp_path / "silent")
+    states = {"soft": 0, "hidden": 1, "attention": 0}
+    settings = taught(
+        build,
+        tmp_path / "silent",
+        student={"hidden_size": 24},
+        training={"steps": 12},
+        corpus=cls_last,
+        objective={"pairs": "none", "distillation": {"teacher": tmp_path / "silent", **states}},
+    )
+    folder = run(settings)
+    assert load_model(folder / "final").heads == {"mlm", "pooler"}
+    rows = [row for row in read_metrics(folder / "metrics.jsonl") if "evaluation" not in row]
+    assert rows[-1]["hidden_loss"] < rows[0]["hidden_loss"] and "soft_loss" not in rows[0]
 
 
 def test_a_checkpoint_of_tensorflow_teaches_too(build: Build, corpus: Path, tmp_path: Path) -> None:

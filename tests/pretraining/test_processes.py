@@ -19,18 +19,19 @@ from albertine.cli.app import run as main
 from albertine.errors import RunError
 from albertine.settings import dump
 from albertine.training.launch import started, threads_each, together
+from albertine.training.metrics import TIMINGS, read_metrics
 from tests.pretraining.conftest import Build
 from tests.toy import MODEL
 
 SIX = {"steps": 6, "precision": "float32"}
 
 
-def command(recipe: Path, *words: str) -> subprocess.Popen[str]:
+def command(recipe: Path, *words: str, **how: Any) -> subprocess.Popen[str]:
     names = {k: v for k, v in os.environ.items() if k not in ("WORLD_SIZE", "RANK")} | {
         "OMP_NUM_THREADS": "1"
     }
     line = [sys.executable, "-m", "albertine", "pretrain", "--config", str(recipe), *words]
-    return subprocess.Popen(line, env=names, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return subprocess.Popen(line, env=names, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **how)
 
 
 def recipe(build: Build, tmp_path: Path, **changes: Any) -> Path:
@@ -183,6 +184,50 @@ def test_the_end_of_the_other_process_is_told(build: Build, tmp_path: Path) -> N
     assert process.returncode == 2, err
     assert "another process of the run ended by signal 9" in err and "goes on from the last checkpoint" in err
     assert "Traceback" not in err
+
+
+def test_two_killed_processes_go_on_to_the_same_weights(build: Build, tmp_path: Path) -> None:
+    """A run as those of the released models are, with a loader for each process."""
+    short = {"max_length": 16, "pairs": "none"}
+    stages = [
+        {"begin": 0, **short},
+        {"begin": 0.2, "max_length": 16, "pairs": "sop", "repeats": 1.0},
+        {"begin": 0.4, "repeats": 0.1},
+        {"begin": 0.7, **short},
+        {"begin": 0.85, "repeats": 0.1},
+    ]
+    file = recipe(
+        build,
+        tmp_path,
+        model={"preset": "albertine-mini"},
+        objective={"masking": {"ngram": 1, "whole_word": False}},
+        training={"optimizer": "muon", "steps": 60, "workers": 1},
+        watching={"checkpoint_every": 5, "evaluate_every": 30, "log_every": 5},
+        stages=stages,
+    )
+    two = ("--processes", "2")
+    straight = command(file, "name=straight", *two)
+    process = command(file, "name=killed", *two, start_new_session=True)
+    folder, deadline = tmp_path / "runs" / "killed", time.monotonic() + 90
+    while not list(folder.glob("checkpoints/step-2*")) and time.monotonic() < deadline:
+        time.sleep(0.005)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    reached = max(int(path.name.partition("-")[2]) for path in folder.glob("checkpoints/step-*"))
+    assert process.returncode == -signal.SIGKILL and 20 <= reached < 60
+    again = command(file, "name=killed", *two)
+    for one in (straight, again):
+        _, err = one.communicate(timeout=120)
+        assert one.returncode == 0, err
+    runs = [tmp_path / "runs" / name for name in ("straight", "killed")]
+    first, second = ((run / "final" / "model.safetensors").read_bytes() for run in runs)
+    assert first == second
+    rows = [
+        [{k: v for k, v in row.items() if k not in TIMINGS} for row in read_metrics(run / "metrics.jsonl")]
+        for run in runs
+    ]
+    assert rows[0] == rows[1]
+    assert {row["stage"] for row in rows[0] if "stage" in row} == {0, 1, 2, 3, 4}
 
 
 def test_one_process_of_torchrun_is_not_several(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from albertine.bench.inputs import inputs, pretraining
+from albertine.model.backend import cuda
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.objectives.batch import PretrainingBatch
@@ -81,8 +82,10 @@ def step_of(model: Model, instead: Any = never) -> Step:
     """Steps of the one optimizer to which a gradient of nearly zero is one."""
     optimizer = torch.optim.SGD(model.parameters(), momentum=0.9, weight_decay=0.1)
 
-    def step(*batches: PretrainingBatch) -> StepReport:
-        return train_step(model, batches, pretraining_losses, optimizer, lr=0.02, instead=instead)
+    def step(*batches: PretrainingBatch, parts: Sequence[str] | None = None) -> StepReport:
+        return train_step(
+            model, batches, pretraining_losses, optimizer, lr=0.02, instead=instead, parts=parts
+        )
 
     return step
 
@@ -140,6 +143,21 @@ def test_a_run_goes_as_without(changes: dict[str, Any], card: Card) -> None:
         plain(without, one), whole(without, one)
         compared(twin, model)
     assert card.started == before + 5 and card.recordings == 5
+
+
+def test_a_stage_without_pairs_is_recorded_too(card: Card) -> None:
+    """Where the parts of the loss are those of all stages."""
+    model = model_of()
+    twin, single = copy.deepcopy(model), batch_of([20, 11], pairs=False)
+    plain, whole = step_of(twin), step_of(model, RecordedPasses(model, CPU))
+    names = ("mlm", "sentence")
+    for _ in range(4):
+        reports = plain(single, parts=names), whole(single, parts=names)
+        assert reports[0].parts.keys() == reports[1].parts.keys() == set(names)
+        assert reports[1].parts["sentence"].count == 0 < reports[1].parts["mlm"].count
+        assert reports[0].parts["mlm"].loss_sum == pytest.approx(reports[1].parts["mlm"].loss_sum, rel=1e-4)
+        compared(twin, model)
+    assert card.started == 3
 
 
 def test_large_passes_are_left_alone(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,7 +240,7 @@ def test_hooks_and_moved_weights_are_seen(card: Card) -> None:
 
 def test_whose_passes_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        recorded, "packed_kernel", lambda dtype, size: object if dtype == torch.bfloat16 else None
+        cuda, "packed_kernel", lambda dtype, size: object if dtype == torch.bfloat16 else None
     )
     model, card = model_of(), torch.device("cuda")
     assert recorded_passes(model, pretraining_losses, card) is never  # in float32 attention is padded

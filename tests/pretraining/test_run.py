@@ -23,10 +23,12 @@ from albertine.corpus.reader import Corpus
 from albertine.errors import AlbertineError, CheckpointError, CorpusError, ModelError, RunError, SettingsError
 from albertine.interop.huggingface import load_model
 from albertine.model.config import EncoderConfig
+from albertine.model.presets import preset
 from albertine.objectives import batch
+from albertine.objectives.baseline import BaselineScore
 from albertine.pretraining.data import PretrainingBatches, held_out_batches
 from albertine.pretraining.held_out import judge
-from albertine.pretraining.run import _beginning, _hints, _missing, pretrain
+from albertine.pretraining.run import _beginning, _hints, _missing, _watch, pretrain
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.settings import dump, load
 from albertine.text.documents import read_documents
@@ -322,11 +324,11 @@ def test_runs_of_two_seeds_are_judged_on_the_same_masks(
 
 
 def test_hints_name_what_is_not_set_yet(build: Build) -> None:
-    (hint,) = _hints(build(objective={"max_length": 128}))
+    (hint,) = _hints(build(objective={"max_length": 128}), "learned")
     assert "model.embeddings=wide and objective.max_length=64" in hint
     for word in ("model.change.positions=rotary", "stages", "training.optimizer=muon"):
         assert word in hint
-    (hint,) = _hints(build(model={"embeddings": "wide"}))
+    (hint,) = _hints(build(model={"embeddings": "wide"}), "learned")
     assert "embeddings" not in hint and "max_length" not in hint
     assert _beginning(build().model) and not _beginning(build(model={"output_bias": "unigram"}).model)
 
@@ -344,17 +346,25 @@ def test_a_run_that_learns_nothing_from_context_is_stopped_and_told_what_to_chan
 
 
 def test_what_is_set_is_not_named() -> None:
-    model = {"preset": "albert-base-v2", "embeddings": "wide", "change": {"positions": "rotary"}}
+    model = {"preset": "albert-base-v2", "embeddings": "wide"}
     plain = {"model": model, "objective": {"max_length": 64}, "training": {"optimizer": "muon"}}
-    assert _missing(plain) == []
-    learned = plain | {"model": {**model, "change": {}}}
-    assert [m.split()[0] for m in _missing(learned)] == ["rotary", "a"]
+    assert _missing(plain, "rotary") == []
+    assert [m.split()[0] for m in _missing(plain, "learned")] == ["rotary", "a"]
     # A ramp makes any length bearable, and learned positions too.
-    ramp = learned | {"objective": {"max_length": 512}, "stages": [{"max_length": 8}]}
-    assert _missing(ramp) == []
+    ramp = plain | {"objective": {"max_length": 512}, "stages": [{"max_length": 8}]}
+    assert _missing(ramp, "learned") == []
     # The positions of given weights are what they are.
     given = plain | {"model": {"start_from": "m"}, "training": {"optimizer": "lamb"}}
-    assert _missing(given) == ["a ramp of lengths from 8 tokens (stages)", "training.optimizer=muon"]
+    ramp_and_muon = ["a ramp of lengths from 8 tokens (stages)", "training.optimizer=muon"]
+    assert _missing(given, "learned") == ramp_and_muon
+    assert _missing(given, "rotary") == ramp_and_muon[1:]
+
+
+def test_stages_that_do_not_begin_short_are_no_ramp(build: Build) -> None:
+    stages = [{"begin": 0, "mask_probability": 0.3}, {"begin": 0.5}]
+    (hint,) = _hints(build(objective={"max_length": 512}, stages=stages), "learned")
+    for word in ("model.change.positions=rotary", "a ramp of lengths from 8 tokens (stages)", "max_length"):
+        assert word in hint
 
 
 def test_more_processes_than_sequences_are_refused(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -693,13 +703,10 @@ def test_the_same_command_again_and_a_refused_one_change_nothing(build: Build, t
 
 
 @pytest.mark.parametrize("name", ["albertine-mini", "xlnet-base"])
-def test_a_preset_without_learned_positions_needs_no_others(name: str) -> None:
-    plain = {
-        "model": {"preset": name, "embeddings": "wide"},
-        "objective": {"max_length": 64},
-        "training": {"optimizer": "muon"},
-    }
-    assert _missing(plain) == []
+def test_an_encoder_without_learned_positions_needs_no_others(build: Build, name: str) -> None:
+    settings = build(model={"embeddings": "wide"}, training={"optimizer": "muon"})
+    watch = _watch(settings, BaselineScore(0.1, 6.0, 10), preset(name))
+    assert watch.hints == () and _watch(settings, BaselineScore(0.1, 6.0, 10), preset("bert-base")).hints
 
 
 def test_processes_share_the_plan_of_the_first_epoch(

@@ -17,14 +17,17 @@ from safetensors.torch import load_file
 
 from albertine.corpus.reader import Corpus
 from albertine.errors import CheckpointError, SettingsError
+from albertine.model.plan import SharingPlan
+from albertine.model.presets import preset
 from albertine.objectives.baseline import BaselineScore, count_tokens
 from albertine.objectives.batch import PretrainingBatch
 from albertine.objectives.losses import pretraining_losses
 from albertine.objectives.pairs import PairSettings
 from albertine.pretraining import run as module
 from albertine.pretraining.curves import borders
-from albertine.pretraining.data import PretrainingBatches
+from albertine.pretraining.data import PretrainingBatches, held_out_batches
 from albertine.pretraining.first_model import first_model
+from albertine.pretraining.held_out import judge
 from albertine.pretraining.run import pretrain
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.pretraining.stages import resolved, told
@@ -302,9 +305,39 @@ def test_stages_that_cannot_be(build: Build, stages: list[dict[str, Any]], says:
 def test_stages_that_train_on_something_else_are_not_judged(build: Build) -> None:
     causal, shallow, whole = {"causal": True, "pairs": "none"}, {"depth": 1}, {"depth": 3}
     stages = [{"begin": i / 4, **more} for i, more in enumerate((causal, shallow, whole, {}))]
-    watch = module._watch(build(stages=stages), BaselineScore(0.1, 6.0, 10), 3)
+    config = replace(preset("albert-tiny-zh"), plan=SharingPlan.shared(3))
+    watch = module._watch(build(stages=stages), BaselineScore(0.1, 6.0, 10), config)
     assert watch.untold == {0, 1}
-    assert module._watch(build(), BaselineScore(0.1, 6.0, 10), 3).untold == set()
+    assert module._watch(build(), BaselineScore(0.1, 6.0, 10), config).untold == set()
+
+
+@pytest.mark.parametrize(("name", "untold"), [("albert-tiny-zh", {0, 1}), ("albertine-mini", set())])
+def test_far_places_of_a_table_are_judged_from_where_they_are_trained_on(
+    build: Build, name: str, untold: set[int]
+) -> None:
+    stages = [{"begin": i / 4, "max_length": n} for i, n in enumerate((8, 16, 32, 8))]
+    assert module._watch(build(stages=stages), BaselineScore(0.1, 6.0, 10), preset(name)).untold == untold
+
+
+def test_a_stage_of_fewer_depths_is_judged_by_them_too(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("albertine.training.guards.ONSET", -9.0)  # so that any model reads
+    stages = [{"begin": 0, "depth": 1}, {"begin": 0.5}]
+    settings = build(stages=stages, watching={"evaluate_every": 2, "checkpoint_every": 2})
+    # Step 4 is judged by the process after it, which has drawn no batch by then.
+    assert not pretrain(settings, reporter=Stopper(4)).outcome.done
+    folder = run(settings)
+    rows = [row for row in read_metrics(folder / "metrics.jsonl") if "evaluation" in row]
+    assert [row["step"] for row in rows if "stage_mask_loss" in row["evaluation"]] == [2, 4]
+    assert "the model reads, computed as deep as its stage: more than" in (folder / "log.txt").read_text()
+    model = first_model(settings, count_tokens(Corpus(settings.corpus), 500))
+    model.load_state_dict(read(folder / "checkpoints" / "step-4").model)
+    held_out = held_out_batches(settings.corpus, settings.objective, sequences=8)
+    shallow = judge(model, [replace(batch, depth=1) for batch in held_out])["mask_loss"]
+    (_, fourth, *_, last) = rows
+    assert fourth["evaluation"]["stage_mask_loss"] == pytest.approx(shallow, rel=1e-5)
+    assert fourth["evaluation"]["mask_loss"] == pytest.approx(judge(model, held_out)["mask_loss"], rel=1e-5)
+    blind = last["context_gain"] + last["evaluation"]["mask_loss"]
+    assert fourth["context_gain"] == pytest.approx(blind - shallow, abs=1e-4)
 
 
 def test_repeats_need_pairs_and_wait_for_them(build: Build) -> None:

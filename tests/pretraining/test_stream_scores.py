@@ -122,6 +122,6 @@ def test_a_held_out_text_too_short_for_a_segment_is_told(build: Build) -> None:
 def test_a_memory_of_a_model_without_one_is_told(build: Build) -> None:
     settings = build()
     folder = run(settings) / "final"
-    for given in ({"memory": 4}, {"reach": 4}):
-        with pytest.raises(SettingsError, match="memory and reach are of models whose sequences go on"):
+    for given in ({"memory": 4}, {"reach": 4}, {"clamp": 4}):
+        with pytest.raises(SettingsError, match="memory, reach and clamp are of models whose sequences go"):
             albertine.score(folder, settings.corpus, **given)

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,16 +20,18 @@ import torch
 from safetensors.torch import load_file
 
 import albertine
+from albertine.cli.app import run as run_command
 from albertine.corpus.reader import Corpus
 from albertine.errors import CheckpointError, CorpusError, ModelError, SettingsError
 from albertine.interop.heads import left_to_right
-from albertine.interop.huggingface import load_model, read_folder
+from albertine.interop.huggingface import load_model, read_folder, save_model
 from albertine.model.evaluating import evaluating
 from albertine.model.model import Model
+from albertine.model.two_streams import predict_segments
 from albertine.objectives.baseline import Unigram, count_tokens
 from albertine.objectives.prediction_spans import SpanSettings
 from albertine.objectives.stream_batch import StreamBatch, StreamBuilder
-from albertine.objectives.stream_losses import StreamLoss, read_batch
+from albertine.objectives.stream_losses import StreamLoss, read_batch, segments_of
 from albertine.pretraining.data import predicted_counts
 from albertine.pretraining.first_model import first_model
 from albertine.pretraining.held_out import judge_streams
@@ -314,6 +317,12 @@ def test_score_takes_a_longer_memory(build: Build) -> None:
     assert said[96]["segment"] == 8
     near = albertine.score(folder / "final", settings.corpus, max_length=8, sequences=64, reach=0)["lm"]
     assert near["loss"] not in {each["loss"] for each in said.values()}
+    how = {"max_length": 8, "sequences": 64, "memory": 96}
+    far, clamped = (
+        albertine.score(folder / "final", settings.corpus, clamp=c, **how)["lm"] for c in (103, 9)
+    )
+    assert far == said[96], "no distance is larger"
+    assert clamped["loss"] not in {near["loss"], far["loss"]}
     with pytest.raises(ModelError, match="fills no gaps"):
         albertine.score(folder / "final", texts=[Path(__file__)])
 
@@ -424,7 +433,16 @@ def test_a_branch_keeps_its_text_and_memory(build: Build) -> None:
         ({"kind": "permutation", "permutation": {"predictions": 33}}, {}, "33 predictions"),
         ({"kind": "permutation", "permutation": {"beta": 7}}, {}, "no context"),
         ({"kind": "permutation", "permutation": {"reuse": 15}}, {}, "blocks of one token alone in common"),
-        ({"kind": "causal", "masking": {"probability": 0.3}}, {}, "objective.masking belongs to"),
+        (
+            {"kind": "causal", "masking": {"probability": 0.3, "ngram": 1}},
+            {},
+            r"masking belongs to.*write objective.masking.probability=0.15, objective.masking.ngram=3$",
+        ),
+        (
+            {"kind": "causal", "masking": {"ngram": 1}, "distillation": {"teacher": "t"}},
+            {},
+            "a teacher is asked for masked tokens",
+        ),
         ({"kind": "causal"}, {"stages": [{"begin": 0}]}, "leave stages out"),
     ],
 )
@@ -437,6 +455,55 @@ def test_an_encoder_without_relative_positions_is_told(build: Build) -> None:
     change = {**MODEL, "positions": "rotary"}
     with pytest.raises(SettingsError, match=r"want relative positions.*rotary.*positions: relative"):
         pretrain(settings_of(build, model={"change": change}))
+
+
+ANY = {
+    "rotary": {"positions": "rotary"},
+    "learned": {"positions": "learned"},
+    "halting": {"positions": "rotary", "halting": "basic"},
+    "solving": {"positions": "rotary", "solver": "anderson", "input_injection": True},
+}
+
+
+@pytest.mark.parametrize("name", ANY)
+def test_what_is_before_a_token_any_encoder_looks_at(build: Build, name: str, tmp_path: Path) -> None:
+    objective = {"kind": "causal", "memory": 0, **({"ponder": 0.5} if name == "halting" else {})}
+    model = {"change": {**MODEL, **ANY[name]}, "sharing": "all" if name in ("halting", "solving") else "none"}
+    settings = settings_of(build, "plain", model=model, objective=objective)
+    folder = run(settings)
+    found = read_folder(folder / "final")
+    assert found.model.heads == {"lm"} and left_to_right(found)
+    rows = [row for row in read_metrics(folder / "metrics.jsonl") if "evaluation" not in row]
+    assert all(
+        ("ponder_loss" in row, "converged" in row) == (name == "halting", name == "solving") for row in rows
+    )
+    told = albertine.score(folder / "final", settings.corpus, sequences=32)["lm"]
+    batches = held_out_streams(settings.corpus, settings.objective, sequences=32)
+    assert told["loss"] == pytest.approx(judge_streams(found.model, batches, memory=0)["mlm_loss"])
+    with torch.no_grad(), evaluating(found.model):
+        batch = replace(batches[0].packed, prefix=(1,) * batches[0].packed.num_sequences)
+        before = found.model.encoder(batch).last_hidden[:20]
+        ids = batch.input_ids.clone()
+        ids[20] = 5 + (ids[20] - 4) % 20
+        after = found.model.encoder(replace(batch, input_ids=ids)).last_hidden[:21]
+    torch.testing.assert_close(after[:20], before, atol=1e-4, rtol=0)
+    with pytest.raises(SettingsError, match="a memory"):
+        albertine.score(folder / "final", settings.corpus, memory=8, sequences=32)
+    assert run_command(["convert", str(folder / "final"), str(tmp_path / "copy")]) == 0
+    assert left_to_right(read_folder(tmp_path / "copy"))
+    with pytest.raises(SettingsError, match=r"no place for|Use the layout|fixed point"):
+        save_model(found.model, None, tmp_path / "theirs", layout="transformers")
+
+
+def test_from_left_to_right_the_plain_encoder_reads_what_segments_do(build: Build) -> None:
+    settings = settings_of(build, "plain")
+    model = model_of(settings)
+    batch = held_out_streams(settings.corpus, settings.objective, sequences=32)[0]
+    with torch.no_grad(), evaluating(model):
+        found, kept = read_batch(model, batch, None, 0)
+        segments, _ = predict_segments(model, segments_of(batch), rows=batch.mlm_positions)
+    assert kept is None
+    torch.testing.assert_close(found, segments, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,10 @@ from albertine.pretraining.first_model import first_model
 from albertine.pretraining.run import loop_settings, pretrain
 from albertine.pretraining.stream_data import StreamBatches
 from albertine.training.distributed import World
-from albertine.training.job import Job
+from albertine.training.job import Clock, Job
 from albertine.training.progress import Reporter
 from tests.pretraining.conftest import Build
+from tests.toy import MODEL
 
 
 def test_the_seed_names_all_that_a_run_draws(build: Build, corpus: Path) -> None:
@@ -43,6 +44,39 @@ class Seen(Exception):
     """What was looked for was seen, before anything is trained."""
 
 
+SOLVES = {"num_hidden_layers": 9, "solver": "anderson", "input_injection": True}
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({}, {"mlm", "sentence"}),
+        ({"objective": {"pairs": "none"}}, {"mlm"}),
+        ({"stages": [{"begin": 0, "pairs": "none"}, {"begin": 0.5}]}, {"mlm", "sentence"}),
+        ({"objective": {"kind": "causal", "pairs": "none"}}, {"mlm"}),
+        ({"model": {"change": {**MODEL, "halting": "basic"}}}, {"mlm", "sentence", "ponder"}),
+        (
+            {"objective": {"jacobian": 1.0}, "model": {"change": {**MODEL, **SOLVES}}},
+            {"mlm", "sentence", "jacobian"},
+        ),
+    ],
+)
+def test_every_rank_knows_the_parts_of_the_loss_before_it_has_a_batch(
+    build: Build, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], parts: set[str]
+) -> None:
+    """Kills: ranks that add as many numbers as their own micro-batches have parts."""
+
+    def seen(job: Job, **_: Any) -> None:
+        assert job.parts is not None and set(job.parts) == parts
+        _, batches = next(iter(job.batches(None)))
+        assert all(set(batch.counts) <= parts for batch in batches) and batches
+        raise Seen
+
+    monkeypatch.setattr(module, "train", seen)
+    with pytest.raises(Seen):
+        pretrain(build(**changes), reporter=Reporter(quiet=True))
+
+
 @pytest.mark.parametrize("clip", [0.5, None])
 def test_how_a_run_is_optimised(build: Build, monkeypatch: pytest.MonkeyPatch, clip: float | None) -> None:
     def seen(job: Job, **_: Any) -> None:
@@ -58,6 +92,19 @@ def test_how_a_run_is_optimised(build: Build, monkeypatch: pytest.MonkeyPatch, c
         pretrain(build(training=training), reporter=Reporter(quiet=True))
 
 
+@pytest.mark.parametrize("objective", [{}, {"kind": "causal", "pairs": "none"}], ids=["samples", "streams"])
+def test_each_process_judges_its_share(build: Build, objective: dict[str, Any]) -> None:
+    settings = build(objective=objective)
+    model = first_model(settings, count_tokens(Corpus(settings.corpus), 500))
+
+    def tokens(rank: int, size: int) -> int:
+        batches, _ = module._judging(settings, model, World(rank, size), Clock())
+        return sum(batch.num_tokens for batch in batches)
+
+    shares, whole = [tokens(0, 2), tokens(1, 2)], tokens(0, 1)
+    assert sum(shares) == whole > 0
+
+
 def test_what_judges_a_run_is_added_up_over_its_processes(build: Build) -> None:
     heard: list[int] = []
 
@@ -68,6 +115,6 @@ def test_what_judges_a_run_is_added_up_over_its_processes(build: Build) -> None:
 
     settings = build()
     model = first_model(settings, count_tokens(Corpus(settings.corpus), 500))
-    _, judged = module._judging(settings, model, Heard(size=2))
+    _, judged = module._judging(settings, model, Heard(size=2), Clock())
     judged(lambda: None)
     assert len(heard) == 1

@@ -27,6 +27,7 @@ Folders = Callable[[str], Path]
 
 ROOT = Path(__file__).resolve().parents[2]
 START = "import sys{more}\nfrom albertine.cli.app import run; raise SystemExit(run(sys.argv[1:]))"
+HURRIED = "\nimport albertine.serving.server as serving\nserving.READING = 0.5\n"
 
 
 def command(*arguments: str | Path, more: str = "", **environment: str) -> tuple[list[str], dict[str, str]]:
@@ -247,13 +248,39 @@ def test_every_flag_reaches_the_server(folder: Folders, monkeypatch: pytest.Monk
 
 
 def test_an_answer_that_nobody_reads_is_given_up(folder: Folders) -> None:
-    hurried = "\nimport albertine.serving.server as serving\nserving.READING = 0.5\n"
-    with process(folder("embed"), more=hurried) as (server, url), unread(url, server) as asked:
+    with process(folder("embed"), more=HURRIED) as (server, url), unread(url, server) as asked:
         time.sleep(2)
         size = 0
         with suppress(ConnectionResetError):
             while part := asked.recv(1 << 16):
                 size += len(part)
         assert size < 9_000_000
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(10) == 0
+
+
+def test_an_answer_that_is_given_up_at_the_end_is_unanswered(folder: Folders) -> None:
+    """Kills: an end that says all was well, and a log without a word of it."""
+    arguments = (folder("embed"), "--drain-seconds", "30")
+    with process(*arguments, more=HURRIED) as (server, url), unread(url, server):
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(10) == 1
+        log = server.stderr.read()
+    assert "its client read nothing for 0.5 s" in log and "1 request unanswered" in log
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell what they hold")
+def test_an_answer_that_is_read_slowly_is_not_given_up(folder: Folders) -> None:
+    """Kills: a client taken for gone while the system sends it what it has taken from us before."""
+    hurried = HURRIED.replace("0.5", "1.5")
+    with process(folder("embed"), more=hurried) as (server, url), unread(url, server) as asked:
+        with asked.makefile("rb") as answer:
+            head = b"".join(iter(answer.readline, b"\r\n"))
+            length = int(head.partition(b"content-length: ")[2].split(b"\r\n")[0])
+            size = 0
+            for _ in range(30):
+                time.sleep(0.1)
+                size += len(answer.read(10_000))
+            assert size + len(answer.read(length - size)) == length
         server.send_signal(signal.SIGTERM)
         assert server.wait(10) == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -145,6 +146,20 @@ def test_what_is_applied_to_logits(client: Clients, folder: Folders) -> None:
     unknown = {"inputs": "a", "parameters": {"function_to_apply": "tanh"}}
     said = post(asked, "/", unknown, 422)["error"]
     assert said == '`parameters.function_to_apply` is to be "sigmoid" or "softmax" or "none"'
+
+
+def test_a_cross_encoder_tells_sigmoids_and_ranks_by_logits(client: Clients, folder: Folders) -> None:
+    """Kills: what `predict` says told otherwise by the server; a rank by sigmoids, of which many tie."""
+    model, asked, texts = predictor(folder("cross-encoder")), client("cross-encoder"), ["a house", "who"]
+    pairs = [["the old man", text] for text in texts]
+    wanted = [one["score"] for one in model.classify([(a, b) for a, b in pairs])]
+    told, raw = (
+        [row[0]["score"] for row in post(asked, "/predict", {"inputs": pairs, "raw_scores": raw})]
+        for raw in (False, True)
+    )
+    assert told == pytest.approx(wanted, abs=1e-6) == sigmoid(np.array(raw)).tolist()
+    ranked = post(asked, "/rerank", {"query": "the old man", "texts": texts})
+    assert [one["score"] for one in ranked] == pytest.approx(sorted(raw, reverse=True), abs=1e-5)
 
 
 def test_rerank(client: Clients, folder: Folders) -> None:
@@ -450,6 +465,33 @@ def test_which_end_is_cut(client: Clients, folder: Folders) -> None:
         np.testing.assert_allclose(post(client("embed"), "/embed", body), wanted, atol=1e-6)
     tagged = {"inputs": LONG, "parameters": {"truncate": True, "truncation_direction": "left"}}
     assert post(client("tag"), "/", tagged, 422)["code"] == "no_left_cut"
+
+
+def test_the_guide_tells_which_routes_cut_and_where_that_is_said() -> None:
+    taken: dict[str, type[bodies.Body]] = {
+        "/embed": bodies.TextsToEmbed,
+        "/predict": bodies.TextsToClassify,
+        "/rerank": bodies.TextsToRank,
+        "/similarity": bodies.TextsToCompare,
+        "/tokenize": bodies.TextsToCut,
+        "/choose": bodies.OptionsToChoose,
+        "/relate": bodies.TextsToRelate,
+        "/embeddings": bodies.OpenAiTexts,
+        "/v1/embeddings": bodies.OpenAiTexts,
+    }
+    assert {"/", *taken} == set(ASKED)
+    guide = (Path(__file__).parents[2] / "docs" / "guide.md").read_text(encoding="utf-8")
+    told = next(line for line in guide.splitlines() if line.startswith("**Too long**"))
+    inside, _, rest = told.partition("at the top of the body on ")
+    top, _, never = rest.partition(".")
+    for text, has in (
+        (top, lambda fields: "truncate" in fields),
+        (inside, lambda fields: "parameters" in fields),
+        (never, lambda fields: not {"truncate", "parameters"} & set(fields)),
+    ):
+        routes = {path for path, body in taken.items() if has(body.model_fields)}
+        assert set(re.findall("`(/[a-z0-9/]+)`", text.partition("The header")[0])) == routes
+    assert "truncate" in bodies.SimilarityParameters.model_fields
 
 
 def test_a_server_that_cuts_by_itself(folder: Folders) -> None:
@@ -771,6 +813,24 @@ def test_what_compares_hears_whether_to_cut(client: Clients, name: str, path: st
     where = {"parameters": {"truncate": True}} if path == "/similarity" else {"truncate": True}
     found = client(name).post(path, json={**body, **where})
     assert found.status_code == 200 and found.headers["x-truncated-inputs"] == "1", found.text
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("/rerank", {"query": LONG, "texts": ["man", "who"]}, "query"),
+        (
+            "/similarity",
+            {"inputs": {"source_sentence": LONG, "sentences": ["man", "who"]}},
+            "inputs.source_sentence",
+        ),
+    ],
+)
+def test_what_texts_are_compared_with_is_named(client: Clients, path: str, body: Any, field: str) -> None:
+    """Kills: a number behind those of the texts."""
+    told = post(client("embed"), path, body, 422)
+    assert told["code"] == "input_too_long" and told["error"].startswith(f"`{field}` has ")
+    assert told["details"]["field"] == field and "index" not in told["details"]
 
 
 @pytest.mark.parametrize(

@@ -334,7 +334,7 @@ def test_a_file_of_the_other_kind_is_refused(tune: Tune, tmp_path: Path, tables:
         (mixed, {}, r"m\.json: question 2-\d has no answer.*task\.answer\.no_answer=true"),
         (plain, {"no_answer": True}, r"p\.json: has no question without an answer.*Leave the setting out"),
         (tables["train"], {}, "has no column `question`"),
-        (tmp_path / "t.txt", {}, r"is not JSON.*one JSON object"),
+        (tmp_path / "t.txt", {}, r"t\.txt:2: has no column `question`; it has `a man`"),
         (tmp_path / "c.json", {}, r"is not a file in SQuAD's format.*paragraphs"),
         (unknown, {"no_answer": True}, "has no question without an answer"),
     ):

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import albertine
+from albertine.cli import vocabulary
 from albertine.errors import CheckpointError, DataError, SettingsError
 from albertine.pretraining import reading, scores
 from albertine.training.progress import Reporter
@@ -135,6 +136,18 @@ def test_text_to_a_pretrained_model(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     text.write_text("\n".join(map(json.dumps, documents)), encoding="utf-8")
     with pytest.raises(SettingsError, match=r"`fr` is no language.*en, zh or auto"):
         albertine.prepare(text, tmp_path / "corpus", vocab_size=36, language="fr")
+    for wrong, message in (
+        ({"worker": 1}, "there is no option `worker`. Did you mean `workers`"),
+        ({"vocabsize": 36}, "no option `vocabsize`. Did you mean `vocab_size`"),
+        ({"x": 1}, r"no option `x`. Known are text, .*kind.*workers"),
+        ({"kind": "bpe"}, "no kind of vocabulary `bpe`. Known are sentencepiece, wordpiece, xlnet"),
+        ({"kind": "wordpiece", "tokenizer": "albertine-mini-en"}, "a given tokenizer is not trained"),
+    ):
+        with monkeypatch.context() as patched, pytest.raises(SettingsError, match=message):
+            patched.setattr(vocabulary, "MAKERS", dict.fromkeys(vocabulary.MAKERS, pytest.fail))
+            albertine.prepare(text, tmp_path / "corpus", **wrong)
+    pieces = albertine.prepare(text, tmp_path / "w", kind="wordpiece", vocab_size=60, workers=1)
+    assert pieces.tokenizer["kind"] == "wordpiece"
     told = albertine.prepare(text, tmp_path / "corpus", vocab_size=36, deduplicate=False, workers=1)
     assert told.documents == 50
     shape = {"model": {"preset": "albert-tiny-zh", "change": MODEL}, "objective": {"max_length": 32}}

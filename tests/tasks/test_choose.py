@@ -6,20 +6,23 @@ import json
 import tarfile
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from albertine.cli.app import run
 from albertine.errors import DataError, ModelError
 from albertine.inference.options import option_rows
 from albertine.tasks.choose import SHOWN, Choice, Choose, by_option, encode
-from albertine.tasks.data import read_data
+from albertine.tasks.data import missing, read_data
 from albertine.tasks.datasets.choose import own_choices, read
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.finetune import finetune
 from albertine.tasks.predictor import Predictor
 from albertine.tasks.readers.table import rows_of
+from albertine.tasks.record import stamp
 from albertine.tasks.registry import Columns, named
 from albertine.text.load import load_tokenizer
 from albertine.training.progress import Reporter
@@ -67,9 +70,31 @@ def test_race_as_a_folder_is_race_as_an_archive(tmp_path: Path) -> None:
         ("high7.txt-1", ("a dog", "a cat"), 1, "high"),
     ]
     assert [e.options for e in plain] == [e.options for e in packed]
-    path.write_text('{"id": "high7.txt"}')
-    with pytest.raises(DataError, match="is not a RACE passage"):
-        list(read(named("race"), tmp_path / "folder", "dev"))
+    for wrong, message in (
+        ({"id": "high7.txt"}, "is not a RACE passage"),
+        ({**tree, "answers": ["A", "C"]}, r"is not a RACE passage \('C' is not in list"),
+        ({**tree, "answers": ["", "A"]}, "is not a RACE passage"),
+        ({**tree, "article": 5}, r"is not a RACE passage \(5 is no text"),
+        ({**tree, "options": [["a cat", "a dog"], ["a dog"]]}, r"`options\[1\]` is not a list of two texts"),
+    ):
+        path.write_text(json.dumps(wrong))
+        with pytest.raises(DataError, match=message):
+            list(read(named("race"), tmp_path / "folder", "dev"))
+
+
+def test_a_folder_of_passages_is_an_own_file(tune: Tune, tmp_path: Path) -> None:
+    """It is learned from as it is asked about, and a run knows it by what its files hold."""
+    passage = {"article": "A cat sat.", "questions": ["who?"], "options": [["a", "b"]], "answers": ["B"]}
+    (folder := tmp_path / "RACE" / "high").mkdir(parents=True)
+    for number in (2, 10):
+        (folder / f"{number}.txt").write_text(json.dumps({"id": f"high{number}.txt", **passage}))
+    settings = tune(task={"train": tmp_path / "RACE", "dev": folder, "kind": "choice"})
+    assert missing(settings.task) is None
+    data = read_data(settings.task, load_tokenizer(settings.encoder.folder))
+    assert [(e.name, e.label) for e in data.train.examples] == [("high2.txt-0", 1), ("high10.txt-0", 1)]
+    before = stamp(settings)
+    (folder / "2.txt").write_text(json.dumps({"id": "high2.txt", **passage, "answers": ["A"]}))
+    assert stamp(settings) != before
 
 
 def test_the_row_of_an_option(tune: Tune) -> None:
@@ -124,7 +149,26 @@ def questions(path: Path, count: int, seed: int) -> Path:
     return path
 
 
-def test_a_run_learns_to_choose_and_transformers_agrees(tune: Tune, tmp_path: Path) -> None:
+def command_of_the_column_of_options(folder: Path, dev: Path, out: Path, capsys: Any) -> None:
+    """`--options` names the column, and messages name `--options`."""
+    rows = [json.loads(line) for line in dev.read_text().splitlines()]
+    other = out / "other.jsonl"
+    other.write_text(
+        "\n".join(json.dumps({**row, "options": "none", "picks": row["options"]}) for row in rows)
+    )
+    words = ["predict", "choose", str(folder), "--precision", "float32", "--pair", "ask", "-o"]
+    assert run([*words, str(out / "a.jsonl"), "--file", str(dev)]) == 0
+    assert run([*words, str(out / "b.jsonl"), "--file", str(other), "--options", "picks"]) == 0
+    usual, found = ([r.fields["prediction"] for r in rows_of(out / f"{name}.jsonl")] for name in "ab")
+    assert found == usual
+    capsys.readouterr()
+    assert run([*words, str(out / "c.jsonl"), "--file", str(other), "--options", "choices"]) == 2
+    assert "has no column `choices`" in (told := capsys.readouterr().err) and "--options COLUMN" in told
+    assert run(["predict", "classify", str(folder), "a", "--options", "picks"]) == 2
+    assert "No such option" in capsys.readouterr().err
+
+
+def test_a_run_learns_to_choose_and_transformers_agrees(tune: Tune, tmp_path: Path, capsys: Any) -> None:
     from transformers import AutoModelForMultipleChoice
 
     task = {
@@ -160,10 +204,10 @@ def test_a_run_learns_to_choose_and_transformers_agrees(tune: Tune, tmp_path: Pa
             attention_mask=padded([[1] * len(ids) for ids, _ in rows]),
         ).logits
     assert ours == pytest.approx(logits.softmax(-1)[0].tolist(), abs=1e-5)
-    with pytest.raises(DataError, match="nothing to choose"):
-        predictor.choose("a", ["b"])
-    with pytest.raises(DataError, match="nothing to choose from"):
-        predictor.choose("a", "bc")
+    for nothing in (["b"], "bc"):
+        with pytest.raises(DataError, match=r"^asked\[0\]: `options` is not a list of two texts or more"):
+            predictor.choose("a", nothing)
+    command_of_the_column_of_options(result.folder, task["dev"], tmp_path, capsys)
     for passage, choices, question in (
         ("\ud800", "bc", ""),
         ("a", ("b", "\ud800"), ""),

@@ -51,6 +51,14 @@ def test_every_class_that_is_predicted_is_told() -> None:
     assert len(second["probabilities"]) in (10, 11) and second["probabilities"]["class 5"] > 0.5
 
 
+def test_scores_of_cross_encoders_have_the_mean_of_what_each_tells() -> None:
+    family, said = Classify("score", (), (), 8, sigmoid=True), [np.zeros((1, 1)), np.full((1, 1), 9.0)]
+    data = Encoded(("a",), [], [], np.arange(2), None, 0)
+    told = [family.answers(x, data)[0] for x in said]
+    assert told == pytest.approx([0.5, 1.0], abs=1e-3)
+    assert family.answers(family.merge(said, data), data) == pytest.approx([sum(told) / 2])  # type: ignore[arg-type]
+
+
 def test_a_file_of_answers_has_as_many_as_were_asked_for(tune: Tune, tmp_path: Any) -> None:
     path = tmp_path / "many.jsonl"
     rows = [{"text": f"the house of {i}", "label": NAMES[i % 14]} for i in range(28)]

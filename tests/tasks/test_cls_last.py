@@ -216,9 +216,10 @@ def test_layer_wise_decay_reaches_every_part_of_a_layer(last: Path) -> None:
     rate, found = rates(model.base.config.plan, 0.75), dict[float, set[str]]()
     for name, _ in model.named_parameters():
         found.setdefault(rate(name), set()).add(name)
-    assert found[1.0] == {"classifier.weight", "classifier.bias", "base.lm.query", "base.lm.bias"}
-    assert found[0.75**3] == {"base.encoder.embeddings.word.weight"}
-    layers = [{n.replace(f".{d}.", ".", 1) for n in found[0.75 ** (2 - d)]} for d in (0, 1)]
+    heads = {"classifier.weight", "classifier.bias", "base.lm.query", "base.lm.bias"}
+    assert heads <= found[1.0]
+    assert found[0.75**2] == {"base.encoder.embeddings.word.weight"}
+    layers = [{n.replace(f".{d}.", ".", 1) for n in found[0.75 ** (1 - d)] - heads} for d in (0, 1)]
     assert (
         layers[0] == layers[1]
         and {
@@ -254,6 +255,31 @@ def test_sentence_transformers_takes_cls_where_it_stands(
     theirs = package.SentenceTransformer(str(tmp_path / "e"), device="cpu").encode(texts)
     ours = Predictor(tmp_path / "e", precision="float32").embed(texts)
     np.testing.assert_allclose(ours, theirs, atol=1e-4)
+
+
+@pytest.mark.parametrize("flags", [{"task": "embed"}, {}], ids=["ours", "theirs"])
+def test_cls_of_an_earlier_folder_is_the_last_token_and_of_others_the_first(
+    last: Path, tokenizer: Tokenizer, tmp_path: Path, flags: dict[str, str]
+) -> None:
+    """Kills: the last token for the first; a folder of ours that is refused, or goes on saying `cls`."""
+    model, texts = load_model(last), ["he said", "the house of the old man"]
+    files = sentence_files(Embedder(model, "cls"))
+    save_model(model, tokenizer, tmp_path / "now", extra_files=files)
+    name, before, now = "1_Pooling/config.json", "pooling_mode_cls_token", "pooling_mode_lasttoken"
+    files[name] = json.dumps({**json.loads(files[name]), before: True, now: False}).encode()
+    save_model(model, tokenizer, tmp_path / "then", extra_files=files, extra_config={"albertine": flags})
+    if not flags:
+        with pytest.raises(ModelError, match="pools by the first token of a text"):
+            Predictor(tmp_path / "then", precision="float32").embed(texts)
+        return
+    assert run(["convert", str(tmp_path / "then"), str(tmp_path / "again")]) == 0
+    said = json.loads((tmp_path / "again" / name).read_text())
+    assert said[now] and not said[before]
+    wanted, then, again = (
+        Predictor(tmp_path / folder, precision="float32").embed(texts) for folder in ("now", "then", "again")
+    )
+    np.testing.assert_array_equal(then, wanted)
+    np.testing.assert_array_equal(again, wanted)
 
 
 def test_a_mask_is_filled_with_cls_in_its_own_segment(

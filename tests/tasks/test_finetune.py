@@ -252,22 +252,20 @@ def test_a_tokenizer_that_could_not_be_saved_is_told_before_anything_is_learned(
 def test_layer_wise_decay_of_the_rate(tune: Tune) -> None:
     rate = rates(SharingPlan.unshared(3), 0.5)
     assert rate("classifier.weight") == rate("base.pooler.dense.bias") == 1
-    assert rate("base.encoder.attention.2.query.weight") == 0.5
-    assert rate("base.encoder.feed_forward.0.output.bias") == 0.125
-    assert rate("base.encoder.embeddings.word.weight") == 0.0625
-    assert rates(SharingPlan.shared(3), 0.5)("base.encoder.attention.0.query.weight") == 0.5
+    assert rate("base.encoder.attention.2.query.weight") == 1  # the paper's α^(24 - m) of layer m of 24
+    assert rate("base.encoder.feed_forward.0.output.bias") == 0.25
+    assert rate("base.encoder.embeddings.word.weight") == 0.125
+    assert rates(SharingPlan.shared(3), 0.5)("base.encoder.attention.0.query.weight") == 1
     own = rates(replace(SharingPlan.shared(3), own=("norms",)), 0.5)
-    assert own("base.encoder.own.0.attention.layer_norm.weight") == 0.125
-    assert own("base.encoder.own.2.injection") == 0.5
+    assert own("base.encoder.own.0.attention.layer_norm.weight") == 0.25
+    assert own("base.encoder.own.2.injection") == 1
     loop = rates(SharingPlan.shared(3), 0.5)
-    assert loop("base.encoder.signals.position") == 0.0625
-    assert loop("base.encoder.injection.weight") == loop("base.encoder.final_norm.weight") == 0.5
+    assert loop("base.encoder.signals.position") == 0.125
+    assert loop("base.encoder.injection.weight") == loop("base.encoder.final_norm.weight") == 1
     words = rates(SharingPlan.unshared(3), 0.5, embedding=8.0)
-    assert (
-        words("base.encoder.embeddings.word.weight") == words("base.encoder.embeddings.mapping.bias") == 0.5
-    )
-    assert words("base.encoder.embeddings.layer_norm.weight") == 0.0625
-    assert words("base.encoder.attention.2.query.weight") == 0.5 and words("classifier.weight") == 1.0
+    assert words("base.encoder.embeddings.word.weight") == words("base.encoder.embeddings.mapping.bias") == 1
+    assert words("base.encoder.embeddings.layer_norm.weight") == 0.125
+    assert words("base.encoder.attention.2.query.weight") == words("classifier.weight") == 1.0
     # It is the step that shrinks, which Adam would undo if it were the gradient.
     before = encoder(tune())
     result = run(tune(training={"layer_decay": 0.01, "epochs": 0.5}))

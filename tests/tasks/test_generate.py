@@ -99,7 +99,7 @@ def test_a_run_learns_and_its_folder_says_the_same(written: Path) -> None:
     lines = [json.loads(line) for line in (written / "predictions-dev.jsonl").read_text().splitlines()]
     rows = [json.loads(line) for line in (written.parents[1] / "dev.jsonl").read_text().splitlines()]
     predictor = Predictor(written / "best", precision="float32")
-    assert predictor.generator.room == Room(24, 8)
+    assert predictor.writer.room == Room(24, 8)
     for line, row in list(zip(lines, rows, strict=True))[:10]:
         assert line["label"] == [row["target"]]
         best = predictor.generate(row["source"])[0]
@@ -149,8 +149,28 @@ def test_a_pretrained_model_was_not_tuned_to_generate(pretrained: Path) -> None:
     assert task_of(read_folder(pretrained)) is None
     with pytest.raises(ModelError, match="was not tuned for a task, and cannot generate texts"):
         Predictor(pretrained).generate("the")
-    with pytest.raises(ModelError, match="was not tuned for a task, and cannot generate texts"):
+    with pytest.raises(ModelError, match="was not tuned for a task, and cannot read"):
         Predictor(pretrained).read("the", ["old"])
+
+
+def test_writers_and_readers_do_not_answer_for_each_other(
+    written: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They have one head, and the other's words are none of theirs."""
+    writer, reader = str(written), str(changed(written, tmp_path / "reader", reads=True))
+    (rows := tmp_path / "in.jsonl").write_text(json.dumps({"text": "a", "context": "a", "question": "b"}))
+    of_file = ["--file", str(rows), "-o", str(tmp_path / "out.jsonl")]
+    for words, says in (
+        (["read", writer, "what", "the man"], "was tuned to generate texts, and cannot read"),
+        (["read", writer, *of_file], "was tuned to generate texts, and cannot read"),
+        (["generate", reader, "the man"], "was tuned to read, and cannot generate texts"),
+        (["generate", reader, *of_file], "was tuned to read, and cannot generate texts"),
+        (["tag", reader, "the man"], "was tuned to read, and cannot tag entities"),
+    ):
+        assert run(["predict", *words]) == 2
+        assert says in capsys.readouterr().err
+    assert not (tmp_path / "out.jsonl").exists()
+    assert run(["predict", "read", reader, *of_file]) == 0
 
 
 def test_rows_of_texts(tune: Tune, tmp_path: Path) -> None:
@@ -446,7 +466,7 @@ def test_all_that_is_said_of_the_search_is_done(monkeypatch: pytest.MonkeyPatch)
     seen: list[object] = []
 
     class Noted:
-        cut, generator = 0, SimpleNamespace(search=Search(4, 32))
+        cut, writer = 0, SimpleNamespace(search=Search(4, 32))
 
         def __init__(self, model: object, **how: object) -> None: ...
 

@@ -15,9 +15,12 @@ from albertine.errors import SettingsError
 from albertine.inference.whitening import measure
 from albertine.layout import pack
 from albertine.model.comparison import Comparer, pair_means
+from albertine.model.model import Model
+from albertine.model.plan import SharingPlan
 from albertine.tasks.finetune import finetune
 from albertine.tasks.predictor import Predictor
 from albertine.tasks.start import tuned_config
+from albertine.training.metrics import read_metrics
 from tests import stand_in
 from tests.tasks.conftest import Tune
 
@@ -79,6 +82,21 @@ def solving(pretrained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("solving") / "loop"
     albertine.save(model, tokenizer, folder)
     return folder
+
+
+def test_a_run_tells_how_near_it_came_to_its_fixed_points(solving: Path, tune: Tune) -> None:
+    model, tokenizer = albertine.load(solving), albertine.load_tokenizer(solving)
+    few = model.config.with_plan(SharingPlan.shared(2))  # in which nothing converges
+    short = Model(few, model.heads)
+    short.load_state_dict(model.state_dict())
+    albertine.save(short, tokenizer, solving.parent / "short")
+    shares = []
+    for folder in (solving, solving.parent / "short"):
+        result = finetune(tune(name=folder.name, encoder={"folder": folder}, training={"epochs": 0.5}))
+        rows = [r for r in read_metrics(result.folder / "metrics.jsonl") if "evaluation" not in r]
+        assert all(row["residual"] > 0 and "gradient_residual" in row for row in rows)
+        shares.append([row["converged"] for row in rows])
+    assert max(shares[0]) > 0.5 and max(shares[1]) == 0
 
 
 def test_pairs_are_compared_at_the_fixed_point(solving: Path) -> None:

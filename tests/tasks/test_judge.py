@@ -3,18 +3,21 @@ does not belong together is refused."""
 
 from __future__ import annotations
 
+import csv
 import json
 import shlex
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
 
+from albertine import api
 from albertine.api import evaluate
 from albertine.errors import DataError, ModelError, SettingsError
 from albertine.inference.chances import sigmoid, softmax
@@ -33,7 +36,7 @@ from albertine.tasks.examples import Example
 from albertine.tasks.families import of_its_kind
 from albertine.tasks.family import Merging
 from albertine.tasks.finetune import finetune
-from albertine.tasks.judge import TunedRun, judge, model_of, open_run
+from albertine.tasks.judge import TunedRun, _of_own_files, judge, model_of, open_run
 from albertine.tasks.predictor import Predictor
 from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.tag import Tag
@@ -399,6 +402,120 @@ def test_beside_another_file_the_own_dev_file_is_read_for_what_needs_it_alone(
         assert open_run(members[0], file=tables["dev"], dev=dev).splits.keys() == splits
 
 
+@pytest.fixture(scope="module")
+def on_data_set(pretrained: Path, tables: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on a data set that is known by its name."""
+    (folder := tmp_path_factory.mktemp("on sst-2") / "SST-2").mkdir()
+    for split in ("train", "dev"):
+        rows = csv.DictReader(tables[split].open())
+        lines = [f"{row['review']}\t{int(row['verdict'] == 'fine')}\n" for row in rows]
+        (folder / f"{split}.tsv").write_text("sentence\tlabel\n" + "".join(lines))
+    result = api.finetune(
+        pretrained,
+        name="sst",
+        output=folder.parent,
+        task={"dataset": "sst-2", "folder": folder, "max_length": 16},
+        training={"steps": 6, "precision": "float32", "learning_rate": 0.003},
+        watching={"tensorboard": False, "report": False},
+        reporter=Reporter(quiet=True),
+    )
+    return result.folder
+
+
+def test_own_rows_are_scored_by_any_tuned_model(
+    albertine: Command, on_data_set: Path, tmp_path: Path
+) -> None:
+    """By that of a run on a data set, and by a folder that lies in no run; their kind, length and labels
+    stand in the folder."""
+    with (on_data_set.parent / "SST-2" / "dev.tsv").open() as file:
+        rows = [
+            {"text": row["sentence"], "label": row["label"]} for row in csv.DictReader(file, delimiter="\t")
+        ]
+    (table := tmp_path / "t.csv").write_text(
+        "text,label\n" + "".join(f"{r['text']},{r['label']}\n" for r in rows)
+    )
+    copied = Path(shutil.copytree(on_data_set / "best", tmp_path / "copied" / "best"))
+    wanted = evaluate(on_data_set)["dev"]
+    named = [{"said": row["text"], "right": row["label"]} for row in rows]
+    for model in (on_data_set, copied):
+        told = evaluate(model, file=rows, precision="float32")
+        assert told["test"]["accuracy"] == wanted["accuracy"]
+        own = {"text": "said", "label": "right"}
+        assert evaluate(model, file=named, task=own, precision="float32") == told
+        outcome = albertine("evaluate", model, "--file", table, "--precision", "float32", "--json")
+        assert outcome.code == 0, outcome.err
+        assert json.loads(outcome.out)[0]["scores"]["accuracy"] == wanted["accuracy"]
+    assert (copied / "evaluation" / "report.md").is_file()
+    with pytest.raises(DataError, match=r"^test\[0\]: has no column `text`; it has `said`"):
+        evaluate(on_data_set, file=named)
+    for task in ({"dataset": "rte", "folder": "x"}, {"dataset": "rte", "folder": "x", "test": None}):
+        with pytest.raises(SettingsError, match=r"not both|Leave out one of them"):
+            evaluate(on_data_set, file=rows, task=task)
+    with pytest.raises(SettingsError, match=r"task is of the type list\. Give a"):
+        evaluate(on_data_set, file=rows, task=["text"])  # type: ignore[arg-type]
+    assert evaluate(copied, task={"dev": table}) == {"dev": evaluate(copied, file=table)["test"]}
+
+
+def test_the_dev_set_of_a_data_set_is_not_quietly_left_out(
+    albertine: Command, on_data_set: Path, tmp_path: Path
+) -> None:
+    (table := tmp_path / "t.csv").write_text("text,label\na good man,1\nnever,0\n")
+    other = Path(shutil.copytree(on_data_set, tmp_path / "other"))
+    words = ("ensemble", on_data_set, other, "--pick", 1, "--file", table, "-o", tmp_path / "out", "--json")
+    refused = albertine(*words)
+    assert refused.code == 2 and "on the dev set of sst-2, which is not read beside own rows" in refused.err
+    outcome = albertine(*words, f"task.dev={table}")
+    assert outcome.code == 0 and set(json.loads(outcome.out)["scores"]) == {"dev", "test"}
+
+
+def test_what_a_data_set_says_of_scores_stays_with_own_rows(tmp_path: Path) -> None:
+    """But its columns: own rows have theirs."""
+    answers, alike, classes = (
+        SimpleNamespace(settings={"kind": kind}) for kind in ("answers", "similarity", "multi")
+    )
+
+    def own(family: Any, **task: Any) -> dict[str, Any]:
+        return dict(_of_own_files({"folder": "x", "max_length": 9, **task}, family))
+
+    told = own(answers, dataset="cmrc2018", answer={"stride": 3})
+    assert told["answer"] == {"stride": 3, "no_answer": False, "rules": "cmrc"}
+    assert {"dataset", "folder"}.isdisjoint(told) and told["max_length"] == 9
+    assert own(answers, dataset="squad2")["answer"]["no_answer"]
+    told = own(alike, dataset="sts-b", kind="similarity", similarity={"pooling": "cls"})
+    assert told["similarity"] == {"pooling": "cls", "lowest": 0, "highest": 5}
+    assert "separator" not in told and "columns" not in told
+    described = tmp_path / "d.yaml"
+    described.write_text("{kind: multi, files: {test: a.csv}, separator: '|'}")
+    assert own(classes, dataset=str(described))["separator"] == "|"
+    described.unlink()
+    assert own(classes, dataset=str(described)) == {"kind": "multi", "max_length": 9}
+    assert own(classes, train="a.csv") == {"folder": "x", "max_length": 9, "train": "a.csv"}
+
+
+def test_scores_and_ensembles_lie_with_the_run(
+    albertine: Command, members: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run, other = (Path(shutil.copytree(one, tmp_path / "moved" / one.name)) for one in members[:2])
+    for path in (run, run / "best"):
+        assert open_run(path).folder.resolve() == run
+    away = Path(shutil.copytree(run / "best", tmp_path / "away"))
+    words = [
+        f"task.dev={read_yaml(run / 'settings.yaml')['task']['dev']}",
+        "task.text=review",
+        "task.label=verdict",
+    ]
+    assert open_run(away, words).folder == away
+    monkeypatch.setattr("albertine.tasks.judge.place", lambda name: away)  # as of the hub
+    assert open_run(Path("owner/name"), words).folder == Path("runs/name")
+    monkeypatch.undo()
+    monkeypatch.chdir(run)
+    assert albertine("ensemble", ".", other / "best", "--dev").code == 0
+    assert (tmp_path / "moved" / "toy-ensemble" / "result.json").is_file()
+    assert albertine("evaluate", run / "best", "--dev").code == 0
+    assert (run / "evaluation" / "report.md").is_file() and not (run / "best" / "evaluation").exists()
+
+
 def test_the_verb_ensemble(albertine: Command, members: list[Path], tmp_path: Path) -> None:
     outcome = albertine("ensemble", *members, "--pick", 2, "-o", tmp_path / "e", "--json")
     assert outcome.code == 0, outcome.err
@@ -444,7 +561,7 @@ def test_wrong_words_are_one_message(
         (["report", members[0], tmp_path, "-o", tmp_path], "no finished run"),
         (
             ["evaluate", members[0], *none, "task.dataset=rte", "task.folder=x", "--file", tmp_path],
-            "instead of --file",
+            "task.dataset=rte. Leave out one of them",
         ),
         (["evaluate", members[0], "--device", "abacus"], "no device `abacus`"),
         (

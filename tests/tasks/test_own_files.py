@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import json
 from pathlib import Path
@@ -69,6 +70,10 @@ SQUAD = [
     }
 ]
 QUESTIONS = [("a good man", (("good", 2),))]
+DIALOGUES = [
+    [["a", "b"], [{"question": "who", "choice": ["c", "d"], "answer": "d"}], "7"],
+    [["e"], [{"question": "who", "choice": [1, 2, 3], "answer": 2}], "8"],
+]
 TRIPLES = [{"text": "man sold time", "label": [["man", "sold", "time"]]}]
 RELATED = [("man sold time", (("man", "sold", "time"),))]
 PAIRS = {"kind": "similarity", "pair": "other"}
@@ -154,6 +159,13 @@ RIGHT: dict[str, tuple[str, bytes, dict[str, Any], list[tuple[str, Any]]]] = {
         {"kind": "choice"},
         [("a", 1)],
     ),
+    "dialogues": ("a.json", json.dumps(DIALOGUES).encode(), {"kind": "choice"}, [("a\nb", 1), ("e", 1)]),
+    "dialogues over lines": (
+        "a.json.gz",
+        gzip.compress(json.dumps(DIALOGUES, indent=1).encode()),
+        {"kind": "choice"},
+        [("a\nb", 1), ("e", 1)],
+    ),
     "entities": ("a.jsonl", lines(*TAGGED), {"kind": "entities"}, FOUND),
     "conll": ("a.conll", CONLL, {"kind": "entities"}, SPANS),
     "conll of 2003": (
@@ -185,6 +197,17 @@ RIGHT: dict[str, tuple[str, bytes, dict[str, Any], list[tuple[str, Any]]]] = {
         SPANS,
     ),
     "relations": ("a.jsonl", lines(*TRIPLES), {"kind": "relations"}, RELATED),
+    "relations in the form of duie": (
+        "a.json",
+        lines(
+            {
+                "text": "man sold time",
+                "spo_list": [{"subject": "man", "predicate": "sold", "object": "time", "object_type": "x"}],
+            }
+        ),
+        {"kind": "relations", "label": "spo_list"},
+        RELATED,
+    ),
     "squad, flat": ("a.jsonl", lines(*SQUAD), {"kind": "answers"}, QUESTIONS),
     "squad, flat, in a list": ("a.json", json.dumps(SQUAD).encode(), {"kind": "answers"}, QUESTIONS),
     "squad": (
@@ -416,6 +439,24 @@ WRONG: dict[str, tuple[str, bytes, dict[str, Any], str]] = {
         {"kind": "choice"},
         r"a\.jsonl:3: `label` is missing",
     ),
+    "one option of a dialogue": (
+        "a.json",
+        json.dumps([[["a"], [{"question": "b", "choice": ["c"]}], "7"]]).encode(),
+        {"kind": "choice"},
+        r"a\.json: `choice of question 0 of 7` is not a list of two texts or more",
+    ),
+    "a dialogue without words": (
+        "a.json",
+        json.dumps([[["a"], [{"question": 5, "choice": ["c", "d"]}], "7"]]).encode(),
+        {"kind": "choice"},
+        r"a\.json: is not a list of \[lines .*5 is no text.* an object a line with its options",
+    ),
+    "squad without words": (
+        "a.json",
+        b'{"data": [{"paragraphs": [{"context": "a", "qas": [{"id": "7", "question": 5}]}]}]}',
+        {"kind": "answers"},
+        r"a\.json: is not a file in SQuAD's format .*5 is no text",
+    ),
     "options as text": (
         "a.csv",
         b'text,options,label\na,"b,c",0\n',
@@ -535,6 +576,46 @@ def test_questions_are_read_in_their_encoding(tokenizer: Tokenizer, tmp_path: Pa
     assert "好书" in (seen.example.passage if kind == "answers" else seen.passages[0].text)
     with pytest.raises(DataError, match=r"task\.encoding=gb18030|utf-8"):
         read(tokenizer, **told)
+
+
+NESTED = {
+    "answers": {"data": [{"paragraphs": [{"context": "好书 man", "qas": [{"id": "1", "question": "谁"}]}]}]},
+    "choice": [[["好书"], [{"question": "谁", "choice": ["书", "人"], "answer": "人"}], "7"]],
+    "race": {"id": "high1", "article": "好书", "questions": ["谁"], "options": [["书", "人"]]},
+}
+
+
+@pytest.mark.parametrize("form", NESTED)
+def test_forms_of_their_own_are_read_in_their_encoding(
+    tokenizer: Tokenizer, tmp_path: Path, form: str
+) -> None:
+    content = json.dumps(NESTED[form], ensure_ascii=False)
+    path, kind = tmp_path / "a.json", "answers" if form == "answers" else "choice"
+    if form == "race":
+        path = tmp_path / "test"
+        path.mkdir()
+    file = path / "1.txt" if form == "race" else path
+    for encoding in ("gb18030", "utf-16"):
+        file.write_bytes(content.encode(encoding))
+        task = settings_of({"test": path, "kind": kind, "encoding": encoding})
+        (found,) = task.examples_in("test")
+        assert found.passage.startswith("好书") and found.question == "谁"
+        refused = rf"{file.name}: is (not utf-8|UTF-16, not) .*or pass task\.encoding={encoding}"
+        with pytest.raises(DataError, match=refused):
+            list(settings_of({"test": path, "kind": kind}).examples_in("test"))
+    file.write_bytes(codecs.BOM_UTF8 + content.encode())
+    assert (
+        len(list(settings_of({"test": path, "kind": kind, "encoding": "gb18030"}).examples_in("test"))) == 1
+    )
+
+
+@pytest.mark.parametrize("kind", ["answers", "reading"])
+def test_questions_of_a_table_without_names(tmp_path: Path, kind: str) -> None:
+    """Its first line is a question too, also where two of its fields are the same."""
+    (tmp_path / "a.csv").write_text("a man,a man\nthe man,who\n")
+    told = {"test": tmp_path / "a.csv", "kind": kind, "header": False, "text": 1, "pair": 2}
+    found = list(settings_of(told).examples_in("test"))
+    assert [(q.passage, q.question) for q in found] == [("a man", "a man"), ("the man", "who")]
 
 
 @pytest.mark.parametrize(

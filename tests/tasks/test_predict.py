@@ -7,6 +7,7 @@ import csv
 import errno
 import io
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -20,6 +21,7 @@ import pytest
 from albertine import Predictor
 from albertine.cli.app import run
 from albertine.errors import DataError, ModelError, RunError, SettingsError
+from albertine.inference.embedding import TextEmbedder
 from albertine.tasks import predict, predictor
 from albertine.tasks.family import Fields
 from albertine.tasks.finetune import finetune
@@ -28,6 +30,7 @@ from albertine.tasks.judge import judge, open_run
 from albertine.tasks.predict import predict_file
 from albertine.tasks.questions import rows_to_ask
 from albertine.tasks.readers.table import rows_of
+from albertine.tasks.vectors import cosines, vectors
 from albertine.training.progress import Reporter
 from tests.crashes import Disk, dies_while
 from tests.tasks.conftest import Tune
@@ -385,6 +388,61 @@ def test_what_no_line_of_tsv_holds_is_told_before_any_answer(
     source.write_text(json.dumps({f"a{mark}b": 1, "review": "x"}))
     with pytest.raises(DataError, match=rf"in.jsonl:1: `a b` {told}"):
         predict_file(asked, source, output, fields=FIELDS)
+
+
+RIGHT = [{"review": "the man", "pair": "a"}] * 40
+WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
+    "no text": ({"review": None, "pair": "a"}, ".jsonl", "in.jsonl:41: `review` is empty, not text"),
+    "no column": ({"pair": "a"}, ".jsonl", "in.jsonl:41: has no column `review`"),
+    "a new column": ({**RIGHT[0], "more": 1}, ".csv", "in.jsonl:41: has a column `more`, which the first"),
+    "no second text": ({"review": "a", "pair": None}, ".jsonl", "in.jsonl:41: `pair` is empty, not text"),
+}
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_wrong_row_is_told_before_any_answer(
+    tuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    """Kills: hours of answers deleted with the parts that they are in, since the last row is wrong."""
+    source, asked = tmp_path / "in.jsonl", Predictor(tuned)
+    row, ending, told = WRONG[wrong]
+    source.write_text("\n".join(map(json.dumps, [*RIGHT, row])))
+    monkeypatch.setattr("albertine.tasks.vectors.CHUNK", 16)
+    monkeypatch.setattr(Predictor, "said", lambda *given, **more: pytest.fail("asked"))
+    monkeypatch.setattr(TextEmbedder, "__call__", lambda *given, **more: pytest.fail("asked"))
+    go = partial(predict_file, asked, source, tmp_path / f"out{ending}", fields=Fields("review", "pair"))
+    ways = [cosines] if wrong == "no second text" else [Predictor.columns, vectors, cosines]
+    for ask in ways:
+        with pytest.raises(DataError, match=re.escape(told)):
+            go(ask=ask)
+    assert list(tmp_path.iterdir()) == [source]
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("ending", [".parquet", ".jsonl", ".json", ".csv"])
+def test_how_many_rows_there_are_is_known(tuned: Path, tmp_path: Path, ending: str) -> None:
+    """Of every form, also when it goes on; lines of a CSV are no rows."""
+    rows, source, totals = [{"review": "a\nman"}] * 40, tmp_path / f"in{ending}", set[int | None]()
+    if ending == ".parquet":
+        pytest.importorskip("pyarrow")
+        arrow, parquet = predict._pyarrow()
+        parquet.write_table(arrow.Table.from_pylist(rows), source)
+    elif ending == ".csv":
+        source.write_text("review\n" + '"a\nman"\n' * 40)
+    else:
+        lines = list(map(json.dumps, rows))
+        source.write_text("\n".join(lines) if ending == ".jsonl" else f"[{', '.join(lines)}]")
+    go = partial(predict_file, Predictor(tuned), source, tmp_path / "out.jsonl", fields=FIELDS)
+
+    def stop(done: int, total: int | None) -> None:
+        totals.add(total)
+        if done == 16:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        go(progress=stop)
+    assert go(progress=lambda done, total: totals.add(total)).before == 16 and totals == {40}
 
 
 @pytest.mark.usefixtures("small")

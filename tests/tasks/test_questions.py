@@ -19,6 +19,7 @@ from albertine.tasks import predict, predictor
 from albertine.tasks.answer import Answer
 from albertine.tasks.choose import Choose
 from albertine.tasks.classify import Classify
+from albertine.tasks.families import KINDS
 from albertine.tasks.family import Fields
 from albertine.tasks.finetune import finetune
 from albertine.tasks.generate import Read, Room
@@ -87,6 +88,35 @@ def test_every_form_becomes_rows(case: str, packed: bool, tmp_path: Path) -> Non
         assert all(len(FAMILIES[task].example(row, fields).options) == 2 for row in again)
 
 
+@pytest.mark.parametrize(
+    "case", ["squad", "squad over lines", "squad for a reader", "webqa", "dialogues", "conll without tags"]
+)
+def test_what_is_asked_about_is_what_is_judged(case: str, tmp_path: Path) -> None:
+    """A file in a form of its own is found to be that by `predict` and `evaluate` alike."""
+    family, path = FAMILIES[CASES[case][0]], tmp_path / CASES[case][1]
+    kind = family.settings["kind"]
+    path.write_text(CASES[case][2])
+    rows, fields = rows_to_ask(path, family)
+    asked = [dict(row.fields) for row in rows]
+    judged = [
+        {"id": e.name, fields.text: getattr(e, "passage", "") or e.text}
+        | ({} if fields.pair is None else {fields.pair: e.question})
+        | ({fields.options: list(e.options)} if case == "dialogues" else {})
+        for e in KINDS[kind](kind=kind, test=path).examples_in("test")
+    ]
+    assert asked == judged and judged
+
+
+@pytest.mark.parametrize("case", ["squad", "squad for a reader", "webqa", "dialogues", "conll"])
+def test_messages_name_the_options_of_the_command(case: str, tmp_path: Path) -> None:
+    task, name, content, _ = CASES[case]
+    content = content.replace("man", "grand\u00e9").replace("oh", "grand\u00e9")
+    (tmp_path / name).write_bytes(content.encode("latin-1", "ignore"))
+    with pytest.raises(DataError, match=r"or pass --encoding=latin-1") as error:
+        list(rows_to_ask(tmp_path / name, FAMILIES[task], prefix="--")[0])
+    assert "task." not in str(error.value)
+
+
 def test_columns_are_named_as_they_are_asked_for(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps(TREE))
     rows, fields = rows_to_ask(tmp_path / "a.json", FAMILIES["answer"], Fields("passage", "asked"))
@@ -104,11 +134,11 @@ def test_a_folder_of_race_is_rows(tmp_path: Path) -> None:
     found = list(rows)
     assert [row.fields["id"] for row in found] == ["high9.txt-0", "high10.txt-0", "middle1.txt-0"]
     assert found[0].fields[fields.pair or ""] == "who?" and found[0].fields["options"] == ["a", "b"]
-    before, _ = predict._read(tmp_path, headed=True)
+    before = predict._digest(tmp_path)
     (tmp_path / "high" / "9.txt").rename(tmp_path / "high" / "8.txt")
-    renamed, _ = predict._read(tmp_path, headed=True)
+    renamed = predict._digest(tmp_path)
     (tmp_path / "middle" / "1.txt").write_text("{}")
-    assert len({before, renamed, predict._read(tmp_path, headed=True)[0]}) == 3
+    assert len({before, renamed, predict._digest(tmp_path)}) == 3
     with pytest.raises(DataError, match=r"1\.txt: is not a RACE passage"):
         list(rows_to_ask(tmp_path, FAMILIES["choose"])[0])
 

@@ -17,7 +17,7 @@ from albertine.tasks.families import KINDS, asks, checked
 from albertine.tasks.finetune import FinetuneResult, finetune
 from albertine.tasks.judge import judge, open_run
 from albertine.tasks.record import remembered, stamp
-from albertine.tasks.registry import known, listed, named
+from albertine.tasks.registry import Columns, Dataset, known, listed, named
 from albertine.tasks.seeds import over_seeds
 from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.suite import read_suite
@@ -76,6 +76,18 @@ def test_a_new_set_is_learned_from_and_scored_as_it_says(
     saved = load(FinetuneSettings, result.folder / "settings.yaml")
     assert saved.task.dataset == path and saved.task.kind == "single"
     assert [one.scores for one in judge(open_run(result.folder))] == [found.scores]
+
+
+def test_a_name_that_means_other_data_is_noticed(
+    tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kills: the scores of before for a name that another version gives to other files."""
+    settings = tune(task={"train": None, "dev": None, "dataset": "ocnli", "folder": tmp_path})
+    before = stamp(settings)
+    assert stamp(settings) == before
+    other = named("ocnli-10k")
+    monkeypatch.setattr("albertine.tasks.registry.named", lambda name: other)
+    assert stamp(settings) != before
 
 
 def test_a_changed_yaml_is_noticed(tune: Tune, mine: Mine) -> None:
@@ -156,6 +168,65 @@ def test_every_kind_can_be_described(tune: Tune, mine: Mine) -> None:
             assert data.dev.examples[0].label == 0.8
         if kind == "answers":
             assert data.family.metrics[0] == "cmrc_average"
+
+
+ROWS: dict[str, dict[str, Any]] = {
+    "single": {"text": "a man", "label": "x"},
+    "multi": {"text": "a man", "label": "x"},
+    "score": {"text": "a man", "label": 1},
+    "choice": {"text": "a man", "options": ["b", "c"], "label": "b"},
+    "entities": {"text": "a man", "label": [["x", 0, 1]]},
+    "relations": {"text": "a man", "label": [["a", "is", "man"]]},
+    "similarity": {"text": "a man", "pair": "b", "label": 1},
+    "generation": {"text": "a man", "label": "man"},
+    "answers": {"context": "a man", "question": "who", "answers": {"text": ["man"], "answer_start": [2]}},
+    "reading": {"context": "a man", "question": "who", "answers": {"text": ["man"], "answer_start": [2]}},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_column_of_ids_is_named_for_every_kind(tmp_path: Path, kind: str) -> None:
+    """One without an id, or whose id is a list, is named by its number, whatever the kind."""
+    made = [{**ROWS[kind], "key": key, "id": "other"} for key in ("q-7", [1], None, 8)]
+    if kind == "entities":
+        made.append({"text": ["a", "man"], "label": ["O", "B-x"], "key": "words"})
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, made)))
+    columns = Columns(id="key", pair="pair" if kind == "similarity" else None)
+    dataset = Dataset(kind=kind, files={"train": ("a.jsonl",)}, columns=columns)
+    found = [example.name for example in KINDS[kind].read(dataset, tmp_path, "train")]
+    assert found == ["q-7", "1", "2", "8", *(["words"] if kind == "entities" else [])]
+
+
+def test_ids_of_rows_in_the_form_of_cluener(tmp_path: Path) -> None:
+    row = {"key": "q-7", "text": "a man", "label": {"x": {"man": [[2, 4]]}}}
+    (tmp_path / "a.json").write_text(json.dumps(row))
+    dataset = Dataset(
+        kind="entities", reader="cluener", files={"train": ("a.json",)}, columns=Columns(id="key")
+    )
+    (found,) = KINDS["entities"].read(dataset, tmp_path, "train")
+    assert (found.name, found.label) == ("q-7", (("x", 2, 5),))
+
+
+@pytest.mark.parametrize("kind", ["generation", "similarity", "single"])
+def test_rows_of_another_number_of_fields_are_passed_over_by_every_kind(
+    tune: Tune, mine: Mine, kind: str
+) -> None:
+    path = mine(kind=kind, ragged=True, metrics=[], columns={"pair": "other"})
+    for split in ("train", "dev"):
+        (path.parent / f"{split}.csv").write_text("text,other,label\na man,b,1\nbroken\nc,d,0\n")
+    data = read_data(settings_on(tune, path, max_length=64).task, load_tokenizer(tune().encoder.folder))
+    assert len(data.train.examples) == 2
+    assert ("1 left out" in data.notes[0]) == (kind == "single")
+
+
+@pytest.mark.parametrize("kind", ["entities", "relations"])
+def test_a_second_text_is_refused_where_nothing_reads_it(tune: Tune, mine: Mine, kind: str) -> None:
+    own = {"train": "a.jsonl", "dev": None, "kind": kind, "text": "text", "label": "label"}
+    assert tune(task=own).task.pair is None
+    with pytest.raises(SettingsError, match=rf"task\.kind={kind} asks about one text; leave task\.pair out"):
+        tune(task={**own, "pair": "other"})
+    with pytest.raises(SettingsError, match=r"asks about one text; leave columns\.pair out"):
+        settings_on(tune, mine(kind=kind, metrics=[], columns={"pair": "other"}))
 
 
 @pytest.mark.parametrize(

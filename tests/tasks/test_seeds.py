@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 import statistics
@@ -14,7 +15,7 @@ from albertine.errors import DataError, SettingsError
 from albertine.tasks import seeds
 from albertine.tasks.data import once, read_data
 from albertine.tasks.finetune import FinetuneResult, finetune
-from albertine.tasks.record import stamp
+from albertine.tasks.record import contents, remembered, stamp
 from albertine.tasks.seeds import over_seeds
 from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.sources import Data
@@ -71,6 +72,54 @@ def test_a_file_that_changes_between_seeds_is_named(
     with pytest.raises(DataError, match=r"dev\.csv: changed between two seeds"):
         over_seeds(settings, 2, run=mended)
     assert (settings.output / "toy-seed-4").is_dir() and not (settings.output / "toy-seed-5").exists()
+
+
+def test_runs_may_lie_in_the_folder_of_their_data(
+    tune: Tune, tables: dict[str, Path], tmp_path: Path
+) -> None:
+    """`cd SST-2` and `task.folder=.`: what a run writes is not what it is made of."""
+    (folder := tmp_path / "SST-2").mkdir()
+    for split in ("train", "dev"):
+        rows = csv.DictReader(tables[split].open())
+        lines = [f"{row['review']}\t{int(row['verdict'] == 'fine')}\n" for row in rows]
+        (folder / f"{split}.tsv").write_text("sentence\tlabel\n" + "".join(lines))
+    data = {"train": None, "dev": None, "dataset": "sst-2", "folder": folder}
+    settings = tune(task=data, output=folder, training={"steps": 1})
+    found = over_seeds(settings, 2, run=quiet)
+    assert [result.folder.name for result in found.results] == ["toy-seed-1", "toy-seed-2"]
+    assert {path.parent for path in contents(settings)} == {folder, settings.encoder.folder}
+    first = settings.model_copy(update={"seed": 1, "name": "toy-seed-1"})
+    assert remembered(first, stamp(first)) is not None
+    (folder / "dev.tsv").write_text((folder / "train.tsv").read_text())
+    assert remembered(first, stamp(first)) is None
+
+
+@pytest.mark.parametrize(
+    ("dataset", "read"),
+    [
+        ("sst-2", ["train.tsv.gz", "dev.tsv", "test.tsv"]),
+        ("race", ["RACE/train/high/1.txt", "RACE/dev/middle/10.txt"]),
+        ("race-high", ["train/high/1.txt", "test/high/2.txt"]),
+        ("race", ["RACE.tar"]),
+        ("fewclue-tnews", ["fewclue.tar"]),
+        ("duie", ["train_data.json", "dev_data.json", "all_50_schemas"]),
+        ("own.yaml", ["own.yaml", "a.csv", "b.csv"]),
+    ],
+)
+def test_a_run_is_made_of_the_files_that_readers_look_for(
+    tune: Tune, tmp_path: Path, dataset: str, read: list[str]
+) -> None:
+    folder = tmp_path / "data"
+    for name in (*read, "runs/x/final/model.safetensors", "notes.txt", "train.bak"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(
+            "{files: {train: a.csv, test: [b.csv, gone.csv]}}" if ".yaml" in name else name
+        )
+    data = {"train": None, "dev": None, "dataset": dataset, "folder": folder}
+    if dataset == "own.yaml":
+        data = {**data, "dataset": str(folder / dataset), "folder": None}
+    found = contents(tune(task=data))
+    assert {str(path.relative_to(folder)) for path in found if path.is_relative_to(folder)} == set(read)
 
 
 def test_nothing_to_compare_on_is_refused(tune: Tune, tables: dict[str, Path]) -> None:

@@ -227,6 +227,19 @@ def test_the_command(albertine: Command, suite: Path) -> None:
     assert albertine("finetune", "--suite", suite, "--config", suite).code == 2
 
 
+def test_several_seeds_are_not_advised_where_they_are_asked_for(
+    albertine: Command, suite: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*given: object, **how: object) -> None:
+        raise DataError("far enough")
+
+    monkeypatch.setattr("albertine.tasks.suite_run.run_suite", stop)
+    for more, advised in (([], True), (["--seeds", 5], False)):
+        outcome = albertine("finetune", "--suite", suite, *more)
+        assert outcome.code == 2 and ("warning: first: " in outcome.err) == advised
+        assert ("--seeds 5 tells the median" in outcome.err) == advised
+
+
 def test_a_suite_knows_the_home_folder(
     suite: Path, tables: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

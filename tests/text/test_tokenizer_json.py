@@ -5,17 +5,18 @@ from __future__ import annotations
 import io
 import json
 import pickle
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tokenizers
 from sentencepiece import SentencePieceTrainer
-from tokenizers import models, normalizers, pre_tokenizers
+from tokenizers import models, normalizers, pre_tokenizers, processors
 
 from albertine.errors import TokenizerError
 from albertine.text.load import load_tokenizer
-from albertine.text.modelproto import PieceType
+from albertine.text.modelproto import Piece, PieceType, serialize
 from albertine.text.sentencepiece import SentencePieceTokenizer
 from albertine.text.train import ALBERT_PIECES
 from albertine.text.wordpiece import WordPieceTokenizer
@@ -44,16 +45,26 @@ def wordpiece() -> WordPieceTokenizer:
     return WordPieceTokenizer(PIECES)
 
 
+AROUND = processors.TemplateProcessing(
+    single="[CLS]:0 $A:0 [SEP]:0",
+    pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
+    special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+)
+
+
 def written(
     folder: Path,
     normalizer: Any = normalizers.BertNormalizer(),  # noqa: B008
     pre_tokenizer: Any = pre_tokenizers.BertPreTokenizer(),  # noqa: B008
+    post_processor: Any = AROUND,
     **settings: Any,
 ) -> Path:
     """A folder with nothing but the tokenizer.json of a WordPiece vocabulary."""
     vocabulary = {piece: i for i, piece in enumerate(PIECES)}
     library = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]", **settings))
     library.normalizer, library.pre_tokenizer = normalizer, pre_tokenizer
+    if post_processor is not None:
+        library.post_processor = post_processor
     folder.mkdir(exist_ok=True)
     library.save(str(folder / "tokenizer.json"))
     return folder
@@ -390,6 +401,7 @@ SPLIT = {
         "[" * 100_000,
         json.dumps({"model": {"type": "WordPiece", "vocab": {"a": "x", "b": 1}}}),
         json.dumps({"model": {"type": "Unigram", "vocab": [[]]}}),
+        json.dumps({"model": {"type": "Unigram", "vocab": [["a", "b"]]}, "pre_tokenizer": SPLIT}),
         json.dumps({"model": {"type": "Unigram", "vocab": [["a", 1e300]]}, "pre_tokenizer": SPLIT}),
         json.dumps({"model": {"type": "Unigram", "vocab": [["\ud800", -1.0]]}, "pre_tokenizer": SPLIT}),
     ],
@@ -398,6 +410,29 @@ SPLIT = {
 def test_a_damaged_tokenizer_json_is_one_message(text: str, tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text(text)
     with pytest.raises(TokenizerError, match="is not a tokenizer of the tokenizers library"):
+        load_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("unknown", "charsmap", "says"),
+    [(PieceType.NORMAL, b"", "unk is not defined"), (PieceType.UNKNOWN, b"\x01", "rule is broken")],
+)
+def test_a_damaged_sentencepiece_model_is_one_message(
+    unknown: PieceType, charsmap: bytes, says: str, tmp_path: Path
+) -> None:
+    """What the library finds and the look at its pieces does not."""
+    kinds = {"<unk>": unknown, "a": PieceType.NORMAL}
+    names = [*("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"), "a"]
+    pieces = [Piece(name, -1.0, kinds.get(name, PieceType.CONTROL)) for name in names]
+    (tmp_path / "spiece.model").write_bytes(serialize(pieces, charsmap))
+    with pytest.raises(TokenizerError, match=f"is not a whole SentencePiece model.*{says}") as caught:
+        load_tokenizer(tmp_path)
+    assert "spiece.model: " in str(caught.value)
+
+
+def test_a_folder_in_place_of_a_vocabulary_is_one_message(tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").mkdir()
+    with pytest.raises(TokenizerError, match=r"vocab\.txt: cannot be read"):
         load_tokenizer(tmp_path)
 
 
@@ -424,3 +459,136 @@ def test_the_class_may_stand_in_the_models_file(tmp_path: Path) -> None:
     told = {"model_type": "bert", "tokenizer_class": "PreTrainedTokenizerFast"}
     (folder / "config.json").write_text(json.dumps(told))
     assert load_tokenizer(folder).encode("Hello hello") == [5, 6]
+
+
+def named(folder: Path, name: str, **settings: Any) -> Path:
+    """The folder, with a configuration that names a class."""
+    told = {"tokenizer_class": name, "unk_token": "[UNK]", **settings}
+    (folder / "tokenizer_config.json").write_text(json.dumps(told))
+    return folder
+
+
+@pytest.mark.parametrize(
+    "around",
+    [AROUND, processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2)), processors.Sequence([AROUND])],
+    ids=lambda around: type(around).__name__,
+)
+def test_special_pieces_around_a_text_are_those_of_the_file(around: Any, tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    folder = named(written(tmp_path, post_processor=around), "PreTrainedTokenizerFast")
+    ours, theirs = load_tokenizer(folder), AutoTokenizer.from_pretrained(folder)
+    for texts in (("hello world",), ("hello", "world")):
+        wanted = theirs(*texts, return_token_type_ids=True)
+        assert all(ours(*texts)[part] == wanted[part] for part in ("input_ids", "token_type_ids"))
+
+
+@pytest.mark.parametrize(
+    ("around", "says"),
+    [
+        (None, "none"),
+        (processors.RobertaProcessing(("[SEP]", 3), ("[CLS]", 2)), "RobertaProcessing"),
+        (processors.BertProcessing(("[SEP]", 2), ("[CLS]", 3)), "BertProcessing"),
+        (processors.Sequence([AROUND, AROUND]), "TemplateProcessing, TemplateProcessing"),
+        *(
+            (
+                processors.TemplateProcessing(single=single, pair=pair, special_tokens=ids),
+                "TemplateProcessing",
+            )
+            for single, pair, ids in (
+                ("$A:0 [SEP]:0", "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1", [("[CLS]", 2), ("[SEP]", 3)]),
+                ("[CLS]:0 $A:0 [SEP]:0", "[CLS]:0 $A:0 [SEP]:0 $B:0 [SEP]:0", [("[CLS]", 2), ("[SEP]", 3)]),
+                ("[CLS]:0 $A:0 [SEP]:0", "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1", [("[CLS]", 4), ("[SEP]", 3)]),
+            )
+        ),
+    ],
+)
+def test_other_pieces_around_a_text_are_refused_where_the_file_counts(
+    around: Any, says: str, tmp_path: Path
+) -> None:
+    """Kills: [CLS] and [SEP] where the model was trained without, or with others."""
+    folder = named(written(tmp_path, post_processor=around), "TokenizersBackend")
+    with pytest.raises(TokenizerError, match=rf"than BertTokenizer does \(post_processor: {says}\)"):
+        load_tokenizer(folder)
+    assert load_tokenizer(named(folder, "BertTokenizer"))("hello")["input_ids"] == [2, 6, 3]
+
+
+@pytest.mark.parametrize("name", ["PreTrainedTokenizerFast", "AlbertTokenizer"])
+def test_the_class_tells_whether_spiece_model_counts(name: str, tmp_path: Path) -> None:
+    """Kills: a cased vocabulary of others, lowered because nobody says that it is not."""
+    from transformers import AutoTokenizer
+
+    plain, text = sentencepiece(), "The CAT sat on 3 old Tables"
+    library = unigram(tmp_path, [], WORDS)
+    library.post_processor = processors.TemplateProcessing(
+        single="[CLS]:0 $A:0 [SEP]:0",
+        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", plain.cls_id), ("[SEP]", plain.sep_id)],
+    )
+    library.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "spiece.model").write_bytes(plain.model)
+    found = load_tokenizer(named(tmp_path, name, unk_token="<unk>"))
+    if name == "AlbertTokenizer":
+        assert found.encode(text) == plain.encode(text)
+        return
+    theirs = AutoTokenizer.from_pretrained(tmp_path)
+    assert found.encode(text) == theirs(text, add_special_tokens=False)["input_ids"] != plain.encode(text)
+    # What is saved here says so, and its own model counts, bit by bit.
+    plain.save(tmp_path / "ours")
+    assert load_tokenizer(tmp_path / "ours").fingerprint == plain.fingerprint
+
+
+STRIPPED = {"content": "world", "lstrip": True, "normalized": False, "__type": "AddedToken"}
+
+
+def listed(*names: str) -> dict[str, Any]:
+    return {"additional_special_tokens": list(names)}
+
+
+@pytest.mark.parametrize(
+    ("config", "special"),
+    [
+        (listed("[E1]", "world"), {}),
+        ({"extra_special_tokens": ["world"]}, {}),
+        ({"extra_special_tokens": {"entity_token": "world", "other_token": "[E1]"}}, {}),
+        ({}, listed("world")),
+        ({"additional_special_tokens": [STRIPPED]}, {}),
+        ({"added_tokens_decoder": {}}, listed("world")),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("file", ["vocab.txt", "tokenizer.json"])
+def test_pieces_that_are_only_listed_as_special_are_kept_whole(
+    file: str, config: dict[str, Any], special: dict[str, Any], tmp_path: Path
+) -> None:
+    from transformers import AutoTokenizer
+
+    folder, text = written(tmp_path), "helloworld hell Worldo world [E1]"
+    if file == "vocab.txt":
+        (folder / "tokenizer.json").unlink()
+        (folder / file).write_text("\n".join(PIECES) + "\n")
+    named(folder, "BertTokenizer", do_lower_case=True, **config)
+    (folder / "special_tokens_map.json").write_text(json.dumps(special))
+    found = load_tokenizer(folder)
+    theirs = AutoTokenizer.from_pretrained(folder)
+    cut = text.replace(" [E1]", "")  # which is in no vocabulary, and has no row in a model
+    assert found.vocab_size == len(PIECES)
+    assert found.encode(cut) == theirs(cut, add_special_tokens=False)["input_ids"]
+    assert (PIECES.index("world") in found.encode("helloworldo")) == ("added_tokens_decoder" not in config)
+    found.save(tmp_path / "copy")
+    assert load_tokenizer(tmp_path / "copy").fingerprint == found.fingerprint
+
+
+def test_listed_pieces_of_a_sentencepiece_are_saved_as_they_were_found(tmp_path: Path) -> None:
+    """In the order of their ids, whatever that of the list or of the alphabet."""
+    plain = sentencepiece()
+    plain.save(tmp_path)
+    ids = (i for i in range(plain.vocab_size) if i not in plain.special_ids)
+    odd = [name for i in ids if i not in plain.encode(name := plain.id_to_piece(i))]
+    first, last = next((a, b) for a, b in combinations(odd, 2) if b < a)
+    changed(tmp_path / "tokenizer_config.json", additional_special_tokens=[last, first])
+    found: Any = load_tokenizer(tmp_path)
+    assert [piece.content for piece in found.whole] == [first, last]
+    assert found.encode(f"a {last} b") == [*plain.encode("a"), plain.piece_to_id(last), *plain.encode("b")]
+    found.save(tmp_path / "copy")
+    assert load_tokenizer(tmp_path / "copy").fingerprint == found.fingerprint

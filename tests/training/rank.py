@@ -10,7 +10,8 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,33 @@ from safetensors.torch import save_file
 from albertine.errors import AlbertineError
 from albertine.training.average import Average
 from albertine.training.checkpoints import model_tensors
-from albertine.training.distributed import start, stop
+from albertine.training.distributed import World, start, stop
 from albertine.training.job import Branching, Job
 from albertine.training.launch import free_port
 from albertine.training.loop import train
 from albertine.training.optimizers import OptimizerKind, build_optimizer
 from albertine.training.progress import Reporter
 from albertine.training.run_folder import RunFolder
-from tests.training.toy import toy, toy_batches, toy_loss, toy_settings
+from tests.training.toy import ToyBatch, toy, toy_batches, toy_loss, toy_settings
+
+
+@dataclass(frozen=True)
+class WithoutPairs(ToyBatch):
+    """Of which no pairs are asked."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {"mlm": len(self.ids)}
+
+
+def without_pairs(dealt: Iterable[Any], world: World) -> Iterator[Any]:
+    """Every second micro-batch of the global batch has no pairs: those of rank 1 where there are two."""
+    for cursor, batches in dealt:
+        mine = [i % 2 == 1 if world.size == 1 else world.rank == 1 for i in range(len(batches))]
+        yield (
+            cursor,
+            [WithoutPairs(b.ids, b.labels) if m else b for b, m in zip(batches, mine, strict=True)],
+        )
 
 
 def one_rank(case: str, path: Path) -> None:
@@ -43,7 +63,7 @@ def one_rank(case: str, path: Path) -> None:
 
     def loss_fn(model: Any, batch: Any) -> Any:
         calls[0] += 1
-        parts = toy_loss(model, batch)
+        parts = {name: part for name, part in toy_loss(model, batch).items() if name in batch.counts}
         if case == "poison" and world.rank == 1 and calls[0] == 9:
             parts["mlm"] = parts["mlm"]._replace(loss_sum=parts["mlm"].loss_sum * float("nan"))
         if case == "signal" and world.rank == 1 and calls[0] == 9:
@@ -61,7 +81,8 @@ def one_rank(case: str, path: Path) -> None:
 
     def batches(cursor: Mapping[str, Any] | None) -> Any:
         # The same micro-batches in all, whatever the number of ranks.
-        return toy_batches(cursor, micro=4 // world.size, rank=world.rank, world=world.size)
+        dealt = toy_batches(cursor, micro=4 // world.size, rank=world.rank, world=world.size)
+        return without_pairs(dealt, world) if case.startswith("alone") else dealt
 
     job = Job(
         model=model,
@@ -74,6 +95,7 @@ def one_rank(case: str, path: Path) -> None:
         world=world,
         reporter=Reporter(quiet=True),
         branching=Branching(()),
+        parts=("mlm", "sentence"),
         average=Average(model, 0.9) if kind == "muon" else None,
     )
     two = path.parent / "two" / "run" / "checkpoints" / "step-15"

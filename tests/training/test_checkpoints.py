@@ -210,6 +210,29 @@ def test_what_is_half_written_or_half_deleted_is_not_seen(store: CheckpointStore
     assert holds(store, 30) and not list(store.folder.glob(".*"))
 
 
+@pytest.mark.parametrize("name", [".step-30.old", "..step-30.old.part"])
+def test_what_a_kill_left_of_deleting_is_deleted(
+    store: CheckpointStore, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kills: half of a checkpoint under a name that nobody looks for."""
+
+    class Killed(BaseException):
+        pass
+
+    def killed(folder: Path, **_: object) -> None:
+        if folder.is_dir():
+            raise Killed
+
+    half = store.folder / name
+    shutil.copytree(store.path(20), half)
+    (half / MANIFEST).unlink()
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(shutil, "rmtree", killed)
+        save(store, 40)
+    save(store, 40)
+    assert store.steps() == [20, 40] and not list(store.folder.glob(".*"))
+
+
 def test_a_loss_of_power_costs_nothing_that_was_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

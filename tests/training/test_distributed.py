@@ -16,7 +16,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from albertine.errors import RunError
-from albertine.training.distributed import World, start
+from albertine.training import distributed
+from albertine.training.distributed import LOCAL_RANKS, World, start, stop
 from albertine.training.metrics import TIMINGS, read_metrics
 from albertine.training.surroundings import own_process
 from tests.training.toy import Toy
@@ -86,6 +87,7 @@ def test_ranks_drop_different_numbers(ended: dict[str, Ended]) -> None:
 
 
 def test_what_one_rank_alone_uses_is_updated_on_both(ended: dict[str, Ended]) -> None:
+    """A parameter that rank 1 alone uses; the other part of the loss is of rank 0 alone."""
     two, one = ended["alone"], ended["alone-one"]
     assert equal(*two.weights), "the ranks drifted apart"
     start = Toy().spare.weight.detach()
@@ -93,6 +95,13 @@ def test_what_one_rank_alone_uses_is_updated_on_both(ended: dict[str, Ended]) ->
     for name, value in one.weights[0].items():
         error = float((two.weights[0][name] - value).norm() / value.norm().clamp_min(1e-9))
         assert error <= 1e-5, f"{name}: {error:.1e}"
+
+
+def test_a_part_of_the_loss_that_one_rank_has_counts_on_both(ended: dict[str, Ended]) -> None:
+    """Kills: ranks that add up as many numbers as they have parts, each in places of its own."""
+    two, one = ended["alone"], ended["alone-one"]
+    for row, other in zip(two.rows, one.rows, strict=True):
+        assert row["sentence_loss"] == pytest.approx(other["sentence_loss"], rel=1e-5)
 
 
 def test_two_ranks_are_one_with_muon_and_an_average(ended: dict[str, Ended]) -> None:
@@ -210,17 +219,42 @@ def test_buffers_are_shared_like_parameters(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_which_card_is_asked_where_there_are_several(monkeypatch: pytest.MonkeyPatch) -> None:
     Cards(monkeypatch, 4)
-    monkeypatch.delenv("LOCAL_RANK", raising=False)
-    for name, value in {"RANK": 1, "WORLD_SIZE": 4, "MASTER_ADDR": "localhost", "MASTER_PORT": 1}.items():
-        monkeypatch.setenv(name, str(value))
-    monkeypatch.setattr(torch.distributed, "init_process_group", lambda *_, **__: None)
-    with pytest.raises(RunError, match="LOCAL_RANK"):
+    for name in LOCAL_RANKS:
+        monkeypatch.delenv(name, raising=False)
+    joined(monkeypatch, {"RANK": 1, "WORLD_SIZE": 4, "MASTER_ADDR": "localhost", "MASTER_PORT": 1})
+    with pytest.raises(RunError, match=r"LOCAL_RANK is not.* with one process a machine set LOCAL_RANK=0"):
         start()
+    for name, card in (("OMPI_COMM_WORLD_LOCAL_RANK", 3), ("SLURM_LOCALID", 2), ("LOCAL_RANK", 1)):
+        monkeypatch.setenv(name, str(card))
+        assert start().device == torch.device("cuda", card)
+
+
+def joined(monkeypatch: pytest.MonkeyPatch, values: dict[str, Any]) -> None:
+    """Processes of which there is but this one."""
+    for name, value in values.items():
+        monkeypatch.setenv(name, str(value))
+    group = torch.distributed
+    monkeypatch.setattr(group, "init_process_group", lambda *_, **__: None)
+    monkeypatch.setattr(group, "get_rank", lambda: values["RANK"])
+    monkeypatch.setattr(group, "get_world_size", lambda: values["WORLD_SIZE"])
+
+
+def test_after_a_broken_run_another_can_be_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: "trying to initialize the default process group twice" in a notebook that goes on."""
+    left: list[str] = []
+    monkeypatch.setattr(torch.distributed, "destroy_process_group", lambda: left.append("left"))
+    joined(monkeypatch, {"RANK": 0, "WORLD_SIZE": 2, "MASTER_ADDR": "localhost", "MASTER_PORT": 1})
+    stop(World(size=2, device=torch.device("cuda", 0)), broken=True)
+    assert not left
+    for _ in range(2):
+        start("cpu")
+        assert left == ["left"]
 
 
 def test_who_fails_alone_does_not_wait_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """NCCL would wait, and the message would never be said; gloo waits for nobody."""
     ended: list[str] = []
+    monkeypatch.setattr(distributed, "_abandoned", [])
     monkeypatch.setattr(torch.distributed, "destroy_process_group", lambda: ended.append("left"))
     monkeypatch.setattr("albertine.training.surroundings.apart", lambda device: nullcontext())
     card = World(size=2, device=torch.device("cuda", 0))

@@ -130,6 +130,19 @@ def test_a_checkpoint_of_another_folder(tmp_path: Path) -> None:
     assert seen == [32]
 
 
+def test_the_last_checkpoint_of_another_folder_is_the_run_here_too(tmp_path: Path) -> None:
+    """Kills: a folder with a final model and no checkpoint, which nobody can go on with."""
+    straight, _ = run_toy(tmp_path / "first")
+    last = tmp_path / "first" / "checkpoints" / "step-40"
+    job, outcome = run_toy(tmp_path / "other", resume=last)
+    assert outcome.done and outcome.updates == 0 and same(straight, job)
+    (tmp_path / "other" / "final").mkdir()  # which the caller writes
+    again, outcome = run_toy(tmp_path / "other")
+    assert outcome.done and outcome.step == 40 and same(straight, again)
+    lines = read(tmp_path / "other" / "checkpoints" / "step-40").state["lines"]
+    assert lines == len(told(tmp_path / "other"))
+
+
 def test_a_damaged_newest_checkpoint_costs_steps_and_not_the_result(tmp_path: Path) -> None:
     straight, _ = run_toy(tmp_path / "straight")
     run_until(tmp_path / "run", "lamb", 18)

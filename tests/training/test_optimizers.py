@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from albertine.errors import SettingsError
+from albertine.training import lamb
 from albertine.training.lamb import Lamb, _lamb
 from albertine.training.optimizers import build_optimizer, is_excluded, parameter_groups
 from tests.training.toy import Toy
@@ -76,6 +77,25 @@ def test_all_matrices_together_is_each_alone() -> None:
         _lamb(*([t] for t in one), group)
     for kind, other in zip(tensors, alone, strict=True):
         assert all(torch.equal(a, b) for a, b in zip(kind, other, strict=True))
+
+
+class OnCard(nn.Parameter):
+    """What says that it lies on a card."""
+
+    is_cuda = True
+
+
+@pytest.mark.parametrize(("kind", "calls"), [(nn.Parameter, [1, 1, 1]), (OnCard, [3])])
+def test_a_card_is_given_all_matrices_at_once(
+    kind: type[nn.Parameter], calls: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    monkeypatch.setattr(lamb, "_lamb", lambda weights, *_: seen.append(len(weights)))
+    weights = [kind(torch.ones(n, 3)) for n in (2, 5, 4)]
+    for weight in weights:
+        weight.grad = torch.ones_like(weight)
+    Lamb(weights).step()
+    assert seen == calls
 
 
 def test_lamb_of_a_parameter_that_lies_otherwise_in_memory() -> None:

@@ -17,6 +17,9 @@ from albertine.errors import RunError
 
 Say = Callable[[str], None]
 
+PATIENCE = 10.0
+"""How many times as long as the slowest of the others a way may take."""
+
 FIRST, LEAST = 10.0, 1.0
 """Seconds that a first run, which may prepare much, and any other may take, however fast the others are."""
 
@@ -85,14 +88,17 @@ class Contest:
         return statistics.median(a / b for a, b in pairs)
 
     def ratios(self, pairs: Iterable[tuple[str, str]]) -> dict[str, float]:
-        """How many times faster the first of each pair was than the second; none if the machine was busy."""
-        return {f"{fast} / {slow}": self.ratio(slow, fast) for fast, slow in pairs} if self.quiet else {}
+        """How many times faster the first of each pair was than the second, where both took part; none if the
+        machine was busy."""
+        there = ((fast, slow) for fast, slow in pairs if fast in self.times and slow in self.times)
+        return {f"{fast} / {slow}": self.ratio(slow, fast) for fast, slow in there} if self.quiet else {}
 
     def told(self) -> dict[str, Any]:
         """As JSON data."""
         runs = {name: times.told() for name, times in self.times.items()}
         made = {name: [round(rate, 3) for rate in rates] for name, rates in self.tflops.items()}
-        return {"runs": runs, "others_busy": self.others, "quiet": self.quiet, "tflops": made}
+        told = {"runs": runs, "others_busy": self.others, "quiet": self.quiet, "tflops": made}
+        return {**told, "left_out": dict(self.stopped)}
 
 
 class _TooSlow(BaseException):

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from albertine.arithmetic import InferencePrecision
-from albertine.bench.contest import Contest, Say, compete, in_a_line
+from albertine.bench.contest import PATIENCE, Contest, Say, compete, in_a_line
 from albertine.bench.inputs import Inputs, inputs, lengths_of
 from albertine.bench.peers import Batch, Run, peers
 from albertine.devices import fast_bfloat16
@@ -28,9 +28,6 @@ SHAPES = {"varied": (32, 128, 0.48), "dense": (8, 128, 1.0), "single": (1, 32, 1
 OURS = "albertine"
 AGAINST = ("transformers float32", "ONNX Runtime float32", "OpenVINO bfloat16")
 """The peers that our ratios are told against, where they take part."""
-
-PATIENCE = 10.0
-"""How many times as long as the slowest of the others a way may take."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import torch
 from torch.optim import AdamW, Optimizer
 from torch.optim import Muon as TorchMuon
 
-from albertine.bench.contest import Contest, Say, compete
+from albertine.bench.contest import PATIENCE, Contest, Say, compete
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.training.optimizers import block_matrices, build_optimizer
@@ -36,13 +36,14 @@ class _Two(Optimizer):
 def measure(config: EncoderConfig, *, rounds: int, threads: int, say: Say = lambda text: None) -> Contest:
     """Steps on the same gradients, in turn."""
     makers: dict[str, Callable[[Model], Optimizer]] = {
-        TORCH: lambda model: AdamW(model.parameters(), lr=1e-4, fused=True),
         OURS: lambda model: build_optimizer(model, "adamw"),
+        TORCH: lambda model: AdamW(model.parameters(), lr=1e-4, fused=True),
         LAMB: lambda model: build_optimizer(model, "lamb"),
         TORCH_MUON: _Two,
         MUON: lambda model: build_optimizer(model, "muon"),
     }
-    return compete({name: _step(config, make) for name, make in makers.items()}, rounds, threads, say)
+    ways = {name: _step(config, make) for name, make in makers.items()}
+    return compete(ways, rounds, threads, say, patience=PATIENCE, kept=[OURS])
 
 
 def told(contest: Contest) -> dict[str, Any]:

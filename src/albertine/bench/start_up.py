@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from albertine.bench.contest import Contest, Say, compete
+from albertine.bench.contest import PATIENCE, Contest, Say, compete
 from albertine.bench.process import call, run
 from albertine.interop.huggingface import save_model
 from albertine.model.model import Model
@@ -39,12 +39,13 @@ def measure(*, rounds: int, threads: int, say: Say = lambda text: None) -> tuple
             "albertine --help": [*ours, "--help"],
             "albertine predict fill-mask": [*ours, "predict", "fill-mask", str(folder), TEXT],
         }
+        kept = list(commands)
         if find_spec("transformers") is not None:
             theirs = PIPELINE.format(str(folder), TEXT)
             commands["transformers pipeline fill-mask"] = [sys.executable, "-c", theirs]
-        peaks = {name: run(command)[1] for name, command in commands.items()}
         ways = {name: lambda command=command: call(command) for name, command in commands.items()}  # type: ignore[misc]
-        return compete(ways, rounds, threads, say), peaks
+        contest = compete(ways, rounds, threads, say, patience=PATIENCE, kept=kept)
+        return contest, {name: run(commands[name])[1] for name in contest.times}
 
 
 def told(contest: Contest, peaks: Mapping[str, float]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from albertine.arithmetic import Precision
-from albertine.bench.contest import Contest, Say, compete
+from albertine.bench.contest import PATIENCE, Contest, Say, compete
 from albertine.bench.inputs import inputs, lengths_of, pretraining
 from albertine.bench.peers import pretraining_peer
 from albertine.bench.step import learn
@@ -48,9 +48,11 @@ def measure(
     formats: tuple[Precision, ...] = ("float32", "bfloat16")
     ways: dict[str, Callable[[], float]] = {}
     for precision in formats if fast_bfloat16(torch.device("cpu")) else formats[:1]:
-        ways[THEIRS.format(precision)] = _their_step(theirs, padded, precision)
+        # Ours first: nobody can be too slow before there is another.
         ways[OURS.format(precision)] = _our_step(ours, batch, precision)
-    contest = compete(ways, rounds, threads, say)
+        ways[THEIRS.format(precision)] = _their_step(theirs, padded, precision)
+    kept = [OURS.format("float32")]
+    contest = compete(ways, rounds, threads, say, patience=PATIENCE, kept=kept)
     return contest, dict(contest.said)
 
 

@@ -72,8 +72,7 @@ def inference(
         title = f"{name}: {each['sequences']} × up to {each['longest']} tokens, {each['fill']:.0%} real"
         show.table(("", "ms", "real tokens/s", "least cosine"), rows, title=title)
         _ratios(each)
-        for who, why in each["left_out"].items():
-            typer.echo(f"left out: {who} ({why})")
+        _left_out(each)
         _warn(each)
     _finish("inference", {"preset": preset, "rounds": rounds, "shapes": told}, count, save, json, against)
 
@@ -231,6 +230,7 @@ def _table(
         rows = [(who, f"{row['median_ms']:.1f}", f"{row['min_ms']:.1f}") for who, row in told["runs"].items()]
         show.table(("", "ms", "fastest"), rows)
         _ratios(told)
+        _left_out(told)
         _warn(told)
     _finish(name, told, threads, save, json, against)
 
@@ -270,6 +270,11 @@ def _ratios(told: Mapping[str, Any]) -> None:
     for name, rates in told["tflops"].items():
         made = f"{median(rates):.2f} TFLOP/s, {min(rates):.2f} to {max(rates):.2f}"
         typer.echo(f"the machine's own {name} product meanwhile: {made}")
+
+
+def _left_out(told: Mapping[str, Any]) -> None:
+    for who, why in told["left_out"].items():
+        typer.echo(f"left out: {who} ({why})")
 
 
 def _warn(told: Mapping[str, Any]) -> None:

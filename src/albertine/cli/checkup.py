@@ -69,8 +69,11 @@ def _of_torch() -> dict[str, str]:
     )
     for choice in choices():
         gain = f", {choice.plain / choice.seconds:.1f} times as fast as without" if choice.seconds else ""
-        what = "attention in bfloat16" if choice.kind == "attention" else f"products in {choice.kind}"
-        facts[what] = f"{choice.form} ({choice.kernel}){gain}"
+        half = choice.kind in ("attention", "training")
+        what = f"{choice.kind} in bfloat16" if half else f"products in {choice.kind}"
+        sizes = ", ".join(f"{inputs} to {outputs}" for inputs, outputs in choice.refused)
+        left = f"; it gains nothing for products of {sizes} numbers, which stay as they are" if sizes else ""
+        facts[what] = f"{choice.form} ({choice.kernel}){gain}{left}"
     facts["accelerator"] = torch.cuda.get_device_name() if gpu else "none"
     if gpu:
         facts["bfloat16 on the accelerator"] = (

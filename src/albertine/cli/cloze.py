@@ -5,6 +5,7 @@ from __future__ import annotations
 import json as js
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -62,22 +63,18 @@ def cloze(
             else:
                 again += 1
 
-    new = not output.exists()
-    output.mkdir(parents=True, exist_ok=True)  # before the work, not behind it
-    with tempfile.TemporaryDirectory() as folder:
+    with _made(output), tempfile.TemporaryDirectory() as folder:
         documents = first(SeenDigests(Path(folder)))
         tree = cloze_questions(documents, spoken, count=questions, seed=seed)
-    show.notes(source.passed_over())
-    passages = tree["data"]
-    if len(passages) < 2:
-        if new:
-            output.rmdir()
-        raise DataError(
-            "no two passages of this text can be asked about: they have sentences of some words in "
-            "paragraphs of a few hundred characters",
-            where=text[0],
-            remedy="Give more text, or say its --language",
-        )
+        show.notes(source.passed_over())
+        passages = tree["data"]
+        if len(passages) < 2:
+            raise DataError(
+                "no two passages of this text can be asked about: they have sentences of some words in "
+                "paragraphs of a few hundred characters",
+                where=text[0],
+                remedy="Give more text, or say its --language",
+            )
     judged = min(MOST_JUDGED, 1 + len(passages) // JUDGED)
     told: dict[str, Any] = {"language": spoken, "duplicates_dropped": again}
     for name, part in (("train", passages[judged:]), ("dev", passages[:judged])):
@@ -99,3 +96,17 @@ def cloze(
         }
         | {"duplicate documents dropped": f"{again:,}", "for example": f"{question} {answer}"},
     )
+
+
+@contextmanager
+def _made(folder: Path) -> Iterator[None]:
+    """A folder that is made before the work, not behind it; where that fails, a new one does not stay."""
+    new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        if new:
+            with suppress(OSError):
+                folder.rmdir()
+        raise

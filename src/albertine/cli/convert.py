@@ -12,6 +12,9 @@ import typer
 from albertine.cli import show
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from albertine.interop.google_names import Kind
     from albertine.interop.model_folder import ModelFolder
     from albertine.layout import Packed
     from albertine.model.model import Model
@@ -36,7 +39,8 @@ Target = Literal[
 ]
 """Layouts of transformers that hold a copy of shared weights for every depth, of which the first two are the
 one that fits; our own; those of TensorFlow; and that of lonePatient's albert_pytorch."""
-_TENSORFLOW = ("google", "bert4keras", "brightmart", "xlnet-tf")
+_CHECKPOINTS = ("google", "bert4keras", "brightmart", "xlnet-tf", "lonepatient")
+"""Of these layouts, those that are no folders of transformers or ours."""
 
 
 def convert(
@@ -71,8 +75,8 @@ def convert(
         bool,
         typer.Option(
             "--lossy",
-            help="With a TensorFlow layout: write also what it holds only in part, and tell what is lost and "
-            "how far outputs change.",
+            help="With a TensorFlow layout or lonepatient: write also what it holds only in part, and tell "
+            "what is lost and how far outputs change.",
         ),
     ] = False,
     stored: Annotated[
@@ -104,13 +108,19 @@ def convert(
             "--sample", help=f"With --share or --lossy: compare outputs on a text's first {SAMPLES} lines."
         ),
     ] = None,
+    without_tokenizer: Annotated[
+        bool,
+        typer.Option(
+            "--without-tokenizer",
+            help="Write the model alone, also where its tokenizer is of a kind that is not read.",
+        ),
+    ] = False,
 ) -> None:
     """Write a model as another program loads it.
 
     For transformers that is a folder with config.json, safetensors and tokenizer; for Google's code,
     brightmart's, bert4keras and XLNet's a checkpoint of TensorFlow; for lonePatient's a pytorch_model.bin."""
-    import albertine
-    from albertine.errors import ModelError, SettingsError
+    from albertine.errors import SettingsError
     from albertine.interop.huggingface import read_folder
     from albertine.interop.places import check_apart, model_folder
     from albertine.interop.sentence_transformers import vector_files
@@ -120,25 +130,21 @@ def convert(
     check_apart(source, target)
     if sample is not None and not (share or lossy):
         raise SettingsError("--sample belongs to --share or --lossy", remedy="Add one, or leave it out")
-    if lossy and to not in _TENSORFLOW:
+    if lossy and to not in _CHECKPOINTS:
         raise SettingsError(
-            f"--lossy belongs to --to {', '.join(_TENSORFLOW)}",
+            f"--lossy belongs to --to {', '.join(_CHECKPOINTS)}",
             remedy="Leave it out: folders of transformers lose nothing, or are refused",
         )
     if depth is not None and not whiten:
         raise SettingsError("--depth belongs to --whiten", remedy="Add --whiten, or leave it out")
     found = read_folder(source)
     # A damaged tokenizer must not pass for an absent one.
-    tokenizer = albertine.load_tokenizer(source) if has_vocabulary(source) else None
-    if tokenizer is not None and tokenizer.vocab_size > (rows := found.model.config.vocab_size):
-        raise ModelError(
-            f"has a tokenizer of {tokenizer.vocab_size:,} pieces and {rows:,} embeddings",
-            where=source,
-            remedy="Put the tokenizer there that the model was trained with",
-        )
+    tokenizer = None
+    if not without_tokenizer and has_vocabulary(source):
+        tokenizer = _tokenizer(source, found)
     text = None if sample is None else _rows(sample, found.model, tokenizer)
     model = _shared(found.model, text) if share else found.model
-    if to is not None and to in (*_TENSORFLOW, "lonepatient"):
+    if to is not None and to in _CHECKPOINTS:
         if stored != "float32" or whiten:
             what = "--whiten" if whiten else f"--dtype {stored}"
             raise SettingsError(f"{what} has no place in the layout {to}", remedy="Leave it out")
@@ -147,13 +153,27 @@ def convert(
         if whiten:
             files = _whitening(source, model, tokenizer, whiten, depth)
         else:
-            files = vector_files(source, same_weights=not share)
+            files = vector_files(source, same_weights=not share, last=model.config.summary == "last")
         _folder(replace(found, model=model), tokenizer, target, to, files, stored)
     if found.left_aside:
         typer.echo(f"Left out: {', '.join(found.left_aside)}, a head that Albertine does not compute.")
-    typer.echo(
-        f"{target}: written, {'with its tokenizer' if tokenizer else 'without a tokenizer, as it had none'}"
-    )
+    why = "" if without_tokenizer else ", as it had none"
+    typer.echo(f"{target}: written, {'with its tokenizer' if tokenizer else f'without a tokenizer{why}'}")
+
+
+def _tokenizer(source: Path, found: ModelFolder) -> Tokenizer:
+    """The tokenizer of a model, which fits it."""
+    from albertine.errors import TokenizerError
+    from albertine.text.load import check_tokenizer, load_tokenizer
+
+    try:
+        tokenizer = load_tokenizer(source)
+    except TokenizerError as error:
+        way = "Or add --without-tokenizer, and the model goes alone"
+        remedy = f"{error.remedy}. {way}" if error.remedy else way
+        raise TokenizerError(error.what, where=error.where, remedy=remedy) from error
+    check_tokenizer(found.model.config, tokenizer, source)
+    return tokenizer
 
 
 def _folder(
@@ -195,30 +215,35 @@ def _checkpoint(
     *,
     lossy: bool,
 ) -> None:
-    """Write what holds float32 and what its code computes: a checkpoint of TensorFlow, or lonePatient's."""
+    """Write what holds float32 and what its code computes: a checkpoint of TensorFlow, or lonePatient's.
+
+    Raises:
+        SettingsError: it has no place for all of the model, and `lossy` is not asked for.
+    """
+    from albertine.errors import SettingsError
     from albertine.interop.google import save_checkpoint
-    from albertine.interop.heads import carried_config, pooling_of, task_of
+    from albertine.interop.heads import carried_config, task_of, without_head
     from albertine.interop.lonepatient import save_lonepatient
     from albertine.interop.nearest import fitted, greatest_difference, random_rows
-    from albertine.interop.sentence_transformers import MODULES, WHITENING
     from albertine.interop.tensorflow_layouts import written_kind
 
-    model, told = fitted(found.model, to) if lossy else (found.model, ())
-    # Its classifier looks at [CLS] alone, and other heads of a layer have the names of none there.
-    heads = {"classify": "classifier.", "answer": "qa_outputs."}
-    if to == "lonepatient":
-        heads |= {"choose": "classifier.", "tag": "classifier."}
-    head = heads.get(str(task_of(found))) if pooling_of(found) == "cls" else None
-    extra = {name: x for name, x in found.extra.items() if head and name.startswith(head)}
-    left: tuple[str, ...] = ()
-    if to == "lonepatient":
-        task = carried_config(found, "albert") if extra else {}
-        save_lonepatient(model, tokenizer, target, extra_tensors=extra, extra_config=task)
+    alone = to == "lonepatient"
+    model, told = fitted(found.model, to) if lossy and not alone else (found.model, ())
+    kind: Kind = "albert" if alone else written_kind(model, to)
+    if out := _out_of_place(source, found, to, kind):
+        if not lossy:
+            raise SettingsError(
+                f"the layout {to} has no place for {', '.join(out)}",
+                remedy="Add --lossy, and the model is written without; or leave --to out, and all goes along",
+            )
+        if task_of(found) == "embed" or not found.extra.keys().isdisjoint(out):
+            found = without_head(found)
+    said = carried_config(found, kind)
+    if alone:
+        save_lonepatient(model, tokenizer, target, extra_tensors=found.extra, extra_config=said)
     else:
-        task = carried_config(found, written_kind(model, to)) if extra else {}
-        left = save_checkpoint(model, tokenizer, target, to, extra_tensors=extra, extra_config=task)
-    vectors = {name for name in (MODULES, WHITENING) if (source / name).is_file()}
-    if out := sorted({*left, *found.extra.keys() - extra.keys(), *vectors}):
+        save_checkpoint(model, tokenizer, target, to, extra_tensors=found.extra, extra_config=said)
+    if out:
         typer.echo(f"Left out: {', '.join(out)}, which the layout {to} has no place for.")
     if told:
         typer.echo(" ".join(told))
@@ -227,6 +252,32 @@ def _checkpoint(
         where = "rows of random pieces (--sample takes a text)" if text is None else "lines"
         far = f"its outputs differ by at most {off:.2g}, where the greatest is {most:.2g}"
         typer.echo(f"On {rows.num_sequences} {where} {far}.")
+
+
+def _out_of_place(source: Path, found: ModelFolder, to: str, kind: Kind) -> list[str]:
+    """What a checkpoint has no place for: the head of a task, whole or not at all, and what makes vectors.
+
+    Args:
+        kind: whose names it is written by.
+    """
+    from albertine.interop.google_names import placed
+    from albertine.interop.heads import pooling_of, task_of
+    from albertine.interop.sentence_transformers import MODULES, WHITENING
+    from albertine.interop.xlnet_names import MASK_EMBEDDING
+
+    task, pooling = task_of(found) or "classify", pooling_of(found)  # which older folders do not say
+    names = found.extra.keys() - {MASK_EMBEDDING}  # of every XLNet, though without a head nothing reads it
+    # A head of another task may have the names of one of these.
+    layer = {"classify": "classifier", "answer": "qa_outputs"}
+    places: Iterable[str] = placed(kind) if task in layer else ()
+    if to == "lonepatient":
+        layer |= {"choose": "classifier", "tag": "classifier"}
+        places = [f"{layer.get(task)}.{part}" for part in ("weight", "bias")]
+    held = pooling == "cls" and names.issubset(places)  # its classifiers look at [CLS]
+    files = {name for name in (MODULES, WHITENING) if (source / name).is_file()}
+    if task == "embed" and pooling in ("mean", "depths") and WHITENING not in files:
+        files = set()  # config.json says the same
+    return sorted((set() if held else names) | files)
 
 
 def _whitening(

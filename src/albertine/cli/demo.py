@@ -44,11 +44,20 @@ def demo(
 
 def _one(language: DemoLanguage, paths: list[Path], output: Path, minutes: float) -> int:
     """One language, from text to report; the exit code, which is 0 unless it was stopped."""
+    from albertine.cli.source import Source
+    from albertine.cli.text_to_corpus import corpus_of
     from albertine.pretraining.demo import demo_settings
     from albertine.pretraining.run import pretrain
 
     corpus = output / f"corpus-demo-{language.code}"
-    manifest = _prepare(language, paths, corpus)
+    manifest = corpus_of(
+        Source(paths),
+        corpus,
+        vocab_size=language.vocab_size,
+        shrink=True,
+        language=language.code,
+        held_out=HELD_OUT,
+    )
     typer.echo(
         f"{manifest.documents:,} documents, {manifest.sentences:,} sentences, {manifest.tokens:,} tokens; "
         f"{manifest.count('documents', 'heldout')} documents are held out.\n"
@@ -62,24 +71,6 @@ def _one(language: DemoLanguage, paths: list[Path], output: Path, minutes: float
     else:
         typer.echo("Stopped; the same command begins another run.")
     return result.outcome.exit_code
-
-
-def _prepare(language: DemoLanguage, paths: list[Path], corpus: Path) -> Manifest:
-    from albertine.cli.source import Source
-    from albertine.cli.vocabulary import vocabulary_for
-
-    source = Source(paths)
-    code = source.language(language.code)
-    with show.progress("sentences for the vocabulary") as update:
-        tokenizer = vocabulary_for(
-            source,
-            corpus,
-            code,
-            vocab_size=language.vocab_size,
-            shrink=True,
-            progress=lambda number: update(number, None),
-        )
-    return source.prepare(corpus, tokenizer, code, "bytes prepared", held_out=HELD_OUT)
 
 
 def _model_in_words(settings: PretrainingSettings, manifest: Manifest) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import islice
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -11,14 +11,11 @@ import typer
 
 from albertine.cli import show
 from albertine.cli.given import all_lines, model_and_pair, model_and_texts
-from albertine.cli.options import ANY_MODEL, Json
+from albertine.cli.options import ANY_MODEL, Json, Overwrite
 from albertine.cli.tables import asking_any
 
 if TYPE_CHECKING:
     from albertine.tasks.predictor import Predictor
-
-CHUNK = 4096
-
 
 Opener = Callable[..., Callable[..., "Predictor"]]
 """From the name of a model, or none, to what `given.opener` gives."""
@@ -54,6 +51,7 @@ def embed(
         bool | None,
         typer.Option("--normalize/--no-normalize", help="Length 1 or not; default: as the folder says."),
     ] = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """The vector of every text, as JSON lines or a NumPy array, or beside the rows of a table."""
     from io import BytesIO
@@ -61,25 +59,29 @@ def embed(
     import numpy as np
 
     from albertine.files import make_folder, replace_durably
+    from albertine.tasks.asking import chunks, decimals
+    from albertine.tasks.predict import check_free
+    from albertine.tasks.predictor import CHUNK
 
     if output is not None and (output.suffix != ".npy" or output.is_dir()):
         raise typer.BadParameter("name a file that ends in .npy", param_hint="--output")
+    if overwrite and output is None:
+        raise typer.BadParameter("belongs to --output", param_hint="--overwrite")
     model, text = model_and_texts(words)
     if output is not None:
+        check_free(output, overwrite)
         make_folder(output.parent)  # before the work, not behind it
-    lines = iter(text) if text else all_lines()
-    chunk = list(islice(lines, CHUNK))
+    parts = chunks(text or all_lines(), CHUNK)
+    first = next(parts, ())
     # One model for all, by the first of them: vectors of two models cannot be compared.
-    embedder, rows, cut = open_for(model)(*chunk).embedder, [], 0
-    while chunk:
+    embedder, rows, cut = open_for(model)(*first).embedder, [], 0
+    for chunk in chain([first] if first else [], parts):
         found = embedder(chunk, pooling=pooling, normalize=normalize)
         cut += found.cut
         if output is not None:
             rows.append(found.vectors)
         for line, row in () if output is not None else zip(chunk, found.vectors, strict=True):
-            # The shortest decimals that are the same float32 again.
-            show.as_json({"text": line, "vector": [float(str(x)) for x in row]}, indent=None)
-        chunk = list(islice(lines, CHUNK))
+            show.as_json({"text": line, "vector": decimals(row)}, indent=None)
     if output is not None:
         content = BytesIO()
         size, width = sum(map(len, rows)), (rows[0] if rows else embedder([]).vectors).shape[1]

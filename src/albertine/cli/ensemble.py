@@ -39,12 +39,13 @@ def ensemble(
     chosen = splits(dev, test, file)
     if rule is not None and pick is None:
         raise typer.BadParameter("belongs to --pick", param_hint="--rule")
-    paths, found = runs_and_settings(runs, file, device, precision, dev=None if pick is None else True)
+    _, found = runs_and_settings(runs, file, device, precision, dev=None if pick is None else True)
     from albertine.evaluation.runs import without_seed
     from albertine.tasks import ensemble as ensembles
     from albertine.tasks.judge import check_no_run
 
-    folder = output or _beside(paths[0], found[0].settings.output) / f"{without_seed(found[0].name)}-ensemble"
+    beside = found[0].folder.absolute().parent
+    folder = output or beside / f"{without_seed(found[0].name)}-ensemble"
     check_no_run(folder)
     whole = ensembles.ensemble(found, pick=pick, rule=rule or "greedy", splits=chosen, device=device)
     page, warning = ensembles.write_ensemble(folder, whole), ensembles.warning(whole)
@@ -66,9 +67,3 @@ def ensemble(
     if warning:
         typer.echo(f"warning: {warning}", err=True)
     typer.echo(f"predictions and report: {folder}")
-
-
-def _beside(run: Path, output: Path) -> Path:
-    """The folder in which a run, or that of a model in it, lies now; `output` where it lies in none."""
-    here = next((one for one in (run, run.parent) if (one / "settings.yaml").is_file()), None)
-    return output if here is None else here.absolute().parent

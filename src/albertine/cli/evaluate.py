@@ -107,11 +107,8 @@ def _folders(paths: Sequence[Path], runs: Sequence[TunedRun], output: Path | Non
     from albertine.errors import SettingsError
     from albertine.tasks.judge import check_no_run
 
-    if output is None:  # a path that is no folder names a model of the hub
-        places = [
-            p if p.is_dir() else run.settings.output / run.name for p, run in zip(paths, runs, strict=True)
-        ]
-        folders = [place / "evaluation" for place in places]
+    if output is None:
+        folders = [run.folder / "evaluation" for run in runs]
     else:
         folders = [output] if len(runs) == 1 else [output / run.name for run in runs]
     for number, folder in enumerate(folders):

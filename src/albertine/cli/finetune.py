@@ -101,7 +101,7 @@ def _suite(path: Path, overrides: list[str], seeds: int, resume: str, dry_run: b
             typer.echo(explained(task.settings), nl=False)
         return
     for task in suite.tasks:
-        for line in [] if task.missing else advice(task.settings):
+        for line in [] if task.missing else advice(task.settings, seeds):
             typer.echo(f"warning: {task.name}: {line}", err=True)
 
     def say(text: str) -> None:
@@ -151,7 +151,7 @@ def _tell(result: FinetuneResult, resume: str) -> None:
                 if result.test
                 else {}
             ),
-            "model": folder / ("best" if scores else "final"),
+            "model": result.model,
             "predictions": folder / "predictions-dev.jsonl" if scores else "none",
             **({"report": folder / "report"} if (folder / "report").is_dir() else {}),
         },

@@ -51,7 +51,7 @@ TEMPERATURE = Annotated[
 SEED = Annotated[int, typer.Option("--seed", min=0, help="The draws are a function of it.")]
 
 
-@asking("generate", "to generate or to read", without=("top",))
+@asking("generate", "to generate", without=("top",))
 def generate(
     predictor: Predictor,
     text: Annotated[
@@ -69,7 +69,7 @@ def generate(
     json: Json = False,
 ) -> None:
     """The text that goes with every source, such as its title."""
-    scored = predictor.generator.search
+    scored = predictor.writer.search
     beams, limit = beams or scored.beams, max_tokens or scored.max_tokens
     how = _how(beams, limit, length_penalty, samples, top_k, top_p, temperature, seed)
     for line in text or lines():
@@ -131,7 +131,7 @@ def continue_(
         _tell(line, predictor.go_on(line, how, going), json, every=samples > 0)
 
 
-@asking("generate", "to generate or to read", without=("top",))
+@asking("read", "to read", without=("top",))
 def read(
     predictor: Predictor,
     question: Annotated[str | None, typer.Argument(help="What is asked.")] = None,
@@ -160,7 +160,7 @@ def read(
     from albertine.inference.search import Search
 
     assert question is not None and passages is not None
-    scored = predictor.generator.search
+    scored = predictor.reader.search
     search = Search(beams or scored.beams, max_tokens or scored.max_tokens, length_penalty)
     found = predictor.read(question, passages, search=search, extract=not free, always=always)
     show.as_json({"question": question, "found": _told(found)}) if json else typer.echo(found[0].text)

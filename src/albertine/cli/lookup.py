@@ -4,6 +4,7 @@ or one of the hub."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,10 +13,10 @@ from albertine.corpus.manifest import NAME, Manifest, load_manifest
 from albertine.errors import ModelError, SettingsError
 from albertine.files import standing
 from albertine.interop.config_values import usable
-from albertine.interop.exported_folder import REPORT
+from albertine.interop.exported_folder import REPORT, is_export
 from albertine.interop.huggingface_config import read_config, read_model_type
 from albertine.interop.model_files import checkpoint_in
-from albertine.interop.places import place
+from albertine.interop.places import model_of_run, place
 from albertine.interop.weights import read_json, refuse_adapter
 from albertine.model.config import EncoderConfig
 from albertine.model.presets import preset
@@ -65,7 +66,7 @@ def look_up_model(what: str) -> EncoderConfig:
 
 
 def _folder(folder: Path) -> EncoderConfig | NoModel:
-    if (folder / REPORT).is_file():
+    if is_export(folder):
         from albertine.export.told import facts
 
         return NoModel("exported model", facts(read_json(folder / REPORT), folder / REPORT))
@@ -88,8 +89,10 @@ def _folder(folder: Path) -> EncoderConfig | NoModel:
 
 def _configs(folder: Path) -> list[Path]:
     """Where the config.json of a model folder or run folder may be."""
-    models = (standing(folder / name) / "config.json" for name in ("final", "best"))
-    return [folder / "config.json", *models]
+    files = [folder / "config.json"]
+    with suppress(ModelError):
+        files.append(model_of_run(folder) / "config.json")
+    return files
 
 
 def copies_behind(what: str) -> Copies | None:

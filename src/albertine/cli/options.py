@@ -86,6 +86,7 @@ BatchTokensOption = Annotated[
         "fast on the device.",
     ),
 ]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an output that is there.")]
 DeviceOption = Annotated[str, typer.Option("--device", help="Where to compute: cpu, cuda.")]
 RunPrecision = Annotated[
     InferencePrecision | None,
@@ -104,6 +105,8 @@ Test = Annotated[bool, typer.Option("--test", help="The test file alone.")]
 OwnFile = Annotated[
     Path | None,
     typer.Option(
-        "--file", help="Another file, with columns like those of the run's; its answers may be missing."
+        "--file",
+        help="Another file, with columns like those of the run's own files, of a data set `text` and `label` "
+        "(or task.text=COLUMN and so on); its answers may be missing.",
     ),
 ]

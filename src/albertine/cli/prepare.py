@@ -70,40 +70,20 @@ def prepare(
     json: Json = False,
 ) -> None:
     """Make a corpus of text: sentences, tokens, held-out documents."""
-    import albertine
     from albertine.cli.source import Source
-    from albertine.errors import SettingsError
+    from albertine.cli.text_to_corpus import corpus_of
 
-    if tokenizer is not None and (vocab_size is not None or kind is not None):
-        raise SettingsError(
-            "a given tokenizer is not trained", remedy="Leave out --tokenizer, or the other two"
-        )
     source = Source(text, format, text_field, encoding)
-    if tokenizer is not None:
-        vocabulary = albertine.load_tokenizer(tokenizer)
-    else:
-        from albertine.cli.vocabulary import vocabulary_for
-
-        with show.progress("sentences for the vocabulary") as update:
-            vocabulary = vocabulary_for(
-                source,
-                output,
-                source.language(language),
-                kind=kind,
-                vocab_size=vocab_size,
-                progress=lambda number: update(number, None),
-            )
-    spoken = source.language(language)
-    share = source.held_out(output) if held_out is None else held_out
-    source.reports.clear()  # of the first look; what counts is what the corpus is made of
-    manifest = source.prepare(
+    manifest = corpus_of(
+        source,
         output,
-        vocabulary,
-        spoken,
-        "bytes read",
+        tokenizer=tokenizer,
+        kind=kind,
+        vocab_size=vocab_size,
+        language=language,
+        held_out=held_out,
         workers=workers,
         min_characters=min_characters,
-        held_out=share,
         deduplicate=not keep_duplicates,
         words=words,
         seed=seed,
@@ -128,7 +108,7 @@ def _tell(output: Path, manifest: Manifest, source: Source, json: bool) -> None:
         for report in read:
             typer.echo(f"{report.source}: read as {report.format}, {report.reason}")
     show.facts(f"Corpus {output}", facts)
-    show.notes([*source.passed_over(), *_warnings(manifest)])
+    show.notes([*source.passed_over(), *_warnings(manifest, read)])
 
 
 def _formats(files: list[FileReport]) -> dict[str, int]:
@@ -137,9 +117,15 @@ def _formats(files: list[FileReport]) -> dict[str, int]:
     return dict(Counter(report.format for report in files).most_common())
 
 
-def _warnings(manifest: Manifest) -> list[str]:
+def _warnings(manifest: Manifest, read: list[FileReport]) -> list[str]:
     """What is no error yet, but will disappoint later."""
     found = []
+    if narrow := [report for report in read if report.narrow]:
+        more = f" and {len(narrow) - 1:,} more" if len(narrow) > 1 else ""
+        found.append(
+            f"the lines of {narrow[0].source}{more} look hard-wrapped, at {narrow[0].narrow} columns, and "
+            "each was taken for a paragraph. If they are, pass --format book"
+        )
     if not manifest.count("documents", "heldout"):
         found.append(
             "no document fell to the held-out part, and pretraining needs some to judge itself. "

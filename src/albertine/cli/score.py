@@ -67,8 +67,17 @@ def score(
         typer.Option(
             "--reach",
             min=0,
-            help="Of such a model: every token sees so many before it and no more, wherever it stands in its "
-            "sample.",
+            help="Of such a model: every token sees itself and so many before it, wherever it stands in its "
+            "sample: XLNet's same_length for N of memory; Transformer-XL's own code has one fewer, N - 1.",
+        ),
+    ] = None,
+    clamp: Annotated[
+        int | None,
+        typer.Option(
+            "--clamp",
+            min=1,
+            help="Of such a model: larger distances count as this one, as in Transformer-XL's evaluation; "
+            "default: as in its training.",
         ),
     ] = None,
     device: DeviceOption = "cpu",
@@ -78,7 +87,8 @@ def score(
     """Score a pretrained model on text that it has not seen. Beside that stands what no skill would score.
 
     Give a corpus, or text of your own with --texts, or both."""
-    of_a_corpus = {"--no-pairs": not pairs, "--memory": memory is not None, "--reach": reach is not None}
+    numbers = {"--memory": memory, "--reach": reach, "--clamp": clamp}
+    of_a_corpus = {"--no-pairs": not pairs} | {name: given is not None for name, given in numbers.items()}
     for name, given in of_a_corpus.items():
         if corpus is None and given:
             raise typer.BadParameter("belongs to a corpus", param_hint=name)
@@ -95,6 +105,7 @@ def score(
         pairs=pairs,
         memory=memory,
         reach=reach,
+        clamp=clamp,
         device=device,
         precision=precision,
         on_file=source.note,

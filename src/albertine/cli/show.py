@@ -32,8 +32,12 @@ def heading(text: str) -> None:
 
 def as_json(data: Any, *, indent: int | None = 2) -> None:
     """`data` as JSON, indented or on one line, Chinese written as it is where the output can hold it."""
-    coding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower()
-    typer.echo(json.dumps(data, indent=indent, ensure_ascii="utf" not in coding))
+    said = json.dumps(data, indent=indent, ensure_ascii=False)
+    try:
+        said.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:
+        said = json.dumps(data, indent=indent)
+    typer.echo(said)
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str | None = None) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from albertine.corpus.manifest import Manifest
     from albertine.text.tokenizer import Tokenizer
 
+Watch = Callable[[str], AbstractContextManager[Callable[[int, int | None], None]]]
+"""`show.progress`, or what does the same."""
 MOST_NAMED = 8
 ENOUGH_DOCUMENTS, ENOUGH_CHARACTERS = 2_000, 50_000_000
 GUESSED_CHARACTERS = 20_000
@@ -101,25 +104,23 @@ class Source:
         return Survey(documents, characters, whole, language)
 
     def prepare(
-        self, corpus: Path, tokenizer: Tokenizer, language: Language, what: str, **options: Any
+        self,
+        corpus: Path,
+        tokenizer: Tokenizer,
+        language: Language,
+        what: str,
+        *,
+        watch: Watch = show.progress,
+        **options: Any,
     ) -> Manifest:
-        """A corpus of the text; its bytes, named `what`, are counted for whoever waits. `options` as
+        """A corpus of the text; its bytes, named `what`, are counted for whoever watches. `options` as
         `corpus.prepare.prepare` has them."""
         from albertine.corpus.prepare import prepare
 
-        with show.progress(what) as update:
-            return prepare(
-                self.paths,
-                corpus,
-                tokenizer,
-                language,
-                format=self.format,
-                text_field=self.text_field,
-                encoding=self.encoding,
-                progress=lambda now: update(now.bytes_read, now.bytes_total),
-                on_file=self.note,
-                **options,
-            )
+        reading = {"format": self.format, "text_field": self.text_field, "encoding": self.encoding}
+        with watch(what) as update:
+            told = {"progress": lambda now: update(now.bytes_read, now.bytes_total), "on_file": self.note}
+            return prepare(self.paths, corpus, tokenizer, language, **{**reading, **told, **options})
 
     def held_out(self, corpus: Path) -> float:
         """The share of documents held out in a corpus folder, whole or unfinished, so that it is gone on with

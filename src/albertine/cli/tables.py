@@ -12,7 +12,7 @@ import typer
 
 from albertine.cli import show
 from albertine.cli.given import check_texts, opener
-from albertine.cli.options import BatchTokensOption, DeviceOption, PrecisionOption
+from albertine.cli.options import BatchTokensOption, DeviceOption, Overwrite, PrecisionOption
 
 if TYPE_CHECKING:
     from albertine.interop.heads import Task
@@ -49,6 +49,9 @@ def _of_files(
         str | None,
         typer.Option("--pair", metavar="COLUMN", help="Of --file: the second text, or the question."),
     ] = None,
+    options_column: Annotated[
+        str | None, typer.Option("--options", metavar="COLUMN", help="Of --file: the list of options.")
+    ] = None,
     top: Annotated[
         int, typer.Option("--top", min=0, help="Of --file: also the likeliest answers, so many.")
     ] = 0,
@@ -60,7 +63,7 @@ def _of_files(
         ),
     ] = True,
     encoding: Annotated[str, typer.Option("--encoding", help="Of --file.")] = "utf-8",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an output that is there.")] = False,
+    overwrite: Overwrite = False,
 ) -> None:
     """What the commands of `asking` and `asking_any` take beside their own parameters."""
 
@@ -146,7 +149,7 @@ def asking_any(ask: str, without: Collection[str]) -> Callable[[Callable[..., No
                 raise typer.BadParameter("name the model that is asked about --file", param_hint="MODEL")
             _check_file(given.get("output", output), texts)
             of_rows: dict[str, Any] = {
-                name: given[name] for name in ("output", "pooling", "normalize") if name in given
+                name: given[name] for name in ("output", "overwrite", "pooling", "normalize") if name in given
             }
             _refuse("means nothing with --file", given, [p for p in own if p.name not in ("words", *of_rows)])
             told |= of_rows
@@ -164,9 +167,11 @@ def _own(command: Callable[..., None]) -> list[Parameter]:
 
 
 def _more(own: Sequence[Parameter], without: Collection[str] = ()) -> list[Parameter]:
-    """The parameters of `MORE` that a command has beside its own."""
-    names = {p.name for p in own} | set(without)
-    return [p for p in MORE if p.name not in names]
+    """The parameters of `MORE` that a command has beside its own; a column of options if it asks about
+    some."""
+    names = {p.name for p in own}
+    left_out = {*names, *without, *(() if "options" in names else ("options_column",))}
+    return [p for p in MORE if p.name not in left_out]
 
 
 def _offering(command: Callable[..., None], parameters: Sequence[Parameter]) -> Callable[..., None]:
@@ -202,6 +207,7 @@ def answer_file(
     output: Path,
     text_column: str | None,
     pair_column: str | None = None,
+    options_column: str | None = None,
     **how: Any,
 ) -> None:
     """Ask a model about every row of a file.
@@ -216,7 +222,8 @@ def answer_file(
     from albertine.tasks.predict import predict_file
 
     usual = Fields() if task is None else predictor.made_to(task).fields
-    fields = replace(usual, text=text_column or usual.text, pair=pair_column or usual.pair)
+    named = {"text": text_column, "pair": pair_column, "options": options_column}
+    fields = replace(usual, **{name: column for name, column in named.items() if column})
     with show.progress("rows") as progress:
         done = predict_file(predictor, file, output, fields=fields, progress=progress, **how)
     again = f", {done.before:,} of them by an earlier command" if done.before else ""

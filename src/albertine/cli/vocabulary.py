@@ -10,6 +10,7 @@ from typing import Literal
 
 from albertine.cli.source import Source
 from albertine.corpus.plan import begun_on_another_text
+from albertine.errors import SettingsError
 from albertine.text.load import load_tokenizer
 from albertine.text.sentences import Language, document_sentences
 from albertine.text.tokenizer import Tokenizer
@@ -54,9 +55,14 @@ def train(
         shrink: take the largest vocabulary that the text allows where it does not allow `vocab_size`.
 
     Raises:
-        TokenizerError: no text, or `vocab_size` is too large or too small for it.
+        TokenizerError: no text, or `vocab_size` is too large or too small for it. SettingsError: there is no
+            such kind.
     """
     kind = kind or KIND[language]
+    if kind not in MAKERS:
+        raise SettingsError(
+            f"there is no kind of vocabulary `{kind}`", remedy=f"Known are {', '.join(MAKERS)}"
+        )
     make = MAKERS[kind]
 
     def sentences() -> Iterator[str]:

@@ -49,6 +49,8 @@ HUB: Mapping[str, Place] = {
     "race-high": Place("ehovy/race", "high"),
 }
 """Our names of data sets, and theirs. ChID is not among them: ours is FewCLUE's, a part of it."""
+FILES = frozenset(f"{name}.yaml" for name in HUB)
+"""The names that our files of scores have."""
 TRIAL = frozenset({"cmrc2018"})
 """Data sets whose second file here is no test set of the benchmark's."""
 
@@ -56,14 +58,12 @@ TRIAL = frozenset({"cmrc2018"})
 def result_files(facts: Facts) -> dict[str, bytes]:
     """The files of `.eval_results`, by name; none where the data is not on the Hub.
 
-    The first metric alone: a benchmark ranks models by one number. None where the run asked otherwise than
-    the benchmark asks: its answers written, or classes told by cosines.
+    The first metric alone: a benchmark ranks models by one number.
     """
-    place = HUB.get(facts.data)
+    place = _place(facts, facts.data)
     scores = [score for score in facts.scores if score.split != "test" or facts.data not in TRIAL]
     first = next(iter(_own(scores)), None)
-    otherwise = (facts.settings.get("task") or {}).get("kind") in ("similarity", "reading")
-    if place is None or first is None or otherwise:
+    if place is None or first is None:
         return {}
     row = {
         "dataset": {"id": place.dataset, "task_id": place.task},
@@ -82,7 +82,7 @@ def model_index(facts: Facts, name: str, pipeline: str | None) -> list[dict[str,
     rows: dict[str, dict[str, Any]] = {}
     for score in facts.scores:
         what = facts.data or score.what or "text"
-        place = HUB.get(what)
+        place = _place(facts, what)
         # A score without a data set of the Hub is still one of something; type is what the Hub asks for.
         kind = place.dataset if place else "".join(c if c.isalnum() else "-" for c in what.lower())
         data = {"name": what, "type": kind, **({"config": place.task} if place else {})}
@@ -99,6 +99,13 @@ def model_index(facts: Facts, name: str, pipeline: str | None) -> list[dict[str,
             {"type": score.metric, "value": round(_value(score), 6), "name": in_words(score, facts.seeds)}
         )
     return [{"name": name, "results": list(rows.values())}] if rows else None
+
+
+def _place(facts: Facts, data: str) -> Place | None:
+    """Where scored data lies on the Hub; None where it does not, or where the run asked otherwise than the
+    benchmark there asks: its answers written, or classes told by cosines."""
+    otherwise = (facts.settings.get("task") or {}).get("kind") in ("similarity", "reading")
+    return None if otherwise else HUB.get(data)
 
 
 def in_words(score: Score, seeds: int) -> str:

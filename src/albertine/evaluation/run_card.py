@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from albertine.evaluation import card_sections as sections
-from albertine.evaluation.hub_results import HUB, model_index, result_files
+from albertine.evaluation.hub_results import FILES, HUB, model_index, result_files
 from albertine.evaluation.run_facts import Facts, facts_of
 from albertine.evaluation.stated import Stated, carbon, emissions, licence
 from albertine.files import explained, replace_durably
@@ -36,7 +36,8 @@ UNKNOWN = "unknown"
 
 
 def write_card(folder: Path, said: Stated) -> tuple[Path, list[Path]]:
-    """Write README.md and `.eval_results` into a model folder; what a person wrote in the first stays.
+    """Write README.md and `.eval_results` into a model folder; what a person wrote in the first stays. Scores
+    that an earlier card of ours left in the second and that are none any more go.
 
     Returns:
         The paths of the card and of the files with scores.
@@ -57,6 +58,9 @@ def write_card(folder: Path, said: Stated) -> tuple[Path, list[Path]]:
             (folder / RESULTS).mkdir(exist_ok=True)
             replace_durably(folder / RESULTS / name, content)
             written.append(folder / RESULTS / name)
+        if "albertine" in str(head_of(before).get("tags")):
+            for name in FILES - files.keys():
+                (folder / RESULTS / name).unlink(missing_ok=True)
     return card, written
 
 

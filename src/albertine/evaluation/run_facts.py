@@ -15,17 +15,18 @@ from albertine.evaluation.intervals import Interval, of_error, of_predictions, o
 from albertine.evaluation.report import spreads
 from albertine.evaluation.runs import RECORD, Run, read_predictions, read_run, without_seed
 from albertine.evaluation.spread import Spread
+from albertine.files import json_at
 from albertine.settings import read_yaml
 from albertine.training.branching import branch_of
 from albertine.training.checkpoints import STATE, CheckpointStore
 from albertine.training.metrics import read_metrics
 
 _ACCURACIES = {
-    "accuracy": ("count", "floor", "baseline"),
+    "accuracy": ("count", "floor", "baseline", "by_length"),
     "mask_accuracy": ("mask_count", "mask_baseline"),
 }
-"""Shares that `albertine score` tells, with the fields that have their examples and, the first there is,
-what no skill scores: of masked words, some of which are shown, the floor."""
+"""Shares that `albertine score` tells, with the fields that have their examples and what no skill scores: the
+most of them, of masked words, some of which are shown, the floor, of sentence order perhaps the lengths."""
 _PICKS = "mlm_accuracy"
 """What picks `best/` of a pretraining run, the first of equals."""
 
@@ -96,7 +97,7 @@ def facts_of(model: Path) -> Facts:
         return Facts(scores=tuple(_told_scores(model)))
     settings = read_yaml(run / "settings.yaml")
     teacher = public(_found(settings, "teacher") or "")
-    environment = _json(run / "environment.json")
+    environment = json_at(run / "environment.json")
     common: dict[str, Any] = {
         "name": str(settings.get("name", run.name)),
         "settings": settings,
@@ -213,14 +214,17 @@ def _read_corpus(run: Path) -> str | None:
     """SHA-256 of the manifest of the corpus that a run has read, by its newest checkpoint; None where it has
     none."""
     store = CheckpointStore(run / "checkpoints")
-    states = [_json(store.path(step) / STATE) for step in store.steps()[-1:]]
+    states = [json_at(store.path(step) / STATE) for step in store.steps()[-1:]]
     return (states[0].get("fingerprint") or {}).get("corpus") if states else None
 
 
 def _told_scores(model: Path) -> Iterator[Score]:
     """The scores of scores.json beside a model: rows of `albertine score --json` or a suite, perhaps each
     under a name."""
-    tree = _json(model / "scores.json")
+    try:
+        tree = json.loads((model / "scores.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return
     parts = tree if isinstance(tree, dict) and "right" not in tree else {"": tree}
     for name, part in parts.items():
         for row in part if isinstance(part, list) else [part]:
@@ -238,7 +242,8 @@ def _scored(row: Mapping[str, Any], what: str) -> Iterator[Score]:
     for metric, (many, *chances) in _ACCURACIES.items():
         if isinstance(row.get(metric), float) and isinstance(count := row.get(many), int) and count:
             interval = of_share(row[metric], count)
-            chance = next((row[name] for name in chances if row.get(name) is not None), None)
+            blind = (row[name] for name in chances if isinstance(row.get(name), int | float))
+            chance = max(blind, default=None)
             yield Score(metric, row[metric], "held out", what, interval, None, chance, count)
 
 
@@ -258,10 +263,3 @@ def _found(tree: Any, key: str) -> str | None:
     if isinstance(tree.get(key), str):
         return str(tree[key])
     return next((found for part in tree.values() if (found := _found(part, key))), None)
-
-
-def _json(file: Path) -> Any:
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}

@@ -21,17 +21,19 @@ from albertine.export.opened import Opened
 from albertine.export.quantized import LEAST_SHARE
 from albertine.export.verify import Arrays
 from albertine.inference.whitening import sentences_of
+from albertine.interop.huggingface_config import our_flags
 
 SENTENCES = 256
-"""Of a sample: one half is measured, the other asks what came out."""
+"""Of a sample, or pairs of them: one half is measured, the other asks what came out."""
 LONGEST = 128
-"""Tokens of a sentence that are looked at."""
+"""Tokens of a sentence or a pair that are looked at."""
 _PASSED = frozenset({"Reshape", "Transpose", "Convert", "Multiply", "Subtract", "Squeeze", "Unsqueeze"})
 """Operations that hand on numbers without another product: how an int8 weight is widened, and its shape."""
 
 
 def calibration(source: Opened, texts: Sequence[Path]) -> list[Arrays]:
-    """Sentences of these texts as inputs, one each.
+    """Sentences of these texts as inputs, one each; where the model reads two texts in a row, two that follow
+    each other.
 
     Raises:
         SettingsError: there are no texts. ModelError: no tokenizer. DataError: no sentence in the texts.
@@ -44,13 +46,37 @@ def calibration(source: Opened, texts: Sequence[Path]) -> list[Arrays]:
     if source.tokenizer is None:
         raise ModelError("has no tokenizer to read the sample with", where=source.path)
     found, longest = [], min(LONGEST, source.head.base.config.max_position_embeddings)
-    for sentence in sentences_of(texts, SENTENCES):
-        ids, types = source.tokenizer.layout(source.tokenizer.encode(sentence), max_length=longest)
+    encode, pairs = source.tokenizer.encode, reads_pairs(source)
+    sentences = sentences_of(texts, SENTENCES if pairs is False else 2 * SENTENCES)
+    for first, second in _rows(sentences, pairs):
+        two = None if second is None else encode(second)
+        ids, types = source.tokenizer.layout(encode(first), two, max_length=longest)
         row = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": types}
         found.append({name: np.array(x, np.int64)[None] for name, x in row.items()})
     if not found:
         raise DataError("has no sentence", where=texts[0])
     return found
+
+
+def reads_pairs(source: Opened) -> bool | None:
+    """Whether what is exported reads two texts in a row; None: one or two, or nobody says."""
+    if source.answers in ("answer", "choose"):
+        return True if source.answers == "answer" else None  # an option may stand in a gap of its passage
+    if source.answers != "classify":
+        return False
+    told = our_flags(source.config)
+    if told.get("pooling") == "compared":
+        return True
+    return told["pairs"] if isinstance(told.get("pairs"), bool) else None
+
+
+def _rows(sentences: Sequence[str], pairs: bool | None) -> list[tuple[str, str | None]]:
+    """One text or two for every row; by turns, two rows of each kind, where it may be either, so that every
+    second row has both too."""
+    if pairs is False or not sentences:
+        return [(text, None) for text in sentences]
+    two = list(zip(sentences[::2], sentences[1::2], strict=False)) or [(sentences[0], sentences[0])]
+    return [(a, b if pairs or i // 2 % 2 else None) for i, (a, b) in enumerate(two)]
 
 
 def quantized(source: Path, inputs: Sequence[Arrays]) -> tuple[Any, dict[str, Any]]:

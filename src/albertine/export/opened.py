@@ -82,7 +82,7 @@ def opened(what: str | Path, wanted: str = "task") -> Opened:
     config = _config(folder, tokenizer, answers)
     # sentence-transformers pools last states itself: no other head, nor what whitens them, has its modules.
     pooled = answers in ("embed", "features") and not (path / WHITENING).is_file()
-    beside = vector_files(path) if pooled else {}
+    beside = vector_files(path, last=folder.encoder.summary == "last") if pooled else {}
     return Opened(path, digest_of(path), head, answers, config, tokenizer, beside | files)
 
 

@@ -25,6 +25,7 @@ from albertine.export.graph import Graph, described, graph_of
 from albertine.export.onnx import OPSET, check_opset, save_graph
 from albertine.export.opened import Opened
 from albertine.export.verify import Arrays, text_batches
+from albertine.interop.exported_folder import VECTOR
 
 NEEDS = ("onnx", "onnxscript", "openvino")
 EXTRA = "export,openvino"
@@ -96,7 +97,7 @@ def precise(model: Any) -> list[Any]:
     starts = [node for node in model.get_ops() if node.get_type_name() in ("Sin", "Cos")]
     found = {node.get_name(): node for start in starts for node in _above(start, ())}
     for output in model.outputs:
-        if "sentence_embedding" in output.get_names():
+        if VECTOR in output.get_names():
             found |= {node.get_name(): node for node in _above(output.get_node(), ("ReduceSum",))}
     return [node for node in found.values() if node.get_type_name() not in ("Parameter", "Result")]
 
@@ -161,17 +162,19 @@ class Asked:
     """Asks a file on the processor; it is compiled at the first question.
 
     Attributes:
-        hint: INFERENCE_PRECISION_HINT, "f32" or "bf16".
+        hint: INFERENCE_PRECISION_HINT, "f32" or "bf16". threads: 0: as many as the runtime likes.
     """
 
-    def __init__(self, file: Path, hint: str) -> None:
-        self.file, self.hint = file, hint
+    def __init__(self, file: Path, hint: str, threads: int = 0) -> None:
+        self.file, self.hint, self.threads = file, hint, threads
 
     @cached_property
     def compiled(self) -> Any:
         import openvino
 
-        return openvino.Core().compile_model(self.file, "CPU", {"INFERENCE_PRECISION_HINT": self.hint})
+        how: dict[str, Any] = {"INFERENCE_PRECISION_HINT": self.hint}
+        how |= {"INFERENCE_NUM_THREADS": self.threads} if self.threads else {}
+        return openvino.Core().compile_model(self.file, "CPU", how)
 
     def __call__(self, inputs: Arrays) -> Arrays:
         known = {name for one in self.compiled.inputs for name in one.get_names()}

@@ -17,6 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from albertine.export.tables import Table
 from albertine.inference.whitening import Whitening
+from albertine.interop.exported_folder import RAW_VECTOR, VECTOR
 from albertine.layout import Packed
 from albertine.model.depths import EncoderOutput
 from albertine.model.encoder import Encoder
@@ -113,7 +114,8 @@ class TextVector(Head):
     """One vector a text, as `albertine predict embed` gives it: by a pooling or a whitening.
 
     Where all depths are computed anyway, the last states are an output too, which the modules of
-    sentence-transformers pool themselves.
+    sentence-transformers pool themselves. Of a vector of length 1 that cannot be pooled from those, what it
+    was before is the last output.
     """
 
     vectors = True
@@ -128,7 +130,10 @@ class TextVector(Head):
         self.depth = None if whitening is None else whitening.depth
         self.all_depths = whitening is None and pooling == "depths"
         states = {"last_hidden_state": ("tokens", hidden)} if whitening is None else {}
-        self.axes = {**states, "sentence_embedding": ("batch", size)}
+        self.axes = {**states, VECTOR: ("batch", size)}
+        self.both = normalize and (whitening is not None or self.all_depths)
+        if self.both:
+            self.axes |= {RAW_VECTOR: ("batch", size)}
 
     @property
     def tables(self) -> int:
@@ -137,17 +142,19 @@ class TextVector(Head):
     def traced(self, table: Table, out: EncoderOutput, subjects: Tensor | None) -> Outputs:
         if self.whitening is not None:
             x_SH = mean_of_table(table, out.last_hidden)
-            return (self._long((x_SH - self.whitening.mean) @ self.whitening.matrix),)
-        return table.shown(out.last_hidden), self._long(pooled_table(self, table, out, self.pooling))
+            return self._long((x_SH - self.whitening.mean) @ self.whitening.matrix)
+        return table.shown(out.last_hidden), *self._long(pooled_table(self, table, out, self.pooling))
 
     def source(self, packed: Packed, subjects: Tensor | None) -> Outputs:
         if self.whitening is not None:
-            return (self._long(self.whitening(self.base, packed)),)
+            return self._long(self.whitening(self.base, packed))
         vectors = text_vectors(self.base, packed, self.pooling)
-        return self.encoder(packed).last_hidden, self._long(vectors)
+        return self.encoder(packed).last_hidden, *self._long(vectors)
 
-    def _long(self, x_SH: Tensor) -> Tensor:
-        return F.normalize(x_SH, dim=-1) if self.normalize else x_SH
+    def _long(self, x_SH: Tensor) -> Outputs:
+        if not self.normalize:
+            return (x_SH,)
+        return (F.normalize(x_SH, dim=-1), x_SH) if self.both else (F.normalize(x_SH, dim=-1),)
 
 
 class Classes(Head):

@@ -50,8 +50,8 @@ class Compared:
     Attributes:
         batch, length: its shape. tokens: how many of its batch · length places are no padding.
         difference: the greatest absolute one of any number. largest: absolute number of the source.
-        cosine: the least of the outputs, each taken as one vector, or as one a text (`Head.vectors`); 1 where
-            the source says 0 throughout.
+        cosine: the least of the outputs, each taken as one vector, or as one a text (`Head.vectors`), and of
+            how likely each place is where spans are found; 1 where the source says 0 throughout.
         places: share of equal numbers in outputs that hold places; 1 without such.
     """
 
@@ -157,14 +157,18 @@ def batches(config: EncoderConfig) -> Iterator[Arrays]:
 
 
 def text_batches(config: EncoderConfig, rows: Sequence[Arrays]) -> Iterator[Arrays]:
-    """The same shapes, filled with the tokens of these rows one after another, all in the first segment."""
+    """The same shapes, filled with the tokens of these rows one after another. What begins with one of two
+    texts has its second half in segment 1, all else is in the first."""
     ids = np.concatenate([row["input_ids"][0] for row in rows])
-    at = 0
+    second = [np.full(row["input_ids"].size, (row["token_type_ids"] == 1).any()) for row in rows]
+    of_two, at = np.concatenate(second), 0
     for padded in batches(config):
         real = padded["attention_mask"] != 0
-        padded["input_ids"][real] = ids[(at + np.arange(real.sum())) % len(ids)]
-        at += int(real.sum())
-        yield padded | {"token_type_ids": np.zeros_like(padded["token_type_ids"])}
+        ends = at + real.sum(1).cumsum()
+        padded["input_ids"][real] = ids[np.arange(at, ends[-1]) % len(ids)]
+        padded["token_type_ids"] *= of_two[(ends - real.sum(1)) % len(ids)][:, None]
+        at = int(ends[-1])
+        yield padded
 
 
 def framed(asked: Iterable[Arrays], tokenizer: Tokenizer) -> Iterator[Arrays]:
@@ -272,8 +276,50 @@ def _compared(head: Head, run: Run, padded: Arrays, packed: bool) -> Compared:
                 cosines.append(1 - (differences[-1] / max(1.0, largest[-1])) ** 2 / 2)
             else:
                 cosines += [cosine(a, b) for a, b in zip(*texts, strict=True)]
+    if head.integers:
+        cosines += _same_places(dict(zip(head.axes, right, strict=True)), found)
     size, tokens = len(real), int(real.sum())
     return Compared(size, real.shape[1], tokens, max(differences), max(largest), min(cosines), min(places))
+
+
+Likely = tuple[NDArray[Any], NDArray[np.float64]]
+"""Places, and how likely each is, the likeliest first; 0 where there is none."""
+
+
+def _same_places(right: Arrays, got: Arrays) -> list[float]:
+    """The cosines of how likely every place is to begin a span, one a text, and of how likely each is to end
+    it, one for each place where both say that spans begin. In numbers in the order of their ranks it is not
+    seen whose they are."""
+    found = []
+    for (starts, ends), (theirs, others) in zip(_spans(right), _spans(got), strict=True):
+        found.append(_alike(starts, theirs))
+        found += [_alike(ends[place], others[place]) for place in ends.keys() & others.keys()]
+    return found
+
+
+def _spans(said: Arrays) -> list[tuple[Likely, dict[int, Likely]]]:
+    """For every text where spans begin, and for each such place where they end."""
+    starts, ends = said["start_top_index"], said["end_top_index"]
+    scores = (said[f"{end}_top_log_probs"].astype(np.float64) for end in ("start", "end"))
+    begins, lasts = map(np.exp, scores)
+    shape = (len(starts), -1, starts.shape[1])
+    found = []
+    for places, p, last, q in zip(starts, begins, ends.reshape(shape), lasts.reshape(shape), strict=True):
+        own = {int(place): (last[:, k], q[:, k]) for k, place in enumerate(places) if p[k]}
+        found.append(((places, p), own))
+    return found
+
+
+def _alike(one: Likely, other: Likely) -> float:
+    """The cosine of two tables over places, of which the likeliest are told. A place that only one tells has
+    in the other as much as there, or as the last that is told, whichever is less: of two that are as likely
+    either may be told."""
+    size = 1 + max(int(places.max()) for places, _ in (one, other))
+    a, b = np.zeros(size), np.zeros(size)
+    for table, (places, likely) in ((a, one), (b, other)):
+        np.add.at(table, places, likely)
+    most_a, most_b = (likely.min() for _, likely in (one, other))
+    return cosine(np.where(a > 0, a, np.minimum(b, most_a)), np.where(b > 0, b, np.minimum(a, most_b)))
 
 
 def _output(found: Arrays, name: str) -> NDArray[Any]:

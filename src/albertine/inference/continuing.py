@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from albertine.errors import SettingsError
 from albertine.layout import pack
 from albertine.model.memory import Memory
 from albertine.model.model import Model
@@ -39,6 +40,17 @@ class Going:
     left_to_right: bool | None = None
     memory: int = 512
     segment: int = 128
+
+    def __post_init__(self) -> None:
+        """
+        Raises:
+            SettingsError: nothing could ever be read.
+        """
+        if self.segment < 1 or self.memory < 0:
+            raise SettingsError(
+                f"nothing is read in segments of {self.segment} tokens with a memory of {self.memory}",
+                remedy="Use segments of 1 token or more, and a memory of 0 or more",
+            )
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from albertine.grouping import longest_first, padded_runs
 from albertine.inference.exported import ExportedModel
 from albertine.inference.mode import without_gradients
 from albertine.inference.whitening import Whitening
+from albertine.interop.exported_folder import RAW_VECTOR, VECTOR
 from albertine.interop.heads import length_of, pooling_of, task_of
 from albertine.interop.huggingface_config import our_flags
 from albertine.interop.model_folder import Described
@@ -66,9 +67,9 @@ class TextEmbedder:
         Raises:
             SettingsError: an unknown pooling.
         """
-        raw = normalize is False and self.how.normalize
-        own = pooling is None and not raw
-        whitening = self.whitening if pooling is None else None
+        as_told = pooling is None
+        raw = as_told and normalize is False and self.how.normalize
+        whitening = self.whitening if as_told else None
         pooling = self.how.pooling if pooling is None else pooling
         normalize = self.how.normalize if normalize is None else normalize
         if pooling not in get_args(Pooling):
@@ -80,9 +81,10 @@ class TextEmbedder:
         size = self.model.config.hidden_size if whitening is None else whitening.matrix.shape[1]
         ask: Callable[..., NDArray[np.float32]]
         if isinstance(self.model, ExportedModel):
-            size = self.model.width if own else size
-            whole = own and "sentence_embedding" in self.model.outputs
-            ask, runs = partial(self.model.vectors, pooling=None if whole else pooling), padded_runs
+            whole = as_told and (RAW_VECTOR if raw else VECTOR) in self.model.outputs
+            size = self.model.width if whole else size
+            ask = partial(self.model.vectors, pooling=None if whole else pooling, raw=raw)
+            runs = padded_runs
         else:
             ask, runs = partial(_pooled, self.model, pooling=pooling, whitening=whitening), longest_first
         found = np.empty((len(rows), size), dtype=np.float32)

@@ -20,7 +20,9 @@ from albertine.errors import ModelError, SettingsError
 from albertine.inference.chances import sigmoid
 from albertine.inference.tags import Transitions
 from albertine.interop.exported_folder import (
+    RAW_VECTOR,
     TRANSITIONS,
+    VECTOR,
     ExportedFolder,
     graph_in,
     read_exported,
@@ -115,8 +117,8 @@ class ExportedModel:
             parts = [said["logits"]]
         elif "start_logits" in said:
             parts = [said["start_logits"][..., None], said["end_logits"][..., None]]
-        elif "sentence_embedding" in said:
-            parts = [said["sentence_embedding"]]
+        elif VECTOR in said:
+            parts = [said[VECTOR]]
         elif "cls_logits" in said:
             parts = _span_table(said)
         else:
@@ -163,22 +165,32 @@ class ExportedModel:
     @property
     def width(self) -> int:
         """How many numbers a vector has."""
-        return self.outputs.get("sentence_embedding", (self.config.hidden_size,))[-1]
+        return self.outputs.get(VECTOR, (self.config.hidden_size,))[-1]
 
-    def vectors(self, ids: Rows, types: Rows, pooling: Pooling | None) -> NDArray[np.float32]:
+    def vectors(
+        self, ids: Rows, types: Rows, pooling: Pooling | None, raw: bool = False
+    ) -> NDArray[np.float32]:
         """A vector for every row, (rows, width of them).
 
         Args:
             pooling: of the last states; None: the vectors that the graph itself gives, as its folder said.
+            raw: what those of length 1 were before.
 
         Raises:
             ModelError: the graph does not give that.
         """
-        if pooling is None and "sentence_embedding" in self.outputs:
-            whole: NDArray[np.float32] = self.run(ids, types)["sentence_embedding"]
+        name = RAW_VECTOR if raw else VECTOR
+        if pooling is None and name in self.outputs:
+            whole: NDArray[np.float32] = self.run(ids, types)[name]
             return whole
         # Before it is run: a graph of another task may want inputs that texts alone do not give.
         if "last_hidden_state" not in self.outputs or pooling == "depths":
+            if raw and VECTOR in self.outputs:
+                raise ModelError(
+                    "is an export of earlier, which gives vectors of length 1 alone",
+                    where=self.path,
+                    remedy="Export the model again, or ask for vectors of length 1",
+                )
             raise self._lacks(f"to pool by `{pooling or 'mean'}`")
         states = self.run(ids, types)["last_hidden_state"]
         lengths = np.array([len(row) for row in ids])

@@ -93,7 +93,8 @@ def prune(
         hashlib.sha256((corpus / MANIFEST).read_bytes()).hexdigest(),
         tuple(found.left_aside),
     )
-    files = vector_files(model) | {RECORD: (json.dumps(told.plain(), indent=2) + "\n").encode()}
+    files = vector_files(model, last=found.encoder.summary == "last")
+    files[RECORD] = (json.dumps(told.plain(), indent=2) + "\n").encode()
     save_model(
         small,
         after,

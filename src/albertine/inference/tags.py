@@ -57,7 +57,7 @@ def _follows(before: str, after: str, closed: bool) -> bool:
     return not (closed and is_open)
 
 
-_SHORT = {"M": "I", "L": "E", "U": "S"}
+AS_BIOES = {"M": "I", "L": "E", "U": "S"}
 """Marks of BMES and BILOU, and those of BIOES that mean the same."""
 
 
@@ -72,7 +72,7 @@ def bio_spans(tags: Sequence[str]) -> list[tuple[str, int, int]]:
     kind, begin, closed = "", 0, False
     for i, tag in enumerate([*tags, "O"]):
         mark, _, name = tag.partition("-")
-        mark = _SHORT.get(mark, mark)
+        mark = AS_BIOES.get(mark, mark)
         if tag != "O" and not (name and mark in ("B", "I", "E", "S")):
             mark, name = "I", tag
         ends = kind and (mark in "OBS" or name != kind or closed)

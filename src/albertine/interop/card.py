@@ -18,6 +18,7 @@ import yaml
 from albertine.interop.huggingface_config import read_config, read_model_type
 from albertine.model.config import EncoderConfig
 from albertine.model.plan import sharing_in_words
+from albertine.settings import UNREADABLE, BoundedLoader
 
 NAME = "README.md"
 RESULTS = ".eval_results"
@@ -154,7 +155,8 @@ def text(card: Card, before: str = "") -> str:
         before: what stands in the file. It stays, but for what is between our marks and what of the head we
             write; of a model that was here before, its scores and its carbon go too.
     """
-    old, own = head_of(before), _SECTION.sub("", _HEAD.sub("", before))
+    old = head_of(before)
+    own = _SECTION.sub("", _HEAD.sub("", before) if old else before)  # a head that cannot be read stays
     if _SECTION.search(before):
         old = {key: value for key, value in old.items() if key not in _ABOUT_THE_RUN}
     own = _OLD.sub("", _STATED.sub("", own)).strip("\n")
@@ -177,8 +179,8 @@ def head_of(card: str) -> dict[str, Any]:
     """The YAML head of a README.md; empty where there is none, or none that can be read."""
     found = _HEAD.match(card)
     try:
-        tree = yaml.safe_load(found[1]) if found else {}
-    except (yaml.YAMLError, ValueError, RecursionError):
+        tree = BoundedLoader(found[1]).get_single_data() if found else {}
+    except UNREADABLE:
         return {}
     return tree if isinstance(tree, dict) else {}
 

@@ -24,6 +24,8 @@ from albertine.model.config import EncoderConfig
 
 GRAPHS = {"float32": "onnx/model.onnx", "int8": "onnx/model_int8.onnx"}
 """By precision; the names that Optimum and sentence-transformers look for."""
+VECTOR, RAW_VECTOR = "sentence_embedding", "sentence_embedding_raw"
+"""Outputs of a graph of vectors: as its folder wants them, and what those of length 1 were before."""
 TRANSITIONS = "head.safetensors"
 """What a conditional random field knows beside the emissions, which are all that the graph gives:
 "crf.transitions" (tags, tags) from the row to the column, "crf.start" and "crf.end" (tags,), with what the
@@ -52,10 +54,17 @@ def is_exported(folder: Path) -> bool:
     Raises:
         ModelError: several checkpoints of TensorFlow, and none is named.
     """
-    if not any((folder / name).is_file() for name in GRAPHS.values()):
-        return False
+    return any((folder / name).is_file() for name in GRAPHS.values()) and not _has_weights(folder)
+
+
+def is_export(folder: Path) -> bool:
+    """Whether a folder is the export of a model in any format, and no more. Raises as `is_exported`."""
+    return (folder / REPORT).is_file() and not _has_weights(folder)
+
+
+def _has_weights(folder: Path) -> bool:
     weights = any((folder / name).is_file() for name in (SINGLE, INDEX, PICKLED, PICKLED_INDEX))
-    return not weights and checkpoint_in(folder) is None
+    return weights or checkpoint_in(folder) is not None
 
 
 def graph_in(folder: Path, precision: str) -> Path:

@@ -24,10 +24,12 @@ from albertine.interop.google_names import (
     heads_in,
     keymap,
     kind_of,
+    placed,
     without_slots,
 )
+from albertine.interop.heads import HEAD_WORDS, joint_architecture
 from albertine.interop.huggingface_config import config_json, inner_blocks, our_flags
-from albertine.interop.keymap import check, refuse_too_deep, refuse_unexpected, to_ours, to_theirs
+from albertine.interop.keymap import Rule, check, refuse_too_deep, refuse_unexpected, to_ours, to_theirs
 from albertine.interop.model_files import INDEX
 from albertine.interop.model_folder import ModelFolder
 from albertine.interop.savable import SavableTokenizer
@@ -35,6 +37,7 @@ from albertine.interop.tensorflow_bundle import open_bundle, write_bundle
 from albertine.interop.tensorflow_layouts import written_kind
 from albertine.interop.weights import OpenWeights, read_json
 from albertine.interop.writing import OURS, carry_over
+from albertine.interop.xlnet import attention_type
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 
@@ -49,9 +52,8 @@ NAME = "model.ckpt-best"
 """Of the checkpoint that we write, as in Google's own archives."""
 SEGMENTS = "model/transformer/seg_embed"
 MASK_EMBEDDING = "model/transformer/mask_emb/mask_emb"
-_PARTS = ("weight", "bias")
 _ARCHITECTURES = {"classifier": "ForSequenceClassification", "qa_outputs": "ForQuestionAnswering"}
-_TASKS = {"classifier": "classify", "qa_outputs": "answer"}
+_TASKS = {"classifier": "classify", "qa_outputs": "answer", "answer_class": "answer"}
 
 
 def google_config(folder: Path, prefix: Path) -> EncoderConfig:
@@ -65,9 +67,11 @@ def google_config(folder: Path, prefix: Path) -> EncoderConfig:
 
 
 def told_config(folder: Path, prefix: Path) -> dict[str, Any]:
-    """The config.json that the encoder of a checkpoint would be written with. Raises as `google_config`."""
-    with torch.device("meta"):
-        return config_json(Model(google_config(folder, prefix), ()))
+    """The config.json that the encoder of a checkpoint would be written with, and what `save_checkpoint` was
+    told of it. Raises as `google_config`."""
+    with open_bundle(prefix) as weights, torch.device("meta"):
+        _, tree, config = _configured(folder, prefix, weights)
+        return _with_said(config_json(Model(config, ())), tree)
 
 
 def read_checkpoint(folder: Path, prefix: Path) -> ModelFolder:
@@ -137,27 +141,45 @@ def _assembled(
     model.load_state_dict(to_ours(rules, weights.read, where, heads), assign=True)
     extra: dict[str, Tensor] = {}
     told = config_json(model)
-    for head, pair in HEADS.items():
-        if set(pair) <= set(rest):
-            extra |= {f"{head}.{part}": weights.read(name) for part, name in zip(_PARTS, pair, strict=True)}
-            rest = [name for name in rest if name not in pair]
-            told = _with_head(told, our_flags(tree).get("head"), head)
+    for head, parts in HEADS.items():
+        if all(part.theirs in rest and _fits(part, weights.shapes[part.theirs]) for part in parts):
+            extra |= {part.ours: part.to_ours(weights.read(part.theirs), heads) for part in parts}
+            rest = [name for name in rest if name not in {part.theirs for part in parts}]
+            told = _with_head(told, head)
+    if "head" not in our_flags(tree) and "classifier.bias" in extra and len(extra["classifier.bias"]) == 1:
+        told = told | {"problem_type": "regression"}  # Google's code learns one number by its square
+    told = _with_said(told, tree)
     aside = tuple(name for name in rest if weights.shapes[name])  # what has no shape is the state of a run
     return ModelFolder(model.requires_grad_(True).eval(), told, extra, aside, "tensorflow")
 
 
-def _with_head(told: dict[str, Any], said: object, head: str) -> dict[str, Any]:
-    """A config.json with the task of a head, and what `save_checkpoint` was told of it: no configuration of
-    Google's names classes."""
+def _fits(part: Rule, shape: tuple[int, ...]) -> bool:
+    """Whether a variable is what a rule reads; its sizes are for whoever builds the head to check."""
+    return len(shape) == 2 or not part.transposed
+
+
+def _with_head(told: dict[str, Any], head: str) -> dict[str, Any]:
+    """A config.json with the task of a head, by its class in transformers where there is one."""
+    flags = {"albertine": our_flags(told) | {"task": _TASKS[head]}}
+    if head not in _ARCHITECTURES:
+        return told | flags | joint_architecture(told["model_type"])
     if "architectures" in told:
         encoder = told["architectures"][0].partition("For")[0].removesuffix("Model")
-        told = told | {"architectures": [encoder + _ARCHITECTURES[head]]}
-    else:  # no class of transformers computes the encoder, so none is named
-        told = told | {"albertine": our_flags(told) | {"task": _TASKS[head]}}
+        return told | {"architectures": [encoder + _ARCHITECTURES[head]]}
+    return told | flags  # no class of transformers computes the encoder, so none is named
+
+
+def _with_said(told: dict[str, Any], tree: Mapping[str, Any]) -> dict[str, Any]:
+    """A config.json with what `save_checkpoint` was told beside the encoder, for which Google has no words:
+    the names of classes, how vectors are made, in what order tokens are predicted."""
+    said = our_flags(tree).get("head")
     if not isinstance(said, dict):
         return told
-    words = {name: said[name] for name in ("id2label", "label2id", "problem_type") if name in said}
-    return told | words | {"albertine": our_flags(told) | our_flags(said)}
+    words = {name: said[name] for name in HEAD_WORDS if name in said}
+    flags = our_flags(told) | our_flags(said)
+    if "attn_type" in told:
+        words["attn_type"] = attention_type(flags)
+    return told | words | {"albertine": flags}
 
 
 def save_checkpoint(
@@ -175,7 +197,8 @@ def save_checkpoint(
     Args:
         wanted: "google", "bert4keras", "brightmart" or "xlnet-tf". extra_tensors: other heads, by the names
             that transformers gives them.
-        extra_config: what config.json would say of them, such as the names of classes.
+        extra_config: what config.json would say of them, such as the names of classes, or beside the encoder
+            where there are none.
 
     Returns:
         The names of those that Google's code has no place for, which are not written.
@@ -190,12 +213,9 @@ def save_checkpoint(
     tensors = to_theirs(rules, state, model.config.num_attention_heads)
     if kind == "xlnet" and model.lm is None:  # a variable of every XLNet, though nothing reads it
         tensors[MASK_EMBEDDING] = torch.zeros(1, 1, model.config.hidden_size)
-    extra = dict(extra_tensors or {})
-    if kind != "xlnet":
-        for head, pair in HEADS.items():
-            for part, name in zip(_PARTS, pair, strict=True):
-                if (tensor := extra.pop(f"{head}.{part}", None)) is not None:
-                    tensors[name] = tensor.detach().float().cpu().contiguous()
+    extra, places = dict(extra_tensors or {}), placed(kind)
+    held = {name: extra.pop(name).float() for name in places if name in extra}
+    tensors |= to_theirs({name: places[name] for name in held}, held)
     pad = int(getattr(tokenizer, "pad_id", model.config.pad_token_id))
     tree = google_json(kind, model, pad, keras=wanted == "bert4keras")
     tree["albertine"] |= {"head": dict(extra_config)} if extra_config else {}

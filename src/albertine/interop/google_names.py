@@ -28,11 +28,6 @@ WORDS = "bert/embeddings/word_embeddings"
 SECOND = f"{WORDS}_2"
 """The other factor of brightmart's word embeddings, (E, H)."""
 BACKBONE = ("bert/", "cls/predictions/", "cls/seq_relationship/", "model/transformer/", "model/lm_loss/")
-HEADS = {
-    "classifier": ("output_weights", "output_bias"),
-    "qa_outputs": ("cls/squad/output_weights", "cls/squad/output_bias"),
-}
-"""Heads of tasks by their names in transformers: weight and bias of those that compute the same."""
 
 
 def _dense(ours: str, theirs: str) -> tuple[Rule, Rule]:
@@ -41,6 +36,33 @@ def _dense(ours: str, theirs: str) -> tuple[Rule, Rule]:
 
 def _norm(ours: str, theirs: str) -> tuple[Rule, Rule]:
     return norm(ours, f"{theirs}/", "gamma", "beta")
+
+
+HEADS: dict[str, tuple[Rule, ...]] = {
+    "classifier": (Rule("classifier.weight", "output_weights"), Rule("classifier.bias", "output_bias")),
+    "qa_outputs": (
+        Rule("qa_outputs.weight", "cls/squad/output_weights"),
+        Rule("qa_outputs.bias", "cls/squad/output_bias"),
+    ),
+    "answer_class": (
+        *_dense("start_logits.dense", "start_logits/dense"),
+        *_dense("end_logits.dense_0", "end_logits/dense_0"),
+        *_norm("end_logits.LayerNorm", "end_logits/LayerNorm"),
+        *_dense("end_logits.dense_1", "end_logits/dense_1"),
+        *_dense("answer_class.dense_0", "answer_class/dense_0"),
+        Rule("answer_class.dense_1.weight", "answer_class/dense_1/kernel", transposed=True),
+    ),
+}
+"""Heads of tasks that compute the same, by their names in transformers. The last is that of SQuAD 2.0, of
+ALBERT's `squad_utils.py` and of XLNet's `function_builder.py`: both put the token before the start that it is
+seen with, and the expected start before [CLS], as `model.joint` does."""
+
+
+def placed(kind: Kind) -> dict[str, Rule]:
+    """The tensors of heads that a checkpoint of a kind has a place for, by our names. XLNet's own classifier
+    has a name of each data set."""
+    heads = [HEADS["answer_class"]] if kind == "xlnet" else HEADS.values()
+    return {rule.ours: rule for rules in heads for rule in rules}
 
 
 _OUTER = (

@@ -19,6 +19,11 @@ _PROBLEMS: dict[Kind, str] = {
     "multi": "multi_label_classification",
     "score": "regression",
 }
+CROSS_ENCODER = ("sentence_transformers", "sbert_ce_default_activation_function")
+"""Where the config.json of a cross-encoder names the function that sentence-transformers applies to its
+scores, since version 4 and before."""
+HEAD_WORDS = ("id2label", "label2id", "problem_type", *CROSS_ENCODER)
+"""What a config.json says of a head in words of others."""
 Task = str
 """What a head does: the name of its family in `tasks`, such as "classify"."""
 _HEADS: dict[Task, str] = {
@@ -56,6 +61,7 @@ class ClassifierHead:
         outputs: how many numbers it gives; one for a score.
         labels: names of the classes; empty for a score. pooling: what of a text it looks at.
         pairs: whether it was tuned with pairs of texts; None: with both, or nobody says.
+        sigmoid: whether its score is told as the sigmoid of what it gives.
     """
 
     outputs: int
@@ -63,6 +69,7 @@ class ClassifierHead:
     kind: Kind
     pooling: Looked = "cls"
     pairs: bool | None = None
+    sigmoid: bool = False
 
 
 def usual_pooling(config: EncoderConfig, *, pairs: bool = False) -> Looked:
@@ -106,6 +113,8 @@ def head_config(
             `ClassifierHead`.
     """
     tree: dict[str, Any] = {} if kind is None else {"problem_type": _PROBLEMS[kind]}
+    if kind == "score":  # of which sentence-transformers would tell the sigmoid
+        tree[CROSS_ENCODER[0]] = {"activation_fn": "torch.nn.modules.linear.Identity"}
     if names:
         tree["id2label"] = {str(i): name for i, name in enumerate(names)}
         tree["label2id"] = {name: i for i, name in enumerate(names)}
@@ -173,8 +182,10 @@ def carried_config(folder: ModelFolder, model_type: str) -> dict[str, Any]:
         own["task"] = task  # which their folders tell by a class that the other layout may lack
     if not folder.extra and not own:
         return {}
-    kept = ("id2label", "label2id", "problem_type")
-    tree: dict[str, Any] = {key: folder.config[key] for key in kept if key in folder.config}
+    outputs = folder.shapes.get("classifier.bias", ())
+    if task_of(folder) in ("classify", None) and outputs == (1,) and _squashed(folder.config):
+        own["sigmoid"] = True
+    tree: dict[str, Any] = {key: folder.config[key] for key in HEAD_WORDS if key in folder.config}
     if own:
         tree["albertine"] = own
     if is_joint(folder.extra):
@@ -187,6 +198,13 @@ def carried_config(folder: ModelFolder, model_type: str) -> dict[str, Any]:
     else:
         tree |= _architectures(model_type, task_of(folder), pooling_of(folder))
     return tree
+
+
+def without_head(folder: ModelFolder) -> ModelFolder:
+    """What is left of a tuned folder without the head of its task, of which nothing is said any more."""
+    words = ("id2label", "label2id", "problem_type", "architectures", "albertine")
+    tree = {name: value for name, value in folder.config.items() if name not in words}
+    return replace(folder, config=tree, extra={})
 
 
 def learned_config(objective: str) -> dict[str, Any]:
@@ -259,6 +277,7 @@ def read_classifier(folder: Described, where: object) -> ClassifierHead:
         kind,
         pooling_of(folder),
         pairs if isinstance(pairs, bool) else None,
+        kind == "score" and _squashed(folder.config),
     )
 
 
@@ -288,3 +307,15 @@ def _kind(tree: Mapping[str, Any], outputs: int) -> Kind:
         if tree.get("problem_type") == problem:
             return kind
     return "score" if outputs == 1 else "single"
+
+
+def _squashed(tree: Mapping[str, Any]) -> bool:
+    """Whether the one number of a classifier is told as its sigmoid: where its config.json names that, and
+    where it names nothing and no regression either, as transformers and sentence-transformers do."""
+    if isinstance(told := our_flags(tree).get("sigmoid"), bool):
+        return told
+    new, old = (tree.get(key) for key in CROSS_ENCODER)
+    named = new["activation_fn"] if isinstance(new, dict) and "activation_fn" in new else old
+    if isinstance(named, str) and named.startswith("torch."):  # others are not trusted there
+        return named.endswith(".Sigmoid")
+    return tree.get("problem_type") != _PROBLEMS["score"]

@@ -13,6 +13,7 @@ from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 
 from albertine.errors import ModelError
+from albertine.files import from_home
 from albertine.interop.pickled import PICKLED
 from albertine.interop.sentence_transformers import DENSE, POOLING
 from albertine.interop.weights import INDEX, PICKLES, SINGLE, read_json, weight_files
@@ -73,7 +74,7 @@ def cache() -> Path:
     above = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     home = os.environ.get("HF_HOME") or f"{above}/huggingface"
     chosen = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE") or f"{home}/hub"
-    return Path(os.path.expandvars(chosen)).expanduser()
+    return from_home(os.path.expandvars(chosen))
 
 
 def _cached() -> list[str]:

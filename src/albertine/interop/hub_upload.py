@@ -10,16 +10,20 @@ import re
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from glob import escape
+from os.path import isfile
 from pathlib import Path
 
 from albertine.errors import ModelError
 from albertine.interop.card import NAME, RESULTS, head_of
-from albertine.interop.exported_folder import TRANSITIONS
+from albertine.interop.exported_folder import REPORT, TRANSITIONS, is_export
 from albertine.interop.huggingface import read_folder
+from albertine.interop.huggingface_config import encoder_in
 from albertine.interop.model_files import checkpoint_in
 from albertine.interop.sentence_transformers import DENSE, POOLING
-from albertine.interop.weights import PICKLES, weight_files
-from albertine.text.load import has_vocabulary, load_tokenizer
+from albertine.interop.weights import PICKLES, read_json, weight_files
+from albertine.model.config import EncoderConfig
+from albertine.text.load import FAST_FILE, check_tokenizer, has_vocabulary, load_tokenizer, vocabulary_in
+from albertine.text.tokenizer import MODEL_FILE, VOCABULARY_FILE
 
 SENT = (
     "config.json",
@@ -29,11 +33,11 @@ SENT = (
     "model-*-of-*.safetensors",
     "model.safetensors.index.json",
     "whitening.safetensors",
-    "tokenizer.json",
+    VOCABULARY_FILE,
+    MODEL_FILE,
+    FAST_FILE,
     "tokenizer_config.json",
     "special_tokens_map.json",
-    "*.model",
-    "vocab*.txt",
     "added_tokens.json",
     "modules.json",
     "sentence_bert_config.json",
@@ -54,7 +58,7 @@ SENT = (
     "curve.png",
     f"{RESULTS}/*.yaml",
 )
-"""Paths in a model folder that are sent, of those that are there."""
+"""Paths in a model folder that are sent, of those that are there, beside a vocabulary of another name."""
 _TEXTS = (".json", ".md", ".yaml", ".csv", ".txt", "")
 _SECRET = re.compile(
     r"\bhf_[A-Za-z0-9]{20,}\b|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|-----BEGIN [A-Z ]*PRIVATE KEY-----"
@@ -87,17 +91,19 @@ def shipment(folder: Path) -> Shipment:
     """What of a model folder goes to the hub, once all of it is in order.
 
     Raises:
-        ModelError: it does not load, its tokenizer is missing or does not fit, it has no card or one without
-            a licence, a file is a link out of it or holds a secret.
+        ModelError: it does not load, or of an export a file is missing; its tokenizer is missing or does not
+            fit, it has no card or one without a licence, a file is a link out of it or holds a secret.
     """
     _in_order(folder)
+    vocabulary = vocabulary_in(folder)
     sent: list[tuple[str, int]] = []
     left: list[str] = []
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.is_dir() and not path.is_symlink():
             continue
-        if any(fnmatch(name, pattern) and name.count("/") == pattern.count("/") for pattern in SENT):
+        usual = any(fnmatch(name, pattern) and name.count("/") == pattern.count("/") for pattern in SENT)
+        if usual or path == vocabulary:
             _check_file(path, folder)
             sent.append((name, path.stat().st_size))
         else:
@@ -114,19 +120,13 @@ def _in_order(folder: Path) -> None:
         )
     if not (folder / "config.json").is_file():
         raise ModelError("is no model folder", where=folder, remedy="Name the folder that holds config.json")
-    weight_files(folder)  # whose message says what to do where weights are pickled
-    model = read_folder(folder).model
+    exported = is_export(folder)
+    encoder = _exported(folder) if exported else _loaded(folder)
     if not has_vocabulary(folder):
         raise ModelError(
             "has no tokenizer, and nobody could ask it", where=folder, remedy="Save it with its own"
         )
-    pieces = load_tokenizer(folder).vocab_size
-    if pieces > model.config.vocab_size:
-        raise ModelError(
-            f"has a tokenizer of {pieces} pieces and {model.config.vocab_size} embeddings",
-            where=folder,
-            remedy="Save it with the tokenizer that it was trained with",
-        )
+    check_tokenizer(encoder, load_tokenizer(folder), folder)
     card = folder / NAME
     licence = (
         head_of(card.read_text(encoding="utf-8", errors="replace")).get("license") if card.is_file() else None
@@ -135,8 +135,26 @@ def _in_order(folder: Path) -> None:
         raise ModelError(
             f"has no {NAME} that states a licence",
             where=folder,
-            remedy=f"Write one: albertine card {folder} --licence apache-2.0, or whatever it is",
+            remedy="Put the card of the model that it was made from there"
+            if exported
+            else f"Write one: albertine card {folder} --licence apache-2.0, or whatever it is",
         )
+
+
+def _loaded(folder: Path) -> EncoderConfig:
+    """The encoder of a model folder, which loads."""
+    weight_files(folder)  # whose message says what to do where weights are pickled
+    return read_folder(folder).model.config
+
+
+def _exported(folder: Path) -> EncoderConfig:
+    """The encoder of an export, whose files are all there."""
+    files = read_json(folder / REPORT).get("files")
+    for name in files if isinstance(files, dict) else ():
+        if not isfile(folder / name):
+            what = f"is an export without its {name}"
+            raise ModelError(what, where=folder, remedy="Export the model again")
+    return encoder_in(read_json(folder / "config.json"), folder / "config.json")[1]
 
 
 def _check_file(path: Path, folder: Path) -> None:

@@ -49,6 +49,7 @@ from albertine.interop.positions import sinusoids
 from albertine.interop.savable import SavableTokenizer, check_finite, parameters_of, plain_model, plain_state
 from albertine.interop.weights import OpenWeights, open_weights, read_json, refuse_adapter, refuse_keras
 from albertine.interop.writing import write_folder
+from albertine.interop.xlnet import attention_type
 from albertine.interop.xlnet_names import MASK_EMBEDDING, our_head_name, their_head_name
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
@@ -288,6 +289,13 @@ def save_model(
     if layout is not None and _written(model.config, layout) != model.config:
         model = copied(shared, layout)
     kind, count = written_type(model.config, layout), parameters_of(model, extra_tensors or {})
+    if model.lm is not None and kind not in ("xlnet", "albertine"):
+        if layout is not None:
+            raise SettingsError(
+                f"the layout {layout} has no place for the head of a causal model",
+                remedy="Leave it out, and the model is written in Albertine's own",
+            )
+        kind = "albertine"
     extra = {k: v.detach().cpu().contiguous() for k, v in (extra_tensors or {}).items()}
     told = dict(extra_config or {})
     tree = config_json(model, tokenizer, kind)
@@ -297,6 +305,8 @@ def save_model(
     if kind == "xlnet":
         extra = {their_head_name(name, told.get("architectures") or ()): x for name, x in extra.items()}
     flags = our_flags(tree) | our_flags(told)
+    if kind == "xlnet":
+        tree["attn_type"] = attention_type(flags)
     tree |= told | ({"albertine": flags} if flags else {})
     whole = _tensors(kind, model) | extra
     check_finite(whole, folder)

@@ -22,7 +22,7 @@ def model_folder(what: str | Path) -> Path:
     if (folder / "config.json").is_file():
         return folder
     if (folder / "settings.yaml").is_file():
-        return _model_of_run(folder)
+        return model_of_run(folder)
     if (folder / "train").is_dir() and (folder / "tokenizer").is_dir():
         raise ModelError("is a corpus, and no model", where=folder, remedy=which(folder.name))
     return folder
@@ -57,7 +57,12 @@ def check_apart(source: Path, output: Path) -> None:
         raise SettingsError("is both read and written", where=source, remedy="Name another folder to write")
 
 
-def _model_of_run(run: Path) -> Path:
+def model_of_run(run: Path) -> Path:
+    """The folder of a run's best model by its dev set; of its last one where there is none.
+
+    Raises:
+        ModelError: it holds no model yet.
+    """
     for folder in (standing(run / name) for name in ("best", "final")):
         if (folder / "config.json").is_file():
             return folder

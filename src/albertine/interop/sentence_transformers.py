@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from albertine.errors import ModelError
+from albertine.interop.config_values import our_flags
 from albertine.interop.weights import read_json
 from albertine.model.config import Pooling
 
@@ -71,7 +72,6 @@ def sentence_files(model: TaskModel, max_length: int | None = None) -> dict[str,
     config = model.base.config
     longest = config.max_position_embeddings
     own = _LAST if pooling == "cls" and config.summary == "last" else _MODES[pooling]
-    modes = {name: name == own for name in (*_MODES.values(), *_OTHER_MODES)}
     modules, dense = [("Transformer", ""), ("Pooling", POOLING)], dict[str, bytes]()
     if isinstance(model, WhitenedEmbedder):
         modules.append(("Dense", DENSE))
@@ -84,7 +84,7 @@ def sentence_files(model: TaskModel, max_length: int | None = None) -> dict[str,
             for i, (kind, path) in enumerate(modules)
         ],
         f"{POOLING}/config.json": {"word_embedding_dimension": config.hidden_size}
-        | modes
+        | _flags(own)
         | {"include_prompt": True},
         TRANSFORMER: {"max_seq_length": min(longest, max_length or longest), "do_lower_case": False},
         PROMPTS: {
@@ -126,7 +126,7 @@ def read_vectors(folder: Path, *, last: bool = False) -> Vectors:
     if not (folder / MODULES).is_file():
         return Vectors()
     kinds, path = _modules(folder / MODULES)
-    pooling = _pooling(folder / path / "config.json", last)
+    pooling = _pooling(folder, path, last)
     told = _told(folder)
     if (prompt := _object(folder / PROMPTS).get("default_prompt_name")) is not None:
         raise ModelError(
@@ -137,12 +137,13 @@ def read_vectors(folder: Path, *, last: bool = False) -> Vectors:
     return Vectors(pooling, "Normalize" in kinds, _length(folder, told), told.get("do_lower_case") is True)
 
 
-def vector_files(folder: Path, *, same_weights: bool = True) -> dict[str, bytes]:
+def vector_files(folder: Path, *, same_weights: bool = True, last: bool = False) -> dict[str, bytes]:
     """The files by which a folder says how it makes vectors, for what its model becomes.
 
     Args:
         same_weights: whether the encoder stays as it is. A whitening holds for its own alone, and without it
             none of the files would be true.
+        last: whether [CLS] is the last token of the model.
 
     Raises:
         ModelError: their list is damaged.
@@ -159,7 +160,16 @@ def vector_files(folder: Path, *, same_weights: bool = True) -> dict[str, bytes]
         if (length := _length(folder, told)) is not None:  # which may stand in a file that is written anew
             told["max_seq_length"] = length
         found[TRANSFORMER] = (json.dumps(told, indent=2) + "\n").encode()
+        tree = _object(folder / (pooling := f"{POOLING}/config.json"))
+        if last and _poolings(tree) == ["cls"] and _tuned_here(folder):
+            tree.pop("pooling_mode", None)
+            found[pooling] = (json.dumps(tree | _flags(_LAST), indent=2) + "\n").encode()
     return found
+
+
+def _flags(own: str) -> dict[str, bool]:
+    """The flag of every way to pool; one holds."""
+    return {name: name == own for name in (*_MODES.values(), *_OTHER_MODES)}
 
 
 def _told(folder: Path) -> dict[str, Any]:
@@ -223,14 +233,31 @@ def _modules(file: Path) -> tuple[Sequence[str], str]:
     return kinds, paths[1]
 
 
-def _pooling(file: Path, last: bool) -> Pooling:
-    tree = read_json(file)
+def _poolings(tree: Mapping[str, Any]) -> list[Any]:
+    """The names of the ways to pool that the file of a pooling chooses."""
     mode = tree.get("pooling_mode")  # a name or several; earlier releases have a flag for each
     short = {name: mode for mode, name in _MODES.items()}
     flags = [short.get(name, name) for name in (*_MODES.values(), *_OTHER_MODES) if tree.get(name)]
-    chosen = [mode] if isinstance(mode, str) else mode if isinstance(mode, list) else flags or ["mean"]
+    return [mode] if isinstance(mode, str) else mode if isinstance(mode, list) else flags or ["mean"]
+
+
+def _tuned_here(folder: Path) -> bool:
+    """Whether Albertine tuned a folder for vectors. Until 2026-11-27 it wrote `cls` where [CLS] is the last
+    token, too, and meant that one."""
+    return our_flags(_object(folder / "config.json")).get("task") == "embed"
+
+
+def _pooling(folder: Path, path: str, last: bool) -> Pooling:
+    file = folder / path / "config.json"
+    chosen = _poolings(read_json(file))
     if last and chosen in (["lasttoken"], [_LAST]):
         return "cls"
+    if last and chosen == ["cls"] and not _tuned_here(folder):
+        raise ModelError(
+            "pools by the first token of a text, and [CLS], which could be taken, is the last of this model",
+            where=file,
+            remedy=f"If [CLS] is meant, put {_LAST} in the place of {_MODES['cls']} there",
+        )
     for known in _MODES:
         if chosen == [known]:
             return known

@@ -19,17 +19,24 @@ SEGMENTS = 3
 _OURS = ("attention_probs_dropout_prob", "max_position_embeddings", "type_vocab_size")
 
 
+def attention_type(flags: Mapping[str, Any]) -> str:
+    """`attn_type` of a model by `our_flags` of its configuration: to the left alone if it learned so."""
+    return "uni" if flags.get("objective") == "causal" else "bi"
+
+
 def read_xlnet(tree: Mapping[str, Any]) -> EncoderConfig:
     """The encoder of a config.json. Its memory settings (`mem_len`, `reuse_len`) are no part of it: who reads
-    segments says how much is kept. `same_length` does nothing without `attn_type` uni.
+    segments says how much is kept. Nor is `attn_type`: who reads says who sees whom. `same_length` does
+    nothing without `attn_type` uni.
 
     Raises:
-        SettingsError: another `attn_type`, half a batch backward, heads of another size, a summary that is
-            not of one token, or another head on it.
+        SettingsError: an `attn_type` uni that `our_flags` do not confirm, half a batch backward, heads of
+            another size, a summary that is not of one token, or another head on it.
     """
-    refuse_other(tree, {"attn_type": "bi", "bi_data": False})
-    refuse_other(tree, {"summary_use_proj": True, "summary_activation": "tanh"})
     flags, hidden, heads = our_flags(tree), number(tree, "d_model"), number(tree, "n_head")
+    if tree.get("attn_type") != attention_type(flags):  # older folders of causal models say bi
+        refuse_other(tree, {"attn_type": "bi"})
+    refuse_other(tree, {"bi_data": False, "summary_use_proj": True, "summary_activation": "tanh"})
     if number({"d_head": hidden // heads} | dict(tree), "d_head") * heads != hidden:
         raise SettingsError(f"{heads} heads of {tree['d_head']} are not d_model {hidden}")
     dropout, clamp = tree.get("dropout", 0.1), tree.get("clamp_len", -1)

@@ -26,6 +26,7 @@ _CAPS = {
     "num_attention_heads": MAX_WIDTH,
 }
 _MAY_BE_0 = ("type_vocab_size", "clamp_positions")
+_REMEDIES = {"clamp_positions": "Give the largest distance that is told apart, 1 or more, or 0 for no clamp"}
 
 KNOWS_ITS_STEP = "a step that knows its number has no fixed point"
 
@@ -64,7 +65,10 @@ def _check_sizes(config: Fields) -> None:
     for name, cap in _CAPS.items():
         value, least = config[name], int(name not in _MAY_BE_0)
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= cap:
-            raise SettingsError(f"{name} must be a whole number from {least} to {cap}, got {value!r}")
+            raise SettingsError(
+                f"{name} must be a whole number from {least} to {cap}, got {value!r}",
+                remedy=_REMEDIES.get(name),
+            )
     if config["plan"].depth > MAX_DEPTH:
         raise SettingsError(f"a depth of {config['plan'].depth} is more than {MAX_DEPTH}")
     if config["hidden_size"] % config["num_attention_heads"]:

@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from albertine.layout import Packed
 from albertine.model.config import Summary
-from albertine.model.layers import LayerNorm
+from albertine.model.layers import LayerNorm, Linear
 from albertine.model.model import Model
 from albertine.model.task_model import TaskModel
 
@@ -65,11 +65,11 @@ class StartLogits(nn.Module):
 
     def __init__(self, hidden: int) -> None:
         super().__init__()
-        self.dense = nn.Linear(hidden, 1)
+        self.dense = Linear(hidden, 1)
 
     def forward(self, x_TH: Tensor) -> Tensor:
         """(T,), float32."""
-        return _linear(x_TH, self.dense.weight, self.dense.bias).squeeze(-1).float()
+        return self.dense(x_TH).squeeze(-1).float()  # type: ignore[no-any-return]
 
 
 class EndLogits(nn.Module):
@@ -77,13 +77,13 @@ class EndLogits(nn.Module):
 
     def __init__(self, hidden: int, eps: float) -> None:
         super().__init__()
-        self.dense_0 = nn.Linear(2 * hidden, hidden)
+        self.dense_0 = Linear(2 * hidden, hidden)
         self.LayerNorm = LayerNorm(hidden, eps)
-        self.dense_1 = nn.Linear(hidden, 1)
+        self.dense_1 = Linear(hidden, 1)
 
     def tokens(self, x_TH: Tensor) -> Tensor:
-        """The tokens' share of the first layer (T, H): the same whatever the start."""
-        return _linear(x_TH, self.dense_0.weight[:, : x_TH.shape[1]])
+        """The tokens' share of the first layer, with its bias (T, H): the same whatever the start."""
+        return self.dense_0(F.pad(x_TH, (0, x_TH.shape[1])))  # type: ignore[no-any-return]
 
     def forward(self, tokens_TH: Tensor, start_SH: Tensor, row_T: Tensor) -> Tensor:
         """(T,), float32.
@@ -92,10 +92,11 @@ class EndLogits(nn.Module):
             tokens_TH: what `tokens` gave. start_SH: the hidden state at each window's start.
             row_T: number of the window that each token is of.
         """
-        start_SH = _linear(start_SH, self.dense_0.weight[:, tokens_TH.shape[1] :], self.dense_0.bias)
-        x_TH = torch.tanh(tokens_TH + start_SH[row_T])
+        # The layer is asked, as an adapter may be on it; the row of zeros behind the starts tells its bias.
+        both = self.dense_0(F.pad(start_SH, (start_SH.shape[1], 0, 0, 1)))
+        x_TH = torch.tanh(tokens_TH + (both[:-1] - both[-1])[row_T])
         x_TH = self.LayerNorm(x_TH)
-        return _linear(x_TH, self.dense_1.weight, self.dense_1.bias).squeeze(-1).float()
+        return self.dense_1(x_TH).squeeze(-1).float()  # type: ignore[no-any-return]
 
 
 class AnswerClass(nn.Module):
@@ -103,14 +104,14 @@ class AnswerClass(nn.Module):
 
     def __init__(self, hidden: int) -> None:
         super().__init__()
-        self.dense_0 = nn.Linear(2 * hidden, hidden)
-        self.dense_1 = nn.Linear(hidden, 1, bias=False)
+        self.dense_0 = Linear(2 * hidden, hidden)
+        self.dense_1 = Linear(hidden, 1, bias=False)
 
     def forward(self, start_SH: Tensor, summary_SH: Tensor, dropout: float) -> Tensor:
         """(S,), float32."""
         both = torch.cat([start_SH, summary_SH], 1)
-        x_SH = torch.tanh(_linear(both, self.dense_0.weight, self.dense_0.bias))
-        return _linear(F.dropout(x_SH, dropout, dropout > 0), self.dense_1.weight).squeeze(-1).float()
+        x_SH = torch.tanh(self.dense_0(both))
+        return self.dense_1(F.dropout(x_SH, dropout, dropout > 0)).squeeze(-1).float()  # type: ignore[no-any-return]
 
 
 class JointAnswer(TaskModel):
@@ -176,10 +177,6 @@ class JointAnswer(TaskModel):
         expected = weighted.new_zeros(packed.num_sequences, x_TH.shape[1]).index_add(0, row_T, weighted)
         dropout = self.dropout if self.training else 0.0
         return self.answer_class(expected.to(x_TH.dtype), x_TH[self.base.summary_rows(packed)], dropout)  # type: ignore[no-any-return]
-
-
-def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    return F.linear(x, weight.to(x.dtype), None if bias is None else bias.to(x.dtype))
 
 
 def _rows(packed: Packed) -> Tensor:

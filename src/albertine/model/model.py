@@ -150,12 +150,12 @@ class Model(nn.Module, metaclass=Apart):
         """Logits of the pretraining heads; the last depth computes only the rows that they read.
 
         Args:
-            mlm_rows: int64 (P,) rows in T of the masked positions, none twice.
+            mlm_rows: int64 (P,) rows in T that predict: masked ones, or of a causal model any; none twice.
             depth: how many depths to compute, default all.
             sentence: whether the sentence logits are wanted, where there is a head for them.
 
         Returns:
-            Masked-LM logits (P, V), and sentence logits (S, 2), or None where not wanted or not there.
+            Logits of words (P, V), and sentence logits (S, 2), or None where not wanted or not there.
         """
         return self.pondering_forward(packed, mlm_rows, depth=depth, sentence=sentence)[:2]
 
@@ -164,7 +164,7 @@ class Model(nn.Module, metaclass=Apart):
         self, packed: Packed, mlm_rows: Tensor, *, depth: int | None = None, sentence: bool = True
     ) -> tuple[Tensor, Tensor | None, Ponder | None]:
         """As `pretraining_forward`, and how long an encoder that halts computed each token."""
-        if self.mlm is None:
+        if (words := self.mlm or self.lm) is None:
             raise SettingsError("this model has no masked-LM head", remedy='Build it with heads={"mlm", …}')
         head = self.sentence if sentence else None
         rows = mlm_rows if head is None else torch.cat([self.summary_rows(packed), mlm_rows])
@@ -172,7 +172,7 @@ class Model(nn.Module, metaclass=Apart):
             out = self.encoder(packed, depth=depth, rows=rows)
             summary_SH, masked_PH = out.last_hidden.split([len(rows) - len(mlm_rows), len(mlm_rows)])
             order = None if head is None else head(self.pooled(summary_SH))
-            return self.mlm(masked_PH, self.encoder.embeddings), order, out.ponder
+            return words(masked_PH, self.encoder.embeddings), order, out.ponder
 
     def summary_rows(self, packed: Packed) -> Tensor:
         """The row that stands for its sequence, of every sequence, int64 (S,): that of [CLS]."""

@@ -66,7 +66,8 @@ def check_segments(config: EncoderConfig) -> None:
     """
     if config.positions != "relative":
         raise SettingsError(
-            f"memory and a second stream want relative positions, and this encoder's are {config.positions}",
+            "a memory, a reach and a second stream want relative positions, and this encoder's are "
+            f"{config.positions}",
             remedy="Use an encoder with positions: relative, such as the preset xlnet-base",
         )
     if config.halts or config.position_signal != "none":

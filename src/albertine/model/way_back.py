@@ -3,7 +3,6 @@ do heads that are tied to both factors (ModernBERT's order, brightmart's, XLNet'
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from albertine.model.backend import current
@@ -22,6 +21,5 @@ def _matrix(mapping: nn.Module) -> Tensor:
     if type(mapping) is Linear:
         return weight
     width = weight.shape[1]
-    inputs = torch.cat([torch.eye(width), torch.zeros(1, width)]).to(weight)
-    found: Tensor = mapping(inputs)
+    found: Tensor = mapping(weight.new_zeros(width + 1, width).fill_diagonal_(1))
     return (found[:-1] - found[-1]).T

@@ -175,8 +175,7 @@ class BatchBuilder:
 
     def ready(self, epoch: int) -> None:
         """Map the text and plan an epoch, which processes that are forked after it then share."""
-        if self._text is None:
-            self._text = SpanReader(self.corpus)
+        _ = self.text
         self.plan(epoch)
 
     def plan(self, epoch: int) -> EpochPlan:

@@ -133,21 +133,29 @@ class DistillationLosses:
         """
         inside, sentence = self.lessons.looks_inside, batch.sentence_labels is not None
         with torch.no_grad():
-            its = answers(self.teacher, batch, states=inside, sentence=False)
+            its_PV, its_states = self._told(batch)
         with self.student.encoder.computing():
             mine = answers(self.student, batch, states=inside, sentence=sentence)
             parts = parts_of(mine.mlm, mine.sentence, batch)
-            if self.lessons.soft:
-                parts["soft"] = self._soft(mine.mlm, its.mlm)
-            if mine.states is not None and its.states is not None:
-                followed = tuple(its.states[d] for d in self.depths)
+            if its_PV is not None:
+                parts["soft"] = self._soft(mine.mlm, its_PV)
+            if mine.states is not None and its_states is not None:
+                followed = tuple(its_states[d] for d in self.depths)
                 nothing = torch.zeros((), dtype=torch.int64, device=mine.mlm.device)
                 if self.lessons.hidden:
                     parts["hidden"] = Part(self._hidden(mine.states, followed), batch.num_tokens, nothing)
                 if self.lessons.attention:
-                    loss = self._attention(batch.packed, mine.states, its.states)
+                    loss = self._attention(batch.packed, mine.states, its_states)
                     parts["attention"] = Part(loss, batch.num_tokens, nothing)
         return parts
+
+    def _told(self, batch: PretrainingBatch) -> tuple[Tensor | None, tuple[Tensor, ...] | None]:
+        """The teacher's masked-LM logits (P, V), where they are learned, and its states, where those are. One
+        whose states alone are learned needs no head."""
+        if not self.lessons.soft:
+            return None, self.teacher.encoder(batch.packed, all_depths=True).hidden_states
+        its = answers(self.teacher, batch, states=self.lessons.looks_inside, sentence=False)
+        return its.mlm, its.states
 
     def _soft(self, mine_PV: Tensor, its_PV: Tensor) -> Part:
         loss = self.lessons.soft * soft_target_loss(mine_PV, its_PV, self.lessons.temperature)

@@ -20,34 +20,17 @@ Sums = dict[str, tuple[float, float]]
 """(sum, count) by name."""
 
 
-class EquilibriumLosses:
-    """As `pretraining_losses`, for a model whose encoder solves; it also keeps what its passes told.
-
-    A batch with a `depth` is computed by so many unrolled steps, without a solver: a way to begin with, since
-    the fixed point of a block that has learned nothing is worth little.
+class Passes:
+    """What the passes of an encoder tell of their fixed points; kept from when this is made until somebody
+    asks.
 
     Args:
-        weight: of the Jacobian's size, |J|² / (T·H) averaged over the tokens, beside the other losses.
-        frequency: share of the passes in which it is computed.
+        judged: those of evaluations too.
     """
 
-    def __init__(self, model: Model, weight: float = 0.0, frequency: float = 1.0) -> None:
-        assert isinstance(model.encoder.depths, FixedPoint)
-        self.loop, self.weight, self.frequency = model.encoder.depths, weight, frequency
-        self._passes: list[tuple[Equilibrium, int]] = []
-        model.encoder.register_forward_hook(self._see)
-
-    def __call__(self, model: Model, batch: PretrainingBatch) -> dict[str, Part]:
-        # Drawn from torch's own generator, which a step names by seed, step, rank and micro-batch.
-        penalised = batch.penalised and bool(torch.rand(()) < self.frequency)
-        with self._set(unrolled=batch.depth is not None, penalised=penalised):
-            parts = pretraining_losses(model, batch)
-        if not batch.penalised:
-            return parts
-        size = self._passes[-1][0].jacobian if penalised else torch.zeros((), device=model.device)
-        assert size is not None
-        cost = self.weight * batch.num_tokens * size
-        return parts | {"jacobian": Part(cost, batch.num_tokens, torch.zeros_like(size))}
+    def __init__(self, encoder: nn.Module, *, judged: bool = True) -> None:
+        self.judged, self._passes = judged, list[tuple[Equilibrium, int]]()
+        encoder.register_forward_hook(self._see)
 
     def told(self) -> Sums:
         """Of all passes since the last call: evaluations of f, residual and share converged over sequences,
@@ -66,9 +49,38 @@ class EquilibriumLosses:
         self._passes.clear()
         return sums
 
-    def _see(self, _: nn.Module, inputs: tuple[object, ...], out: EncoderOutput) -> None:
-        if out.equilibrium is not None:
+    def _see(self, encoder: nn.Module, inputs: tuple[object, ...], out: EncoderOutput) -> None:
+        if out.equilibrium is not None and (self.judged or encoder.training):
             self._passes.append((out.equilibrium, int(getattr(inputs[0], "num_tokens", 0))))
+
+
+class EquilibriumLosses(Passes):
+    """As `pretraining_losses`, for a model whose encoder solves.
+
+    A batch with a `depth` is computed by so many unrolled steps, without a solver: a way to begin with, since
+    the fixed point of a block that has learned nothing is worth little.
+
+    Args:
+        weight: of the Jacobian's size, |J|² / (T·H) averaged over the tokens, beside the other losses.
+        frequency: share of the passes in which it is computed.
+    """
+
+    def __init__(self, model: Model, weight: float = 0.0, frequency: float = 1.0) -> None:
+        super().__init__(model.encoder)
+        assert isinstance(model.encoder.depths, FixedPoint)
+        self.loop, self.weight, self.frequency = model.encoder.depths, weight, frequency
+
+    def __call__(self, model: Model, batch: PretrainingBatch) -> dict[str, Part]:
+        # Drawn from torch's own generator, which a step names by seed, step, rank and micro-batch.
+        penalised = batch.penalised and bool(torch.rand(()) < self.frequency)
+        with self._set(unrolled=batch.depth is not None, penalised=penalised):
+            parts = pretraining_losses(model, batch)
+        if not batch.penalised:
+            return parts
+        size = self._passes[-1][0].jacobian if penalised else torch.zeros((), device=model.device)
+        assert size is not None
+        cost = self.weight * batch.num_tokens * size
+        return parts | {"jacobian": Part(cost, batch.num_tokens, torch.zeros_like(size))}
 
     @contextmanager
     def _set(self, *, unrolled: bool, penalised: bool) -> Iterator[None]:

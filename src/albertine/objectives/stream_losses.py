@@ -36,13 +36,16 @@ def segments_of(batch: StreamBatch, reach: int | None = None) -> Segments:
 
 def read_batch(
     model: Model, batch: StreamBatch, memory: Memory | None, keep: int, reach: int | None = None
-) -> tuple[Tensor, Memory]:
-    """Logits (P, V) of the rows that a batch predicts, and the memory after it.
+) -> tuple[Tensor, Memory | None]:
+    """Logits (P, V) of the rows that a batch predicts, and the memory after it; None with `keep` 0 where
+    tokens are predicted from left to right, for which any encoder will do.
 
     Args:
         memory: of the same lanes; None: they begin here.
         keep: most tokens of a sequence that the next memory holds.
     """
+    if batch.packed.prefix is not None and memory is None and not keep and reach is None:
+        return model.pretraining_forward(batch.packed, batch.mlm_positions)[0], None
     rows = None if batch.when is not None else batch.mlm_positions
     segments = segments_of(batch, reach)
     return predict_segments(model, segments, memory, rows=rows, keep=keep, reuse=batch.advance)
@@ -77,7 +80,7 @@ class StreamLoss:
     def __call__(self, model: Model, batch: StreamBatch) -> dict[str, Part]:
         """The part `mlm` of the loss of one micro-batch."""
         logits, kept = read_batch(model, batch, self._memory(batch), self.length)
-        if self.length:
+        if self.length and kept is not None:
             self._next[batch.lanes] = kept
         return {"mlm": part_of(logits, batch.mlm_labels, batch.counts["mlm"])}
 

@@ -79,7 +79,7 @@ def check_streams(objective: ObjectiveChoice, config: EncoderConfig, tokenizer: 
     Raises:
         SettingsError: it says which.
     """
-    if not objective.streamed:
+    if not objective.segmented:
         return
     check_segments(config)
     if objective.permutation.reuse and tokenizer is not None and not tokenizer.cls_last:
@@ -151,11 +151,7 @@ def first_model(
             remedy="Set objective.pairs=none",
         )
     wanted = heads_of(objective)
-    # What pairs alone read; a masked LM that was trained without them may lack it.
-    grows = {"pooler"} | ({"sop", "nsp"} if model.sentence_objective is None else set())
-    new = wanted - model.heads
-    if new and new <= grows and model.mlm is not None:
-        model = _with_heads(model, wanted | model.heads, settings.seed)
+    model = _grown(model, wanted, settings)
     if missing := sorted(wanted - model.heads):
         raise ModelError(
             f"has no {missing[0]} head to go on training",
@@ -165,6 +161,19 @@ def first_model(
     check_streams(objective, model.config, tokenizer)
     model.encoder.compute_as(settings.training)
     return model
+
+
+def _grown(model: Model, wanted: frozenset[str], settings: PretrainingSettings) -> Model:
+    """The model with those of the wanted heads that it may lack: what pairs alone read, if it is a masked LM
+    that was trained without them; and all, if it is the student of a teacher that says no words, whose states
+    are learned, and the words from the text alone."""
+    grows, new = {"pooler"}, wanted - model.heads
+    grows |= {"sop", "nsp"} if model.sentence_objective is None else set()
+    grows |= {"mlm"} if settings.objective.distillation is not None else set()
+    if not (new and new <= grows and ("mlm" in new or model.mlm is not None)):
+        return model
+    kept = model.heads - {"lm"} if "mlm" in new else model.heads
+    return _with_heads(model, wanted | kept, settings.seed)
 
 
 def _instead(model: Model, missing: str) -> str:

@@ -34,7 +34,7 @@ def judge(
 
     Args:
         model: answers `pondering_forward`.
-        batches: this process' share of the held-out batches.
+        batches: this process' share of the held-out batches, each judged at its own `depth`.
         add_up: sums a float64 vector over all processes.
         poll: called between batches, so that a signal is heard.
         by_order: also tell the accuracy on pairs of either label apart.
@@ -115,7 +115,9 @@ def judge_streams(
 
 def _sums(model: Model, batch: PretrainingBatch) -> Tensor:
     """Loss, right ones and predictions of every part, (parts, 3); steps and tokens of the last."""
-    mlm_logits, sentence_logits, ponder = model.pondering_forward(batch.packed, batch.mlm_positions)
+    mlm_logits, sentence_logits, ponder = model.pondering_forward(
+        batch.packed, batch.mlm_positions, depth=batch.depth
+    )
     loss_P, right_P = _judged(mlm_logits, batch.mlm_labels)
     sums = [_sum(loss_P, right_P)]
     read_P = batch.packed.input_ids[batch.mlm_positions]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from albertine.errors import SettingsError
+from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.objectives.distillation import DistillationLosses
 from albertine.objectives.equilibrium import EquilibriumLosses
@@ -12,6 +13,7 @@ from albertine.objectives.losses import pretraining_losses
 from albertine.objectives.pondering import WEIGHT, pondering_losses
 from albertine.objectives.stream_losses import StreamLoss
 from albertine.pretraining.settings import PretrainingSettings
+from albertine.pretraining.stages import resolved
 from albertine.training.distributed import World
 from albertine.training.step import LossFunction
 
@@ -40,7 +42,7 @@ def losses_of(
             where="objective.jacobian",
             remedy="Leave it out, or set model.change.solver=anderson",
         )
-    if objective.streamed:
+    if objective.segmented:
         return StreamLoss(config, objective.memory, settings.training.batch_size, world.add)
     if objective.distillation is not None and teacher is not None:
         if any(one.halts or one.solves for one in (config, teacher.config)):
@@ -56,3 +58,13 @@ def losses_of(
     if config.solves:
         return EquilibriumLosses(model, objective.jacobian or 0.0, objective.jacobian_frequency)
     return pretraining_losses
+
+
+def parts_of_run(settings: PretrainingSettings, config: EncoderConfig) -> tuple[str, ...]:
+    """The names that the parts of its loss have, in all of its stages. A step adds as many numbers on every
+    rank, so none may learn them from what it was dealt alone."""
+    objective = settings.objective
+    paired = any(stage.objective.pairs != "none" for stage in resolved(settings))
+    there = {"sentence": paired, "ponder": config.halts, "jacobian": objective.jacobian is not None}
+    lessons = () if objective.distillation is None else objective.distillation.lessons.names
+    return ("mlm", *(name for name, is_there in there.items() if is_there), *lessons)

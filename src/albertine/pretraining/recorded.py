@@ -14,8 +14,8 @@ from functools import cached_property, partial
 import torch
 from torch import Tensor, nn
 
-from albertine.model.backend.cuda import packed_kernel
-from albertine.model.backend.replay import Graphs, own_weights, peak_share, recorded, repeats
+from albertine.model.backend.cuda import recordable
+from albertine.model.backend.replay import Graphs, own_weights, peak_share, recorded
 from albertine.model.model import Model
 from albertine.objectives.batch import PretrainingBatch
 from albertine.objectives.filling import MicroBatchSize, copy_into
@@ -40,9 +40,7 @@ def recorded_passes(model: Model, losses: LossFunction, device: torch.device) ->
     dropouts = config.hidden_dropout_prob, config.attention_probs_dropout_prob
     dropout = any(dropouts) or (config.sentence_dropout and config.classifier_dropout_prob > 0)
     form = compute_format(model.encoder.precision, model.encoder.embeddings.word.weight, True)
-    if dropout or not repeats(model.encoder) or packed_kernel(form.dtype, config.head_size) is None:
-        return never
-    return RecordedPasses(model, device)
+    return never if dropout or not recordable(model.encoder, form) else RecordedPasses(model, device)
 
 
 Key = tuple[MicroBatchSize, tuple[str, ...]]
@@ -69,7 +67,7 @@ class RecordedPasses:
         self, batch: MicroBatch, names: Sequence[str], divisors: Mapping[str, float], sums: Tensor
     ) -> bool:
         assert isinstance(batch, PretrainingBatch)
-        whole = batch.packed.prefix is None and all(name in divisors for name in names)
+        whole = batch.packed.prefix is None and all(name in divisors for name in batch.counts)
         small = batch.num_tokens * self._model.config.hidden_size <= MOST
         weights = own_weights(self._model) if whole and small else None
         if weights is None:
@@ -116,7 +114,8 @@ class _Recording:
         device = batch.packed.input_ids.device
         self._model, self._batch, self._names, self._gradients = model, batch, names, gradients
         self._sums = torch.zeros(len(names), 2, dtype=torch.float64, device=device)
-        self._divisors = torch.ones(len(names), device=device)
+        self._parts = [name for name in names if name in batch.counts]
+        self._divisors = torch.ones(len(self._parts), device=device)
         self._of: list[nn.Parameter] = []
         before = [gradient.clone() for gradient in gradients.values()]
         try:
@@ -130,7 +129,7 @@ class _Recording:
         for p in held:
             p.grad = None
         self._sums.zero_()
-        divisors = dict(zip(self._names, self._divisors, strict=True))
+        divisors = dict(zip(self._parts, self._divisors, strict=True))
         try:
             add_up(pretraining_losses(self._model, self._batch), self._names, divisors, self._sums)
             self._of = [p for p in self._gradients if p.grad is not None]
@@ -142,7 +141,7 @@ class _Recording:
 
     def __call__(self, batch: PretrainingBatch, divisors: Mapping[str, float], sums: Tensor) -> None:
         copy_into(self._batch, batch)
-        self._divisors.copy_(torch.tensor([divisors[name] for name in self._names]), non_blocking=True)
+        self._divisors.copy_(torch.tensor([divisors[name] for name in self._parts]), non_blocking=True)
         self._lend()
         self._replay()
         sums += self._sums

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,8 @@ from albertine.interop.heads import learned_config
 from albertine.interop.hub import commit_of
 from albertine.interop.huggingface import load_model, save_model
 from albertine.interop.places import model_folder
+from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
-from albertine.model.presets import preset
 from albertine.objectives.baseline import BaselineScore, Unigram
 from albertine.objectives.batch import PretrainingBatch
 from albertine.objectives.distillation import DistillationLosses
@@ -31,7 +31,7 @@ from albertine.pretraining.curves import draw
 from albertine.pretraining.data import PretrainingBatches, held_out_batches, predicted_counts
 from albertine.pretraining.first_model import first_model
 from albertine.pretraining.held_out import judge, judge_streams
-from albertine.pretraining.losses import losses_of
+from albertine.pretraining.losses import losses_of, parts_of_run
 from albertine.pretraining.recorded import recorded_passes
 from albertine.pretraining.settings import Masking, ModelChoice, ObjectiveChoice, PretrainingSettings
 from albertine.pretraining.stages import check_depths, check_processes, resolved
@@ -51,7 +51,8 @@ from albertine.training.schedules import make_schedule
 from albertine.training.step import means
 from albertine.training.surroundings import own_process
 
-SHORT = 64
+FEW, SHORT = 16, 64
+"""Tokens of a sample: so few places are learned at once, and so many are no burden to a small model."""
 Evaluate = Callable[[Callable[[], None]], Mapping[str, float]]
 log = logging.getLogger("albertine.training")
 
@@ -115,7 +116,8 @@ def _run(
     begin: Callable[[Job], Outcome],
     reporter: Reporter | None,
 ) -> PretrainResult:
-    held_out, judged = _judging(settings, model, world)
+    clock = Clock()
+    held_out, judged = _judging(settings, model, world, clock)
     baseline = _over_all(Unigram(counts).score_batches(held_out), world)
 
     losses = losses_of(settings, model, world, None if teacher is None else teacher.model)
@@ -131,7 +133,6 @@ def _run(
     def keep_best(step: int, scores: Mapping[str, float]) -> None:
         save(folder.best)
 
-    clock = Clock()
     outcome = begin(
         Job(
             model=trained,
@@ -145,6 +146,7 @@ def _run(
             ),
             batches=partial(_batches, corpus, settings, model.config.halts, world, clock),
             loss_fn=losses,
+            parts=parts_of_run(settings, model.config),
             told=told,
             instead=recorded_passes(model, losses, world.device),
             carried=losses if isinstance(losses, StreamLoss) else None,
@@ -154,7 +156,7 @@ def _run(
             fingerprint=fingerprint(settings, model, tokenizer, teacher),
             average=average,
             world=world,
-            watch=_watch(settings, baseline, model.config.num_hidden_layers)
+            watch=_watch(settings, baseline, model.config)
             if world.main
             else None,  # all see the same numbers
             reporter=reporter,
@@ -183,14 +185,25 @@ def _outdated(folder: RunFolder) -> bool:
 
 
 def _judging(
-    settings: PretrainingSettings, model: Model, world: World
+    settings: PretrainingSettings, model: Model, world: World, clock: Clock
 ) -> tuple[Sequence[PretrainingBatch], Evaluate]:
-    """The held-out batches of this process, and what judges the model by them."""
+    """The held-out batches of this process, and what judges the model by them: all of it, and where a stage
+    computes fewer depths these alone too, `stage_mask_loss`."""
     objective, sequences = settings.objective, settings.watching.evaluate_sequences
     here = {"rank": world.rank, "world": world.size}
     if not objective.streamed:
         batches = held_out_batches(settings.corpus, objective, sequences=sequences, **here)
-        return batches, lambda poll: judge(model, batches, device=world.device, add_up=world.add, poll=poll)
+        stages = resolved(settings)
+
+        def judged(poll: Callable[[], None]) -> Mapping[str, float]:
+            score = partial(judge, model, device=world.device, add_up=world.add, poll=poll)
+            scores, depth = score(batches), stages[(clock.cursor or {}).get("stage", 0)].depth
+            if not _shallower(depth, model.config) or model.config.solves:  # which runs to its fixed point
+                return scores
+            shallow = score([replace(batch, depth=depth) for batch in batches])
+            return scores | ({"stage_mask_loss": shallow["mask_loss"]} if "mask_loss" in shallow else {})
+
+        return batches, judged
     segments = held_out_streams(settings.corpus, objective, sequences=sequences, **here)
     return segments, lambda poll: judge_streams(
         model, segments, memory=objective.memory, device=world.device, add_up=world.add, poll=poll
@@ -248,7 +261,7 @@ def _batches(
     cursor: dict[str, Any] | None,
 ) -> PretrainingBatches | StreamBatches:
     if settings.objective.streamed:
-        return StreamBatches(corpus, settings, cursor, world.rank, world.size)
+        return StreamBatches(corpus, settings, cursor, world.rank, world.size, ponders=ponders)
     return PretrainingBatches(corpus, settings, cursor, world.rank, world.size, clock, ponders=ponders)
 
 
@@ -336,9 +349,24 @@ def _objective(objective: ObjectiveChoice, teacher: Teacher | None = None) -> di
     return plain
 
 
-def _watch(settings: PretrainingSettings, baseline: BaselineScore, depth: int) -> TrainingAlarms:
+def _shallower(depth: int | None, config: EncoderConfig) -> bool:
+    return depth is not None and depth < config.num_hidden_layers
+
+
+def _untold(settings: PretrainingSettings, config: EncoderConfig) -> frozenset[int]:
+    """The stages of which an evaluation, of all depths and samples of full length, says little: far places of
+    a learned table are not learned before there were samples that long."""
+    found, longest = set[int](), 0
+    for number, stage in enumerate(resolved(settings)):
+        longest = max(longest, stage.objective.max_length)
+        unseen = config.positions == "learned" and longest < settings.objective.max_length
+        if stage.causal is not None or _shallower(stage.depth, config) or unseen:
+            found.add(number)
+    return frozenset(found)
+
+
+def _watch(settings: PretrainingSettings, baseline: BaselineScore, config: EncoderConfig) -> TrainingAlarms:
     training = settings.training
-    other = (s.causal is not None or (s.depth or depth) < depth for s in resolved(settings))
     return TrainingAlarms(
         unigram_entropy=baseline.cross_entropy,
         unigram_accuracy=baseline.accuracy,
@@ -347,8 +375,8 @@ def _watch(settings: PretrainingSettings, baseline: BaselineScore, depth: int) -
         optimizer=training.optimizer,
         warmup=training.warmup,
         total_steps=training.steps,
-        untold=frozenset(number for number, there in enumerate(other) if there),
-        hints=_hints(settings),
+        untold=_untold(settings, config),
+        hints=_hints(settings, config.positions),
         beginning=_beginning(settings.model),
     )
 
@@ -359,24 +387,23 @@ def _beginning(choice: ModelChoice) -> tuple[str, ...]:
     return () if set_already else ("model.output_bias=unigram begins at the frequencies of the corpus.",)
 
 
-def _hints(settings: PretrainingSettings) -> tuple[str, ...]:
+def _hints(settings: PretrainingSettings, positions: str) -> tuple[str, ...]:
     """What else helps a small model off the plateau, and is not set yet. Of streams little is known."""
     if settings.objective.streamed:
         return ()
-    missing = _missing(settings.model_dump(mode="json"))
+    missing = _missing(settings.model_dump(mode="json"), positions)
     *others, last = missing or [""]
     listed = f"{', '.join(others)} and {last}" if others else last
     return (f"A small model leaves it sooner with {listed}.",) if missing else ()
 
 
-def _missing(plain: Mapping[str, Any]) -> list[str]:
+def _missing(plain: Mapping[str, Any], positions: str) -> list[str]:
     """The surest first (learning.md, section 0): among the far positions of a learned table a neighbour is
     hard to find, which relative positions end, or a start with a few positions."""
-    model, objective, ramp = plain["model"], plain["objective"], bool(plain.get("stages"))
+    model, stages = plain["model"], plain.get("stages") or [{}]
     fresh, missing = model.get("preset") is not None, []
-    chosen = (model.get("change") or {}).get("positions")
-    positions = chosen or (preset(model["preset"]).positions if fresh else "learned")
-    if not ramp and positions == "learned":
+    first = stages[0].get("max_length") or plain["objective"]["max_length"]
+    if positions == "learned" and first > FEW:
         if fresh:
             missing.append("rotary positions (model.change.positions=rotary)")
         missing.append("a ramp of lengths from 8 tokens (stages)")
@@ -384,6 +411,6 @@ def _missing(plain: Mapping[str, Any]) -> list[str]:
         missing.append("training.optimizer=muon")
     if fresh and model.get("embeddings") != "wide":
         missing.append("model.embeddings=wide")
-    if not ramp and objective["max_length"] > SHORT:
+    if first > SHORT:
         missing.append(f"objective.max_length={SHORT}")
     return missing

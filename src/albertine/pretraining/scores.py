@@ -97,6 +97,7 @@ def held_out_scores(
     pairs: bool = True,
     memory: int | None = None,
     reach: int | None = None,
+    clamp: int | None = None,
     counts: NDArray[np.int64] | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Judge a model on held-out documents, inside a run folder by the objective of the run.
@@ -108,6 +109,7 @@ def held_out_scores(
         memory: of a model whose sequences go on, tokens before a sample that it may look at; default: as in
             training.
         reach: of such a model, every token sees so many before it and no more; default: all there are.
+        clamp: of such a model, larger distances count as this one; default: as in training.
         pairs: judge a model with a sentence head by pairs of segments, as it was trained; without them all
             models see the same passages.
         counts: as `token_counts` gives them, where they are known.
@@ -125,11 +127,12 @@ def held_out_scores(
     objective = objective_of(judged, max_length, memory)
     if objective.streamed:
         own = objective_of(judged, None, memory).max_length
-        how = {"memory": memory, "reach": reach, "length": own}
+        how = {"memory": memory, "reach": reach, "clamp": clamp, "length": own}
         return {"lm": stream_scores(model, corpus_folder, objective, **how, sequences=sequences)}
-    if memory is not None or reach is not None:
+    if (memory, reach, clamp) != (None, None, None):
         raise SettingsError(
-            "memory and reach are of models whose sequences go on from sample to sample; this one's do not",
+            "memory, reach and clamp are of models whose sequences go on from sample to sample; this one's "
+            "do not",
             where=judged.folder,
             remedy="Leave it out, or name a run with objective.memory or another objective.kind",
         )

@@ -210,6 +210,15 @@ class ObjectiveChoice(Settings):
         return self
 
     @model_validator(mode="after")
+    def _a_teacher_answers_samples(self) -> ObjectiveChoice:
+        if self.distillation is not None and self.streamed:
+            raise ValueError(
+                "a teacher is asked for masked tokens of single samples; set objective.kind: masked and "
+                "memory: 0, or leave objective.distillation out"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _streams_have_no_pairs(self) -> ObjectiveChoice:
         if self.streamed and self.pairs != "none":
             what = "objective.memory is" if self.kind == "masked" else f"objective.kind {self.kind} is"
@@ -222,20 +231,12 @@ class ObjectiveChoice(Settings):
                 f"objective.permutation belongs to objective.kind permutation, and it is {self.kind}"
             )
         if self.kind != "masked" and self.masking != Masking():
+            usual = ((name, field.default) for name, field in Masking.model_fields.items())
+            back = [f"{name}={value}" for name, value in usual if getattr(self.masking, name) != value]
             instead = ", or say objective.permutation" if self.kind == "permutation" else ""
-            instead += "; over a recipe write objective.masking={}"
             raise ValueError(
                 f"objective.masking belongs to objective.kind masked, and it is {self.kind}; leave it "
-                f"out{instead}"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _a_teacher_answers_samples(self) -> ObjectiveChoice:
-        if self.distillation is not None and self.streamed:
-            raise ValueError(
-                "a teacher is asked for masked tokens of single samples; set objective.kind: masked and "
-                "memory: 0, or leave objective.distillation out"
+                f"out{instead}; over a recipe write objective.masking.{', objective.masking.'.join(back)}"
             )
         return self
 
@@ -243,6 +244,12 @@ class ObjectiveChoice(Settings):
     def streamed(self) -> bool:
         """Whether sequences go on from step to step; otherwise every sample stands for itself."""
         return self.kind != "masked" or self.memory > 0
+
+    @property
+    def segmented(self) -> bool:
+        """Whether only an encoder of `check_segments` reads it: with a memory, or in a drawn order. What is
+        before a token, or all around it, any encoder looks at."""
+        return self.kind == "permutation" or self.memory > 0
 
     def streams(self, lanes: int) -> StreamSettings:
         """The same for so many sequences a batch.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ class StreamBatches:
     Args:
         cursor: where to begin, as handed out before; None for the start.
         rank, world: this process among all; the global batches do not depend on them.
+        ponders: whether they are for a model that halts.
     """
 
     def __init__(
@@ -43,8 +45,11 @@ class StreamBatches:
         cursor: Place | None,
         rank: int = 0,
         world: int = 1,
+        *,
+        ponders: bool = False,
     ) -> None:
         training = settings.training
+        self.ponders, self.penalised = ponders, settings.objective.jacobian is not None
         streams = settings.objective.streams(training.batch_size)
         self.builder = StreamBuilder(corpus, streams, settings.seed, corpus.tokenizer())
         self.cursor, self.workers = cursor, training.workers
@@ -58,7 +63,8 @@ class StreamBatches:
 
     def _build(self, order: Order) -> tuple[Place, list[MicroBatch]]:
         place, epoch, segment = order
-        return place, [self.builder.build(epoch, segment, lanes) for lanes in self.lanes]
+        batches = [self.builder.build(epoch, segment, lanes) for lanes in self.lanes]
+        return place, [replace(b, ponders=self.ponders, penalised=self.penalised) for b in batches]
 
 
 def _places(segments: int, cursor: Place | None) -> Iterator[Order]:

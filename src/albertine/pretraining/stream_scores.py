@@ -5,6 +5,9 @@ length, which is Transformer-XL's evaluation where it is longer than in training
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,7 @@ def stream_scores(
     *,
     memory: int | None = None,
     reach: int | None = None,
+    clamp: int | None = None,
     sequences: int = 1024,
     length: int | None = None,
 ) -> dict[str, Any]:
@@ -34,6 +38,7 @@ def stream_scores(
         objective: with `max_length` the tokens of a segment.
         memory: tokens before a segment that it may look at; default: as in training.
         reach: every token sees so many before it and no more, wherever it stands in its segment; None: all.
+        clamp: larger distances count as this one; 0: none does. Default: as in training.
         sequences: about so many segments are judged. length: as in `held_out_streams`.
 
     Returns:
@@ -46,7 +51,8 @@ def stream_scores(
     """
     kept = objective.memory if memory is None else memory
     batches = held_out_streams(corpus_folder, objective, sequences=sequences, length=length)
-    found = judge_streams(model, batches, memory=kept, reach=reach, device=model.device)
+    with _clamped(model, clamp):
+        found = judge_streams(model, batches, memory=kept, reach=reach, device=model.device)
     counts = predicted_counts(Corpus(corpus_folder), objective, model.config.vocab_size)
     unigram = Unigram(counts)
     level = unigram.score_batches(batches)
@@ -65,3 +71,14 @@ def stream_scores(
         "baseline_loss": level.cross_entropy,
         "count": level.count,
     }
+
+
+@contextmanager
+def _clamped(model: Model, clamp: int | None) -> Iterator[None]:
+    """Larger distances count as `clamp` inside; None: as ever."""
+    own = model.encoder.config
+    model.encoder.config = own if clamp is None else replace(own, clamp_positions=clamp)
+    try:
+        yield
+    finally:
+        model.encoder.config = own

@@ -32,7 +32,10 @@ class Distillation(Settings):
     )
     temperature: float = Field(2.0, gt=0, description="of the soft targets")
     soft: float = Field(
-        1.0, ge=0, description="weight of the teacher's chances of every piece for a masked token"
+        1.0,
+        ge=0,
+        description="weight of the teacher's chances of every piece for a masked token; 0 for a teacher "
+        "without a masked-LM head, such as XLNet",
     )
     hidden: float = Field(1.0, ge=0, description="weight of its hidden states, depths mapped evenly")
     attention: float = Field(
@@ -97,8 +100,8 @@ def open_teacher(choice: Distillation, tokenizer: Tokenizer, max_length: int) ->
     """The teacher, if it reads the same pieces as the run's corpus.
 
     Raises:
-        ModelError: there is none, it has another vocabulary, no masked-LM head to tell soft targets with, or
-            too few positions.
+        ModelError: there is none, it has another vocabulary, no masked-LM head to tell soft targets with
+            where these are learned, or too few positions.
     """
     folder, name = model_folder(choice.teacher), str(choice.teacher)
     model = load_model(folder)
@@ -111,11 +114,12 @@ def open_teacher(choice: Distillation, tokenizer: Tokenizer, max_length: int) ->
             where=name,
             remedy=f"Prepare the text with the teacher's: albertine prepare TEXT --tokenizer {name}",
         )
-    if model.mlm is None:
+    if choice.soft and model.mlm is None:
         raise ModelError(
             "has no masked-LM head, so it cannot say which word is hidden",
             where=name,
-            remedy="Take a pretrained model; a tuned one teaches its task: training.teacher of `finetune`",
+            remedy="Take a masked LM, or learn from the states of this one alone: "
+            "objective.distillation.soft=0; a tuned model teaches its task: training.teacher of `finetune`",
         )
     if (longest := model.config.longest_sequence) is not None and max_length > longest:
         raise SettingsError(

@@ -15,7 +15,7 @@ from albertine.inference.embedding import cosines, unit
 from albertine.serving import bodies
 from albertine.serving.answerer import ROW, Kind
 from albertine.serving.bodies import Cutting
-from albertine.serving.refusal import invalid
+from albertine.serving.refusal import Refusal, invalid
 from albertine.serving.visit import Visit
 from albertine.text.tokenizer import Spans, Tokenizer
 
@@ -126,20 +126,31 @@ async def _scores(
         raise invalid(
             "not_for_this_model", "this model tells classes, and no score to rank by", wanted="rerank"
         )
-    found = await _cosines(visit, query, texts, how)
+    found = await _cosines(visit, query, texts, how, field="query")
     return found, found
 
 
-async def _cosines(visit: Visit, source: str, texts: Sequence[str], how: Cutting) -> list[float]:
+async def _cosines(
+    visit: Visit, source: str, texts: Sequence[str], how: Cutting, *, field: str
+) -> list[float]:
+    """The cosine of a text, which was sent as `field`, with each of others."""
     # The source last: errors name a text by its number in the list that was sent.
-    found = await vectors(visit, [*texts, source], how, normalize=True, dimensions=None)
+    try:
+        found = await vectors(visit, [*texts, source], how, normalize=True, dimensions=None)
+    except Refusal as error:
+        if error.details.get("index") == len(texts):
+            del error.details["index"]
+            error.details["field"] = field
+            error.message = error.message.replace(f"input {len(texts)} ", f"`{field}` ")
+        raise
     return list(cosines(found[-1:], found[:-1])[0].tolist())
 
 
 async def similarity(visit: Visit) -> Any:
     """`/similarity`: the cosine of one text with each of others."""
     asked = bodies.read(bodies.TextsToCompare, visit.body)
-    return await _cosines(visit, asked.inputs.source_sentence, asked.inputs.sentences, asked.parameters)
+    one, others = asked.inputs.source_sentence, asked.inputs.sentences
+    return await _cosines(visit, one, others, asked.parameters, field="inputs.source_sentence")
 
 
 async def choose(visit: Visit) -> Any:

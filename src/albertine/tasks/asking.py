@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
+import numpy as np
+
 from albertine.errors import DataError
 from albertine.tasks.readers.table import Row
 
@@ -51,6 +53,11 @@ def with_answers(row: Row, told: Mapping[str, Any]) -> dict[str, Any]:
             remedy="Rename it: the answers need that name",
         )
     return {**row.fields, **told}
+
+
+def decimals(vector: Iterable[np.float32]) -> list[float]:
+    """The shortest decimals that are the same float32 again, as JSON has them."""
+    return [float(str(x)) for x in vector]
 
 
 def chunks(items: Iterable[T], size: int) -> Iterator[Sequence[T]]:

@@ -21,14 +21,16 @@ from albertine.interop.heads import Task
 from albertine.randomness import permutation
 from albertine.settings import Settings
 from albertine.tasks.encoded import Encoded
-from albertine.tasks.family import Family, Tuned
-from albertine.tasks.readers.files import NotThere
+from albertine.tasks.family import Family, Fields, Tuned
+from albertine.tasks.readers.files import File, NotThere
 from albertine.tasks.registry import SPLITS, Column, Columns, Dataset, Split, described
 from albertine.tasks.sources import Data, Lost, as_data, blank, check_told
 from albertine.text.tokenizer import Tokenizer
 
 Examples = list[Any]
 Splits = dict[str, Examples]
+OwnForm = Callable[[File, Columns | Fields, str, str], Iterator[Any] | None]
+"""`TaskChoice.in_own_form`."""
 OWN = "own files"
 """Descriptions of settings that a named data set has no use for begin with it."""
 
@@ -46,12 +48,14 @@ class TaskChoice(Settings):
         usual: the metrics where nothing is said, the first picks the best model; none where the files tell.
         further: what else can judge it. readers: of files that have a form of their own.
         labelled: every row of a training and a dev file must tell its answer.
+        paired: a second text, or a question, may stand beside the first.
     """
 
     usual: ClassVar[tuple[str, ...]] = ()
     further: ClassVar[tuple[str, ...]] = ()
     readers: ClassVar[tuple[str, ...]] = ()
     labelled: ClassVar[bool] = True
+    paired: ClassVar[bool] = True
     kind: str = Field(description="what is asked: one of the kinds of docs/tasks.md")
     dataset: Annotated[str | Path | None, BeforeValidator(named_or_file)] = Field(
         None,
@@ -143,6 +147,13 @@ class TaskChoice(Settings):
             raise ValueError("task.folder belongs to task.dataset; own files are named one by one")
         return self
 
+    @model_validator(mode="after")
+    def _one_text(self) -> TaskChoice:
+        if not self.paired and self.data.columns.pair is not None:
+            name = "task.pair" if self.dataset is None else "columns.pair"
+            raise ValueError(f"task.kind={self.kind} asks about one text; leave {name} out")
+        return self
+
     def load(self, tokenizer: Tokenizer, known: Family | None = None) -> Data:
         """Read, check and encode the files.
 
@@ -173,6 +184,20 @@ class TaskChoice(Settings):
     def read(dataset: Dataset, folder: Path, split: Split) -> Iterator[Any]:
         """The examples of a split of a data set in its folder."""
         raise NotImplementedError
+
+    @staticmethod
+    def in_own_form(
+        path: File, columns: Columns | Fields, encoding: str, prefix: str
+    ) -> Iterator[Any] | None:
+        """The examples of a file, with their answers or without; None where it is a table.
+
+        Args:
+            columns: of a table, by which it is told apart. encoding, prefix: as in `rows_of`.
+
+        Raises:
+            DataError: it cannot be read.
+        """
+        return None
 
     def examples_in(self, split: Split) -> Iterator[Any]:
         """The examples of a split. Raises DataError."""

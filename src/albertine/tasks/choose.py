@@ -58,40 +58,33 @@ def choices_of(asked: Sequence[tuple[Any, Any, Any]]) -> list[Choice]:
     Raises:
         DataError: fewer than two options, or something that is no text; it says of which.
     """
+    found = []
     for i, (passage, options, question) in enumerate(asked):
-        if not isinstance(options, list) or len(options) < 2:
-            raise DataError(
-                "there is nothing to choose from",
-                where=f"asked[{i}]",
-                remedy="Give a list of two options or more",
-            )
-        texts = isinstance(passage, str) and isinstance(question, str)
-        if not texts or not all(isinstance(option, str | int | float) for option in options):
-            raise DataError("has a passage, question or option that is no text", where=f"asked[{i}]")
-    return [
-        Choice(str(i), passage, question, tuple(map(str, options)), None, "")
-        for i, (passage, options, question) in enumerate(asked)
-    ]
+        where = f"asked[{i}]"
+        texts = checked_options(options, where)
+        if not isinstance(passage, str) or not isinstance(question, str):
+            raise DataError("has a passage or a question that is no text", where=where)
+        found.append(Choice(str(i), passage, question, texts, None, ""))
+    return found
 
 
-def options_of(row: Row, column: str) -> tuple[str, ...]:
-    """The options of a row; numbers as they are written.
+def checked_options(options: Any, where: str, name: str = "options") -> tuple[str, ...]:
+    """Options as texts; numbers as they are written.
+
+    Args:
+        name: what messages call them.
 
     Raises:
         DataError: they are no list of two or more.
     """
-    found = row.get(column)
-    if (
-        not isinstance(found, list)
-        or len(found) < 2
-        or not all(isinstance(o, str | int | float) for o in found)
-    ):
-        raise DataError(
-            f"`{column}` is not a list of two texts or more",
-            where=row.where,
-            remedy="Give the options as a list, in JSON lines or Parquet",
-        )
-    return tuple(map(str, found))
+    several = isinstance(options, list) and len(options) > 1
+    if several and all(isinstance(option, str | int | float) for option in options):
+        return tuple(map(str, options))
+    raise DataError(
+        f"`{name}` is not a list of two texts or more",
+        where=where,
+        remedy="Give the options as a list, which JSON and Parquet can hold",
+    )
 
 
 def encode(examples: Sequence[Choice], tokenizer: Tokenizer, max_length: int) -> Encoded:
@@ -128,7 +121,7 @@ class Choose(OneLayer):
         return {"kind": "choice", "max_length": self.max_length}
 
     def example(self, row: Row, fields: Fields) -> Choice:
-        options = options_of(row, fields.options)
+        options = checked_options(fields.choices(row), row.where, fields.options)
         text, question = fields.first(row), fields.second(row) or ""
         return Choice(row.name, text, question, options, None, row.where)
 

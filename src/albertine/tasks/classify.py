@@ -59,6 +59,8 @@ class Classify(OneLayer):
         weights: (classes,) of the classes in the loss of "single", or None. pooling: of the tokens of a text.
         pairs: whether it was tuned with pairs of texts; None: with both, or nobody says.
         likeliest: how many classes a line of predictions tells, beside those that it predicts.
+        sigmoid: whether a score is told as the sigmoid of what the model says, as cross-encoders of others
+            want it; loss and order are by what it says.
     """
 
     kind: Kind
@@ -69,6 +71,7 @@ class Classify(OneLayer):
     pooling: Looked = "cls"
     pairs: bool | None = None
     likeliest: int = 10
+    sigmoid: bool = False
     task: ClassVar[Task] = "classify"
 
     @property
@@ -132,13 +135,14 @@ class Classify(OneLayer):
 
     def merge(self, said: Sequence[Logits], data: Encoded) -> Logits:
         """Logits of the mean probabilities, or the mean score."""
-        mean = {"single": mean_softmax, "multi": mean_sigmoid, "score": mean_score}
+        score = mean_sigmoid if self.sigmoid else mean_score
+        mean = {"single": mean_softmax, "multi": mean_sigmoid, "score": score}
         return mean[self.kind](said)
 
     def answers(self, logits: Logits, data: Encoded) -> list[str | float | frozenset[str]]:
         """Classes, numbers, or sets of classes."""
         if self.kind == "score":
-            return list(logits.squeeze(-1).tolist())
+            return list(self._chances(logits).squeeze(-1).tolist())
         if self.kind == "single":
             return [self.labels[i] for i in logits.argmax(-1).tolist()]
         return [
@@ -165,7 +169,7 @@ class Classify(OneLayer):
     def _chances(self, logits: Logits) -> NDArray[Any]:
         if self.kind == "single":
             return softmax(logits)
-        return sigmoid(logits) if self.kind == "multi" else logits
+        return sigmoid(logits) if self.kind == "multi" or self.sigmoid else logits
 
     def _likeliest(self, logits: Logits) -> list[dict[str, float]]:
         """For every row the probabilities of its answer and of its likeliest classes, in their order."""
@@ -188,4 +192,5 @@ class Classify(OneLayer):
 def of_folder(found: Tuned) -> Classify:
     """The family that a folder was tuned with."""
     head = found.head
-    return Classify(head.kind, head.labels, (), found.length, pooling=head.pooling, pairs=head.pairs)
+    how: dict[str, Any] = {"pooling": head.pooling, "pairs": head.pairs, "sigmoid": head.sigmoid}
+    return Classify(head.kind, head.labels, (), found.length, **how)

@@ -47,7 +47,7 @@ def missing(task: TaskChoice) -> str | None:
         DataError: a file is there and not what its task wants.
     """
     if task.dataset is None:
-        absent = [path for name in SPLITS for path in task.own(name) if not path.is_file()]
+        absent = [path for name in SPLITS for path in task.own(name) if not path.exists()]
         return f"there is no {absent[0]}" if absent else None
     try:
         for split in task.data.files.keys() - {"test"}:

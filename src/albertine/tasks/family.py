@@ -69,6 +69,14 @@ class Fields:
         """The second text of a row, if there is a column for it. Raises as `first`."""
         return None if self.pair is None else _named(row, self.pair, "--pair").text(self.pair)
 
+    def choices(self, row: Row) -> Any:
+        """What stands in the column of the options of a row.
+
+        Raises:
+            DataError: there is no such column.
+        """
+        return _named(row, self.options, "--options").get(self.options)
+
     def needed(self, row: Row) -> str:
         """The same; it is an error where there is no such column."""
         if (found := self.second(row)) is None:

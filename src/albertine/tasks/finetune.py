@@ -24,11 +24,13 @@ from albertine.files import json_at, write_json
 from albertine.interop.heads import usual_pooling
 from albertine.interop.huggingface import read_folder, save_model
 from albertine.interop.huggingface_config import model_type, our_flags
+from albertine.interop.places import model_of_run
 from albertine.interop.sentence_transformers import sentence_files
 from albertine.model.comparison import Comparer
 from albertine.model.config import Looked
 from albertine.model.digest import tensor_bytes
 from albertine.model.task_model import Classifier, TaskModel, WhitenedEmbedder
+from albertine.objectives.equilibrium import Passes
 from albertine.settings import absolute, dump
 from albertine.tasks.batches import TaskBatches
 from albertine.tasks.choice import PooledTask, TaskChoice
@@ -88,8 +90,7 @@ class FinetuneResult:
     @property
     def model(self) -> Path:
         """The folder of the best model by the dev set; of the last one where there was no dev set."""
-        best = self.folder / "best"
-        return best if best.is_dir() else self.folder / "final"
+        return model_of_run(self.folder)
 
 
 def finetune(
@@ -206,6 +207,7 @@ def _run(
             on_start=partial(describe, folder, settings, world),
             on_best=keep_best,
             adversary=_adversary(settings, model),
+            told=Passes(model.base.encoder, judged=False).told if model.base.config.solves else dict,
             average=average,
             # The last batch of an epoch may have fewer examples than there are processes.
             parts=("task",) if teacher is None else ("soft", "task"),
@@ -239,8 +241,7 @@ def _tell(
         _recall(model, family, folder)
         test = _answer(folder, model, family, "test", data.test, busy)
     remember(settings, model, family, outcome, scores, test, data.notes, made)
-    if settings.watching.report:
-        write_report(folder.path / "report", settings.name, {settings.name: [read_run(folder.path)]})
+    _report(settings)
     return test
 
 
@@ -285,8 +286,7 @@ def _score_anew(
             record["scores"] = {"step": _best_scores(folder.path).get("step", record["step"]), **found["dev"]}
             _write_scores(folder, record["scores"])
         write_record(folder.path, {**record, "stamp": made.stamp})
-        if settings.watching.report:
-            write_report(folder.path / "report", settings.name, {settings.name: [read_run(folder.path)]})
+        _report(settings)
     world.together()
     return _done_before(settings, finished(folder.path) or record)
 
@@ -337,7 +337,7 @@ def _adversary(settings: FinetuneSettings, model: TaskModel) -> FastGradientMeth
 
 def _recall(model: TaskModel, family: Family, folder: RunFolder) -> None:
     """Give the model the weights of the best one, or of the last where no dev set picked one."""
-    where = folder.best if folder.best.is_dir() else folder.final
+    where = model_of_run(folder.path)
     found = read_folder(where)
     model.base.load_state_dict(found.model.state_dict())
     take_head(model, family, found, where)
@@ -372,6 +372,12 @@ def save_tuned(model: TaskModel, tokenizer: Tokenizer, family: Family, folder: P
 
 def _write_scores(folder: RunFolder, scores: Mapping[str, float]) -> None:
     write_json(folder.path / "scores.json", dict(scores))
+
+
+def _report(settings: FinetuneSettings) -> None:
+    """Tell a run whose record is written in `report/`, if the settings want that."""
+    if settings.watching.report:
+        write_report(settings.folder / "report", settings.name, {settings.name: [read_run(settings.folder)]})
 
 
 def _best_scores(folder: Path) -> dict[str, float]:

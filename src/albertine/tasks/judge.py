@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -16,7 +17,7 @@ from albertine.devices import device_of
 from albertine.errors import ModelError, SettingsError
 from albertine.evaluation.metrics import score
 from albertine.evaluation.runs import predictions_file, write_predictions, write_record
-from albertine.files import explained, standing
+from albertine.files import explained, from_home, standing
 from albertine.interop.heads import length_of, pooling_of, task_of
 from albertine.interop.hub import is_hub_name
 from albertine.interop.huggingface import read_folder
@@ -24,12 +25,13 @@ from albertine.interop.model_files import checkpoint_in
 from albertine.interop.places import model_folder, place
 from albertine.model.task_model import TaskModel
 from albertine.released import meant, which
-from albertine.settings import override, read_yaml, resolve
-from albertine.tasks.choice import TaskChoice
+from albertine.settings import merged, override, read_yaml, resolve
+from albertine.tasks.choice import TaskChoice, named_or_file
 from albertine.tasks.data import Reader, once
 from albertine.tasks.encoded import Encoded
-from albertine.tasks.families import asked_for, asks, family_of, saved, tuned_model
+from albertine.tasks.families import KINDS, asked_for, asks, family_of, saved, tuned_model
 from albertine.tasks.family import Family, OneLayer, Settling
+from albertine.tasks.registry import described
 from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.sources import Data
 from albertine.text.load import check_tokenizer, load_tokenizer
@@ -44,11 +46,13 @@ class TunedRun:
 
     Attributes:
         settings: of its run. model_folder: of the model that is scored. data: encoded for it.
-        precision: of its products.
+        precision: of its products. folder: where the run lies now, or the model that lies in none; of a name
+            that is no folder here, where a run of that name would lie.
     """
 
     settings: FinetuneSettings
     model_folder: Path
+    folder: Path
     data: Data
     precision: InferencePrecision
 
@@ -86,6 +90,7 @@ def open_run(
     folder: Path,
     assignments: Iterable[str] = (),
     *,
+    task: Mapping[str, Any] | None = None,
     file: Path | None = None,
     dev: bool | None = False,
     precision: InferencePrecision | None = None,
@@ -98,7 +103,9 @@ def open_run(
         assignments: `key.sub=value` over the settings of the run, such as where its files lie now. A model
             folder that lies in no run needs the files and columns of its task. No training file is read: the
             folder tells the classes, and where it lies in no run also the kind, the lengths and the like.
-        file: own rows to be the test file instead of the run's.
+        task: the same of the part `task`, in a dictionary.
+        file: own rows to be the test file instead of the run's. Of a run on a data set its kind, lengths and
+            the like stay; columns have their usual names where nobody says others.
         dev: whether the dev file of the run is read beside `file`; None: where the family settles something
             on it, as an ensemble does anew.
         precision: default: as in training.
@@ -107,31 +114,70 @@ def open_run(
     Raises:
         AlbertineError: settings, files or model are missing or do not fit together.
     """
-    assignments = list(assignments)
-    run, where = _places(folder, named=any(text.startswith("task.") for text in assignments))
+    assignments, more = list(assignments), {"task": task} if task else {}
+    named = bool(task) or file is not None or any(text.startswith("task.") for text in assignments)
+    run, where = _places(folder, named=named)
     tokenizer, found = load_tokenizer(where), read_folder(where)
     known = family_of(found, tokenizer, where)
     tree: dict[str, Any] = {"name": folder.resolve().name, "encoder": {"folder": str(folder)}}
     tree["task"] = {"max_length": length_of(found), **known.settings}
     if run is not None:
         tree = read_yaml(run / "settings.yaml")
-    tree["task"] = saved(tree["task"], override(tree, assignments)["task"])
-    settings = resolve(FinetuneSettings, override(tree, assignments), run or folder)
+    tree["task"] = before = saved(tree["task"], override(merged(tree, more), assignments)["task"])
+    if file is not None and isinstance(before, Mapping):
+        tree["task"] = {**_of_own_files(before, known), "test": file}
+    settings = resolve(FinetuneSettings, override(merged(tree, more), assignments), run or folder)
     if run is not None:
         settings = settings.model_copy(update={"task": _with_own_rows(settings.task, run)})
     if file is not None:
-        if settings.task.dataset is not None:
-            raise SettingsError(
-                f"the run is on {settings.task.dataset}, which is read from a folder",
-                remedy="Give task.folder=FOLDER instead of --file",
-            )
         stays = isinstance(known, Settling) if dev is None else dev
+        _check_own(settings.task, before, dev=stays)
         own = {"test": file} if stays else {"test": file, "dev": None}
         settings = settings.model_copy(update={"task": settings.task.model_copy(update=own)})
     if (asked := asks(settings.task)) != known.task:
         raise asked_for(known.task, asked, where)
     data = (read or once())(settings.task, tokenizer, known)
-    return TunedRun(settings, where, data, precision or settings.training.precision)
+    named_folder = from_home(folder)
+    here = run or (named_folder if named_folder.is_dir() else settings.folder)
+    return TunedRun(settings, where, here, data, precision or settings.training.precision)
+
+
+def _of_own_files(task: Mapping[str, Any], known: Family) -> Mapping[str, Any]:
+    """The saved settings of a task without its data set, which may have told the kind, how answers are
+    scored, and the like."""
+    if task.get("dataset") is None:
+        return task
+    own: dict[str, Any] = {name: x for name, x in task.items() if name not in ("dataset", "folder")}
+    own["kind"] = kind = known.settings.get("kind", own.get("kind"))
+    told: dict[str, Any] = {}
+    with suppress(SettingsError):  # a YAML file that described it may be gone
+        found = described(named_or_file(task["dataset"]))
+        told = {"separator": found.separator}
+        told["answer"] = {"no_answer": found.no_answer, "rules": found.rules}
+        if isinstance(found.scores, tuple):
+            told["similarity"] = dict(zip(("lowest", "highest"), found.scores, strict=True))
+    fields = KINDS[kind].model_fields if kind in KINDS else {}
+    return merged(own, {name: value for name, value in told.items() if name in fields})
+
+
+def _check_own(task: TaskChoice, before: Any, *, dev: bool) -> None:
+    """Refuse a data set beside own rows, and its dev set where that is needed.
+
+    Args:
+        before: what the run said of its task.
+
+    Raises:
+        SettingsError: it says so.
+    """
+    if task.dataset is not None:
+        raise SettingsError(
+            f"own rows are to be scored, and task.dataset={task.dataset}", remedy="Leave out one of them"
+        )
+    if dev and task.dev is None and before.get("dataset") is not None:
+        raise SettingsError(
+            f"the run was picked on the dev set of {before['dataset']}, which is not read beside own rows",
+            remedy="Name a dev file too, with the same columns: task.dev=FILE",
+        )
 
 
 def _with_own_rows(task: TaskChoice, run: Path) -> TaskChoice:

@@ -14,7 +14,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import count, islice
@@ -27,11 +27,12 @@ from albertine.corpus.lock import NAME as LOCK
 from albertine.corpus.lock import locked
 from albertine.errors import DataError, RunError, SettingsError
 from albertine.files import explained, make_folder, replace_durably, sync_folder
-from albertine.tasks.asking import chunks, with_answers
+from albertine.tasks.asking import chunks, decimals, with_answers
 from albertine.tasks.family import Fields
 from albertine.tasks.predictor import CHUNK, Predictor
 from albertine.tasks.questions import rows_to_ask
 from albertine.tasks.readers.table import Header, Row, rows_of
+from albertine.tasks.vectors import cosines
 
 FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
 JOB = "job.json"
@@ -69,7 +70,8 @@ def predict_file(
 ) -> Answered:
     """Ask a model about every row of a table, and write the rows with its answers as further columns.
 
-    The same command goes on where it was interrupted.
+    All rows are looked at before the first is asked about, so that a wrong one costs no answers. The same
+    command goes on where it was interrupted.
 
     Args:
         source: as `finetune` reads it for the model's task, with answers or without; for vectors a table.
@@ -79,7 +81,7 @@ def predict_file(
         ask: gives every row its further columns, called as `ask(predictor, rows, fields, **how)`.
         fields, how: as `ask` has them. header, encoding: of `source`, as in `rows_of`.
         overwrite: an output that is there is replaced, and an interrupted job of other files forgotten.
-        progress: told how many rows are done of how many, None where nobody knows.
+        progress: told how many rows are done of how many; None: an earlier version began, and did not say.
 
     Raises:
         SettingsError: the output is there, or of an unknown format. DataError: a row is not what the task
@@ -87,10 +89,9 @@ def predict_file(
             model or other settings.
     """
     form = _form(output)
-    _check_free(output, overwrite)
-    print_of_source, total = _read(source, headed=header is True)
+    check_free(output, overwrite)
     job = {
-        "source": print_of_source,
+        "source": _digest(source),
         "model": predictor.fingerprint,
         "fields": None if fields is None else asdict(fields),
         "asked": ask.__name__,
@@ -102,8 +103,9 @@ def predict_file(
     }
     folder = output.with_name(f".{output.name}.parts")
     with explained(output), _working_in(folder):
-        _check_free(output, overwrite)  # another command may have made it meanwhile
-        parts, names = _begun(folder, job, overwrite), _names(folder)
+        check_free(output, overwrite)  # another command may have made it meanwhile
+        parts, begun = _begun(folder, job, overwrite)
+        names, total = begun.get("columns", []), begun.get("total")
         reading: Any = {"header": header, "encoding": encoding, "prefix": "--"}
 
         def asked() -> tuple[Iterator[Row], Fields | None]:
@@ -111,10 +113,12 @@ def predict_file(
                 return rows_to_ask(source, predictor.family, fields, **reading)
             return rows_of(source, **reading), fields
 
-        if form == ".tsv" and not parts:  # before hours are spent on answers
-            for row in asked()[0]:
-                _check_lines(row.fields, row.where)
         rows, fields = asked()
+        if not parts:  # before hours are spent on answers
+            total = _checked(rows, _question(predictor, ask, fields), form)
+            if not total:
+                raise DataError("holds no rows", where=source)
+            rows, fields = asked()
         before = done = sum(1 for _ in islice(rows, parts * CHUNK))
         progress(done, total)
         for chunk in chunks(ask(predictor, rows, fields, **how), CHUNK):
@@ -122,18 +126,17 @@ def predict_file(
             names = names or list(dict.fromkeys(name for row in table for name in row))
             replace_durably(folder / f"{done // CHUNK:06d}{form}", _part(table, names, form, chunk))
             if done == 0:
-                replace_durably(folder / JOB, json.dumps(job | {"columns": names}).encode())
+                told = {"columns": names, "total": total}
+                replace_durably(folder / JOB, json.dumps(job | told).encode())
             done += len(table)
             progress(done, total)
-        if not done:
-            raise DataError("holds no rows", where=source)
-        _check_free(output, overwrite)
+        check_free(output, overwrite)
         _assemble(folder, output, names, form)
         _clear(folder)
     return Answered(done, before, predictor.cut)
 
 
-def _check_free(output: Path, overwrite: bool) -> None:
+def check_free(output: Path, overwrite: bool) -> None:
     """
     Raises:
         SettingsError: the output is there, and is not to be replaced.
@@ -151,20 +154,45 @@ def _form(output: Path) -> str:
     return output.suffix.lower()
 
 
-def _read(source: Path, *, headed: bool) -> tuple[str, int | None]:
-    """A digest of a file or of those in a folder, and how many rows it may have: the lines of a text."""
-    digest, lines = hashlib.blake2b(digest_size=16), 0
+def _digest(source: Path) -> str:
+    """A digest of a file, or of those in a folder."""
+    digest = hashlib.blake2b(digest_size=16)
     try:
         for path in sorted(source.rglob("*.txt")) if source.is_dir() else (source,):
             digest.update(bytes(path.relative_to(source)))
             with path.open("rb") as file:
-                while block := file.read(BLOCK):
-                    digest.update(block)
-                    lines += block.count(b"\n")
+                hashlib.file_digest(file, lambda: digest)
     except OSError as error:
         raise DataError(f"cannot be read ({error.strerror})", where=source) from error
-    table = source.suffix in (".csv", ".tsv")
-    return digest.hexdigest(), lines - (table and headed) if table or source.suffix == ".jsonl" else None
+    return digest.hexdigest()
+
+
+def _question(predictor: Predictor, ask: Ask, fields: Fields | None) -> Callable[[Row], object]:
+    """What takes out of a row what is asked, and so refuses one that does not hold it."""
+    if ask is Predictor.columns:
+        family = predictor.family
+        usual = fields or family.fields
+        return lambda row: family.example(row, usual)
+    named = fields or Fields()
+    return (lambda row: (named.first(row), named.needed(row))) if ask is cosines else named.first
+
+
+def _checked(rows: Iterable[Row], question: Callable[[Row], object], form: str) -> int:
+    """How many rows there are, after a look at each.
+
+    Raises:
+        DataError: one is not what is asked about, or the output cannot hold it.
+    """
+    names, count = set[str](), 0
+    for count, row in enumerate(rows, 1):
+        question(row)
+        if count <= CHUNK:
+            names.update(row.fields)
+        elif form != ".jsonl":
+            _check_columns(row.fields, names, row.where)
+        if form == ".tsv":
+            _check_lines(row.fields, row.where)
+    return count
 
 
 @contextmanager
@@ -198,8 +226,8 @@ def _clear(folder: Path) -> None:
             path.unlink()
 
 
-def _begun(folder: Path, job: Mapping[str, Any], overwrite: bool) -> int:
-    """How many parts there are of this job."""
+def _begun(folder: Path, job: Mapping[str, Any], overwrite: bool) -> tuple[int, Mapping[str, Any]]:
+    """How many parts there are of this job, and what `job.json` tells of them."""
     parts = [path for path in folder.iterdir() if path.stem.isdigit()]
     try:
         known = json.loads((folder / JOB).read_text(encoding="utf-8"))
@@ -207,7 +235,7 @@ def _begun(folder: Path, job: Mapping[str, Any], overwrite: bool) -> int:
         known = None
     if known is not None and {name: known.get(name) for name in job} == dict(job):
         there = {int(path.stem) for path in parts}  # a kill while they are deleted leaves gaps
-        return next(number for number in count() if number not in there)
+        return next(number for number in count() if number not in there), known
     if known is not None and not overwrite:
         different = [name for name in job if known.get(name) != job[name]]
         raise RunError(
@@ -216,15 +244,7 @@ def _begun(folder: Path, job: Mapping[str, Any], overwrite: bool) -> int:
             remedy="Pass --overwrite to begin anew, or give what it was given",
         )
     _clear(folder)
-    return 0
-
-
-def _names(folder: Path) -> list[str]:
-    """The columns of the output, as the first part has them; none before there is one."""
-    try:
-        return list(json.loads((folder / JOB).read_text(encoding="utf-8"))["columns"])
-    except OSError:
-        return []
+    return 0, {}
 
 
 def _part(
@@ -235,18 +255,26 @@ def _part(
         return "".join(_json(row) + "\n" for row in table).encode()
     known = frozenset(names)
     for (row, _), joined in zip(chunk, table, strict=True):
-        if not joined.keys() <= known:
-            raise DataError(
-                f"has a column `{min(joined.keys() - known)}`, which the first rows lack",
-                where=row.where,
-                remedy="Name an output that ends in .jsonl, whose rows may differ",
-            )
+        _check_columns(joined, known, row.where)
         if form == ".tsv":
             _check_lines(joined, row.where)
     cells = [[_cell(value, form) for value in map(row.get, names)] for row in table]
     if form == ".parquet":
         return _parquet(cells, names)
     return _text(cells, form)
+
+
+def _check_columns(fields: Mapping[str, Any], known: Set[str], where: str) -> None:
+    """
+    Raises:
+        DataError: a row has a column that none of the first part has.
+    """
+    if not fields.keys() <= known:
+        raise DataError(
+            f"has a column `{min(fields.keys() - known)}`, which the first rows lack",
+            where=where,
+            remedy="Name an output that ends in .jsonl, whose rows may differ",
+        )
 
 
 def _check_lines(fields: Mapping[str, Any], where: str) -> None:
@@ -269,10 +297,10 @@ def _json(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no form for: of a vector the shortest decimals that are the same float32 again; times as
-    ISO 8601 writes them; bytes as the text that they are."""
+    """What JSON has no form for: vectors as lists, times as ISO 8601 writes them, bytes as the text that they
+    are."""
     if isinstance(value, np.ndarray):
-        return [float(str(x)) for x in value]
+        return decimals(value)
     if isinstance(value, bytes):
         return value.decode(errors="backslashreplace")
     return value.isoformat() if hasattr(value, "isoformat") else str(value)

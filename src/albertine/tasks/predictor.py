@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +42,7 @@ from albertine.tasks.encoded import Encoded
 from albertine.tasks.examples import Example
 from albertine.tasks.families import asked_for, family_of, recall, tuned_model
 from albertine.tasks.family import Family, Fields
-from albertine.tasks.generate import Generate, Read
+from albertine.tasks.generate import Read, Write
 from albertine.tasks.given import text_of, texts_of
 from albertine.tasks.joint import AnswerOrNot
 from albertine.tasks.questions import rows_to_ask
@@ -232,9 +232,12 @@ class Predictor:
                 yield row, answer_columns(line, top)
 
     def made_to(self, task: Task) -> Family:
+        """The family of a model that was tuned for a task. Raises ModelError: it was not."""
         found = task_of(self._folder)
         if found is None and task == "classify":
             found = self.family.task  # older folders have a classifier and do not say so
+        if found == "generate" and isinstance(self.family, Read):
+            found = "read"  # by the same head
         if found != task:
             raise asked_for(found, task, self._path)
         return self.family
@@ -398,15 +401,14 @@ class Predictor:
         return cosines(self.embed(a, pooling=pooling), self.embed(b, pooling=pooling))
 
     @property
-    def generator(self) -> Generate:
-        """The lengths and the search of a model that was tuned to generate or to read.
+    def writer(self) -> Write:
+        """The lengths and the search of a model that was tuned to generate. Raises ModelError: it was not."""
+        return cast("Write", self.made_to("generate"))
 
-        Raises:
-            ModelError: it was not.
-        """
-        family = self.made_to("generate")
-        assert isinstance(family, Generate)
-        return family
+    @property
+    def reader(self) -> Read:
+        """The same of a model that was tuned to read."""
+        return cast("Read", self.made_to("read"))
 
     def generate(
         self, text: str, pair: str | None = None, *, how: Search | Draw | None = None
@@ -420,7 +422,7 @@ class Predictor:
             ModelError: the model was not tuned to generate. SettingsError: source and target need more
                 positions than it has.
         """
-        model, family, encode = self._whole("write"), self.generator, self.tokenizer.encode
+        model, family, encode = self._whole("write"), self.writer, self.tokenizer.encode
         second = None if pair is None else encode(text_of(pair, "pair"))
         ids, cut = source_row(self.tokenizer, encode(text_of(text, "text")), second, family.room.source)
         self.cut += cut
@@ -443,7 +445,7 @@ class Predictor:
             raise ModelError(
                 "is no language model with relative positions, and cannot go on with a text",
                 where=self._path,
-                remedy="Use an XLNet, or one pretrained with objective.kind causal or permutation",
+                remedy="Use an XLNet, or pretrain with positions=relative and kind causal or permutation",
             )
         if not (ids := self.tokenizer.encode(text_of(text, "text"))):
             raise DataError("there is no text to go on with", remedy="Give a word or more")
@@ -471,17 +473,16 @@ class Predictor:
                 scored.
 
         Raises:
-            ModelError: the model was not tuned to generate. DataError: there is no passage.
+            ModelError: the model was not tuned to read. DataError: there is no passage.
         """
-        model, family, texts = self._whole("read"), self.generator, texts_of(passages, "passages")
+        model, family, texts = self._whole("read"), self.reader, texts_of(passages, "passages")
         if not texts:
             raise DataError("there is no passage to read", remedy="Give one or more")
         ids, room = self.tokenizer.encode(text_of(question, "question")), family.room.source
         spans = self.tokenizer.encode_spans
         inquiry = Inquiry(tuple(ReadPassage.of(self.tokenizer, ids, t, spans(t), room) for t in texts))
         how = search or family.search
-        if always is None:
-            always = isinstance(family, Read) and family.always
+        always = family.always if always is None else always
         return read(model, self.tokenizer, [inquiry], how, extract=extract, always=always)[0]
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +19,19 @@ from albertine.interop.huggingface_config import model_type
 from albertine.interop.places import model_folder
 from albertine.model.task_model import TaskModel
 from albertine.settings import absolute, read_yaml
+from albertine.tasks.choice import TaskChoice
+from albertine.tasks.datasets.relations import SCHEMAS
 from albertine.tasks.family import Family
-from albertine.tasks.readers.files import ArchiveMember
+from albertine.tasks.readers.files import ArchiveMember, NotThere, find
 from albertine.tasks.settings import FinetuneSettings
-from albertine.tasks.sources import files_of
 from albertine.training.branching import onset_of
 from albertine.training.checkpoints import CheckpointStore, fingerprint_changes, refuse_changes
 from albertine.training.job import Outcome
 
 TOLD = frozenset({"README.md", "scores.json"})
 """Files beside a model that tell of it and decide nothing; a card may be written at any time."""
+BY_THEMSELVES = ("RACE.tar", SCHEMAS)
+"""Files that readers look for without being told."""
 
 
 def remember(
@@ -116,9 +121,12 @@ def check_finished(record: Mapping[str, Any], made: Made, folder: Path) -> list[
 
 
 def stamp(settings: FinetuneSettings) -> str:
-    """A name for what a run is made of: its settings, and its files by path and content."""
+    """A name for what a run is made of: its settings, what the name of its data set stands for, and its files
+    by path and content."""
     settings = absolute(settings)
     facts = hashlib.blake2b(settings.model_dump_json().encode(), digest_size=16)
+    if isinstance(settings.task.dataset, str):  # a name, by which another version may mean other files
+        facts.update(settings.task.data.model_dump_json().encode())
     for path, content in contents(settings).items():
         facts.update(f"\n{path} {content}".encode())
     return facts.hexdigest()
@@ -126,22 +134,31 @@ def stamp(settings: FinetuneSettings) -> str:
 
 def contents(settings: FinetuneSettings) -> dict[Path, str]:
     """A digest of every file that a run learns from or begins with, by its path."""
-    task = settings.task
-    if isinstance(task.dataset, str):
-        data = sorted(task.place.rglob("*"))
-    else:
-        files = (file for split in task.data.files for file in files_of(task.data, task.place, split))
-        data = [file.archive if isinstance(file, ArchiveMember) else file for file in files]
-        data += [] if task.dataset is None else [task.dataset]
     found = {}
     teacher = settings.training.teacher
     models = (settings.encoder.folder, *([] if teacher is None else [teacher]))
     beside = (file for model in models for file in sorted(_where(model).glob("*")) if file.name not in TOLD)
-    for path in (*data, *beside):
+    for path in (*_files(settings.task), *beside):
         if path.is_file():
             with path.open("rb") as file:
                 found[path] = hashlib.file_digest(file, "blake2b").hexdigest()
     return found
+
+
+def _files(task: TaskChoice) -> Iterator[Path]:
+    """The files that the readers of a task look for, as far as they are there; runs may lie beside them."""
+    dataset, place = task.data, task.place
+    if isinstance(task.dataset, Path):
+        yield task.dataset
+    for name in (*chain(*dataset.files.values()), *BY_THEMSELVES):
+        if isinstance(name, Path):
+            yield from (name, *sorted(name.rglob("*.txt")))  # a folder of RACE is its passages
+        elif task.dataset is not None:
+            with suppress(NotThere):
+                file = find(place, name, dataset.archive)
+                yield file.archive if isinstance(file, ArchiveMember) else file
+            for folder in (place / "RACE", place):  # whose names are folders of one file a passage
+                yield from sorted((folder / name).glob("*.txt"))
 
 
 def _where(encoder: Path) -> Path:

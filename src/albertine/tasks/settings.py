@@ -96,7 +96,7 @@ class TuningChoice(Computing):
         0.0, ge=0, description="FGM: length of the step against the word vectors, often 0.5 to 1; 0: none"
     )
     layer_decay: float = Field(
-        1.0, gt=0, le=1, description="learning rate of a depth over that of the depth above"
+        1.0, gt=0, le=1, description="learning rate of a depth over that of the depth above; the top has all"
     )
     crf_rate: float = Field(
         1000.0, gt=0, description="learning rate of a CRF over that of the head, as bert4keras has it"

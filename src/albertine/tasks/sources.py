@@ -45,9 +45,14 @@ def files_of(dataset: Dataset, folder: Path, split: Split) -> Iterator[File]:
         yield name if isinstance(name, Path) else find(folder, name, dataset.archive)
 
 
-def rows_in(dataset: Dataset, file: File, split: Split) -> Iterator[Row]:
-    """The rows of a table of a data set."""
-    return rows_of(
+def rows_in(dataset: Dataset, file: File, split: Split, *, broken: bool = False) -> Iterator[Row]:
+    """The rows of a table of a data set.
+
+    Args:
+        broken: also those of another number of fields, which have none; else they are passed over, where the
+            data set does not refuse them.
+    """
+    rows = rows_of(
         file,
         header=dataset.columns_of(split).header,
         encoding=dataset.encoding,
@@ -55,12 +60,13 @@ def rows_in(dataset: Dataset, file: File, split: Split) -> Iterator[Row]:
         ragged=dataset.ragged,
         prefix="task.",
     )
+    return (row for row in rows if row.fields or broken or not dataset.ragged)
 
 
-def all_rows(dataset: Dataset, folder: Path, split: Split) -> Iterator[Row]:
-    """The rows of all tables of a split, one after the other."""
+def all_rows(dataset: Dataset, folder: Path, split: Split, *, broken: bool = False) -> Iterator[Row]:
+    """The rows of all tables of a split, one after the other. Arguments as `rows_in`."""
     for file in files_of(dataset, folder, split):
-        yield from rows_in(dataset, file, split)
+        yield from rows_in(dataset, file, split, broken=broken)
 
 
 def check_told(examples: Sequence[Any], label: str, *, test: bool) -> None:

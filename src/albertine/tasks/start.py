@@ -197,10 +197,10 @@ def embedding_rate(training: TuningChoice, model: TaskModel) -> float:
 def rates(
     plan: SharingPlan, decay: float, crf: float = 1.0, embedding: float = 1.0
 ) -> Callable[[str], float]:
-    """Share of the learning rate by parameter name under layer-wise decay: 1 for the head and the pooler,
-    `decay` for the top depth, one factor more for every depth below it, and the last for the embeddings;
-    `crf` for a conditional random field, whose few numbers have far to go; `embedding` for word vectors and
-    their projection, on top of their decay.
+    """Share of the learning rate by parameter name under layer-wise decay: 1 for the head, the pooler and the
+    top depth, one factor `decay` more for every depth below it, as in XLNet's `model_utils.py`, and the last
+    for the embeddings; `crf` for a conditional random field, whose few numbers have far to go; `embedding`
+    for word vectors and their projection, on top of their decay.
 
     A block that several depths share has the rate of the highest of them; what a depth has of its own has
     that of the depth. Signals of places and steps are embeddings; what else belongs to the loop has the rate
@@ -216,13 +216,11 @@ def rates(
             return crf
         if ".embeddings." in name:
             words = ".embeddings.word." in name or ".embeddings.mapping." in name
-            return decay ** (plan.depth + 1) * (embedding if words else 1.0)
+            return decay**plan.depth * (embedding if words else 1.0)
         if found := re.search(r"encoder\.(attention|feed_forward)\.(\d+)\.", name):
-            return decay ** (plan.depth - top[found[1]][int(found[2])])
+            return decay ** (plan.depth - 1 - top[found[1]][int(found[2])])
         if found := re.search(r"encoder\.own\.(\d+)\.", name):
-            return decay ** (plan.depth - int(found[1]))
-        if "encoder.signals." in name:
-            return decay ** (plan.depth + 1)
-        return decay if "encoder." in name else 1.0
+            return decay ** (plan.depth - 1 - int(found[1]))
+        return decay**plan.depth if "encoder.signals." in name else 1.0
 
     return rate

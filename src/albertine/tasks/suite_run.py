@@ -9,6 +9,7 @@ from pathlib import Path
 from albertine.errors import AlbertineError, DataError
 from albertine.evaluation.report import best_run, write_report
 from albertine.evaluation.runs import Run, read_run
+from albertine.interop.places import model_of_run
 from albertine.tasks.finetune import FinetuneResult, finetune
 from albertine.tasks.seeds import over_seeds
 from albertine.tasks.settings import FinetuneSettings
@@ -88,7 +89,7 @@ def run_suite(
             code = results[-1].outcome.exit_code
             break
         done[task.name] = tuple(read_run(result.folder) for result in results)
-        best[task.name] = _best(done[task.name])
+        best[task.name] = model_of_run(best_run(done[task.name]).folder)
     report = suite.folder / "report"
     if done and is_main():
         write_report(report, suite.name, done, remarks)
@@ -113,8 +114,3 @@ def _started(task: SuiteTask, best: Mapping[str, Path]) -> tuple[FinetuneSetting
     folder = best[task.start_from]
     encoder = settings.encoder.model_copy(update={"folder": folder})
     return settings.model_copy(update={"encoder": encoder}), f"from {task.start_from}, {folder}"
-
-
-def _best(runs: tuple[Run, ...]) -> Path:
-    folder = best_run(runs).folder
-    return next(path for path in (folder / "best", folder / "final") if path.is_dir())

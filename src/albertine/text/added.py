@@ -3,7 +3,7 @@ wherever a text has them, in which of three files depends on its release."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from albertine.errors import TokenizerError
@@ -28,6 +28,10 @@ class AddedPiece(NamedTuple):
 
 Added = dict[str, tuple[int, AddedPiece]]
 """By spelling: id, and how it is found."""
+LISTS = ("additional_special_tokens", "extra_special_tokens")
+"""Words of a configuration that list pieces without their ids; the second is that of release 5."""
+_LISTED = -2
+"""In place of the id of such a piece, which counts if the vocabulary has it."""
 
 
 def added_pieces(
@@ -36,7 +40,8 @@ def added_pieces(
     """What three files say.
 
     Args:
-        fast: `tokenizer.json`. config: `tokenizer_config.json`. slow: `added_tokens.json`, of ids alone.
+        fast: `tokenizer.json`. config: `tokenizer_config.json`, whose lists of special pieces come last.
+        slow: `added_tokens.json`, of ids alone.
     """
     found = {text: (_whole_number(i), AddedPiece(text)) for text, i in (slow or {}).items()}
     decoder = config.get("added_tokens_decoder")
@@ -45,10 +50,25 @@ def added_pieces(
     entries += [(e.get("id"), e) for e in listed if isinstance(e, dict)] if isinstance(listed, list) else []
     for i, entry in entries:
         if isinstance(entry, dict) and "content" in entry:
-            text, flags = str(entry["content"]), AddedPiece._fields[1:]
-            piece = AddedPiece(text, **{name: entry.get(name) is True for name in flags})
-            found[text] = _whole_number(i), piece
+            found[str(entry["content"])] = _whole_number(i), _piece(entry)
+    for piece in _special(config):
+        found.setdefault(piece.content, (_LISTED, piece))
     return found
+
+
+def _special(config: Mapping[str, Any]) -> Iterator[AddedPiece]:
+    """The pieces of the lists, which hold names or objects, perhaps each under a name of its own."""
+    for listed in (config.get(name) for name in LISTS):
+        entries = listed.values() if isinstance(listed, dict) else listed
+        for entry in entries if isinstance(entries, Iterable) and not isinstance(entries, str) else ():
+            told = {"content": entry} if isinstance(entry, str) else entry
+            if isinstance(told, dict) and "content" in told:
+                yield _piece(told)
+
+
+def _piece(entry: Mapping[str, Any]) -> AddedPiece:
+    flags = {name: entry.get(name) is True for name in AddedPiece._fields[1:]}
+    return AddedPiece(str(entry["content"]), **flags)
 
 
 def _whole_number(said: object) -> int:
@@ -70,7 +90,12 @@ def appended(
     Raises:
         TokenizerError: ids of added pieces do not follow those of the vocabulary.
     """
-    known, hidden = set(pieces), set(special)
+    known, hidden = {piece: i for i, piece in enumerate(pieces)}, set(special)
+    added = {
+        text: (known.get(text, i), piece)
+        for text, (i, piece) in added.items()
+        if i != _LISTED or text in known
+    }
     outside = {i: piece for i, piece in added.values() if piece.content not in known}
     more: list[str] = []
     if any(piece.content not in usual for piece in outside.values()):
@@ -79,7 +104,7 @@ def appended(
     lost = [text for text in added if text not in known and text not in usual and text not in more]
     if lost:
         raise outside_error(lost, where)
-    whole = [(i, p) for i, p in added.values() if p.content in more or p.content in known - hidden]
+    whole = [(i, p) for i, p in added.values() if p.content in more or p.content in known.keys() - hidden]
     return [*pieces, *more], [piece for _, piece in sorted(whole)]
 
 

@@ -67,6 +67,8 @@ class Document:
 class FileReport:
     """How one file or archive member is read, and why; the last report of a source is the one that counts.
 
+    `narrow` is that of `FileShape`: columns of lines that look hard-wrapped and are taken as they stand.
+
     Of what a folder or archive holds, `format` may also be `skipped` (by its name), `empty` (no text),
     `unreadable`, or `broken off` (unreadable from some place on; the documents before it are kept).
     """
@@ -74,6 +76,7 @@ class FileReport:
     source: str
     format: str
     reason: str
+    narrow: int = 0
 
 
 def list_files(paths: Sequence[Path | str]) -> list[Path]:
@@ -361,7 +364,8 @@ class _Reader:
             if shape.format == "parquet":
                 raise DataError("is damaged or no Parquet file", where=stream.name, remedy="Copy it again")
             blank = whole and not head.strip("\ufeff \t\r\n\f\v\u3000")
-            self.on_file(FileReport(stream.name, "empty" if blank else shape.format, shape.reason))
+            told = "empty" if blank else shape.format
+            self.on_file(FileReport(stream.name, told, shape.reason, shape.narrow))
             found = iter(()) if blank else self._text(stream, encoding, shape)
         presplit = shape.format == "lines"
         for paragraphs in found:

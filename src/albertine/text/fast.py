@@ -141,19 +141,22 @@ def piece_finder(
 
 
 def _add_special(backend: tokenizers.Tokenizer, tokenizer: Tokenizer) -> None:
-    special = tokenizer.special
     ids = sorted(tokenizer.special_ids)
     backend.add_special_tokens(
         [AddedToken(tokenizer.id_to_piece(i), special=True, normalized=False) for i in ids]
     )
-    cls, sep = special.cls, special.sep
+    backend.post_processor = template(tokenizer)
+
+
+def template(tokenizer: Tokenizer) -> processors.TemplateProcessing:
+    """What puts the special pieces around a text and around two, with their segments."""
+    cls, sep = tokenizer.special.cls, tokenizer.special.sep
     if tokenizer.cls_last:
         single, pair = f"$A:0 {sep}:0 {cls}:2", f"$A:0 {sep}:0 $B:1 {sep}:1 {cls}:2"
     else:
         single, pair = f"{cls}:0 $A:0 {sep}:0", f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1"
-    backend.post_processor = processors.TemplateProcessing(
-        single=single, pair=pair, special_tokens=[(cls, tokenizer.cls_id), (sep, tokenizer.sep_id)]
-    )
+    ids = [(cls, tokenizer.cls_id), (sep, tokenizer.sep_id)]
+    return processors.TemplateProcessing(single=single, pair=pair, special_tokens=ids)
 
 
 def _config(tokenizer: Tokenizer) -> dict[str, Any]:

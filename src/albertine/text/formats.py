@@ -45,6 +45,9 @@ _STOP_INSIDE = re.compile(r"[.!?][\"'”’)]*\s+[\"'“‘(]*[A-Z]|[。！？][
 _TITLE = re.compile(r"^ ?= [^=].* = ?$", re.MULTILINE)
 _INDENTED = re.compile("[ \t\u3000]")
 _ENOUGH_LINES = 1000
+_JOINED, _NARROWEST = 35, 16
+"""Columns from which on lines that look hard-wrapped are joined, unasked and asked; verses are narrow."""
+_GOES_ON = re.compile(r"[a-z\u2e80-\u9fff]")
 _FIRST_WORD = re.compile(r"[\u2e80-\u9fff][，。、；：！？”’》」）]*|[^\s\u2e80-\u9fff]+")
 _WIDE = re.compile("[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uff60]")
 
@@ -58,6 +61,8 @@ class FileShape:
         blank_ends_document: of `paragraphs`: whether blank lines end documents.
         marks: of `book`: what parts paragraphs.
         width: of `book`: columns of a full line.
+        narrow: of `paragraphs`: columns of a full line where lines look hard-wrapped and are taken as they
+            stand all the same; else 0.
     """
 
     format: str
@@ -65,6 +70,7 @@ class FileShape:
     blank_ends_document: bool = True
     marks: Marks = "blank lines"
     width: int = 0
+    narrow: int = 0
 
 
 def check_format(format: str) -> str:
@@ -97,7 +103,7 @@ def recognise(name: str, head: str, whole: bool, wanted: str = "auto") -> FileSh
     blocks = _blocks(lines)
     blank_ends = sum(len(b) for b in blocks) >= 1.5 * len(blocks)
     if wanted != "auto":
-        book = _book(blocks)
+        book = _book(blocks, narrowest=_NARROWEST)
         marks, width = (book.marks, book.width) if book else ("blank lines", 0)
         return FileShape(wanted, "as asked", blank_ends, marks, width)
     if by_suffix := _BY_SUFFIX.get(suffix(name)):
@@ -142,7 +148,7 @@ def _plain(blocks: list[list[str]], blank_ends: bool) -> FileShape:
     several = f"{inside:.0%} of the lines hold several sentences"
     if inside <= 0.3 and ends >= 0.5 and (blank_ends or len(blocks) == 1):
         return FileShape("lines", several)
-    return FileShape("paragraphs", several, blank_ends)
+    return FileShape("paragraphs", several, blank_ends, narrow=_narrow(blocks))
 
 
 def wrapped(text: Sequence[str]) -> FileShape | None:
@@ -151,7 +157,7 @@ def wrapped(text: Sequence[str]) -> FileShape | None:
     return _book(_blocks(text[:_ENOUGH_LINES]), strict=True)
 
 
-def _book(blocks: list[list[str]], strict: bool = False) -> FileShape | None:
+def _book(blocks: list[list[str]], strict: bool = False, narrowest: int = _JOINED) -> FileShape | None:
     """The shape of hard-wrapped lines, if that is what they are.
 
     Either few of the lines end a sentence and blank lines part them, or most are full: the first word of the
@@ -166,7 +172,7 @@ def _book(blocks: list[list[str]], strict: bool = False) -> FileShape | None:
         return None
     widths = sorted(map(columns, followed))
     width = widths[int(0.95 * (len(widths) - 1))]
-    if not 35 <= width <= 250:
+    if not narrowest <= width <= 250:
         return None
     inside = [(line, following) for line, following in pairs if not _INDENTED.match(following)]
     full = [line for line, following in inside if not _has_room(line, following, width)]
@@ -179,6 +185,24 @@ def _book(blocks: list[list[str]], strict: bool = False) -> FileShape | None:
     said = "" if marks == "blank lines" else f", {marks} between paragraphs"
     reason = f"lines of up to {width} columns, {stops:.0%} of them ending a sentence{said}"
     return FileShape("book", reason, marks=marks, width=width)
+
+
+def _narrow(blocks: list[list[str]]) -> int:
+    """Columns of a full line, if the lines look hard-wrapped and are narrower than what is joined unasked;
+    else 0.
+
+    Most are full, few end a sentence, some hold the end of one, and most go on with a small letter or a
+    Chinese character: verses are not full or end as sentences do, and lists hold none.
+    """
+    pairs = [(a, b) for block in blocks for a, b in pairwise(block) if not _INDENTED.match(b)]
+    if len(pairs) < 20:
+        return 0
+    lines = [line for line, _ in pairs]
+    width = sorted(map(columns, lines))[int(0.95 * (len(lines) - 1))]
+    full = sum(not _has_room(line, following, width) for line, following in pairs)
+    on = sum(_GOES_ON.match(following) is not None for _, following in pairs)
+    prose = _share(lines, _STOP_AT_END) < 0.4 and _share(lines, _STOP_INSIDE) > 0.02
+    return width if _NARROWEST <= width < _JOINED and prose and min(full, on) > 0.7 * len(pairs) else 0
 
 
 def _marks(blocks: list[list[str]], pairs: list[tuple[str, str]], width: int) -> Marks:

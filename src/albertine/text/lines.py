@@ -97,7 +97,12 @@ def _is_utf8(head: bytes) -> bool:
     return True
 
 
-def _undecodable(name: str, line: int, head: bytes, encoding: str, reason: str) -> DataError:
+def undecodable(name: str, line: int, head: bytes, encoding: str, reason: str) -> DataError:
+    """The error for bytes that an encoding does not read, with a guess at one that does.
+
+    Args:
+        head: bytes around the place.
+    """
     shown = "utf-8" if encoding == "utf-8-sig" else encoding
     guess = guess_encoding(head)
     advice = _advice(guess) if guess != shown else "Pass the right --encoding"
@@ -137,7 +142,7 @@ def head_text(stream: ByteStream, encoding: str) -> tuple[str, bool]:
     except UnicodeError as error:
         line = head.count(b"\n", 0, getattr(error, "start", 0)) + 1
         reason = getattr(error, "reason", str(error))
-        raise _undecodable(stream.name, line, head, encoding, reason) from error
+        raise undecodable(stream.name, line, head, encoding, reason) from error
     return text.replace("\r\n", "\n").replace("\r", "\n"), whole
 
 
@@ -186,7 +191,7 @@ class TextLines:
                 line = lines + block.count(b"\n", 0, start) + 1
                 reason, begin = getattr(error, "reason", str(error)), max(0, start - HEAD_BYTES // 2)
                 around = block[begin : begin + HEAD_BYTES]
-                raise _undecodable(self.name, line, around, self._encoding, reason) from error
+                raise undecodable(self.name, line, around, self._encoding, reason) from error
             if "\0" in text:
                 line = lines + text.count("\n", 0, text.index("\0")) + 1
                 raise _binary(self.name, f"in line {line}", block)

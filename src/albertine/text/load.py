@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol
 from albertine.errors import ModelError, TokenizerError
 from albertine.files import replaced_folder, standing
 from albertine.released import which
-from albertine.text.added import Added, added_pieces, appended
+from albertine.text.added import LISTS, Added, added_pieces, appended
 from albertine.text.cleaning import Cleaning
 from albertine.text.sentencepiece import SentencePieceTokenizer
 from albertine.text.tokenizer import CLS_SEGMENT, MODEL_FILE, VOCABULARY_FILE, Tokenizer
@@ -22,6 +22,7 @@ from albertine.text.wordpiece import BERT, WordPieceTokenizer
 CONFIG_FILE = "tokenizer_config.json"
 FAST_FILE = "tokenizer.json"
 ADDED_FILE = "added_tokens.json"
+SPECIAL_FILE = "special_tokens_map.json"
 ASSETS = "assets"
 SAVED = {MODEL_FILE, VOCABULARY_FILE, FAST_FILE, CONFIG_FILE}
 """All that a tokenizer's folder holds."""
@@ -42,11 +43,12 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     `tokenizer_config.json` beside the vocabulary is honoured: do_lower_case, keep_accents, strip_accents,
     tokenize_chinese_chars, replace_quotes. Google's archives have none: there the pieces of `vocab.txt` tell
     whether text is lowered. Where the class of transformers that it names takes `tokenizer.json` as it is,
-    that file is read and not `vocab.txt`.
+    that file is read and not the vocabulary beside it, unless that is a SentencePiece model saved here.
 
     Raises:
         TokenizerError: nothing there, several vocabularies, one that is damaged, added pieces whose ids do
-            not follow its own, or a class is named that may cut text otherwise, such as RoFormer's.
+            not follow its own, or a class is named that may cut text otherwise, such as RoFormer's, or a
+            `tokenizer.json` that is taken as it is puts other special pieces around texts.
     """
     path = standing(Path(path))
     if not path.exists():
@@ -55,17 +57,22 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
             where=path,
             remedy=f"Check the path of the tokenizer. {which(str(path))}",
         )
-    file = path if path.is_file() else _vocabulary_in(path)
+    file = path if path.is_file() else vocabulary_in(path)
     folder = file.parent
     config = _config(folder / CONFIG_FILE)
     if config.get("tokenizer_class") is None:
         told = _config(folder / "config.json").get("tokenizer_class")
         config = config | ({"tokenizer_class": told} if told else {})
+    if "added_tokens_decoder" not in config:  # else transformers does not look there either
+        config |= {name: x for name, x in _config(folder / SPECIAL_FILE).items() if name in LISTS}
     _check_class(config, folder)
-    if path != file and file.suffix == ".txt" and str(config.get("tokenizer_class")) in AS_IT_IS:
-        file = folder / FAST_FILE if (folder / FAST_FILE).is_file() else file
+    if path != file and (folder / FAST_FILE).is_file() and _as_it_is(config):
+        file = folder / FAST_FILE
     _check_size(file)
-    data = file.read_bytes()
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise TokenizerError(f"cannot be read ({error.strerror})", where=file) from error
     if not data.strip():
         raise TokenizerError("is empty", where=file, remedy="Copy the vocabulary of the model again")
     if file.suffix == ".json":
@@ -74,6 +81,13 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     if file.suffix == ".txt":
         return _wordpiece(data, config, added, file)
     return with_added(_sentencepiece(data, config, file), added, folder)
+
+
+def _as_it_is(config: dict[str, Any]) -> bool:
+    """Whether `tokenizer.json` counts and not a vocabulary beside it: for a class of transformers that takes
+    it as it is, but for a SentencePiece model of ours, which that file says less exactly."""
+    named = str(config.get("tokenizer_class")) in AS_IT_IS
+    return named and config.keys().isdisjoint(("keep_accents", "replace_quotes"))
 
 
 def _check_class(config: dict[str, Any], folder: Path) -> None:
@@ -202,7 +216,8 @@ def has_vocabulary(folder: Path) -> bool:
     return bool(_vocabularies(folder) or _vocabularies(folder / ASSETS))
 
 
-def _vocabulary_in(folder: Path) -> Path:
+def vocabulary_in(folder: Path) -> Path:
+    """The file with the pieces of the tokenizer that a folder holds. Raises as `load_tokenizer` does."""
     inside = folder / ASSETS
     return _one_of(inside if not _vocabularies(folder) and _vocabularies(inside) else folder)
 
@@ -253,7 +268,7 @@ def _config(file: Path) -> dict[str, Any]:
     _check_size(file)
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError, OSError) as error:
         raise TokenizerError(f"is not readable as JSON ({error})", where=file) from error
     if not isinstance(config, dict):
         raise TokenizerError("must hold a JSON object", where=file)

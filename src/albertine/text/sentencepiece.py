@@ -39,7 +39,8 @@ class SentencePieceTokenizer(Tokenizer):
         where: named in error messages.
 
     Raises:
-        TokenizerError: not a SentencePiece model, or one without the special pieces of ALBERT or XLNet.
+        TokenizerError: not a SentencePiece model, a damaged one, or one without the special pieces of ALBERT
+            or XLNet.
     """
 
     kind = "sentencepiece"
@@ -68,7 +69,14 @@ class SentencePieceTokenizer(Tokenizer):
         self._digit_comma = frozenset(i for i, piece in enumerate(self._pieces) if ends_in_digit_comma(piece))
         self._comma = self.piece_to_id(",")
         self._starts[[self._ids[piece.content] for piece in self.whole]] = True
-        self._open()
+        try:
+            self._open()
+        except ImportError:
+            raise
+        except Exception as error:  # of several kinds, as the libraries that read it have them
+            raise TokenizerError(
+                f"is not a whole SentencePiece model ({error})", where=where, remedy="Copy it again"
+            ) from error
 
     def _open(self) -> None:
         from sentencepiece import SentencePieceProcessor

@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import json
 import re
+import struct
 from pathlib import Path
 from typing import Any
 
 from albertine.errors import TokenizerError
 from albertine.text.added import Added, AddedPiece, added_pieces, appended, outside_error
 from albertine.text.cleaning import Cleaning
-from albertine.text.fast import DIGIT_COMMA_PENALTY, LONGEST_WORD
+from albertine.text.fast import DIGIT_COMMA_PENALTY, LONGEST_WORD, template
 from albertine.text.modelproto import SPACE, Piece, PieceType, ends_in_digit_comma, serialize
 from albertine.text.sentencepiece import ALBERT, XLNET, SentencePieceTokenizer
 from albertine.text.tokenizer import Tokenizer
@@ -41,6 +42,13 @@ _MARKS = "[\u0300-\u034e"
 """How a class of all combining marks begins, whatever the release of Unicode."""
 
 
+_DAMAGED = (
+    *(ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError),
+    struct.error,
+)
+"""What reading a file of another structure may end with; the last: a score that is no number."""
+
+
 def read_tokenizer_json(file: Path, config: dict[str, Any]) -> Tokenizer:
     """The tokenizer that a `tokenizer.json` of BERT's, ALBERT's or XLNet's kind describes.
 
@@ -52,12 +60,16 @@ def read_tokenizer_json(file: Path, config: dict[str, Any]) -> Tokenizer:
         config: the `tokenizer_config.json` beside it, whose settings of the family's pipeline come first.
 
     Raises:
-        TokenizerError: not such a file, another kind of model or treatment of text, or pieces added to the
-            vocabulary later.
+        TokenizerError: not such a file, another kind of model or treatment of text, added pieces whose ids do
+            not follow, or other special pieces around a text where the file is taken as it is.
     """
     try:
-        return _read(json.loads(file.read_text(encoding="utf-8")), config, file)
-    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+        tree = json.loads(file.read_text(encoding="utf-8"))
+        found = _read(tree, config, file)
+        if config.get("tokenizer_class") in AS_IT_IS:
+            _check_around(tree, found, file)
+        return found
+    except _DAMAGED as error:
         raise TokenizerError(f"is not a tokenizer of the tokenizers library ({error})", where=file) from error
 
 
@@ -106,6 +118,32 @@ def _steps(part: dict[str, Any] | None, inside: str) -> list[dict[str, Any]]:
     if part.get("type") == "Sequence":
         return [inner for step in part[inside] for inner in _steps(step, inside)]
     return [part]
+
+
+def _check_around(tree: dict[str, Any], tokenizer: Tokenizer, file: Path) -> None:
+    """Refuse special pieces around texts that are not ours; other classes of transformers put their own."""
+    steps = _steps(tree.get("post_processor"), "processors")
+    if not (len(steps) == 1 and _puts_ours(steps[0], tokenizer)):
+        kind = "BertTokenizer" if tokenizer.kind == "wordpiece" else "AlbertTokenizer"
+        kind = "XLNetTokenizer" if tokenizer.cls_last else kind
+        named = ", ".join(str(step.get("type")) for step in steps) or "none"
+        raise TokenizerError(
+            f"puts other special pieces around a text than {kind} does (post_processor: {named})",
+            where=file,
+            remedy=f'If the model was trained with those, write "tokenizer_class": "{kind}" into '
+            "tokenizer_config.json",
+        )
+
+
+def _puts_ours(step: dict[str, Any], tokenizer: Tokenizer) -> bool:
+    special = tokenizer.special
+    if step.get("type") == "BertProcessing":
+        ours = [special.cls, tokenizer.cls_id], [special.sep, tokenizer.sep_id]
+        return not tokenizer.cls_last and (step.get("cls"), step.get("sep")) == ours
+    wanted, listed = json.loads(template(tokenizer).__getstate__()), step.get("special_tokens", {})
+    return all(step.get(name) == wanted[name] for name in ("type", "single", "pair")) and all(
+        listed[name]["ids"] == piece["ids"] for name, piece in wanted["special_tokens"].items()
+    )
 
 
 def _wordpiece(

@@ -187,8 +187,11 @@ class CheckpointStore:
 
     def _sweep(self) -> None:
         for rest in self._beside():
-            if rest.suffix != ".part" and not _looks_whole(rest):
-                remove_folder(rest)  # an earlier version gave these names to half-written ones too
+            # An earlier version gave these names to half-written ones too; if this is killed, half of what it
+            # deletes has a name with one more dot.
+            half = rest.suffix != ".part" and not _looks_whole(rest)
+            if half or rest.name.startswith(".."):
+                remove_folder(rest)
         for name in {_name(rest) for rest in self._beside()}:
             recover(self.folder / name)
         for rest in self.folder.glob("step-*/.*.new"):
@@ -384,7 +387,7 @@ def checkpoint_bytes(model: nn.Module, moments: int = 2) -> int:
 
 def _name(path: Path) -> str:
     """`step-N` for a checkpoint and for what stands beside it."""
-    return path.name.removeprefix(".").partition(".")[0]
+    return path.name.lstrip(".").partition(".")[0]
 
 
 def _restate(path: Path, step: int, files: Mapping[str, bytes]) -> bool:

@@ -23,6 +23,10 @@ PATIENCE = timedelta(minutes=30)
 """How long a process waits for the others before it gives up."""
 
 
+LOCAL_RANKS = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK")
+"""Variables in which torchrun, Slurm and Open MPI tell a process its number on its machine."""
+
+
 @dataclass(frozen=True)
 class World:
     """One process among `size`.
@@ -112,7 +116,8 @@ def start(device: torch.device | str | None = None) -> World:
         RunError: torchrun's environment is incomplete, this machine has no such GPU, or another process has
             ended.
     """
-    local = int(os.environ.get("LOCAL_RANK", "0"))
+    told = next((os.environ[name] for name in LOCAL_RANKS if name in os.environ), None)
+    local = int(told or "0")
     place = torch.device(device) if device is not None else _default_device(local)
     if place.type == "cuda":
         place = _own_card(place, local)
@@ -120,11 +125,12 @@ def start(device: torch.device | str | None = None) -> World:
     if "WORLD_SIZE" not in os.environ or int(os.environ["WORLD_SIZE"]) == 1:
         return World(device=place)
     wanted = ["RANK", "MASTER_ADDR", "MASTER_PORT"]
-    if device is None and place.type == "cuda" and torch.cuda.device_count() > 1:
+    if device is None and place.type == "cuda" and torch.cuda.device_count() > 1 and told is None:
         wanted.append("LOCAL_RANK")  # else every process would take the first card
     if missing := [name for name in wanted if name not in os.environ]:
+        alone = ", or with one process a machine set LOCAL_RANK=0" if missing == ["LOCAL_RANK"] else ""
         raise RunError(
-            f"WORLD_SIZE is set and {', '.join(missing)} is not", remedy="Start the run with torchrun"
+            f"WORLD_SIZE is set and {', '.join(missing)} is not", remedy=f"Start the run with torchrun{alone}"
         )
     # Its functions take the group of the moment of the import as their default: imported later, as torch's
     # optimizers do on the way, they keep gloo's threads beyond `stop`, and a thread that lets go of a tensor
@@ -136,8 +142,15 @@ def start(device: torch.device | str | None = None) -> World:
     # NCCL is told its card; it would guess it at the first collective, and hang where it guesses wrong.
     card = place if place.type == "cuda" else None
     meet()
+    while _abandoned:
+        _abandoned.pop()
+        torch.distributed.destroy_process_group()
     torch.distributed.init_process_group(backend, timeout=PATIENCE, device_id=card)
     return World(torch.distributed.get_rank(), torch.distributed.get_world_size(), place)
+
+
+_abandoned: list[World] = []
+"""Whom `stop` did not wait for; a program that goes on leaves them before it joins others."""
 
 
 def check_cards(count: int) -> None:
@@ -166,7 +179,11 @@ def stop(world: World, *, broken: bool = False) -> None:
         broken: an error ends this process, perhaps alone. NCCL would wait for the others, which may wait for
             this one, and the message would never be said; the end of the process leaves without waiting.
     """
-    if world.size > 1 and not (broken and world.device.type == "cuda"):
+    if world.size == 1:
+        return
+    if broken and world.device.type == "cuda":
+        _abandoned.append(world)
+    else:
         torch.distributed.destroy_process_group()
 
 

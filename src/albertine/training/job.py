@@ -29,15 +29,17 @@ Drawn = tuple[Cursor, list[MicroBatch]]
 
 @dataclass
 class Clock:
-    """Where the run stands, for a stream of batches that follows it. The same on every rank.
+    """Where the run stands, for what follows it: its batches, and how it is judged. The same on every rank.
 
     Attributes:
         step: the step before which the stream was opened.
         progress: share of the run that was done when the last batch was taken from the stream.
+        cursor: after the last batch in use, when the model is judged.
     """
 
     step: int = 0
     progress: float = 0.0
+    cursor: Cursor | None = None
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ class Job:
         parts, adversary, instead: see `train_step`.
         branching: what a branch of another run may change; None where there are no branches.
         average: of the weights; it is evaluated, and kept as the best, instead of them.
-        clock: set by the loop, read by `batches` where the stream of them follows the run.
+        clock: set by the loop, read by `batches` and `evaluate` where they follow the run.
         carried: what `loss_fn` takes from step to step; None: every step begins anew.
         told: what the passes of a step told beside the loss.
     """

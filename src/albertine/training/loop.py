@@ -79,10 +79,11 @@ def _checked(
 
 
 def _over(job: Job, start: Start) -> bool:
-    """Whether the checkpoint is that of the end of the run, so that nothing is left to do or to write."""
+    """Whether the checkpoint is this run's and that of its end, so that nothing is left to do or to write."""
     state = start.state
     judged = job.evaluate is None or state.evaluated == state.step
-    return start.branch is None and judged and job.settings.progress(state.step, state.elapsed) >= 1
+    whole = judged and state.saved == state.step  # one of another folder is not saved in this one
+    return start.branch is None and whole and job.settings.progress(state.step, state.elapsed) >= 1
 
 
 class _Run:
@@ -216,6 +217,7 @@ class _Run:
 
     def _score(self, evaluate: Callable[[Callable[[], None]], Mapping[str, float]]) -> None:
         job, state = self.job, self.state
+        job.clock.cursor = state.cursor
         with self.recorder.paused():
             # The main process' on every rank: what ends a run must not hang on the last bits of each.
             own = evaluate(self.poll)

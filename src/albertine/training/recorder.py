@@ -100,7 +100,11 @@ class Recorder:
         self._alarms(row)  # remembered there; the next line of training is judged by them
         if not self.reads and (minute := onset_minute([row])) is not None:
             self.reads = True
-            self.say(f"the model reads: more than {ONSET:g} nats of context gain from minute {minute:.1f} on")
+            depth = ", computed as deep as its stage" if "stage_mask_loss" in scores else ""
+            self.say(
+                f"the model reads{depth}: more than {ONSET:g} nats of context gain from minute "
+                f"{minute:.1f} on"
+            )
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:

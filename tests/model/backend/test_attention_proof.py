@@ -61,4 +61,5 @@ def test_a_fixed_form_wins(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_this_machine_takes_is_told() -> None:
+    assert [each.kind for each in choices()][-2:] == ["training", "attention"]
     assert choices()[-1] == choice() and choice().form in ("products", "fused")

@@ -3,6 +3,8 @@ raises, and a compiled depth against the plain one."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
@@ -39,8 +41,8 @@ def by_mask(q_TND, k_TND, v_TND, cu_q, cu_k, longest_q, longest_k):
     return torch.einsum("ntu,und->tnd", weights, v_TND)
 
 
-def test_a_depth_is_compiled_for_all_depths_and_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once behind the embeddings and once behind another depth; with the gradients of plain torch."""
+def compiling(monkeypatch: pytest.MonkeyPatch) -> CompileCounterWithBackend:
+    """Depths are compiled here too, by a compiler that counts."""
     torch._dynamo.reset()
     counter = CompileCounterWithBackend("aot_eager")
     whole = torch.compile(cuda.plain_depth, dynamic=True, backend=counter)
@@ -48,26 +50,69 @@ def test_a_depth_is_compiled_for_all_depths_and_batches(monkeypatch: pytest.Monk
     monkeypatch.setattr(cuda, "PACKED_KERNEL", by_mask)
     monkeypatch.setattr(cuda, "HALF", (torch.float32,))
     monkeypatch.setattr(cuda.Traced, "attend", cuda.Cuda.attend)
+    return counter
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What we said; torch's compiler says much besides."""
+    return [record.getMessage() for record in caplog.records if record.name.startswith("albertine")]
+
+
+def test_a_depth_is_compiled_for_all_depths_and_batches(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once behind the embeddings and once behind another depth; with the gradients of plain torch."""
+    counter = compiling(monkeypatch)
     model = builders.model(SharingPlan.shared(5), hidden_act="gelu_new").train()
     model.encoder.backend = "cuda"
     for lengths in ([5, 9], [12, 3, 7], [20]):
         same_gradients(model, builders.packed(lengths))
-    assert 1 <= counter.frame_count <= 2
+    assert 1 <= counter.frame_count <= 2 and not told(caplog)
 
 
-@pytest.mark.parametrize("changes", [{"attention_probs_dropout_prob": 0.1}, {}])
-def test_what_the_padded_kernel_computes_is_not_compiled(
-    changes: dict[str, float], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", ["forward_pre", "forward", "full_backward_pre", "full_backward"])
+def test_a_hook_is_called_in_a_depth_that_was_compiled_before(
+    kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has other shapes for every batch, and would be compiled for each."""
+    """Kills: a probe that is never asked, as torch does not look again whether what it compiled has hooks."""
+    counter = compiling(monkeypatch)
+    model, batch = builders.model(SharingPlan.shared(3)).train(), builders.packed([5, 9])
+    model.encoder.backend, model.encoder.compiled = "cuda", True
+    calls: list[torch.nn.Module] = []
+
+    def learned() -> int:
+        calls.clear()
+        model.encoder(batch).last_hidden.sum().backward()
+        return len(calls)
+
+    learned()
+    layer = model.encoder.feed_forward[0].intermediate
+    handle = getattr(layer, f"register_{kind}_hook")(lambda module, *_: calls.append(module))
+    assert learned() == 3
+    handle.remove()
+    before = counter.frame_count
+    assert learned() == 0 and counter.frame_count == before  # compiled, and not anew
+
+
+@pytest.mark.parametrize("changes", [{"attention_probs_dropout_prob": 0.1}, {}, {"norm": "pre"}])
+def test_what_the_padded_kernel_computes_is_not_compiled(
+    changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It has other shapes for every batch, and would be compiled for each. Nor is what a depth has of its
+    own; that is told, once."""
 
     def missing(*_: object) -> None:
         raise AssertionError("compiled")
 
+    if "norm" in changes:
+        compiling(monkeypatch)
     monkeypatch.setattr(cuda, "_compiled_depth", missing)
     model = builders.model(**changes).train()  # in float32, and with dropout
     model.encoder.backend, model.encoder.compiled = "cuda", True
-    model.encoder(builders.packed([5, 9])).last_hidden.sum().backward()
+    cuda._say_left_out.cache_clear()
+    for _ in range(2):
+        model.encoder(builders.packed([5, 9])).last_hidden.sum().backward()
+    assert [line[:32] for line in told(caplog)] == ["training.compile leaves what is "]
 
 
 def on_meta(batch: Packed) -> Packed:
@@ -138,6 +183,21 @@ def test_rows_named_twice_stay_within_the_bound() -> None:
     every = torch.arange(12, device="meta").repeat(2)
     assert Rows.of(builders.packed([12]).to("meta")).select(every).rows.longest == 24
     assert Rows.of(builders.packed([12, 3]).to("meta")).select(every[:2]).rows.longest == 2
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_bfloat16_that_a_processor_does_not_have_is_told_once(
+    there: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    onednn._say_emulated.cache_clear()
+    monkeypatch.setattr(onednn, "fast_bfloat16", lambda device: there)
+    model = builders.model().train()
+    for precision in ("float32", "bfloat16", "bfloat16"):
+        model.precision = precision  # type: ignore[assignment]
+        model.encoder(builders.packed([5])).last_hidden.sum().backward()
+    told = [] if there else ["this processor has no bfloat16, and emulates it several times as slowly"]
+    assert [record.message.partition(" as it")[0] for record in caplog.records] == told
+    onednn._say_emulated.cache_clear()
 
 
 def test_compiling_on_a_processor_is_told_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -28,6 +28,7 @@ def nothing_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proof, "_chosen", {})
     monkeypatch.setattr(proof, "WIDTH", 96)
     proof.gains.cache_clear()
+    proof.int8_share.cache_clear()
     proof.many_rows_gain.cache_clear()
 
 
@@ -241,8 +242,9 @@ def test_int8_falls_back_to_what_is_best_in_float(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_products_that_gain_nothing_stay_in_float(
-    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """And a line says so, once a size."""
     with fixed(int8="unsigned"):
         entry = proof._choose("int8", dtype)
     with fixed(**{proof._name(dtype): "plain"}):
@@ -255,9 +257,30 @@ def test_products_that_gain_nothing_stay_in_float(
         (64, 64, 2.0, True),
     ):
         timed(monkeypatch, int8=rounding)
-        layer = prepared(torch.ones(outputs, inputs), torch.ones(outputs), form)
-        assert isinstance(layer, Int8Linear) == rounds, (inputs, outputs)
+        for _ in range(2):
+            layer = prepared(torch.ones(outputs, inputs), torch.ones(outputs), form)
+            assert isinstance(layer, Int8Linear) == rounds, (inputs, outputs)
         assert layer(torch.ones(2, inputs, dtype=dtype)).dtype == dtype
+    assert [record.getMessage() for record in caplog.records] == [
+        f"products in int8 of 256 numbers to 256 are computed in {proof._name(dtype)} here: int8 takes 2.0 "
+        "times as long"
+    ]
+
+
+def test_sizes_that_gain_nothing_are_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In `choices`, which measures them itself, and is not a line of every start."""
+    offered(monkeypatch, "float32", candidate("quick"))
+    offered(monkeypatch, "bfloat16", candidate("quick"))
+    offered(monkeypatch, "int8", candidate("rough"))
+    monkeypatch.setattr(proof, "TOLD", ((256, 256), (256, 512)))
+    timed(monkeypatch, quick=0.5, rough=0.5)
+    choices()
+    shares = {(256, 256): 1.2, (256, 512): 1.05}
+    monkeypatch.setattr(proof, "int8_share", lambda inputs, outputs, _: shares[inputs, outputs])
+    assert [choice.refused for choice in choices()] == [(), (), ((256, 256),)]
+    assert not caplog.records
 
 
 @pytest.mark.parametrize(("onednn", "many"), [(1.1, False), (0.95, False), (0.85, True)])

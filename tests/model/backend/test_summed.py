@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from albertine.model.backend import onednn
 from albertine.model.backend.summed import Product
 from tests.model.builders import model, packed
 
@@ -100,3 +101,20 @@ def test_a_frozen_encoder_still_passes_gradients_to_its_embeddings() -> None:
     assert made.encoder.embeddings.word.weight.grad is not None
     assert all(p.grad is None for p in made.encoder.attention.parameters())
     assert all(p.grad is not None for p in made.encoder.feed_forward.parameters())
+
+
+@pytest.mark.parametrize(
+    ("fused", "keys", "told"),
+    [
+        (True, 80, "biases within the products, attention by products from 80 keys on"),
+        (False, 0, "biases apart from the products, attention by products"),
+    ],
+)
+def test_what_training_in_bfloat16_takes_is_told(
+    fused: bool, keys: int, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onednn, "bias_is_fused", lambda: fused)
+    monkeypatch.setattr(onednn, "least_keys", lambda: keys)
+    choice = onednn.training_choice()
+    assert (choice.kind, choice.form) == ("training", told)
+    assert choice.kernel == ("mkldnn._linear_pointwise" if fused else "plain")

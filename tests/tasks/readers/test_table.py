@@ -173,8 +173,21 @@ def test_columns_without_a_header_line_have_numbers(tmp_path: Path) -> None:
     assert [r.get("title") for r in rows_of(path, header=("title", "class"))] == ["体验2D巅峰", "两岸"]
     with pytest.raises(DataError, match=r"a\.tsv:2: has no column `text`.*set task\.header=false"):
         next(rows_of(path, prefix="task.")).get("text")
+    with pytest.raises(DataError, match=r"or pass --no-header if its first line is a row"):
+        next(rows_of(path, prefix="--")).get("text")
     with pytest.raises(DataError, match=r"a\.tsv:1: has no column `text`; it has `1`, `2`\. .*by number"):
         next(rows_of(path, header=False)).get("text")
+
+
+def test_a_kind_of_task_is_named_where_there_are_settings(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{\n"data": [{"paragraphs": []}]}')
+    (tmp_path / "b.jsonl").write_text('{"data": [{"paragraphs": []}]}')
+    for prefix in ("task.", "--"):
+        with pytest.raises(DataError) as broken:
+            next(rows_of(tmp_path / "a.json", prefix=prefix))
+        with pytest.raises(DataError) as lacking:
+            next(rows_of(tmp_path / "b.jsonl", prefix=prefix)).get("text")
+        assert ["task.kind=answers" in str(e.value) for e in (broken, lacking)] == [prefix == "task."] * 2
 
 
 def test_nothing_is_said_of_the_header_line_where_it_is_one(tmp_path: Path) -> None:
@@ -310,6 +323,7 @@ def test_a_large_file_is_never_in_memory_as_one(tmp_path: Path, form: str) -> No
 def test_names_of_rows(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"id": 7}\n{"id": ""}\n{"text": "a"}\n{"id": null}\n{"id": "q-1"}\n')
     assert [row.name for row in rows_of(tmp_path / "a.jsonl")] == ["7", "1", "2", "3", "q-1"]
+    assert [row.named("text") for row in rows_of(tmp_path / "a.jsonl")] == ["0", "1", "a", "3", "4"]
 
 
 def test_whole_decimals_keep_their_digits() -> None:

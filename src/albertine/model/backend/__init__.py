@@ -106,11 +106,11 @@ def tokens_per_pass(device: torch.device | str) -> int:
 
 
 def choices() -> list[KernelChoice]:
-    """What this processor takes for each kind of product of inference, and for attention in bfloat16, found
-    out by measuring it."""
-    from albertine.model.backend import attention_proof, proof
+    """What this processor takes for each kind of product of inference and for attention in bfloat16, found
+    out by measuring it, and for training in bfloat16, by what it has."""
+    from albertine.model.backend import attention_proof, onednn, proof
 
-    return [*proof.choices(), attention_proof.choice()]
+    return [*proof.choices(), onednn.training_choice(), attention_proof.choice()]
 
 
 def _traced(form: Format | None = None) -> Backend:

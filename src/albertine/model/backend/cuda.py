@@ -15,8 +15,8 @@ from torch.func import functional_call
 
 from albertine.model.backend import computing
 from albertine.model.backend.base import Backend
-from albertine.model.backend.replay import replayed
-from albertine.model.backend.summed import SummedGradients
+from albertine.model.backend.replay import log, repeats, replayed
+from albertine.model.backend.summed import Once, SummedGradients, hooked
 from albertine.precision import Format
 
 if TYPE_CHECKING:
@@ -47,6 +47,12 @@ def packed_kernel(dtype: torch.dtype, head_size: int) -> Callable[..., Any] | No
     """The unpadded kernel where it knows such numbers and heads: half precision, heads of at most
     `WIDEST_HEAD`."""
     return PACKED_KERNEL if dtype in HALF and head_size <= WIDEST_HEAD else None
+
+
+def recordable(encoder: Any, form: Format) -> bool:
+    """Whether passes that learn can be recorded: of such an encoder, with attention unpadded, as tables of
+    padded attention would grow with what a batch is filled up with."""
+    return repeats(encoder) and packed_kernel(form.dtype, encoder.config.head_size) is not None
 
 
 def packed_kernel_for(
@@ -141,6 +147,7 @@ class Cuda(SummedGradients):
     def __init__(self, form: Format, compiled: bool = False) -> None:
         super().__init__(form)
         self._compiled = compiled
+        self._watched = Once[tuple[nn.Module, ...], bool](_watched)
 
     def attend(
         self, q_RND: Tensor, k_TND: Tensor, v_TND: Tensor, queries: Rows, keys: Rows, dropout: float
@@ -179,7 +186,11 @@ class Cuda(SummedGradients):
         block: Any = attention
         dropout = block.attention_dropout if block.training else 0.0
         packed = packed_kernel_for(x.dtype, block.head_size, queries, dropout) is not None
-        if not (self._compiled and packed and past is None and own is None and context is x):
+        plain = past is None and own is None and context is x
+        fits = packed and plain and not self._watched[attention, feed_forward]
+        if self._compiled and not fits and context is x:
+            _say_left_out()
+        if not (self._compiled and fits):
             return super().depth(attention, feed_forward, x, context, queries, keys, past, own)
         weights = [
             {name: self.cast(p, self.form.dtype) for name, p in block.named_parameters()}
@@ -187,6 +198,21 @@ class Cuda(SummedGradients):
         ]
         found: Tensor = _compiled_depth()(attention, feed_forward, *weights, x, queries)
         return found
+
+
+@cache
+def _say_left_out() -> None:
+    log.warning(
+        "training.compile leaves what is computed here as it is: depths are compiled in half precision, "
+        "without dropout of attention or relative positions, where all tokens see one another, and without "
+        "parameters of their own (as pre-norm has) or hooks"
+    )
+
+
+def _watched(blocks: tuple[nn.Module, ...]) -> bool:
+    """Whether there are hooks anywhere in these blocks: what is compiled is not asked again whether it has
+    some, and would go on without."""
+    return hooked(module for block in blocks for module in block.modules())
 
 
 @cache

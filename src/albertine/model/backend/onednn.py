@@ -12,20 +12,24 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from albertine.devices import fast_bfloat16
 from albertine.layout import Packed
 from albertine.model.backend.attention_proof import attends_by_products
 from albertine.model.backend.base import Backend
 from albertine.model.backend.cache import cached
 from albertine.model.backend.cpu_attention import attend, learns
+from albertine.model.backend.cpu_learning import least_keys
 from albertine.model.backend.fused import formula
 from albertine.model.backend.pieces_proof import with_pieces
-from albertine.model.backend.proof import LinearLayer, prepared
+from albertine.model.backend.proof import PLAIN, KernelChoice, LinearLayer, prepared
 from albertine.model.backend.summed import Once, OncePerPass, SummedGradients, bias_of, dense, runs, untouched
 from albertine.precision import Format
 
 if TYPE_CHECKING:
     from albertine.model.rows import Rows
 
+
+_log = logging.getLogger("albertine.model.backend")
 
 FEWEST = 16
 """Rows of which any number is one of few."""
@@ -100,6 +104,8 @@ class Training(Processor, SummedGradients):
     def __init__(self, form: Format, compiled: bool = False) -> None:
         if compiled:
             _say_uncompiled()
+        if form.dtype == torch.bfloat16 and not fast_bfloat16(torch.device("cpu")):
+            _say_emulated()
         fused = form.dtype == torch.bfloat16 and bias_is_fused()
         super().__init__(form, multiply_and_add if fused else F.linear)
 
@@ -109,8 +115,16 @@ class Training(Processor, SummedGradients):
 
 
 @cache
+def _say_emulated() -> None:
+    _log.warning(
+        "this processor has no bfloat16, and emulates it several times as slowly as it computes in float32; "
+        "training.precision=auto takes float32 here"
+    )
+
+
+@cache
 def _say_uncompiled() -> None:
-    logging.getLogger("albertine.model.backend").warning(
+    _log.warning(
         "training.compile does nothing on a processor: gradients are summed inside products there, which no "
         "compiler can do"
     )
@@ -191,3 +205,16 @@ def bias_is_fused() -> bool:
         return False
     exact = F.linear(x.float(), weight.float(), weight[:, 0].float())
     return bool((found.float() - exact).abs().max() <= 0.02 * exact.abs().max())
+
+
+def training_choice() -> KernelChoice:
+    """What training in bfloat16 takes here, by what torch and the processor have: nothing of it is timed, as
+    a run that is resumed has to compute the same bits."""
+    attention = (
+        f"attention by products from {least_keys()} keys on" if least_keys() else "attention by products"
+    )
+    if bias_is_fused():
+        return KernelChoice(
+            "training", f"biases within the products, {attention}", "mkldnn._linear_pointwise"
+        )
+    return KernelChoice("training", f"biases apart from the products, {attention}", PLAIN)

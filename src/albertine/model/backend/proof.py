@@ -64,6 +64,9 @@ LARGEST, SMALLEST = 1024, 1 << 16
 """Inputs and outputs up to which a product is timed to see whether int8 gains there; number of weights below
 which the time says nothing, and int8 is taken because it was asked for."""
 
+TOLD = ((256, 256), (256, 1024), (1024, 256), (768, 768), (768, 1024), (1024, 768))
+"""Inputs and outputs of the products of usual encoders, of which `choices` tells whether int8 gains there."""
+
 TOLERANCE = {"float32": 1e-5, "bfloat16": 0.02, "int8": 0.05}
 """Differences from plain operations in float32, as part of the largest value."""
 
@@ -98,6 +101,7 @@ class KernelChoice(NamedTuple):
         kind: "float32", "bfloat16" or "int8".
         form: name of the candidate. kernel: the operation of torch it stands on.
         seconds: that it took. plain: that the operations it replaces took. Both 0 if nothing was measured.
+        refused: of `TOLD` the sizes at which int8 gains nothing, so that they stay in the activations' dtype.
     """
 
     kind: str
@@ -105,6 +109,7 @@ class KernelChoice(NamedTuple):
     kernel: str
     seconds: float = 0.0
     plain: float = 0.0
+    refused: tuple[tuple[int, int], ...] = ()
 
 
 class PlainLinear:
@@ -180,9 +185,13 @@ def prepared(weight: Tensor, bias: Tensor, form: Format) -> LinearLayer:
 
 def choices() -> list[KernelChoice]:
     """What is taken on this processor for each kind of product; of int8 with the dtype that it has here."""
-    kinds = [("float32", torch.float32), ("bfloat16", torch.bfloat16)]
-    kinds.append(("int8", compute_format("int8", torch.empty(0)).dtype))
-    return [_choose(*each)[1] for each in kinds]
+    dtype = compute_format("int8", torch.empty(0)).dtype
+    kinds = [("float32", torch.float32), ("bfloat16", torch.bfloat16), ("int8", dtype)]
+    *found, int8s = [_choose(*each)[1] for each in kinds]
+    if "int8" in _fixed or _same(dtype):
+        return [*found, int8s]
+    refused = (size for size in TOLD if int8_share(*size, dtype) > WORSE)
+    return [*found, int8s._replace(refused=tuple(refused))]
 
 
 @contextmanager
@@ -206,27 +215,43 @@ def forget() -> None:
     """Try again at the next use. For tests."""
     _chosen.clear()
     gains.cache_clear()
+    int8_share.cache_clear()
     many_rows_gain.cache_clear()
 
 
 @cache
 def gains(inputs: int, outputs: int, dtype: torch.dtype) -> bool:
     """Whether a product of that size is faster in int8 than in `dtype`: with few outputs, rounding the rows
-    takes longer than it saves.
+    takes longer than it saves. Where it is not, a line in the log says so.
 
     A little slower counts as a gain: many rows at once gain more, and noise should not decide what is
     rounded.
     """
-    forms = [_choose(kind, dtype)[0] for kind in (_name(dtype), "int8")]
-    if forms[0] is forms[1]:
+    if _same(dtype):
         return False
+    share = int8_share(inputs, outputs, dtype)
+    if share > WORSE:
+        told = "products in int8 of %d numbers to %d are computed in %s here: int8 takes %.1f times as long"
+        _log.warning(told, inputs, outputs, _name(dtype), share)
+    return share <= WORSE
+
+
+def _same(dtype: torch.dtype) -> bool:
+    """Whether int8 was refused whatever the size, as no form of it gains."""
+    return _choose(_name(dtype), dtype)[0] is _choose("int8", dtype)[0]
+
+
+@cache
+def int8_share(inputs: int, outputs: int, dtype: torch.dtype) -> float:
+    """The time of a product of that size in int8, as part of its time in `dtype`."""
+    forms = [_choose(kind, dtype)[0] for kind in (_name(dtype), "int8")]
     weight = torch.full((outputs, inputs), 0.5, dtype=torch.float32)
     x = torch.full((ROWS["int8"][0], inputs), 0.5, dtype=dtype)
     with torch.inference_mode():
         layers = [form.make(weight, weight[:, 0], dtype) for form in forms]
         ways = {name: partial(layer, x) for name, layer in zip(("float", "int8"), layers, strict=True)}
         times = least_seconds(ways, lambda t: t["int8"] <= WORSE * t["float"], rounds=2)
-    return times["int8"] <= WORSE * times["float"]
+    return times["int8"] / times["float"]
 
 
 @cache

@@ -18,14 +18,15 @@ from albertine.errors import DataError
 from albertine.inference.windows import Reading
 from albertine.settings import Settings
 from albertine.tasks.answer import Answer, Question, windows_to_learn
-from albertine.tasks.choice import Examples, Known, TaskChoice
+from albertine.tasks.choice import Examples, Known, OwnForm, TaskChoice
 from albertine.tasks.encoded import Encoded
-from albertine.tasks.family import Family
+from albertine.tasks.family import Family, Fields
 from albertine.tasks.joint import AnswerOrNot, of_folder
 from albertine.tasks.readers.files import File, whole_json
-from albertine.tasks.readers.table import Row, first_fields, rows_of
+from albertine.tasks.readers.table import Row, first_fields
+from albertine.tasks.readers.values import text_in
 from albertine.tasks.registry import Columns, Dataset, Rules, Split
-from albertine.tasks.sources import Data, Lost, check_told, files_of
+from albertine.tasks.sources import Data, Lost, check_told, files_of, rows_in
 from albertine.text.tokenizer import Tokenizer
 
 SCORES: Mapping[Rules, tuple[str, ...]] = {
@@ -41,14 +42,14 @@ FLAT = Columns(text="context", pair="question", label="answers")
 """The columns of flat rows of questions, as `datasets` has them for SQuAD."""
 
 
-def squad_file(path: File) -> Iterator[Question]:
-    """The questions of a file.
+def squad_file(path: File, encoding: str = "utf-8", prefix: str = "task.") -> Iterator[Question]:
+    """The questions of a file. Arguments as `whole_json`.
 
     Raises:
         DataError: it is not in SQuAD's format.
     """
     try:
-        tree = whole_json(path)
+        tree = whole_json(path, encoding, prefix)
     except DataError as error:
         if error.remedy is not None:
             raise
@@ -88,7 +89,7 @@ def flat_questions(rows: Iterable[Row], columns: Columns) -> Iterator[Question]:
             if isinstance(answers, dict):
                 pairs = zip(answers["text"], answers["answer_start"], strict=True)
                 answers = [{"text": text, "answer_start": start} for text, start in pairs]
-            asked = {"id": row.name, "question": row.text(pair), "answers": answers}
+            asked = {"id": row.named(columns.id), "question": row.text(pair), "answers": answers}
             yield _question(row.text(columns.text), asked | {"is_impossible": answers == []}, row.where)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(
@@ -98,28 +99,29 @@ def flat_questions(rows: Iterable[Row], columns: Columns) -> Iterator[Question]:
             ) from error
 
 
-def questions_in(dataset: Dataset, path: File, split: Split) -> Iterator[Question]:
-    """The questions of a file: flat rows, or SQuAD's own format."""
-    if dataset.reader == "squad":
-        return squad_file(path)
-    first = first_fields(path, dataset.encoding, "task.")
-    columns = flat_columns(dataset, split)
-    if first is None or (first and is_tree(first, columns.text, columns.pair)):
-        return squad_file(path)
-    return flat_questions(rows_of(path, encoding=dataset.encoding, prefix="task."), columns)
+def in_squads_form(
+    path: File, columns: Columns | Fields, encoding: str, prefix: str
+) -> Iterator[Question] | None:
+    """The questions of a file in SQuAD's own format; None: it has flat rows, which may have a column `data`
+    too."""
+    first = first_fields(path, encoding, prefix)
+    flat = (FLAT.text, FLAT.pair, columns.text, columns.pair)
+    tree = first is None or ("data" in first and first.keys().isdisjoint(flat))
+    return squad_file(path, encoding, prefix) if tree else None
 
 
-def is_tree(first: Mapping[str, Any], *columns: str | None) -> bool:
-    """Whether the first object of a file is SQuAD's own tree, and no row with a column of questions.
-
-    Args:
-        columns: that are named, beside the usual ones.
-    """
-    return first.keys().isdisjoint((FLAT.text, FLAT.pair, *columns))
+def questions_in(
+    dataset: Dataset, path: File, split: Split, own_form: OwnForm = in_squads_form
+) -> Iterator[Question]:
+    """The questions of a file: flat rows, or one of the forms that `own_form` knows."""
+    columns, how = flat_columns(dataset, split), (dataset.encoding, "task.")
+    own = squad_file(path, *how) if dataset.reader == "squad" else own_form(path, columns, *how)
+    return flat_questions(rows_in(dataset, path, split), columns) if own is None else own
 
 
 def _question(passage: str, asked: dict[str, Any], where: str) -> Question:
-    name, question, given = str(asked["id"]), asked["question"], asked.get("answers")
+    passage, question = text_in(passage), text_in(asked["question"])
+    name, given = str(asked["id"]), asked.get("answers")
     if asked.get("is_impossible"):
         return Question(name, question, passage, (), where)  # "plausible" answers are wrong ones
     if given is None or (not given and "is_impossible" not in asked):
@@ -207,6 +209,7 @@ class AnswersTask(TaskChoice):
     readers = ("squad",)
     labelled = False
     read: ClassVar = staticmethod(read)
+    in_own_form: ClassVar = staticmethod(in_squads_form)
 
     answer: AnswerChoice = AnswerChoice()
 

@@ -15,11 +15,12 @@ from pydantic import Field
 
 from albertine.errors import DataError
 from albertine.tasks.choice import Examples, Known, PooledTask
-from albertine.tasks.choose import Choice, Choose, of_folder, options_of
+from albertine.tasks.choose import Choice, Choose, checked_options, of_folder
 from albertine.tasks.encoded import Encoded
-from albertine.tasks.family import Family
+from albertine.tasks.family import Family, Fields
 from albertine.tasks.readers.files import LIMITS, File, find, parsed, unpacked, whole, whole_json
-from albertine.tasks.readers.table import Row
+from albertine.tasks.readers.table import Row, first_fields
+from albertine.tasks.readers.values import text_in
 from albertine.tasks.registry import Column, Columns, Dataset, Split
 from albertine.tasks.sources import Lost, blank, files_of, rows_in
 from albertine.text.streams import tar_members
@@ -30,8 +31,8 @@ LETTERS = string.ascii_uppercase
 
 def _race(dataset: Dataset, folder: Path, split: Split) -> Iterator[Choice]:
     """Its `files` are folders of one file a passage."""
-    for name, text in _race_files(folder, [str(level) for level in dataset.files[split]]):
-        yield from _passage(parsed(text, name), name)
+    for name, content in _race_files(folder, [str(level) for level in dataset.files[split]]):
+        yield from _passage(parsed(content, name, dataset.encoding), name)
 
 
 def _race_files(folder: Path, levels: Sequence[str]) -> Iterator[tuple[str, bytes]]:
@@ -50,10 +51,10 @@ def _race_files(folder: Path, levels: Sequence[str]) -> Iterator[tuple[str, byte
                 yield member.name, whole(member)
 
 
-def race_folder(folder: Path) -> Iterator[Choice]:
+def _race_folder(folder: Path, encoding: str, prefix: str) -> Iterator[Choice]:
     """The questions of all passages in a folder and those below it, such as RACE/test or RACE/test/high."""
     for path in sorted(folder.rglob("*.txt"), key=lambda p: (p.parent, len(p.name), p.name)):
-        yield from _passage(parsed(path.read_bytes(), str(path)), str(path))
+        yield from _passage(parsed(path.read_bytes(), str(path), encoding, prefix), str(path))
 
 
 def _passage(tree: Any, where: str) -> Iterator[Choice]:
@@ -61,36 +62,46 @@ def _passage(tree: Any, where: str) -> Iterator[Choice]:
         group = "high" if "high" in tree["id"] else "middle"
         answers = tree.get("answers") or [None] * len(tree["questions"])
         for i, (question, options) in enumerate(zip(tree["questions"], tree["options"], strict=True)):
-            answer = None if answers[i] is None else LETTERS.index(answers[i])
-            yield _checked(
-                Choice(f"{tree['id']}-{i}", tree["article"], question, tuple(options), answer, where, group)
-            )
+            texts = checked_options(options, where, f"options[{i}]")
+            answer = None if answers[i] is None else list(LETTERS[: len(texts)]).index(answers[i])
+            passage, asked = text_in(tree["article"]), text_in(question)
+            yield Choice(f"{tree['id']}-{i}", passage, asked, texts, answer, where, group)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DataError(f"is not a RACE passage ({error})", where=where) from error
 
 
-def dialogues(path: File) -> Iterator[Choice]:
+def dialogues(path: File, encoding: str = "utf-8", prefix: str = "task.") -> Iterator[Choice]:
     """A list of [lines, questions, id]; a name such as `c3-m-dev.json` tells a group."""
     group = Path(str(path)).name.split("-")[1:2]
     try:
-        for lines, questions, name in whole_json(path):
+        for lines, questions, name in whole_json(path, encoding, prefix):
             yield from _questions("\n".join(lines), questions, name, str(path), group)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        what = "is not a list of [lines of a passage, its questions, its name]"
-        raise DataError(f"{what} ({error!r:.80})", where=str(path)) from error
+        raise DataError(
+            f"is not a list of [lines of a passage, its questions, its name] ({error!r:.80})",
+            where=str(path),
+            remedy="Choices are such a list, as DREAM and C3 have it, or an object a line with its options",
+        ) from error
 
 
 def _questions(
     passage: str, questions: list[dict[str, Any]], name: str, where: str, group: list[str]
 ) -> Iterator[Choice]:
     for i, asked in enumerate(questions):
-        options = tuple(asked["choice"])
-        given = asked.get("answer")
+        options, given = asked["choice"], asked.get("answer")
+        texts = checked_options(options, where, f"choice of question {i} of {name}")
         if given is not None and given not in options:
             raise DataError(f"question {i} of {name}: `{given}` is not one of its options", where=where)
         answer = None if given is None else options.index(given)
         named = "-".join([*group, name, str(i)])
-        yield _checked(Choice(named, passage, asked["question"], options, answer, where, "".join(group)))
+        yield Choice(named, passage, text_in(asked["question"]), texts, answer, where, "".join(group))
+
+
+def in_own_form(path: File, columns: Columns | Fields, encoding: str, prefix: str) -> Iterator[Choice] | None:
+    """The questions of a folder of RACE, or of dialogues; None: it is a table."""
+    if isinstance(path, Path) and path.is_dir():
+        return _race_folder(path, encoding, prefix)
+    return dialogues(path, encoding, prefix) if first_fields(path, encoding, prefix) is None else None
 
 
 def read(dataset: Dataset, folder: Path, split: Split) -> Iterator[Choice]:
@@ -98,23 +109,22 @@ def read(dataset: Dataset, folder: Path, split: Split) -> Iterator[Choice]:
     if dataset.reader == "race":
         yield from _race(dataset, folder, split)
         return
+    columns, how = dataset.columns_of(split), (dataset.encoding, "task.")
     for path in files_of(dataset, folder, split):
-        if dataset.reader == "dialogues":
-            yield from dialogues(path)
-        else:
-            yield from own_choices(rows_in(dataset, path, split), dataset.columns_of(split))
+        told = dataset.reader == "dialogues"
+        own = dialogues(path, *how) if told else in_own_form(path, columns, *how)
+        yield from own_choices(rows_in(dataset, path, split), columns) if own is None else own
 
 
 def own_choices(rows: Iterable[Row], columns: Columns) -> Iterator[Choice]:
     """Rows of a table: text, question, a list of options, and the right one by its words, its number from 0
     or its letter from A."""
     for row in rows:
-        texts = options_of(row, columns.options)
+        given = row.get(columns.options)
+        texts = checked_options(given, row.where, columns.options)
         question = "" if columns.pair is None else row.text(columns.pair)
-        answer = (
-            None if columns.label is None else _answer(row, columns.label, texts, row.get(columns.options))
-        )
-        yield _checked(Choice(row.name, row.text(columns.text), question, texts, answer, row.where))
+        answer = None if columns.label is None else _answer(row, columns.label, texts, given)
+        yield Choice(row.named(columns.id), row.text(columns.text), question, texts, answer, row.where)
 
 
 def _answer(row: Row, label: str, options: tuple[str, ...], given: list[Any]) -> int | None:
@@ -136,14 +146,6 @@ def _answer(row: Row, label: str, options: tuple[str, ...], given: list[Any]) ->
     )
 
 
-def _checked(choice: Choice) -> Choice:
-    if len(choice.options) < 2:
-        raise DataError(f"question {choice.name} has fewer than two options", where=choice.where)
-    if choice.label is not None and not 0 <= choice.label < len(choice.options):
-        raise DataError(f"question {choice.name} has no option {choice.label}", where=choice.where)
-    return choice
-
-
 class OptionsTask(PooledTask):
     """One of several options."""
 
@@ -151,6 +153,7 @@ class OptionsTask(PooledTask):
     usual = ("accuracy",)
     readers = ("race", "dialogues")
     read: ClassVar = staticmethod(read)
+    in_own_form: ClassVar = staticmethod(in_own_form)
 
     options: Column = Field("options", description="own files: field of the list of options")
 

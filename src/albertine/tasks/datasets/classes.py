@@ -36,16 +36,15 @@ def read(dataset: Dataset, folder: Path, split: Split) -> Iterator[Example]:
         DataError: the file or a column is missing, or a value is not what it should be.
     """
     columns, layout = dataset.columns_of(split), LAYOUTS.get(dataset.layout or "")
-    for row in all_rows(dataset, folder, split):
+    for row in all_rows(dataset, folder, split, broken=True):
         if dataset.ragged and not row.fields:
             yield Example(str(row.number), "", None, BROKEN, row.where)
             continue
         if layout is not None:
             row = layout(row)
         text, pair = row.text(columns.text), None if columns.pair is None else row.text(columns.pair)
-        name = str(row.number) if row.told(columns.id) is None else row.text(columns.id)
         label = _label(dataset, columns.label, row, untold=split == "test")
-        yield Example(name, text, pair, label, row.where)
+        yield Example(row.named(columns.id), text, pair, label, row.where)
 
 
 def kept(dataset: Dataset, examples: Iterable[Example]) -> list[Example]:

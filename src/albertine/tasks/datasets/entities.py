@@ -15,20 +15,23 @@ from albertine.errors import DataError
 from albertine.inference.tags import Entity, bio_spans, tags_of, types_of
 from albertine.tasks.choice import Known, TaskChoice
 from albertine.tasks.examples import Example
-from albertine.tasks.family import Family
+from albertine.tasks.family import Family, Fields
 from albertine.tasks.readers.conll import checked_tag, sentences, spaced
 from albertine.tasks.readers.files import File
 from albertine.tasks.readers.table import Row, form_of
-from albertine.tasks.registry import Dataset, Split
+from albertine.tasks.registry import Columns, Dataset, Split
 from albertine.tasks.sources import check_known, files_of, rows_in
 from albertine.tasks.tag import Tag, of_folder
 from albertine.text.tokenizer import Tokenizer
 
 
-def own_conll(path: File, encoding: str = "utf-8") -> Iterator[Example]:
-    """The texts of a file in CoNLL's format, with their entities if it has tags."""
-    for number, found in enumerate(sentences(path, encoding)):
-        yield _joined(str(number), *found)
+def in_own_form(
+    path: File, columns: Columns | Fields, encoding: str, prefix: str
+) -> Iterator[Example] | None:
+    """The texts of a file in CoNLL's format, with their entities if it has tags; None: it is a table."""
+    if form_of(path) != "tsv":
+        return None
+    return (_joined(str(number), *found) for number, found in enumerate(sentences(path, encoding, prefix)))
 
 
 def _joined(name: str, words: list[str], tags: Sequence[str] | None, where: str) -> Example:
@@ -58,51 +61,62 @@ def read(dataset: Dataset, folder: Path, split: Split) -> Iterator[Example]:
     """The texts of a split of a data set."""
     columns = dataset.columns_of(split)
     for path in files_of(dataset, folder, split):
-        if form_of(path) == "tsv":
-            yield from own_conll(path, dataset.encoding)
+        if (own := in_own_form(path, columns, dataset.encoding, "task.")) is not None:
+            yield from own
         elif dataset.reader == "cluener":
             for row in rows_in(dataset, path, split):
-                yield _checked(Example(row.name, row.text(columns.text), None, _inclusive(row), row.where))
+                name, text = row.named(columns.id), row.text(columns.text)
+                yield _checked(Example(name, text, None, _inclusive(row), row.where))
         else:
-            yield from own_entities(rows_in(dataset, path, split), columns.text, columns.label or "")
+            yield from _own_entities(rows_in(dataset, path, split), columns)
 
 
-def own_entities(rows: Iterable[Row], text: str, label: str) -> Iterator[Example]:
+def _own_entities(rows: Iterable[Row], columns: Columns) -> Iterator[Example]:
     """A user's rows: a text, and its entities as a list of [type, first character, end (exclusive)]; or a
     list of words and their tags."""
+    label = columns.label or ""
     for row in rows:
-        value = row.told(label)
-        if isinstance(row.get(text), list):
-            yield _of_words(row, text, label)
-            continue
-        entities = (
-            None if value is None else tuple(_entity(item, label, row) for item in _list(value, label, row))
-        )
-        yield _checked(Example(row.name, row.text(text), None, entities, row.where))
+        name, told, words = row.named(columns.id), row.told(label), words_of(row, columns.text)
+        if words is None:
+            text = row.text(columns.text)
+            entities = None if told is None else _entities(told, label, row.where)
+            yield _checked(Example(name, text, None, entities, row.where))
+        else:
+            tags = None if told is None else _tags(told, label, len(words), row.where)
+            yield _joined(name, words, tags, row.where)
 
 
-def _of_words(row: Row, text: str, label: str) -> Example:
-    words, tags = row.get(text), row.told(label)
+def words_of(row: Row, column: str) -> list[str] | None:
+    """The words of a row whose text is a list of them, else None.
+
+    Raises:
+        DataError: it is a list of something else.
+    """
+    words = row.fields.get(column)
+    if not isinstance(words, list):
+        return None
     if not all(isinstance(word, str) and word for word in words):
-        raise DataError(f"`{text}` is a list, and not of words", where=row.where)
-    if tags is None:
-        return _joined(row.name, words, None, row.where)
-    if not isinstance(tags, list) or len(tags) != len(words):
-        raise DataError(f"`{label}` has no tag for every one of the {len(words)} words", where=row.where)
-    return _joined(row.name, words, [checked_tag(str(tag), row.where) for tag in tags], row.where)
+        raise DataError(f"`{column}` is a list, not text, and not of words", where=row.where)
+    return words
 
 
-def _list(value: Any, label: str, row: Row) -> list[Any]:
-    if not isinstance(value, list):
-        raise DataError(f"`{label}` is not a list of [type, first, end]", where=row.where)
-    return value
+def _tags(told: Any, label: str, count: int, where: str) -> list[str]:
+    if not isinstance(told, list) or len(told) != count:
+        raise DataError(f"`{label}` has no tag for every one of the {count} words", where=where)
+    return [checked_tag(str(tag), where) for tag in told]
 
 
-def _entity(item: Any, label: str, row: Row) -> Entity:
+def _entities(told: Any, label: str, where: str) -> tuple[Entity, ...]:
+    if not isinstance(told, list):
+        raise DataError(f"`{label}` is not a list of [type, first, end]", where=where)
+    return tuple(_entity(item, label, where) for item in told)
+
+
+def _entity(item: Any, label: str, where: str) -> Entity:
     match item:
         case [str(kind), int(first), int(end)]:
             return kind, first, end
-    raise DataError(f"`{label}` holds {item!r:.60}, not [type, first, end]", where=row.where)
+    raise DataError(f"`{label}` holds {item!r:.60}, not [type, first, end]", where=where)
 
 
 def _checked(found: Example) -> Example:
@@ -138,7 +152,9 @@ class EntitiesTask(TaskChoice):
     usual = ("entity_f1",)
     further = ("entity_macro_f1",)
     readers = ("cluener",)
+    paired = False
     read: ClassVar = staticmethod(read)
+    in_own_form: ClassVar = staticmethod(in_own_form)
 
     tags: Literal["bio", "bioes"] = Field(
         "bio", description="mark the first token, or also the last and an only one"

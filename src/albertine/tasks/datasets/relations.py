@@ -20,7 +20,7 @@ from albertine.tasks.examples import Example
 from albertine.tasks.family import Family
 from albertine.tasks.readers.files import NotThere, find, parsed, text_lines
 from albertine.tasks.readers.table import Row
-from albertine.tasks.registry import Dataset, Split
+from albertine.tasks.registry import Columns, Dataset, Split
 from albertine.tasks.relate import Relate, of_folder
 from albertine.tasks.relation_rows import Related
 from albertine.tasks.sources import Lost, all_rows, check_known
@@ -29,42 +29,47 @@ from albertine.text.tokenizer import Tokenizer
 SCHEMAS = "all_50_schemas"
 
 
-OWN = "A triple is [subject, predicate, object], three texts"
-DUIE = 'A triple is {"subject": …, "predicate": …, "object": …}, three texts'
-"""The forms in which a file writes a triple, in words."""
+FORMS = (
+    "A triple is [subject, predicate, object], three texts, or as DuIE has it "
+    '{"subject": …, "predicate": …, "object": …}'
+)
+"""In which a file writes a triple, in words."""
 
 
 def read(dataset: Dataset, folder: Path, split: Split) -> Iterator[Example]:
     """The texts of a split of a data set."""
-    columns, duie = dataset.columns_of(split), dataset.reader == "duie"
+    columns = dataset.columns_of(split)
     for row in all_rows(dataset, folder, split):
-        yield _sentence(row, columns.text, columns.label or "", DUIE if duie else OWN)
+        yield _sentence(row, columns)
 
 
-def _sentence(row: Row, text: str, label: str, form: str) -> Example:
-    words, value = row.text(text), row.told(label)
-    if not words.strip():
-        raise DataError(f"`{text}` is empty", where=row.where, remedy="Leave the line out")
+def _sentence(row: Row, columns: Columns) -> Example:
+    text, label = row.text(columns.text), columns.label or ""
+    value = row.told(label)
+    if not text.strip():
+        raise DataError(f"`{columns.text}` is empty", where=row.where, remedy="Leave the line out")
     if value is not None and not isinstance(value, list):
-        raise DataError(f"`{label}` is not a list of triples", where=row.where, remedy=form)
-    triples = None if value is None else tuple(_triple(item, label, row, form) for item in value)
-    return Example(row.name, words, None, triples, row.where)
+        raise DataError(f"`{label}` is not a list of triples", where=row.where, remedy=FORMS)
+    triples = None if value is None else tuple(_triple(item, label, row.where) for item in value)
+    return Example(row.named(columns.id), text, None, triples, row.where)
 
 
-def _triple(item: Any, label: str, row: Row, form: str) -> Triple:
+def _triple(item: Any, label: str, where: str) -> Triple:
     match item:
-        case [str(subject), str(predicate), str(thing)] if form == OWN:
+        case [str(subject), str(predicate), str(thing)]:
             pass
-        case {"subject": str(subject), "predicate": str(predicate), "object": str(thing)} if form == DUIE:
+        case {"subject": str(subject), "predicate": str(predicate), "object": str(thing)}:
             pass
         case _:
-            raise DataError(f"`{label}` holds {item!r:.80}", where=row.where, remedy=form)
+            raise DataError(f"`{label}` holds {item!r:.80}", where=where, remedy=FORMS)
     if not predicate.strip():
-        raise DataError(f"`{label}` holds a triple without a predicate", where=row.where, remedy=form)
+        raise DataError(f"`{label}` holds a triple without a predicate", where=where, remedy=FORMS)
     return subject, predicate, thing
 
 
-def predicate_names(train: Sequence[Example], folder: Path | None) -> tuple[str, ...]:
+def predicate_names(
+    train: Sequence[Example], folder: Path | None, encoding: str = "utf-8"
+) -> tuple[str, ...]:
     """The predicates in the order of their numbers: that of the schemas where the folder has them, else those
     of the training file, sorted.
 
@@ -74,7 +79,7 @@ def predicate_names(train: Sequence[Example], folder: Path | None) -> tuple[str,
     found = sorted(predicate for e in train for predicate in predicates_of(e))
     if folder is not None:
         with suppress(NotThere):
-            schemas = text_lines(find(folder, SCHEMAS))
+            schemas = text_lines(find(folder, SCHEMAS), encoding)
             found = [_predicate(line, where) for where, line in schemas if line.strip()]
     if not found:
         raise DataError(
@@ -102,12 +107,13 @@ class RelationsTask(TaskChoice):
 
     kind: Literal["relations"]
     usual = ("triple_f1", "triple_precision", "triple_recall")
-    readers = ("duie",)
+    paired = False
     read: ClassVar = staticmethod(read)
 
     def family(self, splits: dict[str, list[Any]], tokenizer: Tokenizer, known: Family | None) -> Family:
         place = None if self.dataset is None else self.place
-        predicates = predicate_names(splits["train"], place) if known is None else known.labels
+        encoding = self.data.encoding
+        predicates = predicate_names(splits["train"], place, encoding) if known is None else known.labels
         check_known("predicate", splits, predicates_of, predicates)
         if isinstance(known, Relate):
             return replace(known, max_length=self.max_length, metrics=self.metrics)

@@ -41,8 +41,6 @@ def read(dataset: Dataset, folder: Path, split: Split, *, alone: bool = False) -
     columns, learned = dataset.columns_of(split), split == "train"
     pair, label, negative = columns.pair, columns.label or "", columns.negative if learned else None
     for row in all_rows(dataset, folder, split):
-        if dataset.ragged and not row.fields:
-            continue
         first = row.text(columns.text)
         lacks = pair is None or pair not in row.fields
         second = first if alone and learned and lacks else row.text(pair or "")
@@ -51,7 +49,7 @@ def read(dataset: Dataset, folder: Path, split: Split, *, alone: bool = False) -
         scale = dataset.scores or UNIT
         score = _score(row.text(label).strip(), label, scale, row.where) if told and not left_out else None
         third = row.text(negative) if negative is not None and row.get(negative) is not None else ""
-        name = str(row.number) if row.told(columns.id) is None else row.text(columns.id)
+        name = row.named(columns.id)
         yield Likeness(name, first, second, score, row.where, third if third.strip() else None, left_out)
 
 

@@ -16,14 +16,14 @@ from albertine.errors import DataError
 from albertine.inference.search import Search
 from albertine.tasks.answer import Question
 from albertine.tasks.choice import Examples, Known, TaskChoice
-from albertine.tasks.datasets.answer import flat_columns, questions_in
+from albertine.tasks.datasets.answer import flat_columns, in_squads_form, questions_in
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.examples import Example
-from albertine.tasks.family import Family
+from albertine.tasks.family import Family, Fields
 from albertine.tasks.generate import Read, Room, Write, asked_once, of_folder
 from albertine.tasks.readers.files import File
 from albertine.tasks.readers.table import Row, first_fields, rows_of
-from albertine.tasks.registry import SPLITS, Dataset, Split
+from albertine.tasks.registry import SPLITS, Columns, Dataset, Split
 from albertine.tasks.sources import Lost, all_rows, check_told, files_of
 from albertine.text.tokenizer import Tokenizer
 
@@ -65,15 +65,23 @@ def joined(words: Sequence[str]) -> str:
     return text
 
 
+def in_own_form(
+    path: File, columns: Columns | Fields, encoding: str, prefix: str
+) -> Iterator[Question] | None:
+    """The questions of a file in WebQA's format or SQuAD's own, told apart by its first line; None: it has
+    flat rows."""
+    if "evidences" in (first_fields(path, encoding, prefix) or ()):
+        return webqa_file(path, encoding, prefix)
+    return in_squads_form(path, columns, encoding, prefix)
+
+
 def read_questions(dataset: Dataset, folder: Path, split: Split) -> Iterator[Question]:
-    """The questions of a split of a data set; own files in SQuAD's or WebQA's format are told apart by their
-    first line."""
+    """The questions of a split of a data set."""
     for path in files_of(dataset, folder, split):
-        own = dataset.reader is None and "evidences" in (first_fields(path, dataset.encoding, "task.") or ())
-        if own or dataset.reader == "webqa":
+        if dataset.reader == "webqa":
             yield from webqa_file(path, dataset.encoding, "task.")
         else:
-            yield from questions_in(dataset, path, split)
+            yield from questions_in(dataset, path, split, in_own_form)
 
 
 def read_texts(dataset: Dataset, folder: Path, split: Split) -> Iterator[Example]:
@@ -82,7 +90,8 @@ def read_texts(dataset: Dataset, folder: Path, split: Split) -> Iterator[Example
     for row in all_rows(dataset, folder, split):
         text, pair = row.text(columns.text), None if columns.pair is None else row.text(columns.pair)
         told = columns.label is not None and row.fields.get(columns.label) is not None
-        yield Example(row.name, text, pair, row.text(columns.label or "") if told else None, row.where)
+        target = row.text(columns.label or "") if told else None
+        yield Example(row.named(columns.id), text, pair, target, row.where)
 
 
 class WritingTask(TaskChoice):
@@ -137,6 +146,7 @@ class ReadingTask(WritingTask):
     usual = ("text_f1", "text_exact")
     readers = ("webqa",)
     read: ClassVar = staticmethod(read_questions)
+    in_own_form: ClassVar = staticmethod(in_own_form)
 
     def family(self, splits: dict[str, list[Any]], tokenizer: Tokenizer, known: Family | None) -> Family:
         for split in SPLITS:  # that there is no answer is one

@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from albertine.errors import DataError
+from albertine.inference.tags import AS_BIOES
 from albertine.tasks.readers.files import File, text_lines
 from albertine.text.han import HAN, is_han
 
 _TAG = re.compile(r"O|[BIESMLU]-\S.*")
-_MARKS = str.maketrans("MLU", "IES")
-"""Of the schemes BMES and BILOU as BIOES has them."""
 _WIDE = re.compile("[\u3000-\u303f\uff01-\uff60\uffe0-\uffe6]")
 _SHARED = frozenset("“”‘’…—·")
 
@@ -29,9 +28,12 @@ class WordRow(NamedTuple):
     where: str
 
 
-def sentences(path: File, encoding: str = "utf-8") -> Iterator[WordRow]:
+def sentences(path: File, encoding: str = "utf-8", prefix: str = "task.") -> Iterator[WordRow]:
     """The texts of a file. Its columns are parted by tabs, or else by spaces; the word is the first one, the
     tag the last one. Lines `# …` that have no tag and lines of `-DOCSTART-` are no words.
+
+    Args:
+        prefix: as in `text_lines`.
 
     Raises:
         DataError: a line has no tag, although others have.
@@ -39,7 +41,7 @@ def sentences(path: File, encoding: str = "utf-8") -> Iterator[WordRow]:
     words: list[str] = []
     tags: list[str] = []
     begin = ""
-    for where, line in text_lines(path, encoding):
+    for where, line in text_lines(path, encoding, prefix):
         bare = line.strip(" \t\r\n")  # not of the other blanks of Unicode, which stand in words
         columns = line.rstrip(" \t\r\n").split("\t") if "\t" in bare else [c for c in bare.split(" ") if c]
         if not columns or columns[0] == "-DOCSTART-":
@@ -72,7 +74,7 @@ def checked_tag(tag: str, where: str) -> str:
             where=where,
             remedy="Tags are O, B-PER and I-PER, as in CoNLL's files",
         )
-    return tag[0].translate(_MARKS) + tag[1:]
+    return AS_BIOES.get(tag[0], tag[0]) + tag[1:]
 
 
 def spaced(words: list[str]) -> tuple[str, list[int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 from collections.abc import Iterator
@@ -12,12 +13,12 @@ from typing import Any
 
 from albertine.errors import DataError
 from albertine.tasks.readers.values import plain
-from albertine.text.lines import TextLines, encoding_of
-from albertine.text.streams import ByteStream, Limits, tar_members, unpack
+from albertine.text.lines import TextLines, check_encoding, encoding_of, undecodable
+from albertine.text.streams import HEAD_BYTES, ByteStream, Limits, tar_members, unpack
 
 PACKED = ("", ".xz", ".gz", ".zst", ".bz2")
 LIMITS = Limits()
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class NotThere(DataError):
@@ -127,30 +128,41 @@ def own_words(prefix: str | None) -> Iterator[None]:
         raise DataError(error.what, where=error.where, remedy=remedy or None) from error
 
 
-def whole_json(path: File) -> Any:
+def whole_json(path: File, encoding: str = "utf-8", prefix: str = "task.") -> Any:
     """The one JSON value that a file holds, compressed or not.
 
+    Args:
+        prefix: as in `text_lines`.
+
     Raises:
-        DataError: missing, too large, or not JSON in UTF-8.
+        DataError: missing, too large, or not JSON in that encoding.
     """
     with unpacked(path) as stream:
-        return parsed(whole(stream), str(path))
+        return parsed(whole(stream), str(path), encoding, prefix)
 
 
-def parsed(text: bytes, where: str) -> Any:
-    """JSON out of bytes; errors tell the line."""
+def parsed(content: bytes, where: str, encoding: str = "utf-8", prefix: str = "task.") -> Any:
+    """JSON out of bytes, in UTF-8 where they begin with its mark; errors tell the line. Arguments as
+    `whole_json`."""
+    with own_words(prefix):
+        text = _decoded(content, where, encoding)
     try:
-        tree = json.loads(text.decode("utf-8-sig"))
+        tree = json.loads(text)
         return plain(tree, where) if _SURROGATE.search(text) else tree
-    except UnicodeDecodeError as error:
-        line = text.count(b"\n", 0, error.start) + 1
-        raise DataError(
-            f"is not utf-8 text ({error.reason})", where=f"{where}:{line}", remedy="Convert it to UTF-8"
-        ) from error
     except json.JSONDecodeError as error:
         raise DataError(f"is not JSON ({error.msg})", where=f"{where}:{error.lineno}") from error
     except (ValueError, RecursionError) as error:
         raise DataError(f"is not JSON ({error})", where=where) from error
+
+
+def _decoded(content: bytes, where: str, encoding: str) -> str:
+    name = "utf-8-sig" if content.startswith(codecs.BOM_UTF8) else check_encoding(encoding)
+    try:
+        return content.decode(name)
+    except UnicodeError as error:
+        start, reason = getattr(error, "start", 0), getattr(error, "reason", str(error))
+        line, begin = content.count(b"\n", 0, start) + 1, max(0, start - HEAD_BYTES // 2)
+        raise undecodable(where, line, content[begin : begin + HEAD_BYTES], name, reason) from error
 
 
 def whole(stream: ByteStream) -> bytes:

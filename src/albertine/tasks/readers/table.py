@@ -73,8 +73,12 @@ class Row:
 
     @property
     def name(self) -> str:
-        """How predictions name it: by its column `id` where it has one, else by its number."""
-        given = self.told("id")
+        """How predictions name it where nobody says by which column: by `id`."""
+        return self.named("id")
+
+    def named(self, column: str) -> str:
+        """How predictions name it: by a column where it has that, else by its number."""
+        given = self.told(column)
         return str(self.number if given is None or isinstance(given, list | dict) else given)
 
     def get(self, name: str) -> Any:
@@ -146,8 +150,8 @@ def rows_of(
                 head, _ = head_text(stream, encoding)
             lines = TextLines(stream, encoding, LIMITS)
             if form == "json":
-                placed = _json(lines, listed=head.lstrip("\ufeff \t\r\n").startswith("["))
-                if '"paragraphs"' in head:
+                placed = _json(lines, head.lstrip("\ufeff \t\r\n").startswith("["), prefix)
+                if prefix == "task." and '"paragraphs"' in head:
                     advice = "If these are questions about passages (SQuAD's format), set task.kind=answers"
             else:
                 table = _separated(lines, comma=form == "csv", quotes=quotes)
@@ -159,9 +163,9 @@ def rows_of(
 
 def first_fields(path: File, encoding: str, prefix: str) -> Mapping[str, Any] | None:
     """The fields of the first row of a file, none where it is empty; None where it does not begin with a row,
-    as one JSON object over many lines. Raises DataError as `rows_of`."""
+    as one JSON object over many lines. Columns of CSV and TSV have numbers. Raises DataError as `rows_of`."""
     try:
-        row = next(rows_of(path, encoding=encoding, prefix=prefix), None)
+        row = next(rows_of(path, header=False, encoding=encoding, prefix=prefix), None)
     except NoRow:
         return None
     return {} if row is None else row.fields
@@ -204,8 +208,8 @@ def _parquet(path: File, stream: ByteStream) -> Iterator[Placed]:
         ) from error
 
 
-def _json(lines: TextLines, *, listed: bool) -> Iterator[Placed]:
-    for number, value in _elements(lines) if listed else _values(lines):
+def _json(lines: TextLines, listed: bool, prefix: str) -> Iterator[Placed]:
+    for number, value in _elements(lines) if listed else _values(lines, prefix):
         where = f"{lines.name}:{number}"
         if not isinstance(value, dict):
             raise NoRow(
@@ -216,7 +220,8 @@ def _json(lines: TextLines, *, listed: bool) -> Iterator[Placed]:
         yield plain(value, where), where
 
 
-def _values(lines: TextLines) -> Iterator[tuple[int, Any]]:
+def _values(lines: TextLines, prefix: str) -> Iterator[tuple[int, Any]]:
+    squad = "; a file in SQuAD's format needs task.kind=answers" if prefix == "task." else ""
     for line in lines:
         if not line.strip():
             continue
@@ -226,8 +231,7 @@ def _values(lines: TextLines) -> Iterator[tuple[int, Any]]:
             raise NoRow(
                 f"is not JSON ({error})",
                 where=f"{lines.name}:{lines.number}",
-                remedy="One object a line, or one list of objects; a file in SQuAD's format needs "
-                "task.kind=answers",
+                remedy=f"One object a line, or one list of objects{squad}",
             ) from error
 
 
@@ -310,7 +314,8 @@ def _headed(
     if header is True:
         names = check_names(first[1], f"{where}:{first[0]}")
         if any(map(_DATA.fullmatch, names)):
-            advice += f", or set {prefix}header=false if its first line is a row; they are then 1, 2, …"
+            how = "pass --no-header" if prefix == "--" else f"set {prefix}header=false"
+            advice += f", or {how} if its first line is a row; they are then 1, 2, …"
         return names, table, advice
     # A file to test by may lack the last column, that of the answers.
     names = list(header)[: len(first[1])] if header else list(map(str, range(1, len(first[1]) + 1)))

@@ -66,6 +66,13 @@ def _whole(text: str, where: str) -> str:
     return text
 
 
+def text_in(value: Any) -> str:
+    """A value that must be text. Raises TypeError."""
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.40} is no text")
+    return value
+
+
 def kind_of_value(value: object) -> str:
     """What a value is, in words."""
     for kind, words in _KINDS.items():
