@@ -2375,8 +2375,8 @@ LATER = (
     ),
     M(
         "tasks/datasets/choose.py",
-        "not isinstance(value, bool) and value in given",
-        "False",
+        "    if not isinstance(value, bool):  # numbers",
+        "    if False:  # numbers",
         "tests/tasks/test_choose.py -k numbers",
     ),
     M(
@@ -2633,8 +2633,8 @@ LATER = (
     ),
     M(
         "tasks/readers/table.py",
-        "names = list(header)[: len(first[1])] if header else",
-        "names = list(header) if header else",
+        "if spare is not None and names[-1] == spare and",
+        "if False and",
         "tests/tasks/test_reading.py -k lcqmc",
     ),
     M(

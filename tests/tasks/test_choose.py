@@ -289,7 +289,13 @@ def test_a_passage_is_shown_up_to_its_length() -> None:
 
 @pytest.mark.parametrize(
     ("options", "right", "place"),
-    [([1, 2, 3, 4], 3, 2), ([10, 20, 30], 20.0, 1), ([7, 9], 0, 0), (["1", "2"], 1, 1)],
+    [
+        ([1, 2, 3, 4], 3, 2),
+        ([10, 20, 30], 20.0, 1),
+        ([7, 9], 0, 0),
+        (["1", "2"], 1, 1),
+        ([True, False], 0, 0),  # to Python 0 is false
+    ],
 )
 def test_options_that_are_numbers_are_their_own_words(
     options: list[object], right: float, place: int

@@ -58,6 +58,7 @@ def rows_in(dataset: Dataset, file: File, split: Split, *, broken: bool = False)
         encoding=dataset.encoding,
         quotes=dataset.quotes,
         ragged=dataset.ragged,
+        spare=dataset.columns.label if split == "test" else None,
         prefix="task.",
     )
     return (row for row in rows if row.fields or broken or not dataset.ragged)

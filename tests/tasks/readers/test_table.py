@@ -356,3 +356,21 @@ def test_lists_inside_each_other_are_read_or_refused(depth: int, tmp_path: Path)
         assert [row.get("text") for row in rows_of(path)] == ["a"]
     except DataError as error:
         assert "inside each other" in str(error) or "is not JSON" in str(error)
+
+
+def test_names_of_a_file_without_them_are_cut_for_missing_answers_alone(tmp_path: Path) -> None:
+    """Kills: a column that is missing elsewhere, or a first row that is broken, moves all others."""
+    header = ["id", "text", "pair", "label"]
+
+    def fields(text: str, **how: Any) -> list[dict[str, Any]]:
+        path = tmp_path / "a.tsv"
+        path.write_text(text)
+        return [dict(row.fields) for row in rows_of(path, header=header, **how)]
+
+    tested = fields("1\ta\tb\n", spare="label")
+    assert tested == [{"id": "1", "text": "a", "pair": "b"}]
+    for how in ({}, {"spare": "pair"}):
+        with pytest.raises(DataError, match=r":1: has 3 fields, the file has 4 columns"):
+            fields("1\ta\tb\n1\ta\tb\tx\n", **how)
+    ragged = fields("1\ta\tb\n1\ta\tb\tx\n", ragged=True, spare="label")
+    assert ragged == [{}, {"id": "1", "text": "a", "pair": "b", "label": "x"}]

@@ -117,6 +117,7 @@ def rows_of(
     encoding: str = "utf-8",
     quotes: bool = True,
     ragged: bool = False,
+    spare: str | None = None,
     prefix: str = "",
     name: str | None = None,
 ) -> Iterator[Row]:
@@ -128,6 +129,7 @@ def rows_of(
         quotes: take fields of TSV out of their quotes where others are doubled in them, as pandas and Excel
             write them; all other quotes stay. The files of GLUE are read without.
         ragged: give a row of another number of fields without any, instead of refusing the file.
+        spare: the last name of `header`, whose column the file may lack, as one to test by lacks its answers.
         prefix: what stands before the names `header` and `encoding` in messages: "task." or "--".
         name: of rows in memory in messages: `train[2]` instead of `DataFrame[2]`.
 
@@ -155,7 +157,7 @@ def rows_of(
                     advice = "If these are questions about passages (SQuAD's format), set task.kind=answers"
             else:
                 table = _separated(lines, comma=form == "csv", quotes=quotes)
-                names, table, advice = _headed(table, header, lines.name, prefix)
+                names, table, advice = _headed(table, header, None if ragged else spare, lines.name, prefix)
                 placed = _fields(table, names, lines.name, comma=form == "csv", ragged=ragged)
         with own_words(prefix):
             yield from (Row(fields, where, n, advice) for n, (fields, where) in enumerate(placed))
@@ -304,7 +306,7 @@ def _bare(field: str) -> str:
 
 
 def _headed(
-    table: Iterator[tuple[int, list[str]]], header: Header, where: str, prefix: str
+    table: Iterator[tuple[int, list[str]]], header: Header, spare: str | None, where: str, prefix: str
 ) -> tuple[list[str], Iterator[tuple[int, list[str]]], str]:
     """The names of the columns, the lines that hold rows, and what to do where a column is missed."""
     advice = "Name the columns of the file"
@@ -317,8 +319,9 @@ def _headed(
             how = "pass --no-header" if prefix == "--" else f"set {prefix}header=false"
             advice += f", or {how} if its first line is a row; they are then 1, 2, …"
         return names, table, advice
-    # A file to test by may lack the last column, that of the answers.
-    names = list(header)[: len(first[1])] if header else list(map(str, range(1, len(first[1]) + 1)))
+    names = list(header) if header else list(map(str, range(1, len(first[1]) + 1)))
+    if spare is not None and names[-1] == spare and len(first[1]) == len(names) - 1:
+        names.pop()
     return names, chain([first], table), f"{advice} by number" if header is False else advice
 
 
