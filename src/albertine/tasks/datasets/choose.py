@@ -133,9 +133,10 @@ def _answer(row: Row, label: str, options: tuple[str, ...], given: list[Any]) ->
         return None
     if value in options:
         return options.index(value)
-    if not isinstance(value, bool):  # numbers, as the row has them; to Python 0 is false
-        if same := [i for i, o in enumerate(given) if o == value and not isinstance(o, bool)]:
-            return same[0]
+    # Numbers, as the row has them; to Python 0 is false.
+    same = [i for i, option in enumerate(given) if option == value and not isinstance(option, bool)]
+    if same and not isinstance(value, bool):
+        return same[0]
     named = {str(i): i for i in range(last + 1)} | dict(zip(LETTERS, range(last + 1), strict=False))
     text = str(value).strip().removesuffix(".0")
     if isinstance(value, str | int | float) and not isinstance(value, bool) and text in named:
