@@ -36,6 +36,8 @@ sharp attention hangs between two tokens, any other order of additions tips it."
 ALIKE = {"int8": 0.999, "bfloat16": 0.99}
 """The least cosine of a coarser format. bfloat16 has eight bits of a number, in any program: our own says
 0.9989 of the English model's whitened vectors, for a text of one random piece."""
+NOWHERE = 1 << 20
+"""A larger place is of no text."""
 PLACES = 0.9
 """The least share of places (where spans begin and end) that float32 finds again; two that are as likely may
 change their order."""
@@ -299,7 +301,7 @@ def _same_places(right: Arrays, got: Arrays) -> list[float]:
 
 def _spans(said: Arrays) -> list[tuple[Likely, dict[int, Likely]]]:
     """For every text where spans begin, and for each such place where they end."""
-    starts, ends = said["start_top_index"], said["end_top_index"]
+    starts, ends = (said[f"{end}_top_index"].astype(np.int64).clip(0, NOWHERE) for end in ("start", "end"))
     scores = (said[f"{end}_top_log_probs"].astype(np.float64) for end in ("start", "end"))
     begins, lasts = map(np.exp, scores)
     shape = (len(starts), -1, starts.shape[1])
