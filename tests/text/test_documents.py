@@ -1174,7 +1174,14 @@ def _headers_behind_headers() -> bytes:
     return (info.tobuf(tarfile.GNU_FORMAT) + b"a".ljust(512, b"\0")) * 2000
 
 
-@pytest.mark.parametrize("made", [_gaps_of_pax, _gaps_of_gnu, _headers_behind_headers])
+def _a_length_without_end() -> bytes:
+    words = b"1" * 5000 + b" a=b\n"
+    info = tarfile.TarInfo("a.txt")
+    info.type, info.size = tarfile.XHDTYPE, len(words)
+    return info.tobuf(tarfile.USTAR_FORMAT) + words.ljust(5120, b"\0")
+
+
+@pytest.mark.parametrize("made", [_gaps_of_pax, _gaps_of_gnu, _headers_behind_headers, _a_length_without_end])
 def test_headers_of_a_tar_that_tarfile_falls_over_are_one_message(
     tmp_path: Path, made: Callable[[], bytes]
 ) -> None:
