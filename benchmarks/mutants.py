@@ -3067,7 +3067,19 @@ AUDITED = (
         "training/step.py",
         "parts if parts is not None else {n for",
         "{n for",
-        "tests/training/test_distributed.py -k part_of_the_loss",
+        "tests/training/test_step.py -k without_a_part",
+    ),
+    M(
+        "training/step.py",
+        'seed_torch(seed, "dropout", step, world.rank, index)',
+        'seed_torch(seed, "dropout", step, index)',
+        "tests/training/test_distributed.py -k ranks_drop",
+    ),
+    M(
+        "model/block.py",
+        "self.training * self.dropout\n        if own is None",
+        "min(0.9, 2 * self.training * self.dropout)\n        if own is None",
+        "tests/model/test_dropout.py",
     ),
     M(
         "pretraining/run.py",

@@ -96,9 +96,11 @@ def save(model: Model, tokenizer: SavableTokenizer | None, folder: str | Path) -
     """
     from albertine.files import from_home
     from albertine.interop.huggingface import save_model
+    from albertine.interop.savable import plain_model
     from albertine.interop.sentence_transformers import vector_files
 
     folder = from_home(folder)
+    model = plain_model(model, folder)
     beside = vector_files(folder, same_weights=False, last=model.config.summary == "last")
     save_model(model, tokenizer, folder, extra_files=beside)
 

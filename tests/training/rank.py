@@ -11,7 +11,6 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +27,7 @@ from albertine.training.loop import train
 from albertine.training.optimizers import OptimizerKind, build_optimizer
 from albertine.training.progress import Reporter
 from albertine.training.run_folder import RunFolder
-from tests.training.toy import ToyBatch, toy, toy_batches, toy_loss, toy_settings
-
-
-@dataclass(frozen=True)
-class WithoutPairs(ToyBatch):
-    """Of which no pairs are asked."""
-
-    @property
-    def counts(self) -> dict[str, int]:
-        return {"mlm": len(self.ids)}
+from tests.training.toy import WithoutPairs, toy, toy_batches, toy_loss, toy_settings
 
 
 def without_pairs(dealt: Iterable[Any], world: World) -> Iterator[Any]:

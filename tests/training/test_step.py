@@ -12,7 +12,7 @@ from torch import nn
 from albertine.training.distributed import World
 from albertine.training.optimizers import OptimizerKind, build_optimizer
 from albertine.training.step import FastGradientMethod, StepReport, train_step
-from tests.training.toy import Toy, ToyBatch, ToyPart, rows, toy_loss
+from tests.training.toy import Toy, ToyBatch, ToyPart, WithoutPairs, rows, toy_loss
 
 
 def whole_batch(size: int = 24) -> ToyBatch:
@@ -63,6 +63,22 @@ def test_a_part_that_its_batch_does_not_count_is_refused() -> None:
 
     with pytest.raises(KeyError, match="other"):
         step([whole_batch()], loss_fn=loss)
+
+
+def test_a_rank_without_a_part_adds_as_many_numbers_as_the_others() -> None:
+    """Kills: ranks that wait for each other with sums of different lengths."""
+    heard: list[list[int]] = []
+
+    class Heard(World):
+        def add(self, tensor: torch.Tensor) -> torch.Tensor:
+            heard[-1].append(tensor.numel())
+            return tensor
+
+    whole = whole_batch()
+    for batch, loss in ((whole, toy_loss), (WithoutPairs(whole.ids, whole.labels), mlm_only)):
+        heard.append([])
+        step([batch], loss_fn=loss, world=Heard(size=2), parts=("mlm", "sentence"))
+    assert heard[0] == heard[1] and len(heard[0]) > 2
 
 
 def test_every_part_is_divided_by_its_own_count() -> None:

@@ -80,6 +80,15 @@ class ToyBatch:
         return replace(self, ids=self.ids.to(device), labels=self.labels.to(device))
 
 
+@dataclass(frozen=True)
+class WithoutPairs(ToyBatch):
+    """Of which no pairs are asked."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {"mlm": len(self.ids)}
+
+
 class ToyPart(NamedTuple):
     loss_sum: Tensor
     count: int  # type: ignore[assignment]
