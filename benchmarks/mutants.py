@@ -3684,8 +3684,8 @@ AUDITED = (
     ),
     M(
         "interop/heads.py",
-        '"problem_type", "architectures", "albertine")',
-        '"problem_type", "architectures")',
+        '(*HEAD_WORDS, "architectures", "albertine")',
+        '(*HEAD_WORDS, "architectures")',
         "tests/cli/test_checkpoints.py -k whole_or",
     ),
     M(

@@ -41,18 +41,20 @@ from tests.toy import MODEL, toy_vocabulary
 DEPTH = 4
 
 
-def teacher_of(corpus: Path, folder: Path, *, seed: int = 5, heads: tuple[str, ...] = ("mlm", "sop")) -> Path:
-    config = EncoderConfig(
-        vocab_size=Corpus(corpus).tokenizer().vocab_size,
-        embedding_size=8,
-        hidden_size=32,
-        num_attention_heads=4,
-        intermediate_size=48,
-        max_position_embeddings=64,
-        initializer_range=0.2,
-        plan=SharingPlan.unshared(DEPTH),
-        positions="rotary",
-    )
+def teacher_of(
+    corpus: Path, folder: Path, *, seed: int = 5, heads: tuple[str, ...] = ("mlm", "sop"), **changes: Any
+) -> Path:
+    shape: dict[str, Any] = {
+        "embedding_size": 8,
+        "hidden_size": 32,
+        "num_attention_heads": 4,
+        "intermediate_size": 48,
+        "max_position_embeddings": 64,
+        "initializer_range": 0.2,
+        "plan": SharingPlan.unshared(DEPTH),
+        "positions": "rotary",
+    }
+    config = EncoderConfig(vocab_size=Corpus(corpus).tokenizer().vocab_size, **shape | changes)
     save_model(Model(config, heads, seed=seed), Corpus(corpus).tokenizer(), folder)
     return folder
 
@@ -162,20 +164,12 @@ def test_a_teacher_without_a_masked_lm_head_teaches_by_its_states(
     build: Build, cls_last: Path, tmp_path: Path, kind: str
 ) -> None:
     """Its student, begun with its weights, learns the words from the text, with a head of its own."""
-    config = EncoderConfig(
-        vocab_size=Corpus(cls_last).tokenizer().vocab_size,
-        embedding_size=32,
-        hidden_size=32,
-        num_attention_heads=4,
-        intermediate_size=48,
-        type_vocab_size=3,
-        initializer_range=0.2,
-        plan=SharingPlan.unshared(3),
-        summary="last",
-        **({"positions": "relative", "embedding_norm": False} if kind == "xlnet" else {}),
+    shape = {"embedding_size": 32, "type_vocab_size": 3, "plan": SharingPlan.unshared(3), "summary": "last"}
+    shape |= (
+        {"positions": "relative", "embedding_norm": False} if kind == "xlnet" else {"positions": "learned"}
     )
-    heads = {"lm"} if kind == "xlnet" else {"pooler"}
-    save_model(Model(config, heads, seed=5), Corpus(cls_last).tokenizer(), tmp_path / "silent")
+    heads = ("lm",) if kind == "xlnet" else ("pooler",)
+    teacher_of(cls_last, tmp_path / "silent", heads=heads, **shape)
     states = {"soft": 0, "hidden": 1, "attention": 0}
     settings = taught(
         build,

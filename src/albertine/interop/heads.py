@@ -202,7 +202,7 @@ def carried_config(folder: ModelFolder, model_type: str) -> dict[str, Any]:
 
 def without_head(folder: ModelFolder) -> ModelFolder:
     """What is left of a tuned folder without the head of its task, of which nothing is said any more."""
-    words = ("id2label", "label2id", "problem_type", "architectures", "albertine")
+    words = (*HEAD_WORDS, "architectures", "albertine")
     tree = {name: value for name, value in folder.config.items() if name not in words}
     return replace(folder, config=tree, extra={})
 

@@ -210,11 +210,7 @@ def bias_is_fused() -> bool:
 def training_choice() -> KernelChoice:
     """What training in bfloat16 takes here, by what torch and the processor have: nothing of it is timed, as
     a run that is resumed has to compute the same bits."""
-    attention = (
-        f"attention by products from {least_keys()} keys on" if least_keys() else "attention by products"
-    )
-    if bias_is_fused():
-        return KernelChoice(
-            "training", f"biases within the products, {attention}", "mkldnn._linear_pointwise"
-        )
-    return KernelChoice("training", f"biases apart from the products, {attention}", PLAIN)
+    fused, least = bias_is_fused(), least_keys()
+    biases = "within the products" if fused else "apart from the products"
+    form = f"biases {biases}, attention by products{f' from {least} keys on' if least else ''}"
+    return KernelChoice("training", form, "mkldnn._linear_pointwise" if fused else PLAIN)
