@@ -21,7 +21,7 @@ from benchmarks.exported import exported, foreign, without_torch
 from benchmarks.gpu.section import section as gpu
 from benchmarks.learned import blocks, distilled, ladder, loops, tuned, vectors
 from benchmarks.markdown import newest, newest_of_each, table
-from benchmarks.pretraining import time_to_reach
+from benchmarks.pretraining import beside, time_to_reach
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -266,6 +266,9 @@ def pretraining(hardware: Path, language: str) -> Iterator[str]:
         first = "at its first look, " if reached == ours["albertine"][0]["minutes"] else ""
         yield f"\nAlbertine is below the final loss of transformers {first}after {reached:.1f} "
         yield f"of {whole:.1f} minutes: {reached / whole:.2f} of the time.\n"
+    for minutes, found in newest_of_each(hardware, f"pretraining-{language}-recipe").items():
+        yield f"\n`python -m benchmarks.pretraining {language} --only recipe --minutes {minutes} --save`, "
+        yield f"{found['date']}: {beside(found, ours)}.\n"
     yield f"\n![held-out loss over time]({picture})\n"
 
 
