@@ -4051,6 +4051,29 @@ AUDITED = (
 )
 
 
+# Rows that are read, and parts that are written, while a model is asked; and what three more readings found.
+BESIDE = (
+    M(
+        "tasks/predict.py",
+        "written.result()  # before it is told, and before the one behind it",
+        "pass",
+        "tests/tasks/test_predict.py -k full_disk",
+    ),
+    M(
+        "tasks/predict.py",
+        "            written.result()\n            progress(done, total)",
+        "            progress(done, total)",
+        "tests/tasks/test_predict.py -k full_disk",
+    ),
+    M(
+        "tasks/predict.py",
+        "coming = reader.submit(next, blocks, ())\n            yield from block",
+        "yield from block\n            coming = reader.submit(next, blocks)",
+        "tests/tasks/test_predict.py -k 'every_form and csv'",
+    ),
+)
+
+
 MUTANTS = (
     *TASKS,
     *INFERENCE,
@@ -4070,6 +4093,7 @@ MUTANTS = (
     *UNSEEN,
     *LATER,
     *AUDITED,
+    *BESIDE,
 )
 
 

@@ -228,7 +228,7 @@ def explained(where: Path) -> Iterator[None]:
             raise RunError(
                 "the disk is full, and nothing was replaced",
                 where=where,
-                remedy="Free some space and repeat the command; it goes on from the last checkpoint",
+                remedy="Free some space and repeat the command; it goes on from what was saved",
             ) from error
         raise RunError(
             f"cannot be written ({error.strerror or error})",

@@ -545,6 +545,28 @@ def test_a_loss_of_power_costs_no_answer(
     assert disk.complaints == [] and disk.lost(output) == [] == disk.missing(output)
 
 
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("full_at", [0, 2, 6])
+def test_a_full_disk_is_told_and_loses_nothing(
+    tuned: Path, tables: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full_at: int
+) -> None:
+    """At the first part, at one in the middle, and at the last; parts are written beside the next answers."""
+    real, output, told = predict.replace_durably, tmp_path / "out.csv", []
+
+    def full(path: Path, content: bytes) -> None:
+        if path.name == f"{full_at:06d}.csv":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(path, content)
+
+    go = partial(predict_file, Predictor(tuned, precision="float32"), tables["dev"], output, fields=FIELDS)
+    with monkeypatch.context() as patch, pytest.raises(RunError, match="disk is full"):
+        patch.setattr(predict, "replace_durably", full)
+        go(progress=lambda done, total: told.append(done))
+    assert told[-1] == 16 * full_at and not output.exists()
+    assert go().before == 16 * full_at
+    assert [row["review"] for row in read(output)] == [row["review"] for row in read(tables["dev"])]
+
+
 def test_what_lost_its_end_is_counted_over_all_calls(tuned: Path) -> None:
     asked, long = Predictor(tuned), "the old man " * 20
     asked.classify([long, "a man"])

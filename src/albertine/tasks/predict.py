@@ -15,6 +15,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import count, islice
@@ -121,19 +122,46 @@ def predict_file(
             rows, fields = asked()
         before = done = sum(1 for _ in islice(rows, parts * CHUNK))
         progress(done, total)
-        for chunk in chunks(ask(predictor, rows, fields, **how), CHUNK):
-            table = [with_answers(row, told) for row, told in chunk]
-            names = names or list(dict.fromkeys(name for row in table for name in row))
-            replace_durably(folder / f"{done // CHUNK:06d}{form}", _part(table, names, form, chunk))
-            if done == 0:
-                told = {"columns": names, "total": total}
-                replace_durably(folder / JOB, json.dumps(job | told).encode())
-            done += len(table)
+        with ThreadPoolExecutor(1, "albertine parts") as writer:
+            written = writer.submit(lambda: None)
+            for chunk in chunks(ask(predictor, _ahead(rows), fields, **how), CHUNK):
+                table = [with_answers(row, told) for row, told in chunk]
+                names = names or list(dict.fromkeys(name for row in table for name in row))
+                written.result()  # before it is told, and before the one behind it
+                progress(done, total)
+                told = None if done else {**job, "columns": names, "total": total}
+                part = folder / f"{done // CHUNK:06d}{form}"
+                written = writer.submit(_write, part, chunk, table, names, told)
+                done += len(table)
+            written.result()
             progress(done, total)
         check_free(output, overwrite)
         _assemble(folder, output, names, form)
         _clear(folder)
     return Answered(done, before, predictor.cut)
+
+
+def _ahead(rows: Iterable[Row]) -> Iterator[Row]:
+    """The rows, of which a thread reads the next part while the model is asked about this one."""
+    blocks = chunks(rows, CHUNK)
+    with ThreadPoolExecutor(1, "albertine rows") as reader:
+        coming = reader.submit(next, blocks, ())
+        while block := coming.result():
+            coming = reader.submit(next, blocks, ())
+            yield from block
+
+
+def _write(
+    part: Path,
+    chunk: Sequence[tuple[Row, Columns]],
+    table: Sequence[Columns],
+    names: Sequence[str],
+    job: Mapping[str, Any] | None,
+) -> None:
+    """A part, and behind the first one what the job is."""
+    replace_durably(part, _part(table, names, part.suffix, chunk))
+    if job is not None:
+        replace_durably(part.with_name(JOB), json.dumps(job).encode())
 
 
 def check_free(output: Path, overwrite: bool) -> None:
@@ -316,11 +344,13 @@ def _cell(value: Any, form: str) -> Any:
 def _text(cells: Sequence[Sequence[Any]], form: str) -> bytes:
     text = io.StringIO()
     how: Any = {"delimiter": "," if form == ".csv" else "\t", "lineterminator": "\n"}
-    usual, quoting = csv.writer(text, **how), csv.writer(text, **how, quoting=csv.QUOTE_ALL)
-    for row in cells:
-        # The usual writer leaves "\r" bare, which readers take for the end of a row.
-        bare = any(isinstance(cell, str) and "\r" in cell for cell in row)
-        (quoting if bare else usual).writerow(row)
+    csv.writer(text, **how).writerows(cells)
+    if "\r" in text.getvalue():  # which is left bare, and readers take it for the end of a row
+        text = io.StringIO()
+        usual, quoting = csv.writer(text, **how), csv.writer(text, **how, quoting=csv.QUOTE_ALL)
+        for row in cells:
+            bare = any(isinstance(cell, str) and "\r" in cell for cell in row)
+            (quoting if bare else usual).writerow(row)
     return text.getvalue().encode()
 
 
