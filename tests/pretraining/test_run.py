@@ -291,6 +291,20 @@ def test_a_process_without_held_out_sequences_raises_no_alarm(build: Build, tmp_
     assert told_no_skill(said) == {no_skill(one)}
 
 
+def test_no_skill_at_masked_words_is_what_scoring_the_model_says(build: Build, corpus: Path) -> None:
+    """A tenth of the chosen words is shown: a model that has learned no more than to copy them has these."""
+    result = pretrain(build(watching={"evaluate_sequences": 100}), reporter=Reporter(quiet=True))
+    told = held_out_scores(open_pretrained(result.folder / "final"), corpus, sequences=100)["mlm"]
+    expected = {
+        "mlm_accuracy": told["floor"],
+        "mask_loss": told["mask_baseline_loss"],
+        "mask_accuracy": told["mask_baseline"],
+    }
+    found = {name: result.no_skill[name] for name in expected}
+    assert found == pytest.approx(expected) and "mlm_loss" not in result.no_skill
+    assert found["mlm_accuracy"] > result.baseline.accuracy + 0.05
+
+
 @pytest.mark.parametrize("pairs", ["sop", "nsp"])
 def test_no_skill_at_pairs_is_what_scoring_the_model_says(build: Build, corpus: Path, pairs: str) -> None:
     """More of the next sentences are random than true, and lengths tell something of an order."""

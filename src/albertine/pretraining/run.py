@@ -21,7 +21,7 @@ from albertine.interop.huggingface import load_model, save_model
 from albertine.interop.places import model_folder
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
-from albertine.objectives.baseline import BaselineScore, Unigram
+from albertine.objectives.baseline import BaselineScore, Unigram, blind_accuracy
 from albertine.objectives.batch import PretrainingBatch
 from albertine.objectives.distillation import DistillationLosses
 from albertine.objectives.equilibrium import EquilibriumLosses
@@ -125,8 +125,11 @@ def _run(
 ) -> PretrainResult:
     clock = Clock()
     held_out, judged = _judging(settings, model, world, clock)
-    baseline = _over_all(Unigram(counts).score_batches(held_out), world)
+    unigram = Unigram(counts)
+    baseline = _over_all(unigram.score_batches(held_out), world)
     no_skill = {"mlm_loss": baseline.cross_entropy, "mlm_accuracy": baseline.accuracy}
+    if settings.objective.kind == "masked":
+        no_skill = _blind(unigram, held_out, world)
     orders = _orders(held_out, settings.objective.pairs, world)
     if orders is not None:
         no_skill["sentence_accuracy"] = max(orders)
@@ -182,7 +185,10 @@ def _run(
             with nullcontext() if average is None else average.in_place():
                 save(folder.final)
         words = "masked words" if settings.objective.kind == "masked" else "predicted words"
-        levels = {"mlm_loss": {"unigram baseline": baseline.cross_entropy}}
+        levels = {
+            "mlm_loss": {"unigram baseline": baseline.cross_entropy},
+            "mlm_accuracy": {"without skill": no_skill["mlm_accuracy"]},
+        }
         if orders is not None:
             levels["sentence_accuracy"] = {"without skill": max(orders)}
         draw(folder, levels, words)
@@ -264,6 +270,18 @@ def _over_all(score: BaselineScore, world: World) -> BaselineScore:
         [score.accuracy * score.count, score.cross_entropy * score.count, score.count]
     )
     return BaselineScore(hits / count, nats / count, int(count)) if count else score
+
+
+def _blind(unigram: Unigram, batches: Sequence[PretrainingBatch], world: World) -> dict[str, float]:
+    """What a model scores on masked words, over those of all ranks, that copies what it is shown of them and
+    guesses the others by frequency; a loss only of these, as that of a copy depends on its certainty."""
+    masked = _over_all(unigram.score_batches(batches, masked=True), world)
+    count = sum(len(batch.mlm_labels) for batch in batches)
+    right, total = world.add_numbers([blind_accuracy(batches, unigram.guess) * count, count])
+    scores = {"mlm_accuracy": right / total if total else 0.0}
+    if masked.count:
+        scores |= {"mask_loss": masked.cross_entropy, "mask_accuracy": masked.accuracy}
+    return scores
 
 
 class _Orders(NamedTuple):
