@@ -95,7 +95,7 @@ def trained(settings: PretrainingSettings) -> dict[str, Any]:
     last = lines[-max(1, len(lines) // 4) :]
     found = {
         "held_out_loss": judged["mlm_loss"],
-        "context_gain": result.baseline.cross_entropy - judged["mlm_loss"],
+        "context_gain": result.no_skill["mask_loss"] - judged["mask_loss"],
     }
     found["tokens_per_second"] = statistics.median(row["tokens_per_second"] for row in last)
     for name in ("iterations", "residual", "converged"):

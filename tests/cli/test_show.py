@@ -42,6 +42,22 @@ def test_progress_off_a_terminal_is_a_line_now_and_then(
     ]
 
 
+def test_time_left_is_not_of_what_an_earlier_command_did(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Predictions into a file go on behind the rows that are there."""
+    now = 0.0
+    monkeypatch.setattr(show.time, "monotonic", lambda: now)
+    with show.progress("rows") as update:
+        for done in (900, 905, 910):
+            update(done, 1000)
+            now += 10.0
+    assert capsys.readouterr().err.splitlines() == [
+        "rows: 905 of 1,000, 190 s left",
+        "rows: 910 of 1,000, 180 s left",
+    ]
+
+
 @pytest.mark.parametrize(("coding", "written"), [("latin-1", b"\\u9996"), ("gb18030", b"\xca\xd7")])
 def test_json_loses_nothing_in_another_locale(
     monkeypatch: pytest.MonkeyPatch, coding: str, written: bytes

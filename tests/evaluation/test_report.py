@@ -90,7 +90,9 @@ def test_seeds_and_tasks(tmp_path: Path) -> None:
     page = write_report(tmp_path / "report", "both", {"a": seeds, "b": [error]}, ["Left out: c."])
     text = page.read_text()
     assert "| a | accuracy | 3 | 0.7000 | 0.6000 | 0.9000 | 0.1528 | a-seed-1 |  | 1.5 |" in text
-    assert "| b | mean_squared_error | 1 | 0.2000 |" in text and "| 0.2500 | 0.5 |" in text
+    assert "| b | mean_squared_error | 1 | 0.2000 | 0.2000 | 0.2000 |  | b | 0.2500 | 0.5 |" in text
+    tree = json.loads((page.parent / "report.json").read_text())["tasks"]
+    assert tree["b"]["metrics"]["mean_squared_error"]["deviation"] is None  # which one run cannot tell
     assert "Left out: c." in text and "What follows is of the best run, a-seed-1." in text
     drawn = {p.name for p in page.parent.glob("*.png")}
     assert drawn >= {"scores.png", "a-dev.png", "a-confusion.png", "b-loss.png"}

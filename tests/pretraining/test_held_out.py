@@ -22,7 +22,7 @@ from albertine.objectives.pairs import PairSettings
 from albertine.pretraining.data import HELD_OUT_SEED, builder_of, held_out_batches
 from albertine.pretraining.first_model import first_model
 from albertine.pretraining.held_out import judge
-from albertine.pretraining.scores import Pretrained, _by_length, held_out_scores
+from albertine.pretraining.scores import Pretrained, by_length, held_out_scores
 from tests.objectives.standin import SPECIALS, MemoryCorpus
 from tests.pretraining.conftest import Build
 
@@ -178,5 +178,5 @@ def test_the_order_of_pairs_by_their_lengths_alone() -> None:
     batches = builder.build([(0, i) for i in range(len(plan))], micro_batch_tokens=16384)
     a, b, pair = plan.a_length, plan.b_length, plan.label >= 0
     right = np.where(a == b, 0.5, (a > b) == (plan.label == 1))[pair].mean()
-    assert _by_length(batches) == pytest.approx(right)
+    assert by_length(batches) == pytest.approx(right)
     assert right > 0.55  # so half of them is not what no skill has right

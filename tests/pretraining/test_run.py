@@ -28,7 +28,8 @@ from albertine.objectives import batch
 from albertine.objectives.baseline import BaselineScore
 from albertine.pretraining.data import PretrainingBatches, held_out_batches
 from albertine.pretraining.held_out import judge
-from albertine.pretraining.run import _beginning, _hints, _missing, _watch, pretrain
+from albertine.pretraining.run import PretrainResult, _beginning, _hints, _missing, _Orders, _watch, pretrain
+from albertine.pretraining.scores import held_out_scores, open_pretrained
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.settings import dump, load
 from albertine.text.documents import read_documents
@@ -244,9 +245,13 @@ def in_two_processes(settings: PretrainingSettings, folder: Path) -> str:
     return said
 
 
-def told_baselines(said: str) -> list[tuple[str, str]]:
-    """What a model without skill would score, as the command printed it."""
-    return re.findall(r"without skill\s+mlm_loss ([\d.]+), mlm_accuracy ([\d.]+)", said)
+def told_no_skill(said: str) -> set[str]:
+    """What a model without skill would score, as the commands printed it."""
+    return set(re.findall(r"without skill\s+(.+)", said))
+
+
+def no_skill(result: PretrainResult) -> str:
+    return ", ".join(f"{name} {value:.3f}" for name, value in result.no_skill.items())
 
 
 @pytest.mark.parametrize(
@@ -268,8 +273,7 @@ def test_two_processes_train_the_same_model(
     for name, tensor in load_file(one.folder / "final" / "model.safetensors").items():
         other = load_file(settings.folder / "final" / "model.safetensors")[name]
         assert torch.allclose(tensor, other, atol=2e-4), name
-    expected = (f"{one.baseline.cross_entropy:.3f}", f"{one.baseline.accuracy:.3f}")
-    assert set(told_baselines(said)) == {expected}
+    assert told_no_skill(said) == {no_skill(one)}
 
 
 def test_a_process_without_held_out_sequences_raises_no_alarm(build: Build, tmp_path: Path) -> None:
@@ -284,8 +288,44 @@ def test_a_process_without_held_out_sequences_raises_no_alarm(build: Build, tmp_
     settings = build(name="two", **changes)
     said = in_two_processes(settings, tmp_path)
     assert (settings.folder / "final" / "model.safetensors").is_file()
-    expected = (f"{one.baseline.cross_entropy:.3f}", f"{one.baseline.accuracy:.3f}")
-    assert set(told_baselines(said)) == {expected}
+    assert told_no_skill(said) == {no_skill(one)}
+
+
+def test_no_skill_at_masked_words_is_what_scoring_the_model_says(build: Build, corpus: Path) -> None:
+    """A tenth of the chosen words is shown: a model that has learned no more than to copy them has these."""
+    result = pretrain(build(watching={"evaluate_sequences": 100}), reporter=Reporter(quiet=True))
+    told = held_out_scores(open_pretrained(result.folder / "final"), corpus, sequences=100)["mlm"]
+    expected = {
+        "mlm_accuracy": told["floor"],
+        "mask_loss": told["mask_baseline_loss"],
+        "mask_accuracy": told["mask_baseline"],
+    }
+    found = {name: result.no_skill[name] for name in expected}
+    assert found == pytest.approx(expected) and "mlm_loss" not in result.no_skill
+    assert found["mlm_accuracy"] > result.baseline.accuracy + 0.05
+
+
+@pytest.mark.parametrize("pairs", ["sop", "nsp"])
+def test_no_skill_at_pairs_is_what_scoring_the_model_says(build: Build, corpus: Path, pairs: str) -> None:
+    """More of the next sentences are random than true, and lengths tell something of an order."""
+    result = pretrain(
+        build(objective={"pairs": pairs}, watching={"evaluate_sequences": 100}), reporter=Reporter(quiet=True)
+    )
+    told = held_out_scores(open_pretrained(result.folder / "final"), corpus, sequences=100)[pairs]
+    level = max(told["baseline"], told.get("by_length", 0.0))
+    assert result.no_skill["sentence_accuracy"] == pytest.approx(level) and level > 0.51
+
+
+@pytest.mark.parametrize(
+    ("changes", "level"),
+    [({"pairs": "sop"}, 0.5), ({"pairs": "nsp"}, 0.56), ({"pairs": "sop", "reference_defects": True}, 0.56)],
+)
+def test_the_commoner_answer_to_pairs_is_no_learning(
+    build: Build, changes: dict[str, object], level: float
+) -> None:
+    """Where it is not commoner by the luck of the held-out pairs alone, as that of a fair coin is."""
+    said = BaselineScore(0.1, 6.0, 10), preset("bert-base"), _Orders(0.56, 0.6)
+    assert _watch(build(objective=changes), *said).one_order == level
 
 
 def test_every_held_out_sequence_is_judged_by_one_process(build: Build, corpus: Path) -> None:

@@ -383,3 +383,12 @@ def test_a_coin_toss_is_waited_for_from_where_pairs_begin() -> None:
         row = {"step": step, "mlm_loss": 4.0, "mlm_accuracy": 0.4, "stage": int(step > 8000)}
         row |= {"sentence_accuracy": 0.5} if step > 8000 else {}
         assert guard.see(row, step / total) == []
+
+
+def test_one_and_the_same_answer_to_pairs_is_no_skill_where_one_is_commoner() -> None:
+    """Of next sentences up to 58 % are random ones."""
+    alarms = run(lambda p: (*healthy(p)[:2], 0.56), one_order=0.56)
+    assert [a.kind for a in alarms] == ["sentence_chance"] and "at the 56.0% that one" in alarms[0].what
+    assert run(lambda p: (*healthy(p)[:2], 0.66), one_order=0.56) == []
+    falls = run(lambda p: (*healthy(p)[:2], 0.85 if p < 0.7 else 0.62), noise=0.0, one_order=0.56)
+    assert [a.kind for a in falls] == ["sentence_collapse"]

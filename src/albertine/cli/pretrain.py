@@ -114,9 +114,7 @@ def _tell(result: PretrainResult, corpus: Path, resume: str) -> None:
             "numbers": folder / "metrics.jsonl",
             "curves": folder / "plots",
             "held out": ", ".join(f"{name} {value:.3f}" for name, value in outcome.scores.items()),
-            "without skill": f"mlm_loss {result.baseline.cross_entropy:.3f}, "
-            f"mlm_accuracy {result.baseline.accuracy:.3f}"
-            + (", sentence_accuracy 0.500" if "sentence_accuracy" in outcome.scores else ""),
+            "without skill": ", ".join(f"{name} {value:.3f}" for name, value in result.no_skill.items()),
             **read,
         },
     )

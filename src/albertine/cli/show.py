@@ -164,15 +164,18 @@ def progress(what: str) -> Iterator[Callable[[int, int | None], None]]:
 
 
 def _lines(what: str) -> Callable[[int, int | None], None]:
-    begin = said = time.monotonic()
+    said = time.monotonic()
+    first: tuple[float, int] | None = None  # when, and how much: an earlier command may have done that
 
     def update(done: int, total: int | None) -> None:
-        nonlocal said
+        nonlocal said, first
         now = time.monotonic()
+        begin, before = first = first or (now, done)
         if now - said < LINE_EVERY:
             return
-        said = now
-        of = f" of {total:,}, {(now - begin) * (total - done) / done:.0f} s left" if total and done else ""
-        typer.echo(f"{what}: {done:,}{of}", err=True)
+        said, here = now, done - before
+        of = f" of {total:,}" if total else ""
+        left = f", {(now - begin) * (total - done) / here:.0f} s left" if total and here else ""
+        typer.echo(f"{what}: {done:,}{of}{left}", err=True)
 
     return update

@@ -118,8 +118,7 @@ def _overview(groups: Groups, several: bool) -> list[str]:
         if found is None:
             scores = ["no dev set", *[""] * (len(spread_columns) - 1)]
         elif several:
-            bounds = [found.median, min(found.values), max(found.values), found.deviation]
-            scores = [*(f"{value:.4f}" for value in bounds), best.name]
+            scores = [*_bounds(found), best.name]
         else:
             scores = [f"{found.values[0]:.4f}"]
         test = f"{best.test[metric]:.4f}" if metric in best.test else ""
@@ -204,14 +203,19 @@ def _facts(run: Run) -> list[str]:
     return [*lines, ""] if lines else []
 
 
+def _bounds(found: Spread) -> list[str]:
+    """Median, lowest, highest and deviation as they are written; one run has no deviation."""
+    bounds = (found.median, min(found.values), max(found.values), found.deviation)
+    return ["" if value is None else f"{value:.4f}" for value in bounds]
+
+
 def _scores_table(runs: Sequence[Run]) -> list[str]:
     found, best = spreads(runs), best_run(runs)
     rows = []
     for name in runs[0].metrics:
         test = f"{best.test[name]:.4f}" if name in best.test else ""
         if (s := found.get(name)) is not None:
-            dev = [f"{v:.4f}" for v in (s.median, min(s.values), max(s.values), s.deviation)]
-            rows.append([name, *dev, test])
+            rows.append([name, *_bounds(s), test])
         elif test:  # scored on a test set alone
             rows.append([name, "", "", "", "", test])
     if len(runs) == 1:

@@ -21,9 +21,9 @@ class Spread:
         return statistics.median(self.values)
 
     @property
-    def deviation(self) -> float:
-        """Standard deviation of the sample; 0 for one run."""
-        return statistics.stdev(self.values) if len(self.values) > 1 else 0.0
+    def deviation(self) -> float | None:
+        """Standard deviation of the sample; None for one run, which tells nothing of how far others are."""
+        return statistics.stdev(self.values) if len(self.values) > 1 else None
 
     def told(self) -> dict[str, object]:
         """As JSON data."""

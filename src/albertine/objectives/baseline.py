@@ -59,9 +59,13 @@ class Unigram:
             float(np.mean(labels == self.guess)), float(-self.log_probabilities[labels].mean()), len(labels)
         )
 
-    def score_batches(self, batches: Iterable[PretrainingBatch]) -> BaselineScore:
-        """The score over every masked position of some batches."""
-        labels = [batch.mlm_labels.cpu().numpy() for batch in batches]
+    def score_batches(self, batches: Iterable[PretrainingBatch], *, masked: bool = False) -> BaselineScore:
+        """The score over every chosen token of some batches.
+
+        Args:
+            masked: of these only where [MASK] is read.
+        """
+        labels = [masked_labels(batch) if masked else batch.mlm_labels.cpu().numpy() for batch in batches]
         return self.score(np.concatenate(labels) if labels else np.empty(0, dtype=np.int64))
 
 

@@ -21,13 +21,13 @@ def borders(metrics: Path) -> list[int]:
     return [one["step"] for one, two in pairwise(rows) if one["stage"] != two["stage"]]
 
 
-def draw(folder: RunFolder, levels: Mapping[str, float], words: str = "masked words") -> None:
+def draw(folder: RunFolder, levels: Mapping[str, Mapping[str, float]], words: str = "masked words") -> None:
     """Loss and accuracy curves as PNG; none, and a line in the log, where matplotlib is not installed.
 
     Thin vertical lines stand where a stage ends.
 
     Args:
-        levels: horizontal lines by name in the picture of the loss. words: what it is the loss of.
+        levels: of `mlm_loss` and the other pictures, horizontal lines by name. words: what it is the loss of.
     """
     between = borders(folder.metrics)
     try:
@@ -40,8 +40,7 @@ def draw(folder: RunFolder, levels: Mapping[str, float], words: str = "masked wo
                 }
                 curves = {name: points for name, points in found.items() if points}
                 if curves:
-                    lines = {"mlm_loss": levels, "sentence_accuracy": {"chance": 0.5}}.get(key, {})
-                    path = folder.plots / f"{key}.png"
+                    path, lines = folder.plots / f"{key}.png", levels.get(key, {})
                     title = f"{folder.path.name}: {what}"
                     save_curves(path, curves, title=title, y=number, levels=lines, borders=between)
     except RunError as error:

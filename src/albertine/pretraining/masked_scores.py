@@ -5,9 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
-from albertine.objectives.baseline import Unigram, blind_accuracy, masked_labels
+from albertine.objectives.baseline import Unigram, blind_accuracy
 from albertine.objectives.batch import PretrainingBatch
 
 
@@ -21,8 +19,7 @@ def masked_scores(
     """
     details = {"floor": blind_accuracy(batches, unigram.guess)}
     details |= {name: found[name] for name in ("cosine", "mean_steps") if name in found}
-    labels = np.concatenate([masked_labels(batch) for batch in batches])
-    level = unigram.score(labels)
+    level = unigram.score_batches(batches, masked=True)
     if level.count:
         details |= {
             "mask_accuracy": found["mask_accuracy"],

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from albertine.arithmetic import InferencePrecision
 from albertine.corpus.reader import Corpus
@@ -157,8 +158,7 @@ def held_out_scores(
 
 
 def _sentences(task: str, found: Mapping[str, float], batches: Sequence[PretrainingBatch]) -> dict[str, Any]:
-    labels = torch.cat([b.sentence_labels for b in batches if b.sentence_labels is not None])
-    counts = labels[labels >= 0].bincount(minlength=2).double()
+    counts = label_counts(batches)
     shares = counts / counts.sum()
     names = ("in_order", "swapped") if task == "sop" else ("truly_next", "random")
     orders = {
@@ -173,11 +173,18 @@ def _sentences(task: str, found: Mapping[str, float], batches: Sequence[Pretrain
         "baseline": float(shares.max()),
         "baseline_loss": float(-torch.special.xlogy(shares, shares).sum()),
         "count": int(counts.sum()),
-        **({"by_length": _by_length(batches)} if task == "sop" else {}),
+        **({"by_length": by_length(batches)} if task == "sop" else {}),
     } | orders
 
 
-def _by_length(batches: Sequence[PretrainingBatch]) -> float:
+def label_counts(batches: Sequence[PretrainingBatch]) -> Tensor:
+    """Sentence pairs with label 0 (in order, or truly next) and with 1, float64 (2,)."""
+    labels = [b.sentence_labels for b in batches if b.sentence_labels is not None]
+    found = torch.cat(labels) if labels else torch.empty(0, dtype=torch.int64)
+    return found[found >= 0].bincount(minlength=2).double()
+
+
+def by_length(batches: Sequence[PretrainingBatch]) -> float:
     """Pairs right by saying that the longer segment is the later one: a chunk ends with the sentence that
     reaches its length, and such a sentence is a long one. A tie counts half."""
     right, total = 0.0, 0

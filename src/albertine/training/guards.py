@@ -111,6 +111,8 @@ class TrainingAlarms:
         unigram_entropy: cross-entropy in nats of guessing masked pieces by their frequency alone; where a
             stuck model stays.
         unigram_accuracy: accuracy of always guessing the commonest piece.
+        one_order: accuracy on sentence pairs of one and the same answer, which more than half of the pairs of
+            next sentences have.
         learning_rate: the peak. batch_size: sequences per update. optimizer: `lamb`, `adamw` or `muon`.
         warmup: share of the run. total_steps: None for a run by the clock.
         untold: stages in which an evaluation does not tell whether the model learns, because it trains on
@@ -125,6 +127,7 @@ class TrainingAlarms:
     learning_rate: float
     batch_size: int
     unigram_accuracy: float = 0.05
+    one_order: float = 0.5
     optimizer: str = "lamb"
     warmup: float = 0.0
     total_steps: int | None = None
@@ -193,7 +196,7 @@ class TrainingAlarms:
             "collapse": self._fell("mlm_accuracy", accuracy, self.unigram_accuracy, 3.0, 0.5),
         }
         if order is not None:
-            found["sentence_collapse"] = self._fell("sentence_accuracy", order, 0.5, 1.3, 0.25)
+            found["sentence_collapse"] = self._fell("sentence_accuracy", order, self.one_order, 1.3, 0.25)
             # A model that has not begun to read words cannot order sentences, so the plateau alone is named.
             stuck = found["plateau"] or self._lately("plateau", step, patience)
             fell = found["sentence_collapse"]
@@ -268,7 +271,9 @@ class TrainingAlarms:
         wait = 2 * patience
         recent = [order for _, _, order in self._since(step - wait) if not math.isnan(order)]
         last = recent[-len(recent) // 3 :]
-        return past >= wait and len(recent) >= _WINDOW and max(map(statistics.fmean, (recent, last))) < 0.53
+        if past < wait or len(recent) < _WINDOW:
+            return False
+        return max(map(statistics.fmean, (recent, last))) < self.one_order + 0.03
 
     def _fell(self, key: str, value: float, floor: float, above: float, share: float) -> bool:
         """Whether an accuracy that once stood well above its floor lost most of that height."""
@@ -284,7 +289,8 @@ class TrainingAlarms:
             "slow_start": f"the masked-LM loss is still {loss:.2f} nats; guessing by frequency has {level}",
             "divergence": f"the masked-LM loss is {loss:.2f} nats; guessing by frequency has {level}",
             "collapse": f"masked-LM accuracy fell {self._fall('mlm_accuracy', row)}",
-            "sentence_chance": "sentence accuracy stays a coin toss while masked words are being learned",
+            "sentence_chance": f"sentence accuracy stays at the {100 * self.one_order:.1f}% that one and the "
+            "same answer has while masked words are being learned",
             "sentence_collapse": f"sentence accuracy fell {self._fall('sentence_accuracy', row)}",
         }[kind]
         return Alarm(kind, step, what, self._advice(kind))
