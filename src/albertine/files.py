@@ -18,11 +18,14 @@ from albertine.errors import AlbertineError, RunError
 from albertine.released import released_or
 
 _BLOCK = 4 << 20
+MODE = 0o666
+"""Of new files, before the umask: as those of any other program, so that a group that shares a folder goes on
+with what one of it began."""
 
 
 def write_durably(path: Path, *pieces: bytes | memoryview) -> None:
     """Write a new file and flush it to the disk. The file must not exist."""
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE)
     try:
         for piece in pieces:
             rest = memoryview(piece).cast("B")

@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any
 
 from albertine.errors import AlbertineError, RunError
-from albertine.files import explained, json_at, make_folder, recover, replace_durably, write_json
+from albertine.files import MODE, explained, json_at, make_folder, recover, replace_durably, write_json
 from albertine.settings import RunSettings, absolute, dump
 from albertine.training.differences import differences
 from albertine.training.distributed import World
@@ -141,7 +141,7 @@ class RunFolder:
         name = self._lock_file.resolve()
         if name in _held:
             raise self._in_use(f"process {os.getpid()} on {socket.gethostname()}, which is this one")
-        handle = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        handle = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE)
         try:
             fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
