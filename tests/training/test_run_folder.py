@@ -91,6 +91,17 @@ def test_who_shares_a_folder_may_go_on_with_a_run(tmp_path: Path) -> None:
     assert modes == dict.fromkeys(("lock", "log.txt", "settings.yaml"), 0o664)
 
 
+def test_the_level_of_the_log_is_the_program_s(tmp_path: Path) -> None:
+    log = logging.getLogger("albertine.training")
+    log.setLevel(logging.ERROR)
+    try:
+        with RunFolder(tmp_path):
+            assert log.isEnabledFor(logging.INFO)  # for the run's own file
+        assert log.level == logging.ERROR
+    finally:
+        log.setLevel(logging.NOTSET)
+
+
 def test_other_ranks_touch_nothing(tmp_path: Path) -> None:
     with RunFolder(tmp_path / "run", main=False) as folder:
         folder.describe("a: 1\n", {})

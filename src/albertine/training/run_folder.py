@@ -64,6 +64,7 @@ class RunFolder:
         self._lock_file = path / "lock"
         self._lock: int | None = None
         self._handler: logging.Handler | None = None
+        self._level = logging.NOTSET
         self._new = False
 
     def __enter__(self) -> RunFolder:
@@ -81,6 +82,7 @@ class RunFolder:
                 raise
         self._handler = MemoryHandler(sys.maxsize, flushLevel=sys.maxsize, flushOnClose=False)
         log.addHandler(self._handler)
+        self._level = log.level
         log.setLevel(logging.INFO)
         return self
 
@@ -162,6 +164,7 @@ class RunFolder:
 
     def _close_log(self) -> None:
         if self._handler is not None:
+            log.setLevel(self._level)
             log.removeHandler(self._handler)
             with contextlib.suppress(OSError):  # it has said so when it was written to
                 self._handler.close()
