@@ -257,6 +257,7 @@ def sent_in(place: str, number: int) -> Callable[[Job], None]:
         ("step", signal.SIGTERM, 143, 13),
         ("evaluation", signal.SIGINT, 130, 16),
         ("data", signal.SIGUSR1, 138, 13),
+        ("step", signal.SIGHUP, 129, 13),
     ],
 )
 def test_a_signal_saves_without_losing_a_step(

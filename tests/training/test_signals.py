@@ -51,6 +51,7 @@ def forked(first: int, second: int | None, longest: float = 5.0) -> int:
     ("first", "second", "code"),
     [
         (signal.SIGTERM, None, 7),
+        (signal.SIGHUP, None, 7),
         (signal.SIGTERM, signal.SIGTERM, 143),
         (signal.SIGUSR1, signal.SIGINT, 130),
     ],
@@ -81,6 +82,29 @@ def test_outside_the_main_thread_it_is_deaf() -> None:
     thread.start()
     thread.join()
     assert seen == [True]
+
+
+def test_what_is_ignored_stays_so() -> None:
+    """Under `nohup` a terminal that is closed, and behind the `&` of a script Ctrl-C, is for others."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Signals() as signals:
+            os.kill(os.getpid(), signal.SIGHUP)
+            time.sleep(0.01)
+            assert signals.received is None
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_handler_that_cannot_be_put_back_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of a program in which Python is embedded, such as R, has no name in Python."""
+    put: list[object] = []
+    monkeypatch.setattr(signal, "getsignal", lambda number: None)
+    monkeypatch.setattr(signal, "signal", lambda *both: put.append(both))
+    with Signals():
+        pass
+    assert not put
 
 
 def test_torchrun_repeats_what_a_scheduler_has_sent(monkeypatch: pytest.MonkeyPatch) -> None:
