@@ -39,14 +39,16 @@ def kept() -> Iterator[None]:
 
 @pytest.mark.usefixtures("kept")
 def test_what_a_program_set_of_torch_stays(pretrained: Path, tmp_path: Path) -> None:
-    """Its random state, its default format, its threads; and neither these nor `no_grad` tell in a run."""
-    plain = tuned(pretrained, tmp_path / "plain")
+    """Its random state, its default format, its threads; and neither these nor `no_grad` nor `autocast` tell
+    in a run."""
+    exact = {"precision": "float32"}
+    plain = tuned(pretrained, tmp_path / "plain", training=exact)
     torch.manual_seed(5)
     torch.set_num_threads(2)
     torch.set_default_dtype(torch.float64)
     wanted = torch.get_rng_state()
-    with torch.no_grad():
-        other = tuned(pretrained, tmp_path / "other", training={"threads": 1})
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        other = tuned(pretrained, tmp_path / "other", training={**exact, "threads": 1})
     asked = albertine.Predictor(other.model)
     asked.classify(["a good man"])
     assert torch.equal(torch.get_rng_state(), wanted)
