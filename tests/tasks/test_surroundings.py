@@ -121,11 +121,12 @@ def test_a_column_that_nobody_asks_for_may_hold_anything(pretrained: Path, tmp_p
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_ends_the_program_when_the_run_is_saved(
+def test_a_signal_is_the_program_s_when_the_run_is_saved(
     number: signal.Signals, pretrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As it does everywhere in Python: a script would go on with a model that is not there."""
-    step = loop.train_step
+    """As everywhere in Python: a script would go on with a model that is not there."""
+    step, heard = loop.train_step, list[bool]()
+    saved = tmp_path / "finetune" / "checkpoints" / "latest"
 
     def stopped(*args: Any, **options: Any) -> Any:
         signal.raise_signal(number)
@@ -137,7 +138,14 @@ def test_ctrl_c_ends_the_program_when_the_run_is_saved(
         with pytest.raises(KeyboardInterrupt, match="saved"):
             tuned(pretrained, tmp_path)
     else:
-        assert not tuned(pretrained, tmp_path).outcome.done
+        with pytest.raises(SystemExit, match="143"):
+            tuned(pretrained, tmp_path)
+        before = signal.signal(number, lambda *_: heard.append(saved.is_file()))
+        try:
+            assert not tuned(pretrained, tmp_path).outcome.done
+        finally:
+            signal.signal(number, before)
+        assert heard == [True]
     monkeypatch.undo()
     again = tuned(pretrained, tmp_path)
     weights = [run.model.joinpath("model.safetensors").read_bytes() for run in (again, whole)]
