@@ -53,6 +53,28 @@ def make_folder(path: Path) -> None:
         sync_folder(path.parent)
 
 
+@contextlib.contextmanager
+def made_folder(path: Path) -> Iterator[None]:
+    """A folder that can be written to, made before the work and not behind it; where that fails, a new one
+    does not stay.
+
+    Raises:
+        RunError: it cannot be made, or others may write there alone.
+    """
+    new = not path.exists()
+    with explained(path):
+        path.mkdir(parents=True, exist_ok=True)
+        if not os.access(path, os.W_OK):
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+    try:
+        yield
+    except BaseException:
+        if new:
+            with contextlib.suppress(OSError):
+                path.rmdir()
+        raise
+
+
 def sync_tree(folder: Path) -> None:
     """Flush a folder and everything in it."""
     for path in sorted(folder.rglob("*")):
