@@ -155,8 +155,16 @@ def _form(output: Path) -> str:
 
 
 def _digest(source: Path) -> str:
-    """A digest of a file, or of those in a folder."""
+    """A digest of a file, or of those in a folder.
+
+    Raises:
+        DataError: it cannot be read, or not again.
+    """
     digest = hashlib.blake2b(digest_size=16)
+    if source.exists() and not (source.is_file() or source.is_dir()):
+        raise DataError(
+            "is a stream, which can be read once", where=source, remedy="Write its content to a file first"
+        )
     try:
         for path in sorted(source.rglob("*.txt")) if source.is_dir() else (source,):
             digest.update(bytes(path.relative_to(source)))
