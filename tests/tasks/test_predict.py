@@ -643,6 +643,23 @@ def test_columns_by_number(tuned: Path) -> None:
     assert row["0"] == "a man" and row["prediction"]
 
 
+def test_a_link_to_the_output_stays_one(tuned: Path, tables: dict[str, Path], tmp_path: Path) -> None:
+    """The answers are where it leads to, as on a larger disk, and so are the parts."""
+    link, file = tmp_path / "here" / "out.jsonl", tmp_path / "there" / "out.jsonl"
+    for path in (link, file):
+        path.parent.mkdir()
+    file.write_text("old")
+    link.symlink_to(file)
+    told = list[Path]()
+
+    def progress(done: int, total: int | None) -> None:
+        told.extend(link.parent.iterdir())
+
+    predict_file(Predictor(tuned), tables["dev"], link, fields=FIELDS, overwrite=True, progress=progress)
+    assert link.is_symlink() and len(file.read_text().splitlines()) == 100
+    assert {*told} == {link}
+
+
 def test_a_stream_is_refused_before_it_is_read(tuned: Path, tables: dict[str, Path], tmp_path: Path) -> None:
     """As the `<(zcat rows.csv.gz)` of a shell: read twice, it would hold no rows."""
     reader, writer = os.pipe()

@@ -89,6 +89,7 @@ def predict_file(
             model or other settings.
     """
     form = _form(output)
+    output = output.resolve() if output.is_symlink() else output  # a link to a file stays a link
     check_free(output, overwrite)
     job = {
         "source": _digest(source),
