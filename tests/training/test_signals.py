@@ -37,12 +37,15 @@ def forked(first: int, second: int | None, longest: float = 5.0) -> int:
     """Exit code of a process that gets one or two signals in `Signals` and would leave with 7."""
     child = os.fork()
     if child == 0:
-        with Signals():
-            os.kill(os.getpid(), first)
-            time.sleep(0.01)
-            if second is not None:
-                os.kill(os.getpid(), second)
-                time.sleep(longest)
+        try:
+            with Signals():
+                os.kill(os.getpid(), first)
+                time.sleep(0.01)
+                if second is not None:
+                    os.kill(os.getpid(), second)
+                    time.sleep(longest)
+        except KeyboardInterrupt:
+            os._exit(130)
         os._exit(7)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
@@ -58,6 +61,17 @@ def forked(first: int, second: int | None, longest: float = 5.0) -> int:
 )
 def test_the_second_ends_it(first: int, second: int | None, code: int) -> None:
     assert forked(first, second) == code
+
+
+def test_a_second_ctrl_c_does_not_end_the_program() -> None:
+    """A notebook, whose kernel is interrupted twice by whoever is impatient, keeps what it holds."""
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt), Signals() as signals:
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.01)
+        pytest.fail("it was not heard")
+    assert signals.exit_code == 130 and signal.getsignal(signal.SIGINT) == before
 
 
 def test_a_child_process_is_not_spoken_to() -> None:

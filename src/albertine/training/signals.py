@@ -85,6 +85,8 @@ class Signals:
         if self.received is not None:
             if "TORCHELASTIC_RUN_ID" in os.environ and time.monotonic() - self._since < ECHO:
                 return
+            if number == signal.SIGINT:
+                raise KeyboardInterrupt  # not the end of a notebook, and of all that it holds
             os._exit(128 + number)
         self.received, self._since = number, time.monotonic()
         if self._interruptible:
