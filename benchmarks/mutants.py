@@ -3569,7 +3569,7 @@ AUDITED = (
         "tests/tasks/test_suite.py -k advised",
     ),
     M(
-        "cli/cloze.py",
+        "files.py",
         "        if new:\n",
         "        if False:\n",
         "tests/cli/test_cloze.py -k refused",

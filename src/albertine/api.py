@@ -104,7 +104,8 @@ def pretrain(
             `pretrain(name="mine", corpus="corpora/mine", training={"minutes": 30})`.
 
     Raises:
-        KeyboardInterrupt: Ctrl-C; the run was saved first, and the same call goes on with it.
+        KeyboardInterrupt, SystemExit: Ctrl-C, SIGTERM; the run was saved first, and the same call goes on
+            with it.
         AlbertineError: settings, corpus, checkpoint or disk do not allow it.
     """
     from albertine.pretraining.run import pretrain as run
@@ -136,7 +137,7 @@ def distill(
             depths if nothing is named, else as many.
 
     Raises:
-        KeyboardInterrupt: as `pretrain`.
+        KeyboardInterrupt, SystemExit: as `pretrain`.
         AlbertineError: teacher, corpus, settings, checkpoint or disk do not allow it.
     """
     from albertine.pretraining.distilling import distillation_settings
@@ -185,7 +186,8 @@ def finetune(
         `albertine.Predictor` asks.
 
     Raises:
-        KeyboardInterrupt: Ctrl-C; the run was saved first, and the same call goes on with it.
+        KeyboardInterrupt, SystemExit: Ctrl-C, SIGTERM; the run was saved first, and the same call goes on
+            with it.
         AlbertineError: settings, rows or model do not allow it. Then no rows are kept.
     """
     from albertine.tasks.finetune import finetune as run
@@ -312,13 +314,20 @@ def evaluate(
 
 
 def _whole(result: R) -> R:
-    """The result of a run that nobody asked to stop.
+    """The result of a run that nobody asked to stop. The signal of one that was asked to is handed on to the
+    program now that the run is saved: it would go on with a model that is not there.
 
     Raises:
-        KeyboardInterrupt: Ctrl-C ended it; it was saved first.
+        KeyboardInterrupt: Ctrl-C ended it. SystemExit: another signal, for which the program has no handler;
+            unlike the signal itself it lets the program clean up.
     """
-    if result.outcome.exit_code == 128 + signal.SIGINT:
+    number = result.outcome.exit_code - 128
+    if number == signal.SIGINT:
         raise KeyboardInterrupt(f"{result.folder}: asked to stop, and saved; the same call goes on")
+    if number > 0 and signal.getsignal(number) == signal.SIG_DFL:
+        raise SystemExit(result.outcome.exit_code)
+    if number > 0:
+        signal.raise_signal(number)
     return result
 
 

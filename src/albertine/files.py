@@ -18,11 +18,14 @@ from albertine.errors import AlbertineError, RunError
 from albertine.released import released_or
 
 _BLOCK = 4 << 20
+MODE = 0o666
+"""Of new files, before the umask: as those of any other program, so that a group that shares a folder goes on
+with what one of it began."""
 
 
 def write_durably(path: Path, *pieces: bytes | memoryview) -> None:
     """Write a new file and flush it to the disk. The file must not exist."""
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE)
     try:
         for piece in pieces:
             rest = memoryview(piece).cast("B")
@@ -48,6 +51,28 @@ def make_folder(path: Path) -> None:
         make_folder(path.parent)
         path.mkdir(exist_ok=True)
         sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def made_folder(path: Path) -> Iterator[None]:
+    """A folder that can be written to, made before the work and not behind it; where that fails, a new one
+    does not stay.
+
+    Raises:
+        RunError: it cannot be made, or others may write there alone.
+    """
+    new = not path.exists()
+    with explained(path):
+        path.mkdir(parents=True, exist_ok=True)
+        if not os.access(path, os.W_OK):
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+    try:
+        yield
+    except BaseException:
+        if new:
+            with contextlib.suppress(OSError):
+                path.rmdir()
+        raise
 
 
 def sync_tree(folder: Path) -> None:

@@ -29,7 +29,7 @@ from albertine.bench import (
 )
 from albertine.bench.guard import fallen, kept, not_compared
 from albertine.bench.inputs import inputs, lengths_of, pretraining
-from albertine.bench.machine import hardware
+from albertine.bench.machine import hardware, save_result, saved_results
 from albertine.bench.peers import Peer
 from albertine.cli.app import run
 from albertine.errors import RunError
@@ -303,6 +303,17 @@ def test_a_result_is_held_against_one_of_the_same_preset_and_threads(tmp_path: P
     assert kept("inference", tmp_path, {"preset": "albert-base-v2", "threads": 2})["day"] == 3
     with pytest.raises(RunError, match=r"`inference` .* preset albert-tiny-zh and threads 1.*--save"):
         kept("inference", tmp_path, {"preset": "albert-tiny-zh", "threads": 1})
+
+
+def test_a_result_takes_the_place_of_none_that_was_asked_for_otherwise(tmp_path: Path) -> None:
+    """Two presets that are kept on one day, and the first once more."""
+    base, tiny = {"preset": "albert-base-v2", "threads": 2}, {"preset": "albert-tiny-zh", "threads": 2}
+    for number, asked in enumerate((base, tiny, {**base, "threads": 1}, base, tiny)):
+        save_result("inference", {**asked, "number": number}, tmp_path)
+    assert kept("inference", tmp_path, base)["number"] == 3
+    assert kept("inference", tmp_path, tiny)["number"] == 4
+    paths = saved_results(tmp_path / hardware(), "inference")
+    assert [json.loads(path.read_text())["number"] for path in paths] == [2, 4, 3]
 
 
 def test_what_was_not_asked_for_has_not_fallen() -> None:

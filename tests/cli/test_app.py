@@ -177,6 +177,21 @@ def test_signals(tmp_path: Path, number: signal.Signals, code: int) -> None:
     assert process.returncode == code and "Traceback" not in said
 
 
+def test_a_run_whose_terminal_was_closed_ends_by_its_signal() -> None:
+    """And not by the words that nobody hears."""
+    script = (
+        "import sys; from albertine.cli import info, show; from albertine.cli.app import run\n"
+        "def leave(json):\n    sys.stdin.readline(); show.stopped('auto'); raise SystemExit(129)\n"
+        "info._presets = leave; sys.exit(run(['info']))"
+    )
+    ours, its = os.openpty()
+    process = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=its, stderr=its)
+    os.close(its)
+    os.close(ours)
+    process.communicate(b"\n", timeout=30)
+    assert process.returncode == 129
+
+
 def test_a_reader_that_leaves_early_is_no_error() -> None:
     process = subprocess.Popen([*COMMAND, "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout and process.stderr

@@ -276,6 +276,15 @@ def test_a_lock_file_removed_while_it_is_taken(tmp_path: Path, monkeypatch: pyte
         pass
 
 
+def test_a_lock_that_was_left_behind_is_for_all_who_may_write(tmp_path: Path) -> None:
+    before = os.umask(0o002)
+    try:
+        with locked(tmp_path):
+            assert (tmp_path / ".lock").stat().st_mode & 0o777 == 0o664
+    finally:
+        os.umask(before)
+
+
 def test_a_file_that_could_not_be_written_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

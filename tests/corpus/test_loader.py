@@ -164,6 +164,7 @@ def test_processes_use_one_thread_and_ignore_signals() -> None:
     def build(_: int) -> tuple[int, bool]:
         os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGHUP)
         return torch.get_num_threads(), signal.getsignal(signal.SIGINT) == signal.SIG_IGN
 
     assert list(Loader(build, [0], 1)) == [(1, True)]

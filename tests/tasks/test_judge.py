@@ -328,6 +328,17 @@ def test_evaluate_runs(albertine: Command, members: list[Path], tmp_path: Path) 
     assert (tmp_path / "out" / "toy-seed-2" / "predictions-test.jsonl").is_file()
 
 
+@pytest.mark.parametrize("verb", ["evaluate", "ensemble"])
+def test_where_nothing_can_be_written_nothing_is_asked(
+    albertine: Command, members: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """Or the scores would be lost when they are there."""
+    (tmp_path / "file").touch()
+    monkeypatch.setattr("albertine.tasks.judge.model_of", lambda run: pytest.fail("asked in vain"))
+    outcome = albertine(verb, *members[:2], "-o", tmp_path / "file" / "out")
+    assert outcome.code == 2 and "cannot be written" in outcome.err
+
+
 def test_a_report_is_of_what_was_asked_last(
     albertine: Command, members: list[Path], tables: dict[str, Path], tmp_path: Path
 ) -> None:

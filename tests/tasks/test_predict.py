@@ -7,6 +7,7 @@ import csv
 import errno
 import io
 import json
+import os
 import re
 import shutil
 import sys
@@ -662,3 +663,32 @@ def test_columns_by_number(tuned: Path) -> None:
     frame = pytest.importorskip("pandas").DataFrame([["a man", "x"]])
     (row,) = Predictor(tuned).predict(frame, text=0)
     assert row["0"] == "a man" and row["prediction"]
+
+
+def test_a_link_to_the_output_stays_one(tuned: Path, tables: dict[str, Path], tmp_path: Path) -> None:
+    """The answers are where it leads to, as on a larger disk, and so are the parts."""
+    link, file = tmp_path / "here" / "out.jsonl", tmp_path / "there" / "out.jsonl"
+    for path in (link, file):
+        path.parent.mkdir()
+    file.write_text("old")
+    link.symlink_to(file)
+    told = list[Path]()
+
+    def progress(done: int, total: int | None) -> None:
+        told.extend(link.parent.iterdir())
+
+    predict_file(Predictor(tuned), tables["dev"], link, fields=FIELDS, overwrite=True, progress=progress)
+    assert link.is_symlink() and len(file.read_text().splitlines()) == 100
+    assert {*told} == {link}
+
+
+def test_a_stream_is_refused_before_it_is_read(tuned: Path, tables: dict[str, Path], tmp_path: Path) -> None:
+    """As the `<(zcat rows.csv.gz)` of a shell: read twice, it would hold no rows."""
+    reader, writer = os.pipe()
+    os.write(writer, b"review\na man\n")
+    os.close(writer)
+    try:
+        with pytest.raises(DataError, match="a stream, which can be read once"):
+            predict_file(Predictor(tuned), Path(f"/dev/fd/{reader}"), tmp_path / "out.jsonl", fields=FIELDS)
+    finally:
+        os.close(reader)

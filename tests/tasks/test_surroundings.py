@@ -39,14 +39,16 @@ def kept() -> Iterator[None]:
 
 @pytest.mark.usefixtures("kept")
 def test_what_a_program_set_of_torch_stays(pretrained: Path, tmp_path: Path) -> None:
-    """Its random state, its default format, its threads; and neither these nor `no_grad` tell in a run."""
-    plain = tuned(pretrained, tmp_path / "plain")
+    """Its random state, its default format, its threads; and neither these nor `no_grad` nor `autocast` tell
+    in a run."""
+    exact = {"precision": "float32"}
+    plain = tuned(pretrained, tmp_path / "plain", training=exact)
     torch.manual_seed(5)
     torch.set_num_threads(2)
     torch.set_default_dtype(torch.float64)
     wanted = torch.get_rng_state()
-    with torch.no_grad():
-        other = tuned(pretrained, tmp_path / "other", training={"threads": 1})
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        other = tuned(pretrained, tmp_path / "other", training={**exact, "threads": 1})
     asked = albertine.Predictor(other.model)
     asked.classify(["a good man"])
     assert torch.equal(torch.get_rng_state(), wanted)
@@ -119,11 +121,12 @@ def test_a_column_that_nobody_asks_for_may_hold_anything(pretrained: Path, tmp_p
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_ends_the_program_when_the_run_is_saved(
+def test_a_signal_is_the_program_s_when_the_run_is_saved(
     number: signal.Signals, pretrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As it does everywhere in Python: a script would go on with a model that is not there."""
-    step = loop.train_step
+    """As everywhere in Python: a script would go on with a model that is not there."""
+    step, heard = loop.train_step, list[bool]()
+    saved = tmp_path / "finetune" / "checkpoints" / "latest"
 
     def stopped(*args: Any, **options: Any) -> Any:
         signal.raise_signal(number)
@@ -135,7 +138,14 @@ def test_ctrl_c_ends_the_program_when_the_run_is_saved(
         with pytest.raises(KeyboardInterrupt, match="saved"):
             tuned(pretrained, tmp_path)
     else:
-        assert not tuned(pretrained, tmp_path).outcome.done
+        with pytest.raises(SystemExit, match="143"):
+            tuned(pretrained, tmp_path)
+        before = signal.signal(number, lambda *_: heard.append(saved.is_file()))
+        try:
+            assert not tuned(pretrained, tmp_path).outcome.done
+        finally:
+            signal.signal(number, before)
+        assert heard == [True]
     monkeypatch.undo()
     again = tuned(pretrained, tmp_path)
     weights = [run.model.joinpath("model.safetensors").read_bytes() for run in (again, whole)]

@@ -257,6 +257,7 @@ def sent_in(place: str, number: int) -> Callable[[Job], None]:
         ("step", signal.SIGTERM, 143, 13),
         ("evaluation", signal.SIGINT, 130, 16),
         ("data", signal.SIGUSR1, 138, 13),
+        ("step", signal.SIGHUP, 129, 13),
     ],
 )
 def test_a_signal_saves_without_losing_a_step(
@@ -276,6 +277,25 @@ def test_a_signal_saves_without_losing_a_step(
     job, outcome = run_toy(tmp_path / "run")
     assert outcome.done and same(straight, job)
     assert told(tmp_path / "straight") == told(tmp_path / "run")
+
+
+def test_a_signal_at_the_very_end_is_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the last checkpoint is written; whoever makes several runs would begin the next one."""
+    straight, end = run_toy(tmp_path / "straight")
+    save, left = loop.CheckpointStore.save, [end.step]
+
+    def saved(store: loop.CheckpointStore, step: int, *args: Any) -> Path:
+        if step in left:
+            left.clear()
+            send()
+        return save(store, step, *args)
+
+    monkeypatch.setattr(loop.CheckpointStore, "save", saved)
+    _, outcome = run_toy(tmp_path / "run")
+    assert (outcome.done, outcome.exit_code, outcome.step) == (False, 143, end.step)
+    monkeypatch.undo()
+    job, outcome = run_toy(tmp_path / "run")
+    assert outcome.done and outcome.updates == 0 and same(straight, job)
 
 
 # T8: not finite.

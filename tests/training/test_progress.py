@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import logging
+import os
 
 import pytest
 from rich.console import Console
@@ -67,3 +69,34 @@ def test_a_dumb_terminal_gets_lines() -> None:
         reporter.numbers(ROW)
         reporter.step(1, 0.5, 60.0)
         assert "step 1  50%" in text.getvalue()
+
+
+class Gone(io.StringIO):
+    """A stream that nobody reads any more."""
+
+    def __init__(self, number: int, terminal: bool) -> None:
+        super().__init__()
+        self.number, self.terminal = number, terminal
+
+    def isatty(self) -> bool:
+        return self.terminal
+
+    def write(self, text: str) -> int:
+        raise OSError(self.number, os.strerror(self.number))
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+@pytest.mark.parametrize("number", [errno.EPIPE, errno.EIO, errno.ENOSPC])
+def test_a_run_that_nobody_hears_goes_on(
+    number: int, terminal: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A pipe without a reader, a terminal that was closed, a full disk; the program's output stays."""
+    monkeypatch.setattr("sys.stderr", Gone(number, terminal))
+    monkeypatch.setenv("TERM", "xterm")
+    with Reporter(every=0.0) as reporter:
+        reporter.numbers(ROW)
+        reporter.step(1, 0.5, 60.0)
+        logging.getLogger("albertine.training").warning("look")
+        assert reporter.quiet
+    os.write(1, b"heard")
+    assert capfd.readouterr().out == "heard"

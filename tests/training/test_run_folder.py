@@ -78,6 +78,30 @@ def test_a_forked_loader_does_not_keep_the_lock(tmp_path: Path) -> None:
         os.waitpid(child, 0)
 
 
+def test_who_shares_a_folder_may_go_on_with_a_run(tmp_path: Path) -> None:
+    """Also with one that another of the group began: none of its files is for its owner alone."""
+    before = os.umask(0o002)
+    try:
+        with RunFolder(tmp_path / "run") as folder:
+            folder.begin()
+            folder.tell("seed: 1\n")
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "run").iterdir()}
+    assert modes == dict.fromkeys(("lock", "log.txt", "settings.yaml"), 0o664)
+
+
+def test_the_level_of_the_log_is_the_program_s(tmp_path: Path) -> None:
+    log = logging.getLogger("albertine.training")
+    log.setLevel(logging.ERROR)
+    try:
+        with RunFolder(tmp_path):
+            assert log.isEnabledFor(logging.INFO)  # for the run's own file
+        assert log.level == logging.ERROR
+    finally:
+        log.setLevel(logging.NOTSET)
+
+
 def test_other_ranks_touch_nothing(tmp_path: Path) -> None:
     with RunFolder(tmp_path / "run", main=False) as folder:
         folder.describe("a: 1\n", {})

@@ -37,12 +37,15 @@ def forked(first: int, second: int | None, longest: float = 5.0) -> int:
     """Exit code of a process that gets one or two signals in `Signals` and would leave with 7."""
     child = os.fork()
     if child == 0:
-        with Signals():
-            os.kill(os.getpid(), first)
-            time.sleep(0.01)
-            if second is not None:
-                os.kill(os.getpid(), second)
-                time.sleep(longest)
+        try:
+            with Signals():
+                os.kill(os.getpid(), first)
+                time.sleep(0.01)
+                if second is not None:
+                    os.kill(os.getpid(), second)
+                    time.sleep(longest)
+        except KeyboardInterrupt:
+            os._exit(130)
         os._exit(7)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
@@ -51,12 +54,24 @@ def forked(first: int, second: int | None, longest: float = 5.0) -> int:
     ("first", "second", "code"),
     [
         (signal.SIGTERM, None, 7),
+        (signal.SIGHUP, None, 7),
         (signal.SIGTERM, signal.SIGTERM, 143),
         (signal.SIGUSR1, signal.SIGINT, 130),
     ],
 )
 def test_the_second_ends_it(first: int, second: int | None, code: int) -> None:
     assert forked(first, second) == code
+
+
+def test_a_second_ctrl_c_does_not_end_the_program() -> None:
+    """A notebook, whose kernel is interrupted twice by whoever is impatient, keeps what it holds."""
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt), Signals() as signals:
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.01)
+        pytest.fail("it was not heard")
+    assert signals.exit_code == 130 and signal.getsignal(signal.SIGINT) == before
 
 
 def test_a_child_process_is_not_spoken_to() -> None:
@@ -81,6 +96,29 @@ def test_outside_the_main_thread_it_is_deaf() -> None:
     thread.start()
     thread.join()
     assert seen == [True]
+
+
+def test_what_is_ignored_stays_so() -> None:
+    """Under `nohup` a terminal that is closed, and behind the `&` of a script Ctrl-C, is for others."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Signals() as signals:
+            os.kill(os.getpid(), signal.SIGHUP)
+            time.sleep(0.01)
+            assert signals.received is None
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_handler_that_cannot_be_put_back_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of a program in which Python is embedded, such as R, has no name in Python."""
+    put: list[object] = []
+    monkeypatch.setattr(signal, "getsignal", lambda number: None)
+    monkeypatch.setattr(signal, "signal", lambda *both: put.append(both))
+    with Signals():
+        pass
+    assert not put
 
 
 def test_torchrun_repeats_what_a_scheduler_has_sent(monkeypatch: pytest.MonkeyPatch) -> None:

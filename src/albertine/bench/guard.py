@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from albertine.bench.machine import hardware, saved_results
+from albertine.bench.machine import ALIKE, hardware, saved_results
 from albertine.errors import RunError
 
 ALLOWED = 0.15
@@ -17,9 +17,6 @@ ALLOWED = 0.15
 ABLE = 0.8
 """Share of its matrix products. A machine that has fewer left takes more from some programs than from
 others."""
-
-ALIKE = ("preset", "threads")
-"""What two results must have been asked for in common to be held against each other."""
 
 
 def kept(name: str, results: Path, found: Mapping[str, Any]) -> Mapping[str, Any]:

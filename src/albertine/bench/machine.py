@@ -6,15 +6,20 @@ import importlib.metadata
 import os
 import platform
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
 from albertine.cores import usable_cores
-from albertine.files import explained, write_json
+from albertine.files import explained, json_at, write_json
 
 RESULTS = Path("benchmarks", "results")
 """Where the results of this repository lie, seen from its root."""
+
+ALIKE = ("preset", "threads")
+"""What two results must have been asked for in common to be held against each other."""
 
 PACKAGES = (
     *("albertine", "torch", "numpy", "tokenizers", "sentencepiece", "safetensors"),
@@ -84,9 +89,12 @@ def describe() -> dict[str, Any]:
 
 
 def save_result(name: str, result: dict[str, Any], results: Path = RESULTS) -> Path:
-    """Write `result` as `<results>/<hardware>/<date>-<name>.json`; returns its path."""
+    """Write `result` as `<results>/<hardware>/<date>-<name>.json`; returns its path. It takes the place of a
+    result of the same day that was asked for alike; beside another it has a number behind its date."""
     folder = results / hardware()
-    path = folder / f"{datetime.now(UTC):%Y-%m-%d}-{name}.json"
+    dates = (f"{datetime.now(UTC):%Y-%m-%d}{number}" for number in chain([""], map(".{}".format, count(2))))
+    paths = (folder / f"{date}-{name}.json" for date in dates)
+    path = next(path for path in paths if not path.exists() or _alike(json_at(path), result))
     with explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
         write_json(path, result)
@@ -95,7 +103,14 @@ def save_result(name: str, result: dict[str, Any], results: Path = RESULTS) -> P
 
 def saved_results(folder: Path, name: str) -> list[Path]:
     """The results of that name in the folder of a kind of hardware, the newest first."""
-    return sorted(folder.glob(f"????-??-??-{name}.json"), reverse=True)
+    dated = re.compile(rf"(\d{{4}}-\d\d-\d\d)(?:\.(\d+))?-{re.escape(name)}\.json")
+    found = ((dated.fullmatch(path.name), path) for path in folder.glob("*.json"))
+    told = [(match[1], int(match[2] or 1), path) for match, path in found if match]
+    return [path for *_, path in sorted(told, reverse=True)]
+
+
+def _alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return all(one.get(key) == other.get(key) for key in ALIKE)
 
 
 def newest(folder: Path, name: str) -> Path | None:

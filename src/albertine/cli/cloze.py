@@ -5,7 +5,6 @@ from __future__ import annotations
 import json as js
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -47,7 +46,7 @@ def cloze(
     from albertine.cli.source import Source
     from albertine.corpus.duplicates import SeenDigests, content_digest
     from albertine.errors import DataError
-    from albertine.files import replace_durably
+    from albertine.files import made_folder, replace_durably
     from albertine.text.cloze_questions import cloze_questions
 
     source = Source(text, format, text_field, encoding)
@@ -63,7 +62,7 @@ def cloze(
             else:
                 again += 1
 
-    with _made(output), tempfile.TemporaryDirectory() as folder:
+    with made_folder(output), tempfile.TemporaryDirectory() as folder:
         documents = first(SeenDigests(Path(folder)))
         tree = cloze_questions(documents, spoken, count=questions, seed=seed)
         show.notes(source.passed_over())
@@ -96,17 +95,3 @@ def cloze(
         }
         | {"duplicate documents dropped": f"{again:,}", "for example": f"{question} {answer}"},
     )
-
-
-@contextmanager
-def _made(folder: Path) -> Iterator[None]:
-    """A folder that is made before the work, not behind it; where that fails, a new one does not stay."""
-    new = not folder.exists()
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        yield
-    except BaseException:
-        if new:
-            with suppress(OSError):
-                folder.rmdir()
-        raise

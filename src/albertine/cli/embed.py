@@ -88,7 +88,7 @@ def embed(
         head = {"descr": "<f4", "fortran_order": False, "shape": (size, width)}
         np.lib.format.write_array_header_1_0(content, head)
         pieces = (np.ascontiguousarray(part, dtype="<f4").data for part in rows)
-        replace_durably(output, content.getvalue(), *pieces)
+        replace_durably(output.resolve(), content.getvalue(), *pieces)  # a link to a file stays a link
         typer.echo(f"{size:,} vectors of {width:,} numbers in {output}")
     if cut:
         typer.echo(f"warning: {cut:,} texts were cut to {embedder.limit} tokens", err=True)

@@ -41,13 +41,15 @@ def ensemble(
         raise typer.BadParameter("belongs to --pick", param_hint="--rule")
     _, found = runs_and_settings(runs, file, device, precision, dev=None if pick is None else True)
     from albertine.evaluation.runs import without_seed
+    from albertine.files import made_folder
     from albertine.tasks import ensemble as ensembles
     from albertine.tasks.judge import check_no_run
 
     beside = found[0].folder.absolute().parent
     folder = output or beside / f"{without_seed(found[0].name)}-ensemble"
     check_no_run(folder)
-    whole = ensembles.ensemble(found, pick=pick, rule=rule or "greedy", splits=chosen, device=device)
+    with made_folder(folder):
+        whole = ensembles.ensemble(found, pick=pick, rule=rule or "greedy", splits=chosen, device=device)
     page, warning = ensembles.write_ensemble(folder, whole), ensembles.warning(whole)
     if json:
         show.as_json(

@@ -75,12 +75,14 @@ def evaluate(
     paths, found = runs_and_settings(runs, file, device, precision)
     from albertine.evaluation.report import write_report
     from albertine.evaluation.runs import read_run
+    from albertine.files import made_folder
     from albertine.tasks.judge import judge, write_judged
 
     told, rows, folders = [], [], _folders(paths, found, output)
     for folder, run in zip(folders, found, strict=True):
-        model, judged = str(run.model_folder), judge(run, chosen, device)
-        source = run.settings.task.source
+        model, source = str(run.model_folder), run.settings.task.source
+        with made_folder(folder):  # that of a run may be somebody else's
+            judged = judge(run, chosen, device)
         write_judged(folder, run.name, run.family, judged, data=source, model_folder=model)
         write_report(folder, f"{run.name}, scored again", {run.name: [read_run(folder)]})
         for one in judged:

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import typer
@@ -119,9 +119,11 @@ def operations(number: float) -> str:
 
 
 def stopped(resume: str, at: str = "") -> None:
-    """Say how a run that was stopped goes on: a checkpoint that was named would be gone back to again."""
+    """Say how a run that was stopped goes on: a checkpoint that was named would be gone back to again. Where
+    its terminal was closed nobody hears it."""
     again = "the same command" if resume == "auto" else "the same command with --resume auto"
-    typer.echo(f"Stopped{at} and saved; {again} goes on from there.")
+    with suppress(OSError):
+        typer.echo(f"Stopped{at} and saved; {again} goes on from there.")
 
 
 def cut(texts: int) -> None:

@@ -18,7 +18,7 @@ from albertine.errors import AlbertineError, RunError
 Order = TypeVar("Order")
 T = TypeVar("T")
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 METHOD = "fork" if sys.platform == "linux" else None
 """As `WorkerPool` has it; Python 3.14 would run a script without a guard around its main module once more. On
 macOS torch does not survive a fork."""

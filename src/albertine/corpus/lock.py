@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from albertine.errors import RunError
+from albertine.files import MODE
 
 NAME = ".lock"
 GRACE_SECONDS = 10.0
@@ -60,7 +61,7 @@ def locked(folder: Path) -> Iterator[None]:
 def _acquire(path: Path) -> int:
     waiting = time.monotonic() + GRACE_SECONDS
     while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, MODE)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # the last holder may have removed the file between our opening and locking it

@@ -90,6 +90,7 @@ def predict_file(
             model or other settings.
     """
     form = _form(output)
+    output = output.resolve() if output.is_symlink() else output  # a link to a file stays a link
     check_free(output, overwrite)
     job = {
         "source": _digest(source),
@@ -183,8 +184,16 @@ def _form(output: Path) -> str:
 
 
 def _digest(source: Path) -> str:
-    """A digest of a file, or of those in a folder."""
+    """A digest of a file, or of those in a folder.
+
+    Raises:
+        DataError: it cannot be read, or not again.
+    """
     digest = hashlib.blake2b(digest_size=16)
+    if source.exists() and not (source.is_file() or source.is_dir()):
+        raise DataError(
+            "is a stream, which can be read once", where=source, remedy="Write its content to a file first"
+        )
     try:
         for path in sorted(source.rglob("*.txt")) if source.is_dir() else (source,):
             digest.update(bytes(path.relative_to(source)))

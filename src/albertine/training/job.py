@@ -152,7 +152,7 @@ class Outcome:
 
     Attributes:
         done: False if a signal ended it early; it was saved and can be resumed.
-        exit_code: 0, or 128 + the signal: 143 SIGTERM, 130 Ctrl-C, 138 SIGUSR1.
+        exit_code: 0, or 128 + the signal, such as 143 SIGTERM, 130 Ctrl-C, 129 a closed terminal.
         scores: of the last evaluation.
         updates: how many steps this process made; 0 where the run was done before.
     """

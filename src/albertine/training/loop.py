@@ -121,6 +121,8 @@ class _Run:
                 self._numbers()
                 self._evaluate()
                 self._save_end()
+                if self.world.any(self.signals.received is not None):  # since the last poll
+                    raise StopRequested
             except StopRequested:
                 self._save()
                 self.recorder.say(f"asked to stop; saved at step {self.state.step}")

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 
+class _StandardError(Console):
+    """Of a run. Where a pipe has no reader any more rich would end the program, after it had closed its
+    standard output."""
+
+    def __init__(self) -> None:
+        super().__init__(stderr=True)
+
+    def on_broken_pipe(self) -> NoReturn:
+        raise BrokenPipeError(errno.EPIPE, "nobody reads this any more")
+
+
 class Reporter:
-    """Shows a run to a person; give `quiet=True` on every rank but the main one.
+    """Shows a run to a person; give `quiet=True` on every rank but the main one. A run that nobody hears any
+    more goes on, and this is quiet from then on.
 
     Args:
         console: default: standard error.
@@ -21,7 +35,7 @@ class Reporter:
     """
 
     def __init__(self, console: Console | None = None, *, every: float = 30.0, quiet: bool = False) -> None:
-        self.console = console or Console(stderr=True)
+        self.console = console or _StandardError()
         self.every, self.quiet = every, quiet
         self._bar: Progress | None = None
         self._task: Any = None
@@ -44,7 +58,8 @@ class Reporter:
                 refresh_per_second=4,
             )
             self._task = self._bar.add_task("starting", total=1.0, numbers="", left="?")
-            self._bar.start()
+            with self._heard():
+                self._bar.start()
         return self
 
     def __exit__(
@@ -52,7 +67,8 @@ class Reporter:
     ) -> None:
         logging.getLogger("albertine.training").removeHandler(self._warnings)
         if self._bar is not None:
-            self._bar.stop()
+            with self._heard():
+                self._bar.stop()
             self._bar = None
 
     def step(self, step: int, progress: float, left: float | None) -> None:
@@ -80,7 +96,17 @@ class Reporter:
     def note(self, text: str) -> None:
         """A line of its own, above the bar."""
         if not self.quiet:
-            self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+            with self._heard():
+                self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    @contextmanager
+    def _heard(self) -> Iterator[None]:
+        """What a person is told. A terminal that was closed, a pipe without a reader (`2>&1 | head`) and a
+        full disk end no run, whose folder tells the same."""
+        try:
+            yield
+        except OSError:
+            self.quiet = True
 
     def _line(self, text: str) -> None:
         self._said = time.monotonic()

@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any
 
 from albertine.errors import AlbertineError, RunError
-from albertine.files import explained, json_at, make_folder, recover, replace_durably, write_json
+from albertine.files import MODE, explained, json_at, make_folder, recover, replace_durably, write_json
 from albertine.settings import RunSettings, absolute, dump
 from albertine.training.differences import differences
 from albertine.training.distributed import World
@@ -64,6 +64,7 @@ class RunFolder:
         self._lock_file = path / "lock"
         self._lock: int | None = None
         self._handler: logging.Handler | None = None
+        self._level = logging.NOTSET
         self._new = False
 
     def __enter__(self) -> RunFolder:
@@ -81,6 +82,7 @@ class RunFolder:
                 raise
         self._handler = MemoryHandler(sys.maxsize, flushLevel=sys.maxsize, flushOnClose=False)
         log.addHandler(self._handler)
+        self._level = log.level
         log.setLevel(logging.INFO)
         return self
 
@@ -141,7 +143,7 @@ class RunFolder:
         name = self._lock_file.resolve()
         if name in _held:
             raise self._in_use(f"process {os.getpid()} on {socket.gethostname()}, which is this one")
-        handle = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        handle = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE)
         try:
             fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -162,6 +164,7 @@ class RunFolder:
 
     def _close_log(self) -> None:
         if self._handler is not None:
+            log.setLevel(self._level)
             log.removeHandler(self._handler)
             with contextlib.suppress(OSError):  # it has said so when it was written to
                 self._handler.close()

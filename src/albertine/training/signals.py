@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import Any
 
-ASKING = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
-"""Terminal, scheduler, and the early warning that Slurm sends with --signal=USR1@60 to processes
-that torchrun has not started (docs/guide.md)."""
+ASKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
+"""Scheduler, Ctrl-C, a terminal that is closed, and the early warning that Slurm sends with --signal=USR1@60
+to processes that torchrun has not started (docs/guide.md)."""
 
 
 ECHO = 5.0
@@ -27,9 +27,11 @@ class StopRequested(BaseException):
 
 
 class Signals:
-    """While entered, SIGTERM, SIGINT and SIGUSR1 ask the run to stop instead of ending the process.
+    """While entered, the signals `ASKING` ask the run to stop instead of ending the process.
 
-    Outside the main thread, where Python allows no handlers, it stays deaf.
+    Outside the main thread, where Python allows no handlers, it stays deaf; so it does to signals that are
+    ignored, as `nohup` and the `&` of a script have it, and to those that a program in which Python is
+    embedded answers: its handler could not be put back.
     """
 
     def __init__(self) -> None:
@@ -42,7 +44,8 @@ class Signals:
     def __enter__(self) -> Signals:
         if threading.current_thread() is threading.main_thread():
             for number in ASKING:
-                self._before[number] = signal.signal(number, self._handle)
+                if signal.getsignal(number) not in (None, signal.SIG_IGN):
+                    self._before[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(
@@ -53,7 +56,8 @@ class Signals:
 
     @property
     def exit_code(self) -> int:
-        """143 after SIGTERM, 130 after Ctrl-C, 138 after SIGUSR1; 143 where only another rank was asked."""
+        """128 + the signal: 143 after SIGTERM, 130 after Ctrl-C, 129 where the terminal was closed, 138 after
+        SIGUSR1; 143 where only another rank was asked."""
         return 128 + (self.received or signal.SIGTERM)
 
     def poll(self) -> None:
@@ -81,6 +85,8 @@ class Signals:
         if self.received is not None:
             if "TORCHELASTIC_RUN_ID" in os.environ and time.monotonic() - self._since < ECHO:
                 return
+            if number == signal.SIGINT:
+                raise KeyboardInterrupt  # not the end of a notebook, and of all that it holds
             os._exit(128 + number)
         self.received, self._since = number, time.monotonic()
         if self._interruptible:

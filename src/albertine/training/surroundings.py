@@ -14,8 +14,9 @@ from albertine.training.distributed import World, stop
 @contextmanager
 def own_process(world: World, threads: int | None = None) -> Iterator[None]:
     """Train as in a process of one's own: gradients flow also under `torch.no_grad`, numbers are float32
-    whatever the default format. Afterwards torch's generators, that format and the number of threads are as a
-    program had them, and the other processes of the run are left.
+    whatever the default format, products as the settings say also under `torch.autocast`. Afterwards torch's
+    generators, that format and the number of threads are as a program had them, and the other processes of
+    the run are left.
 
     Args:
         world: as `start` gave it. threads: how many compute on a processor; None: as many as before.
@@ -24,7 +25,8 @@ def own_process(world: World, threads: int | None = None) -> Iterator[None]:
     try:
         if threads:
             torch.set_num_threads(threads)
-        with apart(world.device), torch.inference_mode(False):  # which is with gradients
+        plain = torch.autocast(world.device.type, enabled=False)
+        with apart(world.device), torch.inference_mode(False), plain:  # the second is with gradients
             yield
         broken = False
     finally:
