@@ -173,6 +173,12 @@ RIGHT: dict[str, tuple[str, bytes, dict[str, Any], list[tuple[str, Any]]]] = {
         [("a\nb", 1), ("e", 1)],
     ),
     "entities": ("a.jsonl", lines(*TAGGED), {"kind": "entities"}, FOUND),
+    "entities of doccano": (
+        "a.jsonl",
+        lines({"text": "a good man", "label": [[2, 6, "x"]]}, TAGGED[1]),
+        {"kind": "entities"},
+        FOUND,
+    ),
     "conll": ("a.conll", CONLL, {"kind": "entities"}, SPANS),
     "conll of 2003": (
         "a.txt",
