@@ -71,6 +71,11 @@ def test_help_in_a_file_is_plain(albertine: Command) -> None:
         (["info", "--jsn"], "--json"),
         (["info", "albert-bas-v2"], "albert-base-v2"),
         (["predict", "fill-masks"], "fill-mask"),
+        (["embed", "albertine-mini-en", "a text"], "Did you mean 'predict embed'?"),
+        (["fill-mask", "a [MASK]"], "Did you mean 'predict fill-mask'?"),
+        (["predict", "runs/mails", "a text"], "Write one of these before it: fill-mask, order, classify,"),
+        (["analyze", "albertine-mini-en"], "Write one of these before it: depth."),
+        (["predict", "--jsn"], "No such option: --jsn"),
     ],
 )
 def test_wrong_words_suggest_the_near_one(albertine: Command, arguments: list[str], hint: str) -> None:
