@@ -76,6 +76,9 @@ def test_help_in_a_file_is_plain(albertine: Command) -> None:
         (["predict", "runs/mails", "a text"], "Write one of these before it: fill-mask, order, classify,"),
         (["analyze", "albertine-mini-en"], "Write one of these before it: depth."),
         (["predict", "--jsn"], "No such option: --jsn"),
+        (["pretrain", "recipes/a.yaml"], "A recipe is named by --config recipes/a.yaml"),
+        (["finetune"], "For example: name=reviews encoder.folder=albertine-mini-en task.train="),
+        (["pretrain", "name=a"], "For example: name=mine corpus=corpora/mine model.preset=albertine-mini"),
     ],
 )
 def test_wrong_words_suggest_the_near_one(albertine: Command, arguments: list[str], hint: str) -> None:
