@@ -150,7 +150,7 @@ def _tell(result: FinetuneResult, resume: str) -> None:
         {
             **{_noted(note): note.partition(": ")[2] for note in result.notes},
             f"best on dev{best}": ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
-            or "not measured, there is no dev file",
+            or "not measured, there is no dev file: task.dev=FILE names one",
             **(
                 {"test": ", ".join(f"{name} {value:.4f}" for name, value in result.test.items())}
                 if result.test
