@@ -461,7 +461,11 @@ TABLES: dict[str, Row] = {
     "damaged Parquet": ("a.parquet", b"PAR1xxxx", "is damaged or no Parquet file"),
     "gzip cut off": ("a.csv.gz", gzip.compress(CSV)[:-9], "is damaged or cut off"),
     "zip": ("a.zip", zip_of("a.csv", CSV), "is a zip, 7z or rar archive"),
-    "workbook": ("a.xlsx", zip_of("xl/workbook.xml", CSV), "is a zip, 7z or rar archive"),
+    "workbook": (
+        "a.xlsx",
+        zip_of("xl/workbook.xml", CSV),
+        "is a workbook of a spreadsheet, which is not read. Save its sheet there as CSV in UTF-8",
+    ),
     "tar": ("a.tar", tar_of(("a.csv", CSV)), "is a binary file"),
     "folder": ("a.csv", lambda path: path.mkdir(), "(Is a directory)"),
     "nothing": ("a.csv", lambda path: None, "(No such file or directory)"),

@@ -164,6 +164,43 @@ def test_what_has_no_parts_is_given_whole(assignment: str, whole: str, tmp_path:
         load(PretrainingSettings, tmp_path / "a.yaml", [*others, assignment])
 
 
+@pytest.mark.parametrize(
+    ("cls", "given", "says"),
+    [
+        (FinetuneSettings, [*TUNE, "encoder=albertine-mini-en"], "`encoder` has parts, such as `encoder.fol"),
+        (
+            PretrainingSettings,
+            [*PRETRAIN, "model=albert-base-v2"],
+            "`model` has parts, such as `model.preset`",
+        ),
+        (
+            PretrainingSettings,
+            [*PRETRAIN, "objective.masking=0.2"],
+            "`objective.masking` has parts, such as `objective.masking.probability`",
+        ),
+    ],
+)
+def test_what_has_parts_is_not_given_whole(cls: type[Settings], given: list[str], says: str) -> None:
+    with pytest.raises(SettingsError, match=says):
+        load(cls, None, [text for text in given if not text.startswith(f"{given[-1].partition('=')[0]}.")])
+
+
+def test_a_kind_that_there_is_not_is_told_those_there_are() -> None:
+    says = "no task.kind `ner`; known are single: one class; multi: any number of classes; .*; entities: ent"
+    with pytest.raises(SettingsError, match=says):
+        load(FinetuneSettings, None, [*TUNE, "task.kind=ner"])
+
+
+def test_an_example_is_for_whoever_left_out_a_part() -> None:
+    for cls, given in ((FinetuneSettings, TUNE), (PretrainingSettings, PRETRAIN)):
+        assert cls.example and isinstance(load(cls, None, cls.example.split()), cls)
+        with pytest.raises(SettingsError, match=rf"`name`: field required\. For example: {cls.example}$"):
+            load(cls, None, given[1:])
+        with pytest.raises(SettingsError) as caught:
+            load(cls, None, [*given, "nothing=1"])
+        assert "For example" not in str(caught.value)
+
+
 def test_paths_lead_to_the_same_files_from_everywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

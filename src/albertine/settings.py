@@ -12,7 +12,7 @@ from itertools import zip_longest
 from pathlib import Path, PurePath
 from shlex import quote
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
@@ -33,7 +33,12 @@ class Settings(BaseModel):
     """Base of every settings class: immutable, an unknown key is an error, and `~` is the home folder.
 
     A path whose name is not UTF-8 is refused, because settings are written as YAML and JSON.
+
+    Attributes:
+        example: what a command has to say at least, for who left out a part; none: there is no such command.
     """
+
+    example: ClassVar[str | None] = None
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, defer_build=True)
 
@@ -180,7 +185,9 @@ def override(tree: dict[str, Any], assignments: Iterable[str]) -> dict[str, Any]
     for text in assignments:
         path, sign, value = text.partition("=")
         if not sign or not path:
-            raise SettingsError(f"`{text}` is not an override", remedy="Write key.sub=value")
+            recipe = text.endswith((".yaml", ".yml"))
+            remedy = f"A recipe is named by --config {text}" if recipe else "Write key.sub=value"
+            raise SettingsError(f"`{text}` is not an override", remedy=remedy)
         node = result
         *parents, leaf = path.strip().split(".")
         for depth, name in enumerate(parents, 1):
@@ -231,7 +238,9 @@ def resolve(cls: type[S], tree: dict[str, Any], where: object = None, assignment
                 where = "command line"
             else:
                 lines = [x + " (command line)" * by for x, by in zip(lines, given, strict=True)]
-        raise SettingsError("; ".join(lines), where=where) from error
+        lacks = any(item["type"] == "missing" and len(item["loc"]) == 1 for item in error.errors())
+        remedy = f"For example: {cls.example}" if cls.example and lacks else None
+        raise SettingsError("; ".join(lines), where=where, remedy=remedy) from error
 
 
 def _is_of(keys: tuple[str, ...], item: Any) -> bool:
@@ -389,6 +398,9 @@ def _explain(cls: type[BaseModel], item: Any) -> str:
         near = _near(name, _keys((cls,)))
         hint = f"did you mean `{near}`?" if near else f"known keys here: {', '.join(_siblings((cls,), path))}"
         return f"unknown setting `{name}`; {hint}"
+    if item["type"] == "model_type":
+        own = _inner((cls,), path)[0].__annotations__
+        return f"`{name}` has parts, such as `{name}.{next(iter(own))}`"
     message = str(item["msg"]).removeprefix("Value error, ")
     if not name or message.startswith(f"{name}."):
         return message
@@ -434,6 +446,11 @@ def _keys(models: Models, prefix: str = "") -> Iterable[str]:
 
 
 def _siblings(models: Models, path: list[str]) -> list[str]:
-    for name in path[:-1]:
+    return sorted(_fields(_inner(models, path[:-1])))
+
+
+def _inner(models: Models, path: list[str]) -> Models:
+    """The classes that the part at a path may be of."""
+    for name in path:
         models = _nested(_fields(models).get(name)) or models
-    return sorted(_fields(models))
+    return models

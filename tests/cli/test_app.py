@@ -71,6 +71,14 @@ def test_help_in_a_file_is_plain(albertine: Command) -> None:
         (["info", "--jsn"], "--json"),
         (["info", "albert-bas-v2"], "albert-base-v2"),
         (["predict", "fill-masks"], "fill-mask"),
+        (["embed", "albertine-mini-en", "a text"], "Did you mean 'predict embed'?"),
+        (["fill-mask", "a [MASK]"], "Did you mean 'predict fill-mask'?"),
+        (["predict", "runs/mails", "a text"], "Write one of these before it: fill-mask, order, classify,"),
+        (["analyze", "albertine-mini-en"], "Write one of these before it: depth."),
+        (["predict", "--jsn"], "No such option: --jsn"),
+        (["pretrain", "recipes/a.yaml"], "A recipe is named by --config recipes/a.yaml"),
+        (["finetune"], "For example: name=reviews encoder.folder=albertine-mini-en task.train="),
+        (["pretrain", "name=a"], "For example: name=mine corpus=corpora/mine model.preset=albertine-mini"),
     ],
 )
 def test_wrong_words_suggest_the_near_one(albertine: Command, arguments: list[str], hint: str) -> None:

@@ -188,6 +188,33 @@ def test_a_text_in_another_encoding_is_refused(albertine: Command, command: tupl
     assert "[MASK]" in outcome.err and "iconv -f gb18030 -t utf-8" in outcome.err
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("fill-mask", EN, "{}"),
+        ("embed", ZH, "a b", "{}"),
+        ("similarity", EN, "a", "{}"),
+        ("order", EN, "{}", "a"),
+        ("classify", EN, "{}"),
+        ("answer", EN, "a", "{}"),
+        ("continue", EN, "{}"),
+    ],
+)
+def test_the_name_of_a_file_is_not_asked_about(albertine: Command, command: tuple[str, ...]) -> None:
+    """Whoever writes it means what is in the file, and would be given an answer about a few letters."""
+    Path("new mails.csv").write_text("text\nMy [MASK] is wrong.\n")
+    outcome = albertine("predict", *(word.format("new mails.csv") for word in command))
+    assert outcome.code == 2 and outcome.out == ""
+    assert "`new mails.csv` is a file. Its lines are asked about by" in " ".join(outcome.err.split())
+
+
+def test_a_word_that_is_also_a_folder_or_a_file_without_an_ending_is_a_text(albertine: Command) -> None:
+    Path("bank").mkdir()
+    Path("money").write_text("")
+    outcome = albertine("predict", "similarity", EN, "bank", "money")
+    assert outcome.code == 0 and -1 <= float(outcome.out) <= 1
+
+
 def test_what_is_odd_on_the_command_line(albertine: Command) -> None:
     """UTF-8 where the locale is not; a folder with a name that is no UTF-8; an empty word."""
     undecoded = CHINESE.encode().decode("ascii", "surrogateescape")

@@ -121,9 +121,15 @@ def test_unknown_labels_in_dev(tune: Tune, tmp_path: Path) -> None:
         data_of(tune, tmp_path, "entities", LINES["entities"][0].encode(), strange)
 
 
+def test_classes_are_counted(tune: Tune, tmp_path: Path) -> None:
+    """So that a column of something else is known, and a class that was written in two ways."""
+    data = data_of(tune, tmp_path, "classes", (CLASSES + "c\tYes\nd\tNO\ne\tYES\n").encode())
+    assert data.notes == ("train: 5 examples, 5 classes, 3 of them like another but for capitals",)
+
+
 def test_empty_texts_are_kept_and_counted(tune: Tune, tmp_path: Path) -> None:
     data = data_of(tune, tmp_path, "classes", (CLASSES + " \tno\n\tyes\n").encode())
-    assert data.notes == ("train: 4 examples, 2 without text",)
+    assert data.notes == ("train: 4 examples, 2 classes, 2 without text",)
     hollow = json.dumps({"text": "", "options": ["b", "c"], "right": 1})
     data = data_of(tune, tmp_path, "choice", f"{LINES['choice'][0]}\n{hollow}".encode())
     assert data.notes == ("train: 3 examples, 1 without text",)

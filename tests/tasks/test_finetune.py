@@ -61,7 +61,7 @@ def test_a_run_learns_and_leaves_what_it_promises(tune: Tune) -> None:
     assert all(sum(line["probabilities"].values()) == pytest.approx(1, abs=1e-4) for line in lines)
     best = Predictor(result.folder / "best", precision="float32").classify(TEXTS)
     assert [max(row, key=row.__getitem__) for row in best] == ["fine", "poor"]
-    assert result.notes == ("train: 400 examples", "dev: 100 examples")
+    assert result.notes == ("train: 400 examples, 2 classes", "dev: 100 examples")
 
 
 def test_a_refused_command_leaves_the_record_as_it_was(tune: Tune) -> None:

@@ -96,6 +96,12 @@ RIGHT: dict[str, tuple[str, bytes, dict[str, Any], list[tuple[str, Any]]]] = {
         {"header": False, "text": 1, "label": 2},
         ROWS,
     ),
+    "semicolons of Excel": (
+        "a.csv",
+        b'\xef\xbb\xbftext;label\r\n"a; ""b"",\r\nc";x\r\nd, e;y\r\n',
+        {},
+        [('a; "b",\nc', "x"), ("d, e", "y")],
+    ),
     "blank lines": ("a.tsv", TSV + b"\n   \n", {}, ROWS),
     "empty text": ("a.tsv", TSV + b"\tno\n", {}, [*ROWS, ("", "no")]),
     "json list": ("a.json", json.dumps(LABELLED).encode(), {}, [("a", "x"), ("b", "y")]),
@@ -167,6 +173,12 @@ RIGHT: dict[str, tuple[str, bytes, dict[str, Any], list[tuple[str, Any]]]] = {
         [("a\nb", 1), ("e", 1)],
     ),
     "entities": ("a.jsonl", lines(*TAGGED), {"kind": "entities"}, FOUND),
+    "entities of doccano": (
+        "a.jsonl",
+        lines({"text": "a good man", "label": [[2, 6, "x"]]}, TAGGED[1]),
+        {"kind": "entities"},
+        FOUND,
+    ),
     "conll": ("a.conll", CONLL, {"kind": "entities"}, SPANS),
     "conll of 2003": (
         "a.txt",

@@ -3,6 +3,7 @@ for every family and on texts longer than they are read; and files of questions 
 
 from __future__ import annotations
 
+import codecs
 import csv
 import errno
 import io
@@ -363,6 +364,20 @@ def test_a_carriage_return_does_not_end_a_row(tuned: Path, tmp_path: Path) -> No
         found = list(csv.DictReader(file))
     assert [row["review"] for row in found] == texts
     assert {row["prediction"] for row in found} <= {"fine", "poor"}
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("mark", [b"", codecs.BOM_UTF8])
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl", ".parquet"])
+def test_what_excel_wrote_it_can_read_again(tuned: Path, tmp_path: Path, ending: str, mark: bytes) -> None:
+    """Without the mark of UTF-8 it shows the characters of another encoding; other forms have none."""
+    source, output = tmp_path / "in.csv", tmp_path / f"out{ending}"
+    source.write_bytes(mark + b"review\n" + "Müller 很好\n".encode() * 20)
+    predict_file(Predictor(tuned), source, output, fields=FIELDS)
+    content = output.read_bytes()
+    assert content.count(codecs.BOM_UTF8) == (mark != b"" and ending in (".csv", ".tsv"))
+    assert content.startswith(mark) or ending in (".jsonl", ".parquet")
+    assert [row["review"] for row in read(output)] == ["Müller 很好"] * 20
 
 
 @pytest.mark.usefixtures("small")

@@ -10,10 +10,12 @@ import io
 import os
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import suppress
+from difflib import get_close_matches
 from itertools import pairwise
 from types import FrameType, ModuleType
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -76,10 +78,10 @@ def build() -> typer.Typer:
     for verb in VERBS:
         name = _name(verb)
         if hasattr(verb, "COMMANDS"):
-            group = typer.Typer(help=verb.GROUP, no_args_is_help=True)
+            group = typer.Typer(cls=_OfOneVerb, help=verb.GROUP, no_args_is_help=True)
             group.callback()(lambda: None)  # without one, a single command's name would be left out
             for command in verb.COMMANDS:
-                group.command(command.__name__.rstrip("_").replace("_", "-"))(command)
+                group.command(_command(command))(command)
             app.add_typer(group, name=name)
         else:
             app.command(name, **getattr(verb, "HOW", {}))(getattr(verb, name))
@@ -90,11 +92,32 @@ def _name(verb: ModuleType) -> str:
     return verb.__name__.rpartition(".")[2]
 
 
+def _command(function: Callable[..., None]) -> str:
+    """What a function is called as a command of a group."""
+    return function.__name__.rstrip("_").replace("_", "-")
+
+
 class _InOrder(TyperGroup):
     """Lists the verbs as they stand in the table."""
 
     def list_commands(self, _: object) -> list[str]:
         return [_name(verb) for verb in VERBS]
+
+    def resolve_command(self, context: Any, words: list[str]) -> Any:
+        """A command of `predict` alone is told by its whole name."""
+        if words[0] in [_command(one) for one in predict.COMMANDS]:
+            context.fail(f"No such command '{words[0]}'. Did you mean 'predict {words[0]}'?")
+        return super().resolve_command(context, words)
+
+
+class _OfOneVerb(TyperGroup):
+    """Tells the commands of a verb to whom it was given something else, such as a model."""
+
+    def resolve_command(self, context: Any, words: list[str]) -> Any:
+        if words[0][:1] != "-" and not get_close_matches(words[0], self.commands):
+            commands = ", ".join(self.commands)
+            context.fail(f"No such command '{words[0]}'. Write one of these before it: {commands}.")
+        return super().resolve_command(context, words)
 
 
 def _root(

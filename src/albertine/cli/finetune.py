@@ -31,7 +31,12 @@ def finetune(
     ] = 1,
     dry_run: DryRun = False,
 ) -> None:
-    """Fine-tune an encoder for a task, or for many. The same command goes on with an interrupted run."""
+    """Fine-tune an encoder for a task, or for many. The same command goes on with an interrupted run.
+
+    A task of your own: albertine finetune name=reviews encoder.folder=albertine-mini-en task.train=train.csv
+    task.dev=dev.csv task.text=review task.label=verdict. With --dry-run behind it, all its settings are
+    printed.
+    """
     if suite is not None:
         if config is not None or resume not in ("auto", "never"):
             wrong = "--config" if config is not None else "--resume"
@@ -145,7 +150,7 @@ def _tell(result: FinetuneResult, resume: str) -> None:
         {
             **{_noted(note): note.partition(": ")[2] for note in result.notes},
             f"best on dev{best}": ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
-            or "not measured, there is no dev file",
+            or "not measured, there is no dev file: task.dev=FILE names one",
             **(
                 {"test": ", ".join(f"{name} {value:.4f}" for name, value in result.test.items())}
                 if result.test

@@ -62,14 +62,31 @@ def _iconv(encoding: str) -> str:
 
 
 def check_texts(*words: str | Sequence[str] | None) -> None:
-    """Look at texts of the command line, among which may be names of files that are there.
+    """Look at texts of the command line.
+
+    Raises:
+        DataError: as `check_decoded`. typer.BadParameter: one is the name of a file, in which the text is.
+    """
+    texts = [one for some in words for one in ([some] if isinstance(some, str) else some or ())]
+    check_decoded(texts)
+    for text in texts:
+        if Path(text).suffix and os.path.isfile(text):
+            raise typer.BadParameter(
+                f"`{text}` is a file. Its lines are asked about by `< {text}`, the rows of a table by "
+                f"--file {text} --output ANSWERS.csv",
+                param_hint="TEXT",
+            )
+
+
+def check_decoded(words: Iterable[str]) -> None:
+    """Look at words of the command line, among which may be names of files that are there.
 
     Raises:
         DataError: Python could not decode one of them, and has lone surrogates in place of its bytes.
     """
     from albertine.text.lines import guess_encoding
 
-    for word in (one for some in words for one in ([some] if isinstance(some, str) else some or ())):
+    for word in words:
         if not re.search("[\udc80-\udcff]", word) or os.path.exists(word):
             continue
         raw = os.fsencode(word)
@@ -99,8 +116,9 @@ def model_and_texts(words: Sequence[str] | None, *, masked: bool = False) -> tup
 
     if not words:
         return None, []
-    check_texts(words)
     first, *rest = words
+    check_decoded([first])
+    check_texts(rest)
     if not first.strip():
         raise typer.BadParameter("the first word is empty: give a model, or a text", param_hint="TEXT")
     reads = " " in first.strip() or guess_language(first) == "zh"
@@ -117,7 +135,8 @@ def model_and_texts(words: Sequence[str] | None, *, masked: bool = False) -> tup
 
 def model_and_pair(words: Sequence[str]) -> tuple[str | None, str, str]:
     """The model among the words of a command, None if there are two texts alone; and the texts."""
-    check_texts(words)
+    check_decoded(words)
+    check_texts(words[-2:] if len(words) == 3 else None)
     if len(words) == 3:
         return words[0], words[1], words[2]
     told = f"give two texts, and a model before them or none; there are {len(words)} words"

@@ -39,7 +39,11 @@ def pretrain(
     processes: Processes = 1,
     dry_run: DryRun = False,
 ) -> None:
-    """Pretrain an encoder. The same command goes on with a run that was interrupted."""
+    """Pretrain an encoder. The same command goes on with a run that was interrupted.
+
+    On a corpus that `albertine prepare` made: albertine pretrain name=mine corpus=corpora/mine
+    model.preset=albertine-mini training.minutes=5. With --dry-run behind it, all its settings are printed.
+    """
     from albertine.pretraining.settings import PretrainingSettings
     from albertine.settings import load
 

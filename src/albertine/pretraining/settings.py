@@ -373,7 +373,10 @@ class TrainingChoice(Computing):
     @model_validator(mode="after")
     def _one_length(self) -> TrainingChoice:
         if (self.steps is None) == (self.minutes is None):
-            raise ValueError("give training.steps or training.minutes, and not both")
+            raise ValueError(
+                "give training.steps or training.minutes, and not both; what a recipe says of one is taken "
+                "out by training.steps=null or training.minutes=null"
+            )
         return self
 
     @model_validator(mode="after")
@@ -412,6 +415,8 @@ class Watching(Settings):
 
 class PretrainingSettings(RunSettings):
     """One pretraining run."""
+
+    example = "name=mine corpus=corpora/mine model.preset=albertine-mini training.minutes=5"
 
     corpus: Path = Field(description="folder that `albertine prepare` made")
     model: ModelChoice

@@ -98,7 +98,8 @@ def kind_of(given: Mapping[str, Any]) -> str:
     """The kind of a task. Raises as `of_its_kind`."""
     dataset, kind = named_or_file(given.get("dataset")), given.get("kind")
     if kind is not None and str(kind) not in KINDS:
-        raise ValueError(f"there is no task.kind `{kind}`; known are {', '.join(KINDS)}")
+        known = (f"{name}: {_in_words(task)}" for name, task in KINDS.items())
+        raise ValueError(f"there is no task.kind `{kind}`; known are {'; '.join(known)}")
     if not isinstance(dataset, Path | str):
         return kind or "single"
     kinds = checked(dataset).kinds
@@ -109,6 +110,11 @@ def kind_of(given: Mapping[str, Any]) -> str:
             + (f"; known of {kind}: {others}" if others else "")
         )
     return kind if kind in kinds else kinds[0]
+
+
+def _in_words(task: type[TaskChoice]) -> str:
+    said = (task.__doc__ or "").partition("\n")[0].removesuffix(".")
+    return said[:1].lower() + said[1:]
 
 
 def saved(task: Mapping[str, Any], now: Mapping[str, Any]) -> Mapping[str, Any]:

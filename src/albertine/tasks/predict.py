@@ -6,6 +6,7 @@ which says of what they are; when the last one is written they become the output
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gc
 import hashlib
@@ -32,6 +33,7 @@ from albertine.tasks.asking import chunks, decimals, with_answers
 from albertine.tasks.family import Fields
 from albertine.tasks.predictor import CHUNK, Predictor
 from albertine.tasks.questions import rows_to_ask
+from albertine.tasks.readers.files import unpacked
 from albertine.tasks.readers.table import Header, Row, rows_of
 from albertine.tasks.vectors import cosines
 
@@ -78,7 +80,7 @@ def predict_file(
         source: as `finetune` reads it for the model's task, with answers or without; for vectors a table.
         output: told apart by its ending, one of `FORMATS`; lists and the like are JSON in it where the format
             has none, and a column of Parquet whose values are of no one type is text. TSV, in which a row is
-            a line, holds no tab and no line break.
+            a line, holds no tab and no line break. CSV and TSV have the mark of UTF-8 where `source` has it.
         ask: gives every row its further columns, called as `ask(predictor, rows, fields, **how)`.
         fields, how: as `ask` has them. header, encoding: of `source`, as in `rows_of`.
         overwrite: an output that is there is replaced, and an interrupted job of other files forgotten.
@@ -103,7 +105,7 @@ def predict_file(
         "rows": CHUNK,
         "format": form,
     }
-    folder = output.with_name(f".{output.name}.parts")
+    mark, folder = _mark(source), output.with_name(f".{output.name}.parts")
     with explained(output), _working_in(folder):
         check_free(output, overwrite)  # another command may have made it meanwhile
         parts, begun = _begun(folder, job, overwrite)
@@ -137,7 +139,7 @@ def predict_file(
             written.result()
             progress(done, total)
         check_free(output, overwrite)
-        _assemble(folder, output, names, form)
+        _assemble(folder, output, names, form, mark=mark)
         _clear(folder)
     return Answered(done, before, predictor.cut)
 
@@ -408,8 +410,16 @@ def _pyarrow() -> tuple[Any, Any]:
     return pyarrow, pyarrow.parquet
 
 
-def _assemble(folder: Path, output: Path, names: Sequence[str], form: str) -> None:
-    """Make the parts the output, in one step."""
+def _mark(source: Path) -> bytes:
+    """The mark of UTF-8, if it begins a file: without it Excel takes a text for one of another encoding."""
+    if source.is_dir():
+        return b""
+    with unpacked(source) as stream:
+        return codecs.BOM_UTF8 if stream.head(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8 else b""
+
+
+def _assemble(folder: Path, output: Path, names: Sequence[str], form: str, *, mark: bytes) -> None:
+    """Make the parts the output, in one step; a text with names begins with the mark."""
     whole = folder / f"whole{form}"
     parts = sorted(path for path in folder.iterdir() if path.stem.isdigit())
     if form == ".parquet":
@@ -421,7 +431,7 @@ def _assemble(folder: Path, output: Path, names: Sequence[str], form: str) -> No
                 writer.write_table(table.cast(schema, safe=False))  # whole numbers may become fractions
     else:
         with whole.open("wb") as file:
-            file.write(b"" if form == ".jsonl" else _text([names], form))
+            file.write(b"" if form == ".jsonl" else mark + _text([names], form))
             for part in parts:
                 with part.open("rb") as piece:
                     shutil.copyfileobj(piece, file, BLOCK)

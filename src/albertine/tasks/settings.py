@@ -136,6 +136,10 @@ class TuningWatch(Settings):
 class FinetuneSettings(RunSettings):
     """One fine-tuning run."""
 
+    example = (
+        "name=reviews encoder.folder=albertine-mini-en task.train=train.csv task.dev=dev.csv "
+        "task.text=review task.label=verdict"
+    )
     task: Annotated[SerializeAsAny[TaskChoice], BeforeValidator(of_its_kind)]
     encoder: EncoderChoice
     training: TuningChoice = TuningChoice()

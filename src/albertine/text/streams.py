@@ -88,6 +88,10 @@ _MAGIC = {
     "zstd": re.compile(rb"\x28\xb5\x2f\xfd"),
     "bzip2": re.compile(rb"BZh[1-9]1AY&SY"),
 }
+_TABLE = "a workbook of a spreadsheet", "Save its sheet there as CSV in UTF-8"
+_WRITING = "a document of a word processor", "Save it there as plain text in UTF-8"
+_OFFICE = {".xlsx": _TABLE, ".xlsm": _TABLE, ".ods": _TABLE, ".docx": _WRITING, ".odt": _WRITING}
+"""What is a zip archive by its bytes, and nothing that a person would unpack."""
 _SUFFIX = {".gz": "gzip", ".tgz": "gzip", ".xz": "xz", ".txz": "xz", ".zst": "zstd", ".bz2": "bzip2"}
 
 
@@ -185,9 +189,8 @@ def unpack(stream: ByteStream, limits: Limits) -> ByteStream:
     if promised and head and kind is None:
         raise DataError(f"is named {_suffix(stream.name)} but holds no {promised} data", where=stream.name)
     if head.startswith((b"PK\x03\x04", b"7z\xbc\xaf", b"Rar!")):
-        raise DataError(
-            "is a zip, 7z or rar archive, which is not read", where=stream.name, remedy="Unpack it first"
-        )
+        what, remedy = _OFFICE.get(_suffix(stream.name), ("a zip, 7z or rar archive", "Unpack it first"))
+        raise DataError(f"is {what}, which is not read", where=stream.name, remedy=remedy)
     return ByteStream(_Unpacked(stream, kind, limits), stream.name) if kind else stream
 
 

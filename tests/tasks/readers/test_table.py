@@ -235,6 +235,32 @@ def test_blank_lines_are_no_rows(tmp_path: Path) -> None:
         assert [tuple(row.fields.values()) for row in rows_of(tmp_path / name)] == [("a", "b"), ("", "c")]
 
 
+@pytest.mark.parametrize(
+    ("content", "rows"),
+    [
+        ("text,label\na;b,c\n", [["a;b", "c"]]),
+        ("text\na;b\n", [["a;b"]]),
+        ('"a;b"\nc;d\n', [["c;d"]]),
+        ("a;b\n1,5;2\n", [["1,5", "2"]]),
+        ("one, two;b;c\n1;2;3\n", [["1", "2", "3"]]),
+        ("a\tb\n1,5\t2;3\n", [["1,5", "2;3"]]),
+        ("\n \na;b\n1;2\n", [["1", "2"]]),
+    ],
+)
+def test_the_line_of_names_tells_what_parts_the_fields_of_csv(
+    tmp_path: Path, content: str, rows: list[list[str]]
+) -> None:
+    """Excel writes semicolons where a comma is that of decimals."""
+    (tmp_path / "a.csv").write_text(content)
+    assert [[*row.fields.values()] for row in rows_of(tmp_path / "a.csv")] == rows
+
+
+def test_a_file_without_names_is_parted_by_commas(tmp_path: Path) -> None:
+    """Its first line is a text, in which semicolons may stand."""
+    (tmp_path / "a.csv").write_text("yes; well\nno\n")
+    assert [row.get("1") for row in rows_of(tmp_path / "a.csv", header=False)] == ["yes; well", "no"]
+
+
 WRONG: list[tuple[str, bytes, str]] = [
     ("a.csv", b"text,text\na,b\n", r"a\.csv:1: has two columns `text`"),
     ("a.tsv", b"text\tlabel\na\n", r"a\.tsv:2: has 1 fields, the file has 2 columns"),

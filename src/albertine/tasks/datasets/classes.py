@@ -141,7 +141,15 @@ class LabelledTask(PooledTask):
 
     def lost(self, read: Examples, kept: Examples, encoded: Encoded, split: str) -> Iterable[Lost]:
         left_out = len(read) - len(self.kept(split, read))
-        return [(left_out, "left out, as its authors do"), *super().lost(read, kept, encoded, split)]
+        told = [(left_out, "left out, as its authors do"), *super().lost(read, kept, encoded, split)]
+        return [*_counted(kept), *told] if split == "train" else told
+
+
+def _counted(examples: Examples) -> list[Lost]:
+    """How many classes there are: by that a wrong column is known, and a class written in two ways."""
+    names = {name for example in examples for name in class_names(example)}
+    same = len(names) - len({name.casefold() for name in names})
+    return [(len(names), "classes"), (same, "of them like another but for capitals")]
 
 
 class ScoreTask(LabelledTask):

@@ -72,8 +72,8 @@ def read(dataset: Dataset, folder: Path, split: Split) -> Iterator[Example]:
 
 
 def _own_entities(rows: Iterable[Row], columns: Columns) -> Iterator[Example]:
-    """A user's rows: a text, and its entities as a list of [type, first character, end (exclusive)]; or a
-    list of words and their tags."""
+    """A user's rows: a text, and its entities as a list of [type, first character, end (exclusive)], or as
+    doccano and spaCy write them, the type last; or a list of words and their tags."""
     label = columns.label or ""
     for row in rows:
         name, told, words = row.named(columns.id), row.told(label), words_of(row, columns.text)
@@ -114,7 +114,7 @@ def _entities(told: Any, label: str, where: str) -> tuple[Entity, ...]:
 
 def _entity(item: Any, label: str, where: str) -> Entity:
     match item:
-        case [str(kind), int(first), int(end)]:
+        case [str(kind), int(first), int(end)] | [int(first), int(end), str(kind)]:
             return kind, first, end
     raise DataError(f"`{label}` holds {item!r:.60}, not [type, first, end]", where=where)
 

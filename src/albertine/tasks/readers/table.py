@@ -51,6 +51,7 @@ _FORMS: Mapping[str, TableForm] = {
     ".parquet": "parquet",
 }
 _ROWS = 1024
+_DELIMITERS = ",;\t"
 _DATA = re.compile(r"\s*(?:[-+\d.,]+|.{41,})\s*", re.DOTALL)
 """A field of a first line that is no name: a number, or words that go on."""
 _BEGIN, _NEXT = re.compile(r"\s*\[\s*(\])?"), re.compile(r"\s*(?:,\s*|(\]))")
@@ -156,7 +157,9 @@ def rows_of(
                 if prefix == "task." and '"paragraphs"' in head:
                     advice = "If these are questions about passages (SQuAD's format), set task.kind=answers"
             else:
-                table = _separated(lines, comma=form == "csv", quotes=quotes)
+                # Of a file without names one column of texts is likelier than what Excel writes.
+                delimiter = _delimiter(head) if header is True else ","
+                table = _separated(lines, delimiter if form == "csv" else None, quotes=quotes)
                 names, table, advice = _headed(table, header, None if ragged else spare, lines.name, prefix)
                 placed = _fields(table, names, lines.name, comma=form == "csv", ragged=ragged)
         with own_words(prefix):
@@ -270,9 +273,20 @@ def _elements(lines: TextLines) -> Iterator[tuple[int, Any]]:
         raise DataError(f"is not JSON ({why})", where=where, remedy="One list of objects")
 
 
-def _separated(lines: TextLines, *, comma: bool, quotes: bool) -> Iterator[tuple[int, list[str]]]:
-    """The fields of every line that is not blank, with its number."""
-    if not comma:
+def _delimiter(head: str) -> str:
+    """What parts the fields of CSV by its line of names: Excel writes semicolons where a comma is that of
+    decimals, and others tabs."""
+    names = [line for line in head.split("\n") if line.strip()][:1]
+    return max(_DELIMITERS, key=lambda mark: sum(map(len, csv.reader(names, delimiter=mark))))
+
+
+def _separated(lines: TextLines, delimiter: str | None, *, quotes: bool) -> Iterator[tuple[int, list[str]]]:
+    """The fields of every line that is not blank, with its number.
+
+    Args:
+        delimiter: of CSV; None: the file is TSV.
+    """
+    if delimiter is None:
         for line in lines:
             if line.strip(" "):
                 fields = line.split("\t")
@@ -280,7 +294,7 @@ def _separated(lines: TextLines, *, comma: bool, quotes: bool) -> Iterator[tuple
         return
     csv.field_size_limit(LIMITS.document_characters)
     # The reader of csv wants the line ends back: a quoted field may go over several lines.
-    table = csv.reader((f"{line}\n" for line in lines), strict=True)
+    table = csv.reader((f"{line}\n" for line in lines), strict=True, delimiter=delimiter)
     while True:
         before = lines.number
         try:
