@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from albertine.interop.huggingface import load_model, save_model
 from albertine.interop.places import model_folder
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
-from albertine.objectives.baseline import BaselineScore, Unigram, blind_accuracy
+from albertine.objectives.baseline import BaselineScore
 from albertine.objectives.batch import PretrainingBatch
 from albertine.objectives.distillation import DistillationLosses
 from albertine.objectives.equilibrium import EquilibriumLosses
@@ -32,8 +32,8 @@ from albertine.pretraining.data import PretrainingBatches, held_out_batches, pre
 from albertine.pretraining.first_model import first_model
 from albertine.pretraining.held_out import judge, judge_streams
 from albertine.pretraining.losses import losses_of, parts_of_run
+from albertine.pretraining.no_skill import NoSkill
 from albertine.pretraining.recorded import recorded_passes
-from albertine.pretraining.scores import by_length, label_counts
 from albertine.pretraining.settings import Masking, ModelChoice, ObjectiveChoice, PretrainingSettings
 from albertine.pretraining.stages import check_depths, check_processes, resolved
 from albertine.pretraining.stream_data import StreamBatches, held_out_streams
@@ -125,15 +125,7 @@ def _run(
 ) -> PretrainResult:
     clock = Clock()
     held_out, judged = _judging(settings, model, world, clock)
-    unigram = Unigram(counts)
-    baseline = _over_all(unigram.score_batches(held_out), world)
-    no_skill = {"mlm_loss": baseline.cross_entropy, "mlm_accuracy": baseline.accuracy}
-    if settings.objective.kind == "masked":
-        no_skill = _blind(unigram, held_out, world)
-    orders = _orders(held_out, settings.objective.pairs, world)
-    if orders is not None:
-        no_skill["sentence_accuracy"] = max(orders)
-
+    no_skill = NoSkill.of(held_out, counts, settings.objective, world)
     losses = losses_of(settings, model, world, None if teacher is None else teacher.model)
     told = losses.told if isinstance(losses, EquilibriumLosses) else dict
     trained = losses.trained.to(world.device) if isinstance(losses, DistillationLosses) else model
@@ -170,7 +162,7 @@ def _run(
             fingerprint=fingerprint(settings, model, tokenizer, teacher),
             average=average,
             world=world,
-            watch=_watch(settings, baseline, model.config, orders)
+            watch=_watch(settings, no_skill, model.config)
             if world.main
             else None,  # all see the same numbers
             reporter=reporter,
@@ -185,14 +177,8 @@ def _run(
             with nullcontext() if average is None else average.in_place():
                 save(folder.final)
         words = "masked words" if settings.objective.kind == "masked" else "predicted words"
-        levels = {
-            "mlm_loss": {"unigram baseline": baseline.cross_entropy},
-            "mlm_accuracy": {"without skill": no_skill["mlm_accuracy"]},
-        }
-        if orders is not None:
-            levels["sentence_accuracy"] = {"without skill": max(orders)}
-        draw(folder, levels, words)
-    return PretrainResult(folder.path, outcome, baseline, no_skill)
+        draw(folder, no_skill.levels, words)
+    return PretrainResult(folder.path, outcome, no_skill.baseline, no_skill.scores)
 
 
 def _outdated(folder: RunFolder) -> bool:
@@ -260,44 +246,6 @@ def _describe(
     start = settings.model.start_from
     if start is not None and (commit := commit_of(model_folder(start))):
         log.info("starts from %s, revision %s of the hub", start, commit)
-
-
-def _over_all(score: BaselineScore, world: World) -> BaselineScore:
-    """The baseline over the held-out positions of all ranks, of which one may have none."""
-    if world.size == 1:
-        return score
-    hits, nats, count = world.add_numbers(
-        [score.accuracy * score.count, score.cross_entropy * score.count, score.count]
-    )
-    return BaselineScore(hits / count, nats / count, int(count)) if count else score
-
-
-def _blind(unigram: Unigram, batches: Sequence[PretrainingBatch], world: World) -> dict[str, float]:
-    """What a model scores on masked words, over those of all ranks, that copies what it is shown of them and
-    guesses the others by frequency; a loss only of these, as that of a copy depends on its certainty."""
-    masked = _over_all(unigram.score_batches(batches, masked=True), world)
-    count = sum(len(batch.mlm_labels) for batch in batches)
-    right, total = world.add_numbers([blind_accuracy(batches, unigram.guess) * count, count])
-    scores = {"mlm_accuracy": right / total if total else 0.0}
-    if masked.count:
-        scores |= {"mask_loss": masked.cross_entropy, "mask_accuracy": masked.accuracy}
-    return scores
-
-
-class _Orders(NamedTuple):
-    """Shares of the held-out pairs, of all ranks, that are right without reading them: by one and the same
-    answer, the commoner; and of sentence order by their lengths, else 0."""
-
-    commoner: float
-    by_length: float
-
-
-def _orders(batches: Sequence[PretrainingBatch], pairs: str, world: World) -> _Orders | None:
-    counts = label_counts(batches)
-    right = by_length(batches) * float(counts.sum()) if pairs == "sop" else 0.0
-    first, second, right = world.add_numbers([*counts.tolist(), right])
-    total = first + second
-    return _Orders(max(first, second) / total, right / total) if total else None
 
 
 def _batches(
@@ -415,17 +363,16 @@ def _untold(settings: PretrainingSettings, config: EncoderConfig) -> frozenset[i
 
 def _watch(
     settings: PretrainingSettings,
-    baseline: BaselineScore,
+    no_skill: NoSkill,
     config: EncoderConfig,
-    orders: _Orders | None = None,
 ) -> TrainingAlarms:
     training, objective = settings.training, settings.objective
     # Segments are swapped by a fair coin. But a chunk of one sentence has no next one, only a random one.
     fair = objective.pairs == "sop" and not objective.reference_defects
     return TrainingAlarms(
-        unigram_entropy=baseline.cross_entropy,
-        unigram_accuracy=baseline.accuracy,
-        one_order=0.5 if fair or orders is None else orders.commoner,
+        unigram_entropy=no_skill.baseline.cross_entropy,
+        unigram_accuracy=no_skill.baseline.accuracy,
+        one_order=0.5 if fair or no_skill.orders is None else no_skill.orders.commoner,
         learning_rate=training.rate,
         batch_size=training.batch_size,
         optimizer=training.optimizer,
