@@ -4357,6 +4357,18 @@ BESIDE = (
         "names",
         "tests/tasks/test_bad_inputs.py -k counted",
     ),
+    M(
+        "pretraining/run.py",
+        "teacher is None and settings.training.learning_rate is None:",
+        "settings.training.learning_rate is None and False:",
+        "tests/pretraining/test_run.py -k random_weights_is_told",
+    ),
+    M(
+        "pretraining/run.py",
+        "settings.objective.streamed or settings.model.start_from is not None:",
+        "settings.objective.streamed:",
+        "tests/test_recipes.py -k 'alarm_would and adapted'",
+    ),
 )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 import transformers
 from torch import Tensor
 
@@ -32,6 +33,7 @@ from albertine.model.replan import replan, shared_again
 from albertine.model.task_model import Classifier, TaskModel
 from albertine.model.two_streams import Segments, predict_segments, read_segments
 from albertine.model.visibility import Visibility, causal
+from albertine.training.optimizers import build_optimizer
 from tests.interop.test_roformer import assert_same_model, jostled
 from tests.model import builders
 from tests.model.test_xlnet_goldens import CASES, FILE, encoder_of
@@ -371,6 +373,40 @@ def test_heads_of_tasks_have_their_names(kind: str, tmp_path: Path) -> None:
     torch.testing.assert_close(head(packed).view(wanted.shape), wanted, atol=BOUND, rtol=1e-5)
     found = read_folder(tmp_path)
     assert found.extra.keys() - {MASK_EMBEDDING} == {"classifier.weight", "classifier.bias"}
+
+
+def test_a_classifier_learns_as_in_transformers(tmp_path: Path) -> None:
+    """Update by update, from equal weights and without dropout: texts of many lengths, padded there on the
+    left, and gradients that are cut to a length."""
+    base = our_model({"pooler"}, plan=SharingPlan.unshared(2))
+    ours = Classifier(base, 2, dropout=0.0, seed=2).train()
+    labels = {"architectures": ["XLNetForSequenceClassification"], "id2label": {"0": "no", "1": "yes"}}
+    save_model(base, None, tmp_path, extra_tensors=ours.head, extra_config=labels)
+    theirs = transformers.XLNetForSequenceClassification.from_pretrained(tmp_path, summary_last_dropout=0.0)
+    assert theirs.config.dropout == 0
+    adamw = torch.optim.AdamW(theirs.parameters(), eps=1e-6, weight_decay=0.0)
+    optimizers, losses = (build_optimizer(ours, "adamw", weight_decay=0.0), adamw), []
+    for step in range(1, 31):
+        rng = np.random.default_rng(step % 3)
+        lengths = rng.integers(2, 12, 6)
+        ids = [rng.integers(6, builders.VOCABULARY, n) for n in lengths]
+        types = [np.array([0] * (n - 1) + [2]) for n in lengths]
+        answers = torch.tensor([int(x[0] % 2) for x in ids])
+        most = max(lengths)
+        mask = torch.tensor([[0] * (most - n) + [1] * n for n in lengths])
+        padded = torch.tensor([[5] * (most - len(x)) + x.tolist() for x in ids])
+        kinds = torch.tensor([[3] * (most - len(x)) + x.tolist() for x in types])
+        mine = F.cross_entropy(ours(pack(ids, types)), answers)
+        other = theirs.train()(padded, attention_mask=mask, token_type_ids=kinds, labels=answers).loss
+        for loss, model, optimizer in zip((mine, other), (ours, theirs), optimizers, strict=True):
+            optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            for group in optimizer.param_groups:
+                group["lr"] = 0.01 * min(1, step / 5)
+            optimizer.step()
+        losses.append((mine.item(), other.item()))
+    assert max(abs(a - b) for a, b in losses) <= 1e-4 and losses[-1][0] < 0.5 * losses[0][0]
 
 
 @pytest.mark.parametrize(

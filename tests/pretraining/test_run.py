@@ -28,7 +28,8 @@ from albertine.objectives import batch
 from albertine.objectives.baseline import BaselineScore
 from albertine.pretraining.data import PretrainingBatches, held_out_batches
 from albertine.pretraining.held_out import judge
-from albertine.pretraining.run import PretrainResult, _beginning, _hints, _missing, _Orders, _watch, pretrain
+from albertine.pretraining.no_skill import NoSkill, Orders
+from albertine.pretraining.run import PretrainResult, _beginning, _hints, _missing, _watch, pretrain
 from albertine.pretraining.scores import held_out_scores, open_pretrained
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.settings import dump, load
@@ -324,8 +325,8 @@ def test_the_commoner_answer_to_pairs_is_no_learning(
     build: Build, changes: dict[str, object], level: float
 ) -> None:
     """Where it is not commoner by the luck of the held-out pairs alone, as that of a fair coin is."""
-    said = BaselineScore(0.1, 6.0, 10), preset("bert-base"), _Orders(0.56, 0.6)
-    assert _watch(build(objective=changes), *said).one_order == level
+    said = NoSkill(BaselineScore(0.1, 6.0, 10), Orders(0.56, 0.6), {})
+    assert _watch(build(objective=changes), said, preset("bert-base")).one_order == level
 
 
 def test_every_held_out_sequence_is_judged_by_one_process(build: Build, corpus: Path) -> None:
@@ -680,6 +681,19 @@ def test_going_on_from_a_model_folder(build: Build) -> None:
         )
 
 
+@pytest.mark.parametrize("rate", [None, 0.005])
+def test_who_goes_on_at_the_rate_for_random_weights_is_told(
+    build: Build, caplog: pytest.LogCaptureFixture, rate: float | None
+) -> None:
+    first = run(build(name="first"))
+    told = "a model forgets much of what it knows"
+    assert told not in caplog.text
+    more = {"optimizer": "muon", "learning_rate": rate}
+    model = {"preset": None, "change": {}, "start_from": first / "final"}
+    run(build(name="second", model=model, training=more))
+    assert (told in caplog.text) == (rate is None)
+
+
 def test_a_run_that_began_with_a_model_goes_on_wherever_that_lies(
     build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -745,8 +759,9 @@ def test_the_same_command_again_and_a_refused_one_change_nothing(build: Build, t
 @pytest.mark.parametrize("name", ["albertine-mini", "xlnet-base"])
 def test_an_encoder_without_learned_positions_needs_no_others(build: Build, name: str) -> None:
     settings = build(model={"embeddings": "wide"}, training={"optimizer": "muon"})
-    watch = _watch(settings, BaselineScore(0.1, 6.0, 10), preset(name))
-    assert watch.hints == () and _watch(settings, BaselineScore(0.1, 6.0, 10), preset("bert-base")).hints
+    no_skill = NoSkill(BaselineScore(0.1, 6.0, 10), None, {})
+    watch = _watch(settings, no_skill, preset(name))
+    assert watch.hints == () and _watch(settings, no_skill, preset("bert-base")).hints
 
 
 def test_processes_share_the_plan_of_the_first_epoch(

@@ -244,6 +244,12 @@ def _describe(
         teacher.write(folder.path)
         log.info("learns from %s, sha256 %s", teacher.name, teacher.sha256)
     start = settings.model.start_from
+    if start is not None and teacher is None and settings.training.learning_rate is None:
+        log.warning(
+            "goes on from %s at the rate for random weights, at which a model forgets much of what it knows; "
+            "gentler: training.optimizer=muon training.learning_rate=0.005, as recipes/adapted-mini-en.yaml",
+            start,
+        )
     if start is not None and (commit := commit_of(model_folder(start))):
         log.info("starts from %s, revision %s of the hub", start, commit)
 
@@ -391,8 +397,8 @@ def _beginning(choice: ModelChoice) -> tuple[str, ...]:
 
 
 def _hints(settings: PretrainingSettings, positions: str) -> tuple[str, ...]:
-    """What else helps a small model off the plateau, and is not set yet. Of streams little is known."""
-    if settings.objective.streamed:
+    """What else helps a new small model off the plateau, and is not set yet. Of streams little is known."""
+    if settings.objective.streamed or settings.model.start_from is not None:
         return ()
     missing = _missing(settings.model_dump(mode="json"), positions)
     *others, last = missing or [""]
