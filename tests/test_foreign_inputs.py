@@ -7,6 +7,7 @@ command ends with 2, having written nothing.
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import json
@@ -867,8 +868,10 @@ def told(outcome: Outcome, out: Path, *given: Path) -> object:
     written = {
         name: data for name, data in held(out).items() if name.endswith(kept) and "checkpoints" not in name
     }
-    written |= {
-        name: data for name, data in held(out).items() if name.startswith("o.") or "whitening" in name
+    written |= {  # a mark of UTF-8 comes back
+        name: data.removeprefix(codecs.BOM_UTF8)
+        for name, data in held(out).items()
+        if name.startswith("o.") or "whitening" in name
     }
     return written or text
 

@@ -185,7 +185,8 @@ def test_signals(tmp_path: Path, number: signal.Signals, code: int) -> None:
     assert process.returncode == code and "Traceback" not in said
 
 
-def test_a_run_whose_terminal_was_closed_ends_by_its_signal() -> None:
+@pytest.mark.parametrize("unbuffered", ["1", ""])
+def test_a_run_whose_terminal_was_closed_ends_by_its_signal(unbuffered: str) -> None:
     """And not by the words that nobody hears."""
     script = (
         "import sys; from albertine.cli import info, show; from albertine.cli.app import run\n"
@@ -193,7 +194,9 @@ def test_a_run_whose_terminal_was_closed_ends_by_its_signal() -> None:
         "info._presets = leave; sys.exit(run(['info']))"
     )
     ours, its = os.openpty()
-    process = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=its, stderr=its)
+    how: Any = {"stdin": subprocess.PIPE, "stdout": its, "stderr": its}
+    how["env"] = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    process = subprocess.Popen([sys.executable, "-c", script], **how)
     os.close(its)
     os.close(ours)
     process.communicate(b"\n", timeout=30)

@@ -278,7 +278,7 @@ def test_several_files_to_learn_from(tune: Tune, tmp_path: Path, tables: dict[st
     settings = tune(task=task(tmp_path, train=files))
     assert read_data(settings.task, tokenizer).notes[0] == "train: 12 examples"
     both = tune(task={"train": [tables["train"], tables["dev"]]})
-    assert read_data(both.task, tokenizer).notes[0] == "train: 500 examples"
+    assert read_data(both.task, tokenizer).notes[0] == "train: 500 examples, 2 classes"
 
 
 def test_sizes_are_settings_and_cut_questions_are_told(tune: Tune, tmp_path: Path) -> None:

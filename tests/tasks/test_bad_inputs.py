@@ -290,7 +290,9 @@ def test_a_data_set_tells_its_kind_and_refuses_others(tune: Tune, tmp_path: Path
         SettingsError, match=r"`cola` is no data set of the kind similarity, but of single; known .*sts-b"
     ):
         tune(task={**known, "dataset": "cola", "kind": "similarity"})
-    with pytest.raises(SettingsError, match=r"no task\.kind `classes`; known are single, multi, score"):
+    with pytest.raises(
+        SettingsError, match=r"no task\.kind `classes`; known are single: one class; multi: any"
+    ):
         tune(task={"kind": "classes"})
     with pytest.raises(SettingsError, match=r"no task\.kind `\['single'\]`"):
         tune(task={"kind": ["single"]})

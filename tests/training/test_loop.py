@@ -251,6 +251,14 @@ def sent_in(place: str, number: int) -> Callable[[Job], None]:
     return change
 
 
+@pytest.fixture
+def heard() -> Iterator[None]:
+    """SIGHUP is not ignored, as it is where the tests were begun by nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.parametrize(
     ("place", "number", "code", "step"),
     [
@@ -261,7 +269,7 @@ def sent_in(place: str, number: int) -> Callable[[Job], None]:
     ],
 )
 def test_a_signal_saves_without_losing_a_step(
-    tmp_path: Path, place: str, number: int, code: int, step: int
+    tmp_path: Path, heard: None, place: str, number: int, code: int, step: int
 ) -> None:
     straight, _ = run_toy(tmp_path / "straight")
     before = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)]

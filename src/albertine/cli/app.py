@@ -205,11 +205,16 @@ def _terminate(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _finish(code: int) -> int:
-    """Flush here, where a reader that went away is no error, rather than while the interpreter shuts down."""
+    """Flush here, where a reader that went away or a terminal that was closed is no error, rather than while
+    the interpreter shuts down."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
         return _quiet()
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        _quiet()
     return code
 
 
