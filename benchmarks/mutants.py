@@ -4369,6 +4369,12 @@ BESIDE = (
         "settings.objective.streamed:",
         "tests/test_recipes.py -k 'alarm_would and adapted'",
     ),
+    M(
+        "cli/app.py",
+        "if error.errno != errno.EIO:",
+        "if True:",
+        "tests/cli/test_app.py -k terminal_was",
+    ),
 )
 
 
