@@ -4319,7 +4319,6 @@ BESIDE = (
         "tests/cli/test_app.py -k suggest",
     ),
     M("cli/app.py", "cls=_OfOneVerb, ", "", "tests/cli/test_app.py -k suggest"),
-    M("cli/app.py", 'words[0][:1] != "-" and ', "", "tests/cli/test_app.py -k suggest"),
     M(
         "settings.py",
         "if cls.example and lacks else None",

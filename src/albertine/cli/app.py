@@ -114,7 +114,7 @@ class _OfOneVerb(TyperGroup):
     """Tells the commands of a verb to whom it was given something else, such as a model."""
 
     def resolve_command(self, context: Any, words: list[str]) -> Any:
-        if words[0][:1] != "-" and not get_close_matches(words[0], self.commands):
+        if not get_close_matches(words[0], self.commands):
             commands = ", ".join(self.commands)
             context.fail(f"No such command '{words[0]}'. Write one of these before it: {commands}.")
         return super().resolve_command(context, words)
