@@ -4224,7 +4224,7 @@ BESIDE = (
     ),
     M(
         "bench/machine.py",
-        "not path.exists() or _alike(json_at(path), result)",
+        "not path.exists() or alike(json_at(path), result)",
         "True",
         "tests/bench/test_measures.py -k otherwise",
     ),

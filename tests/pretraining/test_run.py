@@ -246,6 +246,9 @@ def in_two_processes(settings: PretrainingSettings, folder: Path) -> str:
     return said
 
 
+NO_SKILL = NoSkill(BaselineScore(0.1, 6.0, 10), None, {})
+
+
 def told_no_skill(said: str) -> set[str]:
     """What a model without skill would score, as the commands printed it."""
     return set(re.findall(r"without skill\s+(.+)", said))
@@ -325,7 +328,7 @@ def test_the_commoner_answer_to_pairs_is_no_learning(
     build: Build, changes: dict[str, object], level: float
 ) -> None:
     """Where it is not commoner by the luck of the held-out pairs alone, as that of a fair coin is."""
-    said = NoSkill(BaselineScore(0.1, 6.0, 10), Orders(0.56, 0.6), {})
+    said = NO_SKILL._replace(orders=Orders(0.56, 0.6))
     assert _watch(build(objective=changes), said, preset("bert-base")).one_order == level
 
 
@@ -759,9 +762,8 @@ def test_the_same_command_again_and_a_refused_one_change_nothing(build: Build, t
 @pytest.mark.parametrize("name", ["albertine-mini", "xlnet-base"])
 def test_an_encoder_without_learned_positions_needs_no_others(build: Build, name: str) -> None:
     settings = build(model={"embeddings": "wide"}, training={"optimizer": "muon"})
-    no_skill = NoSkill(BaselineScore(0.1, 6.0, 10), None, {})
-    watch = _watch(settings, no_skill, preset(name))
-    assert watch.hints == () and _watch(settings, no_skill, preset("bert-base")).hints
+    watch = _watch(settings, NO_SKILL, preset(name))
+    assert watch.hints == () and _watch(settings, NO_SKILL, preset("bert-base")).hints
 
 
 def test_processes_share_the_plan_of_the_first_epoch(

@@ -19,7 +19,7 @@ from albertine.corpus.reader import Corpus
 from albertine.errors import CheckpointError, SettingsError
 from albertine.model.plan import SharingPlan
 from albertine.model.presets import preset
-from albertine.objectives.baseline import BaselineScore, count_tokens
+from albertine.objectives.baseline import count_tokens
 from albertine.objectives.batch import PretrainingBatch
 from albertine.objectives.losses import pretraining_losses
 from albertine.objectives.pairs import PairSettings
@@ -28,7 +28,6 @@ from albertine.pretraining.curves import borders
 from albertine.pretraining.data import PretrainingBatches, held_out_batches
 from albertine.pretraining.first_model import first_model
 from albertine.pretraining.held_out import judge
-from albertine.pretraining.no_skill import NoSkill
 from albertine.pretraining.run import pretrain
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.pretraining.stages import resolved, told
@@ -42,7 +41,7 @@ from albertine.training.metrics import read_metrics
 from albertine.training.progress import Reporter
 from albertine.training.recorder import Recorder
 from tests.pretraining.conftest import Build
-from tests.pretraining.test_run import in_two_processes, run, weights
+from tests.pretraining.test_run import NO_SKILL, in_two_processes, run, weights
 
 RAMP: list[dict[str, Any]] = [
     {"begin": 0, "max_length": 8},
@@ -307,9 +306,9 @@ def test_stages_that_train_on_something_else_are_not_judged(build: Build) -> Non
     causal, shallow, whole = {"causal": True, "pairs": "none"}, {"depth": 1}, {"depth": 3}
     stages = [{"begin": i / 4, **more} for i, more in enumerate((causal, shallow, whole, {}))]
     config = replace(preset("albert-tiny-zh"), plan=SharingPlan.shared(3))
-    watch = module._watch(build(stages=stages), NoSkill(BaselineScore(0.1, 6.0, 10), None, {}), config)
+    watch = module._watch(build(stages=stages), NO_SKILL, config)
     assert watch.untold == {0, 1}
-    assert module._watch(build(), NoSkill(BaselineScore(0.1, 6.0, 10), None, {}), config).untold == set()
+    assert module._watch(build(), NO_SKILL, config).untold == set()
 
 
 @pytest.mark.parametrize(("name", "untold"), [("albert-tiny-zh", {0, 1}), ("albertine-mini", set())])
@@ -317,12 +316,7 @@ def test_far_places_of_a_table_are_judged_from_where_they_are_trained_on(
     build: Build, name: str, untold: set[int]
 ) -> None:
     stages = [{"begin": i / 4, "max_length": n} for i, n in enumerate((8, 16, 32, 8))]
-    assert (
-        module._watch(
-            build(stages=stages), NoSkill(BaselineScore(0.1, 6.0, 10), None, {}), preset(name)
-        ).untold
-        == untold
-    )
+    assert module._watch(build(stages=stages), NO_SKILL, preset(name)).untold == untold
 
 
 def test_a_stage_of_fewer_depths_is_judged_by_them_too(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:

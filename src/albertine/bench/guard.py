@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from albertine.bench.machine import ALIKE, hardware, saved_results
+from albertine.bench.machine import ALIKE, alike, hardware, saved_results
 from albertine.errors import RunError
 
 ALLOWED = 0.15
@@ -27,7 +27,7 @@ def kept(name: str, results: Path, found: Mapping[str, Any]) -> Mapping[str, Any
     """
     for path in saved_results(results / hardware(), name):
         result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if all(result.get(key) == found[key] for key in ALIKE):
+        if alike(result, found):
             return result
     raise RunError(
         f"holds no result `{name}` of {hardware()} with "

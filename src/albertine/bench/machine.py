@@ -94,7 +94,7 @@ def save_result(name: str, result: dict[str, Any], results: Path = RESULTS) -> P
     folder = results / hardware()
     dates = (f"{datetime.now(UTC):%Y-%m-%d}{number}" for number in chain([""], map(".{}".format, count(2))))
     paths = (folder / f"{date}-{name}.json" for date in dates)
-    path = next(path for path in paths if not path.exists() or _alike(json_at(path), result))
+    path = next(path for path in paths if not path.exists() or alike(json_at(path), result))
     with explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
         write_json(path, result)
@@ -109,7 +109,8 @@ def saved_results(folder: Path, name: str) -> list[Path]:
     return [path for *_, path in sorted(told, reverse=True)]
 
 
-def _alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two results were asked for with the same preset and threads."""
     return all(one.get(key) == other.get(key) for key in ALIKE)
 
 

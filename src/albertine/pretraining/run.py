@@ -367,11 +367,7 @@ def _untold(settings: PretrainingSettings, config: EncoderConfig) -> frozenset[i
     return frozenset(found)
 
 
-def _watch(
-    settings: PretrainingSettings,
-    no_skill: NoSkill,
-    config: EncoderConfig,
-) -> TrainingAlarms:
+def _watch(settings: PretrainingSettings, no_skill: NoSkill, config: EncoderConfig) -> TrainingAlarms:
     training, objective = settings.training, settings.objective
     # Segments are swapped by a fair coin. But a chunk of one sentence has no next one, only a random one.
     fair = objective.pairs == "sop" and not objective.reference_defects
