@@ -4374,6 +4374,54 @@ BESIDE = (
         "if True:",
         "tests/cli/test_app.py -k terminal_was",
     ),
+    M(
+        "evaluation/suites.py",
+        " and good.strip() and bad.strip()",
+        "",
+        "tests/test_foreign_inputs.py -k 'suite and empty'",
+    ),
+    M(
+        "evaluation/suites.py",
+        "(good + bad).encode()",
+        "(good + bad).strip()",
+        "tests/test_foreign_inputs.py -k 'suite and half'",
+    ),
+    M(
+        "evaluation/suites.py",
+        "except (ValueError, RecursionError) as error:",
+        "except ValueError as error:",
+        "tests/test_foreign_inputs.py -k 'suite and deep'",
+    ),
+    M(
+        "corpus/manifest.py",
+        "except (OSError, ValueError, RecursionError) as error:",
+        "except (OSError, ValueError) as error:",
+        "tests/test_foreign_inputs.py -k 'corpus and deep and info'",
+    ),
+    M(
+        "evaluation/run_facts.py",
+        "if not isinstance(settings.get(part) or {}, dict):",
+        "if False:",
+        "tests/test_foreign_inputs.py -k 'run and card and another'",
+    ),
+    M(
+        "evaluation/runs.py",
+        'isinstance(record["metrics"], list) and ',
+        "",
+        "tests/test_foreign_inputs.py -k 'run and report and record'",
+    ),
+    M(
+        "evaluation/runs.py",
+        "return [{**json.loads(line)} for",
+        "return [json.loads(line) for",
+        "tests/test_foreign_inputs.py -k 'run and report and list'",
+    ),
+    M(
+        "evaluation/report.py",
+        "    best = {name: best_run(runs)",
+        "    folder.mkdir(parents=True)\n    best = {name: best_run(runs)",
+        "tests/test_foreign_inputs.py -k 'run and report and half'",
+    ),
 )
 
 

@@ -30,6 +30,7 @@ from typer.main import get_command
 from albertine.cli import app
 from albertine.cli.app import run
 from tests.cli.conftest import Command, Outcome, albertine
+from tests.evaluation.test_suites import write as write_suite
 from tests.toy import RUN, demo_text
 
 __all__ = ["albertine"]
@@ -60,12 +61,13 @@ MORE: dict[str, list[str]] = {
 
 
 class Home(NamedTuple):
-    """A corpus, a pretrained model, and a run of every kind in `runs`, named by it."""
+    """A corpus, a pretrained model, a run of every kind in `runs`, named by it, and minimal pairs."""
 
     text: Path
     corpus: Path
     model: Path
     runs: Path
+    pairs: Path
 
 
 def learn(home: Home, train: Path, output: Path, kind: str = "single", *more: object) -> list[object]:
@@ -84,6 +86,10 @@ def distill(teacher: Path, corpus: Path, output: Path) -> list[object]:
     return ["distill", teacher, corpus, "-o", output / "s", "--depth", 1, *words, "training.steps=1"]
 
 
+def suite(model: Path, pairs: Path) -> list[object]:
+    return ["suite", "blimp", model, "--data", pairs, "--limit", 1, "--json"]
+
+
 @pytest.fixture(scope="module", autouse=True)
 def one_table_of_verbs() -> Iterator[None]:
     """The table of verbs is built once: that takes as long as the command itself does here."""
@@ -97,16 +103,19 @@ def one_table_of_verbs() -> Iterator[None]:
 def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
     folder = tmp_path_factory.mktemp("home")
     text = demo_text("en", folder / "text", 60_000)
-    found = Home(text, folder / "corpus", folder / "runs" / "p" / "final", folder / "runs")
+    found = Home(text, folder / "corpus", folder / "runs" / "p" / "final", folder / "runs", folder / "b")
     vocabulary = ["--vocab-size", "200", "--held-out", "0.3"]
     commands = [["prepare", text, "-o", found.corpus, "--workers", "1", *vocabulary]]
     commands.append(pretrain(found.corpus, found.runs, "model.preset=albert-tiny-zh"))
     for kind, rows in TUNED.items():
         train = folder / f"{kind}.jsonl"
         train.write_text("\n".join(map(json.dumps, rows * 4)))
-        commands.append(learn(found, train, found.runs, kind))
+        dev = [f"task.dev={train}"] if kind == "single" else []
+        commands.append(learn(found, train, found.runs, kind, *dev))
+    commands.append(["card", found.model, "--licence", "mit"])
     for command in commands:
         assert run([str(word) for word in command]) == 0
+    write_suite(found.pairs, "blimp", 2)
     return found
 
 
@@ -190,7 +199,14 @@ MODEL: dict[str, Verb] = {
     "analyze depth": lambda home, model, out: ["analyze", "depth", model, "the man", "--depths", 2],
     "prune": lambda home, model, out: ["prune", model, home.corpus, "-o", out / "m"],
     "distill": lambda home, model, out: distill(model, home.corpus, out),
+    "suite": lambda home, model, out: suite(model, home.pairs),
+    "export": lambda home, model, out: ["export", model, out / "m", "--head", "fill-mask"],
+    "serve": lambda home, model, out: ["serve", model, "--port", 0],
+    "card": lambda home, model, out: ["card", model],
+    "push": lambda home, model, out: ["push", model, "a/b", "--dry-run"],
 }
+
+PAIRS: dict[str, Verb] = {"suite": lambda home, pairs, out: suite(home.model, pairs)}
 
 CORPUS: dict[str, Verb] = {
     "info": lambda home, corpus, out: ["info", corpus],
@@ -207,6 +223,11 @@ TUNED_RUN: dict[str, Verb] = {
     ],
     "predict classify": lambda home, run, out: ["predict", "classify", run, "the man"],
     "convert": lambda home, run, out: ["convert", run, out / "m"],
+    "report": lambda home, run, out: ["report", run, "-o", out / "r"],
+    "ensemble": lambda home, run, out: ["ensemble", run, home.runs / "single", "-o", out / "judged"],
+    "export": lambda home, run, out: ["export", run, out / "m"],
+    "serve": lambda home, run, out: ["serve", run, "--port", 0],
+    "card": lambda home, run, out: ["card", run],
 }
 
 FEW: dict[str, set[str]] = {
@@ -218,6 +239,10 @@ FEW: dict[str, set[str]] = {
     | {"another label", "open quote", "damaged Parquet", "folder", "nothing"},
     "analyze depth": {"a tensor more", "weights cut off", "a tensor less", "half a configuration"}
     | {"another type", "no vocabulary", "another vocabulary"},
+    "serve": {"weights cut off", "nan", "half a configuration", "another type", "no vocabulary"}
+    | {"another vocabulary", "pickled weights", "no model yet"},
+    "export": {"whole", "weights cut off", "nan", "half a configuration", "another type", "no vocabulary"}
+    | {"another vocabulary", "pickled weights", "no model yet", "binary settings"},
     "distill": {"weights cut off", "nan", "half a configuration", "another type", "half a manifest"}
     | {"another version", "tokens cut off", "no tokens", "no tokenizer", "nothing"},
 }
@@ -683,13 +708,16 @@ def config(says: str) -> dict[str, str]:
 
 
 def tokens(says: str, **more: str) -> dict[str, str | None]:
-    """Of a tokenizer, which neither `info` nor a run looks at; the run has that of its corpus."""
-    return {"*": says, "info": DONE, "pretrain": None, **more}
+    """Of a tokenizer, which neither `info` nor a card nor a run looks at; the run has that of its corpus."""
+    return {"*": says, "info": DONE, "card": DONE, "pretrain": None, **more}
 
 
 MODELS: dict[str, tuple[Break, CELL]] = {
     "whole": (lambda folder: None, SAME),
-    "a card in latin-1": (changed("README.md", lambda old: b"caf\xe9"), {"*": SAME, "pretrain": None}),
+    "a card in latin-1": (
+        changed("README.md", lambda old: b"caf\xe9"),
+        {"*": SAME, "pretrain": None, "push": "has no README.md that states a licence"},
+    ),
     "a tensor more": (
         tensors(lambda found: found.update(strange=np.zeros(3, np.float32))),
         {"*": DONE, "pretrain": None},
@@ -707,7 +735,10 @@ MODELS: dict[str, tuple[Break, CELL]] = {
         weights("is not a whole"),
     ),
     "no weights": (without("model.safetensors"), weights("holds no model.safetensors")),
-    "pickled weights": (pickled, weights("is no file of torch.save, by how it begins")),
+    "pickled weights": (
+        pickled,
+        {**weights("is no file of torch.save, by how it begins"), "push": "only as pytorch_model.bin"},
+    ),
     "a tensor less": (
         tensors(lambda found: found.pop(sorted(found)[0])),
         weights("The configuration and the weights do not"),
@@ -755,7 +786,7 @@ MODELS: dict[str, tuple[Break, CELL]] = {
     "a size without end": (keys(vocab_size=10**12), config("vocab_size must be a whole number")),
     "no vocabulary": (
         without("spiece.model", "vocab.txt", "tokenizer.json"),
-        tokens("holds no tokenizer", convert=DONE),
+        tokens("holds no tokenizer", convert=DONE, export=DONE, push="has no tokenizer, and nobody could"),
     ),
     "half a vocabulary": (
         changed("spiece.model", lambda old: old[:99]),
@@ -781,6 +812,7 @@ MODELS: dict[str, tuple[Break, CELL]] = {
 CORPORA: dict[str, tuple[Break, CELL]] = {
     "whole": (lambda folder: None, SAME),
     "a list for a manifest": (changed("manifest.json", lambda old: b"[]"), "is not the manifest of a corpus"),
+    "a deep manifest": (changed("manifest.json", lambda old: b"[" * 100_000), "manifest.json: is damaged"),
     "half a manifest": (changed("manifest.json", lambda old: old[:99]), "manifest.json: is damaged"),
     "another version": (
         changed("manifest.json", lambda old: json.dumps({**json.loads(old), "version": 99}).encode()),
@@ -798,31 +830,77 @@ CORPORA: dict[str, tuple[Break, CELL]] = {
         {"*": "so it is no corpus", "info": "holds no model, corpus or run"},
     ),
 }
-SETTINGS = "settings.yaml"
+PAIRED = "data/wh_island.jsonl"
+SUITES: dict[str, tuple[Break, CELL]] = {
+    "whole": (lambda folder: None, SAME),
+    "windows": (every("*.jsonl", lambda old: old.replace(b"\n", b"\r\n")), SAME),
+    "byte order mark": (every("*.jsonl", lambda old: codecs.BOM_UTF8 + old), SAME),
+    "blank lines": (every("*.jsonl", lambda old: old.replace(b"\n", b"\n\n")), SAME),
+    "another file beside": (lambda folder: (folder / "data" / "more.jsonl").write_text("{"), SAME),
+    "a file is missing": (without(PAIRED), "lacks 1 of the 67 files of BLiMP"),
+    "nothing": (lambda folder: shutil.rmtree(folder / "data"), "lacks 67 of the 67"),
+    "a file": (lambda folder: (shutil.rmtree(folder), folder.write_bytes(b"a")), "is no folder"),
+    "an empty file": (changed(PAIRED, lambda old: b""), "holds no pair"),
+    "half of JSON": (changed(PAIRED, lambda old: old[:-9]), "line 2: is not JSON"),
+    "a list": (changed(PAIRED, lambda old: b"[1]\n"), "line 1: is not a JSON object"),
+    "deep JSON": (changed(PAIRED, lambda old: b"[" * 100_000), "line 1: is not JSON"),
+    "another field": (changed(PAIRED, lambda old: old.replace(b"sentence_", b"x_")), "line 1: has no texts"),
+    "number for a text": (changed(PAIRED, lambda old: b'{"sentence_good": 1}'), "line 1: has no texts"),
+    "latin-1": (changed(PAIRED, lambda old: old.replace(b"good", b"\xe9")), "not UTF-8"),
+    "nul": (changed(PAIRED, lambda old: old + b"\0"), "line 3: is not JSON"),
+    "half of a character": (changed(PAIRED, lambda old: old.replace(b"good 1", b"\\ud83d")), "half of a"),
+    "an empty text": (changed(PAIRED, lambda old: old.replace(b"wh_island good 1", b"")), "has no texts"),
+    "a link to itself": (
+        lambda folder: (without(PAIRED)(folder), (folder / PAIRED).symlink_to(folder / PAIRED)),
+        "lacks 1 of the 67",
+    ),
+    "a folder for a file": (lambda folder: (without(PAIRED)(folder), (folder / PAIRED).mkdir()), "lacks 1"),
+}
+SETTINGS, ASKING = "settings.yaml", ("evaluate", "ensemble", "card")
+"""Of a run, and the verbs that read them."""
 RUNS: dict[str, tuple[Break, CELL]] = {
     "whole": (lambda folder: None, SAME),
-    "no settings": (changed(SETTINGS, lambda old: b""), DONE),
+    "no settings": (
+        changed(SETTINGS, lambda old: b""),
+        {"*": DONE, "ensemble": "is no run of a task", "card": DONE},
+    ),
     "half of YAML": (
         changed(SETTINGS, lambda old: b"a: [\n"),
-        {"*": DONE, "evaluate": "is not readable as YAML"},
+        {"*": DONE, **dict.fromkeys(ASKING, "is not readable as YAML")},
     ),
     "a call in YAML": (
         changed(SETTINGS, lambda old: b"!!python/object/apply:os.system ['true']\n"),
-        {"*": DONE, "evaluate": "is not readable as YAML"},
+        {"*": DONE, **dict.fromkeys(ASKING, "is not readable as YAML")},
     ),
     "binary settings": (
         changed(SETTINGS, lambda old: b"a\0b"),
-        {"*": DONE, "evaluate": "is not readable as YAML"},
+        {"*": DONE, **dict.fromkeys(ASKING, "is not readable as YAML")},
     ),
     "settings of another program": (
         changed(SETTINGS, lambda old: b"task: 3\n"),
-        {"*": DONE, "evaluate": "`name`: field required"},
+        {"*": DONE, **dict.fromkeys(ASKING, "`name`: field required"), "card": "`task` holds no settings"},
     ),
     "no model yet": (
-        lambda folder: shutil.rmtree(folder / "final"),
-        {"*": "holds no model yet", "info": DONE},
+        lambda folder: [shutil.rmtree(folder / name) for name in ("best", "final")],
+        {"*": "holds no model yet", "info": DONE, "report": DONE},
     ),
-    "half a record": (changed("result.json", lambda old: old[:9]), SAME),
+    "half a record": (
+        changed("result.json", lambda old: old[:9]),
+        {"*": SAME, **dict.fromkeys(("report", "card"), "is not a record of a run"), "ensemble": SAME},
+    ),
+    "a record of another program": (
+        changed("result.json", lambda old: b'{"metrics": 3, "scores": {}}'),
+        {"*": SAME, **dict.fromkeys(("report", "card"), "is not a record of a run"), "ensemble": SAME},
+    ),
+    "half of the predictions": (
+        changed("predictions-dev.jsonl", lambda old: old[:-9]),
+        {"*": SAME, **dict.fromkeys(("report", "card"), "predictions-dev.jsonl: is damaged")},
+    ),
+    "a list among the predictions": (
+        changed("predictions-dev.jsonl", lambda old: b"[1]\n"),
+        {"*": SAME, **dict.fromkeys(("report", "card"), "predictions-dev.jsonl: is damaged")},
+    ),
+    "no predictions": (without("predictions-dev.jsonl"), {"*": SAME, "report": DONE, "card": DONE}),
     "weights of a checkpoint cut off": (every("checkpoints/**/*.safetensors", lambda old: old[:9]), SAME),
 }
 
@@ -988,6 +1066,7 @@ BROKEN: dict[str, tuple[Mapping[str, Verb], Mapping[str, tuple[Break, CELL]]]] =
     "model": (MODEL, MODELS),
     "corpus": (CORPUS, CORPORA),
     "run": (TUNED_RUN, RUNS),
+    "suite": (PAIRS, SUITES),
 }
 
 
@@ -1002,8 +1081,8 @@ BROKEN: dict[str, tuple[Mapping[str, Verb], Mapping[str, tuple[Break, CELL]]]] =
 def test_what_is_broken(
     cell: Callable[..., None], home: Home, what: str, verb: str, row: str, ends: str
 ) -> None:
-    whole = {"model": home.model, "corpus": home.corpus, "run": home.runs / "single"}[what]
-    verbs, rows = BROKEN[what]
+    folders = {"model": home.model, "corpus": home.corpus, "run": home.runs / "single", "suite": home.pairs}
+    whole, (verbs, rows) = folders[what], BROKEN[what]
 
     def broken(name: str) -> Callable[[Path], Path]:
         def make(folder: Path) -> Path:

@@ -300,6 +300,7 @@ def test_a_result_is_held_against_one_of_the_same_preset_and_threads(tmp_path: P
         tree = {"preset": name, "threads": threads, "day": day}
         (folder / f"2026-01-0{day}-inference.json").write_text(json.dumps(tree))
     (folder / "2026-01-09-inference.json").write_text("{}")  # of before the two were written down
+    (folder / "2026-01-10-inference.json").write_text("{")  # cut off
     assert kept("inference", tmp_path, {"preset": "albert-base-v2", "threads": 2})["day"] == 3
     with pytest.raises(RunError, match=r"`inference` .* preset albert-tiny-zh and threads 1.*--save"):
         kept("inference", tmp_path, {"preset": "albert-tiny-zh", "threads": 1})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import median
@@ -10,6 +9,7 @@ from typing import Any
 
 from albertine.bench.machine import ALIKE, alike, hardware, saved_results
 from albertine.errors import RunError
+from albertine.files import json_at
 
 ALLOWED = 0.15
 """Ratios of times differ by so much from run to run."""
@@ -26,7 +26,7 @@ def kept(name: str, results: Path, found: Mapping[str, Any]) -> Mapping[str, Any
         RunError: there is none.
     """
     for path in saved_results(results / hardware(), name):
-        result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        result = json_at(path)
         if alike(result, found):
             return result
     raise RunError(

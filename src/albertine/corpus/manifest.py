@@ -150,7 +150,7 @@ def load_manifest(folder: Path) -> Manifest:
         raise _absent(folder)
     try:
         tree = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise _unreadable(path, str(error)) from error
     if not isinstance(tree, dict) or tree.get("format") != FORMAT:
         remedy = "Name a folder made by `prepare`"

@@ -42,8 +42,10 @@ def write_report(folder: Path, title: str, groups: Groups, remarks: Sequence[str
         The path of `report.md`.
 
     Raises:
-        RunError: the folder cannot be written.
+        RunError: the folder cannot be written, or predictions of a run cannot be read.
     """
+    best = {name: best_run(runs) for name, runs in groups.items()}
+    shown = {name: findings(run.predictions, run.record.get("labels", ())) for name, run in best.items()}
     with explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
         pictures = _Pictures(folder)
@@ -56,11 +58,9 @@ def write_report(folder: Path, title: str, groups: Groups, remarks: Sequence[str
         tree: dict[str, Any] = {}
         taken: set[str] = set()
         for name, runs in groups.items():
-            best = best_run(runs)
-            shown = findings(best.predictions, best.record.get("labels", ()))
             prefix = f"{_free_name(name, taken)}-" if len(groups) > 1 else ""
-            lines += _section(pictures, prefix, name, runs, shown)
-            tree[name] = {**_summary(runs), "best_run": _findings_json(shown)}
+            lines += _section(pictures, prefix, name, runs, shown[name])
+            tree[name] = {**_summary(runs), "best_run": _findings_json(shown[name])}
         if pictures.absent:
             lines += [f"There are no pictures: {pictures.absent}.", ""]
         replace_durably(folder / "report.md", "\n".join(lines).encode())

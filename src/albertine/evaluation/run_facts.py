@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from albertine.corpus.manifest import Manifest, load_manifest, manifest_digest
-from albertine.errors import AlbertineError
+from albertine.errors import AlbertineError, RunError
 from albertine.evaluation.intervals import Interval, of_error, of_predictions, of_share
 from albertine.evaluation.report import spreads
 from albertine.evaluation.runs import RECORD, Run, read_predictions, read_run, without_seed
@@ -96,6 +96,10 @@ def facts_of(model: Path) -> Facts:
     if run is None:
         return Facts(scores=tuple(_told_scores(model)))
     settings = read_yaml(run / "settings.yaml")
+    for part in ("task", "encoder", "model", "objective", "training"):
+        if not isinstance(settings.get(part) or {}, dict):
+            what, remedy = f"`{part}` holds no settings", "Put back the file that the run has written"
+            raise RunError(what, where=run / "settings.yaml", remedy=remedy)
     teacher = public(_found(settings, "teacher") or "")
     environment = json_at(run / "environment.json")
     common: dict[str, Any] = {

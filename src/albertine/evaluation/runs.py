@@ -74,15 +74,15 @@ def read_run(folder: Path) -> Run:
     path = folder / RECORD
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
-        if not ({"metrics", "scores"} <= record.keys()):
-            raise ValueError("it names no metrics and scores")
+        if not (isinstance(record["metrics"], list) and isinstance(record["scores"], dict)):
+            raise ValueError("it has no metrics and scores")
     except OSError as error:
         raise RunError(
             f"has no {RECORD}, so it is no finished run of a task",
             where=folder,
             remedy="Name the folder of a run of `albertine finetune`; the same command finishes it",
         ) from error
-    except (ValueError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise RunError(f"is not a record of a run ({error})", where=path) from error
     return Run(folder, record)
 
@@ -101,10 +101,20 @@ def write_predictions(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
 
 
 def read_predictions(folder: Path, split: str) -> list[dict[str, Any]]:
-    """A run's predictions for a split, one an example; empty without the file."""
+    """A run's predictions for a split, one an example; empty without the file.
+
+    Raises:
+        RunError: it is not as a run has written it.
+    """
     path = predictions_file(folder, split)
-    # not splitlines(): texts hold U+2028 and other line separators, which JSON writes as they are
-    return [json.loads(x) for x in path.read_text("utf-8").split("\n") if x] if path.is_file() else []
+    if not path.is_file():
+        return []
+    try:
+        # not splitlines(): texts hold U+2028 and other line separators, which JSON writes as they are
+        return [{**json.loads(line)} for line in path.read_text("utf-8").split("\n") if line]
+    except (ValueError, TypeError, RecursionError) as error:
+        remedy = "Copy it again from where it was written; without the file no single answer is told"
+        raise RunError(f"is damaged ({error})", where=path, remedy=remedy) from error
 
 
 def predictions_file(folder: Path, split: str) -> Path:

@@ -225,7 +225,7 @@ def _lines(where: str, text: str) -> Iterator[tuple[str, dict[str, object]]]:
         if line.strip():
             try:
                 read = json.loads(line)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise DataError(f"is not JSON ({error})", where=f"{where}, line {number}") from error
             if not isinstance(read, dict):
                 raise DataError("is not a JSON object", where=f"{where}, line {number}")
@@ -236,8 +236,12 @@ def _pairs(where: str, text: str) -> list[MinimalPair]:
     pairs = []
     for place, line in _lines(where, text):
         good, bad = line.get("sentence_good"), line.get("sentence_bad")
-        if not (isinstance(good, str) and isinstance(bad, str)):
+        if not (isinstance(good, str) and isinstance(bad, str) and good.strip() and bad.strip()):
             raise DataError("has no texts `sentence_good` and `sentence_bad`", where=place)
+        try:
+            (good + bad).encode()
+        except UnicodeEncodeError as error:
+            raise DataError(f"has half of a character ({error})", where=place) from error
         pairs.append(MinimalPair(good, bad))
     if not pairs:
         raise DataError("holds no pair", where=where)

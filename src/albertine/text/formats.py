@@ -124,7 +124,7 @@ def _is_record(start: str) -> bool:
         return line.startswith('{"')  # one long record, cut off by the head
     try:
         return isinstance(json.loads(line), dict)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
 
 
