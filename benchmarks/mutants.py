@@ -1275,7 +1275,7 @@ KEEPING = (
     ),
     M(
         "tasks/judge.py",
-        'own = {"test": file} if stays else {"test": file, "dev": None}',
+        'own = {"test": file} if stays else {"test": file, "dev": None, "dev_share": None}',
         'own = {"test": file}',
         "tests/tasks/test_judge.py",
     ),
@@ -4421,6 +4421,48 @@ BESIDE = (
         "    best = {name: best_run(runs)",
         "    folder.mkdir(parents=True)\n    best = {name: best_run(runs)",
         "tests/test_foreign_inputs.py -k 'run and report and half'",
+    ),
+    M(
+        "tasks/sources.py",
+        '" ".join(_about(example).casefold().split())',
+        "_about(example)",
+        "tests/tasks/test_dev_share.py -k equal",
+    ),
+    M(
+        "tasks/sources.py",
+        "hashlib.blake2b(text.encode()).digest())[:-1]",
+        "text)[:-1]",
+        "tests/tasks/test_dev_share.py -k share_of_the_rows",
+    ),
+    M(
+        "tasks/sources.py",
+        "digest())[:-1]:",
+        "digest()):",
+        "tests/tasks/test_dev_share.py -k something",
+    ),
+    M(
+        "tasks/sources.py",
+        'if hasattr(example, "passage")',
+        'if hasattr(example, "passages")',
+        "tests/tasks/test_dev_share.py -k passage",
+    ),
+    M(
+        "tasks/choice.py",
+        'share = None if "dev" in dataset.files else self.dev_share',
+        "share = self.dev_share",
+        "tests/tasks/test_dev_share.py -k scores_its_share",
+    ),
+    M(
+        "tasks/choice.py",
+        '({} if judging else {"train": learned})',
+        '{"train": learned}',
+        "tests/tasks/test_dev_share.py -k has_not_learned",
+    ),
+    M(
+        "tasks/judge.py",
+        '"dev": None, "dev_share": None}',
+        '"dev": None}',
+        "tests/tasks/test_dev_share.py -k scores_its_share",
     ),
 )
 

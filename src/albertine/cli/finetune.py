@@ -150,7 +150,8 @@ def _tell(result: FinetuneResult, resume: str) -> None:
         {
             **{_noted(note): note.partition(": ")[2] for note in result.notes},
             f"best on dev{best}": ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
-            or "not measured, there is no dev file: task.dev=FILE names one",
+            or "not measured, there is no dev file: task.dev=FILE names one, "
+            "task.dev_share=0.1 takes a tenth of the training rows",
             **(
                 {"test": ", ".join(f"{name} {value:.4f}" for name, value in result.test.items())}
                 if result.test

@@ -24,7 +24,7 @@ from albertine.tasks.encoded import Encoded
 from albertine.tasks.family import Family, Fields, Tuned
 from albertine.tasks.readers.files import File, NotThere
 from albertine.tasks.registry import SPLITS, Column, Columns, Dataset, Split, described
-from albertine.tasks.sources import Data, Lost, as_data, blank, check_told
+from albertine.tasks.sources import Data, Lost, as_data, blank, check_told, held_out
 from albertine.text.tokenizer import Tokenizer
 
 Examples = list[Any]
@@ -69,6 +69,13 @@ class TaskChoice(Settings):
         description="a file (CSV, TSV, JSON, Parquet; CoNLL for entities), or a list of files",
     )
     dev: Path | None = Field(None, description="a file, by which the best model is picked")
+    dev_share: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="own files: where no dev file is named, judge by so large a share of the training rows, "
+        "such as 0.1, and learn from the others; rows about the same text stay together",
+    )
     test: Path | None = Field(None, description="its rows need no labels, they are answered all the same")
     header: bool = Field(
         True,
@@ -108,6 +115,11 @@ class TaskChoice(Settings):
     def metrics(self) -> tuple[str, ...]:
         """The data set's, or the usual ones where it says none for this kind."""
         return (self.data.metrics if self.kind == self.data.kind else ()) or self.usual
+
+    @property
+    def has_dev(self) -> bool:
+        """Whether there is something to judge by while it learns."""
+        return "dev" in self.data.files or self.dev_share is not None
 
     def _told(self) -> dict[str, Any]:
         """What the settings say of own files."""
@@ -174,6 +186,8 @@ class TaskChoice(Settings):
             encode = family.encode_to_learn if name == "train" else family.encode
             encoded[name] = encode(used, tokenizer)
             lost[name] = (*self.lost(read[name], kept[name], encoded[name], name),)
+        if "dev" in lost and "dev" not in self.data.files:
+            lost["dev"] = ((len(kept["dev"]), "held out of the training rows"), *lost["dev"])
         return as_data(family, encoded, lost, self.max_length)
 
     def family(self, splits: Splits, tokenizer: Tokenizer, known: Family | None) -> Family:
@@ -220,14 +234,16 @@ class TaskChoice(Settings):
         """The examples of every split that there is; of a set known by name the test file may be missing.
 
         Args:
-            judging: the training file is not read.
+            judging: the training file is not read, but for a share of it by which a model is judged.
 
         Raises:
             DataError: a file is missing, empty or not what it should be; a row of a training or dev file
-                lacks its answer, or one of a test file in which others have theirs.
+                lacks its answer, or one of a test file in which others have theirs; all training rows are
+                about the same text, of which a share is wanted.
         """
         dataset, found = self.data, Splits()
-        for split in SPLITS[judging:]:
+        share = None if "dev" in dataset.files else self.dev_share
+        for split in SPLITS[judging and share is None :]:
             if split not in dataset.files:
                 continue
             try:
@@ -248,6 +264,9 @@ class TaskChoice(Settings):
                 where=self.place,
                 remedy="Name own files: one to learn from as task.train, this one as task.dev or task.test",
             )
+        if share is not None and "train" in found:
+            learned, held = held_out(found.pop("train"), share)
+            found = {**({} if judging else {"train": learned}), "dev": held, **found}
         return found
 
     def _drawn(self, examples: list[Any]) -> list[Any]:

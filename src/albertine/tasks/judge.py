@@ -132,7 +132,7 @@ def open_run(
     if file is not None:
         stays = isinstance(known, Settling) if dev is None else dev
         _check_own(settings.task, before, dev=stays)
-        own = {"test": file} if stays else {"test": file, "dev": None}
+        own = {"test": file} if stays else {"test": file, "dev": None, "dev_share": None}
         settings = settings.model_copy(update={"task": settings.task.model_copy(update=own)})
     if (asked := asks(settings.task)) != known.task:
         raise asked_for(known.task, asked, where)

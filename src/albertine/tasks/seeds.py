@@ -62,8 +62,9 @@ def over_seeds(
     Raises:
         SettingsError: without a dev set there is nothing to compare. DataError: a file changed on the way.
     """
-    if "dev" not in settings.task.data.files:
-        raise SettingsError("several seeds are compared on a dev set", remedy="Name it in task.dev")
+    if not settings.task.has_dev:
+        remedy = "Name it in task.dev, or take a share of the training rows: task.dev_share=0.1"
+        raise SettingsError("several seeds are compared on a dev set", remedy=remedy)
     results, read, before = [], once(), contents(settings)
     for seed in range(settings.seed, settings.seed + count):
         _check_unchanged(before, contents(settings))

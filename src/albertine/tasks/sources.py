@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,6 +87,34 @@ def check_told(examples: Sequence[Any], label: str, *, test: bool) -> None:
             if test
             else "Fill it in, or leave the row out",
         )
+
+
+def held_out(examples: Sequence[Any], share: float) -> tuple[list[Any], list[Any]]:
+    """Examples to learn from, and a share of them to be judged by, both in their order.
+
+    Those about the same text or passage stay together, so that none is asked that was learned. Texts are
+    taken in the order of their hashes: the same ones whatever the seed, and most of the same when rows come.
+
+    Raises:
+        DataError: all are about the same text.
+    """
+    about = [" ".join(_about(example).casefold().split()) for example in examples]
+    texts, held, count = Counter(about), set(), 0
+    if len(texts) < 2:
+        what = "task.dev_share wants rows about two texts or more, and all are about the same one"
+        raise DataError(what, where=examples[0].where, remedy="Name a dev file: task.dev=FILE")
+    for text in sorted(texts, key=lambda text: hashlib.blake2b(text.encode()).digest())[:-1]:
+        if count >= share * len(examples):
+            break
+        held.add(text)
+        count += texts[text]
+    learned = [example for example, text in zip(examples, about, strict=True) if text not in held]
+    return learned, [example for example, text in zip(examples, about, strict=True) if text in held]
+
+
+def _about(example: Any) -> str:
+    """The text of an example, or the passage that its question is about."""
+    return str(example.passage or example.question) if hasattr(example, "passage") else str(example.text)
 
 
 def check_known(
