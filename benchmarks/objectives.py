@@ -48,6 +48,8 @@ ENCODER = [
     "watching.evaluate_sequences=256",
     "watching.tensorboard=false",
 ]
+MEMORY = ", memory 64"
+"""How the names end of rows that have a memory; what it is worth is told seed by seed."""
 PERMUTATION = ["objective.kind=permutation", "objective.permutation.predictions=11"]
 OBJECTIVES = {
     "masked": ["objective.kind=masked"],
@@ -165,19 +167,25 @@ def main() -> None:
     jobs = [(row, seed) for seed in range(given.seeds) for row in given.only]
     with ThreadPoolExecutor(given.side_by_side) as pool:
         done = list(pool.map(one, jobs))
+    singles = {row: [scores for name, scores in done if name == row] for row in given.only}
     table: dict[str, Any] = {}
-    for row in given.only:
-        found = [scores for name, scores in done if name == row]
+    for row, found in singles.items():
         table[row] = {name: interval([scores[name] for scores in found]) for name in found[0]}
-        print(row, {name: f"{mean:.2f} ± {half:.2f}" for name, (mean, half) in table[row].items()})
+        if (other := row.removesuffix(MEMORY)) != row and other in singles:
+            table[f"{row}: more than {other}, seed by seed"] = {
+                name: interval([a[name] - b[name] for a, b in zip(found, singles[other], strict=True)])
+                for name in found[0]
+            }
+    for row, told in table.items():
+        print(row, {name: f"{mean:.2f} ± {half:.2f}" for name, (mean, half) in told.items()})
     if given.save:
         how = {unit: much, "seeds": given.seeds, "corpus": given.corpus.name}
         name = "objectives" if given.minutes is None else "objectives-equal-time"
-        told = {
+        rounded = {
             row: {name: (mean, half if math.isfinite(half) else None) for name, (mean, half) in found.items()}
             for row, found in table.items()
         }
-        keep(name, {"machine": describe(), **how, "rows": told})
+        keep(name, {"machine": describe(), **how, "rows": rounded, "runs": singles})
 
 
 if __name__ == "__main__":

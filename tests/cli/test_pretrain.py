@@ -73,6 +73,20 @@ def test_a_dry_run_says_what_every_setting_is(
     assert albertine(verb, "--dry-run", f"--config={file}").out == told.out
 
 
+def test_a_dry_run_knows_which_presets_there_are(albertine: Command) -> None:
+    words = (
+        "pretrain",
+        "--dry-run",
+        "name=toy",
+        "corpus=c",
+        "training.steps=1",
+        "model.preset=albert-base-v3",
+    )
+    told = albertine(*words)
+    assert told.code == 2 and told.out == ""
+    assert told.err == "albertine: there is no preset `albert-base-v3`. Did you mean `albert-base-v2`?\n"
+
+
 @pytest.mark.parametrize("made_by", ["pieces", "jieba"])
 @pytest.mark.parametrize("whole", ["true", "false"])
 def test_words_that_are_not_hidden_whole_are_told_of(

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
 from albertine.model.config_checks import MAX_DEPTH
+from albertine.model.presets import preset
 from albertine.objectives.masking import MaskSettings
 from albertine.objectives.prediction_spans import SpanSettings
 from albertine.objectives.stream_settings import StreamSettings
@@ -73,6 +74,13 @@ class ModelChoice(Settings):
         if given in get_args(Sharing) or (type(given) is int and given >= 1):
             return given
         raise ValueError(f"should be {', '.join(get_args(Sharing))}, or a number of groups")
+
+    @field_validator("preset")
+    @classmethod
+    def _known_preset(cls, given: str | None) -> str | None:
+        if given is not None:
+            preset(given)
+        return given
 
     @model_validator(mode="after")
     def _one_origin(self) -> ModelChoice:
