@@ -16,6 +16,7 @@ from albertine.errors import CheckpointError, DataError, SettingsError
 from albertine.tasks.answer import Question
 from albertine.tasks.choose import Choice
 from albertine.tasks.examples import Example
+from albertine.tasks.families import KINDS, of_its_kind
 from albertine.tasks.finetune import FinetuneResult, finetune
 from albertine.tasks.seeds import over_seeds
 from albertine.tasks.settings import FinetuneSettings
@@ -63,6 +64,38 @@ def test_questions_about_one_passage_stay_together() -> None:
     assert len(held) == 15 and not {q.passage for q in learned} & {q.passage for q in held}
     choices: list[Any] = [Choice(str(n), "", f"which {n}", ("a", "b"), 0, "") for n in range(50)]
     assert len(held_out(choices, 0.3)[1]) == 15  # of questions alone, by the questions
+
+
+OF_KIND: dict[str, dict[str, Any]] = {
+    "single": {"text": "T", "label": "fine"},
+    "multi": {"text": "T", "label": ["fine"]},
+    "score": {"text": "T", "label": 0.5},
+    "similarity": {"text": "T", "pair": "b", "label": 0.5},
+    "entities": {"text": "T", "label": [["x", 0, 1]]},
+    "relations": {"text": "T", "label": [["a", "b", "c"]]},
+    "generation": {"text": "T", "label": "b"},
+    "reading": {"context": "T", "question": "who", "answers": {"text": ["T"], "answer_start": [0]}},
+    "answers": {"context": "T", "question": "who", "answers": {"text": ["T"], "answer_start": [0]}},
+    "choice": {"text": "T", "question": "who", "options": ["a", "b"], "label": 1},
+}
+
+
+@pytest.mark.parametrize("kind", OF_KIND)
+def test_every_kind_holds_out_texts(kind: str, tmp_path: Path) -> None:
+    words = json.dumps(OF_KIND[kind])
+    (train := tmp_path / "train.jsonl").write_text(
+        "\n".join(words.replace('"T"', f'"T{number // 2}"') for number in range(20))
+    )
+    pair = {"pair": "pair"} if kind == "similarity" else {}
+    task = of_its_kind({"kind": kind, "train": train, "dev_share": 0.2, **pair})
+    found = task.splits()
+    about = [{getattr(e, "passage", None) or e.text for e in found[name]} for name in ("train", "dev")]
+    assert [len(texts) for texts in about] == [8, 2] and not about[0] & about[1]
+    assert [len(found[name]) for name in ("train", "dev")] == [16, 4]
+
+
+def test_every_kind_is_asked_about() -> None:
+    assert set(KINDS) <= set(OF_KIND)
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
