@@ -76,4 +76,6 @@ def tasks(hardware: Path) -> Iterator[str]:
         rows.append([task, *scores, "{:+.2f} ± {:.2f}".format(*interval(gaps))])
     seeds = max(map(len, found["runs"].values()))
     rows.append(["all", *[""] * seeds, "{:+.2f} ± {:.2f}".format(*interval(every))])
-    yield table(["task", *(f"seed {n}" for n in range(1, seeds + 1)), "difference"], rows)
+    yield table(
+        ["task", *(f"seed {found.get('first_seed', 1) + n}" for n in range(seeds)), "difference"], rows
+    )
