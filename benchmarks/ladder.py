@@ -66,6 +66,11 @@ MODERN: Change = {
     "model.change.type_vocab_size": 0,
 }
 STAGES = SHORT["stages"]
+TWO: Change = {"model.sharing": "none", "model.change.num_hidden_layers": 2}
+CAUSAL = {
+    "stages": [{"begin": 0, "max_length": LENGTH, "causal": True}, {"begin": 0.2, "max_length": LENGTH}]
+}
+CAUSAL_RAMP = {"stages": [s | {"causal": True} if s["begin"] < 0.3 else s for s in STAGES]}
 ROWS: dict[str, Change] = {
     "albert": PLAIN,
     "albert-muon": PLAIN | MUON,
@@ -94,7 +99,9 @@ ROWS: dict[str, Change] = {
     "rotary": PLAIN | ROTARY | MUON,
     "rotary-ramp": ROFORMER,
     "unshared": ROFORMER | {"model.sharing": "none"},
-    "half-as-deep": ROFORMER | {"model.sharing": "none", "model.change.num_hidden_layers": 2},
+    "half-as-deep": ROFORMER | TWO,
+    "half-as-deep-causal": ROFORMER | TWO | CAUSAL,
+    "half-as-deep-causal-ramp": ROFORMER | TWO | CAUSAL_RAMP,
     "modernbert": ROFORMER | MODERN,
     "qk-norm": ROFORMER | {"model.change.qk_norm": True},
     "pre-norm-qk-norm": ROFORMER | {"model.change.qk_norm": True, "model.change.norm": "pre"},
@@ -104,17 +111,15 @@ ROWS: dict[str, Change] = {
     | {"stages": [s | {"mask_probability": p} for s, p in zip(STAGES, (0.3, 0.25, 0.15), strict=True)]},
     "all-masked": ROFORMER | {"stages": [s | {"masked": 1.0, "random": 0.0} for s in STAGES]},
     "growing": ROFORMER | {"stages": [s | {"depth": d} for s, d in zip(STAGES, (1, 2, 4), strict=True)]},
-    "causal-start": ROFORMER
-    | {"stages": [{"begin": 0, "max_length": LENGTH, "causal": True}, {"begin": 0.2, "max_length": LENGTH}]},
+    "causal-start": ROFORMER | CAUSAL,
     "average": ROFORMER | {"training.average": 0.99},
     "batch-2048": ROFORMER | {"training.batch_size": BATCH // 2},
     "batch-8192": ROFORMER | {"training.batch_size": BATCH * 2},
     "sop": ROFORMER | {"objective.pairs": "sop"},
     "sop-repeats": ROFORMER | {"objective.pairs": "sop", "objective.repeats": 0.2},
     "repeats-ramp": ROFORMER
+    | TWO
     | {
-        "model.sharing": "none",
-        "model.change.num_hidden_layers": 2,
         "objective.pairs": "sop",
         "objective.repeats": 0.3,
         "stages": [s | {"pairs": "sop"} for s in STAGES],

@@ -4224,7 +4224,7 @@ BESIDE = (
     ),
     M(
         "bench/machine.py",
-        "not path.exists() or alike(json_at(path), result)",
+        "not path.exists() or alike(json_at(path), result, ASKED)",
         "True",
         "tests/bench/test_measures.py -k otherwise",
     ),
@@ -4463,6 +4463,12 @@ BESIDE = (
         '"dev": None, "dev_share": None}',
         '"dev": None}',
         "tests/tasks/test_dev_share.py -k scores_its_share",
+    ),
+    M(
+        "bench/machine.py",
+        'ASKED = (*ALIKE, "steps", "minutes", "corpus", "first_seed")',
+        "ASKED = ALIKE",
+        "tests/bench/test_measures.py -k takes_the_place",
     ),
 )
 

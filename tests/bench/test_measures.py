@@ -315,6 +315,15 @@ def test_a_result_takes_the_place_of_none_that_was_asked_for_otherwise(tmp_path:
     assert kept("inference", tmp_path, tiny)["number"] == 4
     paths = saved_results(tmp_path / hardware(), "inference")
     assert [json.loads(path.read_text())["number"] for path in paths] == [2, 4, 3]
+    for asked in (
+        {"steps": 300},
+        {"steps": None, "minutes": 6},
+        {"steps": 300, "corpus": "zh"},
+        {"steps": 300},
+    ):
+        save_result("ladder", {"threads": 1, **asked}, tmp_path)
+    found = [json.loads(path.read_text()) for path in saved_results(tmp_path / hardware(), "ladder")]
+    assert [one["steps"] for one in found] == [300, None, 300] and len({str(one) for one in found}) == 3
 
 
 def test_what_was_not_asked_for_has_not_fallen() -> None:

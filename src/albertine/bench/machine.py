@@ -6,7 +6,7 @@ import importlib.metadata
 import os
 import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain, count
 from pathlib import Path
@@ -20,6 +20,8 @@ RESULTS = Path("benchmarks", "results")
 
 ALIKE = ("preset", "threads")
 """What two results must have been asked for in common to be held against each other."""
+ASKED = (*ALIKE, "steps", "minutes", "corpus", "first_seed")
+"""And that the later one takes the place of the earlier of the same day."""
 
 PACKAGES = (
     *("albertine", "torch", "numpy", "tokenizers", "sentencepiece", "safetensors"),
@@ -94,7 +96,7 @@ def save_result(name: str, result: dict[str, Any], results: Path = RESULTS) -> P
     folder = results / hardware()
     dates = (f"{datetime.now(UTC):%Y-%m-%d}{number}" for number in chain([""], map(".{}".format, count(2))))
     paths = (folder / f"{date}-{name}.json" for date in dates)
-    path = next(path for path in paths if not path.exists() or alike(json_at(path), result))
+    path = next(path for path in paths if not path.exists() or alike(json_at(path), result, ASKED))
     with explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
         write_json(path, result)
@@ -109,9 +111,9 @@ def saved_results(folder: Path, name: str) -> list[Path]:
     return [path for *_, path in sorted(told, reverse=True)]
 
 
-def alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two results were asked for with the same preset and threads."""
-    return all(one.get(key) == other.get(key) for key in ALIKE)
+def alike(one: Mapping[str, Any], other: Mapping[str, Any], keys: Sequence[str] = ALIKE) -> bool:
+    """Whether two results were asked for with the same preset and threads, or the same of other settings."""
+    return all(one.get(key) == other.get(key) for key in keys)
 
 
 def newest(folder: Path, name: str) -> Path | None:
