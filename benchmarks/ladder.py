@@ -128,6 +128,17 @@ ROWS: dict[str, Change] = {
 """Name → settings. Those with a ramp are Muon's, but for `albert-ramp`, AdamW's, and `albert-ramp-lamb`."""
 
 KEPT = {
+    "albert": "no: without a ramp it stays blind (017)",
+    "albert-ramp": "no: AdamW makes less than half of Muon's way",
+    "albert-ramp-256": "later in a run: so early, long samples and sentence order cost",
+    "albert-ramp-sop": "later in a run: so early sentence order costs",
+    "albert-ramp-lamb": "no: Muon",
+    "bert-ramp": "no depth shared: see unshared",
+    "causal-start": "no, and promising: docs/log.md",
+    "half-as-deep-causal": "no, and promising: docs/log.md",
+    "half-as-deep-causal-ramp": "no, and promising: docs/log.md",
+    "average": "no: nothing gained",
+    "masks-30-15": "in part: recipes begin with 25 %",
     "albert-muon": "no: without a ramp it stays blind (017)",
     "albert-ramp-muon": "the ramp; not four depths from the start (020)",
     "albert-ramp-growing": "yes: albert-tiny-en, -zh (020)",

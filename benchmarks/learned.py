@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from albertine.bench.machine import saved_results
 from benchmarks.ladder import table as rungs
 from benchmarks.markdown import newest, newest_of_each, table
 from benchmarks.universal import TASKS, table_of_algorithms, table_of_pondering
@@ -15,7 +16,7 @@ from benchmarks.universal import TASKS, table_of_algorithms, table_of_pondering
 def ladder(hardware: Path) -> Iterator[str]:
     """A table for each budget, the newest first, of every row as it was measured last."""
     budgets: dict[str, dict[str, list[dict[str, Any]]]] = {}
-    for path in sorted(hardware.glob("????-??-??-ladder.json"), reverse=True):
+    for path in saved_results(hardware, "ladder"):
         found = json.loads(path.read_text(encoding="utf-8"))
         until = f"--steps {found['steps']}" if "steps" in found else f"--minutes {found['minutes']:g}"
         rows = budgets.setdefault(f"corpora/{found['corpus']} {until} --threads {found['threads']}", {})
