@@ -89,7 +89,7 @@ def facts_of(model: Path) -> Facts:
     """Of a model's folder, by the run it lies in or the settings beside it; nothing where there are none.
 
     Raises:
-        RunError: the run tunes a model and is not done.
+        RunError: the run tunes a model and is not done, or its settings are of another program.
     """
     above = [model.resolve().parent] if model.resolve().name in ("best", "final") else []
     run = next((folder for folder in (model, *above) if (folder / "settings.yaml").is_file()), None)
