@@ -4382,8 +4382,8 @@ BESIDE = (
     ),
     M(
         "evaluation/suites.py",
-        "(good + bad).encode()",
-        "(good + bad).strip()",
+        "MinimalPair(whole(good, place), whole(bad, place))",
+        "MinimalPair(good, bad)",
         "tests/test_foreign_inputs.py -k 'suite and half'",
     ),
     M(

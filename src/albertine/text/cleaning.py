@@ -16,6 +16,8 @@ import unicodedata
 from dataclasses import dataclass
 from functools import lru_cache
 
+from albertine.errors import DataError
+
 SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -47,6 +49,18 @@ def well_formed(text: str) -> str:
     A lone surrogate is no character: it cannot be written as UTF-8, which both tokenizer libraries need.
     """
     return text if text.isascii() else SURROGATE.sub("\ufffd", text)
+
+
+def whole(text: str, where: str) -> str:
+    """The text.
+
+    Raises:
+        DataError: it has a lone surrogate, which no file can hold.
+    """
+    if text.isascii() or (half := SURROGATE.search(text)) is None:
+        return text
+    what = f"has half of a character (the lone surrogate {half[0]!a})"
+    raise DataError(what, where=where, remedy="Write characters whole, or leave the row out")
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from albertine.errors import DataError
+from albertine.text.cleaning import whole
 
 _MISSING = ("NAType", "NaTType")
 """What pandas writes for a missing value, beside NaN."""
@@ -33,7 +34,7 @@ def _plain(value: Any, where: str) -> Any:
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, str):
-        return value if value.isascii() else _whole(value, where)
+        return whole(value, where)
     if isinstance(value, float):
         return None if value != value else float(value)
     if isinstance(value, Mapping):
@@ -52,18 +53,6 @@ def _plain(value: Any, where: str) -> Any:
     if type(value).__name__ in _MISSING:
         return None
     return _plain(value.tolist(), where) if hasattr(value, "tolist") else value
-
-
-def _whole(text: str, where: str) -> str:
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise DataError(
-            f"has half of a character (the lone surrogate {text[error.start]!a})",
-            where=where,
-            remedy="Write characters whole, or leave the row out",
-        ) from error
-    return text
 
 
 def text_in(value: Any) -> str:
