@@ -115,7 +115,8 @@ def compete(
     kept: Collection[str] = (),
 ) -> Contest:
     """Time several ways in turn, round by round. Each runs once before it is timed, in every round: the one
-    before it leaves other data in the caches, and some leave threads that wait busily for more.
+    before it leaves other data in the caches, and some leave threads that wait busily for more. Every other
+    round goes backwards, as the first of a round may be a quarter slower than the same way in another place.
 
     Args:
         ways: by name; each does the whole work and returns when it is done.
@@ -164,7 +165,7 @@ def compete(
     for i in range(rounds):
         say(f"round {i + 1} of {rounds}")
         made.append(tflops())
-        for name in list(seconds):
+        for name in list(reversed(seconds) if i % 2 else seconds):
             try:
                 with _at_most(limit(name, LEAST)):
                     ways[name]()
