@@ -4448,8 +4448,8 @@ BESIDE = (
     ),
     M(
         "tasks/choice.py",
-        'share = None if "dev" in dataset.files else self.dev_share',
-        "share = self.dev_share",
+        'return None if "dev" in self.data.files else self.dev_share',
+        "return self.dev_share",
         "tests/tasks/test_dev_share.py -k scores_its_share",
     ),
     M(

@@ -119,7 +119,12 @@ class TaskChoice(Settings):
     @property
     def has_dev(self) -> bool:
         """Whether there is something to judge by while it learns."""
-        return "dev" in self.data.files or self.dev_share is not None
+        return "dev" in self.data.files or self.held_share is not None
+
+    @property
+    def held_share(self) -> float | None:
+        """The share of the training rows that stands in for a dev file; none where there is one."""
+        return None if "dev" in self.data.files else self.dev_share
 
     def _told(self) -> dict[str, Any]:
         """What the settings say of own files."""
@@ -186,7 +191,7 @@ class TaskChoice(Settings):
             encode = family.encode_to_learn if name == "train" else family.encode
             encoded[name] = encode(used, tokenizer)
             lost[name] = (*self.lost(read[name], kept[name], encoded[name], name),)
-        if "dev" in lost and "dev" not in self.data.files:
+        if "dev" in lost and self.held_share is not None:
             lost["dev"] = ((len(kept["dev"]), "held out of the training rows"), *lost["dev"])
         return as_data(family, encoded, lost, self.max_length)
 
@@ -241,8 +246,7 @@ class TaskChoice(Settings):
                 lacks its answer, or one of a test file in which others have theirs; all training rows are
                 about the same text, of which a share is wanted.
         """
-        dataset, found = self.data, Splits()
-        share = None if "dev" in dataset.files else self.dev_share
+        dataset, share, found = self.data, self.held_share, Splits()
         for split in SPLITS[judging and share is None :]:
             if split not in dataset.files:
                 continue
