@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 
 from albertine.inference.tags import entities_of
+from albertine.tasks.encoded import IGNORED
+from albertine.tasks.examples import Example
 from albertine.tasks.tag import Tag, tags_for
 from albertine.text.tokenizer import Spans
+from albertine.text.wordpiece import WordPieceTokenizer
 
 SPANS = Spans([7, 7, 7, 7], [0, 3, 5, 8], [3, 5, 8, 8])
 """Four tokens that stand end to end, the last for nothing visible."""
@@ -39,3 +42,12 @@ def test_how_sure_of_an_entity_is_told_by_its_own_tokens() -> None:
     data: Any = SimpleNamespace(examples=[SimpleNamespace(spans=SPANS, lead=1)], ids=[range(6)])
     (found,) = Tag(("O", "B-x", "I-x"), 16).sureness(logits, data, [[("x", 3, 8)]])
     assert found == pytest.approx([0.8])  # tokens 1 and 2: .7 and .9; shifted by [CLS] it would be .65
+
+
+def test_tags_of_a_stranger_may_lack_the_o_and_the_b() -> None:
+    tokenizer = WordPieceTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "old", "man"])
+    asked, labelled = (Example("0", "old man", None, told, "") for told in (None, [("X", 0, 7)]))
+    speech = Tag(("NOUN", "VERB"), 16).encode([asked], tokenizer)
+    assert speech.targets is None and len(speech.ids[0]) == 4
+    (inside,) = Tag(("O", "I-X"), 16).encode([labelled], tokenizer).targets or []
+    assert inside.tolist() == [IGNORED, IGNORED, 1, IGNORED]  # [CLS], B-X that it has not, I-X, [SEP]

@@ -49,7 +49,8 @@ def encode(
         rows.add(ids, None)
         rows.end()
         cuts.append(cut)
-        tags = [number[tag] for tag in tags_for(cut.spans, example.label or (), scheme)]
+        # What tags others have need not be a scheme: parts of speech have no O, and some have no B.
+        tags = [number.get(tag, IGNORED) for tag in tags_for(cut.spans, example.label or (), scheme)]
         before = [IGNORED] * tokenizer.lead
         padded = [*before, *tags, *[IGNORED] * (2 - len(before))]
         targets.append(np.array(padded, dtype=np.int64))
