@@ -179,6 +179,14 @@ def test_ctrl_c_ends_an_idle_server_at_once(folder: Folders, tmp_path: Path) -> 
         assert "from a file" not in log and "Traceback" not in log
 
 
+def test_who_closes_the_connection_is_told_that_the_body_was_too_large(folder: Folders) -> None:
+    """Kills: a socket that is closed while the client still sends."""
+    with process(folder("embed"), "--body-bytes", "1000") as (_, url):
+        for _ in range(2):
+            status, told = ask(url, "/embed", {"inputs": "a" * 40_000_000})
+            assert status == 413 and told["code"] == "body_too_large"
+
+
 def test_help_needs_nothing() -> None:
     """Kills: an import of a library at the top of `cli/serve.py`."""
     libraries = "starlette", "uvicorn", "prometheus_client", "torch", "numpy"

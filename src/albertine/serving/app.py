@@ -10,6 +10,7 @@ import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 from starlette.applications import Starlette
@@ -22,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from albertine.serving import native, openai
 from albertine.serving.engine import told_without_text
-from albertine.serving.limits import authorized, read_body, read_json
+from albertine.serving.limits import ServingLimits, authorized, read_body, read_json
 from albertine.serving.refusal import NEVER, Refusal
 from albertine.serving.root import root
 from albertine.serving.service import Service
@@ -171,7 +172,7 @@ def _posted(service: Service, answer: Answer) -> Callable[[Request], Awaitable[R
                 pass
 
         async def said() -> Response:
-            body = await read_body(request.stream(), request.headers, service.limits)
+            body = await _body(request, service.limits)
             visit = request.state.visit = Visit(service, read_json(body), gone)
             answered = await answer(visit)
             few = visit.inputs < FEW and len(body) < SHORT
@@ -181,6 +182,25 @@ def _posted(service: Service, answer: Answer) -> Callable[[Request], Awaitable[R
         return await _guarded(said)
 
     return endpoint
+
+
+async def _body(request: Request, limits: ServingLimits) -> bytes:
+    """The bytes of a body. Raises as `read_body`.
+
+    Who asked for the connection to be closed, as urllib does, is heard out before it is refused, for as long
+    as a body may take: a socket that is closed while bytes still come is reset, and the answer is lost.
+    """
+    try:
+        return await read_body(request.stream(), request.headers, limits)
+    except Refusal as refusal:
+        closes = request.headers.get("connection", "").lower() == "close"
+        sends = "expect" not in request.headers  # who expects a word of ours sends nothing before it
+        if closes and sends and refusal.code != "slow_body":
+            with suppress(TimeoutError):
+                async with asyncio.timeout(limits.body_seconds):
+                    async for _ in request.stream():
+                        pass
+        raise
 
 
 def _got(service: Service, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
