@@ -683,6 +683,8 @@ def test_one_shape_of_errors(client: Clients) -> None:
     named = asked.get("/info", headers={"x-request-id": "mine-1"})
     assert named.headers["x-request-id"] == "mine-1"
     assert asked.get("/info", headers={"x-request-id": "a\tb c"}).headers["x-request-id"] != "a\tb c"
+    beyond = asked.get("/info", headers={"x-request-id": "ê".encode()})  # "Ãª" in Latin-1, two letters
+    assert beyond.headers["x-request-id"].isascii()
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ HEALTH = ("/health", "/health/ready", LIVE)
 MODELS = "/v1/models"
 MODEL = MODELS + "/{name:path}"
 PATHS = (*ASKED, MODELS, "/info", *HEALTH, "/metrics")
-ID = re.compile(r"[\w.-]{1,64}")
+ID = re.compile(r"[\w.-]{1,64}", re.ASCII)  # other letters would go back in other bytes
 FEW, SHORT, GROUP = 16, 4096, 16
 """Texts, and bytes of a request, whose answer is written at once; others, so many things at a time."""
 
