@@ -36,7 +36,7 @@ async def root(visit: Visit) -> Any:
         )
     if isinstance(inputs, dict) and "source_sentence" in inputs:
         return await similarity(visit)
-    if "options" in body:
+    if "options" in body and "inputs" not in body:  # those beside them are of Hugging Face's old API
         return await choose(visit)
     by_head = {"classify": _classify, "tag": _tag, "answer": _answer, "choose": choose, "relate": relate}
     if tasks[0] in by_head:
