@@ -187,6 +187,22 @@ def test_who_closes_the_connection_is_told_that_the_body_was_too_large(folder: F
             assert status == 413 and told["code"] == "body_too_large"
 
 
+def test_more_clients_than_files_may_be_open_are_told_of_once(folder: Folders) -> None:
+    """Kills: thousands of tracebacks a second; a server that answers nobody any more."""
+    few = "\nimport resource; resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60))"
+    with process(folder("embed"), more=few) as (server, url):
+        port = int(url.rpartition(":")[2])
+        clients = [socket.create_connection(("127.0.0.1", port)) for _ in range(80)]
+        time.sleep(2.5)  # asyncio tries again each second
+        for one in clients:
+            one.close()
+        time.sleep(1.5)
+        assert ask(url, "/health")[0] == 200
+        server.terminate()
+        log = server.stderr.read()
+        assert log.count("no other can be: too many open files") == 1 and "Traceback" not in log
+
+
 def test_help_needs_nothing() -> None:
     """Kills: an import of a library at the top of `cli/serve.py`."""
     libraries = "starlette", "uvicorn", "prometheus_client", "torch", "numpy"

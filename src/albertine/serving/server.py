@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import fcntl
 import logging
 import socket
@@ -23,6 +25,10 @@ from albertine.serving.service import Service
 log = logging.getLogger("albertine.serving")
 READING = 60.0
 """Seconds in which a client must have read some more of its answer, or its connection ends."""
+FULL = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+"""Why a connection cannot be taken in until others end."""
+TOLD_AGAIN = 60.0
+"""Seconds after which that is told again."""
 
 
 class DrainingServer(uvicorn.Server):
@@ -41,11 +47,24 @@ class DrainingServer(uvicorn.Server):
         self._until, self._told = float("inf"), False
         self._unread: dict[Any, tuple[int, float]] = {}
         self._given_up = 0
+        self._full_told = float("-inf")
         self.unfinished = 0
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        asyncio.get_running_loop().set_exception_handler(self._failed)
         self._listening()
+
+    def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """What asyncio makes of an error that is nobody's. Of a connection that cannot be taken in it would
+        write a traceback for every place of the backlog, each second."""
+        error, now = context.get("exception"), time.monotonic()
+        if not (isinstance(error, OSError) and error.errno in FULL):
+            loop.default_exception_handler(context)
+        elif now - self._full_told > TOLD_AGAIN:
+            self._full_told = now
+            count, why = len(self.server_state.connections), str(error.strerror).lower()
+            log.warning("%d connections are open, and no other can be: %s; see `ulimit -n`", count, why)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """The first signal: drain. The second: end at once."""
