@@ -364,9 +364,21 @@ def untied(tensors):
     tensors["predictions.decoder.weight"] = torch.zeros(builders.VOCABULARY, 8)
 
 
+def within(front, alone=""):
+    """Tensors as they are named where something holds the model, or its backbone alone."""
+
+    def change(tensors):
+        for name in list(tensors):
+            tensors[front + name.removeprefix(alone)] = tensors.pop(name)
+
+    return change
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
+        (within("module."), "has `module.` in front"),
+        (within("_orig_mod.", "albert."), "has `_orig_mod.` in front"),
         (lambda t: t.pop("albert.embeddings.word_embeddings.weight"), "has no albert.embeddings"),
         (lambda t: t.pop("albert.pooler.bias"), "albert.pooler.bias"),
         (lambda t: t.update({"albert.encoder.more": torch.zeros(2)}), "no place for"),

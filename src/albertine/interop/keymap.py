@@ -131,6 +131,12 @@ def check(
         ModelError: a parameter is missing or has another shape.
     """
     missing = [rule.theirs for rule in entries.values() if rule.theirs not in found]
+    if missing and len(missing) == len(entries) and (front := _in_front(missing[0], found)):
+        raise ModelError(
+            f"has `{front}` in front of the names of its tensors",
+            where=where,
+            remedy="Save what DDP (`module.`) or torch.compile (`_orig_mod.`) holds, instead of it",
+        )
     if missing:
         raise ModelError(
             f"has no {_some(missing)}",
@@ -145,6 +151,14 @@ def check(
                 where=where,
                 remedy="Use the config.json that was saved with these weights",
             )
+
+
+def _in_front(name: str, found: Iterable[str]) -> str:
+    """What stands before a foreign name in a file that was written of something that held the model, or its
+    backbone alone; empty where the name is not found so either."""
+    base, _, rest = name.partition(".")
+    held = (other.removesuffix(rest) for other in found if other.endswith(f".{rest}"))
+    return next(held, "").removesuffix(f"{base}.")
 
 
 def refuse_too_deep(plan: SharingPlan, tensors: int, where: object) -> None:
