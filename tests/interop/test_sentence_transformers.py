@@ -231,6 +231,7 @@ def test_what_a_folder_says_is_honoured(tmp_path: Path) -> None:
         ({"modules": {"a": 1}}, r"modules\.json: is not a list of modules"),
         ({"sentence_bert_config": {"max_seq_length": "long"}}, "max_seq_length of 'long'"),
         ({"config_sentence_transformers": {"default_prompt_name": "query"}}, "puts the prompt `query`"),
+        ({"config_sentence_transformers": {"truncate_dim": 8}}, "cuts every vector to its first 8 numbers"),
     ],
 )
 def test_what_cannot_be_computed_is_refused(tmp_path: Path, files: dict[str, Any], message: str) -> None:

@@ -128,11 +128,18 @@ def read_vectors(folder: Path, *, last: bool = False) -> Vectors:
     kinds, path = _modules(folder / MODULES)
     pooling = _pooling(folder, path, last)
     told = _told(folder)
-    if (prompt := _object(folder / PROMPTS).get("default_prompt_name")) is not None:
+    said = _object(folder / PROMPTS)
+    if (prompt := said.get("default_prompt_name")) is not None:
         raise ModelError(
             f"puts the prompt `{prompt}` before every text",
             where=folder / PROMPTS,
             remedy="Set default_prompt_name to null there, and write the prompt into the texts",
+        )
+    if (size := said.get("truncate_dim")) is not None:
+        raise ModelError(
+            f"cuts every vector to its first {size} numbers",
+            where=folder / PROMPTS,
+            remedy="Set truncate_dim to null there, and cut the vectors; of a server ask for `dimensions`",
         )
     return Vectors(pooling, "Normalize" in kinds, _length(folder, told), told.get("do_lower_case") is True)
 
