@@ -206,3 +206,7 @@ def test_home_is_found_by_every_call(
     (tmp_path / "text.txt").write_text("A man came. He was old.\n\n" * 40)
     albertine.prepare("~/text.txt", "~/corpus", tokenizer="~/m")
     assert (tmp_path / "corpus" / "manifest.json").is_file() and not any(Path().iterdir())
+    rows = [{"review": f"{word} man", "verdict": word} for word in ("good", "bad")]
+    how: dict[str, Any] = {"train": rows, "task": TASK, "output": "~/runs", "reporter": QUIET, **FAST}
+    with pytest.raises(CheckpointError, match=f"^{tmp_path}/gone: there is no such checkpoint"):
+        albertine.finetune("~/m", resume="~/gone", **how)
