@@ -7,7 +7,7 @@ with what the other began.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from inspect import Parameter, signature
 from pathlib import Path
@@ -73,7 +73,7 @@ def prepare(
             near = get_close_matches(name, known, n=1)
             remedy = f"Did you mean `{near[0]}`?" if near else f"Known are {', '.join(known)}"
             raise SettingsError(f"there is no option `{name}`", where="albertine.prepare", remedy=remedy)
-    paths = [from_home(p) for p in ([text] if isinstance(text, str | Path) else text)]
+    paths = _paths(text)
     reading = {name: options.pop(name) for name in ("format", "text_field", "encoding") if name in options}
     return corpus_of(
         Source(paths, **reading),
@@ -144,7 +144,7 @@ def distill(
     from albertine.pretraining.run import pretrain as begin
 
     folder, recipe = (None if path is None else from_home(path) for path in (run, config))
-    settings = distillation_settings(Path(teacher), Path(corpus), folder, student, recipe)
+    settings = distillation_settings(from_home(teacher), from_home(corpus), folder, student, recipe)
     return _whole(begin(settings, resume=resume, branch_from=branch_from, reporter=reporter))
 
 
@@ -259,7 +259,7 @@ def score(
     from albertine.pretraining.reading import reading
     from albertine.pretraining.scores import held_out_scores, open_pretrained, token_counts
 
-    files = [from_home(path) for path in ([texts] if isinstance(texts, str | Path) else texts)]
+    files = _paths(texts)
     folder = None if corpus is None else from_home(corpus)
     judged = open_pretrained(model, device=device, precision=precision)
     found: dict[str, dict[str, Any]] = {"mlm": {"task": "mlm"}}
@@ -304,13 +304,13 @@ def evaluate(
 
     how: dict[str, Any] = {"task": _part("task", task), "precision": precision}
     if file is None:
-        return _scores(judge(open_run(Path(model), **how), device=device))
+        return _scores(judge(open_run(from_home(model), **how), device=device))
     with TemporaryDirectory() as name:
         folder = Path(name) / "rows"
         kept = [] if isinstance(file, str | Path) else [KeptRows.of(file, folder, "test")]
         own = kept[0].path if kept else from_home(file)
         with keeping(kept, folder):
-            return _scores(judge(open_run(Path(model), file=own, **how), ("test",), device))
+            return _scores(judge(open_run(from_home(model), file=own, **how), ("test",), device))
 
 
 def _whole(result: R) -> R:
@@ -333,6 +333,20 @@ def _whole(result: R) -> R:
 
 def _scores(found: Sequence[Judged]) -> dict[str, dict[str, float]]:
     return {one.split: dict(one.scores) for one in found}
+
+
+def _paths(given: str | Path | Iterable[str | Path]) -> list[Path]:
+    """Files and folders of text.
+
+    Raises:
+        SettingsError: they are a table, which holds texts and no names, or nothing of the kind.
+    """
+    if isinstance(given, str | Path):
+        return [from_home(given)]
+    if not isinstance(given, Iterable) or isinstance(given, Mapping) or hasattr(given, "columns"):
+        remedy = "Give files and folders; write the texts of a table to a file, one JSON object a line"
+        raise SettingsError(f"a {type(given).__name__} names no files of text", remedy=remedy)
+    return [from_home(path) for path in given]
 
 
 def _part(name: str, given: Part | None) -> Part:

@@ -14,7 +14,7 @@ from glob import escape
 from pathlib import Path
 from typing import Any
 
-from albertine.errors import AlbertineError, RunError
+from albertine.errors import AlbertineError, RunError, SettingsError
 from albertine.released import released_or
 
 _BLOCK = 4 << 20
@@ -153,7 +153,14 @@ def replaced_folder(path: Path) -> Iterator[Path]:
 
 
 def from_home(path: str | Path) -> Path:
-    """A path that a person writes, with `~` for the home folder; a name of nobody stays as it is."""
+    """A path that a person writes, with `~` for the home folder; a name of nobody stays as it is.
+
+    Raises:
+        SettingsError: it is something else, such as the result of a run or a model.
+    """
+    if not isinstance(path, str | os.PathLike):
+        remedy = "Give a name or a path; that of a run is the `folder` of its result"
+        raise SettingsError(f"a {type(path).__name__} is no name of a file or folder", remedy=remedy)
     return Path(os.path.expanduser(path))
 
 

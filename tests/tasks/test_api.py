@@ -210,3 +210,27 @@ def test_home_is_found_by_every_call(
     how: dict[str, Any] = {"train": rows, "task": TASK, "output": "~/runs", "reporter": QUIET, **FAST}
     with pytest.raises(CheckpointError, match=f"^{tmp_path}/gone: there is no such checkpoint"):
         albertine.finetune("~/m", resume="~/gone", **how)
+
+
+def test_what_is_no_path_is_refused_by_name(
+    pretrained: Path, tables: dict[str, Path], tmp_path: Path
+) -> None:
+    """Kills: a traceback of `os.path` where a result, a model or nothing stands in the place of a folder."""
+    how: dict[str, Any] = {**tables, "output": tmp_path, "task": TASK, "reporter": QUIET, **FAST}
+    result, model = albertine.finetune(pretrained, **how), albertine.load(pretrained)
+    corpus, frame = tmp_path / "corpus", pytest.importorskip("pandas").DataFrame({"text": ["a man"]})
+    calls: tuple[tuple[Any, Any, str], ...] = (
+        (albertine.Predictor, result, "a FinetuneResult is no name .* the `folder` of its result"),
+        (albertine.evaluate, result, "a FinetuneResult is no name"),
+        (albertine.load, model, "a Model is no name"),
+        (albertine.load_tokenizer, None, "a NoneType is no name"),
+        (albertine.pretrain, {"name": "x"}, "a dict is no name"),
+        (lambda teacher: albertine.distill(teacher, corpus), model, "a Model is no name"),
+        (lambda text: albertine.prepare(text, corpus), None, "a NoneType names no files"),
+        (lambda text: albertine.prepare(text, corpus), {"text": ["a"]}, "a dict names no files"),
+        (lambda text: albertine.prepare(text, corpus), frame, "a DataFrame names no files of text"),
+        (lambda way: albertine.finetune(pretrained, name="b", resume=way, **how), True, "a bool is no name"),
+    )
+    for call, given, message in calls:
+        with pytest.raises(SettingsError, match=message):
+            call(given)
