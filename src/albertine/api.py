@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from inspect import Parameter, signature
 from pathlib import Path
@@ -328,7 +329,7 @@ def _whole(result: R) -> R:
         raise SystemExit(result.outcome.exit_code)
     if number > 0:
         signal.raise_signal(number)
-    return result
+    return replace(result, folder=result.folder.absolute())  # a notebook may change its folder
 
 
 def _scores(found: Sequence[Judged]) -> dict[str, dict[str, float]]:

@@ -234,3 +234,15 @@ def test_what_is_no_path_is_refused_by_name(
     for call, given, message in calls:
         with pytest.raises(SettingsError, match=message):
             call(given)
+
+
+def test_a_result_is_found_from_another_working_folder(
+    pretrained: Path, tables: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = albertine.finetune(pretrained, **tables, output="runs", task=TASK, reporter=QUIET, **FAST)
+    expected = albertine.evaluate(result.folder)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    assert albertine.evaluate(result.folder) == expected
+    assert albertine.Predictor(result.model).classify("a man")
