@@ -93,11 +93,13 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Learn to tell the classes of texts.
 
         Raises:
-            ValueError: not texts, or fewer than two classes. AlbertineError: as `albertine.finetune`;
-                `settings` say what is a parameter, or no setting of a classifier.
+            ValueError: not texts, a class is missing, or there are fewer than two. AlbertineError: as
+                `albertine.finetune`; `settings` say what is a parameter, or no setting of a classifier.
         """
         own = _checked(self.settings)
-        texts, y = _texts(X), column_or_1d(y, warn=True)
+        texts = _texts(X)
+        _check_none_missing(y)
+        y = column_or_1d(y, warn=True)
         assert_all_finite(y, input_name="y")
         check_classification_targets(y)
         check_consistent_length(texts, y)
@@ -179,6 +181,17 @@ def _listed(values: Any) -> Any:
         values = getattr(values, method)() if hasattr(values, method) else values
     is_column = isinstance(values, Sequence) and not isinstance(values, str | bytes)  # of `datasets`
     return list(values) if is_column else values
+
+
+def _check_none_missing(y: Any) -> None:
+    """
+    Raises:
+        InputError: a class is None, NaN or NA, of which NumPy would make one more class, `nan`.
+    """
+    classes = _listed(y)
+    for number, one in enumerate(classes if isinstance(classes, list) else ()):
+        if plain(one, f"y[{number}]") is None:
+            raise InputError(f"y[{number}] is missing", remedy="Give every text its class, or leave it out")
 
 
 def _texts(X: Any) -> list[dict[str, str]]:

@@ -242,3 +242,18 @@ def test_classes_that_are_digits_keep_their_columns(small: TextClassifier) -> No
     (said,) = asked.classify(["a man"])
     assert said["2"] != said["10"]
     np.testing.assert_array_equal(fitted.predict_proba(["a man"]), [[said["10"], said["2"]]])
+
+
+def test_a_missing_class_is_named(small: TextClassifier) -> None:
+    """Kills: the class `nan` that NumPy makes of it, and a traceback of pandas."""
+    pd = pytest.importorskip("pandas")
+    for y in (
+        ["x", np.nan, "y"],
+        ["x", None, "y"],
+        np.array(["x", None, "y"], dtype=object),
+        pd.Series(["x", pd.NA, "y"], dtype="string"),
+        pd.Series([1, None, 2], dtype="Int64", index=[7, 7, 7]),
+        pd.Series(["x", None, "y"], dtype="category"),
+    ):
+        with pytest.raises(ValueError, match=r"^y\[1\] is missing\. Give every text its class"):
+            clone(small).fit(["a man", "a house", "a town"], y)
