@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+import albertine
 from albertine.errors import DataError, ModelError, SettingsError
 from albertine.inference.masks import Guess
 from albertine.inference.whitening import FILE, Whitening
@@ -24,6 +25,7 @@ from albertine.pretraining.first_model import encoder_config
 from albertine.pretraining.settings import ModelChoice
 from albertine.tasks.predictor import Predictor
 from albertine.text.load import load_tokenizer
+from albertine.training.progress import Reporter
 from tests import stand_in
 from tests.toy import MODEL
 
@@ -106,6 +108,29 @@ def test_some_masks_choose_among_some_pieces(folder: Path) -> None:
     assert found[0] == [free[0][0][:2]]
     assert found[1] == [[g for g in mask if g.token_id in few][:2] for mask in free[1]]
     assert found[2] == [[free[2][0][-1]]]
+
+
+def test_how_many_answers_is_a_number_that_can_be(pretrained: Path, tmp_path: Path) -> None:
+    """Kills: -1 for all but the last."""
+    predictor, texts = Predictor(pretrained), ["the [MASK]", "he [MASK]"]
+    calls: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"top_k": 0}, "top_k is a whole number from 1, not 0"),
+        ({"top_k": -1}, "not -1"),
+        ({"top_k": 1.5}, r"not 1\.5"),
+        ({"top_k": [1, -2]}, "not -2"),
+        ({"top_k": [1]}, "top_k has 1 parts for 2 texts"),
+        ({"among": [{9}]}, "among has 1 parts for 2 texts"),
+    )
+    for how, message in calls:
+        with pytest.raises(SettingsError, match=message):
+            predictor.fill_mask_all(texts, **how)
+    assert len(predictor.fill_mask("the [MASK]", top_k=np.int64(2))[0]) == 2
+    rows = [{"text": f"a {word} man", "label": word} for word in ("good", "bad")]
+    quiet = {"reporter": Reporter(quiet=True), "watching": {"tensorboard": False, "report": False}}
+    done = albertine.finetune(pretrained, train=rows, output=tmp_path, training={"steps": 1}, **quiet)
+    for top in (-1, "1"):
+        with pytest.raises(SettingsError, match="top is a whole number from 0, not"):
+            next(Predictor(done.model).predict(["a man"], top=top))
 
 
 def test_every_mask_is_answered_in_order(folder: Path) -> None:

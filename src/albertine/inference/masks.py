@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
+from numbers import Integral
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from albertine.errors import DataError
+from albertine.errors import DataError, SettingsError
 from albertine.grouping import by_tokens
 from albertine.inference.chances import softmax
 from albertine.inference.exported import ExportedModel
@@ -52,7 +53,7 @@ def guesses(
 
     Raises:
         ModelError: the model has no head that guesses words. DataError: a text has no mask where the model
-            reads.
+            reads. SettingsError: `top_k` is no number from 1, or it or `among` is not one for every text.
     """
     say: Callable[[_Rows, _Rows, _Rows], list[NDArray[np.float32]]]
     if isinstance(model, ExportedModel):
@@ -71,7 +72,8 @@ def guesses(
         if not masks:
             raise no_mask(text, length)
     choices = [None] * len(texts) if among is None else among
-    counts = [top_k] * len(texts) if isinstance(top_k, int) else top_k
+    counts = top_k if isinstance(top_k, Sequence) else [top_k] * len(texts)
+    _check(counts, choices, len(texts))
     found: list[list[list[Guess]]] = []
     for chosen in by_tokens(range(len(rows)), [len(masks) for masks in places], TOGETHER):
         logits = say(*([part[i] for i in chosen] for part in (rows, types, places)))
@@ -79,6 +81,16 @@ def guesses(
             _likeliest(own, tokenizer, counts[i], choices[i]) for i, own in zip(chosen, logits, strict=True)
         ]
     return found
+
+
+def _check(counts: Sequence[int], choices: Sequence[object], texts: int) -> None:
+    for name, given in (("top_k", counts), ("among", choices)):
+        if len(given) != texts:
+            raise SettingsError(
+                f"{name} has {len(given):,} parts for {texts:,} texts", remedy="Give one a text"
+            )
+    if wrong := [count for count in counts if not isinstance(count, Integral) or count < 1]:
+        raise SettingsError(f"top_k is a whole number from 1, not {wrong[0]!r:.40}")
 
 
 def no_mask(text: str, length: int) -> DataError:

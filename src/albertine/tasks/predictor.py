@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from functools import cached_property
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -220,7 +221,10 @@ class Predictor:
 
         Raises:
             ModelError: the folder holds no head of a task. DataError: a row is not what the task asks about.
+            SettingsError: `top` is no number from 0.
         """
+        if not isinstance(top, Integral) or top < 0:
+            raise SettingsError(f"top is a whole number from 0, not {top!r:.40}")
         family = self.family
         fields = fields or family.fields
         if isinstance(family, Classify):
@@ -260,7 +264,8 @@ class Predictor:
             among: for every text the ids of the only pieces to choose from, or None for all.
 
         Raises:
-            ModelError: the model guesses no words. DataError: a text has no [MASK].
+            ModelError: the model guesses no words. DataError: a text has no [MASK]. SettingsError: `top_k` is
+                no number from 1, or it or `among` is not one for every text.
         """
         return guesses(self.model, self.tokenizer, texts_of(texts), top_k, self._path, among)
 
