@@ -279,6 +279,10 @@ def test_texts_come_in_any_column(pretrained: Path) -> None:
         asked.sentence_order(texts)
     with pytest.raises(DataError, match=r"^pairs\[1\]: has half of a character"):
         asked.sentence_order([("a", "b"), ("a", "b\ud800")])
+    with pytest.raises(DataError, match=r"^pairs\[1\]\[1\]: is empty, not text"):
+        asked.sentence_order([("a", "b"), ("a", None)])  # type: ignore[list-item]
+    with pytest.raises(DataError, match=r"^pairs\[0\]: is a list, not a pair of texts"):
+        asked.sentence_order([("a", "b", "c")])  # type: ignore[list-item]
 
 
 def test_whitened_vectors_under_autocast(pretrained: Path, tmp_path: Path) -> None:

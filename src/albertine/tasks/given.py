@@ -28,8 +28,7 @@ def texts_of(given: Any, name: str = "texts", *, pairs: bool | None = False) -> 
         where = f"{name}[{number}]"
         said = plain(one, where)
         if not (_is_pair(one) if pairs else isinstance(one, str)) and not (pairs is None and _is_pair(one)):
-            wanted = {False: "text", True: "a pair of texts", None: "a text or a pair"}[pairs]
-            raise DataError(f"is {kind_of_value(said)}, not {wanted}", where=where)
+            raise _no_text(said, where, pairs)
     return found
 
 
@@ -55,6 +54,16 @@ def values_of(column: Any, name: str) -> list[Any]:
     if isinstance(column, str | bytes) or not isinstance(column, Iterable):
         raise DataError(f"is {kind_of_value(column)}, not a list of texts", where=name)
     return list(column)
+
+
+def _no_text(said: Any, where: str, pairs: bool | None) -> DataError:
+    """What is wrong with a value that is no text or, as `pairs` says, no pair; of a pair, with its part."""
+    parts = said if pairs is not False and isinstance(said, list) and len(said) == 2 else []
+    for number, part in enumerate(parts):
+        if not isinstance(part, str):
+            return _no_text(part, f"{where}[{number}]", False)
+    wanted = {False: "text", True: "a pair of texts", None: "a text or a pair"}[pairs]
+    return DataError(f"is {kind_of_value(said)}, not {wanted}", where=where)
 
 
 def _is_pair(one: Any) -> bool:
