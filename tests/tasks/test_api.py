@@ -77,6 +77,8 @@ def test_a_second_call(pretrained: Path, tables: dict[str, Path], tmp_path: Path
     assert albertine.evaluate(first.folder)["dev"]["accuracy"] == first.scores["accuracy"]
     with pytest.raises(SettingsError, match="there is no device `nonsense` here"):
         albertine.evaluate(first.folder, device="nonsense")
+    with pytest.raises(SettingsError, match="there is no device `None` here"):
+        albertine.Predictor(first.folder, device=None)  # type: ignore[arg-type]
 
 
 def test_a_recipe_names_the_run(pretrained: Path, tables: dict[str, Path], tmp_path: Path) -> None:
