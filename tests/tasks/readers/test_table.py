@@ -162,6 +162,18 @@ def test_classes_of_a_dataset_have_their_names() -> None:
     assert found == [{"label": "pos", "tags": ["O", "B-X"]}, {"label": None, "tags": []}]
 
 
+@pytest.mark.parametrize("form", ["numpy", "torch", "pandas", "arrow"])
+def test_a_dataset_gives_the_same_rows_in_every_format(form: str) -> None:
+    """Two of them make a table of every row."""
+    datasets = pytest.importorskip("datasets")
+    label = datasets.ClassLabel(names=["neg", "pos"])
+    features = datasets.Features({"text": datasets.Value("string"), "label": label})
+    whole = datasets.Dataset.from_dict({"text": ["a", "b"], "label": [1, 0]}, features=features)
+    for source in (whole.with_format(form), whole.to_iterable_dataset().with_format(form)):
+        found = [dict(row.fields) for row in rows_of(source)]
+        assert found == [{"text": "a", "label": "pos"}, {"text": "b", "label": "neg"}]
+
+
 def test_columns_without_a_header_line_have_numbers(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.write_text("体验2D巅峰\t8\n两岸\t3\n")

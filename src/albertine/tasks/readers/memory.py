@@ -45,7 +45,7 @@ def rows(source: Any, name: str | None = None) -> Iterator[tuple[dict[str, Any],
 
 def _records(source: Any, name: str) -> Iterator[Any]:
     if hasattr(source, "features") and hasattr(source, "column_names"):  # datasets.Dataset
-        return _named_classes(source)
+        return _named_classes(source, name)
     if hasattr(source, "iter_rows"):  # polars.DataFrame
         return _zipped(check_names(source.columns, name), source.iter_rows())
     if hasattr(source, "itertuples"):  # pandas.DataFrame
@@ -79,11 +79,12 @@ def _columns(source: Mapping[Any, Any], name: str) -> Iterator[dict[str, Any]]:
     return _zipped(check_names(source, name), zip(*source.values(), strict=True))
 
 
-def _named_classes(source: Any) -> Iterator[dict[str, Any]]:
+def _named_classes(source: Any, name: str) -> Iterator[dict[str, Any]]:
     """Rows of a Dataset, with the names of its classes in place of their numbers; -1 is no class."""
-    naming = {name: _naming(feature) for name, feature in (source.features or {}).items()}
-    for row in source:
-        yield {name: naming.get(name, _as_it_is)(value) for name, value in row.items()}
+    naming = {column: _naming(feature) for column, feature in (source.features or {}).items()}
+    for given in source:  # in the formats pandas, polars and arrow a table of one row
+        for row in [given] if isinstance(given, Mapping) else _records(given, name):
+            yield {column: naming.get(column, _as_it_is)(value) for column, value in row.items()}
 
 
 def _naming(feature: Any) -> Callable[[Any], Any]:
