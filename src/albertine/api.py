@@ -19,6 +19,7 @@ from albertine.arithmetic import InferencePrecision
 from albertine.errors import SettingsError, needs_torch
 from albertine.files import from_home
 from albertine.settings import RunSettings, merged, read_yaml, resolve
+from albertine.tasks.readers.values import plain
 
 if TYPE_CHECKING:
     from albertine.cli.vocabulary import Kind
@@ -74,6 +75,9 @@ def prepare(
             near = get_close_matches(name, known, n=1)
             remedy = f"Did you mean `{near[0]}`?" if near else f"Known are {', '.join(known)}"
             raise SettingsError(f"there is no option `{name}`", where="albertine.prepare", remedy=remedy)
+    vocab_size, options = plain(vocab_size, "vocab_size"), plain(options, "albertine.prepare")
+    if not isinstance(vocab_size, int | None):
+        raise SettingsError(f"vocab_size is a whole number, not {vocab_size!r:.40}")
     paths = _paths(text)
     reading = {name: options.pop(name) for name in ("format", "text_field", "encoding") if name in options}
     return corpus_of(

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import albertine
@@ -144,6 +145,10 @@ def test_text_to_a_pretrained_model(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ({"x": 1}, r"no option `x`. Known are text, .*kind.*workers"),
         ({"kind": "bpe"}, "no kind of vocabulary `bpe`. Known are sentencepiece, wordpiece, xlnet"),
         ({"kind": "wordpiece", "tokenizer": "albertine-mini-en"}, "a given tokenizer is not trained"),
+        ({"vocab_size": "60"}, "vocab_size is a whole number, not '60'"),
+        ({"tokenizer": "albertine-mini-en", "workers": "2"}, "workers is a whole number, not '2'"),
+        ({"tokenizer": "albertine-mini-en", "seed": None}, "seed is a whole number, not None"),
+        ({"tokenizer": "albertine-mini-en", "held_out": "0.1"}, "held_out is a share .*, not '0.1'"),
     ):
         with monkeypatch.context() as patched, pytest.raises(SettingsError, match=message):
             patched.setattr(vocabulary, "MAKERS", dict.fromkeys(vocabulary.MAKERS, pytest.fail))
@@ -168,7 +173,8 @@ def test_text_to_a_pretrained_model(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(module, "count_tokens", lambda *a: counted.append(a) or count(*a), raising=False)
     told_scores = albertine.score(result.folder / "final", tmp_path / "corpus")
     assert len(counted) == 1, "the whole corpus is read for it"
-    again = albertine.prepare(text, tmp_path / "again", tokenizer=result.folder, deduplicate=False, workers=1)
+    numpy: dict[str, Any] = {"workers": np.int64(1), "seed": np.int64(1)}
+    again = albertine.prepare(text, tmp_path / "again", tokenizer=result.folder, deduplicate=False, **numpy)
     assert again.tokenizer == told.tokenizer
     assert set(told_scores) == {"mlm"} and 0 < told_scores["mlm"]["loss"] < 10
     (own,) = albertine.score(result.folder, texts=text).values()

@@ -39,10 +39,16 @@ class Options:
 
     def check(self) -> None:
         """Raises SettingsError for values that cannot be."""
+        numbers = {"workers": self.workers, "min_characters": self.rules.min_characters}
+        numbers |= {"shard_characters": self.rules.shard_characters, "seed": self.rules.seed}
+        for name, value in numbers.items():
+            if not isinstance(value, int):
+                raise SettingsError(f"{name} is a whole number, not {value!r:.40}")
         if self.workers < 1:
             raise SettingsError(f"workers must be at least 1, not {self.workers}")
-        if not 0 <= self.rules.held_out < 1:
-            raise SettingsError(f"held_out is a share from 0 to below 1, not {self.rules.held_out}")
+        share = self.rules.held_out
+        if not isinstance(share, int | float) or not 0 <= share < 1:
+            raise SettingsError(f"held_out is a share from 0 to below 1, not {share!r:.40}")
         if self.rules.shard_characters < 1 or self.rules.min_characters < 0 or self.rules.seed < 0:
             raise SettingsError("shard_characters must be positive, min_characters and seed not negative")
         if self.language not in ("en", "zh"):
