@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from inspect import Parameter, signature
+from numbers import Integral
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -264,6 +265,8 @@ def score(
     from albertine.pretraining.reading import reading
     from albertine.pretraining.scores import held_out_scores, open_pretrained, token_counts
 
+    if not isinstance(sequences, Integral) or sequences < 1:
+        raise SettingsError(f"sequences is a whole number from 1, not {sequences!r:.40}")
     files = _paths(texts)
     folder = None if corpus is None else from_home(corpus)
     judged = open_pretrained(model, device=device, precision=precision)

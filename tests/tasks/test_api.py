@@ -177,6 +177,9 @@ def test_text_to_a_pretrained_model(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     again = albertine.prepare(text, tmp_path / "again", tokenizer=result.folder, deduplicate=False, **numpy)
     assert again.tokenizer == told.tokenizer
     assert set(told_scores) == {"mlm"} and 0 < told_scores["mlm"]["loss"] < 10
+    for none in (0, -1, "8"):
+        with pytest.raises(SettingsError, match=f"sequences is a whole number from 1, not {none!r}"):
+            albertine.score(result.folder, tmp_path / "corpus", sequences=none)  # type: ignore[arg-type]
     (own,) = albertine.score(result.folder, texts=text).values()
     assert own["spans"]["characters"] > 0 and "loss" not in own
 
