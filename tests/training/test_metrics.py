@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -100,6 +101,20 @@ def test_tensorboard_gets_the_numbers(tmp_path: Path) -> None:
     events.Reload()
     assert events.Tags()["scalars"] == ["train/loss"]
     assert [(e.step, e.value) for e in events.Scalars("train/loss")] == [(4, 1.5)]
+
+
+@pytest.mark.parametrize("given", [None, "1"])
+def test_tensorboard_changes_no_variable_of_the_program(
+    given: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("tensorboard")
+    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
+    if given:
+        monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", given)
+    writer = open_tensorboard(tmp_path, 0)
+    assert writer is not None
+    writer.close()
+    assert os.environ.get("TF_CPP_MIN_LOG_LEVEL") == given
 
 
 def test_synced_lines_are_there_after_a_loss_of_power(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ COUNTED = {"ponder": "mean_steps", "soft": "agreement"}
 """What the second number of a part is, over its count, where it is not how many were right."""
 PENALTIES = frozenset({"jacobian", "hidden", "attention"})
 """Parts of a loss that predict nothing, so that none of it is right or wrong."""
+LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+"""The variable by which TensorFlow decides what it reports."""
 
 
 class RunningSums:
@@ -145,12 +148,12 @@ class TensorBoard:
     """
 
     def __init__(self, folder: Path, step: int) -> None:
-        # Here and not above: the import takes seconds and reports of its own on standard error.
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-        from torch.utils.tensorboard import SummaryWriter
-
         self._folder = folder
-        self._writer = SummaryWriter(str(folder), purge_step=step + 1)
+        with _silent_tensorflow():
+            # Here and not above: the import takes seconds and reports of its own on standard error.
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._writer = SummaryWriter(str(folder), purge_step=step + 1)
 
     def write(self, row: Mapping[str, Any], prefix: str = "train") -> None:
         with explained(self._folder):
@@ -161,6 +164,19 @@ class TensorBoard:
     def close(self) -> None:
         with explained(self._folder):
             self._writer.close()
+
+
+@contextmanager
+def _silent_tensorflow() -> Iterator[None]:
+    """TensorFlow, which tensorboard looks for, reports nothing when it is imported; what the program itself
+    does with it or hands to others is not silenced."""
+    given = LOG_LEVEL in os.environ
+    os.environ.setdefault(LOG_LEVEL, "3")
+    try:
+        yield
+    finally:
+        if not given:
+            os.environ.pop(LOG_LEVEL, None)
 
 
 def open_tensorboard(folder: Path, step: int) -> TensorBoard | None:
