@@ -446,6 +446,14 @@ def test_a_word_of_chinese_is_recognised(text: str) -> None:
     assert guess_encoding(text.encode("gb18030")) == "gb18030"
 
 
+@pytest.mark.parametrize("encoding", ["gb18030", "big5"])
+@pytest.mark.parametrize(
+    "text", ["「嗯。」\n「喔？」\n「哇！」\n", "甲：嗯，１２３４５６７８９元。\n", "美！！…………"]
+)
+def test_a_chinese_encoding_is_told_of_text_that_is_mostly_full_width_marks(text: str, encoding: str) -> None:
+    assert guess_encoding(text.encode(encoding)) == encoding
+
+
 @pytest.mark.parametrize("encoding", ["gb18030", "big5", "ascii", "utf-16"])
 def test_a_file_in_utf_8_is_told_to_be_that(tmp_path: Path, encoding: str) -> None:
     path = write(tmp_path, "a.txt", ("第一个句子在这里，很长。他喜欢 café。\n" * 9 + "x").encode())

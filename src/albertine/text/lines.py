@@ -14,7 +14,8 @@ _WIDE_MARKS = {  # the mark of UTF-32 begins with that of UTF-16
     "utf-32": (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE),
     "utf-16": (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE),
 }
-_HAN_RUN = re.compile("[\u4e00-\u9fff]{2,}")
+_CHINESE_RUN = re.compile("[—‘’“”…\u3000-\u303f\u4e00-\u9fff\uff01-\uff5e]{2,}")
+"""Han characters, Chinese marks and full-width forms in a row."""
 _COMMON_HAN = re.compile(rb"[\xa1\xa3\xb0-\xd7][\xa1-\xfe]")
 """The commoner half of the characters of GB2312, and Chinese punctuation."""
 _INNER = re.compile(rb"\A[\x80-\xbf]{1,3}")
@@ -80,8 +81,8 @@ def guess_encoding(head: bytes) -> str:
     for encoding in ("gb18030", "big5"):
         text = head.decode(encoding, errors="replace")
         # An accent of Latin-1 and the letter after it make a Han character too, but one that stands alone.
-        han = sum(map(len, _HAN_RUN.findall(text)))
-        if text.count("\ufffd") <= 1 + high // 200 and han >= 4 and han * 2 > 0.6 * high:
+        chinese = sum(map(len, _CHINESE_RUN.findall(text)))
+        if text.count("\ufffd") <= 1 + high // 200 and chinese >= 4 and chinese * 2 > 0.6 * high:
             return encoding
     # A word or two. Accents of Latin-1 stand among ASCII letters, not in pairs that begin as these do.
     if high and _COMMON_HAN.sub(b"", head).isascii():
