@@ -45,3 +45,16 @@ def test_only_spaces_and_tabs_part_columns(tmp_path: Path) -> None:
     path.write_text("10\u00a0000 B-x\neuros O\n\n中\tO\n\u3000\tO\n国\tO\n", encoding="utf-8")
     words = [row.words for row in sentences(path)]
     assert words == [["10\u00a0000", "euros"], ["中", "\u3000", "国"]]
+
+
+@pytest.mark.parametrize("between", [" ", "\t"])
+def test_a_blank_between_characters_is_one_of_them(tmp_path: Path, between: str) -> None:
+    text, tags = "在 New York。", ["O", "O", "B-x", *["I-x"] * 7, "O"]
+    path = tmp_path / "a.bio"
+    path.write_text("\n".join(map(between.join, zip(text, tags, strict=True))), encoding="utf-8")
+    (row,) = sentences(path)
+    assert (row.words, row.tags, spaced(row.words)[0]) == (list(text), tags, text)
+
+
+def test_no_second_blank_stands_beside_one_that_a_file_has() -> None:
+    assert spaced(["New", " ", "York", "的"]) == ("New York的", [0, 3, 4, 8])

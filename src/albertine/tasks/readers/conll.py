@@ -12,6 +12,8 @@ from albertine.tasks.readers.files import File, text_lines
 from albertine.text.han import HAN, is_han
 
 _TAG = re.compile(r"O|[BIESMLU]-\S.*")
+_BLANK = re.compile(rf" [ \t]+({_TAG.pattern})")
+"""A line whose word is a blank, as files that were written character by character have it."""
 _WIDE = re.compile("[\u3000-\u303f\uff01-\uff60\uffe0-\uffe6]")
 _SHARED = frozenset("“”‘’…—·")
 
@@ -42,8 +44,7 @@ def sentences(path: File, encoding: str = "utf-8", prefix: str = "task.") -> Ite
     tags: list[str] = []
     begin = ""
     for where, line in text_lines(path, encoding, prefix):
-        bare = line.strip(" \t\r\n")  # not of the other blanks of Unicode, which stand in words
-        columns = line.rstrip(" \t\r\n").split("\t") if "\t" in bare else [c for c in bare.split(" ") if c]
+        columns = _columns(line)
         if not columns or columns[0] == "-DOCSTART-":
             if words:
                 yield WordRow(words, tags or None, begin)
@@ -60,6 +61,15 @@ def sentences(path: File, encoding: str = "utf-8", prefix: str = "task.") -> Ite
             tags.append(checked_tag(tag, where))
     if words:
         yield WordRow(words, tags or None, begin)
+
+
+def _columns(line: str) -> list[str]:
+    """What a line holds, parted by tabs, or else by spaces."""
+    line = line.rstrip(" \t\r\n")  # not of the other blanks of Unicode, which stand in words
+    if blank := _BLANK.fullmatch(line):
+        return [" ", blank[1]]
+    bare = line.lstrip(" \t")
+    return line.split("\t") if "\t" in bare else [c for c in bare.split(" ") if c]
 
 
 def checked_tag(tag: str, where: str) -> str:
@@ -95,6 +105,7 @@ def spaced(words: list[str]) -> tuple[str, list[int]]:
 
 
 def _close(character: str, chinese: bool) -> bool:
-    """Whether no space stands beside a character: a Chinese one, a mark of Chinese or a full-width form. Some
-    marks are those of other languages too, and Chinese in a Chinese text alone."""
-    return is_han(character) or bool(_WIDE.match(character)) or (chinese and character in _SHARED)
+    """Whether no space stands beside a character: a blank, a Chinese one, a mark of Chinese or a full-width
+    form. Some marks are those of other languages too, and Chinese in a Chinese text alone."""
+    shared = chinese and character in _SHARED
+    return character == " " or is_han(character) or bool(_WIDE.match(character)) or shared
