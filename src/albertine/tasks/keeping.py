@@ -122,7 +122,7 @@ def _forget(files: Sequence[Path], folder: Path) -> None:
 
 def _line(fields: Mapping[str, Any]) -> str:
     line = json.dumps(dict(fields), ensure_ascii=False, default=_text)
-    return line.replace("\ufeff", "\\ufeff") + "\n"  # which readers of text drop where it stands bare
+    return line.replace("\ufeff", "\\ufeff") + "\n"  # which `prepare` drops where it stands bare
 
 
 def _is_said(value: Any) -> bool:

@@ -18,6 +18,7 @@ _CHINESE_RUN = re.compile("[—‘’“”…\u3000-\u303f\u4e00-\u9fff\uff01-\
 """Han characters, Chinese marks and full-width forms in a row."""
 _COMMON_HAN = re.compile(rb"[\xa1\xa3\xb0-\xd7][\xa1-\xfe]")
 """The commoner half of the characters of GB2312, and Chinese punctuation."""
+_MARK, _FIRST_MARK = re.compile("\ufeff"), re.compile("(?<=\n)\ufeff+")
 _INNER = re.compile(rb"\A[\x80-\xbf]{1,3}")
 """The rest of a character of UTF-8 that began before."""
 
@@ -148,12 +149,20 @@ def head_text(stream: ByteStream, encoding: str) -> tuple[str, bool]:
 
 
 class TextLines:
-    """The lines of a stream, without their ends. `number` is the number of the line given last, from 1."""
+    """The lines of a stream, without their ends. `number` is the number of the line given last, from 1.
 
-    def __init__(self, stream: ByteStream, encoding: str, limits: Limits) -> None:
+    Args:
+        inner_marks: leave byte order marks where they do not begin a line. There they are characters of a
+            text, which offsets count; else they go everywhere.
+    """
+
+    def __init__(
+        self, stream: ByteStream, encoding: str, limits: Limits, *, inner_marks: bool = False
+    ) -> None:
         self.name = stream.name
         self.number = 0
         self._stream, self._encoding, self._limits = stream, encoding, limits
+        self._mark = _FIRST_MARK if inner_marks else _MARK
 
     def __iter__(self) -> Iterator[str]:
         rest: list[str] = []
@@ -180,7 +189,7 @@ class TextLines:
     def blocks(self) -> Iterator[str]:
         """The text in blocks of some 256 kB, with `\n` line ends; instead of lines, not beside them."""
         decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder(self._encoding)("strict"), True)
-        lines, block = 0, b"-"
+        lines, block, before = 0, b"-", "\n"
         while block:
             block = self._stream.read()
             try:
@@ -196,8 +205,9 @@ class TextLines:
             if "\0" in text:
                 line = lines + text.count("\n", 0, text.index("\0")) + 1
                 raise _binary(self.name, f"in line {line}", block)
-            if "\ufeff" in text:
-                text = text.replace("\ufeff", "")  # left inside where files with marks were concatenated
+            if "\ufeff" in text:  # left inside where files with marks were concatenated
+                text = self._mark.sub("", before + text)[1:]
+            before = "\n" if text.endswith("\n") or (before == "\n" and not text) else "-"
             lines += text.count("\n")
             yield text
 

@@ -209,6 +209,30 @@ def test_nothing_is_said_of_the_header_line_where_it_is_one(tmp_path: Path) -> N
     assert "header" not in str(error.value)
 
 
+MARKED = {
+    "jsonl": '\ufeff{"text": "张\ufeff三，好", "label": "1"}\n\ufeff{"text": "李四", "label": "2"}\n',
+    "json": '\ufeff[{"text": "张\ufeff三，好", "label": "1"},\n{"text": "李四", "label": "2"}]\n',
+}
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "gb18030"])
+@pytest.mark.parametrize("form", MARKED)
+def test_a_mark_stays_in_a_text_of_json_whose_characters_are_counted(
+    tmp_path: Path, form: str, encoding: str
+) -> None:
+    path = tmp_path / f"rows.{form}"
+    path.write_text(MARKED[form], encoding=encoding)
+    rows = [(row.fields["text"], row.fields["label"]) for row in rows_of(path, encoding=encoding)]
+    assert rows == [("张\ufeff三，好", "1"), ("李四", "2")]
+
+
+def test_a_mark_stays_where_a_block_of_a_file_begins_with_it(tmp_path: Path) -> None:
+    path, text = tmp_path / "rows.jsonl", "字\ufeff" * 60_000
+    for length in range(1, 7):  # of the six bytes of two characters any one begins the second block
+        path.write_text(f'{{"{"t" * length}": "{text}"}}\n', encoding="utf-8")
+        assert [row.fields["t" * length] for row in rows_of(path)] == [text]
+
+
 def test_quotes_of_tsv(tmp_path: Path) -> None:
     pd = pytest.importorskip("pandas")
     texts = ['say "hi"', '"all of it"', "plain", '"', 'a ""b""']

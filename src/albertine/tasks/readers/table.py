@@ -151,7 +151,7 @@ def rows_of(
             with own_words(prefix):
                 encoding = encoding_of(stream, encoding)
                 head, _ = head_text(stream, encoding)
-            lines = TextLines(stream, encoding, LIMITS)
+            lines = TextLines(stream, encoding, LIMITS, inner_marks=form == "json")
             if form == "json":
                 placed = _json(lines, head.lstrip("\ufeff \t\r\n").startswith("["), prefix)
                 if prefix == "task." and '"paragraphs"' in head:
