@@ -152,6 +152,15 @@ def test_an_unknown_name_is_one_message(albertine: Command, command: tuple[str, 
     assert f"Did you mean `{EN}`? Released models: {EN}, {ZH}" in outcome.err
 
 
+def test_texts_longer_than_a_released_model_reads_are_told(albertine: Command) -> None:
+    long = "北京是[MASK]国的首都。" + "很好。" * 300 + "[MASK]"
+    for words in (["fill-mask", ZH, long], ["similarity", ZH, long, "很好"], ["order", ZH, long, "很好"]):
+        outcome = albertine("predict", *words)
+        assert outcome.code == 0 and "1 texts were too long and lost their end" in outcome.err, words
+        short = (word.replace("很好。" * 300, "") for word in words)
+        assert "too long" not in albertine("predict", *short).err, words
+
+
 def test_a_forgotten_text_is_told(albertine: Command) -> None:
     """A model is not taken for the first of two texts, and a text without a mask not for a model."""
     for model in (EN, "runs/typo", "albert/albert-base-v2"):

@@ -106,3 +106,4 @@ def similarity(
     predictor = open_for(model)(first, second)
     value = float(predictor.similarity([first], [second], pooling=pooling)[0, 0])
     show.as_json({"similarity": value}) if json else typer.echo(f"{value:.4f}")
+    show.cut(predictor.cut)

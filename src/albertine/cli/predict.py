@@ -36,16 +36,23 @@ def fill_mask(
 ) -> None:
     """The likeliest words under every [MASK]."""
     model, text = model_and_texts(words, masked=True)
-    predictor = opener(model, precision, device)
+    open_for = opener(model, precision, device)
+    asked: set[Predictor] = set()
+
+    def ask(line: str) -> list[list[Guess]]:
+        asked.add(predictor := open_for(line))
+        return predictor.fill_mask(line, top_k=top)
+
     _each(
         text,
         json,
-        lambda line: predictor(line).fill_mask(line, top_k=top),
+        ask,
         lambda masks, _: {
             "masks": [[{"token": g.token, "probability": g.probability} for g in mask] for mask in masks]
         },
         lambda masks, _: map(in_words, masks),
     )
+    show.cut(sum(predictor.cut for predictor in asked))
 
 
 def order(
@@ -60,10 +67,12 @@ def order(
 ) -> None:
     """How likely the first passage is to come before the second."""
     model, first, second = model_and_pair(words)
-    probability = opener(model)(first, second).sentence_order([(first, second)])[0]
+    predictor = opener(model)(first, second)
+    probability = predictor.sentence_order([(first, second)])[0]
     show.as_json({"in_order": probability}) if json else typer.echo(
         f"{probability:.1%} that they stand in order"
     )
+    show.cut(predictor.cut)
 
 
 @asking("classify", "to classify")

@@ -42,8 +42,9 @@ def guesses(
     top_k: int | Sequence[int],
     where: object,
     among: Sequence[Collection[int] | None] | None = None,
-) -> list[list[list[Guess]]]:
-    """The likeliest pieces for every mask of every text, best first; special ones are never guessed.
+) -> tuple[list[list[list[Guess]]], int]:
+    """The likeliest pieces for every mask of every text, best first, and how many texts the model did not
+    read to their end, where masks have none. Special pieces are never guessed.
 
     Args:
         top_k: of every mask, or of those of each text.
@@ -80,7 +81,8 @@ def guesses(
         found += [
             _likeliest(own, tokenizer, counts[i], choices[i]) for i, own in zip(chosen, logits, strict=True)
         ]
-    return found
+    cut = sum(len(ids) < len(tokenizer(text)["input_ids"]) for text, ids in zip(texts, rows, strict=True))
+    return found, cut
 
 
 def _check(counts: Sequence[int], choices: Sequence[object], texts: int) -> None:

@@ -56,8 +56,10 @@ def word_logits(
 
 
 @torch.inference_mode()
-def order_chances(model: Model, tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]]) -> list[float]:
-    """The probability of the sentence head's first label for every pair.
+def order_chances(
+    model: Model, tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]]
+) -> tuple[list[float], int]:
+    """The probability of the sentence head's first label for every pair, and how many pairs were cut.
 
     Raises:
         ModelError: there is no sentence head.
@@ -66,11 +68,14 @@ def order_chances(model: Model, tokenizer: Tokenizer, pairs: Sequence[tuple[str,
         raise ModelError("the model has no sentence head", remedy="Pretrain with objective.pairs sop or nsp")
     length = model.config.max_position_embeddings
     encode, nothing = tokenizer.encode, torch.empty(0, dtype=torch.long, device=model.device)
-    rows = [tokenizer.layout(encode(a), encode(b), max_length=length) for a, b in pairs]
+    encoded = [(encode(a), encode(b)) for a, b in pairs]
+    rows = [tokenizer.layout(a, b, max_length=length) for a, b in encoded]
+    whole = [tokenizer.layout(a, b)[0] for a, b in encoded]
     found = torch.empty(len(rows), dtype=torch.float32)
     for chosen in longest_first([len(ids) for ids, _ in rows], model.tokens_per_pass):
         packed = pack([rows[i][0] for i in chosen], [rows[i][1] for i in chosen])
         _, logits = model.pretraining_forward(packed.to(model.device), nothing)
         assert logits is not None
         found[chosen] = logits.float().softmax(-1)[:, 0].cpu()
-    return list(found.tolist())
+    cut = sum(len(ids) < len(uncut) for (ids, _), uncut in zip(rows, whole, strict=True))
+    return list(found.tolist()), cut

@@ -247,7 +247,7 @@ class Predictor:
         return self.family
 
     def fill_mask(self, text: str, *, top_k: int = 5) -> list[list[Guess]]:
-        """The `top_k` likeliest pieces for every [MASK] of `text`, best first; one list a mask."""
+        """The `top_k` likeliest pieces for every [MASK] that is read of `text`, best first; a list each."""
         return self.fill_mask_all([text], top_k=top_k)[0]
 
     def fill_mask_all(
@@ -267,17 +267,19 @@ class Predictor:
             ModelError: the model guesses no words. DataError: a text has no [MASK]. SettingsError: `top_k` is
                 no number from 1, or it or `among` is not one for every text.
         """
-        return guesses(self.model, self.tokenizer, texts_of(texts), top_k, self._path, among)
+        found, cut = guesses(self.model, self.tokenizer, texts_of(texts), top_k, self._path, among)
+        self.cut += cut
+        return found
 
     def sentence_order(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
-        """Probability that the first passage of each pair really comes before the second.
-
-        For a model trained with next-sentence prediction: that the second follows the first at all.
-        """
+        """Probability that the first passage of each pair really comes before the second; of a model trained
+        with next-sentence prediction, that the second follows the first at all."""
         model = self._whole("tell which passage comes first")
         from albertine.inference.pretraining_heads import order_chances
 
-        return order_chances(model, self.tokenizer, texts_of(pairs, "pairs", pairs=True))
+        chances, cut = order_chances(model, self.tokenizer, texts_of(pairs, "pairs", pairs=True))
+        self.cut += cut
+        return chances
 
     def classify(self, texts: str | Sequence[str | tuple[str, str]]) -> list[dict[str, float]]:
         """For every text or pair the probability of each class, in the order of the classes; of a model that
@@ -389,15 +391,16 @@ class Predictor:
     ) -> NDArray[np.float32]:
         """The vectors of texts, float32 (texts, H), in their order.
 
-        Any model can be asked. Texts longer than the model reads lose tokens from their end; `embedder` tells
-        of how many.
+        Any model can be asked. Texts longer than it reads lose tokens from their end; `cut` counts them.
 
         Args:
             pooling: as in `model.pooling`; None: as the folder says, else whitened where it can be, else the
                 mean.
             normalize: whether vectors have length 1; None: as the folder says, else not.
         """
-        return self.embedder(texts_of(texts), pooling=pooling, normalize=normalize).vectors
+        found = self.embedder(texts_of(texts), pooling=pooling, normalize=normalize)
+        self.cut += found.cut
+        return found.vectors
 
     def similarity(
         self, a: Sequence[str], b: Sequence[str], *, pooling: Pooling | None = None
@@ -434,8 +437,7 @@ class Predictor:
         return write(model, self.tokenizer, [ids], how or family.search)[0]
 
     def go_on(self, text: str, how: Search | Draw, going: Going | None = None) -> list[Written]:
-        """How an XLNet or a Transformer-XL, pretrained and not tuned, goes on with a text, by beams best
-        first.
+        """How a pretrained XLNet or Transformer-XL goes on with a text, by beams best first.
 
         Args:
             going: how far it remembers, and which way it was trained, by default as its folder says.
@@ -474,8 +476,7 @@ class Predictor:
             passages: of any length; each has a vote, a long one several.
             search: by default as it was scored.
             extract: an answer stands in a passage word for word; otherwise it is written freely.
-            always: an answer is given even where every passage says that it has none; by default as it was
-                scored.
+            always: an answer is given even where all passages say they have none; default: as it was scored.
 
         Raises:
             ModelError: the model was not tuned to read. DataError: there is no passage.
