@@ -85,6 +85,15 @@ def test_the_final_model_scores_what_the_run_said(build: Build, corpus: Path) ->
     assert scores == pytest.approx(said, abs=1e-6)
 
 
+def test_the_context_gain_of_a_run_is_that_of_scoring_it(build: Build, corpus: Path) -> None:
+    """Over the very same [MASK]s, and not over all chosen tokens, of which there are others."""
+    folder = run(build())
+    said = [row["context_gain"] for row in read_metrics(folder / "metrics.jsonl") if "evaluation" in row][-1]
+    found = held_out_scores(open_pretrained(folder / "final"), corpus, sequences=8)["mlm"]
+    assert found["mask_baseline_loss"] != pytest.approx(found["baseline_loss"], abs=1e-3)
+    assert said == pytest.approx(found["context_gain"], abs=1e-6)
+
+
 def test_transformers_loads_the_final_model(build: Build) -> None:
     folder = run(build())
     from transformers import AlbertForPreTraining, AutoTokenizer, pipeline

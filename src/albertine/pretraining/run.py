@@ -373,6 +373,7 @@ def _watch(settings: PretrainingSettings, no_skill: NoSkill, config: EncoderConf
     fair = objective.pairs == "sop" and not objective.reference_defects
     return TrainingAlarms(
         unigram_entropy=no_skill.baseline.cross_entropy,
+        masked_entropy=no_skill.scores.get("mask_loss"),
         unigram_accuracy=no_skill.baseline.accuracy,
         one_order=0.5 if fair or no_skill.orders is None else no_skill.orders.commoner,
         learning_rate=training.rate,

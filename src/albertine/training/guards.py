@@ -115,6 +115,7 @@ class TrainingAlarms:
             next sentences have.
         learning_rate: the peak. batch_size: sequences per update. optimizer: `lamb`, `adamw` or `muon`.
         warmup: share of the run. total_steps: None for a run by the clock.
+        masked_entropy: that of guessing the evaluations' own [MASK] by frequency; None: not known apart.
         untold: stages in which an evaluation does not tell whether the model learns, because it trains on
             something else: next tokens, fewer depths, or fewer places than a table of them has.
         hints, beginning: advice on a plateau and on a slow start from who knows more of the settings, given
@@ -131,6 +132,7 @@ class TrainingAlarms:
     optimizer: str = "lamb"
     warmup: float = 0.0
     total_steps: int | None = None
+    masked_entropy: float | None = None
     untold: frozenset[int] = frozenset()
     hints: tuple[str, ...] = ()
     beginning: tuple[str, ...] = ()
@@ -149,13 +151,16 @@ class TrainingAlarms:
     def context_gain(self, scores: Mapping[str, Any]) -> float | None:
         """Nats that the context saves on a [MASK], of the scores of an evaluation with `mask_loss`, or where
         a stage computes fewer depths, of these, `stage_mask_loss`.
-
-        The level is that of all chosen tokens, from which the masked ones are drawn blindly.
         """
         loss = scores.get("stage_mask_loss", scores.get("mask_loss"))
         if not isinstance(loss, int | float) or not math.isfinite(loss):
             return None
-        return self.unigram_entropy - loss
+        return self._blind - loss
+
+    @property
+    def _blind(self) -> float:
+        """Loss of a blind model on the [MASK] of evaluations: of few, not that of all chosen tokens."""
+        return self.unigram_entropy if self.masked_entropy is None else self.masked_entropy
 
     def see(self, row: Mapping[str, Any], progress: float) -> list[Alarm]:
         """Take in a metrics line; returns the alarms that begin with it.
@@ -296,13 +301,14 @@ class TrainingAlarms:
         return Alarm(kind, step, what, self._advice(kind))
 
     def _plateau(self, loss: float) -> str:
-        level = f"{self.unigram_entropy:.2f}"
         if not self._judged:
-            return f"the masked-LM loss stays at {loss:.2f} nats; a blind model has {level}"
+            return (
+                f"the masked-LM loss stays at {loss:.2f} nats; a blind model has {self.unigram_entropy:.2f}"
+            )
         last = self._judged[-1]
         said = (
             f"the context gain is {last.gain:.2f} nats: on [MASK] the held-out loss is "
-            f"{self.unigram_entropy - last.gain:.2f}, and a blind model has {level}"
+            f"{self._blind - last.gain:.2f}, and a blind model has {self._blind:.2f}"
         )
         if math.isnan(last.cosine):
             return said
