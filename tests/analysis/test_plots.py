@@ -6,8 +6,17 @@ import math
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 from albertine.analysis.plots import save_curves, terminal_curve
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """The figures that are saved in a test, as they were drawn."""
+    figures: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_: figures.append(figure))
+    return figures
 
 
 def dots(line: str) -> list[int]:
@@ -57,3 +66,9 @@ def test_borders_part_a_picture(tmp_path: Path) -> None:
     save_curves(plain, curves, title="Loss")
     save_curves(parted, curves, title="Loss", borders=[3, 5])
     assert parted.read_bytes() != plain.read_bytes()
+
+
+def test_many_curves_can_be_told_apart(drawn: list[Figure], tmp_path: Path) -> None:
+    save_curves(tmp_path / "dev.png", {f"seed {i}": [(1, 0.1 * i), (2, 0.5)] for i in range(12)}, title="Dev")
+    lines = drawn[0].axes[0].get_lines()
+    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 12

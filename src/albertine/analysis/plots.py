@@ -20,6 +20,7 @@ Curve = Sequence[tuple[float, float]]
 """Points (x, y) in order of x."""
 
 COLOURS = ("#1f5fa8", "#c8501e", "#3a7d44", "#7a4d9e", "#8a6d1b")
+_STROKES = ("-", "--", "-.", ":")  # where there are more curves than colours
 _DOTS = (
     (0x01, 0x08),
     (0x02, 0x10),
@@ -69,9 +70,10 @@ def save_curves(
         for border in borders:
             axes.axvline(border, color="#bbbbbb", lw=0.8)
         for index, (name, points) in enumerate(curves.items()):
+            turn, place = divmod(index, len(COLOURS))
+            stroke = {"color": COLOURS[place], "ls": _STROKES[turn % len(_STROKES)], "lw": 1.6}
             marker = "o" if len(points) <= 12 else None
-            colour = COLOURS[index % len(COLOURS)]
-            axes.plot(*_columns(points), label=shown(name), color=colour, lw=1.6, marker=marker, ms=4)
+            axes.plot(*_columns(points), label=shown(name), marker=marker, ms=4, **stroke)
         for name, level in (levels or {}).items():
             axes.axhline(level, label=shown(name), color="#777777", lw=1.0, ls="--")
         axes.set(xlabel=x, ylabel=y)
