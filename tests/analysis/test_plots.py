@@ -72,3 +72,11 @@ def test_many_curves_can_be_told_apart(drawn: list[Figure], tmp_path: Path) -> N
     save_curves(tmp_path / "dev.png", {f"seed {i}": [(1, 0.1 * i), (2, 0.5)] for i in range(12)}, title="Dev")
     lines = drawn[0].axes[0].get_lines()
     assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 12
+
+
+def test_no_half_steps_or_depths_stand_below_a_picture(drawn: list[Figure], tmp_path: Path) -> None:
+    save_curves(tmp_path / "depth.png", {"residual": [(1, 3.0), (2, 2.0)]}, title="Depth", x="depth")
+    save_curves(tmp_path / "time.png", {"length": [(0.5, 3.0), (2, 2.0)]}, title="Time", x="times the middle")
+    whole, parted = (figure.axes[0].get_xticks() for figure in drawn)
+    assert all(at.is_integer() for at in whole)
+    assert not all(at.is_integer() for at in parted)
