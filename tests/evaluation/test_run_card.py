@@ -23,7 +23,7 @@ from albertine.evaluation.run_card import write_card
 from albertine.evaluation.run_facts import Facts, Score, facts_of
 from albertine.evaluation.runs import RECORD
 from albertine.evaluation.spread import Spread
-from albertine.evaluation.stated import Stated, emissions
+from albertine.evaluation.stated import Stated, carbon, emissions
 from albertine.interop.card import Card, head_of, model_card, shape_in_words, stated
 from albertine.interop.card import text as card_text
 from albertine.interop.huggingface import save_model
@@ -411,6 +411,22 @@ def test_what_gave_off_carbon() -> None:
     told = emissions(tuned, Stated(watts=10.0, grid=100.0))
     assert told is not None and told["training_type"] == "fine-tuning"
     assert told["hardware_used"] == "A processor"
+
+
+@pytest.mark.parametrize(
+    ("tokens", "seconds", "told", "hours"),
+    [
+        (6_412, 9.7, "6,412 tokens, 0.0027 hours", "0.0027"),
+        (1_250_000, 5400.0, "1.2 million tokens, 1.50 hours", "1.50"),
+    ],
+)
+def test_a_run_of_seconds_is_not_said_to_have_taken_nothing(
+    tokens: int, seconds: float, told: str, hours: str
+) -> None:
+    facts = Facts(settings={"objective": {}}, steps=16, tokens=tokens, seconds=seconds)
+    assert f"- 16 updates, {told} by the clock." in card_sections.training(facts)
+    assert carbon(facts, Stated(watts=65.0)).startswith(f"{hours} hours (record of the run) x 65 W")
+    assert f"the run took {hours} hours" in carbon(facts, Stated())
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 
 from albertine.evaluation.hub_results import in_words
 from albertine.evaluation.run_facts import Facts, Score, public
+from albertine.evaluation.stated import amount
 from albertine.interop.heads import length_of, task_in
 from albertine.interop.huggingface_config import our_flags
 from albertine.interop.model_folder import ModelFolder
@@ -67,8 +68,8 @@ def training(facts: Facts) -> list[str]:
         return ["Not known."]
     training, objective = facts.settings.get("training") or {}, facts.settings.get("objective") or {}
     took = [f"{facts.steps:,} updates"] if facts.steps else []
-    took += [f"{facts.tokens / 1e6:,.1f} million tokens"] if facts.tokens else []
-    took += [f"{facts.seconds / 3600:,.2f} hours by the clock"] if facts.seconds else []
+    took += [f"{_tokens(facts.tokens)} tokens"] if facts.tokens else []
+    took += [f"{amount(facts.seconds / 3600)} hours by the clock"] if facts.seconds else []
     early = facts.picked not in (None, facts.steps)
     picked = f"; these weights are those after update {facts.picked:,}" if early else ""
     told = [f"- {', '.join(took)}{picked}."] if took else []
@@ -94,6 +95,10 @@ def training(facts: Facts) -> list[str]:
             f"; {named}."
         )
     return [*told, "- All settings: `settings.yaml` of the run."]
+
+
+def _tokens(count: int) -> str:
+    return f"{count / 1e6:,.1f} million" if count >= 1_000_000 else f"{count:,}"
 
 
 def scores(facts: Facts) -> list[str]:

@@ -67,6 +67,11 @@ def licence(said: Stated) -> str:
     return f"{said.licence}, as stated by who wrote this card. The texts it was trained on keep their own."
 
 
+def amount(number: float) -> str:
+    """Two decimals, or two digits of what is below a tenth."""
+    return f"{number:,.2f}" if number >= 0.1 else f"{number:.2g}"
+
+
 def _hours(facts: Facts) -> float | None:
     return facts.seconds / 3600 if facts.seconds else None
 
@@ -76,9 +81,9 @@ def carbon(facts: Facts, said: Stated) -> str:
     if hours is None:
         return "Not told: no record of a run says how long it took."
     if said.watts is None:
-        return f"Not told: the run took {hours:.2f} hours, and nobody stated the power that its machine drew."
+        return f"Not told: the run took {amount(hours)} hours, and nobody stated the power its machine drew."
     used = hours * said.watts / 1000
-    energy = f"{hours:.2f} hours (record of the run) x {said.watts:g} W (stated) = {used:.3g} kWh"
+    energy = f"{amount(hours)} hours (record of the run) x {said.watts:g} W (stated) = {used:.3g} kWh"
     if said.grid is None:
         return f"{energy}. Of the grid nothing was stated, so what that gave off is not told."
     given_off = used * said.grid / 1000
