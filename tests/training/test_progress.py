@@ -6,6 +6,7 @@ import errno
 import io
 import logging
 import os
+import re
 
 import pytest
 from rich.console import Console
@@ -23,9 +24,9 @@ ROW = {
 }
 
 
-def shown(terminal: bool, steps: int, **changes: float) -> str:
+def shown(terminal: bool, steps: int, width: int = 160, **changes: float) -> str:
     text = io.StringIO()
-    console = Console(file=text, force_terminal=terminal, width=160, _environ={"TERM": "xterm"})
+    console = Console(file=text, force_terminal=terminal, width=width, _environ={"TERM": "xterm"})
     with Reporter(console, **changes) as reporter:  # type: ignore[arg-type]
         reporter.numbers(ROW)
         for step in range(steps):
@@ -46,6 +47,14 @@ def test_a_file_gets_a_line_now_and_then() -> None:
 def test_a_terminal_gets_a_bar() -> None:
     text = shown(True, 200)
     assert "step 199" in text and "mlm 12.5%" in text and "left 1:00" in text and "look [here]" in text
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_a_narrow_terminal_shows_step_share_and_times(width: int) -> None:
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown(True, 200, width)).replace("\r", "\n").splitlines()
+    last = next(line for line in reversed(lines) if "mlm loss" in line)
+    assert re.search(r"^step 199 .* 100% mlm loss .*… 0:00:\d\d left 1:00", last), last
+    assert len(last) <= width
 
 
 def test_quiet_says_nothing() -> None:

@@ -11,7 +11,9 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, Task, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.table import Column
+from rich.text import Text
 
 
 class _StandardError(Console):
@@ -23,6 +25,16 @@ class _StandardError(Console):
 
     def on_broken_pipe(self) -> NoReturn:
         raise BrokenPipeError(errno.EPIPE, "nobody reads this any more")
+
+
+class _Numbers(TextColumn):
+    """The one text that gives way where a terminal is narrow: its column may wrap, which rich cuts first, and
+    its line is cut off instead."""
+
+    def render(self, task: Task) -> Text:
+        text = super().render(task)
+        text.no_wrap, text.overflow = True, "ellipsis"
+        return text
 
 
 class Reporter:
@@ -50,8 +62,8 @@ class Reporter:
                 TextColumn("[bold]{task.description}"),
                 BarColumn(bar_width=24),
                 TaskProgressColumn(),
-                TextColumn("{task.fields[numbers]}"),
-                TimeElapsedColumn(),
+                _Numbers("{task.fields[numbers]}", table_column=Column()),
+                TimeElapsedColumn(table_column=Column(no_wrap=True)),
                 TextColumn("left {task.fields[left]}"),
                 console=self.console,
                 transient=False,
