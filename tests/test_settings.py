@@ -164,6 +164,13 @@ def test_what_has_no_parts_is_given_whole(assignment: str, whole: str, tmp_path:
         load(PretrainingSettings, tmp_path / "a.yaml", [*others, assignment])
 
 
+def test_leaving_a_list_out_says_how_none_is_written(tmp_path: Path) -> None:
+    """As the stages of a recipe, on the command line."""
+    with pytest.raises(SettingsError, match=r"`stages`: input should be a list in square brackets, \[\] for"):
+        load(PretrainingSettings, None, [*PRETRAIN, "stages=null"])
+    assert load(PretrainingSettings, None, [*PRETRAIN, "stages=[]"]).stages == ()
+
+
 @pytest.mark.parametrize(
     ("cls", "given", "says"),
     [

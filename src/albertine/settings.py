@@ -401,6 +401,8 @@ def _explain(cls: type[BaseModel], item: Any) -> str:
     if item["type"] == "model_type":
         own = _inner((cls,), path)[0].__annotations__
         return f"`{name}` has parts, such as `{name}.{next(iter(own))}`"
+    if item["type"] == "tuple_type":  # a word of Python's, not of YAML's
+        return f"`{name}`: input should be a list in square brackets, [] for none"
     message = str(item["msg"]).removeprefix("Value error, ")
     if not name or message.startswith(f"{name}."):
         return message
