@@ -82,17 +82,24 @@ def test_points_forgive_the_rounding_of_equal_sums() -> None:
 
 
 def test_standard_errors_by_hand(tmp_path: Path) -> None:
-    """In every paradigm pair 0 of 5 is wrong: share .8, error sqrt(.8·.2/5); a mean over n: that over √n."""
+    """In every paradigm 1 of 5 is wrong: share .8, variance 5/4 of .8·.2; a mean over n: that over √n."""
 
     def first_wrong(texts: Sequence[str]) -> Scores:
         return as_long(float(("good" in t) != t.endswith(" 0")) for t in texts)
 
     found = judge_suite(read_suite("blimp", write(tmp_path, "blimp")), first_wrong)
-    one = math.sqrt(0.8 * 0.2 / 5)
+    one = math.sqrt(0.8 * 0.2 / 4)
     assert found.paradigms["wh_island"].value == pytest.approx(0.8)
     assert found.paradigms["wh_island"].error == pytest.approx(one)
     assert found.phenomena["ellipsis"].error == pytest.approx(one / math.sqrt(2))
     assert found.overall.error == pytest.approx(one / math.sqrt(67))
+
+
+def test_single_pairs_tell_no_standard_error(tmp_path: Path) -> None:
+    """Which is no error of 0."""
+    found = judge_suite(read_suite("blimp", write(tmp_path, "blimp"), limit=1), score)
+    assert found.overall.error is None and found.phenomena["ellipsis"].error is None
+    assert json.loads(json.dumps(found.told()))["standard_error"] is None
 
 
 def test_small_files_of_sling_are_not_in_its_mean(tmp_path: Path) -> None:

@@ -58,5 +58,6 @@ def _print(scores: SuiteScores) -> None:
 
 def _row(name: str, share: Share, published: list[str]) -> list[str]:
     figures = [f"{share.published[other]:.1%}" if other in share.published else "" for other in published]
-    own = [f"{share.value:.1%}", f"{100 * share.error:.1f}", f"{share.by_perplexity:.1%}"]
+    error = "" if share.error is None else f"{100 * share.error:.1f}"
+    own = [f"{share.value:.1%}", error, f"{share.by_perplexity:.1%}"]
     return [name, *own, show.count(share.pairs), *figures]

@@ -25,14 +25,15 @@ class Share:
     """A share right.
 
     Attributes:
-        value: mean of 1 for a pair that is right, 1/2 for a tie and 0. error: its standard error.
+        value: mean of 1 for a pair that is right, 1/2 for a tie and 0. error: its standard error; None where
+            a paradigm has one pair, which tells nothing of how far others are.
         by_perplexity: the same by the mean over the tokens of a sentence in place of their sum, which has
             longer sentences pay for their length.
         pairs: how many pairs. published: the share of others by their names, by `PairSuite.published_by`.
     """
 
     value: float
-    error: float
+    error: float | None
     by_perplexity: float
     pairs: int
     published: Mapping[str, float]
@@ -107,16 +108,17 @@ def points(good: NDArray[np.float64], bad: NDArray[np.float64]) -> NDArray[np.fl
 
 
 def _share(own: NDArray[np.float64], by_mean: NDArray[np.float64], paradigm: Paradigm) -> Share:
-    error = math.sqrt(float(own.var()) / len(own))
+    error = math.sqrt(float(own.var(ddof=1)) / len(own)) if len(own) > 1 else None
     return Share(float(own.mean()), error, float(by_mean.mean()), len(own), paradigm.published)
 
 
 def _mean(shares: Sequence[Share]) -> Share:
     """The mean of independent shares, each counted alike; published ones only where all have them."""
     names = [name for name in shares[0].published if all(name in s.published for s in shares)]
+    errors = [s.error for s in shares if s.error is not None]
     return Share(
         sum(s.value for s in shares) / len(shares),
-        math.sqrt(sum(s.error**2 for s in shares)) / len(shares),
+        math.hypot(*errors) / len(shares) if len(errors) == len(shares) else None,
         sum(s.by_perplexity for s in shares) / len(shares),
         sum(s.pairs for s in shares),
         {name: sum(s.published[name] for s in shares) / len(shares) for name in names},

@@ -235,7 +235,8 @@ def _told_scores(model: Path) -> Iterator[Score]:
             if not isinstance(row, dict):
                 continue
             if "pairs" in row and "right" in row:
-                interval = of_error(row["right"], row["standard_error"]) if "standard_error" in row else None
+                error = row.get("standard_error")
+                interval = None if error is None else of_error(row["right"], error)
                 what = str(row.get("suite", name))
                 yield Score("right", row["right"], "test", what, interval, chance=0.5, count=row["pairs"])
             elif "task" in row:
