@@ -100,7 +100,7 @@ def test_encoder_follows_preset_changes_and_vocabulary() -> None:
         ({"num_hidden_layers": "six", "sharing": "all"}, "`model.change.num_hidden_layers`"),
         ({"num_hidden_layers": 2.5, "sharing": "all"}, "`model.change.num_hidden_layers`"),
         ({"num_hidden_layers": 10**12, "sharing": "all"}, "`model.change.num_hidden_layers`"),
-        ({"num_hidden_layers": 3, "sharing": 4}, "4 groups of 1 inner blocks do not fit 3 layers"),
+        ({"num_hidden_layers": 3, "sharing": 4}, "model.sharing: 4 groups.*has 3. Set it to 3 at most"),
         ({"sharing": 0}, "`model.sharing`"),
         ({"sharing": "some"}, "`model.sharing`"),
         ({"max_position_embeddings": 64}, "objective.max_length 128"),

@@ -61,6 +61,12 @@ def encoder_config(
 def _plan(sharing: str | int, preset: SharingPlan, depth: int) -> SharingPlan:
     """The plan that `model.sharing` names, for so many depths."""
     if isinstance(sharing, int):
+        if sharing > depth:
+            raise SettingsError(
+                f"{sharing} groups want as many depths, and the encoder has {depth}",
+                where="model.sharing",
+                remedy=f"Set it to {depth} at most, or raise model.change.num_hidden_layers",
+            )
         return SharingPlan.grouped(depth, sharing)
     return preset.resized(depth) if sharing == "preset" else SHARING[sharing](depth)
 
