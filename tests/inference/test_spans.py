@@ -28,7 +28,7 @@ def test_windows_cover_a_passage() -> None:
         assert seen == set(range(total))
         assert all(w.size + asked + 3 <= length and w.offset == asked + 2 for w in windows)
         assert windows[-1].first + windows[-1].size == total
-    with pytest.raises(SettingsError, match="leave no room"):
+    with pytest.raises(SettingsError, match=r"leaves no room.*Raise task\.max_length"):
         windows_of(30, 10, Reading(36))
 
 

@@ -28,12 +28,13 @@ from albertine.tasks.answer import Question
 from albertine.tasks.data import read_data
 from albertine.tasks.datasets.written import read_questions, read_texts, webqa_file
 from albertine.tasks.finetune import finetune
-from albertine.tasks.generate import Read, Room, encode_questions, encode_texts
+from albertine.tasks.generate import Read, Room, Write, encode_questions, encode_texts
 from albertine.tasks.judge import judge, open_run
 from albertine.tasks.predictor import Predictor
 from albertine.tasks.registry import Dataset
 from albertine.text.load import load_tokenizer
 from albertine.training.progress import Reporter
+from tests.model import builders
 from tests.tasks.conftest import Tune
 from tests.tasks.test_answer import squad
 
@@ -239,6 +240,13 @@ def test_a_file_without_a_single_target_has_no_answers(tune: Tune, written: Path
             read_data(tune(task=writing(tmp_path, **{split: bare})).task, tokenizer)
     dev = read_data(tune(task=writing(tmp_path, dev=some)).task, tokenizer).dev
     assert dev is not None and [example.label for example in dev.examples] == ["man", ""]
+
+
+@pytest.mark.parametrize("kinds", [0, 1])
+def test_an_encoder_that_tells_no_source_from_its_target_is_refused_with_a_way_out(kinds: int) -> None:
+    family = Write(SimpleNamespace(), Room(24, 8), Search(1, 8))  # type: ignore[arg-type]
+    with pytest.raises(ModelError, match=rf"knows {kinds} kinds of segments.*Use an encoder with type_vocab"):
+        family.build(builders.model(type_vocab_size=kinds), 0.0, 0)
 
 
 def test_a_checkpoint_without_the_head_is_refused(tune: Tune, pretrained: Path, tmp_path: Path) -> None:

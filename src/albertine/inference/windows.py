@@ -75,7 +75,8 @@ def windows_of(asked: int, total: int, reading: Reading, *, cls_last: bool = Fal
     room = reading.max_length - asked - 3
     if room < 4:
         raise SettingsError(
-            f"{reading.max_length} tokens leave no room for a passage", remedy="Allow at least 128"
+            f"a question of {asked} tokens leaves no room for its passage in {reading.max_length}",
+            remedy="Raise task.max_length, or lower task.answer.question or task.target_length",
         )
     stride = min(reading.stride, max(1, room // 2))
     last = max(0, -(-(total - room) // stride))

@@ -81,7 +81,10 @@ def balanced(data: Data) -> Tensor:
     import torch
 
     if not isinstance(data.family, Classify) or data.family.kind != "single":
-        raise SettingsError("training.class_weights is for tasks with one class a text")
+        raise SettingsError(
+            "training.class_weights is for tasks with one class a text",
+            remedy="Leave it out, or set task.kind=single",
+        )
     assert data.train.targets is not None
     found = np.bincount(np.concatenate(data.train.targets), minlength=len(data.family.labels))
     counts = torch.from_numpy(found).clamp(min=1)

@@ -181,7 +181,11 @@ class Generate(Family):
         from albertine.model.task_model import Seq2Seq
 
         if base.config.type_vocab_size < 2:
-            raise ModelError("has one segment; a source and its target need two")
+            raise ModelError(
+                f"the encoder knows {base.config.type_vocab_size} kinds of segments, and a source and its "
+                "target are two",
+                remedy="Use an encoder with type_vocab_size 2 or more, or task.kind=answers",
+            )
         return Seq2Seq(base, dropout)
 
     def part(self, model: Callable[..., Tensor], batch: TaskBatch) -> Part:
