@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -309,6 +310,19 @@ def test_a_shared_teacher_stays_shared(teacher: Path) -> None:
     assert student_of(shared, Student(depths=(0, 1)), 1).config.plan == SharingPlan.shared(2)
     with pytest.raises(SettingsError, match="names depth 4, and the model has 0 to 3"):
         student_of(shared, Student(depths=(0, 4)), 1)
+
+
+@pytest.mark.parametrize(
+    "loop", [{"halting": "basic"}, {"solver": "anderson", "input_injection": True, "norm": "post"}]
+)
+def test_a_student_that_cannot_share_so_is_told_of_its_own_setting(
+    teacher: Path, loop: dict[str, Any]
+) -> None:
+    """It was told to set model.sharing, which is refused beside a model to start from."""
+    config = replace(load_model(teacher).config, plan=SharingPlan.shared(DEPTH), **loop)
+    assert student_config(config, Student(depth=2)).plan == SharingPlan.shared(2)
+    with pytest.raises(SettingsError, match=r"^model\.student\.sharing: .* Set it to all, or leave it out$"):
+        student_config(config, Student(depth=2, sharing="ffn"))
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "lamb"])

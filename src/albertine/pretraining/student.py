@@ -70,9 +70,15 @@ def student_config(config: EncoderConfig, choice: Student) -> EncoderConfig:
     """The encoder that `choice` makes of one with this configuration; no weights are needed.
 
     Raises:
-        SettingsError: depths that it has not, or sizes that do not fit together.
+        SettingsError: depths that it has not, sizes that do not fit together, or sharing that it cannot have:
+            an encoder that halts or runs to a fixed point has one block for all depths.
     """
-    shallow = config.with_plan(_plan(config, choice, _source(config, choice)))
+    plan = _plan(config, choice, _source(config, choice))
+    try:
+        shallow = config.with_plan(plan)
+    except SettingsError as error:  # whose remedies are those of a preset
+        remedy = "Set it to all, or leave it out"
+        raise SettingsError(error.what, where="model.student.sharing", remedy=remedy) from error
     return _narrowed(shallow, choice)
 
 
