@@ -62,7 +62,7 @@ def settings_of(
             "max_length": 32,
             "masking": {"probability": 0.2, "ngram": 1, "whole_word": False},
             "jacobian": jacobian,
-            "jacobian_frequency": options.frequency,
+            **({} if jacobian is None else {"jacobian_frequency": options.frequency}),
         },
         "training": {
             "precision": "float32",

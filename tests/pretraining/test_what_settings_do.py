@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from albertine.corpus.reader import Corpus
+from albertine.errors import SettingsError
 from albertine.objectives.baseline import count_tokens
 from albertine.pretraining import run as module
 from albertine.pretraining.data import PretrainingBatches
@@ -118,3 +119,48 @@ def test_what_judges_a_run_is_added_up_over_its_processes(build: Build) -> None:
     _, judged = module._judging(settings, model, Heard(size=2), Clock())
     judged(lambda: None)
     assert len(heard) == 1
+
+
+CAUSAL = {"kind": "causal", "pairs": "none"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "usual", "reader"),
+    [
+        ("training.decay", 0.4, 0.2, {"training": {"schedule": "wsd"}}),
+        ("objective.jacobian_frequency", 0.9, 0.35, {"model": SOLVES, "objective": {"jacobian": 1.0}}),
+        ("objective.short_probability", 0.9, 0.1, {"objective": {"kind": "masked"}}),
+        ("model.rotary_base", 500.0, 10000.0, {"model": {"positions": "rotary"}}),
+        ("model.halting_epsilon", 0.2, 0.01, {"model": {"halting": "basic"}}),
+        ("model.halting_limit", "reference", "remainder", {"model": {"halting": "accumulated"}}),
+        ("model.tolerance", 0.1, 0.001, {"model": SOLVES}),
+    ],
+)
+def test_a_run_does_not_begin_with_a_setting_that_nothing_in_it_reads(
+    build: Build, monkeypatch: pytest.MonkeyPatch, name: str, value: Any, usual: Any, reader: dict[str, Any]
+) -> None:
+    """It stood in settings.yaml and did nothing; a run that began so goes on."""
+
+    def seen(job: Job, **_: Any) -> None:
+        raise Seen
+
+    def begun(value: Any, reader: dict[str, Any]) -> None:
+        part, field = name.split(".")
+        told = {**reader, part: {**reader.get(part, {}), field: value}}
+        objective, change = CAUSAL | told.get("objective", {}), {**MODEL, **told.get("model", {})}
+        more = {"training": told["training"]} if "training" in told else {}
+        pretrain(build(model={"change": change}, objective=objective, **more), reporter=Reporter(quiet=True))
+
+    monkeypatch.setattr(module, "train", seen)
+    full = name.replace("model.", "model.change.")
+    with pytest.raises(SettingsError, match=rf"^{full}: belongs to .*over a recipe write {full}={usual}$"):
+        begun(value, {})
+    for given, how in ((usual, {}), (value, reader)):
+        with pytest.raises(Seen):
+            begun(given, how)
+    folder = build().folder
+    assert not (folder / "settings.yaml").exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "settings.yaml").touch()
+    with pytest.raises(Seen):
+        begun(value, {})

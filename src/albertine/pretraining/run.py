@@ -38,6 +38,7 @@ from albertine.pretraining.settings import Masking, ModelChoice, ObjectiveChoice
 from albertine.pretraining.stages import check_depths, check_processes, resolved
 from albertine.pretraining.stream_data import StreamBatches, held_out_streams
 from albertine.pretraining.teaching import Teacher, model_digest, open_teacher
+from albertine.pretraining.unread import check_read
 from albertine.text.tokenizer import Tokenizer
 from albertine.training.average import Average
 from albertine.training.checkpoints import LATEST
@@ -107,6 +108,8 @@ def pretrain(
         check_depths(settings, model.config.num_hidden_layers)
         teacher = _teacher(settings, tokenizer, world)
         with RunFolder(settings.folder, main=world.main) as folder:
+            if not folder.settings.is_file():  # a run that began when this was passed over goes on
+                check_read(settings, model.config)
             begin = partial(train, resume=resume, strict=strict, branch_from=branch_from)
             return _run(settings, folder, corpus, tokenizer, counts, model, teacher, world, begin, reporter)
 

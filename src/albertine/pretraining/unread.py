@@ -1,0 +1,42 @@
+"""Settings of a run that nothing in it reads: whoever gave them believes that they count."""
+
+from __future__ import annotations
+
+from albertine.errors import SettingsError
+from albertine.model.config import EncoderConfig
+from albertine.model.presets import preset
+from albertine.pretraining.settings import ObjectiveChoice, PretrainingSettings, TrainingChoice
+
+
+def check_read(settings: PretrainingSettings, config: EncoderConfig) -> None:
+    """Refuse what was changed for nothing. What a recipe says as it is anyway may stand.
+
+    Args:
+        config: of the encoder that the run begins with.
+
+    Raises:
+        SettingsError: there is such a setting.
+    """
+    objective, training, model = settings.objective, settings.training, settings.model
+    parts = {  # as they are here, and where nobody says
+        "training": (training, TrainingChoice.model_construct()),
+        "objective": (objective, ObjectiveChoice()),
+        "model.change": (model.change, config if model.preset is None else preset(model.preset)),
+    }
+    read_by = (
+        ("training", "decay", training.schedule == "wsd", "training.schedule=wsd"),
+        ("objective", "jacobian_frequency", objective.jacobian is not None, "objective.jacobian"),
+        ("objective", "short_probability", not objective.streamed, "text that is cut into samples"),
+        ("model.change", "rotary_base", config.positions == "rotary", "model.change.positions=rotary"),
+        ("model.change", "halting_epsilon", config.halts, "model.change.halting"),
+        ("model.change", "halting_limit", config.halts, "model.change.halting"),
+        ("model.change", "tolerance", config.solves, "model.change.solver"),
+    )
+    for part, name, is_read, reader in read_by:
+        given, usual = (getattr(where, name) for where in parts[part])
+        if not is_read and given not in (None, usual):
+            raise SettingsError(
+                f"belongs to {reader}, and nothing in this run reads it",
+                where=f"{part}.{name}",
+                remedy=f"Leave it out; over a recipe write {part}.{name}={usual}",
+            )
