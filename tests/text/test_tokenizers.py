@@ -200,6 +200,21 @@ def test_mistakes_in_calls_are_said(small: WordPieceTokenizer) -> None:
         small("a", return_tensors="tf")  # type: ignore[arg-type]
 
 
+def test_what_is_no_list_of_texts_is_refused(small: WordPieceTokenizer) -> None:
+    """Kills: the names of the columns of a table, encoded in place of its texts."""
+    pd, pa = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
+    columns = {"text": ["a man"]}
+    for given in (pd.DataFrame(columns), pa.table(columns), columns, None, float("nan")):
+        message = f"a {type(given).__name__} is no list of texts. Give .* one column of a table"
+        with pytest.raises(TokenizerError, match=message):
+            small(given)
+    with pytest.raises(TokenizerError, match="a DataFrame is no list of texts"):
+        small(["a"], pd.DataFrame(columns))
+    with pytest.raises(TokenizerError, match=r"^texts\[1\]: .* is not a text or a pair"):
+        small(pd.Series(["a", None]))
+    assert small(pd.Series(["a"])) == small(["a"])
+
+
 def test_words_start_where_the_reference_says(albert: Tokenizer, small: WordPieceTokenizer) -> None:
     marks = {
         "▁the": True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -318,7 +318,15 @@ def _truncate(a: list[int], b: list[int] | None, room: int) -> tuple[list[int], 
 def _pairs(
     text: str | Sequence[str] | Sequence[Pair], pair: str | Sequence[str] | None
 ) -> list[tuple[str, str | None]]:
-    """The texts as (text, pair or None), whatever shape they came in."""
+    """The texts as (text, pair or None), whatever shape they came in.
+
+    Raises:
+        TokenizerError: they are a table, whose names of columns would be the texts, or nothing of the kind.
+    """
+    for given in (text, pair) if pair is not None else (text,):
+        if not isinstance(given, Iterable) or isinstance(given, Mapping) or hasattr(given, "columns"):
+            remedy = "Give a text, a list of them, or the values of one column of a table"
+            raise TokenizerError(f"a {type(given).__name__} is no list of texts", remedy=remedy)
     found: list[tuple[Any, Any]]
     if isinstance(text, str):
         if pair is not None and not isinstance(pair, str):
@@ -332,7 +340,8 @@ def _pairs(
         if isinstance(pair, str) or len(pair) != len(text):
             raise TokenizerError("texts and pairs differ in number", remedy="Give one pair for each text")
         found = list(zip(text, pair, strict=True))
-    for item in found:
+    for number, item in enumerate(found):
         if len(item) != 2 or not isinstance(item[0], str) or not isinstance(item[1], str | None):
-            raise TokenizerError(f"{item!r:.80} is not a text or a pair of texts", remedy="Give strings")
+            what = f"{item!r:.80} is not a text or a pair of texts"
+            raise TokenizerError(what, where=f"texts[{number}]", remedy="Give strings")
     return found
