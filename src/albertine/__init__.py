@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from albertine.errors import needs_torch
+from albertine.errors import TokenizerError, needs_torch
 
 if TYPE_CHECKING:
     from albertine.api import distill, evaluate, finetune, prepare, pretrain, score
@@ -93,6 +93,7 @@ def save(model: Model, tokenizer: SavableTokenizer | None, folder: str | Path) -
     Raises:
         ModelError: the folder holds something else, or cannot be written; or the model is one that `load`
             would refuse: adapters are not merged, a layer has another shape, a weight is not finite.
+        TokenizerError: the tokenizer is none of ours.
     """
     from albertine.files import from_home
     from albertine.interop.huggingface import save_model
@@ -101,6 +102,11 @@ def save(model: Model, tokenizer: SavableTokenizer | None, folder: str | Path) -
 
     folder = from_home(folder)
     model = plain_model(model, folder)
+    if tokenizer is not None and not hasattr(tokenizer, "save"):
+        remedy = "Give what albertine.load_tokenizer gives, or None"
+        raise TokenizerError(
+            f"a {type(tokenizer).__name__} is no tokenizer of albertine", where=folder, remedy=remedy
+        )
     beside = vector_files(folder, same_weights=False, last=model.config.summary == "last")
     save_model(model, tokenizer, folder, extra_files=beside)
 

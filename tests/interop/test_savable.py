@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import albertine
-from albertine.errors import ModelError
+from albertine.errors import ModelError, TokenizerError
 from albertine.model.model import Model
 from tests.model.builders import config
 
@@ -80,6 +80,13 @@ def test_what_load_would_refuse_is_not_written(
     with pytest.raises(ModelError, match=message):
         albertine.save(change(made()), None, tmp_path / "good")  # type: ignore[arg-type]
     assert {path: path.read_bytes() for path in (tmp_path / "good").iterdir()} == before
+
+
+def test_what_is_no_tokenizer_is_not_saved(tmp_path: Path) -> None:
+    """Kills: a name in the place of the tokenizer that it stands for."""
+    with pytest.raises(TokenizerError, match=r"a str is no tokenizer of albertine\. Give what"):
+        albertine.save(made(), "albertine-mini-en", tmp_path / "a")  # type: ignore[arg-type]
+    assert not any(tmp_path.iterdir())
 
 
 def test_a_compiled_model_is_saved_as_what_it_was(tmp_path: Path) -> None:
