@@ -77,6 +77,13 @@ def test_a_refused_call_leaves_nothing(pretrained: Path, tmp_path: Path) -> None
     assert tuned(pretrained, tmp_path).scores == first.scores
 
 
+def test_a_folder_that_cannot_be_written_is_named(pretrained: Path, tmp_path: Path) -> None:
+    """Kills: `train: cannot be written`, wherever that may be."""
+    (tmp_path / "runs").write_text("a file")
+    with pytest.raises(RunError, match=f"^{tmp_path}/runs/.*: cannot be written"):
+        tuned(pretrained, tmp_path / "runs")
+
+
 def test_what_a_run_that_broke_learned_from_stays(
     pretrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path, PurePath
 from typing import Any
 from uuid import UUID
 
-from albertine.errors import AlbertineError, DataError
+from albertine.errors import AlbertineError, DataError, RunError
 from albertine.files import explained, make_folder, replace_durably
 from albertine.tasks.readers.table import rows_of
 from albertine.tasks.readers.values import kind_of_value
@@ -72,9 +72,9 @@ class KeptRows:
 
     def named(self, error: AlbertineError) -> AlbertineError:
         """An error of a row by its place in memory, `train[2]`, instead of a line of the file; any other as
-        it is."""
+        it is, such as one of the disk."""
         found = re.fullmatch(re.escape(str(self.path)) + r"(?::(\d+))?", str(error.where))
-        if found is None:
+        if found is None or isinstance(error, RunError):
             return error
         number, what = int(found[1] or 0) - 1, error.what
         for (row, column), kind in self.odd.items():
