@@ -221,6 +221,10 @@ def test_home_is_found_by_every_call(
     how: dict[str, Any] = {"train": rows, "task": TASK, "output": "~/runs", "reporter": QUIET, **FAST}
     with pytest.raises(CheckpointError, match=f"^{tmp_path}/gone: there is no such checkpoint"):
         albertine.finetune("~/m", resume="~/gone", **how)
+    albertine.finetune("~/m", **how)
+    (tmp_path / "rows.csv").write_text("review\na good man\n")
+    (said,) = albertine.Predictor("~/runs/finetune").predict("~/rows.csv", text="review")
+    assert said["prediction"] in ("good", "bad")
 
 
 def test_what_is_no_path_is_refused_by_name(

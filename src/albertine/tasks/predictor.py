@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from albertine.arithmetic import InferencePrecision
 from albertine.errors import DataError, ModelError, SettingsError, without_torch
+from albertine.files import from_home
 from albertine.inference.chances import softmax
 from albertine.inference.embedding import TextEmbedder, cosines, how_of
 from albertine.inference.exported import ExportedModel
@@ -203,7 +204,9 @@ class Predictor:
         usual = self.family.fields
         named = {"text": text, "pair": pair, "options": options}  # of a table without names by number
         fields = replace(usual, **{name: str(given) for name, given in named.items() if given is not None})
-        if isinstance(source, list | tuple) and source and isinstance(source[0], str):
+        if isinstance(source, str | Path):
+            source = from_home(source)
+        elif isinstance(source, list | tuple) and source and isinstance(source[0], str):
             source = [{fields.text: one} for one in source]
         rows, fields = rows_to_ask(source, self.family, fields)
         yield from (with_answers(row, told) for row, told in self.columns(rows, fields, top=top))
