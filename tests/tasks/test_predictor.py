@@ -6,9 +6,10 @@ import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pytest
@@ -283,6 +284,26 @@ def test_texts_come_in_any_column(pretrained: Path) -> None:
         asked.sentence_order([("a", "b"), ("a", None)])  # type: ignore[list-item]
     with pytest.raises(DataError, match=r"^pairs\[0\]: is a list, not a pair of texts"):
         asked.sentence_order([("a", "b", "c")])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(
+    ("method", "name"),
+    [
+        ("classify", "texts"),
+        ("embed", "texts"),
+        ("fill_mask_all", "texts"),
+        ("likely_spans", "asked"),
+        ("read", "passages"),
+        ("relate_all", "texts"),
+        ("sentence_order", "pairs"),
+        ("similarity", "a"),
+        ("tag_all", "texts"),
+    ],
+)
+def test_the_types_of_texts_allow_an_array_and_a_column(method: str, name: str) -> None:
+    """Which type checkers do not take for sequences."""
+    hint = get_type_hints(getattr(Predictor, method))[name]
+    assert Iterable in {get_origin(one) for one in (hint, *get_args(hint))}
 
 
 def test_whitened_vectors_under_autocast(pretrained: Path, tmp_path: Path) -> None:

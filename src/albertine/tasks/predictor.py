@@ -255,7 +255,7 @@ class Predictor:
 
     def fill_mask_all(
         self,
-        texts: Sequence[str],
+        texts: Iterable[str],
         *,
         top_k: int | Sequence[int] = 5,
         among: Sequence[Collection[int] | None] | None = None,
@@ -274,7 +274,7 @@ class Predictor:
         self.cut += cut
         return found
 
-    def sentence_order(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+    def sentence_order(self, pairs: Iterable[tuple[str, str]]) -> list[float]:
         """Probability that the first passage of each pair really comes before the second; of a model trained
         with next-sentence prediction, that the second follows the first at all."""
         model = self._whole("tell which passage comes first")
@@ -284,7 +284,7 @@ class Predictor:
         self.cut += cut
         return chances
 
-    def classify(self, texts: str | Sequence[str | tuple[str, str]]) -> list[dict[str, float]]:
+    def classify(self, texts: str | Iterable[str | tuple[str, str]]) -> list[dict[str, float]]:
         """For every text or pair the probability of each class, in the order of the classes; of a model that
         gives a score `{"score": value}`.
 
@@ -332,7 +332,7 @@ class Predictor:
         """
         return self.tag_all([text])[0]
 
-    def tag_all(self, texts: Sequence[str]) -> list[list[Entity]]:
+    def tag_all(self, texts: Iterable[str]) -> list[list[Entity]]:
         """As `tag`, of many texts at once."""
         family = self.made_to("tag")
         examples = [Example(str(i), text, None, None, "") for i, text in enumerate(texts_of(texts))]
@@ -346,7 +346,7 @@ class Predictor:
         """
         return self.relate_all([text])[0]
 
-    def relate_all(self, texts: Sequence[str]) -> list[list[Relation]]:
+    def relate_all(self, texts: Iterable[str]) -> list[list[Relation]]:
         """As `relate`, of many texts at once."""
         self.made_to("relate")
         examples = [Example(str(i), text, None, None, "") for i, text in enumerate(texts_of(texts))]
@@ -362,7 +362,7 @@ class Predictor:
         """
         return self.likely_spans([(question, passage)])[0].best(self.threshold)
 
-    def likely_spans(self, asked: Sequence[tuple[str, str]]) -> list[LikelySpans]:
+    def likely_spans(self, asked: Iterable[tuple[str, str]]) -> list[LikelySpans]:
         """The likeliest spans of the passage of every (question, passage), and how likely it is that it does
         not answer the question. Raises as `answer`."""
         self.made_to("answer")
@@ -390,7 +390,7 @@ class Predictor:
         return TextEmbedder(self.model, self.tokenizer, how_of(self._folder, self._path), whitening)
 
     def embed(
-        self, texts: str | Sequence[str], *, pooling: Pooling | None = None, normalize: bool | None = None
+        self, texts: str | Iterable[str], *, pooling: Pooling | None = None, normalize: bool | None = None
     ) -> NDArray[np.float32]:
         """The vectors of texts, float32 (texts, H), in their order.
 
@@ -406,7 +406,7 @@ class Predictor:
         return found.vectors
 
     def similarity(
-        self, a: Sequence[str], b: Sequence[str], *, pooling: Pooling | None = None
+        self, a: Iterable[str], b: Iterable[str], *, pooling: Pooling | None = None
     ) -> NDArray[np.float32]:
         """The cosine of the vector of every text of `a` with that of every text of `b`, (a, b)."""
         return cosines(self.embed(a, pooling=pooling), self.embed(b, pooling=pooling))
@@ -467,7 +467,7 @@ class Predictor:
     def read(
         self,
         question: str,
-        passages: str | Sequence[str],
+        passages: str | Iterable[str],
         *,
         search: Search | None = None,
         extract: bool = True,
