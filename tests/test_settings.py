@@ -318,6 +318,13 @@ def test_yaml_that_cannot_be_read_is_one_message(text: str, tmp_path: Path) -> N
         read_yaml(tmp_path / "a.yaml")
 
 
+def test_a_name_that_no_folder_can_have_is_refused() -> None:
+    """Kills: a traceback of the first look into the folder."""
+    load(PretrainingSettings, None, [*PRETRAIN, f"name={'字' * 85}"])
+    with pytest.raises(SettingsError, match=r"`name`: has 256 bytes; .* may have 255"):
+        load(PretrainingSettings, None, [*PRETRAIN, f"name={'字' * 85}x"])
+
+
 def test_text_in_quotes_that_is_no_yaml_is_text() -> None:
     for word in ('"\\U00110000"', '"\\UFFFFFFFF"'):
         with pytest.raises(SettingsError, match="one line without slashes"):

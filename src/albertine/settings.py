@@ -25,6 +25,8 @@ from albertine.released import released_or
 MAX_BYTES = 1_000_000
 WIDTH = 100
 """Of comments."""
+LONGEST_NAME = 255
+"""Bytes of the name of a file or folder, on Linux and macOS."""
 SHORT = {"lr": "learning_rate", "bs": "batch_size", "wd": "weight_decay"}
 """What people call settings elsewhere."""
 
@@ -78,6 +80,8 @@ class RunSettings(Settings):
                 f"{name!a} has {odd[0]!a} in it; a run is one folder, so its name is one line without "
                 "slashes; `output` says where it lies"
             )
+        if (size := len(os.fsencode(name))) > LONGEST_NAME:
+            raise ValueError(f"has {size} bytes; the name of a folder may have {LONGEST_NAME}")
         return name
 
     @property
