@@ -24,6 +24,7 @@ from transformers.pipelines import SUPPORTED_TASKS
 
 import albertine
 from albertine.cli.app import run
+from albertine.errors import ModelError
 from albertine.export.opened import opened
 from albertine.interop.exported_folder import ExportedFolder
 from albertine.interop.heads import Kind, Task, head_config, read_classifier
@@ -216,6 +217,40 @@ def test_cross_encoders(
         exported = ExportedFolder(found.model.config, opened(where).config, shapes)
         assert read_classifier(exported, where).sigmoid == squashed
         assert exported.config["albertine"].get("sigmoid", False) == squashed
+
+
+@pytest.mark.parametrize("function", [IDENTITY, SIGMOID])
+def test_a_cross_encoder_as_sentence_transformers_saves_it(
+    function: str, tokenizers: dict[str, Tokenizer], tmp_path: Path
+) -> None:
+    """Whose function stands in a file of its own since version 6. Kills: that file unread, here or by a
+    copy; a function or a prompt that is passed over."""
+    from sentence_transformers import CrossEncoder
+
+    ours, folder = tokenizers["zh"], tmp_path / "m"
+    told = folder / "config_sentence_transformers.json"
+    head = Classifier(encoder("bert", ours, {"pooler"}), 1, seed=2).eval()
+    tuned(tmp_path / "first", ours, head, "classify", ("score",), "score")
+    named = torch.nn.Identity() if function == IDENTITY else torch.nn.Sigmoid()
+    CrossEncoder(str(tmp_path / "first"), device="cpu", activation_fn=named).save(str(folder))
+    config = json.loads((folder / "config.json").read_text())
+    for name in ("albertine", *NAMED["regression"]):  # those of a stranger
+        config.pop(name, None)
+    (folder / "config.json").write_text(json.dumps(config))
+    pairs = [*zip(TEXTS["zh"], TEXTS["zh"][::-1], strict=True)]
+    wanted = CrossEncoder(str(folder), device="cpu").predict(pairs)
+    assert run(["convert", str(folder), str(tmp_path / "copy"), "--to", "albertine"]) == 0
+    for where in (folder, tmp_path / "copy"):
+        scores = Predictor(where, precision="float32").classify(pairs)
+        assert [row["score"] for row in scores] == pytest.approx(wanted, abs=BOUND)
+    said = json.loads(told.read_text())
+    for changed, message in (
+        ({"activation_fn": "torch.nn.modules.activation.Tanh"}, "tells its score by Tanh"),
+        ({"default_prompt_name": "query"}, "puts the prompt `query` before texts"),
+    ):
+        told.write_text(json.dumps(said | changed))
+        with pytest.raises(ModelError, match=message):
+            Predictor(folder, precision="float32").classify(pairs)
 
 
 def test_zero_shot_classification(tokenizers: dict[str, Tokenizer], tmp_path: Path) -> None:

@@ -270,6 +270,8 @@ def read_classifier(folder: Described, where: object) -> ClassifierHead:
                 remedy='If they are classes, write "problem_type": "single_label_classification" into its '
                 "config.json",
             )
+    if kind == "score":
+        _refuse_other_scores(folder.config, where)
     pairs = our_flags(folder.config).get("pairs")
     return ClassifierHead(
         bias[0],
@@ -314,8 +316,32 @@ def _squashed(tree: Mapping[str, Any]) -> bool:
     where it names nothing and no regression either, as transformers and sentence-transformers do."""
     if isinstance(told := our_flags(tree).get("sigmoid"), bool):
         return told
+    if (named := _function(tree)) is not None:
+        return named == "Sigmoid"
+    return tree.get("problem_type") != _PROBLEMS["score"]
+
+
+def _function(tree: Mapping[str, Any]) -> str | None:
+    """The function that a cross-encoder applies to its score; None where it names none of torch's, since
+    sentence-transformers trusts no others."""
     new, old = (tree.get(key) for key in CROSS_ENCODER)
     named = new["activation_fn"] if isinstance(new, dict) and "activation_fn" in new else old
-    if isinstance(named, str) and named.startswith("torch."):  # others are not trusted there
-        return named.endswith(".Sigmoid")
-    return tree.get("problem_type") != _PROBLEMS["score"]
+    trusted = isinstance(named, str) and named.startswith("torch.")
+    return str(named).rpartition(".")[2] if trusted else None
+
+
+def _refuse_other_scores(tree: Mapping[str, Any], where: object) -> None:
+    """Refuse a cross-encoder whose score would be another than sentence-transformers tells.
+
+    Raises:
+        ModelError: it applies another function than the sigmoid, or puts a prompt before texts.
+    """
+    named, said = _function(tree), tree.get(CROSS_ENCODER[0])
+    if named not in (None, "Identity", "Sigmoid"):
+        raise ModelError(f"tells its score by {named}; known are Identity and Sigmoid", where=where)
+    if isinstance(said, dict) and (prompt := said.get("default_prompt_name")) is not None:
+        raise ModelError(
+            f"puts the prompt `{prompt}` before texts",
+            where=where,
+            remedy="Set default_prompt_name to null where it stands, and write the prompt into the texts",
+        )

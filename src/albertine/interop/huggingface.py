@@ -47,6 +47,7 @@ from albertine.interop.model_files import checkpoint_in
 from albertine.interop.model_folder import ModelFolder as ModelFolder
 from albertine.interop.positions import sinusoids
 from albertine.interop.savable import SavableTokenizer, check_finite, parameters_of, plain_model, plain_state
+from albertine.interop.sentence_transformers import with_cross_encoder
 from albertine.interop.weights import OpenWeights, open_weights, read_json, refuse_adapter, refuse_keras
 from albertine.interop.writing import write_folder
 from albertine.interop.xlnet import attention_type
@@ -86,8 +87,7 @@ def read_folder(folder: str | Path) -> ModelFolder:
     if (prefix := checkpoint_in(folder)) is not None:
         return read_checkpoint(folder, prefix)
     refuse_keras(folder)
-    refuse_adapter(folder)
-    tree = read_json(folder / "config.json")
+    tree = folder_config(folder)
     kind, config = encoder_in(tree, folder / "config.json")
     with open_weights(folder) as weights:
         try:
@@ -97,7 +97,8 @@ def read_folder(folder: str | Path) -> ModelFolder:
 
 
 def folder_config(folder: Path) -> dict[str, Any]:
-    """The config.json of a model folder, or what it would be for a checkpoint of TensorFlow.
+    """The config.json of a model folder, with what a cross-encoder says in another file; or what it would be
+    for a checkpoint of TensorFlow.
 
     Raises:
         ModelError: neither is there, or damaged; or an adapter is.
@@ -105,7 +106,7 @@ def folder_config(folder: Path) -> dict[str, Any]:
     if (prefix := checkpoint_in(folder)) is not None:
         return told_config(folder, prefix)
     refuse_adapter(folder)
-    return read_json(folder / "config.json")
+    return with_cross_encoder(read_json(folder / "config.json"), folder)
 
 
 def _assemble(

@@ -144,6 +144,16 @@ def read_vectors(folder: Path, *, last: bool = False) -> Vectors:
     return Vectors(pooling, "Normalize" in kinds, _length(folder, told), told.get("do_lower_case") is True)
 
 
+def with_cross_encoder(tree: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The config.json of a folder with what sentence-transformers says of a cross-encoder, since version 6
+    in a file of its own: its function and its prompt, under the name that they had in config.json before."""
+    said = _object(folder / PROMPTS)
+    if said.get("model_type") != "CrossEncoder":
+        return tree
+    told = {name: said[name] for name in ("activation_fn", "default_prompt_name") if said.get(name)}
+    return tree | {"sentence_transformers": told} if told else tree
+
+
 def vector_files(folder: Path, *, same_weights: bool = True, last: bool = False) -> dict[str, bytes]:
     """The files by which a folder says how it makes vectors, for what its model becomes.
 
