@@ -224,7 +224,7 @@ def test_a_cross_encoder_as_sentence_transformers_saves_it(
     function: str, tokenizers: dict[str, Tokenizer], tmp_path: Path
 ) -> None:
     """Whose function stands in a file of its own since version 6. Kills: that file unread, here or by a
-    copy; a function or a prompt that is passed over."""
+    copy; a function or a prompt that is passed over; texts that are read further than they are there."""
     from sentence_transformers import CrossEncoder
 
     ours, folder = tokenizers["zh"], tmp_path / "m"
@@ -232,17 +232,19 @@ def test_a_cross_encoder_as_sentence_transformers_saves_it(
     head = Classifier(encoder("bert", ours, {"pooler"}), 1, seed=2).eval()
     tuned(tmp_path / "first", ours, head, "classify", ("score",), "score")
     named = torch.nn.Identity() if function == IDENTITY else torch.nn.Sigmoid()
-    CrossEncoder(str(tmp_path / "first"), device="cpu", activation_fn=named).save(str(folder))
+    first = CrossEncoder(str(tmp_path / "first"), device="cpu", activation_fn=named, max_length=13)
+    first.save(str(folder))
     config = json.loads((folder / "config.json").read_text())
     for name in ("albertine", *NAMED["regression"]):  # those of a stranger
         config.pop(name, None)
     (folder / "config.json").write_text(json.dumps(config))
     pairs = [*zip(TEXTS["zh"], TEXTS["zh"][::-1], strict=True)]
     wanted = CrossEncoder(str(folder), device="cpu").predict(pairs)
-    assert run(["convert", str(folder), str(tmp_path / "copy"), "--to", "albertine"]) == 0
+    assert run(["convert", str(folder), str(tmp_path / "copy")]) == 0
     for where in (folder, tmp_path / "copy"):
         scores = Predictor(where, precision="float32").classify(pairs)
         assert [row["score"] for row in scores] == pytest.approx(wanted, abs=BOUND)
+        assert CrossEncoder(str(where), device="cpu").predict(pairs) == pytest.approx(wanted, abs=BOUND)
     said = json.loads(told.read_text())
     for changed, message in (
         ({"activation_fn": "torch.nn.modules.activation.Tanh"}, "tells its score by Tanh"),

@@ -146,12 +146,15 @@ def read_vectors(folder: Path, *, last: bool = False) -> Vectors:
 
 def with_cross_encoder(tree: dict[str, Any], folder: Path) -> dict[str, Any]:
     """The config.json of a folder with what sentence-transformers says of a cross-encoder, since version 6
-    in a file of its own: its function and its prompt, under the name that they had in config.json before."""
+    in other files: its function and its prompt, under the name that they had in config.json before, and how
+    many tokens it reads."""
     said = _object(folder / PROMPTS)
     if said.get("model_type") != "CrossEncoder":
         return tree
     told = {name: said[name] for name in ("activation_fn", "default_prompt_name") if said.get(name)}
-    return tree | {"sentence_transformers": told} if told else tree
+    length = _length(folder, _told(folder))
+    flags = ({} if length is None else {"max_length": length}) | our_flags(tree)
+    return tree | {"sentence_transformers": told, "albertine": flags}
 
 
 def vector_files(folder: Path, *, same_weights: bool = True, last: bool = False) -> dict[str, bytes]:
