@@ -14,6 +14,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 import albertine
 from albertine.errors import DataError, ModelError, SettingsError
@@ -28,6 +29,7 @@ from albertine.tasks.predictor import Predictor
 from albertine.text.load import load_tokenizer
 from albertine.training.progress import Reporter
 from tests import stand_in
+from tests.inference.exports import tuned
 from tests.toy import MODEL
 
 
@@ -178,6 +180,16 @@ def test_what_a_model_cannot_answer_is_said(folder: Path, tmp_path: Path) -> Non
         Predictor(tmp_path / "plain").fill_mask("[MASK]")
     with pytest.raises(ModelError, match="no sentence head"):
         Predictor(tmp_path / "plain").sentence_order([("a", "b")])
+
+
+def test_a_classifier_whose_pooler_is_not_there_is_refused(tmp_path: Path) -> None:
+    """As of transformers' RoFormer for choices, which looks at the last token. Kills: a message to whoever
+    builds a model."""
+    file = tuned("single", tmp_path / "m") / "model.safetensors"
+    save_file({name: x for name, x in load_file(file).items() if "pooler" not in name}, file)
+    with pytest.raises(ModelError, match="no pooler that it could look at") as caught:
+        Predictor(tmp_path / "m").classify("who")
+    assert caught.value.where == tmp_path / "m"
 
 
 def test_what_is_no_model_is_not_told_to_get_a_vocabulary(tmp_path: Path) -> None:

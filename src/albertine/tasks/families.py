@@ -14,7 +14,7 @@ from albertine.interop.huggingface_config import our_flags
 from albertine.interop.model_folder import Described, ModelFolder
 from albertine.settings import Settings
 from albertine.tasks.choice import Known, TaskChoice, is_of_own_files, named_or_file
-from albertine.tasks.family import Family, Settling, Tuned
+from albertine.tasks.family import Family, OneLayer, Settling, Tuned
 from albertine.tasks.registry import Dataset, described, listed
 from albertine.text.tokenizer import Tokenizer
 
@@ -176,10 +176,18 @@ def take_head(model: TaskModel, family: Family, folder: ModelFolder, where: Path
     """Give a model the head and the whitening of a folder, and its family what it settled.
 
     Raises:
-        ModelError: the head is not that of the family.
+        ModelError: the head is not that of the family, or looks at a pooler that is not there.
     """
     from albertine.tasks.whitened import take_whitening
 
+    pooled = isinstance(family, OneLayer) and family.pooling == "cls" and not family.per_token
+    if pooled and folder.model.pooler is None:
+        raise ModelError(
+            "has a classifier, and no pooler that it could look at",
+            where=where,
+            remedy="Its file is incomplete, or its head one of transformers that Albertine does not compute; "
+            "its encoder is read all the same: tune it with albertine finetune",
+        )
     model.load_head(folder.extra, where)
     take_whitening(model, where)
     recall(family, folder)
