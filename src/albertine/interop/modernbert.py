@@ -80,8 +80,11 @@ def _base(tree: Mapping[str, Any], depth: int, length: int) -> float:
 
 
 def _told_base(tree: Mapping[str, Any], kind: str) -> Any:
-    told = (tree.get("rope_parameters") or {}).get(kind) or {}
-    refuse_other(told, {"rope_type": "default"})
+    parameters = tree.get("rope_parameters") or {}
+    if not parameters.keys() <= _BASES.keys():
+        raise SettingsError(f"rope_parameters must tell {FULL} and {SLIDING} apart")
+    told = parameters.get(kind) or {}
+    refuse_other(told, {"rope_type": "default", "type": "default"})  # the second is its older name
     old, default = _BASES[kind]
     return told.get("rope_theta") or tree.get(old) or default
 
