@@ -160,6 +160,7 @@ PUBLISHED = {  # of answerdotai/ModernBERT-base, whose config.json is from befor
         ({"norm_bias": True}, "norm_bias `True`"),
         ({"decoder_bias": False}, "decoder_bias `False`"),
         ({"classifier_activation": "relu"}, "classifier_activation `relu`"),
+        ({"hidden_activation": "relu"}, "`gelu` and hidden_activation `relu` must be one"),
         ({"num_hidden_layers": 2, "layer_types": ["full_attention"] * 2}, "no place for"),
     ],
 )

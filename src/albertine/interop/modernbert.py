@@ -28,7 +28,8 @@ def read_modernbert(tree: Mapping[str, Any]) -> EncoderConfig:
     biases = ("norm_bias", "attention_bias", "mlp_bias", "classifier_bias")
     refuse_other(tree, dict.fromkeys(biases, False) | {"decoder_bias": True, "rope_scaling": None})
     act = tree.get("hidden_activation", "gelu")
-    refuse_other({"classifier_activation": "gelu"} | dict(tree), {"classifier_activation": act})
+    if (other := tree.get("classifier_activation", "gelu")) != act:
+        raise SettingsError(f"classifier_activation `{other}` and hidden_activation `{act}` must be one")
     flags, hidden = our_flags(tree), number(tree, "hidden_size")
     depth, length = number(tree, "num_hidden_layers", MAX_DEPTH), tree.get("max_position_embeddings", 8192)
     return EncoderConfig(
