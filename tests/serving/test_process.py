@@ -185,6 +185,9 @@ def test_who_closes_the_connection_is_told_that_the_body_was_too_large(folder: F
         for _ in range(2):
             status, told = ask(url, "/embed", {"inputs": "a" * 40_000_000})
             assert status == 413 and told["code"] == "body_too_large"
+        with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as old:
+            old.sendall(b"POST /embed HTTP/1.0\r\nContent-Length: 40000000\r\n\r\n" + b"a" * 40_000_000)
+            assert old.recv(100).startswith(b"HTTP/1.1 413 ")
 
 
 def test_more_clients_than_files_may_be_open_are_told_of_once(folder: Folders) -> None:

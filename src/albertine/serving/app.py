@@ -187,13 +187,15 @@ def _posted(service: Service, answer: Answer) -> Callable[[Request], Awaitable[R
 async def _body(request: Request, limits: ServingLimits) -> bytes:
     """The bytes of a body. Raises as `read_body`.
 
-    Who asked for the connection to be closed, as urllib does, is heard out before it is refused, for as long
-    as a body may take: a socket that is closed while bytes still come is reset, and the answer is lost.
+    Whose connection is closed behind the answer, as urllib asks and HTTP/1.0 means, is heard out before it is
+    refused, for as long as a body may take: a socket that is closed while bytes still come is reset, and the
+    answer is lost.
     """
     try:
         return await read_body(request.stream(), request.headers, limits)
     except Refusal as refusal:
-        closes = request.headers.get("connection", "").lower() == "close"
+        told = request.headers.get("connection", "").lower()
+        closes = "close" in told or request.scope["http_version"] == "1.0"
         sends = "expect" not in request.headers  # who expects a word of ours sends nothing before it
         if closes and sends and refusal.code != "slow_body":
             with suppress(TimeoutError):
