@@ -174,6 +174,14 @@ class Seen(Exception):
     """What was looked for was seen."""
 
 
+@pytest.mark.parametrize("setting", [{"soft": 0.5}, {"temperature": 5.0}])
+def test_weights_of_a_teacher_that_nobody_named_are_refused(tune: Tune, setting: dict[str, float]) -> None:
+    (name,) = setting
+    with pytest.raises(SettingsError, match=f"training.{name} is of what training.teacher says"):
+        tune(name="alone", training=setting)
+    assert tune(name="alone", training={"soft": 1.0, "temperature": 2.0}).training.teacher is None
+
+
 def test_what_a_teacher_says_weighs_as_much_as_was_said(
     tune: Tune, tuned: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
