@@ -113,7 +113,7 @@ def _lengths(config: EncoderConfig, asked: list[int] | None) -> tuple[int, ...]:
 def _model(
     name: str, config: EncoderConfig, copies: Copies | None, lengths: tuple[int, ...], json: bool
 ) -> None:
-    from albertine.analysis.parameters import report
+    from albertine.analysis.parameters import MASKED_SHARE, report
     from albertine.model.plan import sharing_in_words
 
     found = report(config, lengths)
@@ -141,6 +141,10 @@ def _model(
         for n in found.training_flops
     ]
     show.table(("per token", "training", "inference"), flops)
+    typer.echo(
+        f"In training {MASKED_SHARE:.0%} of the tokens are predicted, as masked words; "
+        "causal runs predict all."
+    )
     if config.halts:
         typer.echo("Operations are those of a token that takes every step.")
     if config.solves:
