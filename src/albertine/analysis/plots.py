@@ -77,7 +77,7 @@ def save_curves(
         for name, level in (levels or {}).items():
             axes.axhline(level, label=shown(name), color="#777777", lw=1.0, ls="--")
         if all(float(at).is_integer() for points in curves.values() for at, _ in points):
-            axes.xaxis.get_major_locator().set_params(integer=True)  # no half steps or depths
+            axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)  # no half steps
         axes.set(xlabel=x, ylabel=y)
         axes.grid(color="#dddddd", lw=0.6)
         if curves or levels:
