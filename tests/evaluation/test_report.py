@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,17 @@ def test_chinese_classes_are_drawn_or_numbered(tmp_path: Path) -> None:
     drawn = legible(labels)
     assert drawn in ({"财经": "财经", "体育": "体育"}, {"财经": "#1", "体育": "#2"})
     assert ("In the picture: #1 财经, #2 体育." in text) == (drawn["财经"] == "#1")
+
+
+def test_long_names_leave_a_picture_its_room(tmp_path: Path) -> None:
+    """They pushed the matrix out of it, and were cut off so that all read alike."""
+    pytest.importorskip("matplotlib")
+    labels = tuple(f"{word}, in a name that goes on and on and on and on" for word in ("fine", "poor"))
+    rows = [line(0, labels[0], labels[1], 0.8, labels), line(1, labels[1], labels[1], 0.7, labels)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # matplotlib says that there is no room
+        report = write_report(tmp_path / "report", "toy", {"toy": [made(tmp_path / "toy", 0.5, rows)]})
+    assert f"In the picture: #1 {labels[0]}, #2 {labels[1]}." in report.read_text()
 
 
 def test_names_are_no_formulas(tmp_path: Path) -> None:

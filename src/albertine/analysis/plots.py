@@ -13,6 +13,7 @@ from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unicodedata import east_asian_width
 
 from albertine.errors import RunError, SettingsError
 
@@ -20,6 +21,8 @@ Curve = Sequence[tuple[float, float]]
 """Points (x, y) in order of x."""
 
 COLOURS = ("#1f5fa8", "#c8501e", "#3a7d44", "#7a4d9e", "#8a6d1b")
+LONGEST = 32
+"""Columns of a name that is drawn; a Chinese character has two."""
 _STROKES = ("-", "--", "-.", ":")  # where there are more curves than colours
 _DOTS = (
     (0x01, 0x08),
@@ -164,12 +167,20 @@ def shown(text: str) -> str:
 
 
 def legible(names: Sequence[str]) -> dict[str, str]:
-    """What stands for each name in a picture: the name, or #1, #2, ... where it cannot be drawn.
+    """What stands for each name in a picture: the name, or #1, #2, ... where it cannot be drawn, or would
+    leave the picture no room.
 
     Raises:
         RunError: matplotlib is not installed.
     """
-    return {name: f"#{i}" if _missing(name) else name for i, name in enumerate(names, 1)}
+    return {
+        name: f"#{i}" if _columns_of(name) > LONGEST or _missing(name) else name
+        for i, name in enumerate(names, 1)
+    }
+
+
+def _columns_of(name: str) -> int:
+    return sum(2 if east_asian_width(c) in "WF" else 1 for c in name)
 
 
 def _columns(points: Curve) -> tuple[list[float], list[float]]:
