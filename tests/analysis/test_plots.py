@@ -81,3 +81,13 @@ def test_no_half_steps_or_depths_stand_below_a_picture(drawn: list[Figure], tmp_
     *whole, parted = (figure.axes[0].get_xticks() for figure in drawn)
     assert all(at.is_integer() for ticks in whole for at in ticks)
     assert not all(at.is_integer() for at in parted)
+
+
+def test_the_names_of_many_curves_stand_beside_them(drawn: list[Figure], tmp_path: Path) -> None:
+    save_curves(tmp_path / "dev.png", {f"seed {i}": [(1, 0.1 * i), (2, 0.5)] for i in range(12)}, title="Dev")
+    (axes,) = drawn[0].axes
+    drawn[0].draw_without_rendering()
+    legend = axes.get_legend()
+    assert legend is not None
+    names, lines = legend.get_window_extent(), axes.get_window_extent()
+    assert names.x0 >= lines.x1 and names.x1 <= drawn[0].bbox.x1 and names.height <= drawn[0].bbox.height

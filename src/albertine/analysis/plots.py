@@ -83,7 +83,9 @@ def save_curves(
             axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)  # no half steps
         axes.set(xlabel=x, ylabel=y)
         axes.grid(color="#dddddd", lw=0.6)
-        if curves or levels:
+        if len(curves) > len(COLOURS):  # inside, so many names would lie on the lines
+            axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+        elif curves or levels:
             axes.legend(frameon=False)
     return path
 
