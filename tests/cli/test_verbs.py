@@ -14,6 +14,7 @@ import yaml
 
 from albertine.cli.app import run
 from albertine.cli.source import Source, Survey
+from albertine.evaluation.intervals import of_share
 from tests.cli.conftest import Command
 from tests.corpus.texts import content
 from tests.toy import RUN, demo_text
@@ -207,6 +208,8 @@ def test_score_tells_what_context_gains(albertine: Command, home: Path) -> None:
     assert f"{abs(words['context_gain']):.3f} nats {more} than without skill" in printed
     for text in ("nats per character", "pairs swapped", "A passage twice", "those kept"):
         assert text in printed
+    sure = of_share(copying["right"], copying["words"])  # of no word right in 40 not ± 0
+    assert f"(95% interval: {sure.low:.1%} to {sure.high:.1%})" in printed and sure.high > 0.05
 
 
 def test_score_of_a_single_prediction(albertine: Command, home: Path, tmp_path: Path) -> None:

@@ -183,8 +183,11 @@ def _print_reading(read: Mapping[str, Any]) -> None:
     }
     show.facts("Fixed words of the text, all [MASK]", known)
     if copying is not None:
+        from albertine.evaluation.intervals import of_share
+
+        sure = of_share(copying["right"], copying["words"])
         known = {
-            "right": f"{copying['right']:.1%} ± {100 * copying['standard_error']:.1f}",
+            "right": f"{copying['right']:.1%} (95% interval: {sure.low:.1%} to {sure.high:.1%})",
             "without the first copy": f"{copying['without_copy']:.1%} of {show.count(copying['words'])}",
         }
         show.facts("A passage twice, a word masked in the second", known)
