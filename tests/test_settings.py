@@ -329,3 +329,21 @@ def test_text_in_quotes_that_is_no_yaml_is_text() -> None:
     for word in ('"\\U00110000"', '"\\UFFFFFFFF"'):
         with pytest.raises(SettingsError, match="one line without slashes"):
             load(PretrainingSettings, None, [*PRETRAIN, f"name={word}"])
+
+
+@pytest.mark.parametrize("number", [".inf", "1e400", "-.inf", ".nan"])
+@pytest.mark.parametrize(
+    ("cls", "given", "key"),
+    [
+        (PretrainingSettings, PRETRAIN, "training.clip"),
+        (PretrainingSettings, PRETRAIN, "training.learning_rate"),
+        (PretrainingSettings, PRETRAIN, "model.change.initializer_range"),
+        (FinetuneSettings, TUNE, "training.clip"),
+    ],
+)
+def test_a_number_without_end_is_no_setting(
+    cls: type[Settings], given: list[str], key: str, number: str
+) -> None:
+    """The JSON of a checkpoint has none, so that a run ended with a traceback at its first one."""
+    with pytest.raises(SettingsError, match=rf"^`{key}`: input should be a finite number"):
+        load(cls, None, [*given, f"{key}={number}"])

@@ -32,7 +32,8 @@ SHORT = {"lr": "learning_rate", "bs": "batch_size", "wd": "weight_decay"}
 
 
 class Settings(BaseModel):
-    """Base of every settings class: immutable, an unknown key is an error, and `~` is the home folder.
+    """Base of every settings class: immutable, an unknown key is an error, numbers are finite, as in the JSON
+    of a checkpoint, and `~` is the home folder.
 
     A path whose name is not UTF-8 is refused, because settings are written as YAML and JSON.
 
@@ -42,7 +43,9 @@ class Settings(BaseModel):
 
     example: ClassVar[str | None] = None
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, defer_build=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, validate_default=True, defer_build=True, allow_inf_nan=False
+    )
 
     @field_validator("*")
     @classmethod
