@@ -406,6 +406,8 @@ def test_a_configuration_without_new_words_is_written_as_before() -> None:
         ({"norm": "both"}, "norm"),
         ({"positions": "rotary", "num_attention_heads": 8}, "even"),
         ({"positions": "rotary", "rotary_base": 1.0}, "base"),
+        ({"positions": "rotary", "rotary_base": float("nan")}, "finite base"),
+        ({"positions": "rotary", "rotary_base": float("inf")}, "finite base"),
         ({"type_vocab_size": -1}, "type_vocab_size"),
     ],
 )

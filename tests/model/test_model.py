@@ -252,6 +252,8 @@ def test_a_configuration_with_words_we_do_not_know_is_refused(odd, message):
         {"hidden_dropout_prob": 1.0},
         {"attention_probs_dropout_prob": float("nan")},
         {"layer_norm_eps": 0.0},
+        {"layer_norm_eps": float("inf")},
+        {"initializer_range": float("inf")},
         {"pad_token_id": 53},
         {"embedding_mapping": "never"},
     ],

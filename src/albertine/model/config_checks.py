@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import Any
 
 from albertine.errors import SettingsError
@@ -48,8 +49,9 @@ def check(config: Fields, choices: Mapping[str, tuple[str, ...]]) -> None:
     for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout_prob"):
         if not 0.0 <= config[name] < 1.0:
             raise SettingsError(f"{name} must be in [0, 1), got {config[name]}")
-    if not (config["initializer_range"] > 0 and config["layer_norm_eps"] > 0):
-        raise SettingsError("initializer_range and layer_norm_eps must be positive")
+    for name in ("initializer_range", "layer_norm_eps"):
+        if not 0 < config[name] < inf:
+            raise SettingsError(f"{name} must be positive and finite, got {config[name]}")
     _check_positions(config)
     _check_halting(config)
     if config["embedding_mapping"] == "words" and config["norm"] == "pre":
@@ -87,9 +89,9 @@ def _head_size(config: Fields) -> int:
 
 
 def _check_positions(config: Fields) -> None:
-    if config["positions"] == "rotary" and (config["rotary_base"] <= 1 or _head_size(config) % 2):
+    if config["positions"] == "rotary" and (not 1 < config["rotary_base"] < inf or _head_size(config) % 2):
         raise SettingsError(
-            "rotary positions need a base above 1 and heads of an even size, "
+            "rotary positions need a finite base above 1 and heads of an even size, "
             f"got {config['rotary_base']:g} and {_head_size(config)}"
         )
     if config["positions"] == "relative":
