@@ -381,6 +381,16 @@ def _yaml(text: str, name: str, read: Callable[[str], Any] = yaml.safe_load) -> 
         raise SettingsError(f"the value of `{name}`, `{text}`, is not readable as YAML") from error
 
 
+def unread(name: str, reader: str, usual: Any) -> SettingsError:
+    """That of a setting which was changed and which nothing in a run reads: whoever gave it believes that it
+    counts. `reader` is what would have to be set."""
+    return SettingsError(
+        f"belongs to {reader}, and nothing in this run reads it",
+        where=name,
+        remedy=f"Leave it out; over a recipe write {name}={usual}",
+    )
+
+
 def _no_options(cls: type[BaseModel], words: list[str]) -> None:
     """Tell what to write to a person who gives settings as options."""
     for word, following in zip_longest(words, words[1:], fillvalue=""):

@@ -17,6 +17,7 @@ from torch import Tensor
 from albertine.errors import CheckpointError, ModelError, SettingsError
 from albertine.interop.huggingface import load_model, save_model
 from albertine.layout import pack
+from albertine.settings import dump
 from albertine.tasks.answer import Answer
 from albertine.tasks.choose import Choose
 from albertine.tasks.classify import Classify
@@ -175,11 +176,17 @@ class Seen(Exception):
 
 
 @pytest.mark.parametrize("setting", [{"soft": 0.5}, {"temperature": 5.0}])
-def test_weights_of_a_teacher_that_nobody_named_are_refused(tune: Tune, setting: dict[str, float]) -> None:
+def test_a_run_does_not_begin_with_the_weight_of_a_teacher_that_nobody_named(
+    tune: Tune, setting: dict[str, float]
+) -> None:
     (name,) = setting
-    with pytest.raises(SettingsError, match=f"training.{name} is of what training.teacher says"):
-        tune(name="alone", training=setting)
-    assert tune(name="alone", training={"soft": 1.0, "temperature": 2.0}).training.teacher is None
+    alone = tune(name="alone", training={"steps": 1, **setting})
+    with pytest.raises(SettingsError, match=r"belongs to training\.teacher, and nothing") as refused:
+        run(alone)
+    assert refused.value.where == f"training.{name}" and not alone.folder.exists()
+    alone.folder.mkdir()
+    (alone.folder / "settings.yaml").write_text(dump(alone))  # of one that began before
+    assert (run(alone) / "best").is_dir()
 
 
 def test_what_a_teacher_says_weighs_as_much_as_was_said(

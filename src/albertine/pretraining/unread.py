@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from albertine.errors import SettingsError
 from albertine.model.config import EncoderConfig
 from albertine.model.presets import preset
 from albertine.pretraining.settings import ObjectiveChoice, PretrainingSettings, TrainingChoice
+from albertine.settings import unread
 
 
 def check_read(settings: PretrainingSettings, config: EncoderConfig) -> None:
@@ -35,8 +35,4 @@ def check_read(settings: PretrainingSettings, config: EncoderConfig) -> None:
     for part, name, is_read, reader in read_by:
         given, usual = (getattr(where, name) for where in parts[part])
         if not is_read and given not in (None, usual):
-            raise SettingsError(
-                f"belongs to {reader}, and nothing in this run reads it",
-                where=f"{part}.{name}",
-                remedy=f"Leave it out; over a recipe write {part}.{name}={usual}",
-            )
+            raise unread(f"{part}.{name}", reader, usual)

@@ -31,7 +31,7 @@ from albertine.model.config import Looked
 from albertine.model.digest import tensor_bytes
 from albertine.model.task_model import Classifier, TaskModel, WhitenedEmbedder
 from albertine.objectives.equilibrium import Passes
-from albertine.settings import absolute, dump
+from albertine.settings import absolute, dump, unread
 from albertine.tasks.batches import TaskBatches
 from albertine.tasks.choice import PooledTask, TaskChoice
 from albertine.tasks.classify import Classify
@@ -43,7 +43,7 @@ from albertine.tasks.families import take_head
 from albertine.tasks.family import Family, OneLayer, Poll, Settling, loss
 from albertine.tasks.judge import Split, judged
 from albertine.tasks.record import Made, check_finished, finished, remember, remembered, stamp
-from albertine.tasks.settings import FinetuneSettings
+from albertine.tasks.settings import FinetuneSettings, TuningChoice
 from albertine.tasks.sources import Data
 from albertine.tasks.start import embedding_rate, first_encoder, open_encoder, rates, start_notes
 from albertine.tasks.taught import TaskTeacher, open_task_teacher
@@ -146,9 +146,19 @@ def finetune(
             made = Made(stamped, _fingerprint(settings, model, tokenizer, data, teacher))
             if resume in ("auto", "never") and (record := finished(folder.path)) is not None:
                 return _score_anew(settings, folder, model, data, world, made, record, resume)
+            if not folder.settings.is_file():  # a run that began when this was passed over goes on
+                _check_read(settings.training)
             if _whitens(settings, model):
                 whiten(cast("Classifier | WhitenedEmbedder", model), data.train)
             return _run(settings, folder, model, tokenizer, data, teacher, world, made, resume, reporter)
+
+
+def _check_read(training: TuningChoice) -> None:
+    """Raises SettingsError for weights of a teacher that nobody named."""
+    for name in ("soft", "temperature"):
+        usual = TuningChoice.model_fields[name].default
+        if training.teacher is None and getattr(training, name) != usual:
+            raise unread(f"training.{name}", "training.teacher", usual)
 
 
 def _run(

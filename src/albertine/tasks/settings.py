@@ -111,16 +111,6 @@ class TuningChoice(Computing):
     )
     clip: float | None = Field(1.0, gt=0, description="most length of the gradient; none: any")
 
-    @model_validator(mode="after")
-    def _a_teacher_is_weighed(self) -> TuningChoice:
-        for name in ("soft", "temperature"):
-            if self.teacher is None and getattr(self, name) != TuningChoice.model_fields[name].default:
-                raise ValueError(
-                    f"training.{name} is of what training.teacher says, and there is none; name one, or "
-                    "leave it out"
-                )
-        return self
-
     def rate(self, hidden_size: int) -> float:
         """The peak learning rate: given, or by the optimizer and the width of the model."""
         if self.learning_rate is not None:
