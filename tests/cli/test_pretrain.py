@@ -87,6 +87,22 @@ def test_a_dry_run_knows_which_presets_there_are(albertine: Command) -> None:
     assert told.err == "albertine: there is no preset `albert-base-v3`. Did you mean `albert-base-v2`?\n"
 
 
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("model.sharing=13", "model.sharing: 13 groups want as many depths, and the encoder has 12"),
+        ("objective.max_length=600", "objective.max_length 600 is more than the 512 positions"),
+        ("model.change.type_vocab_size=1", "model.change.type_vocab_size is 1"),
+        ("stages=[{begin: 0, depth: 13}]", "stages: number 1 computes 13 depths, and the encoder has 12"),
+        ("training.decay=0.5", "training.decay: belongs to training.schedule=wsd"),
+    ],
+)
+def test_a_dry_run_refuses_what_the_run_would(albertine: Command, setting: str, says: str) -> None:
+    words = ("name=toy", "corpus=c", "training.steps=1", "model.preset=albert-base-v2")
+    told = albertine("pretrain", "--dry-run", *words, setting)
+    assert told.code == 2 and told.out == "" and says in told.err
+
+
 @pytest.mark.parametrize("made_by", ["pieces", "jieba"])
 @pytest.mark.parametrize("whole", ["true", "false"])
 def test_words_that_are_not_hidden_whole_are_told_of(

@@ -74,6 +74,10 @@ def run(
     from albertine.training.launch import started, threads_each, together
 
     if dry_run:
+        if settings.model.preset is not None:
+            from albertine.pretraining.run import check_new_encoder
+
+            check_new_encoder(settings)
         typer.echo(explained(settings), nl=False)
         if settings.stages:
             from albertine.pretraining.stages import told

@@ -97,6 +97,29 @@ def check_streams(objective: ObjectiveChoice, config: EncoderConfig, tokenizer: 
         )
 
 
+def new_config(
+    settings: PretrainingSettings, vocab_size: int, tokenizer: Tokenizer | None = None
+) -> EncoderConfig:
+    """That of the encoder with new weights that a run begins with. Arguments as `first_model`.
+
+    Raises:
+        ModelError: the tokenizer lays texts out in a way that the encoder does not read.
+        SettingsError: as `encoder_config`; pairs, and one kind of segments.
+    """
+    choice, objective = settings.model, settings.objective
+    cls_last = tokenizer is not None and tokenizer.cls_last
+    config = encoder_config(choice, vocab_size, objective.max_length, cls_last=cls_last)
+    if tokenizer is not None:
+        check_tokenizer(config, tokenizer, f"model.preset {choice.preset}")
+    if objective.pairs != "none" and config.type_vocab_size == 1:
+        raise SettingsError(
+            "model.change.type_vocab_size is 1, and the two parts of a pair are two kinds of segments",
+            remedy="Set it to 2, or to 0 to tell no segments apart, or objective.pairs=none",
+        )
+    check_streams(objective, config, tokenizer)
+    return config
+
+
 def first_model(
     settings: PretrainingSettings, counts: NDArray[np.int64], tokenizer: Tokenizer | None = None
 ) -> Model:
@@ -114,16 +137,7 @@ def first_model(
     """
     choice, objective, vocab_size = settings.model, settings.objective, len(counts)
     if choice.start_from is None:
-        cls_last = tokenizer is not None and tokenizer.cls_last
-        config = encoder_config(choice, vocab_size, objective.max_length, cls_last=cls_last)
-        if tokenizer is not None:
-            check_tokenizer(config, tokenizer, f"model.preset {choice.preset}")
-        if objective.pairs != "none" and config.type_vocab_size == 1:
-            raise SettingsError(
-                "model.change.type_vocab_size is 1, and the two parts of a pair are two kinds of segments",
-                remedy="Set it to 2, or to 0 to tell no segments apart, or objective.pairs=none",
-            )
-        check_streams(objective, config, tokenizer)
+        config = new_config(settings, vocab_size, tokenizer)
         model = Model(config, heads_of(objective), seed=settings.seed)
         model.encoder.compute_as(settings.training)
         if choice.embeddings == "wide":

@@ -21,6 +21,7 @@ from albertine.interop.huggingface import load_model, save_model
 from albertine.interop.places import model_folder
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
+from albertine.model.presets import preset
 from albertine.objectives.baseline import BaselineScore
 from albertine.objectives.batch import PretrainingBatch
 from albertine.objectives.distillation import DistillationLosses
@@ -29,7 +30,7 @@ from albertine.objectives.stream_losses import StreamLoss
 from albertine.pretraining.branches import branching
 from albertine.pretraining.curves import draw
 from albertine.pretraining.data import PretrainingBatches, held_out_batches, predicted_counts
-from albertine.pretraining.first_model import first_model
+from albertine.pretraining.first_model import first_model, new_config
 from albertine.pretraining.held_out import judge, judge_streams
 from albertine.pretraining.losses import losses_of, parts_of_run
 from albertine.pretraining.no_skill import NoSkill
@@ -112,6 +113,19 @@ def pretrain(
                 check_read(settings, model.config)
             begin = partial(train, resume=resume, strict=strict, branch_from=branch_from)
             return _run(settings, folder, corpus, tokenizer, counts, model, teacher, world, begin, reporter)
+
+
+def check_new_encoder(settings: PretrainingSettings) -> None:
+    """Refuse, before there is a corpus, settings with which no run of a preset begins.
+
+    Raises:
+        SettingsError: values of the encoder, its stages or its objective do not fit together, or nothing
+            reads one.
+    """
+    assert settings.model.preset is not None
+    config = new_config(settings, preset(settings.model.preset).vocab_size)
+    check_depths(settings, config.num_hidden_layers)
+    check_read(settings, config)
 
 
 def _run(
