@@ -325,6 +325,13 @@ def test_a_name_that_no_folder_can_have_is_refused() -> None:
         load(PretrainingSettings, None, [*PRETRAIN, f"name={'字' * 85}x"])
 
 
+@pytest.mark.parametrize("encoding", ["gb18030", "utf-16"])
+def test_settings_that_are_not_utf8_are_told_to_be_saved_so(encoding: str, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("name: 评论\n", encoding=encoding)
+    with pytest.raises(SettingsError, match=r"a\.yaml: is not UTF-8 text\. Save it as UTF-8"):
+        read_yaml(tmp_path / "a.yaml")
+
+
 def test_text_in_quotes_that_is_no_yaml_is_text() -> None:
     for word in ('"\\U00110000"', '"\\UFFFFFFFF"'):
         with pytest.raises(SettingsError, match="one line without slashes"):

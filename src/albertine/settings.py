@@ -175,6 +175,8 @@ def read_yaml(path: Path, what: str = "settings file") -> dict[str, Any]:
             where=f"{path}, line {error.line}",
             remedy="Write it once, with what stands under both",
         ) from error
+    except UnicodeDecodeError as error:
+        raise SettingsError("is not UTF-8 text", where=path, remedy="Save it as UTF-8") from error
     except UNREADABLE as error:
         reason = " ".join(str(error).split())
         raise SettingsError(f"is not readable as YAML ({reason})", where=path) from error
