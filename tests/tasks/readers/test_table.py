@@ -202,6 +202,18 @@ def test_a_kind_of_task_is_named_where_there_are_settings(tmp_path: Path) -> Non
         assert ["task.kind=answers" in str(e.value) for e in (broken, lacking)] == [prefix == "task."] * 2
 
 
+def test_a_line_of_chinese_is_no_line_of_names_from_half_the_characters_on(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    for text, told in (
+        ("词汇阅读是关键，考研暴强识解词汇的五种方法", True),
+        ("评论内容（不少于二十个字，不要表情）", False),
+    ):
+        path.write_text(f"教育\t{text}\n教育\t很好\n", encoding="utf-8")
+        with pytest.raises(DataError) as error:
+            next(rows_of(path, prefix="task.")).get("2")
+        assert ("set task.header=false if its first line is a row" in str(error.value)) == told
+
+
 def test_nothing_is_said_of_the_header_line_where_it_is_one(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("body\tclass\na\tb\n")
     with pytest.raises(DataError) as error:

@@ -30,6 +30,7 @@ from albertine.tasks.readers.files import (
     whole,
 )
 from albertine.tasks.readers.values import check_names, kind_of_value, plain
+from albertine.text.formats import columns
 from albertine.text.lines import TextLines, encoding_of, head_text
 from albertine.text.streams import ByteStream
 
@@ -52,8 +53,9 @@ _FORMS: Mapping[str, TableForm] = {
 }
 _ROWS = 1024
 _DELIMITERS = ",;\t"
-_DATA = re.compile(r"\s*(?:[-+\d.,]+|.{41,})\s*", re.DOTALL)
-"""A field of a first line that is no name: a number, or words that go on."""
+_NUMBER = re.compile(r"\s*[-+\d.,]+\s*")
+_LONGEST_NAME = 40
+"""Columns of a field of a first line, in which Chinese characters have two; what is longer is no name."""
 _BEGIN, _NEXT = re.compile(r"\s*\[\s*(\])?"), re.compile(r"\s*(?:,\s*|(\]))")
 """Of a JSON list: what stands before its first element, and what between two; the group is its end."""
 
@@ -329,7 +331,7 @@ def _headed(
         return [], table, advice
     if header is True:
         names = check_names(first[1], f"{where}:{first[0]}")
-        if any(map(_DATA.fullmatch, names)):
+        if any(_NUMBER.fullmatch(name) or columns(name) > _LONGEST_NAME for name in names):
             how = "pass --no-header" if prefix == "--" else f"set {prefix}header=false"
             advice += f", or {how} if its first line is a row; they are then 1, 2, …"
         return names, table, advice
