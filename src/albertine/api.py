@@ -11,13 +11,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from inspect import Parameter, signature
-from numbers import Integral
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from albertine.arithmetic import InferencePrecision
-from albertine.errors import SettingsError, needs_torch
+from albertine.errors import SettingsError, check_whole, needs_torch
 from albertine.files import from_home
 from albertine.settings import RunSettings, merged, read_yaml, resolve
 from albertine.tasks.readers.values import plain
@@ -77,8 +76,8 @@ def prepare(
             remedy = f"Did you mean `{near[0]}`?" if near else f"Known are {', '.join(known)}"
             raise SettingsError(f"there is no option `{name}`", where="albertine.prepare", remedy=remedy)
     vocab_size, options = plain(vocab_size, "vocab_size"), plain(options, "albertine.prepare")
-    if not isinstance(vocab_size, int | None):
-        raise SettingsError(f"vocab_size is a whole number, not {vocab_size!r:.40}")
+    if vocab_size is not None:
+        check_whole("vocab_size", vocab_size, 1)
     paths = _paths(text)
     reading = {name: options.pop(name) for name in ("format", "text_field", "encoding") if name in options}
     return corpus_of(
@@ -265,8 +264,7 @@ def score(
     from albertine.pretraining.reading import reading
     from albertine.pretraining.scores import held_out_scores, open_pretrained, token_counts
 
-    if not isinstance(sequences, Integral) or sequences < 1:
-        raise SettingsError(f"sequences is a whole number from 1, not {sequences!r:.40}")
+    check_whole("sequences", sequences, 1)
     files = _paths(texts)
     folder = None if corpus is None else from_home(corpus)
     judged = open_pretrained(model, device=device, precision=precision)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from numbers import Integral
 from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -32,6 +33,12 @@ class AlbertineError(Exception):
 
 class SettingsError(AlbertineError):
     """Settings with unknown, contradictory or impossible values."""
+
+
+def check_whole(name: str, given: object, least: int) -> None:
+    """Raises SettingsError for what is no whole number from `least`; one of NumPy's is one."""
+    if not isinstance(given, Integral) or given < least:
+        raise SettingsError(f"{name} is a whole number from {least}, not {given!r:.40}")
 
 
 class InputError(AlbertineError, ValueError):

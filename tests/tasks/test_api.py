@@ -145,9 +145,9 @@ def test_text_to_a_pretrained_model(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ({"x": 1}, r"no option `x`. Known are text, .*kind.*workers"),
         ({"kind": "bpe"}, "no kind of vocabulary `bpe`. Known are sentencepiece, wordpiece, xlnet"),
         ({"kind": "wordpiece", "tokenizer": "albertine-mini-en"}, "a given tokenizer is not trained"),
-        ({"vocab_size": "60"}, "vocab_size is a whole number, not '60'"),
-        ({"tokenizer": "albertine-mini-en", "workers": "2"}, "workers is a whole number, not '2'"),
-        ({"tokenizer": "albertine-mini-en", "seed": None}, "seed is a whole number, not None"),
+        ({"vocab_size": "60"}, "vocab_size is a whole number from 1, not '60'"),
+        ({"tokenizer": "albertine-mini-en", "workers": "2"}, "workers is a whole number from 1, not '2'"),
+        ({"tokenizer": "albertine-mini-en", "seed": None}, "seed is a whole number from 0, not None"),
         ({"tokenizer": "albertine-mini-en", "held_out": "0.1"}, "held_out is a share .*, not '0.1'"),
     ):
         with monkeypatch.context() as patched, pytest.raises(SettingsError, match=message):

@@ -13,9 +13,9 @@ from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
-from unicodedata import east_asian_width
 
 from albertine.errors import RunError, SettingsError
+from albertine.text.formats import columns
 
 Curve = Sequence[tuple[float, float]]
 """Points (x, y) in order of x."""
@@ -176,13 +176,9 @@ def legible(names: Sequence[str]) -> dict[str, str]:
         RunError: matplotlib is not installed.
     """
     return {
-        name: f"#{i}" if _columns_of(name) > LONGEST or _missing(name) else name
+        name: f"#{i}" if columns(name) > LONGEST or _missing(name) else name
         for i, name in enumerate(names, 1)
     }
-
-
-def _columns_of(name: str) -> int:
-    return sum(2 if east_asian_width(c) in "WF" else 1 for c in name)
 
 
 def _columns(points: Curve) -> tuple[list[float], list[float]]:

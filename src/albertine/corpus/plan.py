@@ -14,7 +14,7 @@ from albertine import __version__
 from albertine.corpus.cutting import CutRules
 from albertine.corpus.encode import Words
 from albertine.corpus.manifest import FORMAT, NAME, load_manifest
-from albertine.errors import CorpusError, SettingsError
+from albertine.errors import CorpusError, SettingsError, check_whole
 from albertine.text.documents import list_files
 from albertine.text.sentences import RULES, Language
 from albertine.text.tokenizer import Tokenizer
@@ -39,18 +39,13 @@ class Options:
 
     def check(self) -> None:
         """Raises SettingsError for values that cannot be."""
-        numbers = {"workers": self.workers, "min_characters": self.rules.min_characters}
-        numbers |= {"shard_characters": self.rules.shard_characters, "seed": self.rules.seed}
-        for name, value in numbers.items():
-            if not isinstance(value, int):
-                raise SettingsError(f"{name} is a whole number, not {value!r:.40}")
-        if self.workers < 1:
-            raise SettingsError(f"workers must be at least 1, not {self.workers}")
+        check_whole("workers", self.workers, 1)
+        check_whole("shard_characters", self.rules.shard_characters, 1)
+        check_whole("min_characters", self.rules.min_characters, 0)
+        check_whole("seed", self.rules.seed, 0)
         share = self.rules.held_out
         if not isinstance(share, int | float) or not 0 <= share < 1:
             raise SettingsError(f"held_out is a share from 0 to below 1, not {share!r:.40}")
-        if self.rules.shard_characters < 1 or self.rules.min_characters < 0 or self.rules.seed < 0:
-            raise SettingsError("shard_characters must be positive, min_characters and seed not negative")
         if self.language not in ("en", "zh"):
             raise SettingsError(f"there are no sentence rules for `{self.language}`", remedy="Use en or zh")
         if self.words not in ("pieces", "jieba"):

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from numbers import Integral
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from albertine.errors import DataError, SettingsError
+from albertine.errors import DataError, SettingsError, check_whole
 from albertine.grouping import by_tokens
 from albertine.inference.chances import softmax
 from albertine.inference.exported import ExportedModel
@@ -91,8 +90,8 @@ def _check(counts: Sequence[int], choices: Sequence[object], texts: int) -> None
             raise SettingsError(
                 f"{name} has {len(given):,} parts for {texts:,} texts", remedy="Give one a text"
             )
-    if wrong := [count for count in counts if not isinstance(count, Integral) or count < 1]:
-        raise SettingsError(f"top_k is a whole number from 1, not {wrong[0]!r:.40}")
+    for count in counts:
+        check_whole("top_k", count, 1)
 
 
 def no_mask(text: str, length: int) -> DataError:

@@ -9,7 +9,6 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from functools import cached_property
-from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from albertine.arithmetic import InferencePrecision
-from albertine.errors import DataError, ModelError, SettingsError, without_torch
+from albertine.errors import DataError, ModelError, SettingsError, check_whole, without_torch
 from albertine.files import from_home
 from albertine.inference.chances import softmax
 from albertine.inference.embedding import TextEmbedder, cosines, how_of
@@ -226,10 +225,8 @@ class Predictor:
             ModelError: the folder holds no head of a task. DataError: a row is not what the task asks about.
             SettingsError: `top` is no number from 0.
         """
-        if not isinstance(top, Integral) or top < 0:
-            raise SettingsError(f"top is a whole number from 0, not {top!r:.40}")
-        family = self.family
-        fields = fields or family.fields
+        check_whole("top", top, 0)
+        family, fields = self.family, fields or self.family.fields
         if isinstance(family, Classify):
             family = replace(family, likeliest=max(top, family.likeliest))
         for chunk in chunks(rows, CHUNK):
@@ -267,8 +264,7 @@ class Predictor:
             among: for every text the ids of the only pieces to choose from, or None for all.
 
         Raises:
-            ModelError: the model guesses no words. DataError: a text has no [MASK]. SettingsError: `top_k` is
-                no number from 1, or it or `among` is not one for every text.
+            ModelError, DataError, SettingsError: as `guesses`.
         """
         found, cut = guesses(self.model, self.tokenizer, texts_of(texts), top_k, self._path, among)
         self.cut += cut
@@ -286,10 +282,7 @@ class Predictor:
 
     def classify(self, texts: str | Iterable[str | tuple[str, str]]) -> list[dict[str, float]]:
         """For every text or pair the probability of each class, in the order of the classes; of a model that
-        gives a score `{"score": value}`.
-
-        Raises:
-            ModelError: the model was not tuned to classify.
+        gives a score `{"score": value}`. Raises ModelError: the model was not tuned to classify.
         """
         family = self.made_to("classify")
         assert isinstance(family, Classify)
@@ -397,8 +390,7 @@ class Predictor:
         Any model can be asked. Texts longer than it reads lose tokens from their end; `cut` counts them.
 
         Args:
-            pooling: as in `model.pooling`; None: as the folder says, else whitened where it can be, else the
-                mean.
+            pooling: as in `model.pooling`; None: as the folder says, else whitened if it can be, else mean.
             normalize: whether vectors have length 1; None: as the folder says, else not.
         """
         found = self.embedder(texts_of(texts), pooling=pooling, normalize=normalize)
