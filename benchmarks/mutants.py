@@ -4473,6 +4473,324 @@ BESIDE = (
 )
 
 
+# Fuzzed settings, notebooks, Chinese files, servers and other people's models, pictures and figures.
+MANY_WAYS = (
+    M(
+        "bench/contest.py",
+        "list(reversed(seconds) if i % 2 else seconds)",
+        "list(seconds)",
+        "tests/bench/test_contest.py -k everyone_in_turn",
+    ),
+    M(
+        "settings.py",
+        "allow_inf_nan=False",
+        "allow_inf_nan=True",
+        "tests/test_settings.py -k number_without_end",
+    ),
+    M(
+        "model/config_checks.py",
+        'not 1 < config["rotary_base"] < inf',
+        'config["rotary_base"] <= 1',
+        "tests/model/test_choices.py -k impossible_choices",
+    ),
+    M(
+        "model/config_checks.py",
+        "if not 0 < config[name] < inf:",
+        "if not 0 < config[name]:",
+        "tests/model/test_model.py -k impossible_configurations",
+    ),
+    M(
+        "pretraining/unread.py",
+        "given not in (None, usual)",
+        "given is not None",
+        "tests/pretraining/test_what_settings_do.py -k nothing_in_it_reads",
+    ),
+    M(
+        "pretraining/run.py",
+        "if not folder.settings.is_file():",
+        "if True:",
+        "tests/pretraining/test_what_settings_do.py -k nothing_in_it_reads",
+    ),
+    M(
+        "pretraining/first_model.py",
+        "if sharing > depth:",
+        "if False:",
+        "tests/pretraining/test_settings.py -k impossible_encoders",
+    ),
+    M(
+        "pretraining/run.py",
+        "    check_depths(settings, config.num_hidden_layers)\n    check_read(settings, config)",
+        "    check_read(settings, config)",
+        "tests/cli/test_pretrain.py -k refuses_what_the_run_would",
+    ),
+    M(
+        "tasks/finetune.py",
+        "if training.teacher is None and getattr",
+        "if training.teacher is not None and getattr",
+        "tests/tasks/test_taught.py -k nobody_named",
+    ),
+    M(
+        "tasks/generate.py",
+        "the encoder knows {base.config.type_vocab_size} kinds",
+        "the encoder knows 1 kinds",
+        "tests/tasks/test_generate.py -k way_out",
+    ),
+    M(
+        "pretraining/student.py",
+        'where="model.student.sharing"',
+        'where="model.sharing"',
+        "tests/pretraining/test_distillation.py -k own_setting",
+    ),
+    M(
+        "training/resuming.py",
+        "return read_named(from_home(resume))",
+        "return read_named(Path(resume))",
+        "tests/tasks/test_api.py -k home",
+    ),
+    M(
+        "files.py",
+        "if not isinstance(path, str | os.PathLike):",
+        "if path is None:",
+        "tests/tasks/test_api.py -k no_path",
+    ),
+    M(
+        "api.py",
+        "return replace(result, folder=result.folder.absolute())",
+        "return replace(result, folder=result.folder)",
+        "tests/tasks/test_api.py -k another_working_folder",
+    ),
+    M(
+        "sklearn.py",
+        'if plain(one, f"y[{number}]") is None:',
+        "if one is None:",
+        "tests/tasks/test_sklearn.py -k missing_class",
+    ),
+    M(
+        "inference/masks.py",
+        'check_whole("top_k", count, 1)',
+        'check_whole("top_k", count, 0)',
+        "tests/tasks/test_predictor.py -k how_many_answers",
+    ),
+    M(
+        "tasks/given.py",
+        'return _no_text(part, f"{where}[{number}]", False)',
+        "return _no_text(part, where, False)",
+        "tests/tasks/test_predictor.py -k any_column",
+    ),
+    M(
+        "tasks/readers/memory.py",
+        "for row in [given] if isinstance(given, Mapping) else _records(given, name):",
+        "for row in [given]:",
+        "tests/tasks/readers/test_table.py -k every_format",
+    ),
+    M(
+        "api.py",
+        'plain(vocab_size, "vocab_size"), plain(options, "albertine.prepare")',
+        "vocab_size, options",
+        "tests/tasks/test_api.py -k pretrained_model",
+    ),
+    M(
+        "training/metrics.py",
+        "os.environ.pop(LOG_LEVEL, None)",
+        "pass",
+        "tests/training/test_metrics.py -k variable_of_the_program",
+    ),
+    M(
+        "text/tokenizer.py",
+        'isinstance(given, Mapping) or hasattr(given, "columns")',
+        "isinstance(given, Mapping)",
+        "tests/text/test_tokenizers.py -k no_list_of_texts",
+    ),
+    M(
+        "tasks/keeping.py",
+        "if found is None or isinstance(error, RunError):",
+        "if found is None:",
+        "tests/tasks/test_surroundings.py -k cannot_be_written_is_named",
+    ),
+    M(
+        "tasks/predictor.py",
+        "source = from_home(source)",
+        "source = Path(source)",
+        "tests/tasks/test_api.py -k home",
+    ),
+    M(
+        "settings.py",
+        ") > LONGEST_NAME:",
+        ") > LONGEST_NAME + 1:",
+        "tests/test_settings.py -k no_folder_can_have",
+    ),
+    M(
+        "text/lines.py",
+        '"[—‘’“”…\\u3000-\\u303f\\u4e00-\\u9fff\\uff01-\\uff5e]{2,}"',
+        '"[\\u4e00-\\u9fff]{2,}"',
+        "tests/text/test_documents.py -k full_width",
+    ),
+    M(
+        "tasks/readers/conll.py",
+        "if blank := _BLANK.fullmatch(line):",
+        "if (blank := _BLANK.fullmatch(line)) and False:",
+        "tests/tasks/readers/test_conll.py -k blank",
+    ),
+    M(
+        "tasks/readers/table.py",
+        'inner_marks=form == "json"',
+        "inner_marks=False",
+        "tests/tasks/readers/test_table.py -k mark_stays_in_a_text",
+    ),
+    M(
+        "text/lines.py",
+        'before = "\\n" if text.endswith("\\n") or (before == "\\n" and not text) else "-"',
+        'before = "\\n"',
+        "tests/tasks/readers/test_table.py -k block_of_a_file",
+    ),
+    M(
+        "cli/predict.py",
+        "show.cut(sum(predictor.cut for predictor in asked))",
+        "show.cut(0)",
+        "tests/cli/test_released.py -k longer_than",
+    ),
+    M(
+        "settings.py",
+        'raise SettingsError("is not UTF-8 text", where=path, remedy="Save it as UTF-8") from error',
+        'raise SettingsError("is not UTF-8 text", where=path) from error',
+        "tests/test_settings.py -k not_utf8",
+    ),
+    M(
+        "tasks/readers/table.py",
+        "columns(name) > _LONGEST_NAME",
+        "len(name) > _LONGEST_NAME",
+        "tests/tasks/readers/test_table.py -k line_of_chinese",
+    ),
+    M("tasks/tag.py", "number.get(tag, IGNORED)", "number[tag]", "tests/tasks/test_tag.py -k lack_the_o"),
+    M(
+        "serving/app.py",
+        'if closes and sends and refusal.code != "slow_body":',
+        "if False:",
+        "tests/serving/test_process.py -k closes_the_connection",
+    ),
+    M(
+        "serving/app.py",
+        '"close" in told or request.scope["http_version"] == "1.0"',
+        '"close" in told',
+        "tests/serving/test_process.py -k closes_the_connection",
+    ),
+    M(
+        "serving/app.py",
+        're.compile(r"[\\w.-]{1,64}", re.ASCII)',
+        're.compile(r"[\\w.-]{1,64}")',
+        "tests/serving/test_routes.py -k one_shape",
+    ),
+    M(
+        "serving/root.py",
+        'if "options" in body and "inputs" not in body:',
+        'if "options" in body:',
+        "tests/serving/test_routes.py -k options_beside",
+    ),
+    M(
+        "serving/server.py",
+        "elif now - self._full_told > TOLD_AGAIN:",
+        "else:",
+        "tests/serving/test_process.py -k more_clients",
+    ),
+    M(
+        "interop/keymap.py",
+        'return next(held, "").removesuffix(f"{base}.")',
+        'return ""',
+        "tests/interop/test_folders.py -k do_not_fit",
+    ),
+    M(
+        "interop/sentence_transformers.py",
+        'said.get("truncate_dim")',
+        'said.get("truncate")',
+        "tests/interop/test_sentence_transformers.py -k cannot_be_computed",
+    ),
+    M(
+        "interop/huggingface.py",
+        'return with_cross_encoder(read_json(folder / "config.json"), folder)',
+        'return read_json(folder / "config.json")',
+        "tests/interop/test_pipelines.py -k cross_encoder",
+    ),
+    M(
+        "interop/sentence_transformers.py",
+        '{} if length is None else {"max_length": length}',
+        "{}",
+        "tests/interop/test_pipelines.py -k cross_encoder",
+    ),
+    M(
+        "tasks/families.py",
+        "if pooled and folder.model.pooler is None:",
+        "if False:",
+        "tests/tasks/test_predictor.py -k pooler_is_not_there",
+    ),
+    M(
+        "interop/modernbert.py",
+        '{"rope_type": "default", "type": "default"}',
+        '{"rope_type": "default"}',
+        "tests/interop/test_modernbert.py -k cannot_be_computed",
+    ),
+    M(
+        "pretraining/run.py",
+        'masked_entropy=no_skill.scores.get("mask_loss"),',
+        "masked_entropy=None,",
+        "tests/pretraining/test_run.py -k context_gain",
+    ),
+    M(
+        "evaluation/minimal_pairs.py",
+        "own.var(ddof=1)",
+        "own.var()",
+        "tests/evaluation/test_suites.py -k standard_error",
+    ),
+    M(
+        "cli/score.py",
+        'of_share(copying["right"], copying["words"])',
+        'of_share(copying["without_copy"], copying["words"])',
+        "tests/cli/test_verbs.py -k context_gain",
+    ),
+    M(
+        "evaluation/stated.py",
+        'else f"{number:.2g}"',
+        'else f"{number:.2f}"',
+        "tests/evaluation/test_run_card.py -k of_seconds",
+    ),
+    M(
+        "analysis/plots.py",
+        "_STROKES[turn % len(_STROKES)]",
+        "_STROKES[0]",
+        "tests/analysis/test_plots.py -k told_apart",
+    ),
+    M(
+        "analysis/plots.py",
+        "if len(curves) > len(COLOURS):",
+        "if False:",
+        "tests/analysis/test_plots.py -k stand_beside",
+    ),
+    M(
+        "analysis/plots.py",
+        "set_params(integer=True, min_n_ticks=1)",
+        "set_params(integer=True)",
+        "tests/analysis/test_plots.py -k half_steps",
+    ),
+    M(
+        "analysis/plots.py",
+        "if columns(name) > LONGEST or _missing(name)",
+        "if _missing(name)",
+        "tests/evaluation/test_report.py -k leave_a_picture_its_room",
+    ),
+    M(
+        "training/progress.py",
+        "TimeElapsedColumn(table_column=Column(no_wrap=True)),",
+        "TimeElapsedColumn(),",
+        "tests/training/test_progress.py -k narrow",
+    ),
+    M(
+        "settings.py",
+        'if item["type"] == "tuple_type":',
+        'if item["type"] == "tuple":',
+        "tests/test_settings.py -k none_is_written",
+    ),
+)
+
+
 MUTANTS = (
     *TASKS,
     *INFERENCE,
@@ -4493,6 +4811,7 @@ MUTANTS = (
     *LATER,
     *AUDITED,
     *BESIDE,
+    *MANY_WAYS,
 )
 
 
