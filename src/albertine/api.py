@@ -210,6 +210,8 @@ def finetune(
     folder = from_home(str(output)) / str(name)
     files, kept = dict[str, Path | list[Path]](), list[KeptRows]()
     for split, rows in {"train": train, "dev": dev, "test": test}.items():
+        if rows is not None and split in (task or {}):
+            raise SettingsError(f"`{split}` stands in task too", remedy="Give it once")
         if isinstance(rows, list | tuple) and rows and all(isinstance(one, str | Path) for one in rows):
             files[split] = [Path(one) for one in rows]
         elif isinstance(rows, str | Path):

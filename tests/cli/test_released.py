@@ -13,7 +13,9 @@ import pytest
 import albertine
 from albertine import released
 from albertine.cli.given import model_and_texts
+from albertine.cli.predict import in_words
 from albertine.errors import ModelError
+from albertine.inference.masks import Guess
 from albertine.interop.places import model_folder
 from albertine.pretraining.scores import _settings_of_run
 from albertine.pretraining.settings import PretrainingSettings
@@ -49,6 +51,11 @@ def masks(line: str) -> list[list[str]]:
 
 def guessed(model: str, text: str) -> list[list[str]]:
     return [[guess.token for guess in mask] for mask in Predictor(model).fill_mask(text)]
+
+
+def test_a_guess_that_is_the_mark_of_a_word_alone_is_shown() -> None:
+    guesses = [Guess("▁the", 5, 0.5), Guess("▁", 7, 0.25), Guess("s", 9, 0.125)]
+    assert in_words(guesses) == "the 50 % · ▁ 25 % · s 12 %"
 
 
 def test_fill_mask_by_name(albertine: Command) -> None:

@@ -272,6 +272,18 @@ def test_a_name_with_the_signs_of_a_pattern(tuned: Path) -> None:
     assert facts_of(tuned.parent / "a[1]-seed-1").seeds == 2
 
 
+def test_runs_of_other_settings_are_no_seeds(tuned: Path) -> None:
+    """Kills: a median over what was learned at two rates."""
+    other = tuned.parent / "films-seed-2" / "settings.yaml"
+    settings = yaml.safe_load(other.read_text())
+    settings["watching"]["report"] = not settings["watching"].get("report")
+    other.write_text(yaml.safe_dump(settings))
+    assert facts_of(tuned).seeds == 2
+    settings["training"]["learning_rate"] = 0.25
+    other.write_text(yaml.safe_dump(settings))
+    assert facts_of(tuned).seeds == 1
+
+
 @pytest.mark.parametrize("beside", [True, False])
 def test_only_a_name_of_the_hub_is_a_base_model(
     beside: bool, tuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -227,6 +227,15 @@ def test_home_is_found_by_every_call(
     assert said["prediction"] in ("good", "bad")
 
 
+def test_rows_that_are_given_twice_are_refused(tables: dict[str, Path], tmp_path: Path) -> None:
+    task = {**TASK, "train": tables["dev"]}
+    with pytest.raises(SettingsError, match="`train` stands in task too"):
+        albertine.finetune(
+            "albertine-mini-en", output=tmp_path / "runs", train=rows(tables["train"]), task=task
+        )
+    assert not (tmp_path / "runs").exists()
+
+
 def test_what_is_no_path_is_refused_by_name(
     pretrained: Path, tables: dict[str, Path], tmp_path: Path
 ) -> None:

@@ -352,7 +352,7 @@ HEAD = "first,second,points,third\n"
     ("content", "task", "message"),
     [
         (HEAD + "a,b,6,c\n", {}, r"mine\.csv:2: `points` is 6, outside 1 to 5.*task\.similarity\.lowest"),
-        (HEAD + "a,b,nan,c\n", {}, r"mine\.csv:2: `points` is nan, outside"),
+        (HEAD + "a,b,nan,c\n", {}, r"mine\.csv:2: `points` is `nan`, not a number"),
         (HEAD + "a,b,1,c\na,b,good,c\n", {}, r"mine\.csv:3: `points` is `good`, not a number"),
         ("first,points\na,1\n", {}, r"mine\.csv:2: has no column `second`"),
         ("first,second\na,b\n", {}, r"mine\.csv:2: the training file has no scores"),

@@ -197,7 +197,7 @@ def test_what_cannot_be_opened(members: list[Path], tables: dict[str, Path], tmp
         open_run(members[0], ["task.folde=x"])
     dev = tmp_path / "dev.csv"
     dev.write_text(tables["dev"].read_text().replace("poor", "awful"))
-    with pytest.raises(DataError, match=r"has the class `awful`, which the model does not know.*fine, poor"):
+    with pytest.raises(DataError, match=r"has the class `awful`, which is not known.*fine, poor"):
         open_run(members[0], [f"task.dev={dev}", "task.test=null"])
     with pytest.raises(ModelError, match="was tuned to classify texts, and cannot answer from passages"):
         squad = {"data": [{"paragraphs": [{"context": "a", "qas": [_question()]}]}]}

@@ -415,6 +415,12 @@ WRONG: dict[str, tuple[str, bytes, dict[str, Any], str]] = {
         {"kind": "score"},
         r"a\.csv:2: `label` is `inf`, not a number",
     ),
+    "score with a comma": (
+        "a.csv",
+        b"text;label\na;4,5\n",
+        {"kind": "score"},
+        r"a\.csv:2: `label` is `4,5`, not a number\. Write decimals with a point",
+    ),
     "true score": (
         "a.jsonl",
         lines({"text": "a", "label": True}),

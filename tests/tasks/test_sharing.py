@@ -53,7 +53,7 @@ def test_convert_shares_and_tells(
         for block in model.encoder.attention
     ]
     mean = sum(weights) / 3
-    for depth, weight in enumerate(weights):
+    for depth, weight in enumerate(weights, 1):  # as in `info` and `analyze`
         told = next(line for line in lines if line[:1] == [str(depth)])
         assert float(told[1]) == pytest.approx(float((weight - mean).norm() / mean.norm()), abs=1e-4)
     ours = load_model(tmp_path / "one")

@@ -104,7 +104,7 @@ def test_a_row_is_named_by_its_place_in_memory(pretrained: Path, tmp_path: Path)
     with pytest.raises(DataError, match=r"^train: has only the class `x`"):
         tuned(pretrained, tmp_path, ROWS[:1])
     run = tuned(pretrained, tmp_path)
-    with pytest.raises(DataError, match=r"^test\[2\]: has the class `new`, which the model does not know"):
+    with pytest.raises(DataError, match=r"^test\[2\]: has the class `new`, which is not known"):
         albertine.evaluate(run.folder, file=[*ROWS[:2], {"text": "a", "label": "new"}])
 
 

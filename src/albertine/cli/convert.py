@@ -320,7 +320,7 @@ def _shared(model: Model, text: Packed | None) -> Model:
     apart = distances(model, shared)
     show.table(
         ("depth", *(part.replace("_", "-") for part in apart)),
-        [(str(d), *(f"{x:.4f}" for x in row)) for d, row in enumerate(zip(*apart.values(), strict=True))],
+        [(str(d), *(f"{x:.4f}" for x in row)) for d, row in enumerate(zip(*apart.values(), strict=True), 1)],
     )
     typer.echo("Distance from the mean over the mean's norm, in the Frobenius norm.")
     if text is not None:

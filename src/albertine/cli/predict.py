@@ -199,8 +199,10 @@ def _each(
 
 
 def in_words(guesses: list[Guess]) -> str:
-    """Candidates on one line, `the 21 % · his 9 %`, the mark of a word's beginning left out."""
-    return " · ".join(f"{guess.token.replace('▁', '')} {100 * guess.probability:.0f} %" for guess in guesses)
+    """Candidates on one line, `the 21 % · his 9 %`, the mark of a word's beginning left out where there is
+    more."""
+    shown = ((guess.token.replace("▁", "") or guess.token, guess.probability) for guess in guesses)
+    return " · ".join(f"{piece} {100 * probability:.0f} %" for piece, probability in shown)
 
 
 GROUP = "Ask a trained model: a folder, or a released one by its name."

@@ -148,7 +148,15 @@ def _seeds(own: Run) -> list[Run]:
         for folder in beside
         if (folder / RECORD).is_file() and without_seed(folder.name) == stem
     ]
-    return [one for one in runs if one.record.get("data") == own.record.get("data")]
+    told = _but_for_the_seed(own)
+    return [one for one in runs if _but_for_the_seed(one) == told]
+
+
+def _but_for_the_seed(run: Run) -> tuple[object, dict[str, Any]]:
+    """What a run learned from, and its settings."""
+    settings = read_yaml(run.folder / "settings.yaml") if (run.folder / "settings.yaml").is_file() else {}
+    own = {name: value for name, value in settings.items() if name not in ("name", "seed", "watching")}
+    return run.record.get("data"), own
 
 
 def _tuned_scores(run: Run, runs: Sequence[Run]) -> Iterator[Score]:

@@ -133,7 +133,7 @@ def check_known(
         if strange := sorted({*names_of(example)} - names):
             more = f" and {len(known) - SHOWN:,} others" if len(known) > SHOWN else ""
             raise DataError(
-                f"has the {what} `{strange[0]}`, which the model does not know",
+                f"has the {what} `{strange[0]}`, which is not known",
                 where=example.where,
                 remedy=f"Known: {', '.join(known[:SHOWN])}{more}",
             )

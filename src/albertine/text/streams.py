@@ -188,6 +188,9 @@ def unpack(stream: ByteStream, limits: Limits) -> ByteStream:
     promised = _SUFFIX.get(_suffix(stream.name))
     if promised and head and kind is None:
         raise DataError(f"is named {_suffix(stream.name)} but holds no {promised} data", where=stream.name)
+    if head.startswith(b"%PDF-"):
+        remedy = "Save its words as plain text in UTF-8"
+        raise DataError("is a PDF, which is not read", where=stream.name, remedy=remedy)
     if head.startswith((b"PK\x03\x04", b"7z\xbc\xaf", b"Rar!")):
         what, remedy = _OFFICE.get(_suffix(stream.name), ("a zip, 7z or rar archive", "Unpack it first"))
         raise DataError(f"is {what}, which is not read", where=stream.name, remedy=remedy)

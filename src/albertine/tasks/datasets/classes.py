@@ -19,7 +19,7 @@ from albertine.tasks.encoded import Encoded
 from albertine.tasks.examples import Example
 from albertine.tasks.family import Family
 from albertine.tasks.readers.table import Row
-from albertine.tasks.readers.values import kind_of_value
+from albertine.tasks.readers.values import kind_of_value, number_of
 from albertine.tasks.registry import Dataset, Split
 from albertine.tasks.sources import Lost, all_rows, check_known
 from albertine.text.tokenizer import Tokenizer
@@ -66,14 +66,7 @@ def _label(
         return None
     if dataset.kind == "single":
         return class_name(row, column, value)
-    text = row.text(column).strip()
-    try:
-        number = float(text)
-    except ValueError:
-        number = float("nan")
-    if number != number or abs(number) == float("inf"):
-        raise DataError(f"`{column}` is `{text}`, not a number", where=row.where)
-    return number
+    return number_of(row.text(column).strip(), column, row.where)
 
 
 def class_name(row: Row, column: str, value: Any) -> str:

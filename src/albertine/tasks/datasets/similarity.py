@@ -20,6 +20,7 @@ from albertine.tasks.choice import Examples, Known, TaskChoice
 from albertine.tasks.embed import Embed, Likeness, Objective, VectorPooling, of_folder
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.family import Family
+from albertine.tasks.readers.values import number_of
 from albertine.tasks.registry import Column, Dataset, Split
 from albertine.tasks.sources import Lost, all_rows, check_told
 from albertine.text.tokenizer import Tokenizer
@@ -60,10 +61,7 @@ def _score(text: str, column: str, scale: Scale, where: str) -> float:
             raise DataError(f"`{column}` is `{text}`, not one of {', '.join(scale)}", where=where)
         return scale[text.lower()]
     lowest, highest = scale
-    try:
-        value = float(text)
-    except ValueError:
-        raise DataError(f"`{column}` is `{text}`, not a number", where=where) from None
+    value = number_of(text, column, where)
     if not lowest <= value <= highest:
         raise DataError(
             f"`{column}` is {text}, outside {lowest:g} to {highest:g}",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
@@ -28,6 +30,22 @@ def plain(value: Any, where: str) -> Any:
         return _plain(value, where)
     except RecursionError as error:
         raise DataError("holds lists inside each other, more than are read", where=where) from error
+
+
+def number_of(text: str, column: str, where: str) -> float:
+    """The finite number that a column of a file has as text.
+
+    Raises:
+        DataError: it is none. A comma is no decimal point, as 1,000 is a thousand to others.
+    """
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if math.isfinite(number):
+        return number
+    remedy = "Write decimals with a point" if re.fullmatch(r"[-+]?\d+,\d+", text) else None
+    raise DataError(f"`{column}` is `{text}`, not a number", where=where, remedy=remedy)
 
 
 def _plain(value: Any, where: str) -> Any:
