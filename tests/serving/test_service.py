@@ -366,10 +366,11 @@ def test_a_head_that_gives_nan_is_the_servers_fault(folder: Folders) -> None:
 
 def test_a_large_answer_does_not_hold_up_the_loop(folder: Folders) -> None:
     async def ask(service: Service) -> float:
-        asked, longest, last = Asked(service, "/embed", {"inputs": ["who"] * 4000}), 0.0, time.monotonic()
+        # Our own time of a processor, which others that are busy do not lengthen.
+        asked, longest, last = Asked(service, "/embed", {"inputs": ["who"] * 4000}), 0.0, time.process_time()
         while not asked.task.done():
             await asyncio.sleep(0.005)
-            longest, last = max(longest, time.monotonic() - last), time.monotonic()
+            longest, last = max(longest, time.process_time() - last), time.process_time()
         assert asked.sent[0]["status"] == 200
         return longest
 
