@@ -4744,7 +4744,7 @@ MANY_WAYS = (
         "cli/score.py",
         'of_share(copying["right"], copying["words"])',
         'of_share(copying["without_copy"], copying["words"])',
-        "tests/cli/test_verbs.py -k context_gain",
+        "tests/cli/test_verbs.py -k copy_probe",
     ),
     M(
         "evaluation/stated.py",

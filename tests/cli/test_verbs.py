@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from albertine.cli.app import run
+from albertine.cli.score import _print_reading
 from albertine.cli.source import Source, Survey
 from albertine.evaluation.intervals import of_share
 from tests.cli.conftest import Command
@@ -210,6 +211,14 @@ def test_score_tells_what_context_gains(albertine: Command, home: Path) -> None:
         assert text in printed
     sure = of_share(copying["right"], copying["words"])  # of no word right in 40 not ± 0
     assert f"(95% interval: {sure.low:.1%} to {sure.high:.1%})" in printed and sure.high > 0.05
+
+
+def test_the_interval_of_a_copy_probe_is_that_of_what_was_right(capsys: pytest.CaptureFixture[str]) -> None:
+    names = ("nats_per_character", "unigram_nats_per_character", "span_accuracy", "piece_accuracy", "unknown")
+    spans = dict.fromkeys(names, 0.5) | dict.fromkeys(("spans", "characters", "pieces"), 9)
+    copying = {"right": 0.75, "without_copy": 0.25, "words": 16}
+    _print_reading({"spans": spans, "copying": copying, "onset_minutes": None})
+    assert "75.0% (95% interval: 50.5% to 89.8%)" in capsys.readouterr().out  # Wilson's, by hand
 
 
 def test_score_of_a_single_prediction(albertine: Command, home: Path, tmp_path: Path) -> None:
