@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks import relative_shift, sliding, xlnet_step
 from benchmarks.intervals import interval
-from benchmarks.markdown import newest, table
+from benchmarks.markdown import Result, newest, newest_of_each, table
 
 
 def steps(hardware: Path) -> Iterator[str]:
@@ -63,11 +63,18 @@ def longer_memories(hardware: Path) -> Iterator[str]:
 
 
 def tasks(hardware: Path) -> Iterator[str]:
-    if (found := newest(hardware, "xlnet-tasks")) is None:
-        return
-    yield "## An XLNet tuned here and by transformers\n\n`python -m benchmarks.xlnet_tasks FOLDERS --tasks "
-    yield f"{' '.join(found['runs'])} --save`, {found['date']}: equal random weights, in percent, one column "
-    yield "a seed, ours and theirs; the mean of ours less theirs with its 95 % interval.\n\n"
+    results = [newest(hardware, "xlnet-tasks"), *newest_of_each(hardware, "xlnet-tasks").values()]
+    for number, found in enumerate(found for found in results if found is not None):
+        yield "\n" if number else "## An XLNet tuned here and by transformers\n\n"
+        yield from _tasks(found)
+
+
+def _tasks(found: Result) -> Iterator[str]:
+    first = found.get("first_seed", 1)
+    yield f"`python -m benchmarks.xlnet_tasks FOLDERS --tasks {' '.join(found['runs'])}"
+    yield f"{'' if first == 1 else f' --first {first}'} --save`, {found['date']}: equal random weights, in "
+    yield "percent, one column a seed, ours and theirs; the mean of ours less theirs with its 95 % interval."
+    yield "\n\n"
     rows, every = [], list[float]()
     for task, runs in found["runs"].items():
         gaps = [100 * (run["albertine"] - run["transformers"]) for run in runs]
@@ -76,6 +83,4 @@ def tasks(hardware: Path) -> Iterator[str]:
         rows.append([task, *scores, "{:+.2f} ± {:.2f}".format(*interval(gaps))])
     seeds = max(map(len, found["runs"].values()))
     rows.append(["all", *[""] * seeds, "{:+.2f} ± {:.2f}".format(*interval(every))])
-    yield table(
-        ["task", *(f"seed {found.get('first_seed', 1) + n}" for n in range(seeds)), "difference"], rows
-    )
+    yield table(["task", *(f"seed {first + n}" for n in range(seeds)), "difference"], rows)

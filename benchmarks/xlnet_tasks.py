@@ -104,7 +104,7 @@ def main() -> None:
     print(f"{len(every)} pairs: {mean:+.4f} ± {half:.4f}, ours less theirs")
     if arguments.save:
         keep(
-            "xlnet-tasks",
+            "xlnet-tasks" if arguments.first == 1 else f"xlnet-tasks-from-{arguments.first}",
             {"machine": describe(), "first_seed": arguments.first, "runs": found, "mean": mean, "half": half},
         )
 
