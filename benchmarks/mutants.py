@@ -4597,8 +4597,8 @@ MANY_WAYS = (
     ),
     M(
         "text/tokenizer.py",
-        'isinstance(given, Mapping) or hasattr(given, "columns")',
-        "isinstance(given, Mapping)",
+        "if not isinstance(given, Iterable) or is_table(given):",
+        "if not isinstance(given, Iterable):",
         "tests/text/test_tokenizers.py -k no_list_of_texts",
     ),
     M(

@@ -20,6 +20,7 @@ from albertine.errors import SettingsError, check_whole, needs_torch
 from albertine.files import from_home
 from albertine.settings import RunSettings, merged, read_yaml, resolve
 from albertine.tasks.readers.values import plain
+from albertine.text.columns import is_table
 
 if TYPE_CHECKING:
     from albertine.cli.vocabulary import Kind
@@ -208,9 +209,9 @@ def finetune(
     name = name or recipe.get("name") or "finetune"
     output = output or recipe.get("output") or "runs"
     folder = from_home(str(output)) / str(name)
-    files, kept = dict[str, Path | list[Path]](), list[KeptRows]()
+    files, kept, asked = dict[str, Path | list[Path]](), list[KeptRows](), _part("task", task)
     for split, rows in {"train": train, "dev": dev, "test": test}.items():
-        if rows is not None and split in (task or {}):
+        if rows is not None and split in asked:
             raise SettingsError(f"`{split}` stands in task too", remedy="Give it once")
         if isinstance(rows, list | tuple) and rows and all(isinstance(one, str | Path) for one in rows):
             files[split] = [Path(one) for one in rows]
@@ -224,7 +225,7 @@ def finetune(
         "name": name,
         "output": output,
         "encoder": {**_part("encoder_options", encoder_options), "folder": encoder},
-        "task": {**_part("task", task), **files},
+        "task": {**asked, **files},
     }
     resolved = _settings(FinetuneSettings, config, tree)
     with keeping(kept, folder):
@@ -351,7 +352,7 @@ def _paths(given: str | Path | Iterable[str | Path]) -> list[Path]:
     """
     if isinstance(given, str | Path):
         return [from_home(given)]
-    if not isinstance(given, Iterable) or isinstance(given, Mapping) or hasattr(given, "columns"):
+    if not isinstance(given, Iterable) or is_table(given):
         remedy = "Give files and folders; write the texts of a table to a file, one JSON object a line"
         raise SettingsError(f"a {type(given).__name__} names no files of text", remedy=remedy)
     return [from_home(path) for path in given]

@@ -17,7 +17,7 @@ def device_of(name: str) -> torch.device:
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:  # the last of None
+    except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:  # the last: no name
         here = "cpu, cuda" if torch.cuda.is_available() else "cpu alone"
         raise SettingsError(f"there is no device `{name}` here", remedy=f"Known: {here}") from error
     return device

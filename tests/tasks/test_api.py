@@ -229,6 +229,8 @@ def test_home_is_found_by_every_call(
 
 def test_rows_that_are_given_twice_are_refused(tables: dict[str, Path], tmp_path: Path) -> None:
     task = {**TASK, "train": tables["dev"]}
+    with pytest.raises(SettingsError, match=r"task is of the type int\. Give a dictionary"):
+        albertine.finetune("albertine-mini-en", output=tmp_path / "r", train=rows(tables["train"]), task=5)
     with pytest.raises(SettingsError, match="`train` stands in task too"):
         albertine.finetune(
             "albertine-mini-en", output=tmp_path / "runs", train=rows(tables["train"]), task=task

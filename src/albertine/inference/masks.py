@@ -65,8 +65,9 @@ def guesses(
         check_words(model, where)
         say = partial(word_logits, model)
     length = model.config.max_position_embeddings
-    laid_out = [tokenizer(text, max_length=length) for text in texts]
-    rows, types = ([one[part] for one in laid_out] for part in ("input_ids", "token_type_ids"))
+    encoded = [tokenizer.encode_marked(text) for text in texts]
+    laid_out = [tokenizer.layout(ids, max_length=length) for ids in encoded]
+    rows, types = ([one[part] for one in laid_out] for part in (0, 1))
     places = [[i for i, token in enumerate(ids) if token == tokenizer.mask_id] for ids in rows]
     for text, masks in zip(texts, places, strict=True):
         if not masks:
@@ -80,7 +81,7 @@ def guesses(
         found += [
             _likeliest(own, tokenizer, counts[i], choices[i]) for i, own in zip(chosen, logits, strict=True)
         ]
-    cut = sum(len(ids) < len(tokenizer(text)["input_ids"]) for text, ids in zip(texts, rows, strict=True))
+    cut = sum(len(row) < len(ids) + 2 for row, ids in zip(rows, encoded, strict=True))  # and [CLS], [SEP]
     return found, cut
 
 

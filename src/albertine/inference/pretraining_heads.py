@@ -70,12 +70,11 @@ def order_chances(
     encode, nothing = tokenizer.encode, torch.empty(0, dtype=torch.long, device=model.device)
     encoded = [(encode(a), encode(b)) for a, b in pairs]
     rows = [tokenizer.layout(a, b, max_length=length) for a, b in encoded]
-    whole = [tokenizer.layout(a, b)[0] for a, b in encoded]
     found = torch.empty(len(rows), dtype=torch.float32)
     for chosen in longest_first([len(ids) for ids, _ in rows], model.tokens_per_pass):
         packed = pack([rows[i][0] for i in chosen], [rows[i][1] for i in chosen])
         _, logits = model.pretraining_forward(packed.to(model.device), nothing)
         assert logits is not None
         found[chosen] = logits.float().softmax(-1)[:, 0].cpu()
-    cut = sum(len(ids) < len(uncut) for (ids, _), uncut in zip(rows, whole, strict=True))
+    cut = sum(len(ids) < len(a) + len(b) + 3 for (ids, _), (a, b) in zip(rows, encoded, strict=True))
     return list(found.tolist()), cut

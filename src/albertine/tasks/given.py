@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from albertine.errors import DataError
 from albertine.tasks.readers.values import kind_of_value, plain
-
-OF_TABLES = ("iter_rows", "itertuples", "to_batches", "column_names")
-"""What tables have and columns have not: of polars, pandas, pyarrow and `datasets`, of which nothing is
-imported."""
+from albertine.text.columns import is_table
 
 
 def texts_of(given: Any, name: str = "texts", *, pairs: bool | None = False) -> list[Any]:
@@ -42,7 +39,7 @@ def text_of(given: Any, name: str) -> str:
 
 def values_of(column: Any, name: str) -> list[Any]:
     """The values of a list, an array, a Series or a column of a data set. Raises DataError as `texts_of`."""
-    if isinstance(column, Mapping) or any(hasattr(column, sign) for sign in OF_TABLES):
+    if is_table(column):
         raise DataError(
             f"a {type(column).__name__} has columns, and one of texts is wanted",
             where=name,

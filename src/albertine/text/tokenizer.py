@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from albertine.errors import TokenizerError
 from albertine.text.bulk import BulkEncoder
+from albertine.text.columns import is_table
 
 Padding = bool | Literal["longest", "max_length"]
 Pair = tuple[str, str]
@@ -324,7 +325,7 @@ def _pairs(
         TokenizerError: they are a table, whose names of columns would be the texts, or nothing of the kind.
     """
     for given in (text, pair) if pair is not None else (text,):
-        if not isinstance(given, Iterable) or isinstance(given, Mapping) or hasattr(given, "columns"):
+        if not isinstance(given, Iterable) or is_table(given):
             remedy = "Give a text, a list of them, or the values of one column of a table"
             raise TokenizerError(f"a {type(given).__name__} is no list of texts", remedy=remedy)
     found: list[tuple[Any, Any]]
