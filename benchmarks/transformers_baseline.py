@@ -1,17 +1,21 @@
 """A plain ALBERT that transformers pretrains on a corpus of ours, as a folder to tune and to compare with.
 
     python -m benchmarks.transformers_baseline CORPUS albertine-mini-en runs/transformers-en --minutes 150
+    python -m benchmarks.transformers_baseline CORPUS albertine-mini-en runs/transformers-en --updates 30000
 
 `AlbertForMaskedLM` of the depth and widths of MODEL, with the corpus' tokenizer, in transformers' own
 `Trainer` with its `DataCollatorForLanguageModeling`: masked words alone, 80/10/10, AdamW, linear decay over
-the clock. Documents are cut into windows of `--max-length` tokens with [CLS] and [SEP]; held-out ones are
-left out. The folder is what `save_pretrained` writes, with `training.json` beside it.
+the clock, or over as many updates as that clock would allow on a quiet machine (what two minutes make there
+tells), for a machine that is not: these go on where they were stopped. Documents are cut into windows of
+`--max-length` tokens with [CLS] and [SEP]; held-out ones are left out. The folder is what `save_pretrained`
+writes, with `training.json` beside it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -63,13 +67,15 @@ class Windows(Dataset[dict[str, Any]]):
 
 
 class Budget(TrainerCallback):
-    """Ends the run when its minutes are over; `factor` is the share of the rate by the same clock."""
+    """Ends the run when its minutes are over, if it has no number of updates; `factor` is the share of the
+    rate, by the same clock or number."""
 
-    def __init__(self, minutes: float, warmup: float) -> None:
-        self.clock, self.seconds, self.warmup, self.steps = ActiveClock(), minutes * 60, warmup, 0
+    def __init__(self, minutes: float, updates: int | None, warmup: float) -> None:
+        self.clock, self.seconds, self.updates, self.warmup = ActiveClock(), minutes * 60, updates, warmup
+        self.steps = 0
 
-    def factor(self, _: int) -> float:
-        done = min(1.0, self.clock.seconds / self.seconds)
+    def factor(self, step: int) -> float:
+        done = min(1.0, step / self.updates if self.updates else self.clock.seconds / self.seconds)
         return max(1e-3, done / self.warmup) if done < self.warmup else max(0.0, 1 - done)
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
@@ -78,7 +84,8 @@ class Budget(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **__: Any) -> None:
         self.clock.tick()
         self.steps = state.global_step
-        control.should_training_stop = self.clock.seconds >= self.seconds
+        if not self.updates:
+            control.should_training_stop = self.clock.seconds >= self.seconds
 
 
 def plain_albert(shape: EncoderConfig, pieces: int) -> AlbertForMaskedLM:
@@ -114,15 +121,19 @@ def pretrain(arguments: argparse.Namespace) -> None:
     shape = albertine.load(model_folder(arguments.model)).config
     torch.manual_seed(arguments.seed)
     model = plain_albert(shape, corpus.tokenizer().vocab_size)
-    optimizer, budget = optimizer_of(model, arguments.rate), Budget(arguments.minutes, arguments.warmup)
+    optimizer = optimizer_of(model, arguments.rate)
+    budget = Budget(arguments.minutes, arguments.updates, arguments.warmup)
+    kept = arguments.output.with_name(f"{arguments.output.name}-kept")  # from which a run of updates goes on
     with tempfile.TemporaryDirectory() as scratch:
         trainer = Trainer(
             model=model,
             args=TrainingArguments(
-                output_dir=scratch,
+                output_dir=str(kept) if arguments.updates else scratch,
                 per_device_train_batch_size=arguments.batch_size,
-                max_steps=10_000_000,
-                save_strategy="no",
+                max_steps=arguments.updates or 10_000_000,
+                save_strategy="steps" if arguments.updates else "no",
+                save_steps=arguments.keep_every,
+                save_total_limit=1,
                 logging_strategy="steps",
                 logging_steps=200,
                 report_to="none",
@@ -137,16 +148,21 @@ def pretrain(arguments: argparse.Namespace) -> None:
             optimizers=(optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, budget.factor)),
             callbacks=[budget],
         )
-        trainer.train()
+        trainer.train(resume_from_checkpoint=any(kept.glob("checkpoint-*")))
     model.save_pretrained(arguments.output)
     tokenizer.save_pretrained(arguments.output)
     for path in (arguments.corpus / "tokenizer").iterdir():  # spiece.model, where transformers writes none
         if not (arguments.output / path.name).exists():
             (arguments.output / path.name).write_bytes(path.read_bytes())
     told = {k: v for k, v in vars(arguments).items() if k not in ("corpus", "output", "model")}
-    record = {"machine": describe(), "settings": told, "steps": budget.steps, "seconds": budget.clock.seconds}
+    record = {"machine": describe(), "settings": told, "steps": budget.steps}
+    if not arguments.updates:  # whose clock began anew with every command
+        record["seconds"] = budget.clock.seconds
     (arguments.output / "training.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    print(f"{arguments.output}: {budget.steps:,} steps in {budget.clock.seconds / 60:.1f} minutes")
+    shutil.rmtree(kept, ignore_errors=True)
+    print(
+        f"{arguments.output}: {budget.steps:,} steps, {budget.clock.seconds / 60:.1f} minutes of this command"
+    )
 
 
 def main(words: list[str] | None = None) -> None:
@@ -157,6 +173,8 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("model", help="whose shape it gets: a folder, or a released name")
     parser.add_argument("output", type=Path)
     parser.add_argument("--minutes", type=float, default=150)
+    parser.add_argument("--updates", type=int, help="so many instead of minutes, however often stopped")
+    parser.add_argument("--keep-every", type=int, default=500, help="updates between two checkpoints")
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--max-length", type=int, default=128)
     parser.add_argument("--rate", type=float, default=1e-3, help="peak, AdamW")

@@ -6,6 +6,7 @@ import csv
 import json
 import lzma
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -164,6 +165,41 @@ def test_transformers_pretrains_a_folder_that_we_tune(corpus: Path, tmp_path: Pa
     before = (tmp_path / "peer" / "model.safetensors").stat().st_mtime_ns
     transformers_baseline.main(words)  # what is there stays
     assert (tmp_path / "peer" / "model.safetensors").stat().st_mtime_ns == before
+
+
+@pytest.mark.slow
+def test_a_baseline_of_updates_goes_on_where_it_was_stopped(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer = albertine.load_tokenizer(corpus / "tokenizer")
+    albertine.save(stand_in.rotary_model(tokenizer.vocab_size), tokenizer, tmp_path / "shape")
+    words = [
+        str(corpus),
+        str(tmp_path / "shape"),
+        str(tmp_path / "peer"),
+        "--updates",
+        "7",
+        "--keep-every",
+        "3",
+    ]
+    words += ["--batch-size", "4", "--max-length", "32"]
+    seen: list[int] = []
+    ended = transformers_baseline.Budget.on_step_end
+
+    def stopped(self: Any, arguments: Any, state: Any, control: Any, **more: Any) -> None:
+        seen.append(state.global_step)
+        if seen == [1, 2, 3, 4]:
+            raise KeyboardInterrupt
+        ended(self, arguments, state, control, **more)
+
+    monkeypatch.setattr(transformers_baseline.Budget, "on_step_end", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        transformers_baseline.main(words)
+    transformers_baseline.main(words)
+    assert seen == [1, 2, 3, 4, 4, 5, 6, 7]
+    record = json.loads((tmp_path / "peer" / "training.json").read_text())
+    assert record["steps"] == 7 and "seconds" not in record
+    assert [path.name for path in tmp_path.glob("peer*")] == ["peer"]
 
 
 def test_models_of_two_runs_are_told_apart(model: Path, tmp_path: Path) -> None:
