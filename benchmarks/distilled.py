@@ -6,10 +6,12 @@
 
 For every task and seed the teacher is tuned on the labels, and the student on the labels and on what its
 tuned teacher says of the same rows (`training.teacher`); both have the same steps, rate and batch, and are
-judged once, at the end. Beside them stand `cut`, the teacher's first and third depth as they are, tuned on
-the labels alone, and on request `untrained`, a student's shape with random weights. `kept` is the student's
-score over its teacher's of the same seed. Runs that are done are not done again; the same command goes on
-where it was stopped. Without --save on a quiet machine the speeds mean little; the file says how busy it was.
+judged once, at the end. Pairs that are compared, and whitened vectors, read no depth behind the first, which
+a cut teacher has as well: `--tasks` names them, but they say little of a student. Beside them stand `cut`,
+the teacher's first and third depth as they are, tuned on the labels alone, and on request `untrained`, a
+student's shape with random weights. `kept` is the student's score over its teacher's of the same seed. Runs
+that are done are not done again; the same command goes on where it was stopped. Without --save on a quiet
+machine the speeds mean little; the file says how busy it was.
 """
 
 from __future__ import annotations
@@ -39,11 +41,63 @@ from albertine.tasks.settings import FinetuneSettings
 from albertine.training.progress import Reporter
 from benchmarks.intervals import interval
 from benchmarks.markdown import table
-from benchmarks.tuned.tasks import TASKS, Files
+from benchmarks.tuned.tasks import TASKS, Files, Task
 
-CHOSEN = {name: TASKS[name] for name in ("sst-2", "sts-b", "sick", "tnews", "lcqmc", "chnsenticorp")}
-STEPS = {"sst-2": 800, "sts-b": 600, "sick": 800, "tnews": 800, "lcqmc": 500, "chnsenticorp": 200}
-"""Of tuning, for teacher and student alike: a third to a half of what benchmarks/tuned gives a task."""
+DEMO = Path(__file__).resolve().parents[1] / "data" / "demo"
+WHOLE = {
+    "sst-2": TASKS["sst-2"],
+    "books": Task(
+        "en",
+        "accuracy",
+        {
+            "train": [DEMO / "books-train.csv"],
+            "dev": DEMO / "books-dev.csv",
+            "text": "sentence",
+            "label": "book",
+        }
+        | {"max_length": 64},
+        note="data/demo: which of seven books a sentence is from, judged by 210 of other chapters",
+    ),
+    "wnut-17": Task(
+        "en",
+        "entity_f1",
+        {"dataset": "wnut-17", "folder": "wnut17", "max_length": 128},
+        note="names in tweets and the like, most of them in no text that a model has read",
+    ),
+    "tnews": TASKS["tnews"],
+    "chnsenticorp": TASKS["chnsenticorp"],
+    "clauses": Task(
+        "zh",
+        "accuracy",
+        {
+            "train": [DEMO / "clauses-train.csv"],
+            "dev": DEMO / "clauses-dev.csv",
+            "text": "条文",
+            "label": "编",
+        }
+        | {"max_length": 64},
+        note="data/demo: which book of the Civil Code a clause is from, judged by 164",
+    ),
+    "cluener": Task(
+        "zh", "entity_macro_f1", {"dataset": "cluener", "folder": "cluener2020", "max_length": 64}
+    ),
+}
+"""Tasks whose heads read all depths, by default those of the language."""
+FIRST = {name: TASKS[name] for name in ("sts-b", "sick", "lcqmc")}
+CHOSEN = WHOLE | FIRST
+STEPS = {
+    "sst-2": 800,
+    "books": 200,
+    "wnut-17": 600,
+    "tnews": 800,
+    "chnsenticorp": 200,
+    "clauses": 200,
+    "cluener": 800,
+    "sts-b": 600,
+    "sick": 800,
+    "lcqmc": 500,
+}
+"""Of tuning, for teacher and student alike: less than benchmarks/tuned gives a task."""
 UNTAUGHT = ("sts-b",)
 """Their head is no layer of classes: the student has the labels alone."""
 SHAPES = {"32 texts of up to 64": (32, 64, 0.6), "one text of 32": (1, 32, 1.0)}
@@ -171,7 +225,9 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--teacher", help="default: the released model of the language")
     parser.add_argument("--shared", type=Path, default=Path("../shared/data"), help="folder of the data sets")
     parser.add_argument("--corpus", type=Path, help="to judge both on its held-out documents")
-    parser.add_argument("--tasks", nargs="+", choices=tuple(CHOSEN), help="default: those of the language")
+    parser.add_argument(
+        "--tasks", nargs="+", choices=tuple(CHOSEN), help="default: those that read all depths"
+    )
     parser.add_argument("--beside", nargs="*", choices=("cut", "untrained"), default=["cut"])
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=30, help="of the measurement of speed")
@@ -185,7 +241,7 @@ def main(words: list[str] | None = None) -> None:
     teacher = model_folder(asked.teacher or f"albertine-mini-{asked.language}")
     student = model_folder(asked.student)
     work = asked.work or Path("runs") / f"distilled-{asked.language}"
-    tasks = asked.tasks or [name for name, task in CHOSEN.items() if task.language == asked.language]
+    tasks = asked.tasks or [name for name, task in WHOLE.items() if task.language == asked.language]
     who = {"teacher": teacher, "student": student, **others(teacher, work, asked.beside)}
     torch.set_num_threads(1)
     rows = contest(asked.language, who, tasks, asked.seeds, Files(asked.shared, work / "data"), work)
