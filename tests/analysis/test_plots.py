@@ -10,6 +10,8 @@ from matplotlib.figure import Figure
 
 from albertine.analysis.pictures import save_reliability
 from albertine.analysis.plots import save_curves, terminal_curve
+from albertine.pretraining.curves import draw
+from albertine.training.run_folder import RunFolder
 
 
 @pytest.fixture
@@ -75,6 +77,12 @@ def test_a_legend_says_once_what_the_borders_are(drawn: list[Figure], tmp_path: 
         "training",
         "end of a stage",
     ]
+
+
+def test_a_picture_of_a_run_has_units(drawn: list[Figure], tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "mlm_loss": 3.0, "mlm_accuracy": 0.1}\n')
+    draw(RunFolder(tmp_path), {})
+    assert [one.axes[0].get_ylabel() for one in drawn] == ["loss, nats", "share that is right"]
 
 
 def test_no_name_lies_on_the_bars_of_confidence(drawn: list[Figure], tmp_path: Path) -> None:
