@@ -4788,6 +4788,43 @@ MANY_WAYS = (
         'if item["type"] == "tuple":',
         "tests/test_settings.py -k none_is_written",
     ),
+    M(
+        "cli/app.py",
+        'rich_markup_mode="markdown" if',
+        'rich_markup_mode="rich" if',
+        "tests/cli/test_app.py -k every_word",
+    ),
+    M("cli/tokenizer.py", "and `<cls>` ", "and <cls> ", "tests/cli/test_app.py -k every_word"),
+    M(
+        "cli/bench.py",
+        "A training step, beside transformers' ALBERT or BERT.",
+        "One training step, forward and backward, beside transformers' ALBERT or BERT.",
+        "tests/cli/test_app.py -k cut_off",
+    ),
+    M(
+        "analysis/plots.py",
+        'name = "_" if index else "end of a stage"',
+        'name = "end of a stage"',
+        "tests/analysis/test_plots.py -k says_once",
+    ),
+    M(
+        "analysis/pictures.py",
+        'loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=2',
+        'loc="upper left"',
+        "tests/analysis/test_plots.py -k lies_on_the_bars",
+    ),
+    M(
+        "pretraining/curves.py",
+        '("loss", "loss, nats")',
+        '("loss", "loss")',
+        "tests/analysis/test_plots.py -k has_units",
+    ),
+    M(
+        "cli/score.py",
+        "{s['context_gain']:.3f} nats",
+        "{-s['context_gain']:.3f} nats",
+        "tests/cli/test_verbs.py -k score_tells",
+    ),
 )
 
 

@@ -50,11 +50,13 @@ TEXTS = {
     "histories (collected by NiuTrans/Classical-Modern; original rights stay with their sources): "
     "`../shared/data/zh_wiki` and `zh_histories_modern`",
 }
+BOOKS = {"en": "old books", "zh": "histories in modern translation"}
+SUITES = {"blimp": "BLiMP", "sling": "SLING"}
 EXAMPLES = {"en": "He played for the national football [MASK].", "zh": "皇帝下诏任命他为大将[MASK]。"}
-OPENINGS = " Which of two passages comes first it tells of short articles, where the opening gives it away; "
+OPENINGS = " Which of two passages comes first it tells mostly by how an article opens; "
 UNABLE = {
-    "albertine-mini-en": f"{OPENINGS}inside other texts it is right in six pairs of ten.",
-    "albertine-small-en": f"{OPENINGS}inside other texts it is right in six pairs of ten.",
+    "albertine-mini-en": f"{OPENINGS}within other texts it is right about six pairs of ten.",
+    "albertine-small-en": f"{OPENINGS}within other texts it is right about six pairs of ten.",
     "albertine-small-zh": " Of SLING's pairs, which ask for grammar, it has fewer right than "
     "albertine-mini-zh (60.3 for 63.8 %).",
 }
@@ -311,7 +313,8 @@ def card(name: str, config: EncoderConfig, took: dict[str, Any], scores: dict[st
             f"| the same, samples of 64, in int8 | {scores['held_out_int8'][0]['mask_accuracy']:.1%} | |",
             f"| their loss, samples of 64, nats | {masked['mask_loss']:.3f} "
             f"| {masked['mask_baseline_loss']:.3f} |",
-            f"| 80/10/10 accuracy | {masked['accuracy']:.1%} | {masked['floor']:.1%} |",
+            "| all chosen tokens right, 80 % as [MASK], 10 % random, 10 % as they are "
+            f"| {masked['accuracy']:.1%} | {masked['floor']:.1%} |",
             f"| nats per character of fixed words | {spans['nats_per_character']:.3f} "
             f"| {spans['unigram_nats_per_character']:.3f} |",
             f"| whole words right | {spans['span_accuracy']:.1%} | |",
@@ -323,7 +326,7 @@ def card(name: str, config: EncoderConfig, took: dict[str, Any], scores: dict[st
             ),
             f"| a word looked up in a copy of its passage | {masked['copying']['right']:.1%} "
             f"| {masked['copying']['without_copy']:.1%} |",
-            f"| {suite.upper()} ({overall['pairs']:,} pairs) | {overall['right']:.1%} | 50.0% |",
+            f"| {SUITES[suite]} ({overall['pairs']:,} pairs) | {overall['right']:.1%} | 50.0% |",
             *(
                 [f"| the same by perplexity | {overall['right_by_perplexity']:.1%} | 50.0% |"]
                 if overall.get("published_by") == "perplexity"
@@ -335,8 +338,8 @@ def card(name: str, config: EncoderConfig, took: dict[str, Any], scores: dict[st
         "limits": [
             "## What it is not",
             "",
-            f"It has read {took['tokens'] / 1e6:.0f} million tokens of an encyclopedia and of old books. "
-            "It knows common words, some grammar and what goes together; it knows "
+            f"It has read {took['tokens'] / 1e6:.0f} million tokens of an encyclopedia and of "
+            f"{BOOKS[language]}. It knows common words, some grammar and what goes together; it knows "
             f"few facts, and says what its texts said, their prejudices included.{UNABLE.get(name, '')}",
         ],
         "cite": ["## Citation", "", citation("roformer")],
@@ -362,7 +365,7 @@ def main() -> None:
     )
     parser.add_argument("run", type=Path, help="folder of the finished run")
     parser.add_argument("corpus", type=Path)
-    parser.add_argument("--suite", choices=("blimp", "sling"), required=True)
+    parser.add_argument("--suite", choices=tuple(SUITES), required=True)
     parser.add_argument("--data", type=Path, required=True, help="folder of the suite's files")
     parser.add_argument("--whiten", type=Path, nargs="+", help="text, as in convert --whiten")
     parser.add_argument("--name", help="of the model; default: that of the run")

@@ -161,7 +161,9 @@ def scaling(hardware: Path) -> Iterator[str]:
             relative = point["value"] / found["middle"][point["axis"]]
             curves.setdefault(point["axis"], []).append((relative, point[what]))
         title = f"One training step, {what}"
-        save_curves(DOCS / picture, curves, title=title, x="times the middle", y=unit, levels={})
+        save_curves(
+            DOCS / picture, curves, title=title, x="size, in multiples of the middle one", y=unit, levels={}
+        )
         yield f"![{title}]({picture})\n\n"
     rows = [
         [f"{p['axis']} {p['value']}", f"{p['milliseconds']:,.1f}", f"{p['megabytes']:,.0f}"]
@@ -233,7 +235,7 @@ def pretraining(hardware: Path, language: str) -> Iterator[str]:
         title=f"ALBERT tiny, {name}: held-out loss of masked words",
         x="minutes",
         y="nats",
-        levels={"unigram baseline": ours["unigram_baseline"]["mlm_loss"]},
+        levels={"guessing by frequency": ours["unigram_baseline"]["mlm_loss"]},
     )
     yield f"## Pretraining a tiny ALBERT, {name}\n\n`python -m benchmarks.pretraining {language} --minutes "
     yield f"{ours['minutes']:g} --save`, {ours['date']}. Batch {ours['batch']}, length "

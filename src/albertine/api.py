@@ -109,6 +109,10 @@ def pretrain(
         settings: over those of the recipe, parts as dictionaries:
             `pretrain(name="mine", corpus="corpora/mine", training={"minutes": 30})`.
 
+    Returns:
+        `folder`, that of the run, by which `albertine.load` takes its model; `outcome`, how it ended and its
+        last `scores`; and `no_skill`, what a model that does not read scores on the same held-out text.
+
     Raises:
         KeyboardInterrupt, SystemExit: Ctrl-C, SIGTERM; the run was saved first, and the same call goes on
             with it.
@@ -141,6 +145,9 @@ def distill(
         config: a recipe, a YAML file. resume, branch_from: as in `pretraining.run.pretrain`.
         student: what is smaller, such as `depth=2`, `hidden_size=128`, `sharing="all"`; default: half as many
             depths if nothing is named, else as many.
+
+    Returns:
+        As `pretrain`.
 
     Raises:
         KeyboardInterrupt, SystemExit: as `pretrain`.

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
+from albertine.analysis.pictures import save_reliability
 from albertine.analysis.plots import save_curves, terminal_curve
+from albertine.pretraining.curves import draw
+from albertine.training.run_folder import RunFolder
 
 
 @pytest.fixture
@@ -66,6 +69,31 @@ def test_borders_part_a_picture(tmp_path: Path) -> None:
     save_curves(plain, curves, title="Loss")
     save_curves(parted, curves, title="Loss", borders=[3, 5])
     assert parted.read_bytes() != plain.read_bytes()
+
+
+def test_a_legend_says_once_what_the_borders_are(drawn: list[Figure], tmp_path: Path) -> None:
+    save_curves(tmp_path / "loss.png", {"training": [(1, 3.0), (9, 2.0)]}, title="Loss", borders=[3, 5])
+    assert [text.get_text() for text in drawn[0].axes[0].get_legend().get_texts()] == [
+        "training",
+        "end of a stage",
+    ]
+
+
+def test_a_picture_of_a_run_has_units(drawn: list[Figure], tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "mlm_loss": 3.0, "mlm_accuracy": 0.1}\n')
+    draw(RunFolder(tmp_path), {})
+    assert [one.axes[0].get_ylabel() for one in drawn] == ["loss, nats", "share that is right"]
+
+
+def test_no_name_lies_on_the_bars_of_confidence(drawn: list[Figure], tmp_path: Path) -> None:
+    save_reliability(
+        tmp_path / "sure.png", [(0.2, 0.3, 1, 0.26, 1.0), (0.9, 1.0, 9, 0.97, 0.9)], title="Sure"
+    )
+    drawn[0].draw_without_rendering()
+    axes = drawn[0].axes[0]
+    legend = axes.get_legend().get_window_extent()
+    assert not any(legend.overlaps(bar.get_window_extent()) for bar in axes.patches)
+    assert not legend.overlaps(axes.xaxis.get_tightbbox())
 
 
 def test_many_curves_can_be_told_apart(drawn: list[Figure], tmp_path: Path) -> None:

@@ -129,3 +129,11 @@ def test_a_corpus_is_told_so_that_its_held_out_documents_are_found_again(tmp_pat
 def test_what_is_said_of_a_model_by_name_stands_in_its_card(name: str) -> None:
     card = (FOLDER / name / "README.md").read_text(encoding="utf-8")
     assert f"their prejudices included.{release.UNABLE[name]}\n" in card
+
+
+@pytest.mark.parametrize("name", sorted(path.parent.name for path in FOLDER.glob("*/README.md")))
+def test_a_card_says_what_was_read_and_asked(name: str) -> None:
+    card = (FOLDER / name / "README.md").read_text(encoding="utf-8")
+    language = name.rpartition("-")[2]
+    assert f"of an encyclopedia and of {release.BOOKS[language]}. " in card
+    assert f"| {release.SUITES[{'en': 'blimp', 'zh': 'sling'}[language]]} (" in card

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import re
 import shlex
@@ -10,12 +11,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from typer.core import TyperGroup
+from typer.main import get_command
 
 from albertine.cli import demo, info
 from albertine.cli.app import build, run
@@ -56,6 +60,45 @@ def test_the_table_of_verbs_holds_whole_sentences_in_the_order_of_work(albertine
     names = [line.split()[0] for line in listed]
     assert sorted(names) == sorted(verbs()), "each verb is listed under its name"
     assert names.index("prepare") < names.index("pretrain") < names.index("score") < names.index("predict")
+
+
+def test_the_tables_of_commands_are_not_cut_off(albertine: Command) -> None:
+    for group in (
+        name for name, verb in get_command(build()).commands.items() if isinstance(verb, TyperGroup)
+    ):
+        listed = albertine(group, "--help").out.partition("Commands:\n")[2].strip("\n").splitlines()
+        assert listed and not [line for line in listed if line.endswith("...")], group
+
+
+def test_help_on_a_terminal_has_every_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing in it is taken for markup, as `[@revision]` would be by rich and `<cls>` by Markdown."""
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setattr(sys, "stdout", _Terminal())
+    monkeypatch.setattr(sys, "stderr", sys.stdout)
+    for words, command in _commands(get_command(build())):
+        sys.stdout.seek(0)
+        sys.stdout.truncate()
+        assert run([*words, "--help"]) == 0
+        shown = _bare(sys.stdout.getvalue())
+        told = [command.help or "", *(getattr(one, "help", None) or "" for one in command.params)]
+        lost = [word for text in told for word in text.split() if _bare(word) not in shown]
+        assert not lost, (words, lost)
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def _commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    yield words, command
+    for name, below in getattr(command, "commands", {}).items():
+        yield from _commands(below, (*words, name))
+
+
+def _bare(text: str) -> str:
+    """A text without colours, blanks, the lines of boxes, and what marks code."""
+    return re.sub(r"\x1b\[[0-9;]*m|[\s`\u2500-\u257f]", "", text)
 
 
 def test_help_in_a_file_is_plain(albertine: Command) -> None:

@@ -67,6 +67,7 @@ def test_one_run(tmp_path: Path) -> None:
     third, first = "3: **fine** (92.0% sure), right is **poor**", "1: **poor** (75.0% sure)"
     assert worst.index(third) < worst.index(first)
     assert "text 3" in worst and "text 0" not in worst
+    assert "The surest of the wrong answers, each behind the id or number of its example." in worst
     for name in ("dev", "loss", "confusion", "calibration"):
         assert (page.parent / f"{name}.png").stat().st_size > 5_000 and f"({name}.png)" in text
     tree = json.loads((page.parent / "report.json").read_text())["tasks"]["toy"]

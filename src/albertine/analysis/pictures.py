@@ -97,7 +97,7 @@ def save_reliability(path: Path, slices: Sequence[Slice], *, title: str) -> Path
     """
     most = max((count for _, _, count, _, _ in slices), default=0)
     with drawing(path, title, (5.6, 4.8)) as axes:
-        axes.plot([0, 1], [0, 1], color="#777777", lw=1.0, ls="--", label="as sure as right", zorder=3)
+        axes.plot([0, 1], [0, 1], color="#777777", lw=1.0, ls="--", label="as often right as sure", zorder=3)
         for low, high, count, confidence, accuracy in slices:
             if not count:
                 continue
@@ -124,5 +124,7 @@ def save_reliability(path: Path, slices: Sequence[Slice], *, title: str) -> Path
         axes.plot([], [], "o", color=COLOURS[1], ms=5, label="mean of a bin")
         axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="confidence", ylabel="accuracy")
         axes.grid(color="#dddddd", lw=0.6, zorder=0)
-        axes.legend(frameon=False, loc="upper left")
+        axes.legend(
+            frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=2
+        )  # bars may be anywhere
     return path

@@ -64,14 +64,12 @@ def save_curves(
         path: the file; folders above it are made.
         curves: by name. Points that are not finite leave a gap.
         levels: horizontal lines by name, such as a baseline.
-        borders: where thin vertical lines part the picture.
+        borders: where thin vertical lines stand, each the end of a stage.
 
     Raises:
         RunError: matplotlib is not installed.
     """
     with drawing(path, title) as axes:
-        for border in borders:
-            axes.axvline(border, color="#bbbbbb", lw=0.8)
         for index, (name, points) in enumerate(curves.items()):
             turn, place = divmod(index, len(COLOURS))
             stroke = {"color": COLOURS[place], "ls": _STROKES[turn % len(_STROKES)], "lw": 1.6}
@@ -79,6 +77,9 @@ def save_curves(
             axes.plot(*_columns(points), label=shown(name), marker=marker, ms=4, **stroke)
         for name, level in (levels or {}).items():
             axes.axhline(level, label=shown(name), color="#777777", lw=1.0, ls="--")
+        for index, border in enumerate(borders):
+            name = "_" if index else "end of a stage"  # a name that begins so is in no legend
+            axes.axvline(border, label=name, color="#bbbbbb", lw=0.8, zorder=0)
         if all(float(at).is_integer() for points in curves.values() for at, _ in points):
             axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)  # no half steps
         axes.set(xlabel=x, ylabel=y)

@@ -28,7 +28,10 @@ def depth(
     ] = None,
     json: Json = False,
 ) -> None:
-    """The residual over depth of a shared plan, its fixed point, and how fast it is approached."""
+    """What a shared block does when it is applied again and again.
+
+    The residual of every depth, the fixed point, and how fast it is approached.
+    """
     from albertine.analysis.depth import save_study, study_depth
     from albertine.analysis.plots import check_picture
     from albertine.interop.huggingface import load_model

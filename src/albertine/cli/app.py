@@ -62,7 +62,10 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def build() -> typer.Typer:
-    """The whole command; rich help on a terminal, plain text elsewhere, since boxes help nobody in a file."""
+    """The whole command; boxes and colours in the help of a terminal, plain text elsewhere.
+
+    Help is read as Markdown there: as markup of rich, `[@revision]` would be a tag, and not be shown.
+    """
     on_terminal = sys.stdout.isatty() and sys.stderr.isatty()
     app = typer.Typer(
         name="albertine",
@@ -70,7 +73,7 @@ def build() -> typer.Typer:
         help="Pretrain, fine-tune, study, convert and serve parameter-shared text encoders: ALBERT and its "
         "family.",
         no_args_is_help=True,
-        rich_markup_mode="rich" if on_terminal else None,
+        rich_markup_mode="markdown" if on_terminal else None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )

@@ -56,7 +56,10 @@ def inference(
     against: Against = None,
     json: Json = False,
 ) -> None:
-    """Encode the same batches with the same weights: ours, transformers, ONNX Runtime, OpenVINO."""
+    """Encode the same batches with the same weights.
+
+    Timed are our encoder, transformers, ONNX Runtime and OpenVINO.
+    """
     from albertine.bench.inference import measure
     from albertine.model.presets import preset as named
 
@@ -85,7 +88,7 @@ def train(
     against: Against = None,
     json: Json = False,
 ) -> None:
-    """One training step, forward and backward, beside transformers' ALBERT or BERT."""
+    """A training step, beside transformers' ALBERT or BERT."""
     from albertine.bench import training
     from albertine.model.presets import preset as named
 
@@ -103,7 +106,7 @@ def optimizer(
     against: Against = None,
     json: Json = False,
 ) -> None:
-    """One step of AdamW, LAMB and Muon, beside the fused AdamW and the Muon of torch."""
+    """A step of AdamW, LAMB and Muon, beside those of torch."""
     from albertine.bench import optimizer
     from albertine.model.presets import preset as named
 
@@ -114,7 +117,10 @@ def optimizer(
 
 
 def start_up(rounds: Rounds = 5, save: Save = None, json: Json = False) -> None:
-    """Cold processes: `albertine --help`, and the first answer of a small model; with their memory."""
+    """Time and memory of new processes.
+
+    They run `albertine --help`, and ask a small model for its first answer.
+    """
     from albertine.bench import start_up
 
     count = _threads(None)
@@ -133,7 +139,7 @@ def data(
     save: Save = None,
     json: Json = False,
 ) -> None:
-    """How fast batches are made, beside how fast a small model uses them up."""
+    """How fast batches are made, and how fast a model uses them."""
     from dataclasses import replace
 
     from albertine.bench.batches import measure
@@ -161,7 +167,7 @@ def sizes(
     save: Save = None,
     json: Json = False,
 ) -> None:
-    """Data throughput of BERT and ALBERT by size, as in table 2 of the ALBERT paper."""
+    """Tokens a second of BERT and ALBERT, as table 2 of the paper."""
     import torch
 
     from albertine.bench.quiet import Moment, told_since
@@ -202,7 +208,7 @@ def sizes(
 
 
 def scaling(threads: Threads = None, save: Save = None, json: Json = False) -> None:
-    """Time and memory of a training step against length, batch, depth and width."""
+    """Time and memory against length, batch, depth and width."""
     from albertine.bench.quiet import Moment, told_since
     from albertine.bench.scaling import MIDDLE, measure
 

@@ -53,7 +53,10 @@ def embed(
     ] = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """The vector of every text, as JSON lines or a NumPy array, or beside the rows of a table."""
+    """The vector of every text.
+
+    As JSON lines, as a NumPy array, or beside the rows of a table.
+    """
     from io import BytesIO
 
     import numpy as np
@@ -101,7 +104,10 @@ def similarity(
     pooling: PoolingOption = None,
     json: Json = False,
 ) -> None:
-    """The cosine of the vectors of two texts, or of the two of every row: 1 for the same direction."""
+    """How alike two texts are: the cosine of their vectors.
+
+    It is 1 for vectors of the same direction. With --file it is told of the two texts of every row.
+    """
     model, first, second = model_and_pair(words)
     predictor = open_for(model)(first, second)
     value = float(predictor.similarity([first], [second], pooling=pooling)[0, 0])

@@ -120,7 +120,7 @@ def continue_(
     device: DeviceOption = "cpu",
     json: Json = False,
 ) -> None:
-    """How a language model goes on with a text, remembering what it read."""
+    """How a language model goes on with a text."""
     from albertine.inference.continuing import Going
     from albertine.tasks.predictor import Predictor
 
@@ -152,10 +152,10 @@ def read(
     ] = None,
     json: Json = False,
 ) -> None:
-    """The answer that one or more passages give to a question, an empty line where they give none.
+    """The answer to a question, written from passages.
 
-    With --file every row is asked alone: of WebQA a row an evidence, whereas `albertine evaluate` lets those
-    of a question vote.
+    An empty line where they give none. With --file every row is asked alone: each evidence of WebQA is a row
+    of its own, whereas `albertine evaluate` lets those of a question vote.
     """
     from albertine.inference.search import Search
 

@@ -64,7 +64,7 @@ ANY_MODEL = (
 Language = Literal["auto", "en", "zh"]
 """Whose sentences and words; `auto` looks at the beginning of the text."""
 LanguageOption = Annotated[
-    Language, typer.Option("--language", help="Of the text, which is cut into sentences by it.")
+    Language, typer.Option("--language", help="Language of the text, which says where sentences end.")
 ]
 VocabularyKind = Literal["sentencepiece", "wordpiece", "xlnet"]
 """How a vocabulary cuts words."""
@@ -74,7 +74,8 @@ PrecisionOption = Annotated[
     InferencePrecision,
     typer.Option(
         "--precision",
-        help="Number format of matrix products; int8 is the fastest on a processor and rounds the most.",
+        help="Number format of matrix products; auto: bfloat16 where the hardware has it; int8, for "
+        "processors alone, rounds more, and is faster where there is no AMX.",
     ),
 ]
 BatchTokensOption = Annotated[

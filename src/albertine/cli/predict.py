@@ -148,10 +148,10 @@ def answer(
     passage: Annotated[str | None, typer.Argument(help="The text that holds the answer.")] = None,
     json: Json = False,
 ) -> None:
-    """The part of a passage that answers a question, or an empty line if none does.
+    """The part of a passage that answers a question.
 
-    Only a model tuned with questions that have no answer can find that none does. Probabilities are among the
-    likeliest spans, "no_answer" is that of there being no answer.
+    An empty line if none does, which only a model can find that was tuned with questions that have no answer.
+    Probabilities are among the likeliest spans; `no_answer` is that of there being no answer.
     """
     assert question is not None and passage is not None
     found = predictor.likely_spans([(question, passage)])[0]
@@ -170,7 +170,7 @@ def relate(
     text: Texts = None,
     json: EachJson = False,
 ) -> None:
-    """Who stands to whom in which relation: subject, predicate and object in every text."""
+    """Subjects, predicates and objects in every text."""
     _each(
         text,
         json,

@@ -35,8 +35,8 @@ def prepare(
         typer.Option(
             "--tokenizer",
             "-t",
-            help="Its file, or that of a model: a folder, a run, a released model, or owner/name[@revision] "
-            "of the hub; default: train one.",
+            help="File of a vocabulary, or a model that has one: a folder, a run, a released model, or "
+            "owner/name[@revision] of the hub; default: train one.",
         ),
     ] = None,
     vocab_size: Annotated[
@@ -45,10 +45,19 @@ def prepare(
     ] = None,
     kind: Annotated[
         VocabularyKind | None,
-        typer.Option("--kind", help="Of a new vocabulary; default: sentencepiece, for Chinese wordpiece."),
+        typer.Option(
+            "--kind", help="Kind of a new vocabulary; default: sentencepiece, for Chinese wordpiece."
+        ),
     ] = None,
     language: LanguageOption = "auto",
-    words: Annotated[WordEnd, typer.Option("--words", help="Words of whole-word masking.")] = "pieces",
+    words: Annotated[
+        WordEnd,
+        typer.Option(
+            "--words",
+            help="What is a word where words are masked whole: what the pieces of the "
+            "vocabulary say, in Chinese a character, or what jieba cuts.",
+        ),
+    ] = "pieces",
     format: TextFormat = "auto",
     text_field: TextField = "text",
     encoding: Encoding = "utf-8",
@@ -56,16 +65,19 @@ def prepare(
         float | None,
         typer.Option(
             "--held-out",
-            help="Share of documents; default that of the corpus in the folder, or 0.01, more of few.",
+            help="Share of the documents that is held out; default: that of the corpus in the folder, else "
+            "0.01, and more of few documents.",
         ),
     ] = None,
     min_characters: Annotated[
-        int, typer.Option("--min-characters", min=0, help="Shorter documents are dropped.")
+        int, typer.Option("--min-characters", min=0, help="Documents of fewer characters are dropped.")
     ] = 200,
     keep_duplicates: Annotated[
         bool, typer.Option("--keep-duplicates", help="Keep documents that occur again.")
     ] = False,
-    workers: Annotated[int | None, typer.Option("--workers", min=1, help="Default: one a processor.")] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, help="Processes that prepare; default: one a processor.")
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Which documents are held out.")] = 1,
     json: Json = False,
 ) -> None:

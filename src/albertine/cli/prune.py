@@ -48,7 +48,9 @@ def prune(
     format: TextFormat = "auto",
     text_field: TextField = "text",
     encoding: Encoding = "utf-8",
-    workers: Annotated[int | None, typer.Option(min=1, help="Default: one a processor.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes that count; default: one a processor.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Leave out the pieces that a text does not need.

@@ -150,8 +150,9 @@ def print_scores(told: Mapping[str, Mapping[str, Any]]) -> None:
             hidden = (s["mask_accuracy"], s["mask_baseline"], s["mask_loss"])
             rows.append(_row(name, *hidden, s["mask_baseline_loss"], s["mask_count"]))
             name, right = "  those kept or replaced too (without skill: copies them)", s["floor"]
-            less = "less" if s["context_gain"] >= 0 else "more"
-            known["context gain"] = f"{abs(s['context_gain']):.3f} nats {less} than without skill"
+            known["context gain"] = (
+                f"{s['context_gain']:.3f} nats (the loss without skill less that of the model)"
+            )
             if "cosine" in s:
                 known["mean cosine of final states"] = f"{s['cosine']:.3f} (1: the same for every word)"
             if "mean_steps" in s:

@@ -29,7 +29,7 @@ def encode(
     pair: Annotated[str | None, typer.Argument(help="Its second segment.")] = None,
     json: Json = False,
 ) -> None:
-    """The pieces, ids and segments that a model would be given for a text or a pair."""
+    """Show the pieces, ids and segments of a text or a pair."""
     import albertine
 
     check_texts(text, pair)
@@ -53,7 +53,7 @@ def inspect(
     encoding: Encoding = "utf-8",
     json: Json = False,
 ) -> None:
-    """Kind, size and special pieces of a vocabulary, and how well it fits a text."""
+    """Tell kind and size of a vocabulary, and how well it fits a text."""
     import albertine
 
     loaded = albertine.load_tokenizer(tokenizer)
@@ -81,7 +81,8 @@ def train(
         VocabularyKind | None,
         typer.Option(
             "--kind",
-            help="Default: sentencepiece for English, wordpiece for Chinese; xlnet has capitals, <cls> last.",
+            help="Default: sentencepiece for English, wordpiece for Chinese; xlnet has capitals, and `<cls>` "
+            "stands last.",
         ),
     ] = None,
     vocab_size: Annotated[
@@ -92,7 +93,10 @@ def train(
     text_field: TextField = "text",
     encoding: Encoding = "utf-8",
 ) -> None:
-    """Make a vocabulary from text: the SentencePiece of ALBERT or XLNet, or the WordPiece of BERT."""
+    """Make a vocabulary from text.
+
+    It is a SentencePiece, as ALBERT and XLNet have, or a WordPiece, as BERT has.
+    """
     from albertine.cli import vocabulary
     from albertine.cli.source import Source
     from albertine.text.load import replaced_tokenizer

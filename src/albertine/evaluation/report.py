@@ -273,7 +273,7 @@ def _calibration(pictures: _Pictures, prefix: str, shown: Findings) -> list[str]
         if b.size
     ]
     return [
-        "### As sure as right?",
+        "### Is it as often right as it is sure?",
         "",
         f"Expected calibration error **{error:.4f}**: the mean over all examples of |accuracy − confidence| "
         f"of their bin, Σ n_b / n · |acc_b − conf_b| over {len(shown.bins)} bins of equal width; confidence "
@@ -287,8 +287,8 @@ def _calibration(pictures: _Pictures, prefix: str, shown: Findings) -> list[str]
 
 def _mistakes(shown: Findings) -> list[str]:
     sure = shown.mistakes[0].confidence is not None
-    order = "The surest of the wrong answers." if sure else "The furthest off."
-    lines = ["### Worst mistakes", "", order, ""]
+    order = "The surest of the wrong answers" if sure else "The answers that are furthest off"
+    lines = ["### Worst mistakes", "", f"{order}, each behind the id or number of its example.", ""]
     for number, m in enumerate(shown.mistakes, 1):
         how_sure = "" if m.confidence is None else f" ({m.confidence:.1%} sure)"
         said, right = _plain(m.said), _plain(m.right)

@@ -32,7 +32,7 @@ def draw(folder: RunFolder, levels: Mapping[str, Mapping[str, float]], words: st
     between = borders(folder.metrics)
     try:
         for part, what in (("mlm", words), ("sentence", "sentence pairs")):
-            for number in ("loss", "accuracy"):
+            for number, unit in (("loss", "loss, nats"), ("accuracy", "share that is right")):
                 key = f"{part}_{number}"
                 found = {
                     "training": curve(folder.metrics, key),
@@ -42,6 +42,6 @@ def draw(folder: RunFolder, levels: Mapping[str, Mapping[str, float]], words: st
                 if curves:
                     path, lines = folder.plots / f"{key}.png", levels.get(key, {})
                     title = f"{folder.path.name}: {what}"
-                    save_curves(path, curves, title=title, y=number, levels=lines, borders=between)
+                    save_curves(path, curves, title=title, y=unit, levels=lines, borders=between)
     except RunError as error:
         log.info("no plots: %s", error)

@@ -62,7 +62,7 @@ class NoSkill(NamedTuple):
     @property
     def levels(self) -> dict[str, dict[str, float]]:
         """Horizontal lines in the pictures of a run, by the names of their scores."""
-        found = {"mlm_loss": {"unigram baseline": self.baseline.cross_entropy}}
+        found = {"mlm_loss": {"guessing by frequency": self.baseline.cross_entropy}}
         told = {
             name: self.scores[name] for name in ("mlm_accuracy", "sentence_accuracy") if name in self.scores
         }

@@ -287,9 +287,9 @@ class PooledTask(TaskChoice):
 
     pooling: Literal["cls", "mean", "depths", "compared"] | None = Field(
         None,
-        description="learn from the first token, the mean of all tokens, their mean over all depths, or, of "
-        "pairs, from how the means of the two texts differ and agree; default: the first for ALBERT and "
-        "BERT, as transformers has it, else the third, and for pairs and a hidden size below 512 the last",
+        description="learn from cls, the token [CLS]; mean, that of all tokens; depths, the mean over all "
+        "depths too; compared, how the means of two texts differ and agree. Default: cls for an ALBERT, "
+        "BERT or XLNet that transformers has, else depths, but compared for pairs below a hidden size of 512",
     )
 
 

@@ -74,8 +74,8 @@ class Predictor:
             vocabulary; that of a run, whose best model is meant; a released model's name; or `owner/name`,
             perhaps with `@revision`, of the hub.
         device: where to compute.
-        precision: format of matrix products; `auto` takes bfloat16 where hardware has it; `int8` is the
-            fastest on a processor and rounds the most.
+        precision: format of matrix products; `auto` takes bfloat16 where hardware has it; `int8`, for
+            processors alone, rounds more, and is faster where there is no AMX.
         batch_tokens: most tokens that are computed at once, which bounds memory; a longer text is computed
             alone. Default: what is fast on the device. Answers are the same but for rounding.
 
