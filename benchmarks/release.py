@@ -183,7 +183,7 @@ def curve(runs: list[Part], folder: Path) -> dict[str, Any]:
         folder / "curve.png",
         {"training": points},
         title=f"{folder.name}: masked words",
-        y="loss",
+        y="loss, nats",
         borders=tuple(lines[:-1]),
     )
     last = training[-1]
