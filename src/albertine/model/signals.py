@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from albertine.model.backend import current
 from albertine.model.config import EncoderConfig
-from albertine.model.depths import Step
+from albertine.model.depths import Adding, Step
 from albertine.model.init import sinusoids
 from albertine.model.key_value_cache import Past
 from albertine.model.rows import Rows
@@ -47,20 +47,6 @@ class StepSignals(nn.Module):
             x_RH = x_RH + steps[d]
         return x_RH if places is None else x_RH + places[rows.positions]
 
-    def around(self, step: Step) -> Step:
-        """`step`, with the signals added to the rows that ask and to those that are looked at."""
-
-        def signalled(
-            d: int, x_RH: Tensor, context_TH: Tensor, queries: Rows, keys: Rows, past: Past | None = None
-        ) -> Tensor:
-            same = x_RH is context_TH
-            x_RH = self(d, x_RH, queries)
-            # With a past `keys` are more rows than the context, whose rows then are those of x.
-            context_TH = x_RH if same else self(d, context_TH, keys)
-            return step(d, x_RH, context_TH, queries, keys, past)
-
-        return signalled
-
     def _table(self, name: str, learned: Tensor | None, like: Tensor) -> Tensor | None:
         """The rows of a signal in the format of `like`; None where there is none."""
         if learned is not None:
@@ -71,6 +57,21 @@ class StepSignals(nn.Module):
         if type(table) is not Tensor:  # a tracer's stand-in, of no use to whoever comes next
             _sinusoids.cache_clear()
         return table
+
+
+def added_before(step: Step, added: Adding) -> Step:
+    """`step`, with something added before it to the rows that ask and to those that are looked at."""
+
+    def both(
+        d: int, x_RH: Tensor, context_TH: Tensor, queries: Rows, keys: Rows, past: Past | None = None
+    ) -> Tensor:
+        same = x_RH is context_TH
+        x_RH = added(d, x_RH, queries)
+        # With a past `keys` are more rows than the context, whose rows then are those of x.
+        context_TH = x_RH if same else added(d, context_TH, keys)
+        return step(d, x_RH, context_TH, queries, keys, past)
+
+    return both
 
 
 def signals_of(config: EncoderConfig) -> StepSignals | None:
