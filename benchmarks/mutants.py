@@ -4788,6 +4788,30 @@ MANY_WAYS = (
         'if item["type"] == "tuple":',
         "tests/test_settings.py -k none_is_written",
     ),
+    M(
+        "model/embeddings.py",
+        "return x_TE if self.mapping is None",
+        "return x_TE.to(dtype).to(x_TE.dtype) if self.mapping is None",
+        "tests/model/test_choices.py -k rounded_once",
+    ),
+    M(
+        "model/block.py",
+        "context_TH is x_RH else self.read(context_TH, own)",
+        "context_TH is x_RH else context_TH",
+        "tests/model/test_choices.py -k wanted_rows",
+    ),
+    M(
+        "model/signals.py",
+        "x_RH if same else added(d, context_TH, keys)",
+        "x_RH if same else context_TH",
+        "tests/model/test_choices.py -k wanted_rows",
+    ),
+    M(
+        "model/config.py",
+        'self.biases and self.positions != "relative"',
+        "self.biases",
+        "tests/model/test_xlnet_goldens.py",
+    ),
 )
 
 

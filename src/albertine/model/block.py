@@ -91,8 +91,7 @@ class AttentionBlock(Block):
         self, x_RH: Tensor, context_TH: Tensor, queries: Rows, keys: Rows
     ) -> tuple[Tensor, Tensor, Tensor]:
         """By heads, the queries (R, N, D), and the keys and values (T, N, D) of rows as they are read."""
-        layers, inputs = (self.query, self.key, self.value), (x_RH, context_TH, context_TH)
-        found = current().linears(layers, inputs)
+        found = current().linears((self.query, self.key, self.value), (x_RH, context_TH, context_TH))
         q_RND, k_TND, v_TND = (y.view(-1, self.num_heads, self.head_size) for y in found)
         return q_RND, k_TND, v_TND
 
@@ -116,8 +115,7 @@ class FeedForwardBlock(Block):
         self.output = Linear(config.intermediate_size, config.hidden_size, config.biases)
 
     def forward(self, x_RH: Tensor, own: Own | None = None) -> Tensor:
-        """x + output(activation(intermediate(x))) of each row by itself, with a LayerNorm behind or before,
-        (R, H)."""
+        """x + output(activation(intermediate(x))) of each row, with a LayerNorm behind or before, (R, H)."""
         read_RH = self.read(x_RH, own)
         return self.added(self.output, self.inner(read_RH), x_RH, read_RH, own)
 

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from albertine.model.backend import current
 from albertine.model.config import EncoderConfig
-from albertine.model.depths import Adding
 from albertine.model.layers import LayerNorm, Module
 from albertine.model.rows import Rows
+from albertine.model.signals import Adding
 
 
 def hidden_norm(config: EncoderConfig) -> LayerNorm:

@@ -18,9 +18,6 @@ from albertine.model.solvers import Equilibrium
 Step = Callable[..., Tensor]
 """(depth d, x (R, H), context (T, H), rows of x, rows of the context, perhaps a `Past`) → (R, H)."""
 
-Adding = Callable[[int, Tensor, Rows], Tensor]
-"""(depth d, x (R, H), rows of x) → x with what is added to it before the step, (R, H)."""
-
 
 @dataclass(frozen=True)
 class EncoderOutput:

@@ -7,6 +7,7 @@ said of places fades from step to step. So x becomes x + position signal + step 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from albertine.model.backend import current
 from albertine.model.config import EncoderConfig
-from albertine.model.depths import Adding, Step
+from albertine.model.depths import Step
 from albertine.model.init import sinusoids
 from albertine.model.key_value_cache import Past
 from albertine.model.rows import Rows
@@ -57,6 +58,10 @@ class StepSignals(nn.Module):
         if type(table) is not Tensor:  # a tracer's stand-in, of no use to whoever comes next
             _sinusoids.cache_clear()
         return table
+
+
+Adding = Callable[[int, Tensor, Rows], Tensor]
+"""(depth d, x (R, H), rows of x) → x with what is added to it before the step, (R, H)."""
 
 
 def added_before(step: Step, added: Adding) -> Step:

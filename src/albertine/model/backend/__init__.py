@@ -38,7 +38,7 @@ _current = _Current()
 
 def current() -> Backend:
     """The backend of the forward pass under way in this thread; plain torch outside of any."""
-    if is_dynamo_compiling() and not torch.compiler._is_exporting_flag:  # as `_compiling`, which costs more
+    if _compiling():
         return _traced()
     return _current.backend or PLAIN
 
