@@ -109,10 +109,10 @@ class Encoder(Module):
             out.equilibrium.reached(packed.num_sequences, tell=not self.training)
         return out
 
-    def computed(
+    def encoded(
         self, ops: Backend, batch: Packed, depth: int, rows: Tensor | None, all_depths: bool
     ) -> EncoderOutput:
-        """`forward` by a backend, perhaps with more rows than were asked for."""
+        """What `forward` returns, by a backend that may have filled the batch and `rows` up."""
         x_TH = self.embeddings(batch, ops.form.dtype)
         every = Rows.of(batch)
         if self.config.positions != "learned":

@@ -140,7 +140,7 @@ class Backend:
 
     def whole(self, encoder: Any, packed: Packed, depth: int, rows: Tensor | None, all_depths: bool) -> Any:
         """The pass of an encoder; of a longer batch, and of more rows, where that is faster."""
-        return encoder.computed(self, packed, depth, rows, all_depths)
+        return encoder.encoded(self, packed, depth, rows, all_depths)
 
 
 PLAIN = Backend(Format(torch.float32))
