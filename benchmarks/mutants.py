@@ -4824,6 +4824,28 @@ MANY_WAYS = (
         "{s['context_gain']:.3f} nats",
         "{-s['context_gain']:.3f} nats",
         "tests/cli/test_verbs.py -k score_tells",
+        "model/embeddings.py",
+        "return x_TE if self.mapping is None",
+        "return x_TE.to(dtype).to(x_TE.dtype) if self.mapping is None",
+        "tests/model/test_choices.py -k rounded_once",
+    ),
+    M(
+        "model/block.py",
+        "context_TH is x_RH else self.read(context_TH, own)",
+        "context_TH is x_RH else context_TH",
+        "tests/model/test_choices.py -k wanted_rows",
+    ),
+    M(
+        "model/signals.py",
+        "x_RH if same else added(d, context_TH, keys)",
+        "x_RH if same else context_TH",
+        "tests/model/test_choices.py -k wanted_rows",
+    ),
+    M(
+        "model/config.py",
+        'self.biases and self.positions != "relative"',
+        "self.biases",
+        "tests/model/test_xlnet_goldens.py",
     ),
 )
 

@@ -83,5 +83,5 @@ def computed(model: Model, packed: Packed, rows: Tensor | None = None) -> tuple[
         sizes.append((batch.num_tokens, None if rows is None else len(rows)))
         return EncoderOutput(torch.zeros(sizes[0][0] if rows is None else len(rows), 1))
 
-    model.encoder._backend().whole(SimpleNamespace(computed=compute), packed, 1, rows, False)
+    model.encoder._backend().whole(SimpleNamespace(encoded=compute), packed, 1, rows, False)
     return sizes[0]

@@ -174,6 +174,14 @@ def test_bfloat16_and_int8_stay_near(name: str) -> None:
             assert change < bound, (precision, float(change))
 
 
+def test_embeddings_that_no_map_reads_are_rounded_once_behind_their_norm() -> None:
+    embeddings = builders.model(**CHOICES["pre-norm, as wide as hidden"]).encoder.embeddings
+    assert embeddings.mapping is None
+    with torch.no_grad():
+        wide, narrow = (embeddings(builders.packed([9, 4]), x) for x in (torch.float32, torch.bfloat16))
+    assert torch.equal(narrow, wide.bfloat16())
+
+
 @each
 def test_reading_on_equals_reading_at_once(name: str) -> None:
     model = made(name)

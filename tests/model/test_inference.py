@@ -105,7 +105,7 @@ def test_int8_is_for_processors() -> None:
     form, card = Format(torch.bfloat16, int8=True), torch.device("cuda")
     for name in ("auto", "onednn", "cuda", "plain"):
         with torch.inference_mode(), pytest.raises(SettingsError, match="int8 is for processors"):
-            backend_for(name, form, card, whole=True, compiled=False)
+            backend_for(name, form, card, weights_stay=True, compiled=False)
 
 
 @pytest.mark.usefixtures("products_in_int8")

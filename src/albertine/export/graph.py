@@ -25,7 +25,6 @@ from albertine.model.backend.base import Backend
 from albertine.model.config import EncoderConfig
 from albertine.model.depths import EncoderOutput
 from albertine.model.encoder import Encoder
-from albertine.model.injection import with_shares
 from albertine.model.relative_positions import Distances, EqualSequences, KeysSeen, sinusoids_by
 from albertine.model.rotation import Rotation, frequencies
 from albertine.model.rows import Rows
@@ -151,9 +150,10 @@ def encoded(encoder: Encoder, table: Table, head: Head, known: Tensor) -> Encode
         rows = replace(rows, distances=_distances(encoder, table, known))
     elif encoder.config.positions == "rotary":
         rows = replace(rows, rotation=Rotation.by(rows.positions, known, torch.float32))
-    every = with_shares(rows, encoder.injection, x_TH)
+    if encoder.injection is not None:
+        rows = replace(rows, injection=encoder.injection(x_TH))
     depth = encoder.config.plan.depth if head.depth is None else head.depth
-    out = encoder.depths.run(encoder.stepping(x_TH), x_TH, every, depth, None, head.all_depths)
+    out = encoder.depths.run(encoder.stepping(x_TH), x_TH, rows, depth, None, head.all_depths)
     return out.normed(encoder.final_norm) if encoder.final_norm is not None and depth else out
 
 

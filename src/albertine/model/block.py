@@ -31,10 +31,14 @@ class Block(Module):
     def normed(self, x: Tensor, own: Own | None) -> Tensor:
         """x by this block's LayerNorm, or by the depth's own."""
         norm = self.layer_norm if own is None or own.layer_norm is None else own.layer_norm
-        return x if norm is None else norm(x)  # type: ignore[no-any-return]
+        return norm(x)  # type: ignore[no-any-return, misc]
+
+    def read(self, x: Tensor, own: Own | None) -> Tensor:
+        """What f is given of x: all of it, or in a pre-norm block its LayerNorm."""
+        return self.normed(x, own) if self.pre else x
 
     def added(self, layer: Linear, y: Tensor, x: Tensor, read: Tensor, own: Own | None) -> Tensor:
-        """x + layer(y), where `read` is what the block read; then, in a post-norm block, the LayerNorm."""
+        """x + layer(y), where `read` is what f was given; then, in a post-norm block, the LayerNorm."""
         dropout = self.training * self.dropout
         if own is None or own.changes_nothing:
             x = current().added(layer, y, x, dropout)
@@ -46,13 +50,9 @@ class Block(Module):
 class AttentionBlock(Block):
     """4(H²+H) parameters of self-attention and the 2H of its LayerNorm (Vaswani et al. 2017, 3.2)."""
 
-    def __init__(self, config: EncoderConfig, *, bias: bool | None = None) -> None:
-        """
-        Args:
-            bias: whether the linear layers have biases; default: as `config` says.
-        """
+    def __init__(self, config: EncoderConfig) -> None:
         super().__init__(config)
-        hidden, bias = config.hidden_size, config.biases if bias is None else bias
+        hidden, bias = config.hidden_size, config.attention_biases
         self.num_heads, self.head_size = config.num_attention_heads, config.head_size
         self.attention_dropout = config.attention_probs_dropout_prob
         self.query = Linear(hidden, hidden, bias)
@@ -78,26 +78,27 @@ class AttentionBlock(Block):
                 those of x.
             own: what this depth has of its own.
         """
-        new = queries if past is not None else keys
-        read_RH, q_RND, k_TND, v_TND = self.projected(x_RH, context_TH, queries, new, own)
+        read_RH = self.read(x_RH, own)
+        context_TH = read_RH if context_TH is x_RH else self.read(context_TH, own)
+        new = keys if past is None else queries
+        q_RND, k_TND, v_TND = self.projected(read_RH, context_TH, queries, new)
         if past is not None:
             k_TND, v_TND = past.extend(k_TND, v_TND)
-        dropout = self.training * self.attention_dropout
-        mixed_RND = current().attend(q_RND, k_TND, v_TND, queries, keys, dropout)
+        mixed_RND = self.attend(q_RND, k_TND, v_TND, queries, keys)
         return self.added(self.output, mixed_RND.flatten(1), x_RH, read_RH, own)
 
     def projected(
-        self, x_RH: Tensor, context_TH: Tensor, queries: Rows, keys: Rows, own: Own | None
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """What is read of x, (R, H), and by heads the queries (R, N, D), keys and values (T, N, D)."""
-        read_RH, context_RH = x_RH, context_TH
-        if self.pre:
-            read_RH = self.normed(x_RH, own)
-            context_RH = read_RH if context_TH is x_RH else self.normed(context_TH, own)
-        layers, inputs = (self.query, self.key, self.value), (read_RH, context_RH, context_RH)
-        found = current().linears(layers, inputs)
+        self, x_RH: Tensor, context_TH: Tensor, queries: Rows, keys: Rows
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """By heads, the queries (R, N, D), and the keys and values (T, N, D) of rows as they are read."""
+        found = current().linears((self.query, self.key, self.value), (x_RH, context_TH, context_TH))
         q_RND, k_TND, v_TND = (y.view(-1, self.num_heads, self.head_size) for y in found)
-        return read_RH, q_RND, k_TND, v_TND
+        return q_RND, k_TND, v_TND
+
+    def attend(self, q_RND: Tensor, k_TND: Tensor, v_TND: Tensor, queries: Rows, keys: Rows) -> Tensor:
+        """softmax(q·kᵀ/√D)·v inside each sequence, (R, N, D)."""
+        dropout = self.training * self.attention_dropout
+        return current().attend(q_RND, k_TND, v_TND, queries, keys, dropout)
 
 
 class FeedForwardBlock(Block):
@@ -114,9 +115,8 @@ class FeedForwardBlock(Block):
         self.output = Linear(config.intermediate_size, config.hidden_size, config.biases)
 
     def forward(self, x_RH: Tensor, own: Own | None = None) -> Tensor:
-        """x + output(activation(intermediate(x))) of each row by itself, with a LayerNorm behind or before,
-        (R, H)."""
-        read_RH = self.normed(x_RH, own) if self.pre else x_RH
+        """x + output(activation(intermediate(x))) of each row, with a LayerNorm behind or before, (R, H)."""
+        read_RH = self.read(x_RH, own)
         return self.added(self.output, self.inner(read_RH), x_RH, read_RH, own)
 
     def inner(self, x_RH: Tensor) -> Tensor:

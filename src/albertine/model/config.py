@@ -165,6 +165,11 @@ class EncoderConfig:
         return self.hidden_size // self.num_attention_heads
 
     @property
+    def attention_biases(self) -> bool:
+        """Whether the linear layers of attention have biases; with relative positions they have none."""
+        return self.biases and self.positions != "relative"
+
+    @property
     def lead(self) -> int:
         """How many special pieces stand before a text that is alone in its row: [CLS] text [SEP] or XLNet's
         text [SEP] [CLS]."""

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from albertine.model.backend import current
 from albertine.model.config import EncoderConfig
-from albertine.model.depths import Step
 from albertine.model.layers import LayerNorm, Module
 from albertine.model.rows import Rows
-
-if TYPE_CHECKING:
-    from albertine.model.key_value_cache import Past
+from albertine.model.signals import Adding
 
 
 def hidden_norm(config: EncoderConfig) -> LayerNorm:
@@ -83,27 +80,18 @@ def depth_parameters(config: EncoderConfig) -> nn.ModuleList | None:
     return nn.ModuleList(DepthParameters(config, d) for d in range(plan.depth))
 
 
-def adding_embeddings(plain: Step, depths: Iterable[nn.Module], start_TH: Tensor) -> Step:
-    """`plain`, with each depth's factor of the embeddings added before it to the rows that ask and to those
-    that are looked at.
+def embeddings_again(depths: Iterable[nn.Module], start_TH: Tensor) -> Adding:
+    """What adds each depth's factor of the embeddings to its rows.
 
     Args:
         depths: `DepthParameters` of each. start_TH: the embeddings of all rows of the pass.
     """
     factors = [cast(DepthParameters, own).injection for own in depths]
 
-    def added(factor: Tensor, x_RH: Tensor, rows: Rows) -> Tensor:
+    def added(d: int, x_RH: Tensor, rows: Rows) -> Tensor:
+        if (factor := factors[d]) is None:
+            return x_RH
         start_RH = start_TH if rows.places is None else start_TH.index_select(0, rows.places)
         return x_RH + current().cast(factor, start_TH.dtype) * start_RH
 
-    def step(
-        d: int, x_RH: Tensor, context_TH: Tensor, queries: Rows, keys: Rows, past: Past | None = None
-    ) -> Tensor:
-        if (factor := factors[d]) is not None:
-            same = x_RH is context_TH
-            x_RH = added(factor, x_RH, queries)
-            # With a past `keys` are more rows than the context, whose rows then are those of x.
-            context_TH = x_RH if same else added(factor, context_TH, keys)
-        return plain(d, x_RH, context_TH, queries, keys, past)
-
-    return step
+    return added

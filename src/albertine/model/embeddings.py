@@ -53,19 +53,20 @@ class Embeddings(Module):
         narrow, and everything rests on them."""
         x = self.word(packed.input_ids)  # (T, E), and (T, H) from the mapping on
         if self.mapped == "words":
-            x = self._to_hidden(x.to(dtype)).to(x.dtype)
+            x = self._to_hidden(x, dtype)
         if self.token_type is not None:
             types = packed.token_type_ids  # of one kind, a second text is of that too
             x = x + self.token_type(types if self.kinds else torch.zeros_like(types))
         if self.position is not None:
             x = x + self.position(packed.position_ids)
         if self.mapped == "sum":
-            x = self._to_hidden(x.to(dtype)).to(x.dtype)
+            x = self._to_hidden(x, dtype)
         x = F.dropout(self.layer_norm(x), self.dropout, self.training).to(dtype)
-        return self._to_hidden(x) if self.mapped == "normed" else x
+        return self._to_hidden(x, dtype) if self.mapped == "normed" else x
 
-    def _to_hidden(self, x_TE: Tensor) -> Tensor:
-        return x_TE if self.mapping is None else self.mapping(x_TE)  # type: ignore[no-any-return]
+    def _to_hidden(self, x_TE: Tensor, dtype: torch.dtype) -> Tensor:
+        """x mapped to H by a product in `dtype`, in the format of x."""
+        return x_TE if self.mapping is None else self.mapping(x_TE.to(dtype)).to(x_TE.dtype)  # type: ignore[no-any-return]
 
     def check_length(self, longest: int) -> None:
         """Refuse a sequence longer than the position table."""

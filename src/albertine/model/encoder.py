@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,16 +16,15 @@ from albertine.model import parts
 from albertine.model.backend import backend_for, computing, current
 from albertine.model.backend.base import Backend
 from albertine.model.config import EncoderConfig
-from albertine.model.depth_parameters import adding_embeddings, depth_parameters
+from albertine.model.depth_parameters import depth_parameters, embeddings_again
 from albertine.model.depths import Depths, EncoderOutput, Step
 from albertine.model.embeddings import Embeddings
-from albertine.model.injection import with_shares
 from albertine.model.key_value_cache import Past
 from albertine.model.layers import Module
 from albertine.model.placing import placed
 from albertine.model.recompute import recomputed
 from albertine.model.rows import Rows
-from albertine.model.signals import signals_of
+from albertine.model.signals import added_before, signals_of
 from albertine.precision import compute_format, own_precision
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Encoder(Module):
         recompute: in training keep only what goes from depth to depth, and compute the rest again.
         compiled: compile a depth as one where that is faster (a GPU, in training).
         backend: "auto" is the fastest, "plain" the one that anything can be done to.
-        depths: the loop over depths. exact: whether "auto" means float32 for its sake.
+        depths: the loop over depths.
         signals: what is added before every step. halting: where positions decide how many steps they take.
     """
 
@@ -59,7 +59,6 @@ class Encoder(Module):
         self.own = depth_parameters(config)
         self.injection = parts.injection(config)
         self.final_norm = parts.final_norm(config)
-        self.exact = config.solves  # bfloat16 moves a state farther than the tolerance of a fixed point
 
     def compute_as(self, how: Computing) -> None:
         """Follow the settings of a run."""
@@ -70,12 +69,13 @@ class Encoder(Module):
         return computing(self, self._backend)
 
     def _backend(self) -> Backend:
-        weight = self.embeddings.word.weight
-        precision = "float32" if self.exact and self.precision == "auto" else self.precision
+        weight, precision = self.embeddings.word.weight, self.precision
+        if precision == "auto" and self.config.solves:
+            precision = "float32"  # bfloat16 moves a state farther than the tolerance of a fixed point
         form = compute_format(precision, weight, self.training or torch.is_grad_enabled())
         # What wraps a block and moves its weights, as FSDP does, gives it another class.
-        whole = {type(b) for b in (*self.attention, *self.feed_forward)} <= parts.BLOCKS
-        return backend_for(self.backend, form, weight.device, whole=whole, compiled=self.compiled)
+        stay = {type(b) for b in (*self.attention, *self.feed_forward)} <= parts.BLOCKS
+        return backend_for(self.backend, form, weight.device, weights_stay=stay, compiled=self.compiled)
 
     @own_precision
     def forward(
@@ -102,32 +102,32 @@ class Encoder(Module):
             raise SettingsError(f"depth {depth} is outside 0..{most}")
         if rows is not None and all_depths:
             raise SettingsError("all_depths computes every row; ask for rows or for all_depths")
-        self.embeddings.check_length(max(packed.lengths, default=0))
+        self.embeddings.check_length(packed.max_length)
         with self.computing() as ops:
             out: EncoderOutput = ops.whole(self, packed, depth, rows, all_depths)
         if out.equilibrium is not None:
             out.equilibrium.reached(packed.num_sequences, tell=not self.training)
         return out
 
-    def computed(
+    def encoded(
         self, ops: Backend, batch: Packed, depth: int, rows: Tensor | None, all_depths: bool
     ) -> EncoderOutput:
-        """`forward` by a backend, perhaps with more rows than were asked for."""
+        """What `forward` returns, by a backend that may have filled the batch and `rows` up."""
         x_TH = self.embeddings(batch, ops.form.dtype)
         every = Rows.of(batch)
         if self.config.positions != "learned":
             every = placed(every, self.config, x_TH, self.training)
         if self.injection is not None:
-            every = with_shares(every, self.injection, x_TH)
+            every = replace(every, injection=self.injection(x_TH))
         wanted = None if rows is None else every.select(rows)
         out = self.depths.run(self.stepping(x_TH), x_TH, every, depth, wanted, all_depths)
         return out if self.final_norm is None or not depth else out.normed(self.final_norm)
 
     def stepping(self, start_TH: Tensor) -> Step:
         """`step` of a pass that begins with these embeddings, with what is added before every depth."""
-        step = self.step if self.signals is None else self.signals.around(self.step)
+        step = self.step if self.signals is None else added_before(self.step, self.signals)
         if self.own is not None and "injection" in self.config.plan.own:
-            step = adding_embeddings(step, self.own, start_TH)
+            step = added_before(step, embeddings_again(self.own, start_TH))
         return step
 
     def step(

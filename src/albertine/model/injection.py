@@ -10,9 +10,7 @@ a plan is another thing: each depth has its own factor of the embeddings in its 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from torch import Tensor, nn
+from torch import Tensor
 
 from albertine.model.rows import Rows
 
@@ -28,8 +26,3 @@ def injected(found: tuple[Tensor, ...], queries: Rows, keys: Rows) -> tuple[Tens
     width = queries.injection.shape[1] // 3
     shares = (queries.injection[:, :width], *keys.injection[:, width:].tensor_split(2, 1))
     return tuple(y + share.view_as(y) for y, share in zip(found, shares, strict=True))
-
-
-def with_shares(rows: Rows, injection: nn.Module | None, start_RH: Tensor) -> Rows:
-    """The rows of a pass that begins with these embeddings, with their shares; as they are without a map."""
-    return rows if injection is None else replace(rows, injection=injection(start_RH))

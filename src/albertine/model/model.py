@@ -143,7 +143,6 @@ class Model(nn.Module, metaclass=Apart):
             states = tuple(unpack(x, index, batch, length) for x in out.hidden_states)
         return ModelOutput(unpack(out.last_hidden, index, batch, length), pooled, states)
 
-    @own_precision
     def pretraining_forward(
         self, packed: Packed, mlm_rows: Tensor, *, depth: int | None = None, sentence: bool = True
     ) -> tuple[Tensor, Tensor | None]:
@@ -182,15 +181,13 @@ class Model(nn.Module, metaclass=Apart):
         """Pooler output (S, H) of the rows that stand for their sequences."""
         if self.pooler is None:
             raise SettingsError("this model has no pooler", remedy='Build it with heads={"pooler", …}')
-        pooled: Tensor = self.pooler(summary_SH)
-        return pooled
+        return self.pooler(summary_SH)  # type: ignore[no-any-return]
 
     def mlm_logits(self, rows_PH: Tensor) -> Tensor:
         """Masked-LM logits (P, V) of encoder rows (P, H)."""
         if self.mlm is None:
             raise SettingsError("this model has no masked-LM head", remedy='Build it with heads={"mlm", …}')
-        logits: Tensor = self.mlm(rows_PH, self.encoder.embeddings)
-        return logits
+        return self.mlm(rows_PH, self.encoder.embeddings)  # type: ignore[no-any-return]
 
     def sentence_logits(self, summary_SH: Tensor) -> Tensor:
         """Sentence logits (S, 2) of the rows that stand for their sequences (S, H)."""
@@ -198,5 +195,4 @@ class Model(nn.Module, metaclass=Apart):
             raise SettingsError(
                 "this model has no sentence head", remedy='Build it with heads={"sop"} or {"nsp"}'
             )
-        logits: Tensor = self.sentence(self.pooled(summary_SH))
-        return logits
+        return self.sentence(self.pooled(summary_SH))  # type: ignore[no-any-return]

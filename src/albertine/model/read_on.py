@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from torch import Tensor
 
 from albertine.errors import SettingsError
 from albertine.layout import Packed
 from albertine.model.encoder import Encoder
-from albertine.model.injection import with_shares
 from albertine.model.key_value_cache import Extension, KeyValueCache
 from albertine.model.placing import placed
 from albertine.precision import own_precision
@@ -53,7 +54,8 @@ def read_on(
             placed(rows, config, x_TH, encoder.training, longest)
             for rows in (extension.queries, extension.keys)
         )
-        queries = with_shares(queries, encoder.injection, x_TH)
+        if encoder.injection is not None:
+            queries = replace(queries, injection=encoder.injection(x_TH))
         step = encoder.stepping(x_TH)
         for d, past in enumerate(extension.pasts):
             x_TH = step(d, x_TH, x_TH, queries, keys, past)

@@ -8,9 +8,7 @@ from torch import Tensor, nn
 
 from albertine.model.backend import current
 from albertine.model.config import EncoderConfig
-from albertine.model.depth_parameters import Own
 from albertine.model.equal_sequences import grouped
-from albertine.model.key_value_cache import Past
 from albertine.model.layers import Linear
 from albertine.model.prepared_attention import PreparedAttentionBlock
 from albertine.model.relative_positions import EqualSequences, looked_up_scores, shifted_scores
@@ -39,7 +37,7 @@ class RelativeAttentionBlock(PreparedAttentionBlock):
     """
 
     def __init__(self, config: EncoderConfig, first: RelativeAttentionBlock | None = None) -> None:
-        super().__init__(config, bias=False)
+        super().__init__(config)
         self.position = Linear(config.hidden_size, config.hidden_size, bias=False)
         shape = 2, self.num_heads, self.head_size
         self.segments = nn.Parameter(torch.zeros(shape)) if config.type_vocab_size else None
@@ -49,33 +47,20 @@ class RelativeAttentionBlock(PreparedAttentionBlock):
         # In a tuple it is no part of this module, and a parameter has one name.
         self._first: tuple[RelativeAttentionBlock, ...] = (first,) if tied and first is not None else ()
 
-    def forward(
-        self,
-        x_RH: Tensor,
-        context_TH: Tensor,
-        queries: Rows,
-        keys: Rows,
-        past: Past | None = None,
-        own: Own | None = None,
-    ) -> Tensor:
-        """x + output(softmax(scores / √D)·v) inside each sequence, with a LayerNorm behind or before, (R, H).
-        The score of query i and key j is
+    def attend(self, q_RND: Tensor, k_TND: Tensor, v_TND: Tensor, queries: Rows, keys: Rows) -> Tensor:
+        """softmax(scores / √D)·v inside each sequence, (R, N, D). The score of query i and key j is
 
             (qᵢ + content)·kⱼ + (qᵢ + position)·W_r·φ(i - j) + (qᵢ + segment)·segments[i and j differ].
 
-        Args: as of `AttentionBlock`; `queries.distances` is needed.
+        Args:
+            queries: with `distances`.
         """
         distances = queries.distances
         assert distances is not None
-        new = queries if past is not None else keys
-        read_RH, q_RND, k_TND, v_TND = self.projected(x_RH, context_TH, queries, new, own)
-        if past is not None:
-            k_TND, v_TND = past.extend(k_TND, v_TND)
         table_PND = distances.projected(self.position).view(-1, self.num_heads, self.head_size)
         together = grouped(distances, queries, keys)
         each = zip(together.groups, together.split(q_RND, k_TND, v_TND), strict=True)
-        mixed_RND = together.joined([self.mixed(group, *qkv, table_PND) for group, qkv in each])
-        return self.added(self.output, mixed_RND.flatten(1), x_RH, read_RH, own)
+        return together.joined([self.mixed(group, *qkv, table_PND) for group, qkv in each])
 
     def mixed(self, group: EqualSequences, q: Tensor, k: Tensor, v: Tensor, table_PND: Tensor) -> Tensor:
         """softmax(scores / √D)·v of some sequences of equal shape, from and to rows (…, N, D)."""

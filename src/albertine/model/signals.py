@@ -7,6 +7,7 @@ said of places fades from step to step. So x becomes x + position signal + step 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 import torch
@@ -47,20 +48,6 @@ class StepSignals(nn.Module):
             x_RH = x_RH + steps[d]
         return x_RH if places is None else x_RH + places[rows.positions]
 
-    def around(self, step: Step) -> Step:
-        """`step`, with the signals added to the rows that ask and to those that are looked at."""
-
-        def signalled(
-            d: int, x_RH: Tensor, context_TH: Tensor, queries: Rows, keys: Rows, past: Past | None = None
-        ) -> Tensor:
-            same = x_RH is context_TH
-            x_RH = self(d, x_RH, queries)
-            # With a past `keys` are more rows than the context, whose rows then are those of x.
-            context_TH = x_RH if same else self(d, context_TH, keys)
-            return step(d, x_RH, context_TH, queries, keys, past)
-
-        return signalled
-
     def _table(self, name: str, learned: Tensor | None, like: Tensor) -> Tensor | None:
         """The rows of a signal in the format of `like`; None where there is none."""
         if learned is not None:
@@ -71,6 +58,25 @@ class StepSignals(nn.Module):
         if type(table) is not Tensor:  # a tracer's stand-in, of no use to whoever comes next
             _sinusoids.cache_clear()
         return table
+
+
+Adding = Callable[[int, Tensor, Rows], Tensor]
+"""(depth d, x (R, H), rows of x) → x with what is added to it before the step, (R, H)."""
+
+
+def added_before(step: Step, added: Adding) -> Step:
+    """`step`, with something added before it to the rows that ask and to those that are looked at."""
+
+    def both(
+        d: int, x_RH: Tensor, context_TH: Tensor, queries: Rows, keys: Rows, past: Past | None = None
+    ) -> Tensor:
+        same = x_RH is context_TH
+        x_RH = added(d, x_RH, queries)
+        # With a past `keys` are more rows than the context, whose rows then are those of x.
+        context_TH = x_RH if same else added(d, context_TH, keys)
+        return step(d, x_RH, context_TH, queries, keys, past)
+
+    return both
 
 
 def signals_of(config: EncoderConfig) -> StepSignals | None:

@@ -58,7 +58,8 @@ def attended(encoder: Encoder, packed: Packed, states: Sequence[Tensor], d: int)
     own = None if encoder.own is None else cast(DepthParameters, encoder.own[d]).attention
     x_TH = states[d]
     rows = placed(Rows.of(packed), encoder.config, x_TH, encoder.training)
-    return Attended(*attention.projected(x_TH, x_TH, rows, rows, own)[1:])
+    read_TH = attention.read(x_TH, own)
+    return Attended(*attention.projected(read_TH, read_TH, rows, rows))
 
 
 def map_divergence(student: Attended, teacher: Attended, lengths: Sequence[int]) -> Tensor:

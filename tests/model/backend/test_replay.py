@@ -223,7 +223,7 @@ def test_a_pass_that_cannot_be_recorded_is_computed_and_told(
 def test_a_recording_casts_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the pass around it has cast is no part of it: the weights may be others the next time."""
     model, computed, passes, packed = card_model(), [], [], builders.packed([5, 9])
-    inner, outer = model.encoder.computed, cuda.replayed
+    inner, outer = model.encoder.encoded, cuda.replayed
 
     def spied(ops, *how):
         computed.append(ops)
@@ -233,7 +233,7 @@ def test_a_recording_casts_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
         passes.append(current())
         return outer(*how)
 
-    monkeypatch.setattr(model.encoder, "computed", spied)
+    monkeypatch.setattr(model.encoder, "encoded", spied)
     monkeypatch.setattr(cuda, "replayed", replayed)
     with torch.no_grad():
         for _ in range(4):

@@ -38,7 +38,7 @@ _current = _Current()
 
 def current() -> Backend:
     """The backend of the forward pass under way in this thread; plain torch outside of any."""
-    if is_dynamo_compiling() and not torch.compiler._is_exporting_flag:  # as `_compiling`, which costs more
+    if _compiling():
         return _traced()
     return _current.backend or PLAIN
 
@@ -66,12 +66,14 @@ def computing(owner: object, make: Callable[[], Backend]) -> Iterator[Backend]:
             _current.backend, _current.owner = before
 
 
-def backend_for(name: str, form: Format, device: torch.device, *, whole: bool, compiled: bool) -> Backend:
+def backend_for(
+    name: str, form: Format, device: torch.device, *, weights_stay: bool, compiled: bool
+) -> Backend:
     """A backend for one forward pass.
 
     Args:
         name: one of `NAMES`. form: the format of the pass.
-        whole: whether weights stay where they are for the whole pass; those of FSDP come and go.
+        weights_stay: whether they are where they are for the whole pass; those of FSDP come and go.
         compiled: whether a depth is to be compiled as one, where that is faster.
 
     Raises:
@@ -85,8 +87,8 @@ def backend_for(name: str, form: Format, device: torch.device, *, whole: bool, c
     if form.int8:
         from albertine.model.backend.int8 import check_place
 
-        check_place(name, device, compiling=_compiling(), whole=whole)
-    if _compiling() or not (whole or name == "plain"):
+        check_place(name, device, compiling=_compiling(), weights_stay=weights_stay)
+    if _compiling() or not (weights_stay or name == "plain"):
         return _traced(form)
     if name == "onednn" and form.dtype in (torch.float32, torch.bfloat16):
         from albertine.model.backend.onednn import Inference, Training

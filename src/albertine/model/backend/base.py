@@ -85,14 +85,10 @@ class Backend:
         seen_by: Sequence[Tensor | None] = [None] * len(q_sizes)
         if queries.visible is not None and keys.visible is not None:
             seen_by = queries.visible.seen(keys.visible, q_sizes, k_sizes)
+        q, k = q_RND.split_with_sizes(q_sizes), k_TND.split_with_sizes(k_sizes)
+        v = v_TND.split_with_sizes(k_sizes)
         parts = []
-        split = (
-            q_RND.split_with_sizes(q_sizes),
-            k_TND.split_with_sizes(k_sizes),
-            v_TND.split_with_sizes(k_sizes),
-        )
-        each = zip(*split, seen_by, strict=True)
-        for q_LND, k_MND, v_MND, seen_LM in each:
+        for q_LND, k_MND, v_MND, seen_LM in zip(q, k, v, seen_by, strict=True):
             scores_NLM = torch.einsum("lnd,mnd->nlm", q_LND, k_MND) / q_LND.shape[2] ** 0.5
             if seen_LM is not None:
                 scores_NLM = scores_NLM.masked_fill(~seen_LM, torch.finfo(scores_NLM.dtype).min)
@@ -144,7 +140,7 @@ class Backend:
 
     def whole(self, encoder: Any, packed: Packed, depth: int, rows: Tensor | None, all_depths: bool) -> Any:
         """The pass of an encoder; of a longer batch, and of more rows, where that is faster."""
-        return encoder.computed(self, packed, depth, rows, all_depths)
+        return encoder.encoded(self, packed, depth, rows, all_depths)
 
 
 PLAIN = Backend(Format(torch.float32))

@@ -164,7 +164,7 @@ class Cuda(SummedGradients):
         def compute(encoder: Any, batch: Packed) -> Any:
             # By a backend of its own: what this one has cast already is not recorded.
             with computing(batch, lambda: Cuda(form)) as ops:
-                return encoder.computed(ops, batch, depth, None, False)
+                return encoder.encoded(ops, batch, depth, None, False)
 
         out = replayed(encoder, packed, (depth, form), compute)
         if out is None:

@@ -81,11 +81,11 @@ def _shifted(q: Tensor) -> Tensor:
     return q.view(torch.uint8).bitwise_xor_(128)
 
 
-def check_place(name: str, device: torch.device, *, compiling: bool, whole: bool) -> None:
+def check_place(name: str, device: torch.device, *, compiling: bool, weights_stay: bool) -> None:
     """Refuse a pass that would not multiply integers.
 
     Args:
-        name: of the backend. compiling: torch's compiler is at work. whole: as `backend_for` says.
+        name: of the backend. compiling: torch's compiler is at work. weights_stay: as `backend_for` says.
 
     Raises:
         SettingsError: there is no int8 on this device, in this backend, in what is compiled, or for blocks of
@@ -98,7 +98,7 @@ def check_place(name: str, device: torch.device, *, compiling: bool, whole: bool
         raise SettingsError(f"the backend `{name}` has no int8", remedy=f'Use the backend "auto", or {other}')
     if compiling:
         raise SettingsError("what torch.compile makes has no int8", remedy=f"Leave it out, or use {other}")
-    if not whole:
+    if not weights_stay:
         raise SettingsError("a block that is wrapped or of another class has no int8", remedy=f"Use {other}")
 
 
