@@ -4824,6 +4824,8 @@ MANY_WAYS = (
         "{s['context_gain']:.3f} nats",
         "{-s['context_gain']:.3f} nats",
         "tests/cli/test_verbs.py -k score_tells",
+    ),
+    M(
         "model/embeddings.py",
         "return x_TE if self.mapping is None",
         "return x_TE.to(dtype).to(x_TE.dtype) if self.mapping is None",
