@@ -18,6 +18,7 @@ from albertine.model.config import EncoderConfig
 from albertine.model.depth_parameters import adding_embeddings, depth_parameters
 from albertine.model.depths import Depths, EncoderOutput, Step
 from albertine.model.embeddings import Embeddings
+from albertine.model.forked import compute_alone_once_forked
 from albertine.model.injection import with_shares
 from albertine.model.key_value_cache import Past
 from albertine.model.layers import Module
@@ -47,6 +48,7 @@ class Encoder(Module):
 
     def __init__(self, config: EncoderConfig, precision: InferencePrecision = "float32") -> None:
         super().__init__()
+        compute_alone_once_forked()
         self.config = config
         self.precision: InferencePrecision = precision
         self.backend = "auto"
