@@ -4852,6 +4852,53 @@ MANY_WAYS = (
 )
 
 
+# Albertine inside other programs: forks, copies, defaults and limits of the process, types.
+EMBEDDED = (
+    M(
+        "model/forked.py",
+        "after_in_child=lambda: torch.set_num_threads(1)",
+        "after_in_child=lambda: None",
+        "tests/model/test_forked.py",
+    ),
+    M(
+        "model/parts.py",
+        "import albertine.model.forked",
+        "import albertine.model",
+        "tests/model/test_forked.py",
+    ),
+    M(
+        "inference/exported.py",
+        "return type(self), (self.path, self.precision, self.tokens_per_pass)",
+        "return type(self), (self.path, self.precision)",
+        "tests/inference/test_torch_free.py -k another_process",
+    ),
+    M(
+        "interop/positions.py",
+        'torch.arange(rows, dtype=torch.float64, device="cpu")',
+        "torch.arange(rows, dtype=torch.float64)",
+        "tests/interop/test_roformer.py -k whatever_device",
+    ),
+    M(
+        "padding.py",
+        "if input_ids.is_floating_point():",
+        "if False:",
+        "tests/test_layout.py -k whole_numbers",
+    ),
+    M(
+        "tasks/readers/table.py",
+        "max(csv.field_size_limit(), LIMITS.document_characters)",
+        "LIMITS.document_characters",
+        "tests/tasks/readers/test_table.py -k longest_field",
+    ),
+    M(
+        "__init__.py",
+        "if not TYPE_CHECKING:  #",
+        "if True:  #",
+        "tests/tasks/test_api.py -k type_checker",
+    ),
+)
+
+
 MUTANTS = (
     *TASKS,
     *INFERENCE,
@@ -4873,6 +4920,7 @@ MUTANTS = (
     *AUDITED,
     *BESIDE,
     *MANY_WAYS,
+    *EMBEDDED,
 )
 
 

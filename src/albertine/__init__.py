@@ -43,10 +43,12 @@ ELSEWHERE = {
 """What stands in another module, which is imported when it is first asked for."""
 
 
-def __getattr__(name: str) -> Any:
-    if name in ELSEWHERE:
-        return getattr(import_module(ELSEWHERE[name]), name)
-    raise AttributeError(f"module `albertine` has no attribute `{name}`")
+if not TYPE_CHECKING:  # a type checker knows all that there is, and tells a name that is misspelt
+
+    def __getattr__(name: str) -> Any:
+        if name in ELSEWHERE:
+            return getattr(import_module(ELSEWHERE[name]), name)
+        raise AttributeError(f"module `albertine` has no attribute `{name}`")
 
 
 def __dir__() -> list[str]:

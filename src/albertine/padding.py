@@ -32,9 +32,9 @@ def from_padded(
         of each token, for `unpack`. Every row must hold at least one real token.
 
     Raises:
-        InputError: no sequence, shapes that differ, a mask of other numbers or without a token, an id,
-            segment or column outside its table. An accelerator would answer the last by an assertion that
-            ends the process.
+        InputError: no sequence, shapes that differ, a mask of other numbers or without a token, ids that are
+            no whole numbers, an id, segment or column outside its table. An accelerator would answer the
+            last by an assertion that ends the process.
     """
     mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
     types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
@@ -44,6 +44,8 @@ def from_padded(
                 f"{name} has the shape {tuple(tensor.shape)} and input_ids {tuple(input_ids.shape)}",
                 remedy="Give both as (batch, length)",
             )
+    if input_ids.is_floating_point():
+        raise InputError(f"input_ids are {input_ids.dtype}", remedy="Give the whole numbers of a tokenizer")
     real = mask != 0
     lengths = real.sum(1)
     *sizes, honest = torch.cat([lengths, (real == mask).all().view(1)]).tolist()

@@ -3,8 +3,10 @@ process in which torch cannot be imported; and what needs torch says so."""
 
 from __future__ import annotations
 
+import copy
 import json
 import os
+import pickle
 import shutil
 import signal
 import subprocess
@@ -381,3 +383,11 @@ def test_a_random_field_is_that_of_the_graph_that_was_opened(folders: Folders, t
     wanted = asked.tag_all(TEXTS)
     (where / "head.safetensors").unlink()
     assert asked.tag_all(TEXTS) == wanted
+
+
+def test_an_export_is_asked_in_another_process(tmp_path: Path) -> None:
+    """Kills: a pool of processes ends with a traceback about a session of onnxruntime."""
+    asked = Predictor(exported("single", tmp_path)[1], batch_tokens=7)
+    for other in (pickle.loads(pickle.dumps(asked)), copy.deepcopy(asked)):
+        assert other.classify(["a"]) == asked.classify(["a"])
+        assert other.model.tokens_per_pass == 7 and other.model.precision == asked.model.precision

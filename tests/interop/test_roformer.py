@@ -325,3 +325,12 @@ def test_a_table_without_columns_and_a_number_without_axes(tmp_path: Path) -> No
     save_file(tensors | {"roformer.encoder.embed_positions.weight": torch.empty(1 << 40, 0)}, file)
     with pytest.raises(ModelError, match="not the table of sines and cosines"):
         albertine.load(tmp_path / "m")
+
+
+def test_a_folder_is_read_whatever_device_is_the_default(tmp_path: Path) -> None:
+    model = builders.model(positions="rotary")
+    save_model(model, None, tmp_path, layout="roformer")
+    with torch.device("meta"):
+        read = albertine.load(tmp_path)
+    for name, x in model.state_dict().items():
+        assert torch.equal(read.state_dict()[name], x), name

@@ -272,3 +272,18 @@ def test_a_result_is_found_from_another_working_folder(
     monkeypatch.chdir("elsewhere")
     assert albertine.evaluate(result.folder) == expected
     assert albertine.Predictor(result.model).classify("a man")
+
+
+def test_a_type_checker_tells_a_name_that_is_not_there(tmp_path: Path) -> None:
+    api = pytest.importorskip("mypy.api")
+    program = tmp_path / "program.py"
+    program.write_text("import albertine\nalbertine.Predictor\nalbertine.Predicter\n")
+    alone = (
+        "--config-file=",
+        "--follow-imports=skip",
+        "--ignore-missing-imports",
+        "--cache-dir",
+        str(tmp_path / "cache"),
+    )
+    said, _, status = api.run([*alone, albertine.__file__, str(program)])
+    assert status == 1 and "program.py:3: error" in said and said.count("error: ") == 1, said

@@ -85,6 +85,10 @@ class ExportedModel:
         self.folder: ExportedFolder = read_exported(path, self.outputs)
         self._transitions = read_transitions(path)  # now: later another model may lie there
 
+    def __reduce__(self) -> tuple[type[ExportedModel], tuple[Any, ...]]:
+        """A copy, also one in another process, opens the folder: a session cannot be copied."""
+        return type(self), (self.path, self.precision, self.tokens_per_pass)
+
     @property
     def config(self) -> EncoderConfig:
         """The shape of the encoder."""

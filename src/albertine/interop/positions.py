@@ -11,6 +11,7 @@ from albertine.interop.huggingface_config import ROFORMER_BASE
 def sinusoids(rows: int, head_size: int) -> Tensor:
     """(rows, D): for every place the sines of its D/2 angles, then their cosines (transformers'
     RoFormerSinusoidalPositionalEmbedding)."""
-    places = torch.arange(rows, dtype=torch.float64)[:, None]
-    speeds = ROFORMER_BASE ** -(torch.arange(0, head_size, 2, dtype=torch.float64) / head_size)
+    # On the processor, as what is read of a file, whatever device a program has made the default.
+    places = torch.arange(rows, dtype=torch.float64, device="cpu")[:, None]
+    speeds = ROFORMER_BASE ** -(torch.arange(0, head_size, 2, dtype=torch.float64, device="cpu") / head_size)
     return torch.cat([(places * speeds).sin(), (places * speeds).cos()], 1).float()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
+import albertine.model.forked  # noqa: F401  (for what it says of processes)
 from albertine.model.block import AttentionBlock, FeedForwardBlock
 from albertine.model.config import EncoderConfig
 from albertine.model.depth_parameters import hidden_norm

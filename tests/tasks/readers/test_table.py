@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import lzma
+import sys
 import tracemalloc
 from collections.abc import Iterator
 from datetime import date
@@ -448,3 +450,12 @@ def test_names_of_a_file_without_them_are_cut_for_missing_answers_alone(tmp_path
             fields("1\ta\tb\n1\ta\tb\tx\n", **how)
     ragged = fields("1\ta\tb\n1\ta\tb\tx\n", ragged=True, spare="label")
     assert ragged == [{}, {"id": "1", "text": "a", "pair": "b", "label": "x"}]
+
+
+def test_the_longest_field_that_a_program_reads_itself_stays(tmp_path: Path) -> None:
+    before = csv.field_size_limit(sys.maxsize)
+    try:
+        assert len(list(rows_of(written(tmp_path, "csv")))) == len(ROWS)
+        assert csv.field_size_limit() == sys.maxsize
+    finally:
+        csv.field_size_limit(before)

@@ -294,7 +294,8 @@ def _separated(lines: TextLines, delimiter: str | None, *, quotes: bool) -> Iter
                 fields = line.split("\t")
                 yield lines.number, [_bare(field) for field in fields] if quotes else fields
         return
-    csv.field_size_limit(LIMITS.document_characters)
+    # One limit for all of the process: a program that reads longer fields itself may go on.
+    csv.field_size_limit(max(csv.field_size_limit(), LIMITS.document_characters))
     # The reader of csv wants the line ends back: a quoted field may go over several lines.
     table = csv.reader((f"{line}\n" for line in lines), strict=True, delimiter=delimiter)
     while True:
