@@ -751,7 +751,7 @@ def test_numbers_of_classes_do_not_depend_on_the_order_of_a_set() -> None:
 
 
 def test_classes_with_a_point_are_those_of_the_rows(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    """Models of earlier versions, and of others, have them in `id2label`; people write them into YAML files."""
+    """Models of earlier versions have them in `id2label`, and people write them into YAML files."""
     (tmp_path / "a.csv").write_text("text,label\na,0.0\nb,1.0\nc,-1.0\n")
     (tmp_path / "set.yaml").write_text(
         "files: {train: a.csv, dev: a.csv}\nlabels: [1.0, 0.0]\nleft_out: [-1.0]\n"
