@@ -349,4 +349,4 @@ def test_a_run_of_before_the_kinds_is_scored_and_gone_on_with(short: Short, albe
     assert found.scores == {name: value for name, value in result.scores.items() if name != "step"}
     assert albertine("report", result.folder, "--output", result.folder / "again").code == 0
     with pytest.raises(AlbertineError, match=r"task\.crf is for entities"):
-        open_run(result.folder, ["task.crf=false"])
+        open_run(result.folder, ["task.crf=true"])
