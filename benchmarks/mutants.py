@@ -1428,8 +1428,8 @@ ROLES = (
     ),
     M(
         "tasks/datasets/classes.py",
-        "replace(known, kind=kind, metrics",
-        "replace(known, pairs=None, kind=kind, metrics",
+        "replace(known, kind=kind, labels",
+        "replace(known, pairs=None, kind=kind, labels",
         "tests/tasks/test_compared.py -k as_many",
     ),
     M(
@@ -4848,6 +4848,36 @@ MANY_WAYS = (
         'self.biases and self.positions != "relative"',
         "self.biases",
         "tests/model/test_xlnet_goldens.py",
+    ),
+    M(
+        "tasks/families.py",
+        "return {**plain, **value} == plain",
+        "return True",
+        "tests/tasks/test_records.py -k say_nothing",
+    ),
+    M(
+        "tasks/families.py",
+        "            del own[name]\n",
+        "            pass\n",
+        "tests/tasks/test_records.py -k say_nothing",
+    ),
+    M(
+        "tasks/datasets/classes.py",
+        "return found if len(set(found)) == len(labels) else tuple(labels)",
+        "return found",
+        "tests/tasks/test_own_files.py -k with_a_point",
+    ),
+    M(
+        "tasks/datasets/classes.py",
+        "is None else _as_in_rows(known.labels)",
+        "is None else known.labels",
+        "tests/tasks/test_own_files.py -k with_a_point",
+    ),
+    M(
+        "tasks/datasets/classes.py",
+        "*map(_without_point, dataset.left_out)",
+        "*dataset.left_out",
+        "tests/tasks/test_own_files.py -k with_a_point",
     ),
 )
 

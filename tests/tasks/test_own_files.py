@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from albertine.errors import DataError, SettingsError
 from albertine.settings import resolve
 from albertine.tasks.answer import Question
 from albertine.tasks.choice import TaskChoice
+from albertine.tasks.classify import Classify
 from albertine.tasks.data import read_data
 from albertine.tasks.datasets.classes import label_names
 from albertine.tasks.examples import Example
@@ -746,6 +748,26 @@ def test_numbers_of_classes_do_not_depend_on_the_order_of_a_set() -> None:
         "１",
         *(f"{zero}{n}" for n in range(2, 21) for zero in ("00", "0", "")),
     )
+
+
+def test_classes_with_a_point_are_those_of_the_rows(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """Models of earlier versions have them in `id2label`, and people write them into YAML files."""
+    (tmp_path / "a.csv").write_text("text,label\na,0.0\nb,1.0\nc,-1.0\n")
+    (tmp_path / "set.yaml").write_text(
+        "files: {train: a.csv, dev: a.csv}\nlabels: [1.0, 0.0]\nleft_out: [-1.0]\n"
+    )
+    named = read(tokenizer, dataset=tmp_path / "set.yaml")
+    assert named.family.labels == ("1", "0") and list(map(told, named.train.examples)) == [
+        ("a", "0"),
+        ("b", "1"),
+    ]
+    own = settings_of({"train": tmp_path / "a.csv", "dev": tmp_path / "a.csv", "max_length": 32})
+    known = Classify("single", ("-1.0", "0.0", "1.0"), ("accuracy",), 32)
+    data = read_data(own, tokenizer, known=known)
+    assert data.dev is not None
+    assert data.family.labels == ("-1", "0", "1") and data.family.gold(data.dev) == ["0", "1", "-1"]
+    both = replace(known, labels=("-1", "0", "1", "1.0"))  # told apart by nothing else
+    assert read_data(own, tokenizer, known=both).family.labels == both.labels
 
 
 def test_a_message_lists_a_few_of_many_classes(tokenizer: Tokenizer, tmp_path: Path) -> None:

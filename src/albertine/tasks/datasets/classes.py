@@ -49,7 +49,7 @@ def read(dataset: Dataset, folder: Path, split: Split) -> Iterator[Example]:
 
 def kept(dataset: Dataset, examples: Iterable[Example]) -> list[Example]:
     """The examples but for those that the authors of the data set drop."""
-    return [e for e in examples if e.label not in (BROKEN, *dataset.left_out)]
+    return [e for e in examples if e.label not in (BROKEN, *map(_without_point, dataset.left_out))]
 
 
 def _label(
@@ -80,8 +80,17 @@ def class_name(row: Row, column: str, value: Any) -> str:
         return str(value).lower()
     if not isinstance(value, str | int | float):
         raise DataError(f"`{column}` is {kind_of_value(value)}, not the name of a class", where=row.where)
-    name = str(value).strip()
+    return _without_point(str(value).strip())
+
+
+def _without_point(name: str) -> str:
     return name.partition(".")[0] if _WHOLE.fullmatch(name) else name
+
+
+def _as_in_rows(labels: Sequence[str]) -> tuple[str, ...]:
+    """Classes that something else than rows names, such as a model that has `1.0`, as rows name them."""
+    found = tuple(map(_without_point, labels))
+    return found if len(set(found)) == len(labels) else tuple(labels)
 
 
 def label_names(dataset: Dataset, examples: Sequence[Example]) -> tuple[str, ...]:
@@ -90,7 +99,7 @@ def label_names(dataset: Dataset, examples: Sequence[Example]) -> tuple[str, ...
     if dataset.kind == "score":
         return ()
     if dataset.labels:
-        return dataset.labels
+        return _as_in_rows(dataset.labels)
     seen: set[str] = set()
     for example in examples:
         seen |= class_names(example)
@@ -122,14 +131,14 @@ class LabelledTask(PooledTask):
 
     def family(self, splits: dict[str, list[Any]], tokenizer: Tokenizer, known: Family | None) -> Family:
         dataset, kind = self.data, cast(Kind, self.kind)
-        labels = label_names(dataset, splits["train"]) if known is None else known.labels
+        labels = label_names(dataset, splits["train"]) if known is None else _as_in_rows(known.labels)
         check_known("class", splits, class_names, labels)
         if "f1" in dataset.metrics and "1" not in labels:
             raise SettingsError(
                 "f1 counts the class `1`, and there is none", remedy="macro_f1 counts every class"
             )
         if isinstance(known, Classify):
-            return replace(known, kind=kind, metrics=self.metrics, max_length=self.max_length)
+            return replace(known, kind=kind, labels=labels, metrics=self.metrics, max_length=self.max_length)
         return Classify(kind, labels, self.metrics, self.max_length)
 
     def lost(self, read: Examples, kept: Examples, encoded: Encoded, split: str) -> Iterable[Lost]:
