@@ -4885,6 +4885,18 @@ MANY_WAYS = (
 # Albertine inside other programs: forks, copies, defaults and limits of the process, types.
 EMBEDDED = (
     M(
+        "model/model.py",
+        "register_dataclass(ModelOutput)  #",
+        "#",
+        "tests/model/test_sharded.py -k copies",
+    ),
+    M(
+        "model/depths.py",
+        "register_dataclass(EncoderOutput)  #",
+        "#",
+        "tests/model/test_sharded.py -k copies",
+    ),
+    M(
         "model/forked.py",
         "after_in_child=lambda: torch.set_num_threads(1)",
         "after_in_child=lambda: None",

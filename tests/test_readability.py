@@ -24,7 +24,7 @@ def test_a_pass_of_plain_albert_enters_few_files_lines_and_functions() -> None:
     found = entered("plain")
     files = {file for file, _ in found}
     assert files == READ  # nothing of relative positions, memories, halting, fixed points, recomputation
-    assert sum((PACKAGE / file).read_text(encoding="utf-8").count("\n") for file in files) <= 1330
+    assert sum((PACKAGE / file).read_text(encoding="utf-8").count("\n") for file in files) <= 1338
     assert len(found) <= 55
 
 

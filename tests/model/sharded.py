@@ -1,4 +1,5 @@
-"""Ranks that compare a model sharded by FSDP2 with the same model whole; each writes what it found.
+"""Ranks that compare a model sharded by FSDP2, or copied by DDP, with the same model whole; each writes what
+it found.
 
 python -m tests.model.sharded FOLDER
 """
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
 
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
@@ -32,6 +34,7 @@ UNITS = ("blocks and encoder", "blocks and model", "encoder", "model")
 PASSES = ("padded", "pretraining")
 CASES = list(product(PLANS, UNITS, (False, True), PASSES))
 ROWS = torch.tensor([1, 7, 16])
+COPIED = ("find_unused_parameters", "static_graph")
 
 
 def shard(model: Model, units: str, mesh: DeviceMesh) -> None:
@@ -117,6 +120,30 @@ def compare(case: tuple[str, str, bool, str], rank: int, mesh: DeviceMesh) -> di
     }
 
 
+def copied(how: str, rank: int) -> float:
+    """Largest difference between a gradient under DDP and that of the whole batch, where some parameters have
+    none: the largest of the encoder's, and of the model's."""
+    found = []
+    for part in ("encoder", "model"):
+        one, model = builders.model().train(), builders.model().train()
+        ours = DistributedDataParallel(model if part == "model" else model.encoder, **{how: True})
+
+        def summed(each: Any, r: int, part: str = part) -> Tensor:
+            batch = builders.packed([5, 9, 3], seed=r)
+            if part == "encoder":
+                return each(batch).last_hidden[:, 0].square().sum()
+            return each(*builders.padded(batch)).last_hidden_state[..., 0].square().sum()
+
+        summed(ours, rank).backward()
+        right = one if part == "model" else one.encoder
+        torch.stack([summed(right, r) for r in range(RANKS)]).mean().backward()
+        pairs = zip(ours.parameters(), right.parameters(), strict=True)
+        known = [(a.grad, b.grad) for a, b in pairs if b.grad is not None]
+        assert len(known) > 16
+        found.append(max(float((a - b).abs().max()) for a, b in known))
+    return max(found)
+
+
 def run(rank: int, port: int, folder: Path) -> None:
     torch.set_num_threads(1)
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
@@ -124,6 +151,7 @@ def run(rank: int, port: int, folder: Path) -> None:
     dist.init_process_group("gloo")
     mesh = init_device_mesh("cpu", (RANKS,))
     told = {str(case): compare(case, rank, mesh) for case in CASES}
+    told |= {how: {"apart": copied(how, rank)} for how in COPIED}
     (folder / f"{rank}.json").write_text(json.dumps(told))
     dist.destroy_process_group()
 

@@ -1,4 +1,4 @@
-"""FSDP2 over two ranks of gloo: blocks, encoder or model sharded, against the whole model (review M1)."""
+"""FSDP2 and DDP over two ranks of gloo, against the whole model (review M1)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.model.sharded import CASES, RANKS
+from tests.model.sharded import CASES, COPIED, RANKS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -32,3 +32,8 @@ def test_a_sharded_model_is_the_whole_one(told: list[dict[str, dict[str, Any]]],
         for name in ("before", "forward", "backward", "weights"):
             assert found[name] <= 1e-5, name
         assert found["after"] <= 2e-5
+
+
+@pytest.mark.parametrize("how", COPIED)
+def test_copies_have_the_gradient_of_the_whole_batch(told: list[dict[str, dict[str, Any]]], how: str) -> None:
+    assert all(rank[how]["apart"] <= 1e-5 for rank in told)

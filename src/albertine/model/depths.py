@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
+from torch.utils._pytree import register_dataclass
 
 from albertine.model.ponder import Ponder
 from albertine.model.rows import Rows, Selected
@@ -48,6 +49,9 @@ class EncoderOutput:
         last = norm(self.last_hidden)
         states = self.hidden_states and (*self.hidden_states[:-1], last)
         return replace(self, last_hidden=last, hidden_states=states)
+
+
+register_dataclass(EncoderOutput)  # as `ModelOutput`
 
 
 class Depths:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import register_dataclass
 
 from albertine.arithmetic import InferencePrecision
 from albertine.errors import SettingsError
@@ -37,6 +38,9 @@ class ModelOutput:
     last_hidden_state: Tensor
     pooler_output: Tensor | None = None
     hidden_states: tuple[Tensor, ...] | None = None
+
+
+register_dataclass(ModelOutput)  # else DDP does not look into it, and reduces no gradient
 
 
 class Model(nn.Module, metaclass=Apart):
