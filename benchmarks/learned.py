@@ -67,9 +67,9 @@ def distilled(hardware: Path) -> Iterator[str]:
     yield "student of the released model, made by its recipe (`albertine distill`), tuned beside its "
     yield "teacher with the same steps, rate and batch; it also learns what its tuned teacher says of the "
     yield "training rows, but for sts-b. Columns of `--beside`: `cut`, the teacher's first and third depth as "
-    yield "they are, and `untrained`, both tuned on labels alone. Judged once, at the end; `kept` is the "
+    yield "as they are, and `untrained`, both tuned on labels alone. Judged once, at the end; `kept` is the "
     yield "student's score over its teacher's, of the same seed. Of several seeds of tuning the mean and half "
-    yield "the width of its 95 % interval. Since 2026-11-25 heads of sts-b, sick and lcqmc read nothing "
+    yield "half the width of its 95 % interval. Since 2026-11-25 heads of sts-b, sick and lcqmc read nothing "
     yield "behind the first depth.\n"
     for path in (path for found in written for path in found):
         yield f"\n{path.stem[-2:]}, {path.name[:10]}:\n\n{path.read_text(encoding='utf-8')}\n"
