@@ -66,9 +66,9 @@ def distilled(hardware: Path) -> Iterator[str]:
     yield "## A student of two depths\n\n`python -m benchmarks.distilled LANGUAGE RUN --seeds 3 --save`: a "
     yield "student of the released model, made by its recipe (`albertine distill`), tuned beside its "
     yield "teacher with the same steps, rate and batch; it also learns what its tuned teacher says of the "
-    yield "training rows, but for sts-b. Columns of `--beside`: `cut`, the teacher's first and third depth as "
+    yield "training rows, but for sts-b. Columns of `--beside`: `cut`, the teacher's first and third depth "
     yield "as they are, and `untrained`, both tuned on labels alone. Judged once, at the end; `kept` is the "
-    yield "student's score over its teacher's, of the same seed. Of several seeds of tuning the mean and half "
+    yield "student's score over its teacher's, of the same seed. Of several seeds of tuning the mean and "
     yield "half the width of its 95 % interval. Since 2026-11-25 heads of sts-b, sick and lcqmc read nothing "
     yield "behind the first depth.\n"
     for path in (path for found in written for path in found):
