@@ -4850,18 +4850,6 @@ MANY_WAYS = (
         "tests/model/test_xlnet_goldens.py",
     ),
     M(
-        "tasks/families.py",
-        "return {**plain, **value} == plain",
-        "return True",
-        "tests/tasks/test_records.py -k say_nothing",
-    ),
-    M(
-        "tasks/families.py",
-        "            del own[name]\n",
-        "            pass\n",
-        "tests/tasks/test_records.py -k say_nothing",
-    ),
-    M(
         "tasks/datasets/classes.py",
         "return found if len(set(found)) == len(labels) else tuple(labels)",
         "return found",

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from packaging.version import Version
 
 import albertine.settings as shared
 from albertine.errors import SettingsError
@@ -299,6 +300,7 @@ def test_explained_settings_are_the_same_yaml(cls: type[Settings], words: list[s
 KEYS = {"seed: 1", "warmup: 0.025", "warmup: 0.1", "norm: pre", "encoding: utf-8", "training:", "change:"}
 
 
+MERGES_ONCE = Version(yaml.__version__) >= Version("6.0.4")
 BOMB = "a0: &a0 {x: 1}\n" + "".join(
     f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 10)}]}}\n" for i in range(1, 7)
 )
@@ -308,7 +310,8 @@ BOMB = "a0: &a0 {x: 1}\n" + "".join(
     "text",
     [
         *("name: 2026-11-31\n", f"seed: {'9' * 5000}\n", "seed: 0b_\n", "[" * 100_000, "a: &a {<<: *a}\n"),
-        *("a: !!bool maybe\n", 'a: !!int ""\n', "a: !!timestamp x\n", 'a: "\\UFFFFFFFF"\n', BOMB),
+        *("a: !!bool maybe\n", 'a: !!int ""\n', "a: !!timestamp x\n", 'a: "\\UFFFFFFFF"\n'),
+        pytest.param(BOMB, marks=pytest.mark.skipif(MERGES_ONCE, reason="PyYAML merges a key once")),
     ],
     ids=lambda text: text[:12],
 )

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from packaging.version import Version
 
 import albertine
 from albertine.cli.app import run as command
@@ -377,6 +378,7 @@ def test_scores_that_are_nested_without_end_are_none(tmp_path: Path) -> None:
     assert facts_of(tmp_path).scores == ()
 
 
+MERGES_ONCE = Version(yaml.__version__) >= Version("6.0.4")
 BOMB = "a0: &a0 {x: 1}\n" + "".join(
     f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 10)}]}}\n" for i in range(1, 7)
 )
@@ -384,7 +386,10 @@ BOMB = "a0: &a0 {x: 1}\n" + "".join(
 
 @pytest.mark.parametrize(
     "head",
-    ["license: [mit", "license: 2026-11-31", "license: !!bool maybe", BOMB],
+    [
+        *("license: [mit", "license: 2026-11-31", "license: !!bool maybe"),
+        pytest.param(BOMB, marks=pytest.mark.skipif(MERGES_ONCE, reason="PyYAML merges a key once")),
+    ],
     ids=lambda text: text[:12],
 )
 def test_a_head_that_cannot_be_read_stays(head: str) -> None:

@@ -7,8 +7,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from pydantic.fields import FieldInfo
-
 from albertine.errors import ModelError, SettingsError
 from albertine.evaluation.metrics import METRICS
 from albertine.interop.heads import Task, read_classifier, task_of
@@ -65,23 +63,11 @@ def of_its_kind(given: Any) -> Any:
     if not isinstance(given, dict):
         raise ValueError("give its settings, such as task.train=FILE")
     kind = kind_of(given)
-    own = dict(given)
-    for name, value in given.items():
+    for name in given:
         others = [other for other, model in KINDS.items() if name in model.model_fields]
         if others and kind not in others:
-            if not any(_says_nothing(value, KINDS[other].model_fields[name]) for other in others):
-                raise ValueError(f"task.{name} is for {', '.join(others)}, and this task is {kind}")
-            del own[name]
-    return KINDS[kind].model_validate({**own, "kind": kind})
-
-
-def _says_nothing(value: object, field: FieldInfo) -> bool:
-    """Whether it is what counts without it, as `settings.yaml` told of all kinds once."""
-    default = field.get_default(call_default_factory=True)
-    plain = default.model_dump(mode="json") if isinstance(default, Settings) else default
-    if isinstance(value, Mapping) and isinstance(plain, dict):
-        return {**plain, **value} == plain
-    return bool(value == plain)
+            raise ValueError(f"task.{name} is for {', '.join(others)}, and this task is {kind}")
+    return KINDS[kind].model_validate({**given, "kind": kind})
 
 
 def checked(dataset: str | Path) -> Dataset:
