@@ -44,43 +44,28 @@ from benchmarks.markdown import table
 from benchmarks.tuned.tasks import TASKS, Files, Task
 
 DEMO = Path(__file__).resolve().parents[1] / "data" / "demo"
+
+
+def _of_demo(language: str, name: str, text: str, label: str, note: str) -> Task:
+    """The classes of rows that come with the repository."""
+    files = {"train": [DEMO / f"{name}-train.csv"], "dev": DEMO / f"{name}-dev.csv"}
+    asked = {**files, "text": text, "label": label, "max_length": 64}
+    return Task(language, "accuracy", asked, note=f"data/demo: {note}")
+
+
+BOOKS = "which of seven books a sentence is from, judged by 210 of other chapters"
+CLAUSES = "which book of the Civil Code a clause is from, judged by 164"
+WNUT = {"dataset": "wnut-17", "folder": "wnut17", "max_length": 128}
+TWEETS = "names in tweets and the like, most of them in no text that a model has read"
+CLUENER = {"dataset": "cluener", "folder": "cluener2020", "max_length": 64}
 WHOLE = {
     "sst-2": TASKS["sst-2"],
-    "books": Task(
-        "en",
-        "accuracy",
-        {
-            "train": [DEMO / "books-train.csv"],
-            "dev": DEMO / "books-dev.csv",
-            "text": "sentence",
-            "label": "book",
-        }
-        | {"max_length": 64},
-        note="data/demo: which of seven books a sentence is from, judged by 210 of other chapters",
-    ),
-    "wnut-17": Task(
-        "en",
-        "entity_f1",
-        {"dataset": "wnut-17", "folder": "wnut17", "max_length": 128},
-        note="names in tweets and the like, most of them in no text that a model has read",
-    ),
+    "books": _of_demo("en", "books", "sentence", "book", BOOKS),
+    "wnut-17": Task("en", "entity_f1", WNUT, note=TWEETS),
     "tnews": TASKS["tnews"],
     "chnsenticorp": TASKS["chnsenticorp"],
-    "clauses": Task(
-        "zh",
-        "accuracy",
-        {
-            "train": [DEMO / "clauses-train.csv"],
-            "dev": DEMO / "clauses-dev.csv",
-            "text": "条文",
-            "label": "编",
-        }
-        | {"max_length": 64},
-        note="data/demo: which book of the Civil Code a clause is from, judged by 164",
-    ),
-    "cluener": Task(
-        "zh", "entity_macro_f1", {"dataset": "cluener", "folder": "cluener2020", "max_length": 64}
-    ),
+    "clauses": _of_demo("zh", "clauses", "条文", "编", CLAUSES),
+    "cluener": Task("zh", "entity_macro_f1", CLUENER),
 }
 """Tasks whose heads read all depths, by default those of the language."""
 FIRST = {name: TASKS[name] for name in ("sts-b", "sick", "lcqmc")}

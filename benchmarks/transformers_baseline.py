@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -124,31 +123,30 @@ def pretrain(arguments: argparse.Namespace) -> None:
     optimizer = optimizer_of(model, arguments.rate)
     budget = Budget(arguments.minutes, arguments.updates, arguments.warmup)
     kept = arguments.output.with_name(f"{arguments.output.name}-kept")  # from which a run of updates goes on
-    with tempfile.TemporaryDirectory() as scratch:
-        trainer = Trainer(
-            model=model,
-            args=TrainingArguments(
-                output_dir=str(kept) if arguments.updates else scratch,
-                per_device_train_batch_size=arguments.batch_size,
-                max_steps=arguments.updates or 10_000_000,
-                save_strategy="steps" if arguments.updates else "no",
-                save_steps=arguments.keep_every,
-                save_total_limit=1,
-                logging_strategy="steps",
-                logging_steps=200,
-                report_to="none",
-                disable_tqdm=True,
-                use_cpu=not torch.cuda.is_available(),
-                seed=arguments.seed,
-                bf16=arguments.bf16,
-                remove_unused_columns=False,
-            ),
-            train_dataset=Windows(corpus, arguments.max_length),
-            data_collator=DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15),
-            optimizers=(optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, budget.factor)),
-            callbacks=[budget],
-        )
-        trainer.train(resume_from_checkpoint=any(kept.glob("checkpoint-*")))
+    trainer = Trainer(
+        model=model,
+        args=TrainingArguments(
+            output_dir=str(kept),
+            per_device_train_batch_size=arguments.batch_size,
+            max_steps=arguments.updates or 10_000_000,
+            save_strategy="steps" if arguments.updates else "no",
+            save_steps=arguments.keep_every,
+            save_total_limit=1,
+            logging_strategy="steps",
+            logging_steps=200,
+            report_to="none",
+            disable_tqdm=True,
+            use_cpu=not torch.cuda.is_available(),
+            seed=arguments.seed,
+            bf16=arguments.bf16,
+            remove_unused_columns=False,
+        ),
+        train_dataset=Windows(corpus, arguments.max_length),
+        data_collator=DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15),
+        optimizers=(optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, budget.factor)),
+        callbacks=[budget],
+    )
+    trainer.train(resume_from_checkpoint=bool(arguments.updates) and any(kept.glob("checkpoint-*")))
     model.save_pretrained(arguments.output)
     tokenizer.save_pretrained(arguments.output)
     for path in (arguments.corpus / "tokenizer").iterdir():  # spiece.model, where transformers writes none
