@@ -49,15 +49,17 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def contestants(words: list[str], model: Path, work: Path) -> dict[str, Path]:
-    """Model folders by the names of their contestants; the given one is always first."""
-    found = {"model": model}
+    """Model folders by the names of their contestants, `model` that of the given one; in the order given."""
+    found: dict[str, Path] = {}
     for word in words:
         name, _, folder = word.partition("=")
         if folder:
             found[name] = model_folder(folder)
         elif name == "untrained":
             found[name] = untrained(model, work / "untrained")
-        elif name != "model":
+        elif name == "model":
+            found[name] = model
+        else:
             raise SystemExit(f"{name}: write {name}=FOLDER, or one of model, untrained")
     return found
 

@@ -103,6 +103,11 @@ def test_an_unknown_contestant_is_refused(model: Path, tmp_path: Path) -> None:
         tuned.contestants(["peer=nowhere"], model, tmp_path)
 
 
+def test_the_given_model_is_one_of_those_that_are_named(model: Path, tmp_path: Path) -> None:
+    assert list(tuned.contestants([f"peer={model}"], model, tmp_path)) == ["peer"]
+    assert tuned.contestants(["untrained", "model"], model, tmp_path)["model"] == model
+
+
 def test_languages(tmp_path: Path) -> None:
     for language in ("en", "zh"):
         assert language_of(albertine.load_tokenizer(stand_in.put(tmp_path, language))) == language
