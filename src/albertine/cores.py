@@ -1,14 +1,32 @@
-"""The processors of this machine that this process may use."""
+"""The processors of this machine: how many this process may use, and what they can do."""
 
 from __future__ import annotations
 
 import math
 import os
+from functools import cache
 from pathlib import Path
 
 RUNNING = "/proc/loadavg"
 QUOTA, OLDER_QUOTA = "/sys/fs/cgroup/cpu.max", "/sys/fs/cgroup/cpu"
 """Where a container's limit is told: a file, and in the first version of control groups a folder."""
+
+
+BFLOAT16 = frozenset(("avx512_bf16", "amx_bf16", "bf16"))
+"""Flags of processors that multiply in bfloat16."""
+
+
+@cache  # asked in every forward pass
+def cpu_flags() -> frozenset[str]:
+    """What the processor can do, as Linux names it; empty where it is not told."""
+    try:
+        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as lines:
+            for line in lines:
+                if line.lower().startswith(("flags", "features")):
+                    return frozenset(line.split(":", 1)[1].split())
+    except OSError:
+        pass
+    return frozenset()
 
 
 def usable_cores() -> int:

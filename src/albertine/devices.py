@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
-
+from albertine.cores import BFLOAT16, cpu_flags
 from albertine.errors import SettingsError
 from albertine.quick import torch
 
@@ -28,17 +27,4 @@ def fast_bfloat16(device: torch.device) -> bool:
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     flags = cpu_flags() if device.type == "cpu" else frozenset[str]()
-    return bool(flags & {"avx512_bf16", "amx_bf16", "bf16"})
-
-
-@cache  # asked in every forward pass
-def cpu_flags() -> frozenset[str]:
-    """What the processor can do, as Linux names it; empty where it is not told."""
-    try:
-        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as lines:
-            for line in lines:
-                if line.lower().startswith(("flags", "features")):
-                    return frozenset(line.split(":", 1)[1].split())
-    except OSError:
-        pass
-    return frozenset()
+    return bool(flags & BFLOAT16)

@@ -267,6 +267,9 @@ def test_without_a_terminal_or_a_locale() -> None:
     assert done.returncode == 2 and b"Traceback" not in done.stderr and b"there is no preset" in done.stderr
 
 
+CAPACITY = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
+
+
 @pytest.mark.parametrize("closed", [">&-", "<&-", "2>&-", ">&- 2>&- <&-"])
 def test_closed_streams(closed: str) -> None:
     """As a daemon's are."""
@@ -306,6 +309,29 @@ def test_threads_wait_passively_unless_told_otherwise(
     monkeypatch.setattr("albertine.cores.RUNNING", str(told))
     run([verb, "--help"])
     assert os.environ["OMP_WAIT_POLICY"] == policy and os.environ.get("GOMP_SPINCOUNT") == spins
+
+
+@pytest.mark.parametrize(
+    ("verb", "flag", "kept"),
+    [
+        ("pretrain", "avx2", "16"),
+        ("finetune", "avx2", "16"),
+        ("pretrain", "amx_bf16", None),
+        ("predict", "avx2", None),
+    ],
+)
+def test_training_in_float32_keeps_few_kernels(
+    verb: str, flag: str, kept: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where products are compiled too, in bfloat16 and in asking, oneDNN keeps as many as it likes."""
+    monkeypatch.setenv(CAPACITY, "")  # so that what is set here is undone
+    monkeypatch.delenv(CAPACITY)
+    monkeypatch.setattr("albertine.cli.app.cpu_flags", lambda: frozenset((flag,)))
+    run([verb, "--help"])
+    assert os.environ.get(CAPACITY) == kept
+    monkeypatch.setenv(CAPACITY, "7")
+    run([verb, "--help"])
+    assert os.environ[CAPACITY] == "7"
 
 
 @pytest.mark.parametrize("empty", [("-o", ""), ("--output", ""), ("--output=",)])

@@ -46,7 +46,7 @@ from albertine.cli import (
     suite,
     tokenizer,
 )
-from albertine.cores import limited, others_running, usable_cores
+from albertine.cores import BFLOAT16, cpu_flags, limited, others_running, usable_cores
 from albertine.errors import AlbertineError, without_torch
 
 VERBS = (
@@ -138,8 +138,8 @@ def _version(wanted: bool) -> None:
 
 
 def _let_threads_wait(arguments: list[str]) -> None:
-    """Say how OpenMP's threads wait, unless the user has said it (decision 008), and how many a container
-    gives time to. Torch reads this when it is imported, which is later."""
+    """Say how OpenMP's threads wait, unless the user has said it (decision 008), how many a container gives
+    time to, and how many kernels oneDNN keeps. Torch reads this when it is imported, which is later."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if limited():
         os.environ.setdefault("OMP_NUM_THREADS", str(usable_cores()))
@@ -147,6 +147,10 @@ def _let_threads_wait(arguments: list[str]) -> None:
     verb = arguments[0] if arguments else ""
     if verb == "bench" or (verb == "predict" and idle):  # short work, and what wants a quiet machine anyway
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+    if verb in ("pretrain", "finetune") and not cpu_flags() & BFLOAT16:
+        # In float32 only GELU is compiled, for every number of rows: a thousand kernels, by which nothing is
+        # faster, lay scattered between buffers of all sizes, and after an hour of training 4 GB were holes.
+        os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
 
 
 def run(arguments: list[str] | None = None) -> int:

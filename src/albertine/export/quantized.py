@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from albertine.devices import cpu_flags
+from albertine.cores import cpu_flags
 from albertine.errors import ModelError
 from albertine.export.hushed import errors_only
 

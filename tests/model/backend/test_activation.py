@@ -42,20 +42,3 @@ def test_in_bfloat16_both_forms_of_gelu_are_one_on_a_processor() -> None:
     right.sum().backward()
     assert x.grad is not None and exact.grad is not None
     torch.testing.assert_close(x.grad.float(), exact.grad, atol=4e-3, rtol=2**-8)
-
-
-@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch was built without oneDNN")
-def test_learning_in_float32_compiles_nothing_for_a_number_of_rows(capfd: pytest.CaptureFixture[str]) -> None:
-    """A compiled kernel for each leaves holes in memory that no later buffer fits into."""
-    x = torch.randn(37, 24, requires_grad=True)
-    with torch.backends.mkldnn.verbose(torch.backends.mkldnn.VERBOSE_ON):
-        found = Training(Format(x.dtype)).activate(x, "gelu")
-        (gradient,) = torch.autograd.grad(found.sum(), x)
-        told, _ = capfd.readouterr()
-        assert "eltwise" not in told
-        right = PLAIN.activate(x, "gelu")  # which oneDNN computes
-        told, _ = capfd.readouterr()
-    assert "eltwise" in told
-    assert found.is_contiguous()
-    torch.testing.assert_close(found, right, atol=1e-6, rtol=1e-6)
-    torch.testing.assert_close(gradient, torch.autograd.grad(right.sum(), x)[0], atol=1e-6, rtol=1e-6)

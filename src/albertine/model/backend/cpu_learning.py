@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from albertine.devices import cpu_flags
+from albertine.cores import cpu_flags
 
 STEP = 16
 """Sequences are filled up to a multiple of so many rows."""

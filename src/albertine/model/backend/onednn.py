@@ -70,12 +70,7 @@ class Processor(Backend):
         return True
 
     def activate(self, x: Tensor, name: str) -> Tensor:
-        name = formula(name, x.dtype)
-        if x.requires_grad and x.dtype == torch.float32 and name == "gelu" and x.dim() == 2:
-            # Seen from its other side torch's own kernel takes it. oneDNN compiles one for every number of rows,
-            # and those thousand lie scattered between buffers of changing sizes: 4 GB of holes after an hour.
-            return super().activate(x.mT, name).mT
-        return super().activate(x, name)
+        return super().activate(x, formula(name, x.dtype))
 
     def attend(
         self, q_RND: Tensor, k_TND: Tensor, v_TND: Tensor, queries: Rows, keys: Rows, dropout: float

@@ -12,7 +12,7 @@ from functools import cache, partial
 import torch
 from torch import Tensor
 
-from albertine.devices import cpu_flags
+from albertine.cores import cpu_flags
 from albertine.model.backend.fused import FusedLinear
 from albertine.model.backend.int8 import equal_pieces
 from albertine.model.backend.proof import BETTER, LinearLayer, fixed_form, least_seconds
