@@ -314,8 +314,8 @@ def test_threads_wait_passively_unless_told_otherwise(
 @pytest.mark.parametrize(
     ("verb", "flag", "kept"),
     [
-        ("pretrain", "avx2", "16"),
-        ("finetune", "avx2", "16"),
+        ("pretrain", "avx2", "8"),
+        ("finetune", "avx2", "8"),
         ("pretrain", "amx_bf16", None),
         ("predict", "avx2", None),
     ],

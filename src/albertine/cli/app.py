@@ -150,7 +150,7 @@ def _let_threads_wait(arguments: list[str]) -> None:
     if verb in ("pretrain", "finetune") and not cpu_flags() & BFLOAT16:
         # In float32 only GELU is compiled, for every number of rows: a thousand kernels, by which nothing is
         # faster, lay scattered between buffers of all sizes, and after an hour of training 4 GB were holes.
-        os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
+        os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "8")
 
 
 def run(arguments: list[str] | None = None) -> int:
