@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from albertine.errors import DataError
@@ -14,7 +15,7 @@ def keywords(row: Row) -> Row:
     words = row.get("keyword")
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise DataError("`keyword` is not a list of words", where=row.where)
-    return row._replace(fields={**row.fields, "keyword": " ".join(words)})
+    return replace(row, fields={**row.fields, "keyword": " ".join(words)})
 
 
 def marked(row: Row) -> Row:
@@ -28,7 +29,7 @@ def marked(row: Row) -> Row:
     noun, pronoun = (_span(row, text, target, number) for number in (1, 2))
     for (begin, end), (left, right) in sorted([(noun, ("_", "_")), (pronoun, ("[", "]"))], reverse=True):
         text = text[:begin] + left + text[begin:end] + right + text[end:]
-    return row._replace(fields={**row.fields, "text": text})
+    return replace(row, fields={**row.fields, "text": text})
 
 
 def _span(row: Row, text: str, target: Any, number: int) -> tuple[int, int]:
