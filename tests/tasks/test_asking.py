@@ -1,4 +1,4 @@
-"""Rows as questions, and what a line of predictions says as columns, by hand."""
+"""Rows as questions, and what a family tells of them as columns, by hand."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from albertine.tasks.family import Fields
 from albertine.tasks.generate import Read, Room
 from albertine.tasks.readers.table import Row
 
-CLASSES = {"text": "a", "prediction": "y", "probabilities": {"x": 0.2, "y": 0.5, "z": 0.3}}
+CLASSES = {"prediction": "y", "probabilities": {"x": 0.2, "y": 0.5, "z": 0.3}}
 SPANS = {"prediction": "ab", "no_answer": 0.1, "spans": [[0, 2, 0.7], [3, 4, 0.2], [5, 6, 0.1]]}
 
 
 def test_so_many_of_the_likeliest_are_told() -> None:
     assert answer_columns(CLASSES, 0) == {"prediction": "y", "probability": 0.5}
     assert list(answer_columns(CLASSES, 2)["probabilities"].items()) == [("y", 0.5), ("z", 0.3)]
-    options = {"prediction": 1, "probabilities": [0.2, 0.5, 0.3], "options": ["a", "b", "c"]}
+    options = {"prediction": 1, "probabilities": [0.2, 0.5, 0.3]}
     assert list(answer_columns(options, 2)["probabilities"].items()) == [("1", 0.5), ("2", 0.3)]
     assert answer_columns(SPANS, 2)["spans"] == SPANS["spans"][:2]  # type: ignore[index]
     assert "spans" not in answer_columns(SPANS, 0)

@@ -12,17 +12,15 @@ from albertine.errors import DataError
 from albertine.tasks.readers.table import Row
 
 T = TypeVar("T")
-ASKED = frozenset(("id", "text", "pair", "passage", "question", "options", "label", "group"))
-"""What a line of predictions tells of the question itself."""
 
 
-def answer_columns(line: Mapping[str, Any], top: int) -> dict[str, Any]:
-    """What a line of predictions says beyond the question: `prediction`, and how sure the model is.
+def answer_columns(answered: Mapping[str, Any], top: int) -> dict[str, Any]:
+    """What `Family.told` says of an example, as columns: `prediction`, and how sure the model is.
 
     Args:
         top: also the likeliest classes, options or spans, so many.
     """
-    told = {name: value for name, value in line.items() if name not in ASKED}
+    told = dict(answered)
     chances, spans = told.pop("probabilities", None), told.pop("spans", None)
     if chances is not None:
         several = isinstance(told["prediction"], list)

@@ -151,18 +151,18 @@ class Choose(OneLayer):
         return list(by_option(logits, data.sizes).argmax(-1).tolist())
 
     def shown(self, example: Choice) -> dict[str, Any]:
-        """Passage (its beginning, where there is a question), question and options."""
+        """Passage (its beginning, where there is a question), question and options; the group."""
         shown: dict[str, Any] = {"passage": example.passage}
         if example.question:
             shown = {"passage": _beginning(example.passage), "question": example.question}
-        return shown | {"options": list(example.options)}
+        shown |= {"options": list(example.options)}
+        return shown | ({"group": example.group} if example.group else {})
 
     def more(self, logits: Logits, data: Encoded) -> Iterable[dict[str, Any]]:
-        """The group, and the probability of every option."""
+        """The probability of every option."""
         probabilities = softmax(by_option(logits, data.sizes)).tolist()
         for example, row in zip(data.examples, probabilities, strict=True):
-            chances = [round(chance, 6) for chance in row[: len(example.options)]]
-            yield ({"group": example.group} if example.group else {}) | {"probabilities": chances}
+            yield {"probabilities": [round(chance, 6) for chance in row[: len(example.options)]]}
 
     def config(self, model_type: str, dropout: float) -> dict[str, Any]:
         told: dict[str, Any] = {"pooling": self.pooling, "max_length": self.max_length}

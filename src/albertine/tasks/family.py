@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, runtime_checkable
@@ -92,7 +92,7 @@ def _named(row: Row, column: str, option: str) -> Row:
     if column in row.fields:
         return row
     headless = "; or --no-header, if its first line is a row" if "header" in (row.advice or "") else ""
-    return replace(row, advice=f"Name it: {option} COLUMN{headless}")
+    return row._replace(advice=f"Name it: {option} COLUMN{headless}")
 
 
 @dataclass(frozen=True)
@@ -190,15 +190,21 @@ class Family(ABC):
         """The right answers, of the same kind as `answers`; None where the file does not tell."""
         return [example.label for example in data.asked]
 
+    def told(self, said: Any, data: Encoded, answers: Sequence[Any]) -> list[dict[str, Any]]:
+        """What is answered to every example: `prediction`, and how sure the model is."""
+        every = zip(data.asked, answers, self.more(said, data), strict=True)
+        return [{"prediction": self.plain(answer, example), **more} for example, answer, more in every]
+
     def lines(self, said: Any, data: Encoded, answers: Sequence[Any]) -> list[dict[str, Any]]:
         """The predictions file: one object an example, with its id, what was asked, prediction, the right
         answer if known, and how sure the model is."""
-        told = zip(data.asked, answers, self.gold(data), self.more(said, data), strict=True)
         lines = []
-        for example, answer, gold, more in told:
-            line = {"id": example.name, **self.shown(example), "prediction": self.plain(answer, example)}
+        for example, gold, told in zip(
+            data.asked, self.gold(data), self.told(said, data, answers), strict=True
+        ):
+            line = {"id": example.name, **self.shown(example), "prediction": told["prediction"]}
             right = {} if gold is None else {"label": self.plain(gold, example)}
-            lines.append(line | right | more)
+            lines.append(line | right | told)
         return lines
 
     def shown(self, example: Any) -> dict[str, Any]:

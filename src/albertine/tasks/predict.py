@@ -42,6 +42,8 @@ JOB = "job.json"
 BLOCK = 1 << 20
 NESTED = (list, tuple, dict)
 """Values that CSV, TSV and Parquet have as JSON."""
+_USUAL = frozenset((str, float, int, type(None)))
+"""Types whose values every format has."""
 _BREAKS = re.compile("[\t\n\r]")
 Columns = dict[str, Any]
 Progress = Callable[[int, int | None], None]
@@ -297,7 +299,10 @@ def _part(
         _check_columns(joined, known, row.where)
         if form == ".tsv":
             _check_lines(joined, row.where)
-    cells = [[_cell(value, form) for value in map(row.get, names)] for row in table]
+    cells = [
+        [value if value.__class__ in _USUAL else _cell(value, form) for value in map(row.get, names)]
+        for row in table
+    ]
     if form == ".parquet":
         return _parquet(cells, names)
     return _text(cells, form)

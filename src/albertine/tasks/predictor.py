@@ -231,9 +231,9 @@ class Predictor:
             family = replace(family, likeliest=max(top, family.likeliest))
         for chunk in chunks(rows, CHUNK):
             said, data = self.said([family.example(row, fields) for row in chunk])
-            lines = family.lines(said, data, family.answers(said, data))
-            for row, line in zip(chunk, lines, strict=True):
-                yield row, answer_columns(line, top)
+            answered = family.told(said, data, family.answers(said, data))
+            for row, told in zip(chunk, answered, strict=True):
+                yield row, answer_columns(told, top)
 
     def made_to(self, task: Task) -> Family:
         """The family of a model that was tuned for a task. Raises ModelError: it was not."""

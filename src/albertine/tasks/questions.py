@@ -60,4 +60,4 @@ def _row(number: int, example: Any, fields: Fields) -> Row:
 def _in_one(column: str, row: Row) -> Row:
     """A row whose text is a list of words, with the text that they make."""
     words = words_of(row, column)
-    return row if words is None else replace(row, fields={**row.fields, column: spaced(words)[0]})
+    return row if words is None else row._replace(fields={**row.fields, column: spaced(words)[0]})

@@ -281,8 +281,9 @@ def test_long_fields_and_fields_over_several_lines(tmp_path: Path) -> None:
 
 def test_blank_lines_are_no_rows(tmp_path: Path) -> None:
     for name, gap in (("a.tsv", "\t"), ("a.csv", ",")):
-        (tmp_path / name).write_text(f"text{gap}label\n\na{gap}b\n   \n{gap}c\n")
-        assert [tuple(row.fields.values()) for row in rows_of(tmp_path / name)] == [("a", "b"), ("", "c")]
+        (tmp_path / name).write_text(f"text{gap}label\n\na{gap}b\n   \n{gap}c\n{gap}\n")
+        rows = [tuple(row.fields.values()) for row in rows_of(tmp_path / name)]
+        assert rows == [("a", "b"), ("", "c"), ("", "")]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from albertine.errors import DataError
@@ -15,7 +14,7 @@ def keywords(row: Row) -> Row:
     words = row.get("keyword")
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise DataError("`keyword` is not a list of words", where=row.where)
-    return replace(row, fields={**row.fields, "keyword": " ".join(words)})
+    return row._replace(fields={**row.fields, "keyword": " ".join(words)})
 
 
 def marked(row: Row) -> Row:
@@ -29,7 +28,7 @@ def marked(row: Row) -> Row:
     noun, pronoun = (_span(row, text, target, number) for number in (1, 2))
     for (begin, end), (left, right) in sorted([(noun, ("_", "_")), (pronoun, ("[", "]"))], reverse=True):
         text = text[:begin] + left + text[begin:end] + right + text[end:]
-    return replace(row, fields={**row.fields, "text": text})
+    return row._replace(fields={**row.fields, "text": text})
 
 
 def _span(row: Row, text: str, target: Any, number: int) -> tuple[int, int]:

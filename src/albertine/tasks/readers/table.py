@@ -12,10 +12,9 @@ import io
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from albertine.errors import DataError
 from albertine.tasks.readers import memory
@@ -60,8 +59,7 @@ _BEGIN, _NEXT = re.compile(r"\s*\[\s*(\])?"), re.compile(r"\s*(?:,\s*|(\]))")
 """Of a JSON list: what stands before its first element, and what between two; the group is its end."""
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """One record.
 
     Attributes:
@@ -298,20 +296,18 @@ def _separated(lines: TextLines, delimiter: str | None, *, quotes: bool) -> Iter
     csv.field_size_limit(max(csv.field_size_limit(), LIMITS.document_characters))
     # The reader of csv wants the line ends back: a quoted field may go over several lines.
     table = csv.reader((f"{line}\n" for line in lines), strict=True, delimiter=delimiter)
-    while True:
-        before = lines.number
-        try:
-            fields = next(table)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            raise DataError(
-                f"is not CSV ({error})",
-                where=f"{lines.name}:{before + 1}",
-                remedy='A field with quotes in it is quoted, and they are doubled: "say ""hi"""',
-            ) from error
-        if any(field.strip(" ") for field in fields) or len(fields) > 1:
-            yield before + 1, fields
+    before = lines.number
+    try:
+        for fields in table:
+            if len(fields) > 1 or any(field.strip(" ") for field in fields):
+                yield before + 1, fields
+            before = lines.number
+    except csv.Error as error:
+        raise DataError(
+            f"is not CSV ({error})",
+            where=f"{lines.name}:{before + 1}",
+            remedy='A field with quotes in it is quoted, and they are doubled: "say ""hi"""',
+        ) from error
 
 
 def _bare(field: str) -> str:
